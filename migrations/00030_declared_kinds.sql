@@ -1,5 +1,4 @@
--- What the database has to know of kinds by itself: how many crashes their jobs survive, also those that SQL submits. Who may move the ids.
--- How deep arguments may be nested. Locks: ACCESS EXCLUSIVE on kinds for an instant; no row is rewritten.
+-- The crash limit of each kind, for jobs that SQL submits. The rights to move the sequence of job ids. A limit to the depth of arguments. Locks: ACCESS EXCLUSIVE on kinds for an instant; no row is rewritten.
 
 -- +goose Up
 -- A kind with neither has no row.

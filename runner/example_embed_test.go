@@ -21,14 +21,13 @@ type Report struct{ Length int }
 
 func (Report) Kind() string { return "report" }
 
-// The README shows the body of this example; TestTheReadmeShowsTheExample keeps the two the same.
+// Two steps, from an empty database to the end of the second.
 func Example() {
 	url, drop := pgtest.ExampleURL()
 	defer drop()
 	ctx, stop := context.WithCancel(context.Background())
 	emptied(ctx, url)
 
-	// readme:begin
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		log.Fatal(err)
@@ -52,7 +51,6 @@ func Example() {
 		log.Fatal(err)
 	}
 	err = r.Run(ctx) // until ctx ends, then drains
-	// readme:end
 
 	r.Close()
 	pool.Close()
@@ -62,7 +60,7 @@ func Example() {
 	// Output: length: 7
 }
 
-// emptied leaves nothing of ours in the database, as the README's reader finds it.
+// emptied leaves nothing of ours in the database.
 func emptied(ctx context.Context, url string) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

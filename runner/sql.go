@@ -8,9 +8,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/propagation"
 
-	"github.com/trapeze-run/trapeze/internal/tracing"
 	"github.com/trapeze-run/trapeze/internal/work"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -44,9 +43,11 @@ func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOp
 		text := strconv.FormatInt(max(w.Delay.Microseconds(), 1), 10) + " microseconds"
 		delay = &text
 	}
+	trace := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, trace)
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf(enqueueSQL, schema), w.Kind, string(w.Args), orNull(w.Lane), w.Subject, digits(w.Priority),
 		delay, orNull(w.IdempotencyKey), w.UniqueKey, w.UniqueWhile, digits(w.MaxAttempts), orNull(string(w.Plan)), orNull(w.Submitter),
-		orNull(w.Pipeline), approval, orNull(tracing.Traceparent(trace.SpanFromContext(ctx))))
+		orNull(w.Pipeline), approval, orNull(trace["traceparent"]))
 	if err != nil {
 		return s, work.SQLError(err)
 	}

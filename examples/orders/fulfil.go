@@ -48,6 +48,7 @@ func (s *service) register(r *runner.Runner) {
 	runner.Handle(r, s.dailyReport)
 	runner.Handle(r, s.regionReport)
 	runner.Handle(r, s.storeReport)
+	r.DeclareSchedule("daily-report", "15 6 * * *", DailyReport{}, runner.Zone("Europe/Zurich"), runner.SkipOverlap())
 }
 
 // charge asks the provider for the money and then waits, without a slot or a goroutine, for its webhook. It may ask twice, after a

@@ -79,7 +79,6 @@ func run(ctx context.Context, database, address string, out io.Writer) error {
 	}
 	defer r.Close()
 	s.register(r)
-	r.DeclareSchedule("daily-report", "15 6 * * *", DailyReport{}, runner.Zone("Europe/Zurich"), runner.SkipOverlap())
 
 	provider := newProvider()
 	go provider.deliverEvery(ctx, 100*time.Millisecond)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
@@ -273,6 +274,18 @@ func TestTheReportHasALineForEachRegion(t *testing.T) {
 	is.NoErr(s.pool.QueryRow(t.Context(), `select day::text from reports where day <> $1::text::date`, day).Scan(&yesterday))
 	_, lines = call(t, "GET", s.url+"/reports/"+yesterday, "")
 	is.Equal(lines, "[]")
+}
+
+func TestTheReportIsMadeEveryMorning(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := open(t)
+	for days := 1; days <= 3; days++ {
+		s.Advance(24 * time.Hour)
+		s.finish()
+		is.Equal(len(s.Jobs("daily_report")), days)
+		is.Equal(len(s.Jobs("store_report")), days) // it follows, although no region had orders
+	}
 }
 
 // The commands of README.md, in order, against the program; a comment is what the answer has in it, sooner or later.

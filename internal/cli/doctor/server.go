@@ -79,7 +79,7 @@ func (d *doctor) connections(s view.Server) {
 	}
 }
 
-// producers looks at whose rights a producer in SQL borrows.
+// producers checks that producers in SQL do not borrow a superuser's rights.
 func (d *doctor) producers(ctx context.Context) error {
 	owner, err := view.StrongOwner(ctx, d.store)
 	if err == nil && owner != "" {

@@ -10,17 +10,17 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Kind is what the database keeps of a kind, for pods that do not know it and for jobs that SQL submits.
+// Kind is a kind's declaration as the database keeps it, for pods that do not know it and for jobs that SQL submits.
 type Kind struct {
 	Name       string
 	OnFailure  json.RawMessage // as jobs.planned; nil: nothing follows
 	MaxCrashes int             // 0: the default of the pod that recovers a job
 }
 
-// keptKindsSQL reads what is stored of kinds. Plan: kinds is a page.
+// keptKindsSQL reads the declarations of kinds. Plan: kinds is a page.
 const keptKindsSQL = `select kind, on_failure::text, coalesce(max_crashes, 0) from trapeze.kinds where kind = any($1)`
 
-// declareKindsSQL replaces what is stored of a program's kinds. Plan: kinds is a page; primary key.
+// declareKindsSQL replaces the declarations of a program's kinds. Plan: kinds is a page; primary key.
 const declareKindsSQL = `
 with said as materialized (
 	select * from unnest($1::text[], $2::text[], $3::integer[]) as s(kind, on_failure, max_crashes)
@@ -32,7 +32,7 @@ where on_failure is not null or max_crashes > 0 order by kind
 on conflict (kind) do update set on_failure = excluded.on_failure, max_crashes = excluded.max_crashes
 where row(k.on_failure::text, k.max_crashes) is distinct from row(excluded.on_failure::text, excluded.max_crashes)`
 
-// DeclareKinds keeps what the database has to know of the kinds that a program runs. The program that starts last is right.
+// DeclareKinds stores the declarations of the kinds that a program runs. The program that starts last is right.
 func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 	type kept struct {
 		Kind       string
@@ -67,7 +67,7 @@ func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 	return nil
 }
 
-// equal says whether both are nil, or the same text.
+// equal reports whether both are nil, or the same text.
 func equal(a, b *string) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
