@@ -84,4 +84,4 @@ func (o joinOption) schedule(d *declaration) { o.enqueue(&d.job) }
 
 // Failure reads the failed job, for a job that was submitted by [OnFailure], and for the steps after it. It returns [job.ErrNotFound] for
 // any other job, and when the failed one is not kept any more.
-func (c core) Failure(ctx context.Context) (job.Failure, error) { return c.job.Writer.Failure(ctx) }
+func (c core) Failure(ctx context.Context) (job.Failure, error) { return c.claim().Writer.Failure(ctx) }

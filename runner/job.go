@@ -13,7 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Job is one claim of a job, as its handler sees it. Its methods are safe for concurrent use.
+// Job is one claim of a job, as its handler sees it. Its methods are safe for concurrent use. To call a handler in a test, use
+// runnertest.Call: a Job that a program makes itself has no claim, and what needs one fails with an error.
 type Job[A job.Args] struct {
 	core
 	Args A
@@ -22,66 +23,74 @@ type Job[A job.Args] struct {
 // core is the part of a Job that does not depend on the type of its arguments.
 type core struct{ job *work.Job }
 
+// claim returns that of the job: an empty one, whose reads and writes fail, for a Job that a program has made itself.
+func (c core) claim() *work.Job {
+	if c.job == nil {
+		return &work.Unclaimed
+	}
+	return c.job
+}
+
 // ID is the job's id.
-func (c core) ID() int64 { return c.job.Claimed.ID }
+func (c core) ID() int64 { return c.claim().Claimed.ID }
 
 // Kind is the job's kind.
-func (c core) Kind() string { return c.job.Claimed.Kind }
+func (c core) Kind() string { return c.claim().Claimed.Kind }
 
 // Lane is the lane in whose slot the job runs.
-func (c core) Lane() string { return c.job.Claimed.Lane }
+func (c core) Lane() string { return c.claim().Claimed.Lane }
 
 // Subject is what the job is about; empty: nothing in particular.
-func (c core) Subject() string { return c.job.Claimed.Subject }
+func (c core) Subject() string { return c.claim().Claimed.Subject }
 
 // Priority is the job's priority, −100 to 100.
-func (c core) Priority() int { return c.job.Claimed.Priority }
+func (c core) Priority() int { return c.claim().Claimed.Priority }
 
 // Attempt is this try, counted from 1; tries that a crash, a shutdown or [Snooze] ended are not counted.
-func (c core) Attempt() int { return c.job.Claimed.Attempt }
+func (c core) Attempt() int { return c.claim().Claimed.Attempt }
 
 // MaxAttempts is how many tries may end in the handler's error: what the job was submitted with, or what its kind says, or
 // Options.MaxAttempts. 0 on a remote worker whose pod is of a version that does not say.
-func (c core) MaxAttempts() int { return c.job.MaxAttempts }
+func (c core) MaxAttempts() int { return c.claim().MaxAttempts }
 
 // Crashes is how often the job's pod has died or lapsed since it last advanced.
-func (c core) Crashes() int { return c.job.Claimed.Crashes }
+func (c core) Crashes() int { return c.claim().Claimed.Crashes }
 
 // Fence is the fencing token of this claim: it rises with every claim of the job. A system outside that keeps the highest
 // fence it saw can refuse a former owner.
-func (c core) Fence() int64 { return c.job.Claimed.Fence }
+func (c core) Fence() int64 { return c.claim().Claimed.Fence }
 
 // Boot is the boot id of the pod that claimed the job.
-func (c core) Boot() string { return c.job.Lease.Pod }
+func (c core) Boot() string { return c.claim().Lease.Pod }
 
 // PodName is the display name of this pod.
-func (c core) PodName() string { return c.job.Pod }
+func (c core) PodName() string { return c.claim().Pod }
 
 // Snoozes is how often the job's handler has put it off with [Snooze].
-func (c core) Snoozes() int { return c.job.Claimed.Snoozes }
+func (c core) Snoozes() int { return c.claim().Claimed.Snoozes }
 
 // PipelineID is the id of the first job of the pipeline; a lone job's own id.
-func (c core) PipelineID() int64 { return c.job.Claimed.PipelineID }
+func (c core) PipelineID() int64 { return c.claim().Claimed.PipelineID }
 
 // Step counts the steps of the pipeline before this one.
-func (c core) Step() int { return c.job.Claimed.Step }
+func (c core) Step() int { return c.claim().Claimed.Step }
 
 // CreatedAt is when the job was submitted, by the database's clock, or by this pod's where the job was started as it was submitted. Zero on a remote worker
 // whose pod is of a version that does not say.
-func (c core) CreatedAt() time.Time { return c.job.Claimed.CreatedAt }
+func (c core) CreatedAt() time.Time { return c.claim().Claimed.CreatedAt }
 
 // SubmittedBy is who submitted the job, or the first job of its pipeline: see [Submitter]. Empty: nobody said so.
-func (c core) SubmittedBy() string { return c.job.Claimed.Submitter }
+func (c core) SubmittedBy() string { return c.claim().Claimed.Submitter }
 
 // ClaimedAt is the database's time of the claim.
-func (c core) ClaimedAt() time.Time { return c.job.Claimed.ClaimedAt }
+func (c core) ClaimedAt() time.Time { return c.claim().Claimed.ClaimedAt }
 
 // Path is how this claim came about: "fast" (born running) or "poll".
-func (c core) Path() string { return c.job.Claimed.Path }
+func (c core) Path() string { return c.claim().Claimed.Path }
 
 // PreviousResult decodes the result of the step before into v. It returns [job.ErrNotFound] when there is none.
 func (c core) PreviousResult(ctx context.Context, v any) error {
-	result, err := c.job.PreviousResult(ctx)
+	result, err := c.claim().PreviousResult(ctx)
 	if err != nil {
 		return err
 	}
@@ -91,7 +100,7 @@ func (c core) PreviousResult(ctx context.Context, v any) error {
 // Branches reads what the branches of the fan-out came to that this job joins. As [Runner.Branches]; [job.ErrNotFound] also in
 // a child, whose siblings have not ended.
 func (c core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
-	return c.job.Writer.Branches(ctx)
+	return c.claim().Writer.Branches(ctx)
 }
 
 // Tx runs write in a transaction of the host's pool that holds this claim's lease, and commits it together with the
@@ -102,9 +111,9 @@ func (c core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
 // itself returns an error at once.
 func (c core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
 	if checkpoint == nil {
-		return c.job.Tx(ctx, write, nil)
+		return c.claim().Tx(ctx, write, nil)
 	}
-	return c.job.Tx(ctx, write, func() (json.RawMessage, error) { return c.encode(checkpoint) })
+	return c.claim().Tx(ctx, write, func() (json.RawMessage, error) { return c.encode(checkpoint) })
 }
 
 // Checkpoint keeps v as the job's checkpoint: how far it is, for the run that goes on after a crash, an error or a
@@ -120,7 +129,7 @@ func (c core) Checkpoint(ctx context.Context, v any) error {
 	if err != nil {
 		return err
 	}
-	return c.job.Checkpoint(ctx, kept)
+	return c.claim().Checkpoint(ctx, kept)
 }
 
 // encode encodes a checkpoint.
@@ -135,7 +144,7 @@ func (c core) encode(v any) (json.RawMessage, error) {
 // LastCheckpoint decodes the job's latest checkpoint into v and reports whether there is one: the last that this run kept,
 // or else the last of the runs before. Checkpoints survive errors, crashes and takeovers.
 func (c core) LastCheckpoint(v any) (bool, error) {
-	last := c.job.LastCheckpoint()
+	last := c.claim().LastCheckpoint()
 	if last == nil {
 		return false, nil
 	}
@@ -145,13 +154,13 @@ func (c core) LastCheckpoint(v any) (bool, error) {
 // Progress notes how far the job is: units done of a total, for progress bars. It never waits for the database: at most a
 // few notes a second are written, the latest always.
 func (c core) Progress(done, total int64) {
-	c.job.Writer.Progress(job.Progress{Done: &done, Total: &total})
+	c.claim().Writer.Progress(job.Progress{Done: &done, Total: &total})
 }
 
 // Message notes in a few words what the job is doing. As [Job.Progress].
 func (c core) Message(text string) {
 	text = job.Storable(text, 500)
-	c.job.Writer.Progress(job.Progress{Message: &text})
+	c.claim().Writer.Progress(job.Progress{Message: &text})
 }
 
 // Emit appends an event to the job's history. fields encode to JSON, at most 1 MiB; nil is none. level is debug, info, warn
@@ -174,9 +183,11 @@ func (c core) Emit(ctx context.Context, event, level, message string, fields any
 			return fmt.Errorf("encode fields of event %s: %w", event, err)
 		}
 	}
-	return c.job.Emit(ctx, event, level, message, encoded)
+	return c.claim().Emit(ctx, event, level, message, encoded)
 }
 
 // Token returns the secret with which this job's parts are completed from outside, after its handler returned [Deferred]: hand it to
 // whoever does the work, with the job's id. It is the same in every try of the job. [job.ErrLeaseLost]: the claim is not ours.
-func (c core) Token(ctx context.Context) (string, error) { return c.job.Writer.CompletionToken(ctx) }
+func (c core) Token(ctx context.Context) (string, error) {
+	return c.claim().Writer.CompletionToken(ctx)
+}

@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -47,6 +48,31 @@ type Writer interface {
 	// CompletionToken returns the secret with which parts of the job are completed.
 	CompletionToken(ctx context.Context) (string, error)
 }
+
+// Unclaimed stands for the claim of a job that no runner has claimed.
+var Unclaimed = Job{Writer: unclaimed{}, Claimed: store.Claimed{ParentID: new(int64)}} // to read a parent fails as well
+
+// unclaimed writes nothing and reads nothing.
+type unclaimed struct{}
+
+var errUnclaimed = errors.New("a job without a claim: a runner gives handlers their jobs, and runnertest.Call does in a test")
+
+func (unclaimed) Tx(context.Context, TxFunc, func() (json.RawMessage, error)) error {
+	return errUnclaimed
+}
+func (unclaimed) Progress(job.Progress) {}
+func (unclaimed) Emit(context.Context, string, string, string, json.RawMessage) error {
+	return errUnclaimed
+}
+func (unclaimed) Checkpoint(context.Context, json.RawMessage) error { return errUnclaimed }
+func (unclaimed) PreviousResult(context.Context) (json.RawMessage, error) {
+	return nil, errUnclaimed
+}
+func (unclaimed) Failure(context.Context) (job.Failure, error) { return job.Failure{}, errUnclaimed }
+func (unclaimed) Branches(context.Context) iter.Seq2[job.Branch, error] {
+	return func(yield func(job.Branch, error) bool) { yield(job.Branch{}, errUnclaimed) }
+}
+func (unclaimed) CompletionToken(context.Context) (string, error) { return "", errUnclaimed }
 
 // TxFunc writes in a transaction.
 type TxFunc func(tx pgx.Tx) error

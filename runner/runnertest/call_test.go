@@ -333,6 +333,15 @@ func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 			}
 		}
 	}
+	// Nor in a job that the test makes itself.
+	for method := range reflect.TypeFor[*runner.Job[step]]().Methods() {
+		got := answer(t.Context(), t, reflect.ValueOf(&runner.Job[step]{}).MethodByName(method.Name), method.Name)
+		if err, failed := got.(error); failed {
+			if !strings.Contains(err.Error(), "runnertest.Call") {
+				t.Errorf("Job.%s fails with %q, which does not say what to do", method.Name, err)
+			}
+		}
+	}
 	// What a job kept in this run is its last checkpoint.
 	runnertest.Call(t, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
 		var kept string
