@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/internal/faultnet"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
@@ -227,7 +229,7 @@ func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
 }
 
 // Whatever happens, a job that has succeeded, or fanned out, has all its rows once, and another has none: over two pods, one of which loses its connections and
-// replies, beside cancels, errors, deadlocks, and pods that die.
+// replies, beside cancels, errors, deadlocks, and pods whose machine is cut off and wakes at the end.
 func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -278,6 +280,14 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	start(t, pool, o, handlers, runner.Retry(6, soon))
 	o.Name = "b"
 	b := start(t, direct, o, handlers, runner.Retry(6, soon))
+	var cables []*faultnet.Proxy
+	mortal := func() { // a pod whose machine will be gone; it wakes at the end, when nobody waits for it
+		o.Name = fmt.Sprintf("mortal%d", len(cables))
+		cable, pool := cable(t, url)
+		cables = append(cables, cable)
+		start(t, pool, o, handlers, runner.Retry(6, soon))
+	}
+	mortal()
 	for round := range 15 {
 		switch round % 5 {
 		case 1:
@@ -287,6 +297,11 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 			defer disarm()
 		case 3:
 			exec(t, direct, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and state <> 'idle' and pid <> pg_backend_pid()`)
+		case 4:
+			dies := cables[len(cables)-1]
+			dies.Blackhole() // what it asks is not heard any more
+			dies.Reset()
+			mortal()
 		}
 		for range 20 {
 			id, err := b.Enqueue(t.Context(), of([]string{"a", "b"}[roll(2)]))
@@ -299,8 +314,17 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 			}
 		}
 	}
-	pgtest.WaitFor(t, time.Minute, "every job has ended", func() bool {
-		return one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select 1 from trapeze.done d where d.id = j.id)`) == 0
+	open := func() int {
+		return one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select 1 from trapeze.done d where d.id = j.id)`)
+	}
+	pgtest.WaitFor(t, 2*time.Minute, "the jobs of dead pods run elsewhere", func() bool {
+		return open() == 0 && one[int](t, direct, `select count(*) from trapeze.pods where closed_at is not null`) >= len(cables)-1
+	})
+	for _, c := range cables {
+		c.Pass()
+	}
+	pgtest.Wait(t, "the dead wake, and find that their jobs are others'", func() bool {
+		return one[int](t, direct, `select count(*) from trapeze.pods where closed_at is null and lease_until > now()`) == len(cables)+2 && open() == 0
 	})
 	wrong := column[string](t, direct, `select format('%s %s %s: %s', id, state, reason, rows) from (
 		select d.id, d.state, d.reason, count(m.no) as rows, count(distinct m.no) as numbers from trapeze.done d left join mine m on m.job = d.id group by 1, 2, 3) all_jobs

@@ -1,0 +1,156 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// A cancel that comes between any two statements of the transaction that ends a job either ends the job, without its rows, or comes too late.
+func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	exec(t, pool, `create table mine (job bigint, no int)`)
+	var r *runner.Runner
+	cancelled := make(chan error, 1)
+	// cancel gives the command at a moment, and returns when that has ended or waits for the job's row.
+	cancel := func(ctx context.Context, j *raw, at string) {
+		if j.Args.Name != at {
+			return
+		}
+		before := one[int](t, pool, waitForLocks)
+		go func() {
+			_, err := r.Admin().Cancel(context.WithoutCancel(ctx), j.ID(), "ann")
+			cancelled <- err
+		}()
+		pgtest.Wait(t, "the cancel has ended or waits", func() bool {
+			return len(cancelled) == 1 || one[int](t, pool, waitForLocks) > before
+		})
+	}
+	handler := func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		cancel(ctx, j, "before the transaction")
+		return runner.Then(of("next")).InTx(func(ctx context.Context, tx pgx.Tx) error {
+			cancel(ctx, j, "before the first")
+			_, err := tx.Exec(ctx, `insert into mine values ($1, 1)`, j.ID())
+			cancel(ctx, j, "between two")
+			return err
+		}).InTx(func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `insert into mine values ($1, 2)`, j.ID())
+			cancel(ctx, j, "before the end")
+			return err
+		}), nil
+	}
+	handlers := map[string]does{"next": nothing}
+	moments := map[string]job.State{"before the transaction": job.Cancelled, "before the first": "", "between two": "", "before the end": ""}
+	for at := range moments {
+		handlers[kindOf(at)] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			j.Args.Name = at
+			return handler(ctx, j)
+		}
+	}
+	r = start(t, pool, runner.Options{}, handlers)
+	for at, want := range moments {
+		is := is.New(t)
+		id := enqueue(t, r, of(kindOf(at)))
+		state, err := ended(t, r, id).State, <-cancelled
+		if want != "" {
+			is.Equal(state, want)
+		}
+		rows, next := one[int](t, pool, `select count(*) from mine where job = $1`, id), one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, id)
+		t.Logf("%s: %s, the command: %v", at, state, err)
+		if state == job.Succeeded {
+			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // it came too late, and says so
+			is.Equal(rows, 2)
+			is.Equal(next, 1)
+		} else {
+			is.Equal(state, job.Cancelled)
+			is.NoErr(err)
+			is.Equal(rows, 0)
+			is.Equal(next, 0)
+		}
+	}
+	checkHistory(t, pool, r)
+}
+
+// waitForLocks counts the sessions of this database that wait for a lock.
+const waitForLocks = `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+
+// kindOf is a kind's name for a moment.
+func kindOf(at string) string {
+	b := []byte(at)
+	for i, c := range b {
+		if c == ' ' {
+			b[i] = '-'
+		}
+	}
+	return string(b)
+}
+
+// The first COMMIT hangs in the server when its connection breaks, and is committed, or rolled back, while the pod tries again: one of the two
+// transactions counts.
+func TestACommitThatIsLateAndItsRetryWriteOnce(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]string{
+		"commits":     `select 1`,
+		"rolled back": `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'`,
+	} {
+		for _, how := range []string{"InTx", "Tx"} {
+			t.Run(how+" "+name, func(t *testing.T) {
+				t.Parallel()
+				is := is.New(t)
+				url := pgtest.URL(t)
+				direct := pgtest.Connect(t, url)
+				proxy, cut := cable(t, url)
+				exec(t, direct, `create table mine (job bigint, try int);
+					create function hangs() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock_shared(42); return null; end $$;
+					create constraint trigger hangs after insert on mine deferrable initially deferred for each row execute function hangs()`)
+				lock, err := direct.Acquire(t.Context())
+				is.NoErr(err)
+				defer lock.Release()
+				_, err = lock.Exec(t.Context(), `select pg_advisory_lock(42)`)
+				is.NoErr(err)
+				var tries atomic.Int64
+				insert := func(ctx context.Context, tx pgx.Tx, j *raw) error {
+					_, err := tx.Exec(ctx, `insert into mine values ($1, $2)`, j.ID(), tries.Add(1))
+					return err
+				}
+				r := start(t, cut, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+					if how == "Tx" {
+						return nil, j.Tx(ctx, func(tx pgx.Tx) error { return insert(ctx, tx, j) }, 1)
+					}
+					return runner.Then(of("next")).InTx(func(ctx context.Context, tx pgx.Tx) error { return insert(ctx, tx, j) }), nil
+				}, "next": nothing})
+				id := enqueue(t, r, of("k"))
+				hangs := `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event = 'advisory'`
+				pgtest.Wait(t, "the commit hangs", func() bool { return one[int](t, direct, hangs) == 1 })
+				proxy.Reset()
+				pgtest.Wait(t, "the retry waits behind it", func() bool {
+					return one[int](t, direct, waitForLocks) == 2 || tries.Load() > 1
+				})
+				is.Equal(one[int](t, direct, hangs), 1) // nobody has ended the first
+				exec(t, direct, late)
+				_, err = lock.Exec(t.Context(), `select pg_advisory_unlock(42)`)
+				is.NoErr(err)
+				is.Equal(ended(t, r, id).State, job.Succeeded)
+				is.Equal(one[int](t, direct, `select count(*) from mine`), 1)
+				want := 1
+				if name == "rolled back" {
+					want = 2
+				}
+				is.Equal(one[int](t, direct, `select max(try) from mine`), want)
+				if how == "InTx" {
+					is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where parent_id = $1`, id), 1)
+				}
+				checkHistory(t, direct, r)
+			})
+		}
+	}
+}
