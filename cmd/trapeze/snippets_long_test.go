@@ -3,55 +3,184 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// The programs of docs/enqueue-from-sql.md in other languages, as they stand there, with psycopg (Debian: python3-psycopg) and the pg of npm.
-func TestTheProgramsOfThePageOnSQLSubmitJobs(t *testing.T) {
-	python := func(t *testing.T, _, program string) *exec.Cmd {
-		if out, err := exec.Command("/usr/bin/python3", "-c", "import psycopg").CombinedOutput(); err != nil {
-			t.Skipf("this machine has no psycopg: %s", out)
-		}
-		return exec.Command("/usr/bin/python3", "-c", "import os, psycopg\nfrom psycopg.types.json import Json\nurl = os.environ['URL']\n"+program)
-	}
-	typescript := func(t *testing.T, dir, program string) *exec.Cmd {
-		install := exec.Command("npm", "install", "--no-audit", "--no-fund", "pg@8")
-		install.Dir = dir
-		if out, err := install.CombinedOutput(); err != nil {
-			t.Skipf("this machine has no npm, or no network for it: %v %s", err, out)
-		}
-		// It uses no types, so it is JavaScript as well.
-		return exec.Command("node", "-e", "(async () => { const client = new (require('pg').Client)(process.env.URL); await client.connect();\n"+program+
-			"\nawait client.end() })()")
-	}
-	for language, run := range map[string]func(t *testing.T, dir, program string) *exec.Cmd{"python": python, "ts": typescript} {
-		t.Run(language, func(t *testing.T) {
-			is := is.New(t)
-			page, err := os.ReadFile(filepath.Join("..", "..", "docs", "enqueue-from-sql.md"))
-			is.NoErr(err)
-			_, program, _ := strings.Cut(string(page), "```"+language+"\n")
-			program, _, found := strings.Cut(program, "```")
-			is.True(found)
-			url, dir := pgtest.URL(t), t.TempDir()
-			pool := pgtest.Connect(t, url)
-			_, err = pool.Exec(t.Context(), `create table orders (no int primary key)`)
-			is.NoErr(err)
-			cmd := run(t, dir, program)
-			cmd.Dir, cmd.Env = dir, append(os.Environ(), "URL="+url, "PGPASSWORD="+pool.Config().ConnConfig.Password)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
+// snippet is a program of docs/enqueue-from-sql.md in another language, as it stands there.
+type snippet struct {
+	t          *testing.T
+	text, dir  string
+	url        string
+	pool       *pgxpool.Pool
+	executable string
+}
+
+// languages have the program around a snippet: once makes it run as it stands. many makes it run for each number from FIRST to 1000, which it
+// prints first; a third of the rounds roll back, and in a fifth the process is to be killed within the next milliseconds.
+var languages = map[string]struct {
+	install    func(t *testing.T, dir string)
+	executable string
+	once, many func(text string) []string
+}{
+	"python": { // with psycopg (Debian: python3-psycopg)
+		install: func(t *testing.T, _ string) {
+			if out, err := exec.Command("/usr/bin/python3", "-c", "import psycopg").CombinedOutput(); err != nil {
+				t.Skipf("this machine has no psycopg: %s", out)
 			}
+		},
+		executable: "/usr/bin/python3",
+		once: func(text string) []string {
+			return []string{"-c", "import os, psycopg\nfrom psycopg.types.json import Json\nurl = os.environ['URL']\n" + text}
+		},
+		many: func(text string) []string {
+			return []string{"-c", `import os, psycopg, random, signal
+from psycopg.types.json import Json
+url = os.environ['URL']
+for no in range(int(os.environ['FIRST']), 1001):
+    print(no, flush=True)
+    if random.random() < 0.2:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.02))
+    try:
+` + indented(strings.ReplaceAll(text, "7", "no")) + `
+            if random.random() < 0.33:
+                raise KeyError()
+    except KeyError:
+        pass
+    signal.setitimer(signal.ITIMER_REAL, 0)
+`}
+		},
+	},
+	"ts": { // with the pg of npm. It uses no types, so it is JavaScript as well
+		install: func(t *testing.T, dir string) {
+			install := exec.Command("npm", "install", "--no-audit", "--no-fund", "pg@8")
+			install.Dir = dir
+			if out, err := install.CombinedOutput(); err != nil {
+				t.Skipf("this machine has no npm, or no network for it: %v %s", err, out)
+			}
+		},
+		executable: "node",
+		once: func(text string) []string {
+			return []string{"-e", "(async () => { const client = new (require('pg').Client)(process.env.URL); await client.connect();\n" + text +
+				"\nawait client.end() })()"}
+		},
+		many: func(text string) []string {
+			text = strings.ReplaceAll(text, "7", "no")
+			text = strings.ReplaceAll(text, `await client.query("commit")`,
+				`await client.query(Math.random() < 0.33 ? "rollback" : "commit")`)
+			return []string{"-e", `(async () => {
+const client = new (require('pg').Client)(process.env.URL); await client.connect();
+for (let no = Number(process.env.FIRST); no <= 1000; no++) {
+	require('fs').writeSync(1, no + "\n");
+	const kill = Math.random() < 0.2 && setTimeout(() => process.kill(process.pid, "SIGKILL"), Math.random() * 4);
+	` + text + `
+	clearTimeout(kill);
+}
+await client.end() })()`}
+		},
+	},
+}
+
+func indented(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		b.WriteString("        " + line)
+	}
+	return b.String()
+}
+
+// run starts the language with a program, and returns its output and its error.
+func (s snippet) run(program []string, environment ...string) (string, error) {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), s.executable, program...) // #nosec G204 -- the page's own programs
+	cmd.Dir = s.dir
+	cmd.Env = append(append(os.Environ(), "URL="+s.url, "PGPASSWORD="+s.pool.Config().ConnConfig.Password), environment...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil && errs.Len() > 0 {
+		s.t.Fatalf("%v: %s", err, errs.String())
+	}
+	return string(out), err
+}
+
+func snippetOf(t *testing.T, language string) snippet {
+	t.Helper()
+	is := is.New(t)
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "enqueue-from-sql.md"))
+	is.NoErr(err)
+	_, text, _ := strings.Cut(string(page), "```"+language+"\n")
+	text, _, found := strings.Cut(text, "```")
+	is.True(found)
+	s := snippet{t: t, text: text, dir: t.TempDir(), url: pgtest.URL(t), executable: languages[language].executable}
+	s.pool = pgtest.Connect(t, s.url)
+	_, err = s.pool.Exec(t.Context(), `create table orders (no int primary key)`)
+	is.NoErr(err)
+	languages[language].install(t, s.dir)
+	return s
+}
+
+func TestTheProgramsOfThePageOnSQLSubmitJobs(t *testing.T) {
+	for name, language := range languages {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			s := snippetOf(t, name)
+			_, err := s.run(language.once(s.text))
+			is.NoErr(err)
 			var stored string
-			is.NoErr(pool.QueryRow(t.Context(), `select string_agg(o.no || j.kind || j.args::text, ' ') from orders o, trapeze.job j`).Scan(&stored))
+			is.NoErr(s.pool.QueryRow(t.Context(), `select string_agg(o.no || j.kind || j.args::text, ' ') from orders o, trapeze.job j`).Scan(&stored))
 			is.Equal(strings.ReplaceAll(stored, " ", ""), `7mail{"order":7}`)
+		})
+	}
+}
+
+// Of a thousand commits, rollbacks and killed clients, there is a job exactly where there is an order.
+func TestTheProgramsOfThePageOnSQLSubmitIfAndOnlyIfTheyCommit(t *testing.T) {
+	for name, language := range languages {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			s := snippetOf(t, name)
+			program, killed := language.many(s.text), 0
+			for first := 1; first <= 1000; {
+				out, err := s.run(program, "FIRST="+strconv.Itoa(first))
+				var exit *exec.ExitError
+				if err == nil {
+					break
+				}
+				is.True(errors.As(err, &exit) && exit.ExitCode() == -1) // a signal ended it
+				lines := strings.Fields(out)
+				if len(lines) > 0 {
+					last, err := strconv.Atoi(lines[len(lines)-1])
+					is.NoErr(err)
+					first = last + 1
+				}
+				killed++
+			}
+			pgtest.Wait(t, "the server has ended what the killed began", func() bool {
+				var open int
+				is.NoErr(s.pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity where datname = current_database() and state <> 'idle'
+					and pid <> pg_backend_pid() and backend_type = 'client backend'`).Scan(&open))
+				return open == 0
+			})
+			var orders, wrong int
+			is.NoErr(s.pool.QueryRow(t.Context(), `select count(o.no), count(*) filter (where o.no is null or j.id is null)
+				from orders o full join trapeze.jobs j on (j.args ->> 'order')::int = o.no`).Scan(&orders, &wrong))
+			t.Logf("%d orders of 1000, %d killed clients", orders, killed)
+			is.Equal(wrong, 0)
+			is.True(orders > 300 && orders < 900)
+			is.True(killed > 30)
+			is.NoErr(s.pool.QueryRow(t.Context(), `select count(*) - count(distinct args ->> 'order') from trapeze.jobs`).Scan(&wrong))
+			is.Equal(wrong, 0) // and once
 		})
 	}
 }
