@@ -14,7 +14,7 @@ func (a Admin) Obstacles(ctx context.Context, id int64) ([]job.Obstacle, error) 
 	return list, a.pod.DBError(err)
 }
 
-// Status reads how the gate and the lanes are, which pods there are, and what is in their slots, all of one moment.
+// Status reads the state of the gate, the lanes, the pods and the jobs in their slots, all of one moment.
 func (a Admin) Status(ctx context.Context) (job.Fleet, error) {
 	now, err := view.ReadStatus(ctx, a.pod.Commands)
 	return now, a.pod.DBError(err)
