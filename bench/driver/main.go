@@ -34,6 +34,7 @@ var cells = map[string]map[string]set{
 	"dbos":             {"W1": {"N": "3000"}, "W2": {"N": "5000"}, "W3": {"N": "300"}, "W4L": {"N": "200"}, "W4C": {"N": "2000"}, "W6": {"N": "2000"}},
 	"trapeze": {"W1": {"N": "100000", "WORKERS": "2000"}, "W2": {"N": "100000"}, "W2T": {"N": "100000", "BATCH": "1000"}, "W3": {"N": "500"}, "W4L": {"N": "200"},
 		"W4C": {"N": "2000", "WORKERS": "2000"}, "W4T": {"N": "2000", "WORKERS": "2000"}, "W5": {"N": "1000000", "WORKERS": "2000"}, "W6": {"N": "2000"}},
+	"trapeze-write": {"W4T": {"N": "2000", "WORKERS": "2000", "WRITE": "1"}},
 }
 
 // a backlog too slow to build through the peer's own API is inserted by SQL
@@ -77,7 +78,7 @@ func psql(db, sql string) {
 }
 
 func main() {
-	peers := flag.String("peers", "trapeze,river,river-tx,gue,graphile,graphile-default,pgboss,dbos", "")
+	peers := flag.String("peers", "trapeze,trapeze-write,river,river-tx,gue,graphile,graphile-default,pgboss,dbos", "")
 	wl := flag.String("workloads", "W1,W2,W2T,W3,W4L,W4C,W4T,W5,W6", "")
 	rounds := flag.Int("rounds", 3, "")
 	extra := flag.String("extra", "", "name=path[,name=path] further adapters")
@@ -117,7 +118,7 @@ func main() {
 			continue
 		}
 		names = append(names, p)
-		exe := strings.TrimSuffix(strings.TrimSuffix(p, "-tx"), "-default")
+		exe, _, _ := strings.Cut(p, "-") // what follows is a form of the same program
 		path[p], _ = filepath.Abs(filepath.Join(*bin, exe))
 	}
 	for _, e := range strings.Split(*extra, ",") {
@@ -153,9 +154,30 @@ func main() {
 		}
 		return m
 	}
+	floor := func(round int, res map[string]map[string]map[string][]float64) {
+		psql("postgres", "drop database if exists b1 with (force)")
+		psql("postgres", "create database b1")
+		psql("b1", "create table floor (n int)")
+		m := map[string]any{"peer": "pgbench", "workload": "floor", "round": round, "at": time.Now().UTC().Format(time.RFC3339)}
+		for _, clients := range []string{"1", "32"} {
+			rate, err := pgbench(clients)
+			if err != nil {
+				m["error"] = err.Error()
+				break
+			}
+			m["commits_per_s_c"+clients] = rate
+		}
+		j, _ := json.Marshal(m)
+		fmt.Fprintln(w, string(j))
+		if res["floor"] == nil {
+			res["floor"] = map[string]map[string][]float64{"pgbench": {}}
+		}
+		flat("", m, res["floor"]["pgbench"])
+	}
 	made := map[string]bool{}
 	res := map[string]map[string]map[string][]float64{} // workload peer metric
 	for r := 0; r < *rounds; r++ {
+		floor(r, res)
 		for _, work := range strings.Split(*wl, ",") {
 			for i := range names {
 				peer := names[(i+r)%len(names)]
@@ -202,6 +224,24 @@ func main() {
 		}
 	}
 	table(res, strings.Split(*wl, ","), names, *base)
+	table(res, []string{"floor"}, []string{"pgbench"}, *base)
+}
+
+// pgbench returns the commits a second of so many clients that insert one row each time, over five seconds: what no program that commits
+// by itself can exceed on this machine.
+func pgbench(clients string) (float64, error) {
+	script := filepath.Join(dir, "floor.sql")
+	if err := os.WriteFile(script, []byte("insert into floor values (1);\n"), 0o644); err != nil {
+		return 0, err
+	}
+	out, err := exec.Command(pgbin+"/pgbench", "-h", "127.0.0.1", "-p", port, "-U", "postgres", "-n", "-M", "prepared", "-f", script, "-c", clients, "-j", "2",
+		"-T", "5", "b1").CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("pgbench: %w %s", err, tail(string(out)))
+	}
+	_, rate, _ := strings.Cut(string(out), "\ntps = ")
+	rate, _, _ = strings.Cut(rate, " ")
+	return strconv.ParseFloat(rate, 64)
 }
 
 func tail(s string) string {
@@ -231,7 +271,9 @@ var shown = map[string][]string{
 	"W4C": {"chains_per_s", "xact_per_job", "wxact_per_job", "wal_per_job", "pg_cpu_us_per_job", "app_cpu_us_per_job"},
 	"W4T": {"chains_per_s", "xact_per_job", "wxact_per_job", "wal_per_job", "pg_cpu_us_per_job", "app_cpu_us_per_job"},
 	"W5":  {"rate"},
-	"W6":  {"rate", "rollbacks", "xact_per_job"},
+
+	"floor": {"commits_per_s_c1", "commits_per_s_c32"},
+	"W6":    {"rate", "rollbacks", "xact_per_job"},
 }
 
 func med(v []float64) (m, lo, hi float64) {

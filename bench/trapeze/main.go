@@ -99,10 +99,13 @@ func (p *peer) Start(ctx context.Context, url string, workers int, h common.Hand
 	}, nil
 }
 
-// withRow adds the row of a step of W4T to the commit that ends it.
+// withRow adds the row of a step of W4T to the commit that ends it: in a transaction of its own, or queued, among others.
 func withRow(after *runner.Outcome, x common.Payload) *runner.Outcome {
 	if after == nil {
 		after = runner.Done(nil)
+	}
+	if common.Env("WRITE", 0) == 1 {
+		return after.Write(common.RowSQL, x.Chain, x.Step)
 	}
 	return after.InTx(func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, common.RowSQL, x.Chain, x.Step)
