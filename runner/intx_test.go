@@ -192,6 +192,33 @@ func TestABatchAndItsCheckpointAreOneCommitAndSurviveRetries(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(distinct n) from rows`), 9) // none twice
 }
 
+// What a handler's transaction lets nobody write is the handler's error, and not tried as if the server were a standby.
+func TestATransactionThatItsHandlerMadeReadOnlyFailsTheJob(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	var writes atomic.Int64
+	readOnly := func(ctx context.Context, tx pgx.Tx) error {
+		writes.Add(1)
+		_, err := tx.Exec(ctx, `set transaction read only`)
+		return err
+	}
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"in-tx": func(context.Context, *raw) (*runner.Outcome, error) { return runner.Done(nil).InTx(readOnly), nil },
+		"tx": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			return nil, j.Tx(ctx, func(tx pgx.Tx) error { return readOnly(ctx, tx) }, 1)
+		},
+	}, runner.Retry(1, soon))
+	for _, kind := range []string{"in-tx", "tx"} {
+		is := is.New(t)
+		writes.Store(0)
+		j := ended(t, r, enqueue(t, r, of(kind)))
+		is.Equal(j.State, job.Failed)
+		is.True(strings.Contains(message(j), "read-only transaction"))
+		is.Equal(writes.Load(), int64(1))
+	}
+	checkHistory(t, pool, r)
+}
+
 func TestABatchOfAStoppedJobIsRefused(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -24,7 +24,7 @@ type leaseTx struct {
 
 // end is how a transaction ends its claim. The zero value is that of a transaction that ends none.
 type end struct {
-	finish    func(context.Context, *store.Holding) error // ends the claim and commits; nil: what was done before has ended it
+	finish    func(context.Context, *store.Holding) error // makes the last writes and commits; nil: there are none
 	committed func(context.Context) (bool, error)         // reports whether it was this transaction that ended the claim, which is not held any more
 }
 
@@ -97,8 +97,7 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	}
 	defer tx.End(ctx)
 	if err := do(ctx, tx); err != nil {
-		// A statement of the handler's that took too long (57014) would take as long again; one that may not write (25006) is in a
-		// transaction that the handler made read-only, since Hold has written in it.
+		// A statement of the handler's that took too long (57014) would take as long again.
 		if pg, ofServer := errors.AsType[*pgconn.PgError](err); (!ofServer || pg.Code == "57014" || pg.Code == "25006") && !tx.Conn().IsClosed() {
 			err = &ownError{err}
 		}
@@ -108,6 +107,10 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	defer cancel()
 	if end.finish != nil {
 		err = end.finish(ending, tx)
+		// One that may not write (25006) is in a transaction that the handler made read-only, since Hold has locked a row in it.
+		if pg, ofServer := errors.AsType[*pgconn.PgError](err); ofServer && pg.Code == "25006" && !tx.Conn().IsClosed() {
+			return false, &ownError{err}
+		}
 	} else {
 		err = tx.Commit(ending)
 	}

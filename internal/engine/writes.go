@@ -29,6 +29,15 @@ func (w *writer) Tx(ctx context.Context, write work.TxFunc, encode func() (json.
 	if w.one.isInside() {
 		return errOpen
 	}
+	var (
+		checkpoint json.RawMessage
+		last       end
+	)
+	if encode != nil {
+		last.finish = func(ctx context.Context, tx *store.Holding) error {
+			return tx.Checkpoint(ctx, w.leases.Store, w.one.Lease.JobID, checkpoint)
+		}
+	}
 	err := w.leases.run(ctx, w.one, w.leases.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		if err := w.one.inside(func() error { return write(tx) }); err != nil {
 			return err
@@ -39,12 +48,10 @@ func (w *writer) Tx(ctx context.Context, write work.TxFunc, encode func() (json.
 		if encode == nil {
 			return nil
 		}
-		v, err := encode()
-		if err != nil {
-			return err
-		}
-		return store.Checkpoint(ctx, w.leases.Store, tx, w.one.Lease.JobID, v)
-	}, end{})
+		var err error
+		checkpoint, err = encode()
+		return err
+	}, last)
 	if err != nil {
 		return err
 	}

@@ -19,12 +19,24 @@ on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = no
 	forgiveSQL = newStatement(`update trapeze.live set crashes = 0, isolated = false where id = @id and crashes > 0`)
 )
 
-// Checkpoint keeps a checkpoint, in the caller's transaction, which must hold the lease: see [Hold].
-func Checkpoint(ctx context.Context, s *Store, db DB, id int64, checkpoint json.RawMessage) error {
-	if _, err := do(ctx, s, db, checkpointSQL, args{{"id", id}, {"checkpoint", string(checkpoint)}}); err != nil {
-		return fmt.Errorf("keep checkpoint of job %d: %w", id, err)
+// Checkpoint keeps a checkpoint of the claim that is held, and commits, in one round trip.
+func (h *Holding) Checkpoint(ctx context.Context, s *Store, id int64, checkpoint json.RawMessage) error {
+	if h.conn.Conn().PgConn().TxStatus() == 'I' {
+		return fmt.Errorf("keep checkpoint of job %d: the handler's writes have ended the transaction: %w", id, pgx.ErrTxClosed)
 	}
-	if _, err := do(ctx, s, db, forgiveSQL, args{{"id", id}}); err != nil {
+	batch := &pgx.Batch{}
+	for _, one := range []struct {
+		*statement
+		args
+	}{{checkpointSQL, args{{"id", id}, {"checkpoint", string(checkpoint)}}}, {forgiveSQL, args{{"id", id}}}} {
+		values, err := one.bind(one.args)
+		if err != nil {
+			return err
+		}
+		batch.Queue(s.In(one.text), values...)
+	}
+	batch.Queue("commit")
+	if err := h.conn.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("keep checkpoint of job %d: %w", id, err)
 	}
 	return nil

@@ -165,10 +165,7 @@ func checkpoints(l job.Lease, checkpoint json.RawMessage) verb {
 				return 0, err
 			}
 			defer tx.End(ctx)
-			if err = store.Checkpoint(ctx, s, tx, l.JobID, checkpoint); err == nil {
-				err = tx.Commit(ctx)
-			}
-			return tx.Number(), err
+			return tx.Number(), tx.Checkpoint(ctx, s, l.JobID, checkpoint)
 		},
 		func(m *model) (int, error) { return m.Checkpoint(l, checkpoint) })
 }
