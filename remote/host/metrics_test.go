@@ -55,7 +55,7 @@ func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
 	is.Equal(collected(t, r)["remote_streams_total"], 1.0)
 	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
-	is.Equal(collected(t, r)["remote_jobs_sent_total"], 1.0)
+	pgtest.Wait(t, "the pod knows that its send succeeded", func() bool { return collected(t, r)["remote_jobs_sent_total"] == 1 })
 	_, err := w.reports(t, r, a, runner.Done(1), nil)
 	is.NoErr(err)
 	_, err = w.reports(t, r, a, runner.Done(1), nil)
@@ -65,10 +65,10 @@ func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
 	for _, status := range []string{"accepted", "duplicate", "stale"} {
 		is.Equal(collected(t, r)["remote_reports_total/"+status], 1.0)
 	}
+	e := <-told
+	is.Equal([]any{e.ID, e.Kind, e.State}, []any{a.ID, "far", job.Succeeded})
 	is.Equal(collected(t, r)["jobs_finished_total//far/succeeded"], 1.0) // a job that ran elsewhere is one of the pod's
 	is.Equal(collected(t, r)["claims_total"], 1.0)
-	e := <-told
-	is.Equal([]any{e.ID, e.Kind, e.State}, []any{a.ID, "far", job.Succeeded}) // and so for its hook
 	is.Equal(len(told), 0)
 
 	foreign(t, r, podtest.Of("far"))
