@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -85,4 +87,145 @@ func (b *lab) growthCompared(ctx context.Context, l *line, empty, full *rig) err
 		l.set(name+", full ÷ empty", median(ratios))
 	}
 	return nil
+}
+
+// history is a database with many days in it. Day 0 is the oldest of events; jobs begin growthEventDays - growthDays later. Those
+// of the rounds are today and later: what is filled in next is always the youngest, as in life, and at the end of every index.
+type history struct {
+	g      *rig
+	perDay int
+	first  time.Time // day 0
+	next   int       // the day to be filled
+	say    func(format string, args ...any)
+}
+
+func newHistory(g *rig, perDay int, say func(string, ...any)) *history {
+	today := time.Now().UTC().Truncate(24 * time.Hour)
+	return &history{g: g, perDay: perDay, first: today.AddDate(0, 0, -growthEventDays), say: say}
+}
+
+func (h *history) day(n int) time.Time { return h.first.AddDate(0, 0, n) }
+
+// growthDaySQL makes the partitions of a day, as trapeze.ensure_partitions makes those of the days to come.
+const growthDaySQL = `
+do $$
+declare
+	parent text;
+	name text;
+	day date := '%s';
+begin
+	foreach parent in array array['done_succeeded', 'done_failed', 'done_cancelled', 'job_events'] loop
+		name := parent || '_' || to_char(day, 'YYYYMMDD');
+		continue when to_regclass('trapeze.' || name) is not null;
+		execute format('create table trapeze.%%I (like trapeze.%%I including defaults including constraints including indexes)', name, parent);
+		execute format('alter table trapeze.%%I attach partition trapeze.%%I for values from (%%L) to (%%L)',
+			parent, name, day::text || ' 00:00:00+00', (day + 1)::text || ' 00:00:00+00');
+	end loop;
+end $$`
+
+// growthJobsSQL fills a part of a day, as a transaction of its own: jobs, where they ended, and the pipelines of those that are
+// chains. The third step of every hundredth chain failed, and one job in a thousand was cancelled.
+const growthJobsSQL = `
+with job as materialized (
+	select $1::bigint + n as id, n, case when n % 10 < 3 then n % 10 else 0 end as step,
+		$2::timestamptz + n * ($3::float8 * interval '1 second') as at
+	from generate_series($4::int, $5::int - 1) n
+), written as (
+	insert into trapeze.jobs (id, kind, lane, args, pipeline_id, parent_id, step, created_at, xid)
+	select id, 'kind.' || n % 20, 'default', json_build_object('file', 'in/' || n || '.csv', 'rows', n % 100000, 'retry', false),
+		id - step, case when step > 0 then id - 1 end, step, at, pg_current_xact_id() from job
+), chains as (
+	insert into trapeze.pipelines (id, name, created_at) select id, 'nightly', at from job where n % 10 = 0
+)
+insert into trapeze.done (id, state, outcome, reason, result, error, fence, pod, event_no, epoch, attempt, crashes, priority, lane,
+	started_at, finished_at, xid, claim_xid)
+select id, s.state, case when s.state = 'succeeded' then 'ok' else 'error' end, case s.state when 'succeeded' then 'ok' when 'failed' then 'attempts' else s.state end,
+	case when s.state = 'succeeded' then json_build_object('rows', n % 100000) end, case when s.state = 'failed' then 'no such file' end,
+	1, '00000000-0000-4000-8000-000000000001', 3, 1, 1, 0, 0, 'default', at, at + $3::float8 * interval '1 second', pg_current_xact_id(), pg_current_xact_id()
+from job cross join lateral (select case n % 1000 when 2 then 'failed' when 505 then 'cancelled' else 'succeeded' end as state) s`
+
+// growthEventsSQL writes the three events that a job has, in rows that twenty jobs share, as batches of a busy pod do.
+const growthEventsSQL = `
+insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event, at)
+select array_agg($1::bigint + n order by n), array_agg(e.no), array_agg(1::bigint), '00000000-0000-4000-8000-000000000001',
+	e.was, e.now, e.event, min($2::timestamptz + n * ($3::float8 * interval '1 second'))
+from generate_series($4::int, $5::int - 1) n
+cross join (values (1, '', 'pending', 'job.enqueued'), (2, 'pending', 'running', 'job.claimed'), (3, 'running', 'succeeded', 'job.succeeded')) e(no, was, now, event)
+group by n / 20, e.no, e.was, e.now, e.event`
+
+// fill fills all days but those of the rounds.
+func (h *history) fill(ctx context.Context) error {
+	for h.next < growthEventDays {
+		if err := h.fillDay(ctx); err != nil {
+			return err
+		}
+	}
+	return h.g.tidy(ctx)
+}
+
+// fillDay fills the next day, in transactions of a few thousand jobs.
+func (h *history) fillDay(ctx context.Context) error {
+	const atOnce = 10_000
+	h.say("growth: day %d", h.next+1)
+	day := h.day(h.next)
+	conn, err := pgx.Connect(ctx, h.g.url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, `set synchronous_commit = off`); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, fmt.Sprintf(growthDaySQL, day.Format(time.DateOnly))); err != nil {
+		return err
+	}
+	var base int64
+	if err := conn.QueryRow(ctx, `select setval('trapeze.job_ids', nextval('trapeze.job_ids') + $1) - $1`, h.perDay).Scan(&base); err != nil {
+		return err
+	}
+	apart := 86_000 / float64(h.perDay) // seconds from job to job
+	for from := 0; from < h.perDay; from += atOnce {
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			args := []any{base, day, apart, from, min(from+atOnce, h.perDay)}
+			if h.next >= growthEventDays-growthDays {
+				if _, err := tx.Exec(ctx, growthJobsSQL, args...); err != nil {
+					return err
+				}
+			}
+			_, err := tx.Exec(ctx, growthEventsSQL, args...)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	h.next++
+	return nil
+}
+
+// growthSizesSQL lists tables and indexes by size; days are added up, by what they are days of.
+const growthSizesSQL = `
+select name, sum(bytes)::float8 / 1e6 from (
+	select regexp_replace(c.relname, '_\d{8}', '') as name, pg_relation_size(c.oid) as bytes
+	from pg_class c where c.relnamespace = 'trapeze'::regnamespace and c.relkind in ('r', 'i')
+) t group by name having sum(bytes) > $1 order by 2 desc`
+
+// sizes sets the sizes of what is large, in MB, and of the whole database.
+func (h *history) sizes(ctx context.Context, l *line, when string) error {
+	var whole float64
+	if err := h.g.pool.QueryRow(ctx, `select pg_database_size(current_database())::float8 / 1e6`).Scan(&whole); err != nil {
+		return err
+	}
+	l.set(when+", database MB", whole)
+	found, err := h.g.pool.Query(ctx, growthSizesSQL, int64(whole*1e6/200))
+	if err != nil {
+		return err
+	}
+	var name string
+	var mb float64
+	_, err = pgx.ForEachRow(found, []any{&name, &mb}, func() error {
+		l.set(when+", "+name+" MB", mb)
+		return nil
+	})
+	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,8 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/remote/server"
 	"github.com/trapeze-run/trapeze/remote/worker"
@@ -137,4 +140,163 @@ func transactions(ctx context.Context, url string) (m moved, err error) {
 	defer conn.Close(ctx)
 	err = conn.QueryRow(ctx, `select xact_commit, xact_rollback from pg_stat_database where datname = current_database()`).Scan(&m.commits, &m.rollbacks)
 	return m, err
+}
+
+// remoteBacklog measures what it costs to look for jobs for a remote worker, by what waits: the statement of a dispatch, for ten free
+// slots, by turns on a database with little and on one with much.
+func (b *lab) remoteBacklog(ctx context.Context) (l line, err error) {
+	little, much, others, rounds, few := 100, b.size(1_000_000), b.size(200_000), b.size(300), b.size(20)
+	l = line{What: fmt.Sprintf("a dispatch for 10 free slots at a backlog of %d, of %d, and of %d behind %d of kinds that the worker does not run; by turns, %d times each, the last one %d times; what was claimed is given back; without autovacuum", little, much, little, others, rounds, few),
+		Goal: "at a million as at a hundred"}
+	var all []*backlog
+	for _, one := range []*backlog{
+		{name: fmt.Sprint(little), own: little}, {name: fmt.Sprint(much), own: much}, {name: fmt.Sprintf("%d behind %d", little, others), own: little, others: others},
+	} {
+		if err := one.fill(ctx, b); err != nil {
+			return l, err
+		}
+		defer one.close()
+		all = append(all, one)
+		b.say("remote-backlog: %s", one.name)
+	}
+	for round := range rounds {
+		for i := range all {
+			one := all[(round+i)%len(all)]
+			if one.others > 0 && round >= few {
+				continue
+			}
+			if err := one.dispatch(ctx); err != nil {
+				return l, err
+			}
+		}
+	}
+	for _, one := range all {
+		buffers, err := one.touched(ctx)
+		if err != nil {
+			return l, err
+		}
+		l.set(one.name+": buffers of claim and giving back", (buffers-one.before)/float64(len(one.took)))
+		report(&l, one.name+": claim ms", one.took)
+	}
+	return l, all[2].fromTheMark(ctx, &l, rounds)
+}
+
+// backlog is a database in which jobs wait.
+type backlog struct {
+	*rig
+	name        string
+	own, others int // the others are ahead of its own
+	st          *store.Store
+	boot        string
+	before      float64
+	since       time.Time // a low-water mark
+	took        []float64
+}
+
+func (g *backlog) fill(ctx context.Context, b *lab) (err error) {
+	if g.rig, err = b.rig(ctx, runner.Options{}); err != nil {
+		return err
+	}
+	for kind, n := range map[string]int{"bench.other": g.others, remoteNoop{}.Kind(): g.own} {
+		// What waits longer is ahead; a million at once would be a gigabyte of arguments.
+		urgent := runner.Priority(0)
+		if kind == "bench.other" {
+			urgent = runner.Priority(1)
+		}
+		for part := 0; part < n; part += 50_000 {
+			list := make([]job.Args, min(50_000, n-part))
+			for i := range list {
+				list[i] = runner.Step(runner.Raw{Name: kind, JSON: json.RawMessage(`{}`)}, runner.Foreign(), urgent)
+			}
+			if _, err := g.r.EnqueueMany(ctx, list); err != nil {
+				return err
+			}
+		}
+	}
+	if g.st, err = store.New(ctx, g.pool, store.Options{Connections: 1}); err != nil {
+		return err
+	}
+	g.end = append(g.end, g.st.Close)
+	g.boot = uuid.NewString()
+	if err := g.st.Register(ctx, store.PodInfo{Boot: g.boot, Name: "bench", Kinds: []string{remoteNoop{}.Kind()}, Slots: 10}, 24*time.Hour); err != nil {
+		return err
+	}
+	if err := g.tidy(ctx); err != nil {
+		return err
+	}
+	// A vacuum of a million rows in between would be counted among the pages of claims.
+	if _, err := g.pool.Exec(ctx, `alter table trapeze.live set (autovacuum_enabled = off); alter table trapeze.jobs set (autovacuum_enabled = off)`); err != nil {
+		return err
+	}
+	for range 10 { // plans and pages that are warm
+		if err := g.dispatch(ctx); err != nil {
+			return err
+		}
+	}
+	g.took = nil
+	g.before, err = g.touched(ctx)
+	return err
+}
+
+// dispatch claims for ten slots, by as many claims as a worker's pod makes, and hands the claimed jobs back.
+func (g *backlog) dispatch(ctx context.Context) error {
+	sent := time.Now()
+	want := store.Want{Lane: job.DefaultLane, N: 10, Since: g.since}
+	var claims store.Claims
+	for {
+		var err error
+		if claims, err = g.st.Claim(ctx, g.boot, []store.Want{want}, []string{remoteNoop{}.Kind()}, false); err != nil {
+			return err
+		}
+		reached := claims.Reached[job.DefaultLane]
+		if len(claims.Jobs) > 0 || reached.Last == nil {
+			break
+		}
+		want.After = reached.Last
+	}
+	g.took = append(g.took, ms(time.Since(sent)))
+	if len(claims.Jobs) == 0 {
+		return fmt.Errorf("claimed nothing of a backlog of %s", g.name)
+	}
+	leases := make([]job.Lease, len(claims.Jobs))
+	for i, c := range claims.Jobs {
+		leases[i] = job.Lease{JobID: c.ID, Fence: c.Fence, Pod: g.boot}
+	}
+	_, err := g.st.HandBack(ctx, g.boot, leases, "")
+	return err
+}
+
+// fromTheMark measures dispatches as they are after a sweep: they begin at its low-water mark.
+func (g *backlog) fromTheMark(ctx context.Context, l *line, rounds int) (err error) {
+	var mark time.Time
+	if err := g.pool.QueryRow(ctx, `select min(ready_at) from trapeze.live where kind = $1`, remoteNoop{}.Kind()).Scan(&mark); err != nil {
+		return err
+	}
+	if g.before, err = g.touched(ctx); err != nil {
+		return err
+	}
+	g.took, g.since = nil, mark
+	for range rounds {
+		if err := g.dispatch(ctx); err != nil {
+			return err
+		}
+	}
+	buffers, err := g.touched(ctx)
+	if err != nil {
+		return err
+	}
+	l.set(g.name+", from the mark: buffers of claim and giving back", (buffers-g.before)/float64(len(g.took)))
+	report(l, g.name+", from the mark: claim ms", g.took)
+	return nil
+}
+
+// touched is how many pages of our tables and indexes were read in the database, from memory or not.
+func (g *backlog) touched(ctx context.Context) (n float64, err error) {
+	time.Sleep(1500 * time.Millisecond) // sessions tell what they did a second after it
+	if err := g.st.Pool().Ping(ctx); err != nil {
+		return 0, err
+	}
+	time.Sleep(200 * time.Millisecond)
+	err = g.pool.QueryRow(ctx, `select sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::float8 from pg_statio_user_tables`).Scan(&n)
+	return n, err
 }
