@@ -11,13 +11,22 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/torture/checker"
 	"github.com/trapeze-run/trapeze/internal/torture/history"
+	"github.com/trapeze-run/trapeze/internal/torture/overlay"
 )
 
-func TestEveryMutantCanBePlanted(t *testing.T) {
+func TestEveryMutantAndBugCanBePlanted(t *testing.T) {
 	t.Parallel()
+	is := is.New(t)
+	text, err := os.ReadFile("../../.ci/planted/bugs.txt")
+	is.NoErr(err)
+	bugs, err := overlay.Parse(string(text))
+	is.NoErr(err)
 	for _, m := range Mutants() {
-		if _, err := m.Plant("../..", t.TempDir()); err != nil {
-			t.Errorf("correct its text in mutants.txt: %v", err)
+		bugs = append(bugs, m.Bug)
+	}
+	for _, b := range bugs {
+		if _, err := b.Plant("../..", t.TempDir()); err != nil {
+			t.Errorf("correct its text in mutants.txt or bugs.txt: %v", err)
 		}
 	}
 }
