@@ -60,16 +60,21 @@ func (s *Store) Enqueue(ctx context.Context, boot string, list []NewJob) (map[in
 // EnqueueSince is [Store.Enqueue] where nothing is taken to wait in the jobs' lanes that became ready before a moment, unless
 // that is zero.
 func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, since time.Time) (Enqueued, error) {
-	var c columns
-	for _, n := range list {
-		c.add(n)
+	var placed []placedRow
+	var err error
+	if len(list) == 1 && list[0].plain() {
+		n := &list[0]
+		by := append(n.oneArgs(-n.Priority), args{{"boot", boot}, {"parent", n.ParentID}, {"approved", n.Approved}}...)
+		placed, err = runSince(ctx, s, scanPlaced, enqueueOneSQL, enqueueOneSinceSQL, by, since)
 	}
-	sql, by := enqueueSQL, c.named(make(args, 0, 26))
-	by = append(by, args{{"boot", boot}, {"approvals", c.approvals}}...)
-	if !since.IsZero() {
-		sql, by = enqueueSinceSQL, append(by, args{{"since", since}}...)
+	if err == nil && len(placed) == 0 {
+		var c columns
+		for _, n := range list {
+			c.add(n)
+		}
+		by := append(c.named(make(args, 0, 26)), args{{"boot", boot}, {"approvals", c.approvals}}...)
+		placed, err = runSince(ctx, s, scanPlaced, enqueueSQL, enqueueSinceSQL, by, since)
 	}
-	placed, err := run(ctx, s, scanPlaced, sql, by)
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("enqueue: %w", err)
 	}
@@ -78,6 +83,14 @@ func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, si
 		e.Places[p.id], e.Took = p.place, max(e.Took, p.took)
 	}
 	return e, nil
+}
+
+// runSince runs one of two statements, the second with the moment since which the jobs of a lane wait.
+func runSince[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], all, fresh *statement, by args, since time.Time) ([]T, error) {
+	if since.IsZero() {
+		return run(ctx, s, scan, all, by)
+	}
+	return run(ctx, s, scan, fresh, append(by, args{{"since", since}}...))
 }
 
 // EnqueueIn inserts jobs in the caller's transaction, pending or parked, and tells where each was put. Where [Store.IDTaken] is true of the error the

@@ -24,6 +24,7 @@ var hot = map[string]string{
 	"claim_since": claimSinceSQL.text, "enqueue_since": enqueueSinceSQL.text, "marks": marksSQL.text, "worker_claim": workerClaimSQL.text,
 	"worker_claim_since": workerSinceSQL.text, "worker_claim_subjects": workerSubjectsSQL.text, "id_blocks": idBlocksSQL.text,
 	"enqueue_free": enqueueFreeSQL.text, "hold_to_end": holdToEndSQL.text, "hold_group": holdGroupSQL.text,
+	"end_one": endOneSQL.text, "finish_one": finishOneSQL.text, "enqueue_one": enqueueOneSQL.text, "enqueue_one_since": enqueueOneSinceSQL.text,
 }
 
 func TestHotStatementsKeepTheirPlans(t *testing.T) {

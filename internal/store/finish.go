@@ -206,8 +206,15 @@ const (
 // After an error for which [Unknown] is true, read back with [Store.ClaimOutcomes]; never send it again blind. After one
 // for which [Refused] is true, send its members in parts, or one by one.
 func (s *Store) Finish(ctx context.Context, boot string, list []Ending) (map[int64]Ended, error) {
-	sql, by := finishOf(boot, list)
-	found, err := run(ctx, s, scanEnded, sql, by)
+	var found []endedRow
+	var err error
+	if sql, by := finishOneOf(boot, list); sql != nil {
+		found, err = run(ctx, s, scanEnded, sql, by)
+	}
+	if err == nil && len(found) == 0 {
+		sql, by := finishManyOf(boot, list)
+		found, err = run(ctx, s, scanEnded, sql, by)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
@@ -218,10 +225,13 @@ func (s *Store) Finish(ctx context.Context, boot string, list []Ending) (map[int
 	return ended, nil
 }
 
-// queueFinish queues [Store.Finish], pinned, for a transaction that holds all claims of the list and does nothing else after it. The map is
-// filled when the batch has been sent.
+// queueFinish queues [Store.Finish], pinned, for a transaction that holds all claims of the list, none with a cancel, and does nothing else
+// after it. The map is filled when the batch has been sent.
 func queueFinish(batch *pgx.Batch, s *Store, boot string, list []Ending) (map[int64]Ended, error) {
-	sql, by := finishOf(boot, list)
+	sql, by := finishOneOf(boot, list)
+	if sql == nil {
+		sql, by = finishManyOf(boot, list)
+	}
 	values, err := sql.bind(by)
 	if err != nil {
 		return nil, err
@@ -238,8 +248,8 @@ func queueFinish(batch *pgx.Batch, s *Store, boot string, list []Ending) (map[in
 	return ended, nil
 }
 
-// finishOf returns the statement that ends a batch of claims, and its arguments.
-func finishOf(boot string, list []Ending) (*statement, args) {
+// finishManyOf returns the statement that ends a batch of claims, and its arguments.
+func finishManyOf(boot string, list []Ending) (*statement, args) {
 	var (
 		ids, fences               []int64
 		states, outcomes, reasons []string

@@ -18,7 +18,7 @@ const (
 func Effects(schema string) map[string]Effect {
 	db := &Database{schema: schema, named: &sync.Map{}}
 	effects := map[string]Effect{db.In(holdSQL.text): Holds, db.In(holdToEndSQL.text): Holds, db.In(holdGroupSQL.text): Holds, db.In(keepSQL.text): Keeps}
-	for _, sql := range []*statement{endSQL, endBranchesSQL, finishSQL, finishBranchesSQL, parkSQL} {
+	for _, sql := range []*statement{endSQL, endOneSQL, endBranchesSQL, finishSQL, finishOneSQL, finishBranchesSQL, parkSQL} {
 		effects[db.In(sql.text)] = Ends
 	}
 	return effects

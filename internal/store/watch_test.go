@@ -12,7 +12,7 @@ import (
 func TestEffectsNamesStatementsAsTheyAreSent(t *testing.T) {
 	is := is.New(t)
 	effects := store.Effects("elsewhere")
-	is.Equal(len(effects), 9) // no two are the same
+	is.Equal(len(effects), 11) // no two are the same
 	for sql, effect := range effects {
 		is.True(!strings.Contains(sql, "trapeze.")) // in the schema that was asked for
 		is.True(effect != store.NoEffect)

@@ -1,0 +1,275 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// scene is the rows that a statement for one job meets.
+type scene struct {
+	subject, unique, closed, named, starts bool
+	cancelled, fence, approval             bool // what the statements for one pass over
+	ahead                                  int  // the priority of a job that waits in the lane; -1: none does
+	next                                   bool
+}
+
+const oneID, nextID = 7001, 7002
+
+// rows prepares a scene in a transaction.
+func (c scene) rows(t *testing.T, tx pgx.Tx) (boot string) {
+	t.Helper()
+	boot = uuid.NewString()
+	run := func(when bool, sql string, values ...any) {
+		if _, err := tx.Exec(t.Context(), sql, values...); when && err != nil {
+			t.Fatal(err)
+		}
+	}
+	subject, while := "", (*string)(nil)
+	if c.subject {
+		subject = "s"
+		run(true, `insert into trapeze.current_runs values ('k', 's', $1, 3, 'running')`, oneID)
+	}
+	if c.unique {
+		while = Some("active")
+		run(true, `insert into trapeze.unique_keys values ('k', 'key', $1)`, oneID)
+	}
+	run(true, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values ($1, 'p', now(), case when $2 then now() end, case when $2 then 'left' end)`, boot, c.closed)
+	run(true, `update trapeze.lanes set requires_approval = $1 where name = 'default'`, c.approval)
+	run(true, `insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id) values ($1, 'k', 'default', $2, '{}', $1)`, oneID, subject)
+	run(true, `insert into trapeze.live (id, ready_at, claimed_at, started_at, fence, pod, event_no, attempt, crashes, priority, state, unique_while, lane, kind,
+		subject, cancel_requested) values ($1, now(), now(), now(), 3, $2, 5, 2, 1, 4, 'running', $3, 'default', 'k', $4, $5)`, oneID, boot, while, subject, c.cancelled)
+	if c.ahead >= 0 {
+		run(true, `insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject) values (1, now(), 1, $1, 'pending', 'default', 'k', '')`, c.ahead)
+	}
+	return boot
+}
+
+func (c scene) newJob() *NewJob {
+	n := &NewJob{ID: nextID, Kind: "after", Lane: "default", Args: json.RawMessage(`{"n": 1.0}`), Priority: 4, Starts: c.starts, Submitter: "ann", Trace: "00-1-2-01"}
+	if c.named {
+		limit := 3
+		n.Pipeline, n.Planned, n.MaxAttempts, n.MaxCrashes, n.Impaired, n.Actor = Some("name"), json.RawMessage(`[{}]`), &limit, &limit, true, "handler"
+	}
+	return n
+}
+
+// written returns all rows that a statement could have written, after it ran in a savepoint, and undoes it.
+func written(t *testing.T, tx pgx.Tx, sql *statement, by args) (answer, rows string) {
+	t.Helper()
+	values, err := sql.bind(by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err := tx.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := inner.Query(t.Context(), sql.text, values...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := pgx.CollectRows(result, func(r pgx.CollectableRow) (string, error) {
+		v, err := r.Values()
+		return fmt.Sprint(v[:2], v[len(v)-2:]), err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"jobs", "live", "done", "parked", "job_event", "pipelines", "current_runs", "unique_keys"} {
+		var found string
+		if err := inner.QueryRow(t.Context(), `select coalesce(json_agg(r order by r::text), '[]')::text from trapeze.`+table+` r`).Scan(&found); err != nil {
+			t.Fatal(err)
+		}
+		rows += table + ": " + found + "\n"
+	}
+	if err := inner.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(list), rows
+}
+
+// scenes calls do with every combination.
+func scenes(do func(scene)) {
+	for bits := range 1 << 9 {
+		bit := func(n int) bool { return bits&(1<<n) != 0 }
+		for _, ahead := range []int{-1, 3, 4, 5} {
+			if c := (scene{subject: bit(0), unique: bit(1), closed: bit(2), named: bit(3), starts: bit(4), cancelled: bit(5), fence: bit(6), approval: bit(7),
+				next: bit(8), ahead: ahead}); !c.cancelled || !c.fence && !c.approval { // one reason is enough
+				do(c)
+			}
+		}
+	}
+}
+
+func TestTheEndOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	compared, passed := 0, 0
+	scenes(func(c scene) {
+		if c.approval || !c.next && (c.named || c.starts || c.ahead > 3) {
+			return // of no meaning here
+		}
+		tx, err := pool.Begin(t.Context())
+		is.NoErr(err)
+		defer func() { is.NoErr(tx.Rollback(t.Context())) }()
+		boot := c.rows(t, tx)
+		end := Ending{ID: oneID, Fence: 3, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Result: json.RawMessage(`{"kg": 1.50}`)}
+		if c.fence {
+			end.Fence = 2
+		}
+		if c.next {
+			parent := int64(oneID)
+			end.Next = c.newJob()
+			end.Next.PipelineID, end.Next.ParentID, end.Next.Step = oneID, &parent, 1
+		}
+		sql, by := finishOneOf(boot, []Ending{end})
+		is.True(sql != nil)
+		answer, rows := written(t, tx, sql, by)
+		sql, by = finishManyOf(boot, []Ending{end})
+		wanted, rowsWanted := written(t, tx, sql, by)
+		if c.cancelled && !c.fence {
+			passed++
+			none, by := finishManyOf(boot, []Ending{{ID: 1 << 40}})
+			wanted, rowsWanted = written(t, tx, none, by) // nothing is written
+		}
+		compared++
+		if answer != wanted || rows != rowsWanted {
+			t.Fatalf("%+v:\n%s\n%s\nwant\n%s\n%s", c, answer, rows, wanted, rowsWanted)
+		}
+	})
+	is.True(compared > 200 && passed > 50)
+}
+
+func TestTheInsertOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	compared, passed := 0, 0
+	scenes(func(c scene) {
+		if c.subject || c.unique || c.cancelled || c.fence {
+			return // of no meaning here
+		}
+		tx, err := pool.Begin(t.Context())
+		is.NoErr(err)
+		defer func() { is.NoErr(tx.Rollback(t.Context())) }()
+		boot := c.rows(t, tx)
+		n := c.newJob()
+		n.Approved = c.approval && c.next
+		var many columns
+		many.add(*n)
+		for _, since := range []time.Time{{}, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)} {
+			one, all := enqueueOneSQL, enqueueSQL
+			by := append(n.oneArgs(-n.Priority), args{{"boot", boot}, {"parent", n.ParentID}, {"approved", n.Approved}}...)
+			byAll := append(many.named(nil), args{{"boot", boot}, {"approvals", many.approvals}}...)
+			if !since.IsZero() {
+				one, all = enqueueOneSinceSQL, enqueueSinceSQL
+				by, byAll = append(by, args{{"since", since}}...), append(byAll, args{{"since", since}}...)
+			}
+			answer, rows := written(t, tx, one, by)
+			wanted, rowsWanted := written(t, tx, all, byAll)
+			if c.approval && !n.Approved {
+				passed++
+				is.Equal(answer, "[]")
+				continue
+			}
+			compared++
+			if place := func(s string) string { return s[:min(len(s), 20)] }; place(answer) != place(wanted) || rows != rowsWanted {
+				t.Fatalf("%+v:\n%s\n%s\nwant\n%s\n%s", c, answer, rows, wanted, rowsWanted)
+			}
+		}
+	})
+	is.True(compared > 100 && passed > 50)
+}
+
+// BenchmarkOneJob measures the statements for one job beside those for many with one job: a round trip whose commit does not wait
+// for the log.
+func BenchmarkOneJob(b *testing.B) {
+	conn, err := pgtest.Pool(b).Acquire(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Release()
+	exec := func(sql string, values ...any) {
+		if _, err := conn.Exec(b.Context(), sql, values...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for name, value := range pins {
+		exec(fmt.Sprintf("set %s = '%s'", name, value))
+	}
+	boot, id := uuid.NewString(), int64(1000)
+	exec(`insert into trapeze.pods (boot, name, lease_until) values ($1, 'p', now())`, boot)
+	send := func(sql *statement, by args) {
+		values, err := sql.bind(by)
+		if err != nil {
+			b.Fatal(err)
+		}
+		exec(sql.text, values...)
+	}
+	enqueue := func(one bool) {
+		id++
+		n := &NewJob{ID: id, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n":1}`), Starts: true}
+		if one {
+			send(enqueueOneSQL, append(n.oneArgs(0), args{{"boot", boot}, {"parent", n.ParentID}, {"approved", false}}...))
+			return
+		}
+		var c columns
+		c.add(*n)
+		send(enqueueSQL, append(c.named(nil), args{{"boot", boot}, {"approvals", c.approvals}}...))
+	}
+	finish := func(one, step bool) {
+		ends := []Ending{{ID: id, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Result: json.RawMessage(`1`)}}
+		if step {
+			parent := id
+			id++
+			ends[0].Next = &NewJob{ID: id, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n":1}`), PipelineID: 1000, ParentID: &parent, Step: 1, Starts: true}
+		}
+		if one {
+			send(finishOneOf(boot, ends))
+			return
+		}
+		send(finishManyOf(boot, ends))
+	}
+	exec(`set synchronous_commit = off`)
+	b.Run("ping", func(b *testing.B) {
+		for b.Loop() {
+			exec(`select $1::int`, 1)
+		}
+	})
+	for _, one := range []bool{true, false} {
+		name := map[bool]string{true: "one", false: "many"}[one]
+		b.Run("enqueue/"+name, func(b *testing.B) {
+			for b.Loop() {
+				enqueue(one)
+				b.StopTimer()
+				finish(true, false)
+				b.StartTimer()
+			}
+		})
+		b.Run("end-with-next-step/"+name, func(b *testing.B) {
+			enqueue(true)
+			for b.Loop() {
+				finish(one, true)
+			}
+			finish(true, false)
+		})
+		b.Run("end/"+name, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				enqueue(true)
+				b.StartTimer()
+				finish(one, false)
+			}
+		})
+	}
+}
