@@ -26,7 +26,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/server"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 )
 
 // Register registers the handlers of a program with the runner of serve or worker, before it runs. serve has brought the tables up to date
@@ -60,7 +60,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	if !running { // cobra refused the command line itself
 		err = exit.Usage("%w; see %s --help", err, command.CommandPath())
 	}
-	fmt.Fprintln(os.Stderr, root.Name()+": "+show.OneLine(err))
+	fmt.Fprintln(os.Stderr, root.Name()+": "+humanize.OneLine(err))
 	return exit.Code(err)
 }
 

@@ -1,16 +1,16 @@
 package app
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/store/admin"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
 func newAuditCommand() *cobra.Command {
@@ -54,7 +54,7 @@ func auditCells(r admin.AuditRow) []string {
 	if !r.Allowed {
 		result = "refused"
 	}
-	return []string{strconv.FormatInt(r.ID, 10), show.Clock(&r.At), r.Actor, r.Action, r.Target, result, r.Source, show.Short(r.Reason, 40), show.Short(change(r), 60)}
+	return []string{strconv.FormatInt(r.ID, 10), humanize.Clock(&r.At), r.Actor, r.Action, r.Target, result, r.Source, humanize.Short(r.Reason, 40), humanize.Short(change(r), 60)}
 }
 
 // change shows what was before and after a deed, as far as somebody wrote it down.

@@ -1,9 +1,6 @@
 package app
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
 	"context"
 	"fmt"
 	"strings"
@@ -11,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -111,7 +110,7 @@ func asked[T any](read func(context.Context, *client.Client) ([]T, error), name 
 
 var (
 	scheduleWords = asked(readSchedules,
-		func(s job.ScheduleUse) []string { return []string{s.Name + "\t" + show.Printable(s.Words)} })
+		func(s job.ScheduleUse) []string { return []string{s.Name + "\t" + humanize.Printable(s.Words)} })
 	laneWords = asked(readLanes,
 		func(l job.LaneUse) []string { return []string{l.Name} })
 	kindWords = asked(openPods, func(p job.Pod) []string { return p.Kinds })
@@ -123,7 +122,7 @@ var (
 		}](ctx, at, "/jobs", client.Query("limit", "30", "state", "running,pending,awaiting_approval,waiting,failed"))
 		return answer.Jobs, err
 	}, func(j job.Job) []string {
-		return []string{fmt.Sprintf("%d\t%s %s %s", j.ID, show.Printable(j.Kind), j.State, show.Printable(j.Subject))}
+		return []string{fmt.Sprintf("%d\t%s %s %s", j.ID, humanize.Printable(j.Kind), j.State, humanize.Printable(j.Subject))}
 	})
 )
 

@@ -1,22 +1,21 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"net/http"
 	"strconv"
-
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
-	"context"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -65,7 +64,7 @@ LAST what came of the latest one. The history of one: trapeze cron fires.`,
 
 func printSchedules(c *cobra.Command, list []job.ScheduleUse, now time.Time) error {
 	return show.List(c, "NAME WHEN NEXT LAST STATE KIND", show.Rows(list), func(s job.ScheduleUse) []string {
-		return []string{s.Name, show.Short(s.Words, 60), nextOf(s, now), lastOf(s, now), scheduleState(s), s.Kind}
+		return []string{s.Name, humanize.Short(s.Words, 60), nextOf(s, now), lastOf(s, now), scheduleState(s), s.Kind}
 	})
 }
 
@@ -73,7 +72,7 @@ func printSchedules(c *cobra.Command, list []job.ScheduleUse, now time.Time) err
 func scheduleState(s job.ScheduleUse) string {
 	switch {
 	case s.Error != "":
-		return "error: " + show.Short(s.Error, 60)
+		return "error: " + humanize.Short(s.Error, 60)
 	case s.Paused:
 		return "paused"
 	case len(s.NextFires) == 0:
@@ -91,15 +90,15 @@ func nextOf(s job.ScheduleUse, now time.Time) string {
 	if at == nil || s.Paused {
 		return ""
 	}
-	return ahead(*at, now) + ", " + show.ClockIn(s.Zone, at)
+	return ahead(*at, now) + ", " + humanize.ClockIn(s.Zone, at)
 }
 
 // ahead says how long it is until a moment, or for how long it has been due.
 func ahead(at, now time.Time) string {
 	if d := now.Sub(at); d >= time.Second {
-		return "due for " + show.Since(&at, now)
+		return "due for " + humanize.Since(&at, now)
 	}
-	return "in " + show.Since(&now, at)
+	return "in " + humanize.Since(&now, at)
 }
 
 // lastOf says what came of the latest fire.
@@ -108,7 +107,7 @@ func lastOf(s job.ScheduleUse, now time.Time) string {
 		return "never"
 	}
 	last := s.LastFires[0]
-	return fireResult(last) + " " + show.Since(&last.FireAt, now) + " ago"
+	return fireResult(last) + " " + humanize.Since(&last.FireAt, now) + " ago"
 }
 
 // fireResult is what became of a fire: of its job, if there is one.
@@ -129,10 +128,10 @@ func fireNote(f job.Fire) string {
 		notes = append(notes, "triggered")
 	}
 	if f.Missed > 0 {
-		notes = append(notes, fmt.Sprintf("and for %s missed before it", show.Count(f.Missed, "fire", "fires")))
+		notes = append(notes, fmt.Sprintf("and for %s missed before it", humanize.Count(f.Missed, "fire", "fires")))
 	}
 	if f.Message != "" {
-		notes = append(notes, show.Short(f.Message, 80))
+		notes = append(notes, humanize.Short(f.Message, 80))
 	}
 	return strings.Join(notes, "; ")
 }
@@ -179,7 +178,7 @@ func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 		line("then", moments(s.Zone, s.NextFires[1:]))
 	}
 	line("kind", s.Kind)
-	line("args", show.Short(compacted(s.Args), 2000))
+	line("args", humanize.Short(compacted(s.Args), 2000))
 	line("lane", s.Lane)
 	line("subject", s.Subject)
 	line("priority", strconv.Itoa(s.Priority))
@@ -189,8 +188,8 @@ func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 	if s.FromCode {
 		line("declared", "by the program; what an operator changed stays")
 	}
-	line("created", show.Clock(&s.CreatedAt))
-	line("changed", show.Clock(&s.UpdatedAt))
+	line("created", humanize.Clock(&s.CreatedAt))
+	line("changed", humanize.Clock(&s.UpdatedAt))
 	if _, err := fmt.Fprintln(c.OutOrStdout(), b.String()); err != nil {
 		return err
 	}
@@ -207,7 +206,7 @@ func compacted(raw json.RawMessage) string {
 func moments(zone string, list []time.Time) string {
 	lines := make([]string, len(list))
 	for i := range list {
-		lines[i] = show.ClockIn(zone, &list[i])
+		lines[i] = humanize.ClockIn(zone, &list[i])
 	}
 	return strings.Join(lines, "\n")
 }
@@ -259,9 +258,9 @@ func printFires(c *cobra.Command, list iter.Seq2[job.Fire, error]) error {
 			id = strconv.FormatInt(*f.JobID, 10)
 		}
 		if f.Took != nil {
-			took = show.Seconds(f.Took.Duration().Seconds())
+			took = humanize.Seconds(f.Took.Duration().Seconds())
 		}
-		return []string{show.Clock(&f.FireAt), string(f.Outcome), id, string(f.State), took, show.Since(&f.FireAt, f.DecidedAt), fireNote(f)}
+		return []string{humanize.Clock(&f.FireAt), string(f.Outcome), id, string(f.State), took, humanize.Since(&f.FireAt, f.DecidedAt), fireNote(f)}
 	})
 }
 

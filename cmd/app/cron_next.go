@@ -1,15 +1,14 @@
 package app
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -65,10 +64,10 @@ func printPreview(c *cobra.Command, shown job.SchedulePreview) error {
 	}
 	var rows [][]string
 	for _, at := range shown.NextFires {
-		rows = append(rows, []string{at.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00"), show.Clock(&at)})
+		rows = append(rows, []string{at.In(zone).Format("Mon 2006-01-02 15:04:05 -07:00"), humanize.Clock(&at)})
 	}
 	out := c.OutOrStdout()
-	if _, err := fmt.Fprintf(out, "%s\n\n", show.Printable(shown.Words)); err != nil {
+	if _, err := fmt.Fprintf(out, "%s\n\n", humanize.Printable(shown.Words)); err != nil {
 		return err
 	}
 	if len(rows) == 0 {

@@ -1,16 +1,10 @@
 package app
 
 import (
-	"net/http"
-
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -18,6 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -198,7 +196,7 @@ func whyNot(j job.Job) string {
 	why := show.Text(j.Reason)
 	if j.Error != nil {
 		first, _, _ := strings.Cut(*j.Error, "\n")
-		why += ": " + show.Short(first, 300)
+		why += ": " + humanize.Short(first, 300)
 	}
 	return why
 }

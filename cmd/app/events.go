@@ -1,22 +1,20 @@
 package app
 
 import (
-	"strconv"
-
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/store/view"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -144,11 +142,11 @@ func printEvent(c *cobra.Command, e job.Event) error {
 		parts = append(parts, "by="+e.Actor)
 	}
 	if e.Message != nil {
-		parts = append(parts, show.Short(*e.Message, 200))
+		parts = append(parts, humanize.Short(*e.Message, 200))
 	}
 	if len(e.Fields) > 0 && string(e.Fields) != "null" {
-		parts = append(parts, show.Short(string(e.Fields), 200))
+		parts = append(parts, humanize.Short(string(e.Fields), 200))
 	}
-	_, err := fmt.Fprintln(c.OutOrStdout(), show.Printable(strings.Join(parts, "  ")))
+	_, err := fmt.Fprintln(c.OutOrStdout(), humanize.Printable(strings.Join(parts, "  ")))
 	return err
 }

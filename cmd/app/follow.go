@@ -1,19 +1,17 @@
 package app
 
 import (
-	"strconv"
-
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -93,7 +91,7 @@ func (f *following) job(j job.Job) {
 	if f.to == nil {
 		return
 	}
-	line := fmt.Sprintf("job %d %s %s", j.ID, show.Printable(j.Kind), j.State)
+	line := fmt.Sprintf("job %d %s %s", j.ID, humanize.Printable(j.Kind), j.State)
 	if f.bar {
 		fmt.Fprintf(f.to, "\r\x1b[K%s %s %s", line, drawBar(j), time.Since(f.began).Truncate(100*time.Millisecond))
 		if j.State.Terminal() {
@@ -102,7 +100,7 @@ func (f *following) job(j job.Job) {
 		return
 	}
 	if p := show.Progress(j.Progress); p != "" {
-		line += " " + show.Printable(p)
+		line += " " + humanize.Printable(p)
 	}
 	if line != f.last {
 		f.last = line
@@ -122,8 +120,8 @@ func drawBar(j job.Job) string {
 	const width = 30
 	p := j.Progress
 	if p == nil || p.Done == nil || p.Total == nil || *p.Total <= 0 {
-		return show.Printable(show.Progress(p))
+		return humanize.Printable(show.Progress(p))
 	}
 	full := int(max(0, min(*p.Done, *p.Total)) * width / *p.Total)
-	return fmt.Sprintf("[%s%s] %s", strings.Repeat("█", full), strings.Repeat("░", width-full), show.Printable(show.Progress(p)))
+	return fmt.Sprintf("[%s%s] %s", strings.Repeat("█", full), strings.Repeat("░", width-full), humanize.Printable(show.Progress(p)))
 }

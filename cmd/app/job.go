@@ -1,9 +1,6 @@
 package app
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -73,7 +73,7 @@ func obstaclesOf(ctx context.Context, at *client.Client, j job.Job) string {
 			fmt.Fprintf(&b, ": job %d", *o.JobID)
 		}
 		if o.Until != nil {
-			b.WriteString(": " + show.Clock(o.Until))
+			b.WriteString(": " + humanize.Clock(o.Until))
 		}
 		if o.Do != "" {
 			b.WriteString(" (" + o.Do + ")")
@@ -88,7 +88,7 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	var b strings.Builder
 	colours := show.InkFor(c.OutOrStdout())
 	line := func(name, value string) { show.Fact(&b, colours, name, value) }
-	compact := func(raw json.RawMessage) string { return show.Short(string(raw), 2000) }
+	compact := func(raw json.RawMessage) string { return humanize.Short(string(raw), 2000) }
 	attempts := strconv.Itoa(j.Attempt)
 	if j.MaxAttempts != nil {
 		attempts += " of " + strconv.Itoa(*j.MaxAttempts)
@@ -122,10 +122,10 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	}
 	line("unique key", show.Text(j.UniqueKey))
 	line("submitter", j.Submitter)
-	line("created", show.Clock(&j.CreatedAt))
-	line("due", show.Clock(j.RunAfter))
-	line("started", show.Clock(j.StartedAt))
-	line("finished", show.Clock(j.FinishedAt))
+	line("created", humanize.Clock(&j.CreatedAt))
+	line("due", humanize.Clock(j.RunAfter))
+	line("started", humanize.Clock(j.StartedAt))
+	line("finished", humanize.Clock(j.FinishedAt))
 	line("args", compact(j.Args))
 	line("still to come", compact(j.Planned))
 	line("result", compact(j.Result))

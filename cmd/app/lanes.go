@@ -1,19 +1,18 @@
 package app
 
 import (
-	"net/http"
-
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
 	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -45,8 +44,8 @@ Change one: trapeze lane set. Start nothing in one: trapeze drain.`,
 
 func printLanes(c *cobra.Command, lanes []job.LaneUse, now time.Time) error {
 	return show.List(c, "LANE USED LIMIT WAITING OLDEST STATE POLL STALE AGE KINDS", show.Rows(lanes), func(l job.LaneUse) []string {
-		return []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), show.Since(l.Oldest, now), laneState(l),
-			span(l.PollInterval), span(l.StaleAfter), span(l.MaxAge), show.Short(strings.Join(l.Kinds, ","), 60)}
+		return []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), humanize.Since(l.Oldest, now), laneState(l),
+			span(l.PollInterval), span(l.StaleAfter), span(l.MaxAge), humanize.Short(strings.Join(l.Kinds, ","), 60)}
 	})
 }
 
@@ -166,7 +165,7 @@ func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
 	if done.DryRun {
 		verb = strings.Replace(verb, "is ", "would be ", 1)
 	}
-	_, err := fmt.Fprintf(c.OutOrStdout(), "lane %s %s; %d running, %d waiting, %d moved\n", show.Printable(done.Lane), verb, done.Running, done.Waiting, done.Moved)
+	_, err := fmt.Fprintf(c.OutOrStdout(), "lane %s %s; %d running, %d waiting, %d moved\n", humanize.Printable(done.Lane), verb, done.Running, done.Waiting, done.Moved)
 	return err
 }
 

@@ -6,10 +6,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 )
 
 // manyOrOne is the flags of a command that is for one job, by its id, or for all jobs of a filter.
@@ -52,7 +54,7 @@ func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 // told says in a line what became of many jobs.
 func (m *manyOrOne) told(did api.Many) string {
 	var b strings.Builder
-	jobs := show.Count(did.Matched, "job", "jobs")
+	jobs := humanize.Count(did.Matched, "job", "jobs")
 	switch {
 	case did.DryRun && did.Matched == 0:
 		b.WriteString("no job would be " + m.did)
@@ -89,7 +91,7 @@ func newRetryCommand() *cobra.Command {
 		if len(again) == 0 {
 			text = fmt.Sprintf("waits: trapeze job %d says what for", id)
 		} else if len(again) != 1 || again[0] != strconv.FormatInt(id, 10) {
-			text = "waits again for " + show.Count(len(again), "job", "jobs")
+			text = "waits again for " + humanize.Count(len(again), "job", "jobs")
 		}
 		return show.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "retried": again}, "job %d %s", id, text)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/schema"
 	hostmigrate "github.com/trapeze-run/trapeze/runner/migrate"
@@ -127,7 +128,7 @@ func newMigrateStatus() *cobra.Command {
 						}
 						continue
 					}
-					at := show.Clock(&m.AppliedAt)
+					at := humanize.Clock(&m.AppliedAt)
 					if at == "" {
 						at = "pending"
 					}

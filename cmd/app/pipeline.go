@@ -2,12 +2,6 @@ package app
 
 import (
 	"context"
-
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
 	"fmt"
 	"io"
 	"strconv"
@@ -17,6 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -77,14 +75,14 @@ func (t tree) draw(to io.Writer, now time.Time) error {
 	var b strings.Builder
 	name := ""
 	if t.Name != "" {
-		name = " " + strconv.Quote(show.Printable(t.Name))
+		name = " " + strconv.Quote(humanize.Printable(t.Name))
 	}
 	fmt.Fprintf(&b, "pipeline %d%s  %s  %s\n", t.ID, name, t.Status, lasted(&t.CreatedAt, t.FinishedAt, now))
 	for _, j := range t.Jobs {
 		drawBranch(&b, j, "", now)
 	}
 	for _, s := range job.Following(t.Pipeline.Planned) {
-		fmt.Fprintf(&b, "· %-24s planned\n", show.Printable(s.Kind))
+		fmt.Fprintf(&b, "· %-24s planned\n", humanize.Printable(s.Kind))
 	}
 	_, err := io.WriteString(to, b.String())
 	return err
@@ -97,14 +95,14 @@ func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time)
 	}
 	subject := ""
 	if j.Subject != "" {
-		subject = " " + show.Short(show.Printable(j.Subject), 30)
+		subject = " " + humanize.Short(humanize.Printable(j.Subject), 30)
 	}
-	fmt.Fprintf(b, "%s%s %-*s %-10d %-10s %8s%s", indent, mark, max(24-len([]rune(indent)), 1), show.Short(show.Printable(j.Kind), 24), j.ID, j.State,
+	fmt.Fprintf(b, "%s%s %-*s %-10d %-10s %8s%s", indent, mark, max(24-len([]rune(indent)), 1), humanize.Short(humanize.Printable(j.Kind), 24), j.ID, j.State,
 		lasted(j.StartedAt, j.FinishedAt, now), subject)
 	switch {
 	case j.State == job.Failed || show.Text(j.Outcome) == string(job.Warning):
 		if note := whyNot(j.Job); note != "" {
-			fmt.Fprintf(b, "  %s", show.Short(show.Printable(note), 80))
+			fmt.Fprintf(b, "  %s", humanize.Short(humanize.Printable(note), 80))
 		}
 	case j.State == job.Running:
 		fmt.Fprintf(b, "  %s", drawBar(j.Job))
@@ -117,7 +115,7 @@ func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time)
 	}
 	f := j.FanOut
 	done := f.States[job.Succeeded] + f.States[job.Failed] + f.States[job.Cancelled]
-	fmt.Fprintf(b, "%s├─ %s %d of %s", indent, meter(done, f.Branches), done, show.Count(f.Branches, "branch", "branches"))
+	fmt.Fprintf(b, "%s├─ %s %d of %s", indent, meter(done, f.Branches), done, humanize.Count(f.Branches, "branch", "branches"))
 	for _, s := range []job.State{job.Succeeded, job.Failed, job.Cancelled, job.Running, job.Waiting, job.Pending, job.AwaitingApproval} {
 		if n := f.States[s]; n > 0 {
 			fmt.Fprintf(b, " · %d %s", n, s)
@@ -154,7 +152,7 @@ func lasted(began, ended *time.Time, now time.Time) string {
 	if d < time.Second {
 		return d.Round(time.Millisecond).String()
 	}
-	return show.Since(began, now)
+	return humanize.Since(began, now)
 }
 
 // followEveryTree is how often a pipeline that is followed is drawn.
@@ -229,7 +227,7 @@ Exit code 1 when there is no such pipeline, or when it has neither failed nor be
 					return err
 				}
 				return show.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "retried": again},
-					"pipeline %d goes on with %s", id, show.Count(len(again), "job", "jobs"))
+					"pipeline %d goes on with %s", id, humanize.Count(len(again), "job", "jobs"))
 			})(c, words)
 		},
 	}

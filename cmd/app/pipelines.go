@@ -1,20 +1,18 @@
 package app
 
 import (
-	"strings"
-
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/job"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 func newPipelinesCommand() *cobra.Command {
@@ -53,8 +51,8 @@ until its last step has ended; partial means that its last step succeeded, but a
 					if planned := len(job.Following(p.Planned)); planned > 0 {
 						step += " of " + strconv.Itoa(p.Step+1+planned)
 					}
-					return []string{strconv.FormatInt(p.ID, 10), show.Short(p.Name, 30), string(p.Status), step, p.Kind,
-						show.Progress(p.Progress), show.Since(&p.CreatedAt, now), show.Short(show.Text(p.Error), 60)}
+					return []string{strconv.FormatInt(p.ID, 10), humanize.Short(p.Name, 30), string(p.Status), step, p.Kind,
+						show.Progress(p.Progress), humanize.Since(&p.CreatedAt, now), humanize.Short(show.Text(p.Error), 60)}
 				})
 			})
 		},
@@ -85,7 +83,7 @@ Exit code 1 when there is no such pipeline, or when nothing of it is open.`,
 				return err
 			}
 			return show.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "aborted": did.Aborted},
-				"pipeline %d is aborted: %s", id, show.Count(len(did.Aborted), "job", "jobs"))
+				"pipeline %d is aborted: %s", id, humanize.Count(len(did.Aborted), "job", "jobs"))
 		}),
 	}
 }

@@ -1,9 +1,6 @@
 package app
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
 	"context"
 	"fmt"
 	"strconv"
@@ -11,6 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -56,8 +56,8 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	var rows [][]string
 	for _, j := range s.Running {
 		rows = append(rows, []string{
-			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, show.Short(j.Subject, 30), strconv.Itoa(j.Priority), podWith(j.Pod, remote[j.Boot]),
-			show.Since(&j.Since, now), strconv.Itoa(j.Attempt), show.Short(remarkOfSlot(j), 60),
+			strconv.FormatInt(j.Job, 10), j.Kind, j.Lane, humanize.Short(j.Subject, 30), strconv.Itoa(j.Priority), podWith(j.Pod, remote[j.Boot]),
+			humanize.Since(&j.Since, now), strconv.Itoa(j.Attempt), humanize.Short(remarkOfSlot(j), 60),
 		})
 	}
 	if err := show.Table(c, "JOB KIND LANE SUBJECT PRI POD SINCE TRY PROGRESS", rows); err != nil {
@@ -66,7 +66,7 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	fmt.Fprintln(out)
 	rows = nil
 	for _, l := range s.Lanes {
-		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), show.Since(l.Oldest, now), laneState(l)})
+		rows = append(rows, []string{l.Name, strconv.Itoa(l.Running), limitOf(l), strconv.Itoa(l.Waiting), humanize.Since(l.Oldest, now), laneState(l)})
 	}
 	return show.Table(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
 }

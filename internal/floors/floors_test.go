@@ -47,6 +47,7 @@ var plan = []floor{
 	{folder: "internal/telemetry", imports: "job internal/instrument"},
 	{folder: "migrations"},
 	{folder: "internal/shell", standardOnly: true},             // words of commands that people paste
+	{folder: "internal/humanize", standardOnly: true},          // text for people: counts, durations, moments
 	{folder: "internal/dburl"},                                 // connection strings
 	{folder: "internal/envvar", imports: "internal/failpoint"}, // environment variables: names, types, defaults
 	{folder: "internal/schema", imports: "migrations"},         // which version of the schema this program needs
@@ -119,15 +120,15 @@ var plan = []floor{
 	// the command line: each hides one thing from the commands
 	{folder: "internal/cli/exit", imports: "job internal/schema internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep"},
 	{folder: "internal/cli/env", imports: "api/env runner/env internal/dburl internal/envvar internal/cli/exit"},
-	{folder: "internal/cli/show", imports: "job internal/cli/exit"},
+	{folder: "internal/cli/show", imports: "job internal/humanize internal/cli/exit"},
 	{folder: "internal/cli/client", imports: "api runner internal/memhttp internal/schema internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/inside"},
 	{folder: "internal/cli/server", imports: "api job runner remote/server internal/dburl internal/migrate internal/schema internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/cli/env internal/cli/exit"},
-	{folder: "internal/cli/doctor", imports: "job runner internal/dburl internal/schema internal/shell internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/show"},
-	{folder: "internal/cli/demo", imports: "handlers job runner internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/inside"},
+	{folder: "internal/cli/doctor", imports: "job runner internal/dburl internal/humanize internal/schema internal/shell internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/show"},
+	{folder: "internal/cli/demo", imports: "handlers job runner internal/humanize internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/inside"},
 
 	// roof
-	{folder: "cmd/app", imports: "api job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with handlers of its own
-	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"},                                                                                                                                                             // brings a PostgreSQL of its own
+	{folder: "cmd/app", imports: "api job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/humanize internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with handlers of its own
+	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"}, // brings a PostgreSQL of its own
 	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app"},
 	{folder: "cmd/*", imports: "*"},
 }

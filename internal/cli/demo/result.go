@@ -1,8 +1,6 @@
 package demo
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +8,8 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/handlers"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -48,7 +48,7 @@ func (d *demo) tellResult(first job.Job, took time.Duration) {
 		if name == "" {
 			name = "(not in the list of airports)"
 		}
-		d.say("  %-4s %-30s %7s flights %13s kg CO2e", u.Unit, show.Short(show.Printable(name), 30), thousands(u.Flights), commas(rounded(u.KgCO2e)))
+		d.say("  %-4s %-30s %7s flights %13s kg CO2e", u.Unit, humanize.Short(humanize.Printable(name), 30), thousands(u.Flights), commas(rounded(u.KgCO2e)))
 	}
 	d.say("")
 	d.say("The sum of all: %s kg CO2e from %s flights in %.2f s.", commas(d.report.Total.String()), thousands(d.counted), took.Seconds())
@@ -65,7 +65,7 @@ func (d *demo) tellResult(first job.Job, took time.Duration) {
 	_ = json.Unmarshal(first.Result, &bad) // it was read before
 	d.say("Warnings: %s (rows passed by, or flights whose distance has no factor).", thousands(d.report.Warnings))
 	for _, row := range bad.BadRows[:min(len(bad.BadRows), 5)] {
-		d.say("  line %d: %s", row.Line, show.Printable(row.Reason))
+		d.say("  line %d: %s", row.Line, humanize.Printable(row.Reason))
 	}
 }
 
@@ -76,7 +76,7 @@ func (d *demo) tellBadUnits() {
 	}
 	d.say("The pipeline is partial: it leaves out airports that could not be recalculated, %s in all.", thousands(d.bad))
 	for _, u := range d.report.BadUnits[:min(len(d.report.BadUnits), 10)] {
-		d.say("  %-4s %s", show.Printable(u.Unit), show.Printable(u.Reason))
+		d.say("  %-4s %s", humanize.Printable(u.Unit), humanize.Printable(u.Reason))
 	}
 }
 

@@ -3,12 +3,6 @@
 package doctor
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
-	"github.com/trapeze-run/trapeze/internal/cli/env"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
 	"context"
 	"fmt"
 	"strings"
@@ -17,6 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/schema"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/runner"
@@ -117,7 +115,7 @@ func (d *doctor) examine(ctx context.Context) {
 		d.check(ctx, check.name, check.do)
 	}
 	if err := schema.Check(ctx, d.pool, d.config.Options.Schema); err != nil {
-		d.find("schema", failing, show.OneLine(err), "trapeze migrate up, with the newest program; then trapeze doctor again, for the rest")
+		d.find("schema", failing, humanize.OneLine(err), "trapeze migrate up, with the newest program; then trapeze doctor again, for the rest")
 		return
 	}
 	d.find("schema", healthy, fmt.Sprintf("%s is at version %d, as this program needs it", d.config.Options.Schema, schema.Latest()), "")
@@ -135,7 +133,7 @@ func (d *doctor) examine(ctx context.Context) {
 // check makes a check that could not be made a finding too.
 func (d *doctor) check(ctx context.Context, name string, do func(context.Context) error) {
 	if err := do(ctx); err != nil {
-		d.find(name, failing, "could not be examined: "+show.OneLine(err), "see whether the database answers, and whether this role may read")
+		d.find(name, failing, "could not be examined: "+humanize.OneLine(err), "see whether the database answers, and whether this role may read")
 	}
 }
 
@@ -157,7 +155,7 @@ func (d *doctor) report(c *cobra.Command) error {
 		return err
 	}
 	if n := count[failing]; n > 0 {
-		return exit.Refused("%s of %d: do what the arrows say, then trapeze doctor again", show.Count(n, "check fails", "checks fail"), len(d.findings))
+		return exit.Refused("%s of %d: do what the arrows say, then trapeze doctor again", humanize.Count(n, "check fails", "checks fail"), len(d.findings))
 	}
 	return nil
 }
@@ -170,13 +168,13 @@ func printFindings(c *cobra.Command, findings []finding) error {
 	count := map[health]int{}
 	for _, f := range findings {
 		count[f.Status]++
-		says := show.Wrap(show.Printable(f.Says), 100-indent, strings.Repeat(" ", indent))
+		says := show.Wrap(humanize.Printable(f.Says), 100-indent, strings.Repeat(" ", indent))
 		fmt.Fprintf(&b, "%s  %-11s  %s\n", f.Status.shown(ink), f.Check, says)
 		if f.Do != "" {
-			fmt.Fprintf(&b, "%*s→ %s\n", indent, "", show.Wrap(show.Printable(f.Do), 98-indent, strings.Repeat(" ", indent+2)))
+			fmt.Fprintf(&b, "%*s→ %s\n", indent, "", show.Wrap(humanize.Printable(f.Do), 98-indent, strings.Repeat(" ", indent+2)))
 		}
 	}
-	fmt.Fprintf(&b, "\n%d ok, %s, %s\n", count[healthy], show.Count(count[warning], "warning", "warnings"), show.Count(count[failing], "failure", "failures"))
+	fmt.Fprintf(&b, "\n%d ok, %s, %s\n", count[healthy], humanize.Count(count[warning], "warning", "warnings"), humanize.Count(count[failing], "failure", "failures"))
 	_, err := fmt.Fprint(c.OutOrStdout(), b.String())
 	return err
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -25,7 +25,7 @@ func (d *doctor) limits(ctx context.Context) error {
 		return d.config.Options.MaxAge > 0
 	})
 	if len(lanes) > 0 {
-		says = append(says, fmt.Sprintf("jobs of %s may become any age", show.Count(len(lanes), "lane", "lanes")))
+		says = append(says, fmt.Sprintf("jobs of %s may become any age", humanize.Count(len(lanes), "lane", "lanes")))
 		do = append(do, "where late work is worthless: trapeze lane set LANE max_age_s=24h, or TRAPEZE_MAX_AGE=24h for all lanes, on all pods")
 	}
 	if d.config.Options.ApprovalTTL == 0 {

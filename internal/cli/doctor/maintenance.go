@@ -1,14 +1,14 @@
 package doctor
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/store/upkeep"
-	"github.com/trapeze-run/trapeze/internal/store/view"
-
 	"context"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
 // lateAfter is when a chore of the maintenance is late: each is due within the hour, and another pod does it after three of its intervals.
@@ -29,11 +29,11 @@ func (d *doctor) maintenance(ctx context.Context) error {
 	for _, t := range turns {
 		if t.Error != "" {
 			bad = true
-			d.find("maintenance", warning, fmt.Sprintf("the chore %s failed on %s: %s", t.Chore, t.Pod, show.OneLine(fmt.Errorf("%s", t.Error))),
+			d.find("maintenance", warning, fmt.Sprintf("the chore %s failed on %s: %s", t.Chore, t.Pod, humanize.OneLine(fmt.Errorf("%s", t.Error))),
 				"see what the error names; the next round tries again")
 		}
 		if t.Ago > lateAfter.Seconds() {
-			late = append(late, fmt.Sprintf("%s (%s ago)", t.Chore, show.Seconds(t.Ago)))
+			late = append(late, fmt.Sprintf("%s (%s ago)", t.Chore, humanize.Seconds(t.Ago)))
 		}
 	}
 	if len(late) > 0 {

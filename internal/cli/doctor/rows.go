@@ -1,13 +1,13 @@
 package doctor
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/store/view"
-
 	"context"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
 // horizon finds what keeps dead rows from being removed and the feed of events from going on.
@@ -55,7 +55,7 @@ func (d *doctor) oldness(h view.Holder, now time.Time) health {
 func holderText(h view.Holder, now time.Time) (says, do string) {
 	held := fmt.Sprintf("has kept dead rows since %d transactions", h.Transactions)
 	if h.Since != nil {
-		held = "has kept dead rows, and the feed of events, for " + show.Since(h.Since, now)
+		held = "has kept dead rows, and the feed of events, for " + humanize.Since(h.Since, now)
 	}
 	switch h.What {
 	case "prepared":
@@ -89,7 +89,7 @@ func (d *doctor) tables(ctx context.Context) error {
 		if t.Dead > 10_000 && t.Dead > 2*t.Trigger {
 			bad = true
 			d.find("tables", warning, fmt.Sprintf("%s has %d dead rows beside %d others; autovacuum was to come at %d (last: %s)",
-				name, t.Dead, t.Rows, t.Trigger, orNever(show.Clock(t.Vacuumed))), "end what the check horizon names, then vacuum "+name)
+				name, t.Dead, t.Rows, t.Trigger, orNever(humanize.Clock(t.Vacuumed))), "end what the check horizon names, then vacuum "+name)
 		}
 		if t.Age > 1_000_000_000 {
 			bad = true
@@ -129,7 +129,7 @@ func (d *doctor) partitions(ctx context.Context) error {
 	if first.Ahead == 0 {
 		when += ", which is today: jobs cannot end"
 	}
-	d.find("partitions", status, fmt.Sprintf("%s missing, first that of %s %s", show.Count(len(missing), "partition is", "partitions are"), first.Table, when),
+	d.find("partitions", status, fmt.Sprintf("%s missing, first that of %s %s", humanize.Count(len(missing), "partition is", "partitions are"), first.Table, when),
 		fmt.Sprintf("start a pod, which makes them; or, as the owner: select %s.ensure_partitions(7)", d.config.Options.Schema))
 	return nil
 }

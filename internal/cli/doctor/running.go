@@ -1,11 +1,11 @@
 package doctor
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/store/view"
-
 	"context"
 	"fmt"
+
+	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
 // running finds jobs that are running on a pod that is gone, or that does not know them: nothing works on them.
@@ -15,7 +15,7 @@ func (d *doctor) running(ctx context.Context) error {
 		return err
 	}
 	for _, w := range list {
-		jobs, name := show.Count(w.Jobs, "job is", "jobs are"), w.Pod
+		jobs, name := humanize.Count(w.Jobs, "job is", "jobs are"), w.Pod
 		if name == "" {
 			name = "a pod without a row"
 		}

@@ -1,14 +1,13 @@
 package doctor
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/store/view"
-
 	"context"
 	"fmt"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/shell"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -31,7 +30,7 @@ func (d *doctor) schedules(ctx context.Context) error {
 		}
 	}
 	if !bad {
-		d.find("schedules", healthy, fmt.Sprintf("%s, %d paused, the others fire", show.Count(len(list), "schedule", "schedules"), paused), "")
+		d.find("schedules", healthy, fmt.Sprintf("%s, %d paused, the others fire", humanize.Count(len(list), "schedule", "schedules"), paused), "")
 	}
 	return nil
 }
@@ -41,7 +40,7 @@ func scheduleIll(s view.ScheduleHealth) (says, do string) {
 	name := shell.Word(s.Name)
 	switch {
 	case s.Error != "":
-		return " does not fire as it should: " + show.Short(s.Error, 200),
+		return " does not fire as it should: " + humanize.Short(s.Error, 200),
 			fmt.Sprintf("trapeze cron show %s; set what is wrong: trapeze cron set %s …, and try expressions with trapeze cron next", name, name)
 	case !s.Placed:
 		return fmt.Sprintf(" names the lane %q, which does not exist: its jobs are refused", s.Lane),
@@ -50,12 +49,12 @@ func scheduleIll(s view.ScheduleHealth) (says, do string) {
 		return fmt.Sprintf(": no live pod runs %q, so that it does not fire, or its jobs wait", s.Kind),
 			fmt.Sprintf("start a pod that registers it (mind TRAPEZE_KINDS), or trapeze cron pause %s", name)
 	case s.Due > job.MissedAfter.Seconds():
-		return fmt.Sprintf(" has been due for %s, and has not fired", show.Seconds(s.Due)),
+		return fmt.Sprintf(" has been due for %s, and has not fired", humanize.Seconds(s.Due)),
 			"a schedule did not fire, among the nights in docs/operating.md: see what the pods log, and what the checks pods and clock say"
 	}
 	if first := passedOver(s); !first.IsZero() {
 		return fmt.Sprintf(" is to fire next at %s, and passes over what its expression says from %s on: the database's clock has been ahead, or somebody set next_at",
-				show.ClockIn(s.Zone, s.Next), show.ClockIn(s.Zone, &first)),
+				humanize.ClockIn(s.Zone, s.Next), humanize.ClockIn(s.Zone, &first)),
 			fmt.Sprintf("trapeze cron pause %s, then trapeze cron resume %s: it is planned from now on", name, name)
 	}
 	return "", ""

@@ -1,9 +1,6 @@
 package doctor
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/store/view"
-
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -13,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/dburl"
+	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -96,7 +95,7 @@ func (d *doctor) clock(ctx context.Context) error {
 		return err
 	}
 	apart := max(ahead.Abs()-within, 0)
-	says := fmt.Sprintf("the database's clock is %s %s of this machine's, give or take %s", show.Round(ahead.Abs()), aheadOrBehind(ahead), show.Round(within))
+	says := fmt.Sprintf("the database's clock is %s %s of this machine's, give or take %s", humanize.Round(ahead.Abs()), aheadOrBehind(ahead), humanize.Round(within))
 	switch {
 	case apart > 30*time.Second:
 		d.find("clock", failing, says, "set the clocks by NTP on both machines")
@@ -127,10 +126,10 @@ func (d *doctor) notify(ctx context.Context) error {
 		if d.config.Options.DirectURL == "" {
 			do = "if a transaction pooler is in between, set TRAPEZE_DATABASE_DIRECT_URL to reach PostgreSQL itself, or to off"
 		}
-		d.find("notify", failing, "a notification did not arrive, so that jobs wait for the next poll: "+show.OneLine(err), do)
+		d.find("notify", failing, "a notification did not arrive, so that jobs wait for the next poll: "+humanize.OneLine(err), do)
 		return nil
 	}
-	d.find("notify", healthy, "a notification arrived after "+show.Round(took).String(), "")
+	d.find("notify", healthy, "a notification arrived after "+humanize.Round(took).String(), "")
 	return nil
 }
 

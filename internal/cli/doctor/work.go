@@ -1,16 +1,15 @@
 package doctor
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-	"github.com/trapeze-run/trapeze/internal/store/view"
-
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/internal/shell"
+	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
 // pods finds those that are about to be taken for dead, or were although their leases had not ended, and whether there are any.
@@ -26,22 +25,22 @@ func (d *doctor) pods(ctx context.Context) error {
 	for _, p := range pods {
 		switch {
 		case p.Lease < 0 && p.Remote:
-			d.find("pods", warning, fmt.Sprintf("remote worker %s (%s) has not been heard of: its stream is gone, and its lease ended %s ago", p.Name, p.Boot, show.Seconds(-p.Lease)),
+			d.find("pods", warning, fmt.Sprintf("remote worker %s (%s) has not been heard of: its stream is gone, and its lease ended %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
 				"nothing, when it ended: others run its jobs. If it lives: see in its log whether it reaches a pod of its --server, and what that says to its token")
 			continue
 		case p.Lease < 0:
-			d.find("pods", warning, fmt.Sprintf("%s (%s) has not renewed its lease, which ended %s ago", p.Name, p.Boot, show.Seconds(-p.Lease)),
+			d.find("pods", warning, fmt.Sprintf("%s (%s) has not renewed its lease, which ended %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
 				"nothing, when it died: the other pods take over. If it lives: see whether it is frozen, starved of CPU, or cut off from the database")
 			continue
 		case p.Lease > time.Hour.Seconds():
-			d.find("pods", warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.Boot, show.Seconds(p.Lease)),
+			d.find("pods", warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.Boot, humanize.Seconds(p.Lease)),
 				"set the database's clock by NTP; the pods take such a lease for lapsed")
 		case p.Drained:
 			d.find("pods", warning, fmt.Sprintf("%s (%s) is drained: it starts nothing", p.Name, p.Boot), "trapeze resume --pod "+shell.Word(p.Name)+", when its maintenance is over")
 			continue
 		}
 		if p.Remote && p.Streams > mostStreams && float64(p.Streams) > p.Up/60 {
-			d.find("pods", warning, fmt.Sprintf("remote worker %s (%s) loses its stream again and again: it has opened %d in %s", p.Name, p.Boot, p.Streams, show.Seconds(p.Up)),
+			d.find("pods", warning, fmt.Sprintf("remote worker %s (%s) loses its stream again and again: it has opened %d in %s", p.Name, p.Boot, p.Streams, humanize.Seconds(p.Up)),
 				"see in its log why. Does a proxy between cut connections that are quiet? Do two processes have the same worker id?")
 		}
 		switch {
@@ -59,16 +58,16 @@ func (d *doctor) pods(ctx context.Context) error {
 	}
 	var who []string
 	if alive > 0 {
-		who = append(who, show.Count(alive, "pod", "pods"))
+		who = append(who, humanize.Count(alive, "pod", "pods"))
 	}
 	if remote > 0 {
-		who = append(who, show.Count(remote, "remote worker", "remote workers"))
+		who = append(who, humanize.Count(remote, "remote worker", "remote workers"))
 	}
 	starts := "start"
 	if alive+remote == 1 {
 		starts = "starts"
 	}
-	d.find("pods", healthy, fmt.Sprintf("%s %s jobs with %s", strings.Join(who, " and "), starts, show.Count(slots, "slot", "slots")), "")
+	d.find("pods", healthy, fmt.Sprintf("%s %s jobs with %s", strings.Join(who, " and "), starts, humanize.Count(slots, "slot", "slots")), "")
 	return nil
 }
 
@@ -85,7 +84,7 @@ func (d *doctor) noPods(ctx context.Context, pods []view.PodHealth) error {
 	if all.jobs > 0 || !slices.ContainsFunc(pods, func(p view.PodHealth) bool { return p.Lease > 0 }) {
 		status = failing
 	}
-	d.find("pods", status, fmt.Sprintf("none of %s starts jobs: %s", show.Count(len(pods), "open pod", "open pods"), all),
+	d.find("pods", status, fmt.Sprintf("none of %s starts jobs: %s", humanize.Count(len(pods), "open pod", "open pods"), all),
 		"start one: trapeze serve, or your own service; mind TRAPEZE_RUNNER=false, and trapeze resume --pod NAME for one that is drained")
 	return nil
 }
@@ -103,7 +102,7 @@ func (d *doctor) leases(ctx context.Context) error {
 		if p.Closed == nil || *p.Closed != "lapsed" || !p.LeaseUntil.After(*p.ClosedAt) {
 			continue
 		}
-		d.find("pods", warning, fmt.Sprintf("%s (%s) was taken for dead %s before its lease ended", p.Name, p.Boot, show.Round(p.LeaseUntil.Sub(*p.ClosedAt))),
+		d.find("pods", warning, fmt.Sprintf("%s (%s) was taken for dead %s before its lease ended", p.Name, p.Boot, humanize.Round(p.LeaseUntil.Sub(*p.ClosedAt))),
 			"give all pods the same lease (TRAPEZE_LEASE): one pod takes a lease of more than twice its own for lapsed; or the database's clock was set back")
 		break // the others say the same
 	}
@@ -129,9 +128,9 @@ func (w waits) long(d *doctor, now time.Time) bool {
 }
 
 func (w waits) String() string {
-	text := show.Count(w.jobs, "job waits", "jobs wait")
+	text := humanize.Count(w.jobs, "job waits", "jobs wait")
 	if !w.oldest.IsZero() {
-		text += ", the oldest due for " + show.Since(&w.oldest, time.Now())
+		text += ", the oldest due for " + humanize.Since(&w.oldest, time.Now())
 	}
 	return text
 }
@@ -165,7 +164,7 @@ func (d *doctor) lanes(ctx context.Context) error {
 		d.lane(g, *w, time.Now())
 	}
 	if len(d.findings) == before {
-		d.find("lanes", healthy, fmt.Sprintf("%s open, %s due", show.Count(len(gates), "lane", "lanes"), show.Count(all.jobs, "job", "jobs")), "")
+		d.find("lanes", healthy, fmt.Sprintf("%s open, %s due", humanize.Count(len(gates), "lane", "lanes"), humanize.Count(all.jobs, "job", "jobs")), "")
 	}
 	return nil
 }
@@ -203,7 +202,7 @@ func (d *doctor) lane(g view.LaneGate, w waits, now time.Time) {
 		return
 	}
 	if len(g.Kinds) > 0 && g.Pods == 0 {
-		d.find("lanes", warning, fmt.Sprintf("no live pod could run what lane %s is for: %s", g.Name, show.Short(strings.Join(g.Kinds, ", "), 60)),
+		d.find("lanes", warning, fmt.Sprintf("no live pod could run what lane %s is for: %s", g.Name, humanize.Short(strings.Join(g.Kinds, ", "), 60)),
 			"start a pod that registers one of these kinds")
 	}
 	if w.long(d, now) {

@@ -6,13 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"strconv"
 	"strings"
-	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -21,59 +19,6 @@ func JSON(c *cobra.Command, v any) error {
 	encoder := json.NewEncoder(c.OutOrStdout())
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(v)
-}
-
-// Printable makes text of anybody's fit for one line of a terminal: no control characters, so no escape sequences, and nothing that turns
-// the direction of what follows around, so that a line says what it seems to say.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == unicode.ReplacementChar || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
-			return '·'
-		}
-		return r
-	}, s)
-}
-
-// Short cuts text to a number of characters.
-func Short(s string, limit int) string {
-	if runes := []rune(s); len(runes) > limit {
-		return string(runes[:limit-1]) + "…"
-	}
-	return s
-}
-
-// Clock shows a moment in UTC; empty when there is none.
-func Clock(t *time.Time) string {
-	if t == nil || t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02 15:04:05Z")
-}
-
-// ClockIn shows a moment as the clocks of a zone show it, with their offset; in UTC where this machine does not know the zone.
-func ClockIn(zone string, t *time.Time) string {
-	place, err := time.LoadLocation(zone)
-	if t == nil || t.IsZero() || err != nil {
-		return Clock(t)
-	}
-	return t.In(place).Format("2006-01-02 15:04:05Z07:00")
-}
-
-// Since shows how long ago a moment was.
-func Since(t *time.Time, now time.Time) string {
-	if t == nil || t.IsZero() {
-		return ""
-	}
-	d := max(now.Sub(*t), 0)
-	switch {
-	case d < time.Minute:
-		return d.Truncate(100 * time.Millisecond).String()
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
 // Progress shows how far a job says it is.
@@ -89,7 +34,7 @@ func Progress(p *job.Progress) string {
 		parts = append(parts, fmt.Sprint(*p.Done))
 	}
 	if p.Message != nil {
-		parts = append(parts, Short(*p.Message, 60))
+		parts = append(parts, humanize.Short(*p.Message, 60))
 	}
 	return strings.Join(parts, " ")
 }
@@ -100,28 +45,6 @@ func Text[T ~string](p *T) string {
 		return ""
 	}
 	return string(*p)
-}
-
-// OneLine makes an error one line that a terminal can show. The driver reports each address it tried on a line of its
-// own, and some twice.
-func OneLine(err error) string {
-	var b strings.Builder
-	said := map[string]bool{}
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		if line = strings.TrimSpace(line); line == "" || said[line] {
-			continue
-		}
-		said[line] = true
-		switch {
-		case b.Len() == 0:
-		case strings.HasSuffix(b.String(), ":"):
-			b.WriteString(" ")
-		default:
-			b.WriteString("; ")
-		}
-		b.WriteString(line)
-	}
-	return Printable(b.String())
 }
 
 // WantsJSON reports whether a command was asked for JSON.
@@ -149,27 +72,8 @@ func Fact(b *strings.Builder, colours Ink, name, value string) {
 		if i > 0 && one != "" {
 			fmt.Fprintf(b, "%*s", indent, "")
 		}
-		b.WriteString(colours.word(Wrap(Printable(strings.ReplaceAll(one, "\t", "  ")), 100-indent, strings.Repeat(" ", indent))) + "\n")
+		b.WriteString(colours.word(Wrap(humanize.Printable(strings.ReplaceAll(one, "\t", "  ")), 100-indent, strings.Repeat(" ", indent))) + "\n")
 	}
-}
-
-// Count returns a number with its word, in the singular or the plural.
-func Count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
-}
-
-// Seconds shows a number of seconds.
-func Seconds(s float64) string { return Round(time.Duration(s * float64(time.Second))).String() }
-
-// Round makes a length of time fit to be shown.
-func Round(d time.Duration) time.Duration {
-	if d > 10*time.Second {
-		return d.Round(time.Second)
-	}
-	return d.Round(time.Millisecond / 10)
 }
 
 // List prints rows as they come: with --json an object a line, else as a table below a head.
@@ -206,6 +110,6 @@ func Done(c *cobra.Command, v any, format string, args ...any) error {
 	if WantsJSON(c) {
 		return JSON(c, v)
 	}
-	_, err := fmt.Fprintln(c.OutOrStdout(), Printable(fmt.Sprintf(format, args...)))
+	_, err := fmt.Fprintln(c.OutOrStdout(), humanize.Printable(fmt.Sprintf(format, args...)))
 	return err
 }

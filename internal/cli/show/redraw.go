@@ -1,8 +1,6 @@
 package show
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
 	"bytes"
 	"context"
 	"fmt"
@@ -13,6 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 )
 
 // leastWatch is how often --watch may look.
@@ -60,9 +61,9 @@ func Watch(c *cobra.Command, every time.Duration, show func(context.Context) err
 				return err
 			}
 			if place.screen == nil {
-				fmt.Fprintln(c.ErrOrStderr(), "trapeze: "+OneLine(err))
+				fmt.Fprintln(c.ErrOrStderr(), "trapeze: "+humanize.OneLine(err))
 			} else {
-				fmt.Fprintln(picture, OneLine(err))
+				fmt.Fprintln(picture, humanize.OneLine(err))
 			}
 		}
 		if err := place.draw(picture.String(), WantsJSON(c)); err != nil {

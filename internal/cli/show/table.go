@@ -6,6 +6,8 @@ import (
 
 	"github.com/mattn/go-runewidth"
 	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/internal/humanize"
 )
 
 // leastColumn is how narrow a column may become where a table must fit a terminal.
@@ -16,7 +18,7 @@ func Table(c *cobra.Command, head string, rows [][]string) error {
 	names := strings.Fields(head)
 	for _, cells := range rows {
 		for i, cell := range cells {
-			if cells[i] = Printable(cell); cells[i] == "" {
+			if cells[i] = humanize.Printable(cell); cells[i] == "" {
 				cells[i] = "-"
 			}
 		}

@@ -1,7 +1,6 @@
 package show
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -26,16 +25,4 @@ func TestAPsOfLongNamesFitsTheTerminal(t *testing.T) {
 	is.True(total(columns(names, nil, 20)) > 20) // heads stay readable
 	is.Equal(Ink(true).word("failed"), "\x1b[31mfailed\x1b[0m")
 	is.Equal(Ink(false).word("failed"), "failed")
-}
-
-func TestAnErrorIsOneLine(t *testing.T) {
-	is := is.New(t)
-	is.Equal(OneLine(errors.New("cannot connect:\n\ta: refused\n\tb: refused\n\ta: refused")), "cannot connect: a: refused; b: refused")
-}
-
-func TestALineSaysWhatItSeemsToSay(t *testing.T) {
-	is := is.New(t)
-	is.Equal(Printable("kill \u202e7 boj\u202c\u2066"), "kill ·7 boj··") // nothing turns around
-	is.Equal(Printable("a\u2028b\x1b[31m"), "a·b·[31m")
-	is.Equal(Printable("Žluťoučký 👩‍🚀 عربي"), "Žluťoučký 👩‍🚀 عربي") // every script is shown as it is
 }

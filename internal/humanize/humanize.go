@@ -1,0 +1,105 @@
+// Package humanize formats values for people: counts with their nouns, durations, moments, and errors on one line. It removes control
+// characters from untrusted text. Commands and the findings of doctor use it.
+package humanize
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Printable returns untrusted text for one line of a terminal. It replaces control characters, and so escape sequences, and the characters
+// that change the direction of the text after them.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == unicode.ReplacementChar || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
+			return '·'
+		}
+		return r
+	}, s)
+}
+
+// Short cuts text to limit characters.
+func Short(s string, limit int) string {
+	if runes := []rune(s); len(runes) > limit {
+		return string(runes[:limit-1]) + "…"
+	}
+	return s
+}
+
+// Clock returns a moment in UTC; empty for nil and the zero time.
+func Clock(t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+// ClockIn returns a moment in a time zone, with its offset; in UTC where this machine does not know the zone.
+func ClockIn(zone string, t *time.Time) string {
+	place, err := time.LoadLocation(zone)
+	if t == nil || t.IsZero() || err != nil {
+		return Clock(t)
+	}
+	return t.In(place).Format("2006-01-02 15:04:05Z07:00")
+}
+
+// Since returns the time from a moment until now; empty for nil and the zero time.
+func Since(t *time.Time, now time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	d := max(now.Sub(*t), 0)
+	switch {
+	case d < time.Minute:
+		return d.Truncate(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// OneLine returns the text of an error as one printable line. The driver reports each address that it tried on a separate line, and some
+// twice.
+func OneLine(err error) string {
+	var b strings.Builder
+	said := map[string]bool{}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		if line = strings.TrimSpace(line); line == "" || said[line] {
+			continue
+		}
+		said[line] = true
+		switch {
+		case b.Len() == 0:
+		case strings.HasSuffix(b.String(), ":"):
+			b.WriteString(" ")
+		default:
+			b.WriteString("; ")
+		}
+		b.WriteString(line)
+	}
+	return Printable(b.String())
+}
+
+// Count returns a number with its noun, in the singular or the plural.
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// Seconds returns a number of seconds as a rounded duration.
+func Seconds(s float64) string { return Round(time.Duration(s * float64(time.Second))).String() }
+
+// Round rounds a duration to seconds above 10 s, else to tenths of a millisecond.
+func Round(d time.Duration) time.Duration {
+	if d > 10*time.Second {
+		return d.Round(time.Second)
+	}
+	return d.Round(time.Millisecond / 10)
+}
