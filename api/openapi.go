@@ -42,6 +42,8 @@ var meanings = map[string]string{
 	"X-Reason":        "why, for the audit",
 	"dry_run":         "true: only tell what would change",
 	"expression":      "when: cron with five or six fields, @daily and the like, @every 15m, or @at 2027-01-31T03:00",
+	"transactions":    "an older transaction is a warning, one twelve times as old a failure: a duration, default 5m",
+	"overdue":         "a job that has been due for longer, and does not run, is a finding: a duration, default 5m",
 	"zone":            "time zone by its IANA name, default UTC",
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/doctor"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -22,8 +23,9 @@ var schemaOf = map[reflect.Type]schema{
 	reflect.TypeFor[job.State]():       {"type": "string", "enum": job.States()},
 	reflect.TypeFor[job.Status](): {"type": "string", "enum": []job.Status{job.PipelineRunning, job.PipelineSucceeded, job.PipelinePartial,
 		job.PipelineFailed, job.PipelineCancelled}},
-	reflect.TypeFor[job.Missed]():  {"type": "string", "enum": []job.Missed{job.MissedCoalesce, job.MissedCatchUp, job.MissedSkip}},
-	reflect.TypeFor[job.Overlap](): {"type": "string", "enum": []job.Overlap{job.OverlapQueue, job.OverlapSkip}},
+	reflect.TypeFor[job.Missed]():    {"type": "string", "enum": []job.Missed{job.MissedCoalesce, job.MissedCatchUp, job.MissedSkip}},
+	reflect.TypeFor[doctor.Health](): {"type": "string", "enum": []doctor.Health{doctor.Healthy, doctor.Warning, doctor.Failing}},
+	reflect.TypeFor[job.Overlap]():   {"type": "string", "enum": []job.Overlap{job.OverlapQueue, job.OverlapSkip}},
 	reflect.TypeFor[job.FireOutcome](): {"type": "string", "enum": []job.FireOutcome{job.FireFired, job.FireDuplicate, job.FireOverlap, job.FireMissed,
 		job.FireFailed}},
 }

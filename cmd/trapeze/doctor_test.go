@@ -363,3 +363,55 @@ func TestADoctorProposesLimitsWhereThereAreNone(t *testing.T) {
 	db.ok("lane", "set", "default", "max_age_s=24h")
 	is.Equal(limits(), "approvals may be awaited for ever")
 }
+
+func TestADoctorExaminesThroughAServer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	pod := serve(t, db.url, []string{"TRAPEZE_MAX_AGE=24h"})
+	db.enqueue("lost.kind")
+	examined := func(said said) (findings []finding) {
+		t.Helper()
+		is.Equal(said.code, 1) // no pod has the kind
+		return decoded[struct{ Findings []finding }](t, said.out).Findings
+	}
+	there, here := examined(through(t, pod.HTTP, "doctor", "--json")), examined(db.run("doctor", "--json"))
+	here = slices.DeleteFunc(here, func(f finding) bool { return slices.Contains([]string{"server", "notify", "schema"}, f.Check) }) // of DATABASE_URL
+	is.Equal(len(there), len(here))
+	for i, f := range there {
+		is.Equal(f.Check, here[i].Check) // in one order
+		is.Equal(f.Status, here[i].Status)
+		if f.Check == "limits" {
+			is.Equal(f.Says, "approvals may be awaited for ever") // by the settings of the pod
+			continue
+		}
+		is.Equal(f.Do, here[i].Do)
+	}
+	strict := through(t, pod.HTTP, "doctor", "--transactions", "90m", "--overdue", "0s")
+	is.True(strings.Contains(strict.out, "no transaction is older than 1h30m0s"))
+	is.True(strings.Contains(strict.out, "lane default: 1 job waits"))
+	is.Equal(through(t, "http://127.0.0.1:1", "doctor").code, 3) // as other commands
+	is.Equal(trapeze(t, nil, "doctor").code, 2)                  // neither a database nor a server
+}
+
+func TestADoctorMakesItsOwnChecksWithoutAnAPI(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPatient(t)
+	p.exec(`alter table trapeze.roles rename to elsewhere`) // the API cannot read what its caller may do
+	is.True(p.finds("api", failing, "the other checks could not be made"))
+	for _, check := range []string{"server", "notify", "schema"} {
+		is.True(p.finds(check, healthy, ""))
+	}
+}
+
+func TestADoctorFindsAStandby(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	primary := pgtest.Primary(t)
+	pgtest.Migrate(t, primary.URL())
+	standby := patient{database: database{t, primary.AddStandby(t).URL()}}
+	is.True(standby.finds("server", failing, "is a standby: nothing can be written"))
+	is.True(standby.finds("schema", healthy, ""))
+	is.True(standby.finds("api", failing, "accepts no writes"))
+}

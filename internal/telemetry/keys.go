@@ -11,6 +11,7 @@ const (
 	Boot         = "boot" // the pod's id, another one after each start
 	Branches     = "branches"
 	Cause        = "cause" // why a context has ended
+	Check        = "check" // of doctor
 	Chore        = "chore" // of the maintenance
 	Count        = "count"
 	Dead         = "dead" // rows of a table

@@ -4,6 +4,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,14 +44,7 @@ func For(c *cobra.Command) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	given := c.Root().PersistentFlags() // complete has a --token of its own
-	flag := func(name, otherwise string) string {
-		if value, _ := given.GetString(name); value != "" {
-			return value
-		}
-		return otherwise
-	}
-	to := &Client{url: flag("server", config.Server), token: flag("token", config.Token), reason: flag("reason", "")}
+	to := &Client{url: Server(c, config), token: given(c, "token", config.Token), reason: given(c, "reason", "")}
 	if to.url == "" {
 		return to, to.openLocal(c.Context(), config)
 	}
@@ -66,6 +60,15 @@ func For(c *cobra.Command) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return to, nil
+}
+
+// Server returns the address of the server that a command acts through; empty: the API of this process.
+func Server(c *cobra.Command, config env.Settings) string { return given(c, "server", config.Server) }
+
+// given returns the value of a flag of all commands, or else the other value.
+func given(c *cobra.Command, flag, otherwise string) string {
+	value, _ := c.Root().PersistentFlags().GetString(flag) // complete has a --token of its own
+	return cmp.Or(value, otherwise)
 }
 
 // Close closes all connections.

@@ -1,62 +1,34 @@
-// Package doctor examines a database and its pods, and names a remedy for each finding. It works on the database itself, because an API
-// may be the part that fails.
+// Package doctor is the command that examines a database and its pods. It makes the checks of the connection and the schema itself, because
+// the API needs both, and reads all other findings from the API.
 package doctor
 
 import (
-	"context"
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/doctor"
 	"github.com/trapeze-run/trapeze/internal/humanize"
-	"github.com/trapeze-run/trapeze/internal/schema"
-	"github.com/trapeze-run/trapeze/internal/store"
-	"github.com/trapeze-run/trapeze/runner"
 )
-
-// health is how a finding is.
-type health string
-
-const (
-	healthy health = "ok"
-	warning health = "warn" // look at it by daylight
-	failing health = "fail" // it keeps jobs from running, or loses them
-)
-
-// finding is one thing that the doctor looked at.
-type finding struct {
-	Check  string `json:"check"`
-	Status health `json:"status"`
-	Says   string `json:"says"`
-	Do     string `json:"do"` // empty: nothing
-}
-
-// doctor examines a database and those who work on it.
-type doctor struct {
-	config env.Settings
-	pool   *pgxpool.Pool
-	store  *store.Store
-
-	oldest  time.Duration // a transaction may be so old
-	overdue time.Duration // a job may have been due for so long
-
-	findings []finding
-}
 
 // Command returns the command doctor.
 func Command() *cobra.Command {
-	var d doctor
+	var t doctor.Thresholds
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Examine the database, the pods, the lanes and the schedules, and say what to do",
-		Long: `Examine everything that keeps jobs from running or makes the database slow, and say for each finding what to do. It only looks,
-apart from one notification that it sends to itself.
+		Long: `Examine everything that keeps jobs from running or makes the database slow, and say for each finding what to do. It changes nothing;
+it sends one notification to itself.
+
+With --server, the pod that answers examines the database by its own settings. The checks of the connection and the schema (server, notify,
+schema) need DATABASE_URL, and are left out.
 
 Exit code 0 when nothing fails, 1 when something does. A warning can wait until daylight.`,
 		Example: `  trapeze doctor
@@ -64,123 +36,114 @@ Exit code 0 when nothing fails, 1 when something does. A warning can wait until 
   trapeze doctor --transactions 1m --overdue 30s    # be stricter`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if d.oldest < 0 || d.overdue < 0 {
+			if t.Transaction < 0 || t.Overdue < 0 {
 				return exit.Usage("--transactions and --overdue: want 0 or more")
 			}
-			if err := d.open(c.Context()); err != nil {
+			findings, err := examine(c, t)
+			if err != nil {
 				return err
 			}
-			defer d.close()
-			d.examine(c.Context())
-			return d.report(c)
+			return report(c, findings)
 		},
 	}
-	c.Flags().DurationVar(&d.oldest, "transactions", 5*time.Minute, "a transaction that is older is a warning; twelve times as old, a failure")
-	c.Flags().DurationVar(&d.overdue, "overdue", 5*time.Minute, "a job that has been due for longer, and does not run, is a finding")
+	c.Flags().DurationVar(&t.Transaction, "transactions", doctor.DefaultThreshold, "a transaction that is older is a warning; twelve times as old, a failure")
+	c.Flags().DurationVar(&t.Overdue, "overdue", doctor.DefaultThreshold, "a job that has been due for longer, and does not run, is a finding")
 	return c
 }
 
-// open connects without asking for a schema: that may be what is wrong.
-func (d *doctor) open(ctx context.Context) (err error) {
-	if d.config, err = env.Load(); err != nil {
-		return err
-	}
-	if d.config.DatabaseURL == "" {
-		return exit.Usage("doctor looks at the database itself, not through a server: export DATABASE_URL=postgres://user@host/database")
-	}
-	if d.pool, err = d.config.Connect(ctx, false); err != nil {
-		return err
-	}
-	d.store, err = store.New(ctx, d.pool, store.Options{Schema: d.config.Options.Schema, BehindPooler: d.config.Options.DirectURL != "", AnyServer: true,
-		PodConnections: runner.PodConnections})
+// examine makes all checks. Without an API it returns the findings of its own checks, and one for the others.
+func examine(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
+	config, err := env.Load()
 	if err != nil {
-		d.pool.Close()
+		return nil, err
 	}
-	return err
+	if client.Server(c, config) != "" {
+		return served(c, t)
+	}
+	own, tables, err := examineConnection(c.Context(), config)
+	if err != nil || !tables {
+		return own, err
+	}
+	others, err := served(c, t)
+	if err != nil {
+		others = []doctor.Finding{{Check: "api", Status: doctor.Failing, Says: "the other checks could not be made: " + humanize.OneLine(err),
+			Do: "end the failures above, and see whether the database answers and this role may read; then trapeze doctor again"}}
+	}
+	return inOrder(append(own, others...)), nil
 }
 
-func (d *doctor) close() {
-	d.store.Close()
-	d.pool.Close()
+// served reads the findings of the API.
+func served(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
+	at, err := client.For(c)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	answer, err := client.Get[struct{ Findings []doctor.Finding }](c.Context(), at, "/doctor",
+		client.Query("transactions", t.Transaction.String(), "overdue", t.Overdue.String()))
+	return answer.Findings, err
 }
 
-// examine looks at everything. What needs our tables is left out when they are not those of this program.
-func (d *doctor) examine(ctx context.Context) {
-	for _, check := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"server", d.server}, {"clock", d.clock}, {"notify", d.notify}, {"horizon", d.horizon},
-	} {
-		d.check(ctx, check.name, check.do)
+// first lists the checks that are shown first: those of the server, and of the connection to it. Others follow in the order of the API.
+var first = []string{"server", "durability", "autovacuum", "connections", "slots", "clock", "notify", "horizon", "schema"}
+
+func inOrder(findings []doctor.Finding) []doctor.Finding {
+	rank := func(f doctor.Finding) int {
+		if i := slices.Index(first, f.Check); i >= 0 {
+			return i
+		}
+		return len(first)
 	}
-	if err := schema.Check(ctx, d.pool, d.config.Options.Schema); err != nil {
-		d.find("schema", failing, humanize.OneLine(err), "trapeze migrate up, with the newest program; then trapeze doctor again, for the rest")
-		return
-	}
-	d.find("schema", healthy, fmt.Sprintf("%s is at version %d, as this program needs it", d.config.Options.Schema, schema.Latest()), "")
-	for _, check := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
-		{"history", d.history}, {"tables", d.tables}, {"partitions", d.partitions}, {"maintenance", d.maintenance}, {"pods", d.pods}, {"running", d.running}, {"lanes", d.lanes}, {"limits", d.limits},
-		{"schedules", d.schedules}, {"producers", d.producers},
-	} {
-		d.check(ctx, check.name, check.do)
-	}
+	slices.SortStableFunc(findings, func(a, b doctor.Finding) int { return cmp.Compare(rank(a), rank(b)) })
+	return findings
 }
 
-// check makes a check that could not be made a finding too.
-func (d *doctor) check(ctx context.Context, name string, do func(context.Context) error) {
-	if err := do(ctx); err != nil {
-		d.find(name, failing, "could not be examined: "+humanize.OneLine(err), "see whether the database answers, and whether this role may read")
-	}
-}
-
-func (d *doctor) find(check string, status health, says, do string) {
-	d.findings = append(d.findings, finding{check, status, says, do})
-}
-
-// report prints the findings; its error says that something fails.
-func (d *doctor) report(c *cobra.Command) error {
-	count := map[health]int{}
-	for _, f := range d.findings {
-		count[f.Status]++
-	}
+// report prints the findings, and returns an error when one of them fails.
+func report(c *cobra.Command, findings []doctor.Finding) error {
+	failures := count(findings)[doctor.Failing]
 	if show.WantsJSON(c) {
-		if err := show.JSON(c, map[string]any{"ok": count[failing] == 0, "findings": d.findings}); err != nil {
+		if err := show.JSON(c, map[string]any{"ok": failures == 0, "findings": findings}); err != nil {
 			return err
 		}
-	} else if err := printFindings(c, d.findings); err != nil {
+	} else if err := printFindings(c, findings); err != nil {
 		return err
 	}
-	if n := count[failing]; n > 0 {
-		return exit.Refused("%s of %d: do what the arrows say, then trapeze doctor again", humanize.Count(n, "check fails", "checks fail"), len(d.findings))
+	if failures > 0 {
+		return exit.Refused("%s of %d: do what the arrows say, then trapeze doctor again", humanize.Count(failures, "check fails", "checks fail"), len(findings))
 	}
 	return nil
 }
 
-// printFindings prints the findings, within 100 columns, and how many there are of each.
-func printFindings(c *cobra.Command, findings []finding) error {
+// count returns the number of findings of each health.
+func count(findings []doctor.Finding) map[doctor.Health]int {
+	number := map[doctor.Health]int{}
+	for _, f := range findings {
+		number[f.Status]++
+	}
+	return number
+}
+
+// printFindings prints the findings within 100 columns, and the number of each health.
+func printFindings(c *cobra.Command, findings []doctor.Finding) error {
 	const indent = 19
 	var b strings.Builder
 	ink := show.InkFor(c.OutOrStdout())
-	count := map[health]int{}
 	for _, f := range findings {
-		count[f.Status]++
 		says := show.Wrap(humanize.Printable(f.Says), 100-indent, strings.Repeat(" ", indent))
-		fmt.Fprintf(&b, "%s  %-11s  %s\n", f.Status.shown(ink), f.Check, says)
+		fmt.Fprintf(&b, "%s  %-11s  %s\n", shown(f.Status, ink), humanize.Printable(f.Check), says)
 		if f.Do != "" {
 			fmt.Fprintf(&b, "%*s→ %s\n", indent, "", show.Wrap(humanize.Printable(f.Do), 98-indent, strings.Repeat(" ", indent+2)))
 		}
 	}
-	fmt.Fprintf(&b, "\n%d ok, %s, %s\n", count[healthy], humanize.Count(count[warning], "warning", "warnings"), humanize.Count(count[failing], "failure", "failures"))
+	number := count(findings)
+	fmt.Fprintf(&b, "\n%d ok, %s, %s\n", number[doctor.Healthy], humanize.Count(number[doctor.Warning], "warning", "warnings"),
+		humanize.Count(number[doctor.Failing], "failure", "failures"))
 	_, err := fmt.Fprint(c.OutOrStdout(), b.String())
 	return err
 }
 
-// shown is how a finding is, four columns wide.
-func (h health) shown(colours show.Ink) string {
-	code := map[health]string{healthy: show.Green, warning: show.Yellow, failing: show.Red}[h]
-	return colours.Colour(code, (string(h) + "    ")[:4])
+// shown returns a health in four columns.
+func shown(h doctor.Health, colours show.Ink) string {
+	code := map[doctor.Health]string{doctor.Healthy: show.Green, doctor.Warning: show.Yellow, doctor.Failing: show.Red}[h]
+	return colours.Colour(code, fmt.Sprintf("%-4.4s", humanize.Printable(string(h))))
 }

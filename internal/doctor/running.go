@@ -8,9 +8,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// running finds jobs that are running on a pod that is gone, or that does not know them: nothing works on them.
-func (d *doctor) running(ctx context.Context) error {
-	list, err := view.FindUnknownWork(ctx, d.store)
+// running finds running jobs whose pod is gone or does not know them: no handler works on them.
+func (e *examination) running(ctx context.Context) error {
+	list, err := view.FindUnknownWork(ctx, e.store)
 	if err != nil {
 		return err
 	}
@@ -20,16 +20,16 @@ func (d *doctor) running(ctx context.Context) error {
 			name = "a pod without a row"
 		}
 		if w.Gone {
-			d.find("running", failing, fmt.Sprintf("%s running on %s (%s), which is gone; the first is %d", jobs, name, w.Boot, w.First),
+			e.find("running", Failing, fmt.Sprintf("%s running on %s (%s), which is gone; the first is %d", jobs, name, w.Boot, w.First),
 				"start a pod: it takes them back. If there is one: see in its log why its recovery fails")
 			continue
 		}
-		d.find("running", failing, fmt.Sprintf("%s running on %s (%s), which works on %d; the first is %d",
+		e.find("running", Failing, fmt.Sprintf("%s running on %s (%s), which works on %d; the first is %d",
 			jobs, name, w.Boot, w.Known, w.First),
 			"nothing for two minutes: the pod hands back what it does not know. If this stays: see its log, and restart it")
 	}
 	if len(list) == 0 {
-		d.find("running", healthy, "every job that runs is known to its pod", "")
+		e.find("running", Healthy, "every job that runs is known to its pod", "")
 	}
 	return nil
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// limits says what may wait for ever, and proposes a limit. To have none is a choice: what was due in an outage runs after it.
-func (d *doctor) limits(ctx context.Context) error {
-	lanes, err := view.Lanes(ctx, d.store)
+// limits reports whether jobs may wait without a limit, and proposes one. No limit is a valid choice: jobs that were due in an outage run after it.
+func (e *examination) limits(ctx context.Context) error {
+	lanes, err := view.Lanes(ctx, e.store)
 	if err != nil {
 		return err
 	}
@@ -22,19 +22,19 @@ func (d *doctor) limits(ctx context.Context) error {
 		if l.MaxAge != nil {
 			return *l.MaxAge > 0
 		}
-		return d.config.Options.MaxAge > 0
+		return e.pod.MaxAge > 0
 	})
 	if len(lanes) > 0 {
 		says = append(says, fmt.Sprintf("jobs of %s may become any age", humanize.Count(len(lanes), "lane", "lanes")))
 		do = append(do, "where late work is worthless: trapeze lane set LANE max_age_s=24h, or TRAPEZE_MAX_AGE=24h for all lanes, on all pods")
 	}
-	if d.config.Options.ApprovalTTL == 0 {
+	if e.pod.ApprovalTTL == 0 {
 		says = append(says, "approvals may be awaited for ever")
 		do = append(do, "TRAPEZE_APPROVAL_TTL=168h, on all pods, cancels what nobody approves in a week")
 	}
 	if len(says) == 0 {
-		says = append(says, "no job waits for ever for its turn or for approval, by the settings of this environment")
+		says = append(says, "no job waits for ever for its turn or for approval, by this configuration")
 	}
-	d.find("limits", healthy, strings.Join(says, "; "), strings.Join(do, "; "))
+	e.find("limits", Healthy, strings.Join(says, "; "), strings.Join(do, "; "))
 	return nil
 }

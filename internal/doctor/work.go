@@ -12,12 +12,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// pods finds those that are about to be taken for dead, or were although their leases had not ended, and whether there are any.
-func (d *doctor) pods(ctx context.Context) error {
-	if err := d.leases(ctx); err != nil {
+// pods finds pods with a lapsed lease, pods that were closed before their lease ended, and a fleet that starts no jobs.
+func (e *examination) pods(ctx context.Context) error {
+	if err := e.leases(ctx); err != nil {
 		return err
 	}
-	pods, err := view.ReadPodHealth(ctx, d.store)
+	pods, err := view.ReadPodHealth(ctx, e.store)
 	if err != nil {
 		return err
 	}
@@ -25,22 +25,22 @@ func (d *doctor) pods(ctx context.Context) error {
 	for _, p := range pods {
 		switch {
 		case p.Lease < 0 && p.Remote:
-			d.find("pods", warning, fmt.Sprintf("remote worker %s (%s) has not been heard of: its stream is gone, and its lease ended %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
+			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) has not been heard of: its stream is gone, and its lease ended %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
 				"nothing, when it ended: others run its jobs. If it lives: see in its log whether it reaches a pod of its --server, and what that says to its token")
 			continue
 		case p.Lease < 0:
-			d.find("pods", warning, fmt.Sprintf("%s (%s) has not renewed its lease, which ended %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) has not renewed its lease, which ended %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
 				"nothing, when it died: the other pods take over. If it lives: see whether it is frozen, starved of CPU, or cut off from the database")
 			continue
 		case p.Lease > time.Hour.Seconds():
-			d.find("pods", warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.Boot, humanize.Seconds(p.Lease)),
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.Boot, humanize.Seconds(p.Lease)),
 				"set the database's clock by NTP; the pods take such a lease for lapsed")
 		case p.Drained:
-			d.find("pods", warning, fmt.Sprintf("%s (%s) is drained: it starts nothing", p.Name, p.Boot), "trapeze resume --pod "+shell.Word(p.Name)+", when its maintenance is over")
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) is drained: it starts nothing", p.Name, p.Boot), "trapeze resume --pod "+shell.Word(p.Name)+", when its maintenance is over")
 			continue
 		}
 		if p.Remote && p.Streams > mostStreams && float64(p.Streams) > p.Up/60 {
-			d.find("pods", warning, fmt.Sprintf("remote worker %s (%s) loses its stream again and again: it has opened %d in %s", p.Name, p.Boot, p.Streams, humanize.Seconds(p.Up)),
+			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) loses its stream again and again: it has opened %d in %s", p.Name, p.Boot, p.Streams, humanize.Seconds(p.Up)),
 				"see in its log why. Does a proxy between cut connections that are quiet? Do two processes have the same worker id?")
 		}
 		switch {
@@ -54,7 +54,7 @@ func (d *doctor) pods(ctx context.Context) error {
 		slots += p.Slots
 	}
 	if alive+remote == 0 {
-		return d.noPods(ctx, pods)
+		return e.noPods(ctx, pods)
 	}
 	var who []string
 	if alive > 0 {
@@ -67,34 +67,34 @@ func (d *doctor) pods(ctx context.Context) error {
 	if alive+remote == 1 {
 		starts = "starts"
 	}
-	d.find("pods", healthy, fmt.Sprintf("%s %s jobs with %s", strings.Join(who, " and "), starts, humanize.Count(slots, "slot", "slots")), "")
+	e.find("pods", Healthy, fmt.Sprintf("%s %s jobs with %s", strings.Join(who, " and "), starts, humanize.Count(slots, "slot", "slots")), "")
 	return nil
 }
 
-// noPods judges that no pod starts jobs. With a pod that lives, and no job that is due, it may be on purpose.
-func (d *doctor) noPods(ctx context.Context, pods []view.PodHealth) error {
-	work, err := view.ReadWaitingWork(ctx, d.store)
+// noPods reports that no pod starts jobs. With a live pod and no due job, that may be intended.
+func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
+	work, err := view.ReadWaitingWork(ctx, e.store)
 	if err != nil {
 		return err
 	}
-	status, all := warning, waits{}
+	status, all := Warning, waits{}
 	for _, w := range work {
 		all.add(w)
 	}
 	if all.jobs > 0 || !slices.ContainsFunc(pods, func(p view.PodHealth) bool { return p.Lease > 0 }) {
-		status = failing
+		status = Failing
 	}
-	d.find("pods", status, fmt.Sprintf("none of %s starts jobs: %s", humanize.Count(len(pods), "open pod", "open pods"), all),
+	e.find("pods", status, fmt.Sprintf("none of %s starts jobs: %s", humanize.Count(len(pods), "open pod", "open pods"), all),
 		"start one: trapeze serve, or your own service; mind TRAPEZE_RUNNER=false, and trapeze resume --pod NAME for one that is drained")
 	return nil
 }
 
-// mostStreams is how many streams a remote worker may have opened before more than one a minute is too often.
+// mostStreams is the number of streams after which more than one a minute is a finding.
 const mostStreams = 10
 
-// leases finds pods that others took for dead while their leases lasted. A pod does that to a lease of more than twice its own.
-func (d *doctor) leases(ctx context.Context) error {
-	pods, err := view.Pods(ctx, d.store, true)
+// leases finds pods that another pod closed before their lease ended. A pod does that to a lease of more than twice the length of its own.
+func (e *examination) leases(ctx context.Context) error {
+	pods, err := view.Pods(ctx, e.store, true)
 	if err != nil {
 		return err
 	}
@@ -102,17 +102,17 @@ func (d *doctor) leases(ctx context.Context) error {
 		if p.Closed == nil || *p.Closed != "lapsed" || !p.LeaseUntil.After(*p.ClosedAt) {
 			continue
 		}
-		d.find("pods", warning, fmt.Sprintf("%s (%s) was taken for dead %s before its lease ended", p.Name, p.Boot, humanize.Round(p.LeaseUntil.Sub(*p.ClosedAt))),
+		e.find("pods", Warning, fmt.Sprintf("%s (%s) was taken for dead %s before its lease ended", p.Name, p.Boot, humanize.Round(p.LeaseUntil.Sub(*p.ClosedAt))),
 			"give all pods the same lease (TRAPEZE_LEASE): one pod takes a lease of more than twice its own for lapsed; or the database's clock was set back")
-		break // the others say the same
+		break // one finding is enough
 	}
 	return nil
 }
 
-// waits is what waits in a lane.
+// waits counts the jobs that wait in a lane.
 type waits struct {
 	jobs   int
-	oldest time.Time // zero: nothing that has a moment
+	oldest time.Time // zero: unknown
 }
 
 func (w *waits) add(one view.WaitingWork) {
@@ -122,9 +122,9 @@ func (w *waits) add(one view.WaitingWork) {
 	}
 }
 
-// long reports whether the oldest has been due for longer than it should.
-func (w waits) long(d *doctor, now time.Time) bool {
-	return !w.oldest.IsZero() && now.Sub(w.oldest) > d.overdue
+// long reports whether the oldest job has been due for longer than the threshold.
+func (w waits) long(overdue time.Duration, now time.Time) bool {
+	return !w.oldest.IsZero() && now.Sub(w.oldest) > overdue
 }
 
 func (w waits) String() string {
@@ -135,18 +135,18 @@ func (w waits) String() string {
 	return text
 }
 
-// lanes finds jobs that nobody will run: no pod has their handler, or their lane is closed.
-func (d *doctor) lanes(ctx context.Context) error {
-	work, err := view.ReadWaitingWork(ctx, d.store)
+// lanes finds jobs that no pod runs: no pod has their handler, or their lane is closed.
+func (e *examination) lanes(ctx context.Context) error {
+	work, err := view.ReadWaitingWork(ctx, e.store)
 	if err != nil {
 		return err
 	}
-	gates, err := view.LaneGates(ctx, d.store)
+	gates, err := view.LaneGates(ctx, e.store)
 	if err != nil {
 		return err
 	}
-	before := len(d.findings)
-	d.kinds(work)
+	before := len(e.findings)
+	e.kinds(work)
 	byLane := map[string]*waits{}
 	for _, w := range work {
 		if byLane[w.Lane] == nil {
@@ -161,16 +161,16 @@ func (d *doctor) lanes(ctx context.Context) error {
 			w = &waits{}
 		}
 		all.jobs += w.jobs
-		d.lane(g, *w, time.Now())
+		e.lane(g, *w, time.Now())
 	}
-	if len(d.findings) == before {
-		d.find("lanes", healthy, fmt.Sprintf("%s open, %s due", humanize.Count(len(gates), "lane", "lanes"), humanize.Count(all.jobs, "job", "jobs")), "")
+	if len(e.findings) == before {
+		e.find("lanes", Healthy, fmt.Sprintf("%s open, %s due", humanize.Count(len(gates), "lane", "lanes"), humanize.Count(all.jobs, "job", "jobs")), "")
 	}
 	return nil
 }
 
-// kinds finds kinds of which jobs wait and that no pod runs.
-func (d *doctor) kinds(work []view.WaitingWork) {
+// kinds finds kinds with waiting jobs that no live pod runs.
+func (e *examination) kinds(work []view.WaitingWork) {
 	orphans, order := map[string]*waits{}, []string{}
 	for _, w := range work {
 		if w.Pods > 0 {
@@ -183,35 +183,35 @@ func (d *doctor) kinds(work []view.WaitingWork) {
 		orphans[w.Kind].add(w)
 	}
 	for _, kind := range order {
-		d.find("kinds", failing, fmt.Sprintf("no live pod has a handler of %q: %s", kind, orphans[kind]),
+		e.find("kinds", Failing, fmt.Sprintf("no live pod has a handler of %q: %s", kind, orphans[kind]),
 			"start a pod that registers it (mind TRAPEZE_KINDS); see them: trapeze jobs --kind "+shell.Word(kind)+" --state pending")
 	}
 }
 
-// lane judges one lane with what waits in it.
-func (d *doctor) lane(g view.LaneGate, w waits, now time.Time) {
+// lane examines one lane with its waiting jobs.
+func (e *examination) lane(g view.LaneGate, w waits, now time.Time) {
 	if why, do := closedBy(g); why != "" {
-		status := warning
+		status := Warning
 		switch {
 		case w.jobs == 0 && (g.Paused || g.Frozen || g.Drained || !g.Enabled):
-			return // on purpose, and nobody waits
-		case w.long(d, now):
-			status = failing
+			return // intended, and no job waits
+		case w.long(e.Overdue, now):
+			status = Failing
 		}
-		d.find("lanes", status, fmt.Sprintf("lane %s %s: %s", g.Name, why, w), do)
+		e.find("lanes", status, fmt.Sprintf("lane %s %s: %s", g.Name, why, w), do)
 		return
 	}
 	if len(g.Kinds) > 0 && g.Pods == 0 {
-		d.find("lanes", warning, fmt.Sprintf("no live pod could run what lane %s is for: %s", g.Name, humanize.Short(strings.Join(g.Kinds, ", "), 60)),
+		e.find("lanes", Warning, fmt.Sprintf("no live pod could run what lane %s is for: %s", g.Name, humanize.Short(strings.Join(g.Kinds, ", "), 60)),
 			"start a pod that registers one of these kinds")
 	}
-	if w.long(d, now) {
-		d.find("lanes", warning, fmt.Sprintf("lane %s: %s", g.Name, w),
+	if w.long(e.Overdue, now) {
+		e.find("lanes", Warning, fmt.Sprintf("lane %s: %s", g.Name, w),
 			"trapeze ps: are all slots in use? Then raise slots or add pods. If not: Why does this job not run? in docs/operating.md")
 	}
 }
 
-// closedBy says what keeps a lane from starting anything, and how to end that.
+// closedBy returns why a lane starts no jobs, and the command that changes it; empty for an open lane.
 func closedBy(g view.LaneGate) (why, do string) {
 	switch {
 	case g.Frozen:

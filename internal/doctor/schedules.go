@@ -9,12 +9,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/shell"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
-	"github.com/trapeze-run/trapeze/runner"
+	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// schedules finds those that do not fire as they should, or whose jobs would have nowhere to go.
-func (d *doctor) schedules(ctx context.Context) error {
-	list, err := view.ReadScheduleHealth(ctx, d.store)
+// schedules finds schedules that do not fire as they should, or whose jobs no pod or lane takes.
+func (e *examination) schedules(ctx context.Context) error {
+	list, err := view.ReadScheduleHealth(ctx, e.store)
 	if err != nil {
 		return err
 	}
@@ -26,16 +26,16 @@ func (d *doctor) schedules(ctx context.Context) error {
 		}
 		if says, do := scheduleIll(s); says != "" {
 			bad = true
-			d.find("schedules", failing, "schedule "+s.Name+says, do)
+			e.find("schedules", Failing, "schedule "+s.Name+says, do)
 		}
 	}
 	if !bad {
-		d.find("schedules", healthy, fmt.Sprintf("%s, %d paused, the others fire", humanize.Count(len(list), "schedule", "schedules"), paused), "")
+		e.find("schedules", Healthy, fmt.Sprintf("%s, %d paused, the others fire", humanize.Count(len(list), "schedule", "schedules"), paused), "")
 	}
 	return nil
 }
 
-// scheduleIll says what is wrong with a schedule, the cause before what follows from it; nothing when all is well.
+// scheduleIll returns what is wrong with a schedule, a cause before its effects, and the remedy; empty for a healthy one.
 func scheduleIll(s view.ScheduleHealth) (says, do string) {
 	name := shell.Word(s.Name)
 	switch {
@@ -60,15 +60,19 @@ func scheduleIll(s view.ScheduleHealth) (says, do string) {
 	return "", ""
 }
 
-// passedOver is the first fire from now on that a schedule will not have, since it is planned for later than that; zero: there is none. A
-// minute is no matter. What this machine cannot read is not for it to say.
+// passedOver returns the first occurrence from now on that a schedule skips, because its next run is planned for more than a minute later.
+// It returns zero for none, and for an expression or a time zone that this machine cannot parse.
 func passedOver(s view.ScheduleHealth) time.Time {
 	if s.Next == nil {
 		return time.Time{}
 	}
-	shown, err := runner.PreviewSchedule(s.Expression, s.Zone, s.Now, 1)
-	if err != nil || len(shown.NextFires) == 0 || s.Next.Sub(shown.NextFires[0]) <= time.Minute {
+	calendar, err := scheduler.Parse(s.Expression, s.Zone, s.Now)
+	if err != nil {
 		return time.Time{}
 	}
-	return shown.NextFires[0]
+	first := calendar.Next(s.Now)
+	if first.IsZero() || s.Next.Sub(first) <= time.Minute {
+		return time.Time{}
+	}
+	return first
 }

@@ -1,0 +1,33 @@
+//go:build long
+
+package api_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/doctor"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+// The migration of another program may hold such a lock. The command doctor waits 30 s for an answer.
+func TestDoctorAnswersWhileATableIsLocked(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	h := newHostOn(t, pool, api.Options{})
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Exec(t.Context(), `lock table trapeze.live in access exclusive mode`)
+	is.NoErr(err)
+	began := time.Now()
+	findings := findingsOf(t, h.send("GET", "/doctor", ""))
+	is.True(time.Since(began) < 25*time.Second)
+	is.True(has(findings, "lanes", doctor.Failing, "the database did not answer in time"))
+	is.True(has(findings, "partitions", doctor.Healthy, ""))
+	is.NoErr(tx.Rollback(t.Context()))
+}

@@ -1,0 +1,129 @@
+package doctor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/cli/env"
+	"github.com/trapeze-run/trapeze/internal/dburl"
+	"github.com/trapeze-run/trapeze/internal/doctor"
+	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/schema"
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// connection is DATABASE_URL, with the findings of the checks that need no API.
+type connection struct {
+	config   env.Settings
+	pool     *pgxpool.Pool
+	store    *store.Store
+	findings []doctor.Finding
+}
+
+// examineConnection makes the checks that need no API. It accepts a standby, and any schema: the checks report both. An API can work where
+// tables is true.
+func examineConnection(ctx context.Context, config env.Settings) (findings []doctor.Finding, tables bool, err error) {
+	if config.DatabaseURL == "" {
+		return nil, false, env.ErrNoDatabase
+	}
+	pool, err := config.Connect(ctx, false)
+	if err != nil {
+		return nil, false, err
+	}
+	defer pool.Close()
+	s, err := store.New(ctx, pool, store.Options{Schema: config.Options.Schema, BehindPooler: config.Options.DirectURL != "", AnyServer: true,
+		PodConnections: runner.PodConnections})
+	if err != nil {
+		return nil, false, err
+	}
+	defer s.Close()
+	d := &connection{config: config, pool: pool, store: s}
+	d.server(ctx)
+	d.notify(ctx)
+	err = schema.Check(ctx, pool, config.Options.Schema)
+	d.schema(err)
+	return d.findings, err == nil, nil
+}
+
+func (d *connection) find(check string, status doctor.Health, says, do string) {
+	d.findings = append(d.findings, doctor.Finding{Check: check, Status: status, Says: says, Do: do})
+}
+
+// schema reports whether the tables are those of this program.
+func (d *connection) schema(err error) {
+	if err != nil {
+		d.find("schema", doctor.Failing, humanize.OneLine(err), "trapeze migrate up, with the newest program; then trapeze doctor again, for the rest")
+		return
+	}
+	d.find("schema", doctor.Healthy, fmt.Sprintf("%s is at version %d, as this program needs it", d.config.Options.Schema, schema.Latest()), "")
+}
+
+// server reports whether the server accepts writes.
+func (d *connection) server(ctx context.Context) {
+	s, err := view.ReadServer(ctx, d.store)
+	switch {
+	case err != nil:
+		d.find("server", doctor.Failing, "could not be examined: "+humanize.OneLine(err), "see whether the database answers, and whether this role may read")
+	case s.Standby:
+		d.find("server", doctor.Failing, "PostgreSQL "+s.Version+" is a standby: nothing can be written",
+			"point DATABASE_URL at the primary, or list all hosts with target_session_attrs=read-write")
+	default:
+		d.find("server", doctor.Healthy, "PostgreSQL "+s.Version+", a primary", "")
+	}
+}
+
+// notify sends a notification and receives it on the connections that pods use for that.
+func (d *connection) notify(ctx context.Context) {
+	if d.config.Options.DirectURL == "off" {
+		d.find("notify", doctor.Healthy, "off by TRAPEZE_DATABASE_DIRECT_URL: pods poll only, every "+d.config.Options.PollEvery.String(), "")
+		return
+	}
+	took, err := d.echo(ctx)
+	if err != nil {
+		do := "see whether TRAPEZE_DATABASE_DIRECT_URL reaches PostgreSQL itself"
+		if d.config.Options.DirectURL == "" {
+			do = "if a transaction pooler is in between, set TRAPEZE_DATABASE_DIRECT_URL to reach PostgreSQL itself, or to off"
+		}
+		d.find("notify", doctor.Failing, "a notification did not arrive, so that jobs wait for the next poll: "+humanize.OneLine(err), do)
+		return
+	}
+	d.find("notify", doctor.Healthy, "a notification arrived after "+humanize.Round(took).String(), "")
+}
+
+// echo returns the time that a notification to this process takes.
+func (d *connection) echo(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	conn, err := dburl.Connect(ctx, d.config.MigrationURL())
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	channel, sent := d.config.Options.Schema+"_doctor", rand.Text()
+	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if _, err := d.pool.Exec(ctx, `select pg_notify($1, $2)`, channel, sent); err != nil {
+		return 0, err
+	}
+	for {
+		got, err := conn.WaitForNotification(ctx)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return 0, errors.New("nothing within 3s")
+		case err != nil:
+			return 0, err
+		case got.Payload == sent:
+			return time.Since(began), nil
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package doctor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/store/view"
+)
+
+// Rows of earlier versions may have any name, and whoever may submit chose the kinds.
+func TestWhatADoctorSaysToDoIsSafeToPaste(t *testing.T) {
+	is := is.New(t)
+	const name, word = "x; touch pwned $(id) '", `'x; touch pwned $(id) '\'''`
+	none := 0
+	d := &examination{}
+	d.kinds([]view.WaitingWork{{Kind: name}})
+	said := []string{d.findings[0].Do}
+	for _, g := range []view.LaneGate{{Name: name, Enabled: true, Drained: true}, {Name: name}, {Name: name, Enabled: true, Slots: &none}, {Name: name, Enabled: true, SlotsPerPod: &none}} {
+		_, do := closedBy(g)
+		said = append(said, do)
+	}
+	for _, s := range []view.ScheduleHealth{{Name: name, Error: "e", Placed: true}, {Name: name, Lane: name}, {Name: name, Placed: true}} {
+		_, do := scheduleIll(s)
+		said = append(said, do)
+	}
+	for _, do := range said {
+		is.True(strings.Contains(do, word))
+		is.True(!strings.Contains(strings.ReplaceAll(do, word, ""), "touch")) // nowhere unquoted
+	}
+	_, do := holderText(view.Holder{What: "prepared", ID: "a'; drop table jobs; --"}, time.Now())
+	is.True(strings.Contains(do, `'a''; drop table jobs; --'`))
+}
+
+// The command prints these findings in a test of internal/cli/doctor.
+func TestFindingsHaveARemedy(t *testing.T) {
+	is := is.New(t)
+	limit, oldest := 0, time.Now().Add(-3*time.Hour)
+	d := &examination{Thresholds: Thresholds{Overdue: 5 * time.Minute, Transaction: 5 * time.Minute}}
+	d.find("server", Healthy, "PostgreSQL 17.5, a primary", "")
+	since := time.Now().Add(-12 * time.Minute)
+	says, do := holderText(view.Holder{What: "session", ID: "4711", User: "app", Database: "shop", Application: "psql",
+		State: "idle in transaction", Transactions: 81234, Since: &since}, since.Add(12*time.Minute))
+	d.find("horizon", Warning, says, do)
+	d.kinds([]view.WaitingWork{{Lane: "default", Kind: "report", Waiting: 12, Oldest: &oldest}})
+	d.lane(view.LaneGate{Name: "slow", Enabled: true, Slots: &limit}, waits{jobs: 3}, time.Now())
+	text, err := os.ReadFile(filepath.Join("testdata", "findings.json"))
+	is.NoErr(err)
+	var want []Finding
+	is.NoErr(json.Unmarshal(text, &want))
+	is.Equal(d.findings, want)
+}
+
+func TestAFindingDoesNotNameHostsAndUsersOfTheConnection(t *testing.T) {
+	is := is.New(t)
+	denied := &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "permission denied for table live"}
+	is.True(strings.Contains(reason(fmt.Errorf("count what waits: %w", denied)), "permission denied for table live"))
+	_, err := pgconn.Connect(t.Context(), "postgres://app@127.0.0.1:1/shop") // refused
+	_, refused := errors.AsType[*pgconn.ConnectError](err)
+	is.True(refused)
+	is.Equal(reason(fmt.Errorf("count what waits: %w", err)), "the database did not answer in time")
+	is.Equal(reason(errors.Join(err, denied)), "the database did not answer in time") // as where the server refuses the connection
+}

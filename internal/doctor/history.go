@@ -1,0 +1,41 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// historyRecent is the time for which a changed timeline is a warning.
+const historyRecent = 24 * time.Hour
+
+// history finds a failover or a restore that may have lost commits, and a sequence of job ids that is behind.
+func (e *examination) history(ctx context.Context) error {
+	c, err := store.ReadClusterState(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	const missing = "commits from just before it may be missing"
+	switch {
+	case !c.Settled && c.Agreed != 0:
+		e.find("history", Warning, fmt.Sprintf("timeline changed (%d, was %d), or the database was restored, and no pod has noticed yet: %s",
+			c.Timeline, c.Agreed, missing), "start a pod: it moves the job ids above those that may be lost")
+	case c.Changed != nil && time.Since(*c.Changed) < historyRecent:
+		e.find("history", Warning, fmt.Sprintf("timeline changed, or the database was restored, at %s (now timeline %d, change number %d): %s",
+			c.Changed.UTC().Format(time.RFC3339), c.Timeline, c.Epoch, missing),
+			"see whether your failover was asynchronous, and submit again what is missing: docs/operating.md, \"After a failover that lost commits\"")
+	case c.Timeline == 0 || !c.Known:
+		e.find("history", Healthy, "PostgreSQL does not tell its timeline or system identifier to this role: lost commits are not noticed", "")
+	default:
+		e.find("history", Healthy, fmt.Sprintf("timeline %d, as the pods know it", c.Timeline), "")
+	}
+	if c.Behind() {
+		e.find("ids", Failing, fmt.Sprintf("sequence behind ids: the next block of job ids begins at %d, and a job has the id %d", c.Sequence+1000, c.Highest),
+			fmt.Sprintf("psql -c 'select %s.advance_job_ids(%d)'", e.store.Schema(), c.Highest))
+	} else {
+		e.find("ids", Healthy, "the sequence of job ids is above the ids in use", "")
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+)
+
+// lateAfter is the age at which a maintenance task is late: each is due within the hour, and another pod takes it over after three intervals.
+const lateAfter = 4 * time.Hour
+
+// maintenance finds tasks that failed or are late. Without an open pod all are late, which the check pods reports.
+func (e *examination) maintenance(ctx context.Context) error {
+	turns, err := upkeep.Turns(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	pods, err := view.ReadPodHealth(ctx, e.store)
+	if err != nil || len(pods) == 0 {
+		return err
+	}
+	bad := false
+	var late []string
+	for _, t := range turns {
+		if t.Error != "" {
+			bad = true
+			e.find("maintenance", Warning, fmt.Sprintf("the chore %s failed on %s: %s", t.Chore, t.Pod, humanize.OneLine(fmt.Errorf("%s", t.Error))),
+				"see what the error names; the next round tries again")
+		}
+		if t.Ago > lateAfter.Seconds() {
+			late = append(late, fmt.Sprintf("%s (%s ago)", t.Chore, humanize.Seconds(t.Ago)))
+		}
+	}
+	if len(late) > 0 {
+		bad = true
+		e.find("maintenance", Warning, "not done for long: "+strings.Join(late, ", "), "see the logs of the pods; select * from "+e.store.Schema()+".maintenance")
+	}
+	if !bad {
+		e.find("maintenance", Healthy, fmt.Sprintf("%d chores are done in time", len(turns)), "")
+	}
+	return nil
+}

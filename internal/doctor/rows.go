@@ -1,0 +1,137 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+)
+
+// horizon finds transactions, prepared transactions and replication slots that keep dead rows from being removed, and delay the event feed.
+func (e *examination) horizon(ctx context.Context) error {
+	holders, err := view.Horizon(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	now, found := time.Now(), false
+	for _, h := range holders {
+		status := e.oldness(h, now)
+		if status == Healthy {
+			continue
+		}
+		found = true
+		says, do := holderText(h, now)
+		e.find("horizon", status, says, do)
+	}
+	switch {
+	case found:
+	case e.server.SeesAll:
+		e.find("horizon", Healthy, "no transaction is older than "+e.Transaction.String(), "")
+	default:
+		e.find("horizon", Warning, "no transaction of this role is old; it does not see those of others", "grant pg_read_all_stats to this role")
+	}
+	return nil
+}
+
+// oldness judges by age, and for a replication slot, whose age is unknown, by the number of transactions since.
+func (e *examination) oldness(h view.Holder, now time.Time) Health {
+	const many, far = 1_000_000, 100_000_000
+	switch {
+	case h.Transactions > far, h.Since != nil && now.Sub(*h.Since)/12 > e.Transaction:
+		return Failing
+	case h.Transactions > many, h.Since != nil && now.Sub(*h.Since) > e.Transaction:
+		return Warning
+	}
+	return Healthy
+}
+
+func holderText(h view.Holder, now time.Time) (says, do string) {
+	held := fmt.Sprintf("has kept dead rows since %d transactions", h.Transactions)
+	if h.Since != nil {
+		held = "has kept dead rows, and the feed of events, for " + humanize.Since(h.Since, now)
+	}
+	switch h.What {
+	case "prepared":
+		return fmt.Sprintf("the prepared transaction %q in %s %s", h.ID, h.Database, held),
+			fmt.Sprintf("commit prepared %s, or rollback prepared %[1]s, in that database", literal(h.ID))
+	case "slot":
+		return fmt.Sprintf("the %s replication slot %s %s", h.State, h.ID, held),
+			fmt.Sprintf("see to its reader; if there is none any more: select pg_drop_replication_slot(%s)", literal(h.ID))
+	}
+	who := strings.TrimSpace(h.User + " " + h.Application)
+	return fmt.Sprintf("process %s (%s in %s, %s) %s", h.ID, who, h.Database, h.State, held),
+		fmt.Sprintf("select pg_terminate_backend(%s), unless it is a backup that is to go on", h.ID)
+}
+
+// tables compares the dead rows of each table with the number that triggers autovacuum.
+func (e *examination) tables(ctx context.Context) error {
+	tables, err := view.Tables(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	var dead int64
+	bad := false
+	for _, t := range tables {
+		dead += t.Dead
+		name := e.store.Schema() + "." + t.Name
+		if !t.Autovacuum {
+			bad = true
+			e.find("tables", Failing, fmt.Sprintf("autovacuum is switched off for %s, which has %d dead rows", name, t.Dead),
+				"alter table "+name+" reset (autovacuum_enabled)")
+		}
+		if t.Dead > 10_000 && t.Dead > 2*t.Trigger {
+			bad = true
+			e.find("tables", Warning, fmt.Sprintf("%s has %d dead rows beside %d others; autovacuum was to come at %d (last: %s)",
+				name, t.Dead, t.Rows, t.Trigger, orNever(humanize.Clock(t.Vacuumed))), "end what the check horizon names, then vacuum "+name)
+		}
+		if t.Age > 1_000_000_000 {
+			bad = true
+			e.find("tables", Failing, fmt.Sprintf("%s was last frozen %d transactions ago: at two billion the server stops", name, t.Age), "vacuum freeze "+name)
+		}
+	}
+	if !bad {
+		e.find("tables", Healthy, fmt.Sprintf("%d tables, %d dead rows, autovacuum keeps up", len(tables), dead), "")
+	}
+	return nil
+}
+
+func orNever(at string) string {
+	if at == "" {
+		return "never"
+	}
+	return at
+}
+
+// daysAhead is the number of days ahead for which partitions must exist: maintenance creates seven.
+const daysAhead = 3
+
+// partitions finds days without a partition.
+func (e *examination) partitions(ctx context.Context) error {
+	missing, err := view.MissingDays(ctx, e.store, daysAhead)
+	if err != nil {
+		return err
+	}
+	if len(missing) == 0 {
+		e.find("partitions", Healthy, fmt.Sprintf("exist for today and at least %d more days", daysAhead), "")
+		return nil
+	}
+	status, first := Warning, missing[0]
+	if first.Ahead <= 1 {
+		status = Failing
+	}
+	when := "of " + first.Day.Format(time.DateOnly)
+	if first.Ahead == 0 {
+		when += ", which is today: jobs cannot end"
+	}
+	e.find("partitions", status, fmt.Sprintf("%s missing, first that of %s %s", humanize.Count(len(missing), "partition is", "partitions are"), first.Table, when),
+		fmt.Sprintf("start a pod, which makes them; or, as the owner: select %s.ensure_partitions(7)", e.store.Schema()))
+	return nil
+}
+
+// literal returns text as an SQL literal, for statements that people paste.
+func literal(text string) string {
+	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+}

@@ -1,0 +1,97 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/internal/store/view"
+)
+
+// durability reports whether commits survive a crash of the server.
+func (e *examination) durability() {
+	var off []string
+	for _, setting := range []struct {
+		name string
+		on   bool
+	}{{"fsync", e.server.Fsync}, {"full_page_writes", e.server.FullPageWrites}} {
+		if !setting.on {
+			off = append(off, setting.name)
+		}
+	}
+	if len(off) > 0 {
+		e.find("durability", Failing, strings.Join(off, " and ")+" off: a crash of the server may destroy all of its data",
+			"turn them on with alter system, and reload")
+	}
+	if e.server.SynchronousCommit == "off" {
+		e.find("durability", Failing, "synchronous_commit is off: a crash of the server forgets what it accepted last",
+			"set it to on for this role and database: alter role … set synchronous_commit = on")
+	} else if len(off) == 0 {
+		e.find("durability", Healthy, "what is committed is on disk (fsync on, synchronous_commit "+e.server.SynchronousCommit+")", "")
+	}
+}
+
+func (e *examination) autovacuum() {
+	if !e.server.Autovacuum {
+		e.find("autovacuum", Failing, "autovacuum is off: dead rows are never removed", "alter system set autovacuum = on; select pg_reload_conf()")
+	}
+}
+
+// connections compares the connections of a pod of this configuration with those that the server has left.
+func (e *examination) connections() {
+	s, host := e.server, e.pod.HostConnections
+	most, free := s.MaxConnections-s.Reserved, s.MaxConnections-s.Reserved-s.Connections
+	demand := e.pod.Connections + host
+	says := fmt.Sprintf("%d of %d in use; a pod of this configuration opens up to %d (%d of its own, %d in the host's pool): %d pods fit, %d more at this moment",
+		s.Connections, most, demand, e.pod.Connections, host, most/demand, max(free, 0)/demand)
+	switch {
+	case free <= most/20:
+		e.find("connections", Failing, says, "raise max_connections, put a pooler in between, or end idle sessions: pods will be refused")
+	case free < demand:
+		e.find("connections", Warning, says, "one more pod may be refused: raise max_connections, or lower pool_max_conns in DATABASE_URL")
+	default:
+		e.find("connections", Healthy, says, "")
+	}
+	if e.pod.Slots > host {
+		e.find("slots", Warning, fmt.Sprintf("%d slots share a pool of %d connections: handlers that write in transactions wait for each other",
+			e.pod.Slots, host), "add pool_max_conns to DATABASE_URL, or lower TRAPEZE_SLOTS, unless few handlers do")
+	}
+}
+
+// clock compares the clocks: leases go by the database's, but logs, deadlines and tokens by those of the pods' machines.
+func (e *examination) clock(ctx context.Context) error {
+	ahead, within, err := view.Clock(ctx, e.store)
+	if err != nil {
+		return err
+	}
+	apart := max(ahead.Abs()-within, 0)
+	says := fmt.Sprintf("the database's clock is %s %s of that of %s, give or take %s", humanize.Round(ahead.Abs()), aheadOrBehind(ahead), e.pod.Name, humanize.Round(within))
+	switch {
+	case apart > 30*time.Second:
+		e.find("clock", Failing, says, "set the clocks by NTP on both machines")
+	case apart > time.Second:
+		e.find("clock", Warning, says, "set the clocks by NTP on both machines")
+	default:
+		e.find("clock", Healthy, says, "")
+	}
+	return nil
+}
+
+func aheadOrBehind(d time.Duration) string {
+	if d < 0 {
+		return "behind"
+	}
+	return "ahead"
+}
+
+// producers finds producers in SQL that use the rights of a superuser.
+func (e *examination) producers(ctx context.Context) error {
+	owner, err := view.StrongOwner(ctx, e.store)
+	if err == nil && owner != "" {
+		e.find("producers", Warning, "roles that submit from SQL call a function with the rights of the superuser "+owner,
+			"give the schema to a role that is none: docs/grants.md")
+	}
+	return err
+}

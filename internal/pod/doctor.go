@@ -1,0 +1,17 @@
+package pod
+
+import (
+	"context"
+
+	"github.com/trapeze-run/trapeze/internal/doctor"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// Examine returns the findings of doctor with this pod's options, read on s.
+func (p *Pod) Examine(ctx context.Context, s *store.Store, t doctor.Thresholds) ([]doctor.Finding, error) {
+	findings, err := doctor.Examine(ctx, s, doctor.Pod{
+		Name: p.opts.Name, Slots: p.Slots(), Connections: Connections, HostConnections: int(p.Pool.Config().MaxConns),
+		MaxAge: p.opts.MaxAge, ApprovalTTL: p.opts.ApprovalTTL, Log: p.Log,
+	}, t)
+	return findings, p.DBError(err)
+}
