@@ -27,7 +27,7 @@ func (e *examination) history(ctx context.Context) error {
 			c.Changed.UTC().Format(time.RFC3339), c.Timeline, c.Epoch, missing),
 			"see whether your failover was asynchronous, and submit again what is missing: docs/operating.md, \"After a failover that lost commits\"")
 	case c.Timeline == 0 || !c.Known:
-		e.find("history", Healthy, "PostgreSQL does not tell its timeline or system identifier to this role: lost commits are not noticed", "")
+		e.find("history", Healthy, "PostgreSQL does not report its timeline or system identifier to this role: lost commits are not noticed", "")
 	default:
 		e.find("history", Healthy, fmt.Sprintf("timeline %d, as the pods know it", c.Timeline), "")
 	}

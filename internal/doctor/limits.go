@@ -30,7 +30,7 @@ func (e *examination) limits(ctx context.Context) error {
 	}
 	if e.pod.ApprovalTTL == 0 {
 		says = append(says, "approvals may be awaited for ever")
-		do = append(do, "TRAPEZE_APPROVAL_TTL=168h, on all pods, cancels what nobody approves in a week")
+		do = append(do, "TRAPEZE_APPROVAL_TTL=168h, on all pods, cancels jobs that are not approved within a week")
 	}
 	if len(says) == 0 {
 		says = append(says, "no job waits for ever for its turn or for approval, by this configuration")

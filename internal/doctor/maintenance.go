@@ -29,8 +29,8 @@ func (e *examination) maintenance(ctx context.Context) error {
 	for _, t := range turns {
 		if t.Error != "" {
 			bad = true
-			e.find("maintenance", Warning, fmt.Sprintf("the chore %s failed on %s: %s", t.Chore, t.Pod, humanize.OneLine(fmt.Errorf("%s", t.Error))),
-				"see what the error names; the next round tries again")
+			e.find("maintenance", Warning, fmt.Sprintf("the maintenance task %s failed on %s: %s", t.Chore, t.Pod, humanize.OneLine(fmt.Errorf("%s", t.Error))),
+				"see what the error names; the next run tries again")
 		}
 		if t.Ago > lateAfter.Seconds() {
 			late = append(late, fmt.Sprintf("%s (%s ago)", t.Chore, humanize.Seconds(t.Ago)))
@@ -38,10 +38,10 @@ func (e *examination) maintenance(ctx context.Context) error {
 	}
 	if len(late) > 0 {
 		bad = true
-		e.find("maintenance", Warning, "not done for long: "+strings.Join(late, ", "), "see the logs of the pods; select * from "+e.store.Schema()+".maintenance")
+		e.find("maintenance", Warning, "late: "+strings.Join(late, ", "), "see the logs of the pods; select * from "+e.store.Schema()+".maintenance")
 	}
 	if !bad {
-		e.find("maintenance", Healthy, fmt.Sprintf("%d chores are done in time", len(turns)), "")
+		e.find("maintenance", Healthy, fmt.Sprintf("%s on time", humanize.Count(len(turns), "maintenance task is", "maintenance tasks are")), "")
 	}
 	return nil
 }

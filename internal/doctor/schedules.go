@@ -35,7 +35,7 @@ func (e *examination) schedules(ctx context.Context) error {
 	return nil
 }
 
-// scheduleIll returns what is wrong with a schedule, a cause before its effects, and the remedy; empty for a healthy one.
+// scheduleIll returns the fault of a schedule, a cause before its effects, and the remedy; empty for a healthy one.
 func scheduleIll(s view.ScheduleHealth) (says, do string) {
 	name := shell.Word(s.Name)
 	switch {
@@ -50,10 +50,10 @@ func scheduleIll(s view.ScheduleHealth) (says, do string) {
 			fmt.Sprintf("start a pod that registers it (mind TRAPEZE_KINDS), or trapeze cron pause %s", name)
 	case s.Due > job.MissedAfter.Seconds():
 		return fmt.Sprintf(" has been due for %s, and has not fired", humanize.Seconds(s.Due)),
-			"a schedule did not fire, among the nights in docs/operating.md: see what the pods log, and what the checks pods and clock say"
+			"see docs/operating.md, \"A schedule did not fire\", the logs of the pods, and the checks pods and clock"
 	}
 	if first := passedOver(s); !first.IsZero() {
-		return fmt.Sprintf(" is to fire next at %s, and passes over what its expression says from %s on: the database's clock has been ahead, or somebody set next_at",
+		return fmt.Sprintf(" is to fire next at %s, and passes over what its expression says from %s on: the database's clock has been ahead, or next_at was set by hand",
 				humanize.ClockIn(s.Zone, s.Next), humanize.ClockIn(s.Zone, &first)),
 			fmt.Sprintf("trapeze cron pause %s, then trapeze cron resume %s: it is planned from now on", name, name)
 	}

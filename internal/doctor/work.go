@@ -26,7 +26,7 @@ func (e *examination) pods(ctx context.Context) error {
 		switch {
 		case p.Lease < 0 && p.Remote:
 			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) has not been heard of: its stream is gone, and its lease ended %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
-				"nothing, when it ended: others run its jobs. If it lives: see in its log whether it reaches a pod of its --server, and what that says to its token")
+				"nothing, when it ended: others run its jobs. If it lives: see in its log whether it reaches a pod of its --server, and whether that accepts its token")
 			continue
 		case p.Lease < 0:
 			e.find("pods", Warning, fmt.Sprintf("%s (%s) has not renewed its lease, which ended %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
@@ -92,7 +92,7 @@ func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 // mostStreams is the number of streams after which more than one a minute is a finding.
 const mostStreams = 10
 
-// leases finds pods that another pod closed before their lease ended. A pod does that to a lease of more than twice the length of its own.
+// leases finds pods that another pod closed before their lease ended. A pod takes a lease for lapsed that is more than twice as long as its lease.
 func (e *examination) leases(ctx context.Context) error {
 	pods, err := view.Pods(ctx, e.store, true)
 	if err != nil {

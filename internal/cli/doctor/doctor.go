@@ -51,7 +51,7 @@ Exit code 0 when nothing fails, 1 when something does. A warning can wait until 
 	return c
 }
 
-// examine makes all checks. Without an API it returns the findings of its own checks, and one for the others.
+// examine makes all checks. Where the API fails, one finding stands for the checks of the API.
 func examine(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	config, err := env.Load()
 	if err != nil {
