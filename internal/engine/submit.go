@@ -289,7 +289,7 @@ func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submissio
 	}
 	ctx, span := sub.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
 	n.Trace = tracing.Traceparent(span)
-	s, err := sub.submitFresh(ctx, tx, w, &n)
+	s, err := sub.submitFresh(ctx, tx, w, &n, !sub.Deaf())
 	tracing.EndSubmission(span, s.ID, err)
 	if sub.Commands.IDTaken(err) {
 		sub.Commands.DropIDs() // the caller's next transaction has other ids
@@ -301,11 +301,6 @@ func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submissio
 	if s.Duplicate { // one of this very transaction is not to be seen from outside, and is pending
 		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
-		}
-	}
-	if !s.Duplicate && !sub.Deaf() {
-		if err := sub.Commands.Notify(ctx, tx); err != nil {
-			return work.Submitted{}, fmt.Errorf("submit %s: %w", w.Kind, err)
 		}
 	}
 	return s, nil

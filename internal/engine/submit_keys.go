@@ -28,7 +28,7 @@ func unknownYet(err error) bool {
 func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
 	var s work.Submitted
 	submit := func(tx pgx.Tx) (err error) {
-		s, err = sub.submitFresh(ctx, tx, w, &n)
+		s, err = sub.submitFresh(ctx, tx, w, &n, false)
 		return err
 	}
 	err := sub.Commands.Tx(ctx, submit)
@@ -56,7 +56,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 			}
 			taken = false
 			err = sub.Commands.Tx(retry, func(tx pgx.Tx) (err error) {
-				s, err = sub.submitIn(retry, tx, w, n)
+				s, err = sub.submitIn(retry, tx, w, n, false)
 				if taken = sub.Commands.IDTaken(err); taken || store.Refused(err) {
 					err = errUnderWay // the first try was at work meanwhile, and is in; or the id is another job's
 				}
@@ -91,8 +91,8 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 
 // submitFresh is submitIn of a job that was not sent before: if its id is in use, it inserts the job under another one, as long as the
 // transaction can go on.
-func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submission, n *store.NewJob) (work.Submitted, error) {
-	s, err := sub.submitIn(ctx, tx, w, *n)
+func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submission, n *store.NewJob, wake bool) (work.Submitted, error) {
+	s, err := sub.submitIn(ctx, tx, w, *n, wake)
 	for try := 0; sub.Commands.IDTaken(err) && !store.Refused(err) && try < idTries; try++ {
 		if err := sub.renumber(ctx, n); err != nil {
 			return work.Submitted{}, err
@@ -107,13 +107,13 @@ func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submis
 				return work.Submitted{}, err
 			}
 		}
-		s, err = sub.placeIn(ctx, tx, *n)
+		s, err = sub.placeIn(ctx, tx, *n, wake)
 	}
 	return s, err
 }
 
-// submitIn inserts one job in a transaction, pending, after taking its keys.
-func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submission, n store.NewJob) (work.Submitted, error) {
+// submitIn inserts one job in a transaction, pending, after taking its keys. With wake, the commit wakes the pods for it.
+func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submission, n store.NewJob, wake bool) (work.Submitted, error) {
 	holder, err := n.ID, error(nil)
 	key := w.Key()
 	if key != "" {
@@ -135,12 +135,16 @@ func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submissio
 	if holder != n.ID {
 		return work.Submitted{ID: holder, PipelineID: holder, State: job.Pending, Duplicate: true}, nil
 	}
-	return sub.placeIn(ctx, tx, n)
+	return sub.placeIn(ctx, tx, n, wake)
 }
 
 // placeIn inserts one job in a transaction, pending, whose keys are taken.
-func (sub *submitter) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob) (work.Submitted, error) {
-	places, err := store.EnqueueIn(ctx, sub.Commands, tx, []store.NewJob{n})
+func (sub *submitter) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob, wake bool) (work.Submitted, error) {
+	insert := store.EnqueueIn
+	if wake {
+		insert = store.EnqueueAndWakeIn
+	}
+	places, err := insert(ctx, sub.Commands, tx, []store.NewJob{n})
 	if err != nil {
 		return work.Submitted{}, err
 	}

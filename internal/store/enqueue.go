@@ -26,8 +26,8 @@ func enqueueStatement(wish, place string) *statement {
 // enqueueSinceSQL is enqueueSQL for a lane in which nothing waits that became ready before a moment.
 // Plan: per rank up to the job's own one probe of live_for_claim from (lane, rank, moment); else as enqueueSQL.
 //
-// enqueueFreeSQL is enqueueSQL for jobs that do not ask to start. It passes by the ids that are in use, so that the caller's transaction can go
-// on. Plan: CTE scans and inserts; a probe of lanes and of jobs_pkey a job.
+// enqueueFreeSQL is enqueueSQL for jobs that do not ask to start, in a transaction of the host's. Its round trip pins the plan, which PostgreSQL
+// would make for each call, and restores the caller's settings. It passes by the ids that are in use, so that the transaction can go on. Plan: CTE scans and inserts; a probe of lanes and of jobs_pkey a job.
 var (
 	enqueueSQL      = enqueueStatement(enqueueWish, placeParts(goesAhead))
 	enqueueSinceSQL = enqueueStatement(enqueueWish, placeParts(goesAheadSince))
@@ -63,8 +63,7 @@ func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, si
 	var placed []placedRow
 	var err error
 	if len(list) == 1 && list[0].plain() {
-		n := &list[0]
-		by := append(n.oneArgs(-n.Priority), args{{"boot", boot}, {"parent", n.ParentID}, {"approved", n.Approved}}...)
+		by := append(list[0].submissionArgs(boot), args{{"starts", list[0].Starts}, {"ahead", int4(-list[0].Priority)}}...)
 		placed, err = runSince(ctx, s, scanPlaced, enqueueOneSQL, enqueueOneSinceSQL, by, since)
 	}
 	if err == nil && len(placed) == 0 {
@@ -93,17 +92,48 @@ func runSince[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], all, 
 	return run(ctx, s, scan, fresh, append(by, args{{"since", since}}...))
 }
 
-// EnqueueIn inserts jobs in the caller's transaction, pending or parked, and tells where each was put. Where [Store.IDTaken] is true of the error the
-// transaction can go on, unless it is PostgreSQL's.
+// EnqueueIn inserts jobs in the caller's transaction, pending or parked, and returns where each was put. Where [Store.IDTaken] is true of the
+// error the transaction can go on, unless it is PostgreSQL's.
 func EnqueueIn(ctx context.Context, s *Store, db DB, list []NewJob) (map[int64]Place, error) {
-	var c columns
-	for _, n := range list {
-		n.Starts = false
-		c.add(n)
+	return enqueueIn(ctx, s, db, list, false)
+}
+
+// EnqueueAndWakeIn is [EnqueueIn] and [Store.Notify] in one round trip.
+func EnqueueAndWakeIn(ctx context.Context, s *Store, db DB, list []NewJob) (map[int64]Place, error) {
+	return enqueueIn(ctx, s, db, list, true)
+}
+
+func enqueueIn(ctx context.Context, s *Store, db DB, list []NewJob, wake bool) (map[int64]Place, error) {
+	fail := func(err error) (map[int64]Place, error) { return nil, fmt.Errorf("enqueue: %w", err) }
+	var placed []placedRow
+	batch := &pgx.Batch{}
+	if wake {
+		batch.Queue(notifySQL, s.Channel())
 	}
-	placed, err := runAside(ctx, s, db, scanPlaced, enqueueFreeSQL, append(c.named(nil), args{{"boot", nil}, {"approvals", c.approvals}}...))
-	if err != nil {
-		return nil, fmt.Errorf("enqueue: %w", err)
+	if len(list) == 1 && list[0].plain() {
+		if err := queue(batch, s, scanPlaced, enqueueOneFreeSQL, list[0].submissionArgs(nil), &placed); err != nil {
+			return fail(err)
+		}
+		if err := db.SendBatch(ctx, batch).Close(); err != nil {
+			return fail(err)
+		}
+		batch = &pgx.Batch{}
+	}
+	if len(placed) == 0 {
+		var c columns
+		for _, n := range list {
+			n.Starts = false
+			c.add(n)
+		}
+		batch.Queue(keepSettingsSQL)
+		batch.Queue(pinSQL)
+		if err := queue(batch, s, scanPlaced, enqueueFreeSQL, append(c.named(nil), args{{"boot", nil}, {"approvals", c.approvals}}...), &placed); err != nil {
+			return fail(err)
+		}
+		batch.Queue(restoreSettingsSQL)
+		if err := db.SendBatch(ctx, batch).Close(); err != nil {
+			return fail(err)
+		}
 	}
 	places := make(map[int64]Place, len(placed))
 	for _, p := range placed {

@@ -20,6 +20,9 @@ import (
 //
 // enqueueOneSinceSQL is enqueueOneSQL for a lane in which nothing waits that became ready before a moment. Plan: as enqueueOneSQL; a probe of
 // live_for_claim for each rank up to the job's own.
+//
+// enqueueOneFreeSQL inserts a job, pending, in a transaction of the host's. It writes nothing when the lane requires approval, or when the id is in
+// use. All that it reads is one row of lanes, so that the plan of any planner settings is good. Plan: a probe of lanes; inserts.
 var (
 	finishOneSQL = newStatement(with(oneGone, oneNext(goesAhead, `select id as parent_id, @lane::text as lane, @ahead::smallint as ahead from gone`),
 		oneJob, onePipeline, oneLive, oneRun, oneDone, FreeKeys, oneEvents(oneEndEvent, oneNextEvents)),
@@ -27,10 +30,13 @@ var (
 	endOneSQL          = newStatement(with(oneGone, oneRun, oneDone, FreeKeys, oneEvents(oneEndEvent)), `select id, 'succeeded', false, null::bigint from gone`)
 	enqueueOneSQL      = enqueueOneStatement(goesAhead)
 	enqueueOneSinceSQL = enqueueOneStatement(goesAheadSince)
+	enqueueOneFreeSQL  = newStatement(with("asked as (\n\t"+oneSubmission+"\n)",
+		"next as (\n\t"+oneInsert+"asked\n\ton conflict (id) do nothing\n\treturning parent_id, lane, false as runs\n)", onePipeline, oneLive, oneEvents(oneNextEvents)),
+		`select @next::bigint, 'pending', `+tookMicros+` from next`)
 )
 
 func enqueueOneStatement(ahead string) *statement {
-	return newStatement(with(oneNext(ahead, oneSubmission), oneJob, onePipeline, oneLive, oneEvents(oneNextEvents)),
+	return newStatement(with(oneNext(ahead, "select *, @ahead::smallint as ahead from ("+oneSubmission+") s"), oneJob, onePipeline, oneLive, oneEvents(oneNextEvents)),
 		`select @next::bigint, case when runs then 'running' else 'pending' end, `+tookMicros+` from next`)
 }
 
@@ -43,16 +49,15 @@ const (
 )`
 
 	// oneSubmission is a job that was submitted, or one of a schedule, unless it needs approval. Plan: a probe of lanes_pkey.
-	oneSubmission = `select @parent::bigint as parent_id, @lane::text as lane, @ahead::smallint as ahead
+	oneSubmission = `select @parent::bigint as parent_id, @lane::text as lane
 		where @next::bigint is not null and (@parent::bigint is not null or @approved::boolean
 			or not coalesce((select n.requires_approval from trapeze.lanes n where n.name = @lane::text), false))`
 
-	oneJob = `new_job as (
-	insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes, submitter, xid,
+	oneJob    = "new_job as (\n\t" + oneInsert + "next\n)"
+	oneInsert = `insert into trapeze.jobs (id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes, submitter, xid,
 		impaired, traceparent)
 	select @next::bigint, @kind, lane, '', @args::text::json, @pipeline::bigint, parent_id, @step::int, @planned::text::json, @max_attempts::int,
-		@max_crashes::int, @submitter, pg_current_xact_id(), @impaired::boolean, @trace from next
-)`
+		@max_crashes::int, @submitter, pg_current_xact_id(), @impaired::boolean, @trace from `
 	onePipeline = `new_pipeline as (
 	insert into trapeze.pipelines (id, name) select @pipeline::bigint, @pipeline_name::text from next where @pipeline_name::text is not null
 	on conflict (id) do nothing
@@ -106,12 +111,17 @@ func (n *NewJob) plain() bool {
 	return n.Subject == "" && n.UniqueKey == nil && n.UniqueWhile == nil && n.DelayMillis == 0 && !n.NeedsApproval && n.Group == nil && n.No == nil
 }
 
-// oneArgs are the arguments of a plain job. ahead is the rank of what goes before it in its lane.
-func (n *NewJob) oneArgs(ahead int) args {
+// oneArgs are the arguments of the row of a plain job.
+func (n *NewJob) oneArgs() args {
 	return append(make(args, 0, 24), args{{"next", n.ID}, {"kind", n.Kind}, {"lane", n.Lane}, {"args", string(n.Args)}, {"pipeline", n.pipeline()},
 		{"step", int4(n.Step)}, {"planned", text(n.Planned)}, {"max_attempts", narrow(n.MaxAttempts)}, {"max_crashes", narrow(n.MaxCrashes)},
 		{"submitter", n.Submitter}, {"actor", n.actor()}, {"impaired", n.Impaired}, {"trace", Some(n.Trace)}, {"pipeline_name", n.Pipeline},
-		{"starts", n.Starts}, {"priority", int4(n.Priority)}, {"ahead", int4(ahead)}}...)
+		{"priority", int4(n.Priority)}}...)
+}
+
+// submissionArgs are the arguments of a plain job that was submitted to a pod; nil: to none.
+func (n *NewJob) submissionArgs(boot any) args {
+	return append(n.oneArgs(), args{{"boot", boot}, {"parent", n.ParentID}, {"approved", n.Approved}}...)
 }
 
 // finishOneOf returns the statement that ends a single claim, and its arguments; nil when it takes the statement for many.
@@ -125,7 +135,7 @@ func finishOneOf(boot string, list []Ending) (*statement, args) {
 	}
 	sql, by := endOneSQL, args(nil)
 	if e.Next != nil {
-		sql, by = finishOneSQL, e.Next.oneArgs(-e.Next.Priority-1)
+		sql, by = finishOneSQL, append(e.Next.oneArgs(), args{{"starts", e.Next.Starts}, {"ahead", int4(-e.Next.Priority - 1)}}...)
 	}
 	return sql, append(by, args{{"id", e.ID}, {"fence", e.Fence}, {"boot", boot}, {"reason", string(e.Reason)}, {"result", text(e.Result)}}...)
 }

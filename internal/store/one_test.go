@@ -167,11 +167,18 @@ func TestTheInsertOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 		n.Approved = c.approval && c.next
 		var many columns
 		many.add(*n)
-		for _, since := range []time.Time{{}, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)} {
+		free := time.Unix(0, 0) // the job is submitted in the host's transaction
+		for _, since := range []time.Time{{}, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), free} {
 			one, all := enqueueOneSQL, enqueueSQL
-			by := append(n.oneArgs(-n.Priority), args{{"boot", boot}, {"parent", n.ParentID}, {"approved", n.Approved}}...)
+			by := append(n.submissionArgs(boot), args{{"starts", n.Starts}, {"ahead", int4(-n.Priority)}}...)
 			byAll := append(many.named(nil), args{{"boot", boot}, {"approvals", many.approvals}}...)
-			if !since.IsZero() {
+			switch {
+			case since.Equal(free):
+				if n.Starts {
+					continue // of no meaning here
+				}
+				one, all, by = enqueueOneFreeSQL, enqueueFreeSQL, n.submissionArgs(boot)
+			case !since.IsZero():
 				one, all = enqueueOneSinceSQL, enqueueSinceSQL
 				by, byAll = append(by, args{{"since", since}}...), append(byAll, args{{"since", since}}...)
 			}
@@ -220,7 +227,7 @@ func BenchmarkOneJob(b *testing.B) {
 		id++
 		n := &NewJob{ID: id, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n":1}`), Starts: true}
 		if one {
-			send(enqueueOneSQL, append(n.oneArgs(0), args{{"boot", boot}, {"parent", n.ParentID}, {"approved", false}}...))
+			send(enqueueOneSQL, append(n.submissionArgs(boot), args{{"starts", true}, {"ahead", int4(0)}}...))
 			return
 		}
 		var c columns
@@ -272,4 +279,20 @@ func BenchmarkOneJob(b *testing.B) {
 			}
 		})
 	}
+}
+
+func TestOneJobIsNotInsertedUnderAnIDThatIsInUse(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	tx, err := pgtest.Pool(t).Begin(t.Context())
+	is.NoErr(err)
+	defer func() { is.NoErr(tx.Rollback(t.Context())) }()
+	boot := scene{}.rows(t, tx)
+	n := scene{named: true}.newJob()
+	n.ID = oneID
+	nothing, by := finishManyOf(boot, []Ending{{ID: 1 << 40}})
+	_, before := written(t, tx, nothing, by)
+	answer, after := written(t, tx, enqueueOneFreeSQL, n.submissionArgs(boot))
+	is.Equal(answer, "[]")
+	is.Equal(after, before)
 }

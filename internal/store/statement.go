@@ -87,23 +87,17 @@ func runIn[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], s
 	return QueryPinned(ctx, db, scan, s.In(st.text), values)
 }
 
-// runAside is [runIn] that gives the caller's settings back after the statement, in the same round trip. Without the pins PostgreSQL plans
-// the statement for each call, which takes longer than to run it.
-func runAside[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], st *statement, by args) (list []T, err error) {
+// queue queues a statement for a round trip in a transaction of the caller's. list has its rows when the batch has been sent.
+func queue[T any](batch *pgx.Batch, s *Store, scan pgx.RowToFunc[T], st *statement, by args, list *[]T) error {
 	values, err := st.bind(by)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	batch := &pgx.Batch{}
-	batch.Queue(keepSettingsSQL)
-	batch.Queue(pinSQL)
 	batch.Queue(s.In(st.text), values...).Query(func(rows pgx.Rows) (err error) {
-		list, err = pgx.CollectRows(rows, scan)
+		*list, err = pgx.CollectRows(rows, scan)
 		return err
 	})
-	batch.Queue(restoreSettingsSQL)
-	err = db.SendBatch(ctx, batch).Close()
-	return list, err
+	return nil
 }
 
 // askFor is [run] in a transaction of the caller's, with the caller's plans.

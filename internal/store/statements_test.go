@@ -40,6 +40,7 @@ var statements = map[string]string{
 	"finishOneSQL":         finishOneSQL.text,
 	"enqueueOneSQL":        enqueueOneSQL.text,
 	"enqueueOneSinceSQL":   enqueueOneSinceSQL.text,
+	"enqueueOneFreeSQL":    enqueueOneFreeSQL.text,
 	"endWaitingSQL":        endWaitingSQL.text,
 	"enqueueSinceSQL":      enqueueSinceSQL.text,
 	"enqueueSQL":           enqueueSQL.text,
