@@ -48,7 +48,8 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 
 // Run runs jobs until ctx ends, then drains: claims stop, handlers get Options.ShutdownGrace to end before their context
 // is cancelled, and what is left then is handed back to the other pods. It returns nil after a drain, when every
-// goroutine it started has ended, except those of handlers that ignore the end of their context. Call it once.
+// goroutine it started has ended, except those of handlers that ignore the end of their context. It returns nil too when ctx ends before
+// the runner has started, for example while it waits for the database; the log has the reason. Call it once.
 func (r *Runner) Run(ctx context.Context) error {
 	kinds, schedules, err := r.begin()
 	if err != nil {

@@ -1,8 +1,10 @@
 package runner_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"runtime"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -102,6 +105,51 @@ func TestAHandlerThatOutlastsTheGraceIsHandedBackUnspent(t *testing.T) {
 			checkHistory(t, pool, b)
 		})
 	}
+}
+
+// A process that is told to stop at any moment of its start has done so without an error. A row that it has registered is closed.
+func TestARunnerThatIsStoppedWhileItStartsReturnsNoError(t *testing.T) {
+	t.Parallel()
+	const heartbeat = "update trapeze.pods"
+	for _, statement := range []string{"migrations", "ensure_partitions", "insert into trapeze.pods", heartbeat} {
+		t.Run(statement, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			url := pgtest.URL(t)
+			direct := pgtest.Connect(t, url)
+			ctx, stop := context.WithCancel(t.Context())
+			proxy := pgtest.NewProxy(t, url)
+			proxy.CutReplyOnce(func(sent []byte) bool {
+				if bytes.Contains(sent, []byte(statement)) {
+					stop()
+				}
+				return false
+			})
+			r := make1(t, pgtest.Connect(t, proxy.URL()), runner.Options{}, map[string]does{"k": nothing})
+			is.NoErr(r.Run(ctx))
+			is.True(ctx.Err() != nil) // it came that far
+			if statement == heartbeat {
+				is.Equal(one[string](t, direct, `select closed from trapeze.pods`), "left")
+			}
+		})
+	}
+	t.Run("no server", func(t *testing.T) {
+		t.Parallel()
+		is := is.New(t)
+		proxy := pgtest.NewProxy(t, pgtest.URL(t))
+		pool := pgtest.Connect(t, proxy.URL())
+		proxy.Refuse()
+		proxy.Reset()
+		var log podtest.Log
+		r := make1(t, pool, runner.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, map[string]does{"k": nothing})
+		ctx, stop := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- r.Run(ctx) }()
+		pgtest.Wait(t, "it waits for the database", func() bool { return strings.Contains(log.String(), "not started yet") })
+		stop()
+		is.NoErr(<-ran)
+		is.Equal(strings.Count(log.String(), "runner stopped before it had started"), 1)
+	})
 }
 
 func TestAHandlerThatIgnoresTheShutdownIsHandedBackAndRunReturns(t *testing.T) {

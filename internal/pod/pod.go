@@ -139,7 +139,12 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	p.runs.Store(true)
 	defer p.runs.Store(false)
 	if err := p.start(ctx, kinds, schedules); err != nil {
-		return err
+		if ctx.Err() == nil {
+			return err
+		}
+		p.leave(ctx) // it may have registered: the reply is unknown
+		p.Log.WarnContext(ctx, "runner stopped before it had started", telemetry.Pod, p.opts.Name, telemetry.Err, err)
+		return nil
 	}
 	// The loops that keep the pod alive go on until its last handler has ended: they do not end with ctx.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
