@@ -20,7 +20,7 @@ type Debit struct{ Order int }
 
 func (Debit) Kind() string { return "debit" }
 
-// Middleware sees submissions and calls of handlers; a hook sees how jobs end.
+// Middleware sees submissions and calls of handlers; hooks see how tries and jobs end.
 func Example_hooks() {
 	url, drop := pgtest.ExampleURL()
 	defer drop()
@@ -50,6 +50,9 @@ func Example_hooks() {
 			},
 		},
 		Logger: slog.New(slog.DiscardHandler),
+		OnRetry: func(_ context.Context, e job.End) {
+			fmt.Println(e.Kind, e.State, e.Reason, e.ErrorClass, e.ErrorCode)
+		},
 		OnEnd: func(_ context.Context, e job.End) {
 			fmt.Println(e.Kind, e.State, e.Reason, e.ErrorClass, e.ErrorCode)
 			stop()
@@ -71,9 +74,10 @@ func Example_hooks() {
 	if err := r.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
-	// Output:
+	// Unordered output:
 	// debit without a subject
 	// attempt 1: no money
+	// debit pending error error card_declined
 	// attempt 2: no money
 	// debit failed attempts_exhausted error card_declined
 }

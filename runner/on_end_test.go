@@ -170,6 +170,78 @@ func TestTheHookIsCalledHoweverAJobFails(t *testing.T) {
 	told.check(t, pool)
 }
 
+// Each failed try is reported by one of the two hooks, and what middleware does not see by these alone.
+func TestAHookSeesEachTryThatAnotherOneFollows(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	open, free := gate(t)
+	handlers := map[string]does{
+		"errs": func(context.Context, *raw) (*runner.Outcome, error) {
+			return nil, job.Code("declined", errors.New("no card"))
+		},
+		"panics": func(context.Context, *raw) (*runner.Outcome, error) { panic("lost my head") },
+		"in_tx": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Done(nil).InTx(func(context.Context, pgx.Tx) error { return errors.New("no row") }), nil
+		},
+		"queued": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.Done(nil).Write(`select 1 / 0`), nil
+		},
+		"waits": func(ctx context.Context, _ *raw) (*runner.Outcome, error) { <-ctx.Done(); return nil, ctx.Err() },
+		"deaf":  func(context.Context, *raw) (*runner.Outcome, error) { <-open; return nil, nil },
+		"snoozes": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			if j.Snoozes() == 0 {
+				return runner.Snooze(time.Millisecond, "not yet"), nil
+			}
+			return nil, nil
+		},
+	}
+	type seen struct {
+		state   job.State
+		reason  job.Reason
+		class   job.ErrorClass
+		code    string
+		attempt int
+		stack   bool
+	}
+	exhausted := job.ReasonAttemptsExhausted
+	var told, tries ends
+	r := make1(t, pool, runner.Options{OnEnd: told.add, OnRetry: tries.add, Slots: 50, StuckAfter: 50 * time.Millisecond}, nil)
+	for kind, handler := range handlers {
+		options := []runner.HandleOption{runner.Retry(2, soon)}
+		switch kind {
+		case "waits":
+			options = append(options, runner.StaleAfter(50*time.Millisecond))
+		case "deaf":
+			options = append(options, runner.Timeout(50*time.Millisecond))
+		}
+		runner.HandleRaw(r, kind, handler, options...)
+	}
+	run(t, r)
+	for kind, want := range map[string][]seen{
+		"errs":    {{job.Pending, job.ReasonError, job.ClassError, "declined", 1, false}, {job.Failed, exhausted, job.ClassError, "declined", 2, false}},
+		"panics":  {{job.Pending, job.ReasonError, job.ClassPanic, "", 1, true}, {job.Failed, exhausted, job.ClassPanic, "", 2, true}},
+		"in_tx":   {{job.Pending, job.ReasonError, job.ClassError, "", 1, false}, {job.Failed, exhausted, job.ClassError, "", 2, false}},
+		"queued":  {{job.Pending, job.ReasonError, job.ClassDatabase, "22012", 1, false}, {job.Failed, exhausted, job.ClassDatabase, "22012", 2, false}},
+		"waits":   {{job.Pending, job.ReasonStale, job.ClassStale, "", 1, false}, {job.Failed, job.ReasonStale, job.ClassStale, "", 2, false}},
+		"deaf":    {{job.Pending, job.ReasonTimeout, job.ClassTimeout, "", 1, false}, {job.Failed, job.ReasonTimeout, job.ClassTimeout, "", 2, false}},
+		"snoozes": {{job.Succeeded, job.ReasonOK, "", "", 1, false}},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			is := is.New(t)
+			id := enqueue(t, r, of(kind))
+			var got []seen
+			pgtest.Wait(t, "the tries and the end are told", func() bool { return len(tries.of(id))+len(told.of(id)) >= len(want) })
+			for _, e := range append(tries.of(id), told.of(id)...) {
+				got = append(got, seen{e.State, e.Reason, e.ErrorClass, e.ErrorCode, e.Attempt, e.Stack != ""})
+			}
+			is.Equal(got, want)
+		})
+	}
+	free()
+	pgtest.Wait(t, "the deaf handlers return", func() bool { return r.Running() == 0 })
+	told.check(t, pool)
+}
+
 func TestTheHookIsCalledForRunsThatAreStaleOrTooOld(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

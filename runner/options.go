@@ -93,6 +93,10 @@ type Options struct {
 	// [Runner.Run] and [Runner.Close] wait up to five seconds for the remaining calls, then end ctx and drop the others. A
 	// panic is logged. Default: none.
 	OnEnd func(ctx context.Context, e job.End)
+	// OnRetry is called with each try that failed and that another one follows, after the commit that makes the job pending again: also with
+	// errors of [Outcome.InTx], timeouts and handlers that ignore their context, which middleware does not see. e.State is pending, e.Reason that
+	// of the try. A crash of the pod, a hand-back and a [Snooze] are no failed tries. Otherwise as OnEnd. Default: none.
+	OnRetry func(ctx context.Context, e job.End)
 	// Retention of ended jobs and of the history. Defaults 48h, 168h, 48h, 168h; negative = keep for ever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
 	// TracerProvider makes the spans of submissions and runs; see docs/observability.md. Default: OpenTelemetry's global one
@@ -195,7 +199,7 @@ func (o Options) pod() pod.Options {
 		},
 		Schema: o.Schema, BehindPooler: o.BehindPooler, MaxAge: o.MaxAge, ApprovalTTL: o.ApprovalTTL,
 		MinScheduleInterval: o.MinScheduleInterval, RetainSucceeded: o.RetainSucceeded, RetainFailed: o.RetainFailed,
-		RetainCancelled: o.RetainCancelled, RetainEvents: o.RetainEvents, OnEnd: o.OnEnd, TracerProvider: o.TracerProvider, TraceQueries: o.TraceQueries, Logger: o.Logger, PassEvery: time.Minute,
+		RetainCancelled: o.RetainCancelled, RetainEvents: o.RetainEvents, OnEnd: o.OnEnd, OnRetry: o.OnRetry, TracerProvider: o.TracerProvider, TraceQueries: o.TraceQueries, Logger: o.Logger, PassEvery: time.Minute,
 	}
 	for _, l := range o.Lanes {
 		p.Lanes = append(p.Lanes, admin.BootLane(l))

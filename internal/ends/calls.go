@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// waitAtMost bounds the queue of ends before a slow hook. The second half of it is for failures alone.
+	// waitAtMost bounds the queue of ends before a slow hook. The second half of it is for jobs that have failed alone.
 	waitAtMost = 1000
 	// callFor is the timeout of a call.
 	callFor = 10 * time.Second
@@ -21,29 +21,34 @@ const (
 )
 
 // tooSlow is the message of [telemetry.Damped].
-const tooSlow = "Options.OnEnd is too slow: it is not called for some ends"
+const tooSlow = "a hook (OnEnd, OnRetry) is too slow: it is not called for some ends"
 
-// calls calls a hook with one end after the other, on a goroutine that runs while there are any.
+// calls calls hooks with one end after the other, on a goroutine that runs while there are any.
 type calls struct {
-	hook     Hook
 	log      *slog.Logger
 	repeated *telemetry.Damped
 	alive    context.Context // of the calls
 	die      context.CancelFunc
 
 	mu    sync.Mutex
-	queue []job.End
+	queue []called
 	idle  chan struct{} // closed when the goroutine has ended; nil: it does not run
 }
 
-func newCalls(hook Hook, log *slog.Logger, repeated *telemetry.Damped) *calls {
-	c := &calls{hook: hook, log: log, repeated: repeated}
+// called is a call that waits for its turn.
+type called struct {
+	hook Hook
+	end  job.End
+}
+
+func newCalls(log *slog.Logger, repeated *telemetry.Damped) *calls {
+	c := &calls{log: log, repeated: repeated}
 	c.alive, c.die = context.WithCancel(context.Background())
 	return c
 }
 
-// add has the hook called with an end, unless too many wait.
-func (c *calls) add(e job.End) {
+// add has a hook called with an end, unless too many wait.
+func (c *calls) add(hook Hook, e job.End) {
 	c.mu.Lock()
 	room := waitAtMost
 	if e.State != job.Failed {
@@ -51,7 +56,7 @@ func (c *calls) add(e job.End) {
 	}
 	full := len(c.queue) >= room
 	if !full && c.alive.Err() == nil {
-		if c.queue = append(c.queue, e); c.idle == nil {
+		if c.queue = append(c.queue, called{hook, e}); c.idle == nil {
 			c.idle = make(chan struct{})
 			go c.run(c.idle)
 		}
@@ -62,7 +67,7 @@ func (c *calls) add(e job.End) {
 	}
 }
 
-// run calls the hook until the queue is empty.
+// run calls the hooks until the queue is empty.
 func (c *calls) run(idle chan struct{}) {
 	defer close(idle)
 	for {
@@ -73,21 +78,21 @@ func (c *calls) run(idle chan struct{}) {
 			c.repeated.Over(c.alive, tooSlow)
 			return
 		}
-		e := c.queue[0]
+		next := c.queue[0]
 		c.queue = c.queue[1:]
 		c.mu.Unlock()
-		if err := c.call(e); err != nil {
-			c.log.ErrorContext(c.alive, "Options.OnEnd panicked", telemetry.JobID, e.ID, telemetry.Kind, e.Kind, telemetry.Err, err)
+		if err := c.call(next); err != nil {
+			c.log.ErrorContext(c.alive, "a hook (OnEnd, OnRetry) panicked", telemetry.JobID, next.end.ID, telemetry.Kind, next.end.Kind, telemetry.Err, err)
 		}
 	}
 }
 
-// call calls the hook, on a goroutine that the hook may end.
-func (c *calls) call(e job.End) error {
+// call calls a hook, on a goroutine that the hook may end.
+func (c *calls) call(one called) error {
 	ctx, cancel := context.WithTimeout(c.alive, callFor)
 	defer cancel()
 	return guard.Call(func() error {
-		c.hook(ctx, e)
+		one.hook(ctx, one.end)
 		return nil
 	})
 }
@@ -113,5 +118,5 @@ func (c *calls) drain(most time.Duration) {
 	left := len(c.queue)
 	c.queue = nil
 	c.mu.Unlock()
-	c.log.WarnContext(c.alive, "Options.OnEnd has not returned in time: it is not called for the ends that are left", telemetry.Jobs, left)
+	c.log.WarnContext(c.alive, "a hook (OnEnd, OnRetry) has not returned in time: it is not called for the ends that are left", telemetry.Jobs, left)
 }

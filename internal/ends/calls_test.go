@@ -15,11 +15,19 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
+// hooked are calls of one hook.
+type hooked struct {
+	*calls
+	hook Hook
+}
+
+func (h hooked) add(e job.End) { h.calls.add(h.hook, e) }
+
 // started returns calls of a hook, and its log, to be read when no call is under way.
-func started(hook Hook) (*calls, *strings.Builder) {
+func started(hook Hook) (hooked, *strings.Builder) {
 	text := &strings.Builder{}
 	log := slog.New(slog.NewTextHandler(text, nil))
-	return newCalls(hook, log, telemetry.NewDamped(log)), text
+	return hooked{newCalls(log, telemetry.NewDamped(log)), hook}, text
 }
 
 func TestTheHookIsCalledWithOneEndAfterTheOther(t *testing.T) {
@@ -79,7 +87,7 @@ func TestAHookThatPanicsOrEndsItsGoroutineIsCalledWithTheNextEnd(t *testing.T) {
 	}
 	c.drain(time.Minute)
 	is.True(slices.Equal(told, []int64{0, 1, 2}))
-	is.Equal(strings.Count(log.String(), "Options.OnEnd panicked"), 3)
+	is.Equal(strings.Count(log.String(), "a hook (OnEnd, OnRetry) panicked"), 3)
 	is.True(strings.Contains(log.String(), "out of order"))
 }
 

@@ -1,4 +1,4 @@
-// Package ends reports the ends of jobs that statements of this process wrote: it counts them, and calls the host's hook. The
+// Package ends reports the ends of jobs that statements of this process wrote: it counts them, and calls the host's hooks. The
 // code that ends a job calls [Ends.Report] or [Ends.ReportAll] after its commit: there is no other way to count an end.
 package ends
 
@@ -11,22 +11,25 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Hook is called with every end.
+// Hook is called with an end.
 type Hook func(context.Context, job.End)
+
+// Hooks are those of the host; nil: none.
+type Hooks struct {
+	End   Hook // of a job
+	Retry Hook // of a try that failed, and that another one follows: the job is pending
+}
 
 // Ends reports ends. Its methods are safe for concurrent use.
 type Ends struct {
 	counts *telemetry.Ends
-	calls  *calls // nil: there is no hook
+	hooks  Hooks
+	calls  *calls
 }
 
-// New returns an Ends that counts in m, and calls hook unless that is nil.
-func New(m *telemetry.Metrics, hook Hook, log *slog.Logger, repeated *telemetry.Damped) *Ends {
-	e := &Ends{counts: telemetry.NewEnds(m)}
-	if hook != nil {
-		e.calls = newCalls(hook, log, repeated)
-	}
-	return e
+// New returns an Ends that counts in m, and calls hooks.
+func New(m *telemetry.Metrics, hooks Hooks, log *slog.Logger, repeated *telemetry.Damped) *Ends {
+	return &Ends{counts: telemetry.NewEnds(m), hooks: hooks, calls: newCalls(log, repeated)}
 }
 
 // Of returns the counters of a kind with a handler in this process.
@@ -39,13 +42,20 @@ func (e *Ends) Report(kind *telemetry.KindEnds, end job.End) {
 	} else {
 		kind.Of(end.State, end.ErrorClass).Inc()
 	}
-	if e.calls == nil {
+	e.call(e.hooks.End, end)
+}
+
+// ReportRetry reports the end of a try that another one follows. It does not block.
+func (e *Ends) ReportRetry(end job.End) { e.call(e.hooks.Retry, end) }
+
+func (e *Ends) call(hook Hook, end job.End) {
+	if hook == nil {
 		return
 	}
 	if end.ErrorClass == job.ClassPanic {
 		end.Error, end.Stack = guard.SplitStack(end.Error)
 	}
-	e.calls.add(end)
+	e.calls.add(hook, end)
 }
 
 // ReportAll reports the ends of a statement.
@@ -55,9 +65,5 @@ func (e *Ends) ReportAll(list []job.End) {
 	}
 }
 
-// Drain waits for the calls of the hook, for a few seconds at most: see [calls.drain].
-func (e *Ends) Drain() {
-	if e.calls != nil {
-		e.calls.drain(drainFor)
-	}
-}
+// Drain waits for the calls of the hooks, for a few seconds at most: see [calls.drain].
+func (e *Ends) Drain() { e.calls.drain(drainFor) }

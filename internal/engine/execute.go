@@ -267,6 +267,7 @@ func (x *executor) concludeError(one *Run, err, cause error) *Run {
 			telemetry.Err, e.Error)...)
 		if x.ends.park(one, wait, store.Retry{Message: e.Error, Class: e.Class, Code: e.Code}) {
 			one.span.Event("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
+			x.Ends.ReportRetry(endOf(one, e, job.Pending))
 			return nil
 		}
 		// Not parked: its lease is lost, or a cancel was committed, which wins.

@@ -163,16 +163,21 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 // reportEnd reports the end of a run, in a state that may be another than its handler asked for: a cancel that was committed first wins over
 // the reason of the handler.
 func (fin *finisher) reportEnd(one *Run, e store.Ending, state job.State) {
+	if state == job.Cancelled {
+		e.Reason = job.ReasonCancelled
+	}
+	fin.Ends.Report(one.handler.Ends, endOf(one, e, state))
+}
+
+// endOf describes the end of a run, or of a try that another one follows: then the job is pending.
+func endOf(one *Run, e store.Ending, state job.State) job.End {
 	c := &one.Claimed
 	end := job.End{ID: c.ID, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, State: state,
 		Reason: e.Reason, Error: e.Error}
-	switch state {
-	case job.Failed:
+	if state == job.Failed || state == job.Pending {
 		end.ErrorClass, end.ErrorCode = e.Class, e.Code
-	case job.Cancelled:
-		end.Reason = job.ReasonCancelled
 	}
-	fin.Ends.Report(one.handler.Ends, end)
+	return end
 }
 
 // undoStart undoes what mayStart prepared.

@@ -64,12 +64,12 @@ type Services struct {
 }
 
 // NewServices returns the Services of a process on its pools.
-func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider, onEnd ends.Hook) Services {
+func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider, hooks ends.Hooks) Services {
 	s := Services{
 		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: telemetry.NewDamped(log), Metrics: metrics,
 		Tracing: tracing.Tracer{Provider: tracer}, Count: telemetry.NewCounters(metrics),
 	}
-	s.Ends = ends.New(metrics, onEnd, log, s.Damped)
+	s.Ends = ends.New(metrics, hooks, log, s.Damped)
 	s.Waiters, s.journal = await.New(front, log, s.DBError), journal.NewWriter(front, log, s.DBError)
 	return s
 }

@@ -21,7 +21,7 @@ type Options struct {
 	PassEvery                                                    time.Duration // about so long between two searches for orphaned claims
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
 	Lanes                                                        []admin.BootLane
-	OnEnd                                                        ends.Hook
+	OnEnd, OnRetry                                               ends.Hook
 	TracerProvider                                               trace.TracerProvider
 	Logger                                                       *slog.Logger
 }

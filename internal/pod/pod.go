@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/calendar"
+	"github.com/trapeze-run/trapeze/internal/ends"
 	"github.com/trapeze-run/trapeze/internal/engine"
 	"github.com/trapeze-run/trapeze/internal/feed"
 	"github.com/trapeze-run/trapeze/internal/maintenance"
@@ -122,7 +123,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 		return nil, err
 	}
 	log, metrics := slog.New(identified{o.Logger.Handler()}), telemetry.New()
-	shared := engine.NewServices(pool, main, front, heart, log, metrics, o.TracerProvider, o.OnEnd)
+	shared := engine.NewServices(pool, main, front, heart, log, metrics, o.TracerProvider, ends.Hooks{End: o.OnEnd, Retry: o.OnRetry})
 	p := &Pod{
 		opts:        o,
 		RemoteStore: afar, feedStore: watch, Feed: feed.New(watch, feed.Options{Logger: o.Logger, Metrics: metrics}),
