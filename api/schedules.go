@@ -103,7 +103,7 @@ func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
 		change := as(body.ScheduleChange)
 		change.DryRun = dry
 		if change.Kind != nil && *change.Kind != "" && !body.Foreign && !inside.Of(c.r).Handles(*change.Kind) {
-			return nil, fmt.Errorf(`schedule %q: %w: register its handler, or say "foreign": true when another program has it`, *change.Kind, job.ErrUnknownKind)
+			return nil, fmt.Errorf(`%w: schedule %q: register its handler, or say "foreign": true when another program has it`, job.ErrUnknownKind, *change.Kind)
 		}
 		var done job.ScheduleChanged
 		err = unmoved(func() error {

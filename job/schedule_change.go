@@ -126,7 +126,7 @@ func (s ScheduleSetting) Validate() error {
 	var errs []error
 	complain := func(ok bool, format string, args ...any) {
 		if !ok {
-			errs = append(errs, fmt.Errorf(format+": %w", append(args, ErrInvalidSchedule)...))
+			errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrInvalidSchedule}, args...)...))
 		}
 	}
 	text := func(name, v string, limit int) {

@@ -55,7 +55,7 @@ func (o FailureOption) orMissing() FailureOption {
 func (o FailureOption) steps() ([]work.Step, error) {
 	next, err := encodeSubmission(o.orMissing().args, nil)
 	if err != nil {
-		return nil, fmt.Errorf("on failure: %w", err)
+		return nil, fmt.Errorf("%w (on failure)", err)
 	}
 	return work.ForFailure(next, o.when)
 }

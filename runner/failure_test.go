@@ -469,7 +469,7 @@ func TestWhatCannotFollowAFailureIsRefused(t *testing.T) {
 		err     error
 		says    string
 	}{
-		"nothing":           {of("k"), []runner.EnqueueOption{runner.OnFailure(nil)}, job.ErrInvalidArgs, "on failure: "},
+		"nothing":           {of("k"), []runner.EnqueueOption{runner.OnFailure(nil)}, job.ErrInvalidArgs, "(on failure)"},
 		"a delay":           {of("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(of("k"), runner.Delay(1)))}, job.ErrInvalid, "a step takes"},
 		"an unknown kind":   {of("k"), []runner.EnqueueOption{runner.OnFailure(of("x"))}, job.ErrUnknownKind, `"x"`},
 		"one of its own":    {of("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(of("k"), runner.OnFailure(of("k"))))}, job.ErrInvalid, "its own failure"},

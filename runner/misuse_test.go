@@ -23,11 +23,87 @@ func TestOptionsThatCannotBeAreRefusedByName(t *testing.T) {
 		"slots: 1000000, want 1 to 10000": {Slots: 1_000_000},
 		"slots: -1, want 1 to 10000":      {Slots: -1},
 		"direct URL: ":                    {DirectURL: "postgres://host:port/db"},
+		"direct URL: cannot parse":        {DirectURL: "https://host/db"},
+		"middleware 1 is nil":             {Middleware: []runner.Middleware{nil}},
+		"enqueue middleware 1 is nil":     {EnqueueMiddleware: []runner.EnqueueMiddleware{nil}},
 	} {
 		t.Run(says, func(t *testing.T) {
 			is := is.New(t)
 			_, err := runner.New(pool, o)
 			is.True(err != nil && strings.Contains(err.Error(), says))
+		})
+	}
+	_, err := runner.New(nil, runner.Options{})
+	is.New(t).Equal(fmt.Sprint(err), "runner: the pool is nil")
+}
+
+// The problem comes first: what is wrong is read before where.
+func TestErrorsOfSubmissionsAndSettingsBeginWithTheProblem(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	operator := r.Admin()
+	submit := func(args job.Args, options ...runner.EnqueueOption) func() error {
+		return func() error { _, err := r.Enqueue(t.Context(), args, options...); return err }
+	}
+	run := func(args job.Args, expression string, options ...runner.ScheduleOption) func() error {
+		return func() error {
+			r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
+			r.DeclareSchedule("s", expression, args, options...)
+			return r.Run(t.Context())
+		}
+	}
+	for name, c := range map[string]struct {
+		err  error
+		call func() error
+	}{
+		"kind":               {job.ErrUnknownKind, submit(of("x"))},
+		"kind of a step":     {job.ErrUnknownKind, submit(runner.Chain(of("k"), of("x")))},
+		"kind on failure":    {job.ErrUnknownKind, submit(of("k"), runner.OnFailure(of("x")))},
+		"lane":               {job.ErrUnknownLane, submit(of("k"), runner.Lane("x"))},
+		"no args":            {job.ErrInvalidArgs, submit(nil)},
+		"no args on failure": {job.ErrInvalidArgs, submit(of("k"), runner.OnFailure(nil))},
+		"args":               {job.ErrInvalidArgs, submit(of("k", `{"a":`))},
+		"size":               {job.ErrTooLarge, submit(of("k", `"`+strings.Repeat("x", 2<<20)+`"`))},
+		"priority":           {job.ErrInvalid, submit(of("k"), runner.Priority(1000))},
+		"priority of a step": {job.ErrInvalid, submit(runner.Chain(of("k"), runner.Step(of("k"), runner.Priority(1000))))},
+		"key":                {job.ErrInvalid, submit(of("k"), runner.IdempotencyKey(""))},
+		"nil option":         {job.ErrInvalid, submit(of("k"), nil)},
+		"keys of many": {job.ErrInvalid, func() error {
+			_, err := r.EnqueueMany(t.Context(), []job.Args{of("k")}, runner.IdempotencyKey("x"))
+			return err
+		}},
+		"kind to run":         {job.ErrUnknownKind, func() error { return make1(t, pool, runner.Options{Kinds: []string{"x"}}, nil).Run(t.Context()) }},
+		"expression":          {job.ErrInvalidSchedule, run(of("k"), "never")},
+		"zone":                {job.ErrInvalidSchedule, run(of("k"), "@daily", runner.Zone("Mars"))},
+		"missed fires":        {job.ErrInvalidSchedule, run(of("k"), "@daily", runner.CatchUp(0))},
+		"both":                {job.ErrInvalidSchedule, run(of("k"), "@daily", runner.CatchUp(1), runner.SkipMissed())},
+		"nil schedule option": {job.ErrInvalidSchedule, run(of("k"), "@daily", nil)},
+		"chain of a schedule": {job.ErrInvalidSchedule, run(runner.Chain(of("k"), of("k")), "@daily")},
+		"kind of a schedule":  {job.ErrUnknownKind, run(of("x"), "@daily")},
+		"set expression": {job.ErrInvalidSchedule, func() error {
+			_, err := operator.SetSchedule(t.Context(), "s", job.ScheduleChange{Kind: new("k"), Expression: new("never")}, "ann")
+			return err
+		}},
+		"set kind": {job.ErrInvalidSchedule, func() error {
+			_, err := operator.SetSchedule(t.Context(), "s", job.ScheduleChange{Kind: new("no kind"), Expression: new("@daily")}, "ann")
+			return err
+		}},
+		"preview": {job.ErrInvalidSchedule, func() error { _, err := runner.PreviewSchedule("never", "", time.Now(), 1); return err }},
+		"set lane": {job.ErrInvalidSetting, func() error {
+			_, err := operator.SetLane(t.Context(), "l", job.LaneChange{Slots: job.To(-1)}, "ann")
+			return err
+		}},
+		"set retention": {job.ErrInvalidSetting, func() error {
+			_, err := operator.SetRetention(t.Context(), "k", job.Succeeded, -time.Second, "ann")
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			err := c.call()
+			is.True(errors.Is(err, c.err))
+			is.True(strings.HasPrefix(err.Error(), c.err.Error()+": "))
 		})
 	}
 }
@@ -39,6 +115,7 @@ func TestHandlersThatCannotBeAreRefusedWhenTheyAreRegistered(t *testing.T) {
 	for says, option := range map[string]runner.HandleOption{
 		"Retry(-1), want at least one try":     runner.Retry(-1, job.Backoff{}),
 		"Retry(0), want at least one try":      runner.Retry(0, job.Backoff{}),
+		"Retry with a back-off of -1s":         runner.Retry(2, job.Backoff{Base: -time.Second}),
 		"Timeout(-1s), want 0 or more":         runner.Timeout(-time.Second),
 		"StaleAfter(-1s), want 0 or more":      runner.StaleAfter(-time.Second),
 		"MaxCrashes(0), want at least 1":       runner.MaxCrashes(0),
@@ -53,10 +130,15 @@ func TestHandlersThatCannotBeAreRefusedWhenTheyAreRegistered(t *testing.T) {
 			runner.HandleRaw(r, "misused", handler, option)
 		})
 	}
-	defer func() {
-		is.New(t).True(strings.Contains(fmt.Sprint(recover()), `the handler of kind "misused" is nil`))
-	}()
-	runner.Handle[misused](r, nil)
+	for says, register := range map[string]func(){
+		`the handler of kind "misused" is nil`: func() { runner.Handle[misused](r, nil) },
+		`kind "misused": option 1 is nil`:      func() { runner.HandleRaw(r, "misused", handler, nil) },
+	} {
+		t.Run(says, func(t *testing.T) {
+			defer func() { is.New(t).True(strings.Contains(fmt.Sprint(recover()), says)) }()
+			register()
+		})
+	}
 }
 
 type misused struct{}
@@ -81,6 +163,8 @@ func TestOutcomesThatCannotBeFailTheirJob(t *testing.T) {
 		"Deferred(0), want at least one part":                        func() *runner.Outcome { return runner.Deferred(0) },
 		"Deferred(-1), want at least one part":                       func() *runner.Outcome { return runner.Deferred(-1) },
 		"FailFast of an outcome that is neither FanOut nor Deferred": func() *runner.Outcome { return runner.Done(nil).FailFast() },
+		"InTx of a nil function":                                     func() *runner.Outcome { return runner.Done(nil).InTx(nil) },
+		"WriteBatch of a nil batch":                                  func() *runner.Outcome { return runner.Done(nil).WriteBatch(nil) },
 		"WithBackoff of an outcome that is not Snooze":               func() *runner.Outcome { return runner.Done(nil).WithBackoff() },
 		"Join of an outcome that is neither FanOut nor Deferred":     func() *runner.Outcome { return runner.Done(nil).Join(of("k")) },
 		"next step k: IdempotencyKey is empty":                       func() *runner.Outcome { return runner.Then(of("k"), runner.IdempotencyKey("")) },

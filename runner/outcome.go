@@ -151,9 +151,10 @@ func (o *Outcome) Warning() *Outcome { o.status = job.Warning; return o }
 // handler's error. The transaction is one of the host's pool. Given twice, both write, in this order. [Outcome.Write] is faster for statements
 // whose result is not read.
 func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcome {
-	if write != nil {
-		o.writes = append(o.writes, work.Write{Do: write})
+	if write == nil {
+		return o.complain("InTx of a nil function")
 	}
+	o.writes = append(o.writes, work.Write{Do: write})
 	return o
 }
 
@@ -172,7 +173,7 @@ func (o *Outcome) Write(sql string, args ...any) *Outcome {
 // WriteBatch is [Outcome.Write] of each statement of a batch. None may have a function that reads its result.
 func (o *Outcome) WriteBatch(b *pgx.Batch) *Outcome {
 	if b == nil {
-		return o
+		return o.complain("WriteBatch of a nil batch")
 	}
 	for i, q := range b.QueuedQueries {
 		if q.Fn != nil {

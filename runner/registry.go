@@ -45,6 +45,7 @@ func Timeout(d time.Duration) HandleOption {
 func Retry(max int, wait job.Backoff) HandleOption {
 	return handleOption(func(k *registered) {
 		k.complain(max >= 1, "Retry(%d), want at least one try", max)
+		k.complain(wait.Base >= 0 && wait.Cap >= 0, "Retry with a back-off of %s up to %s, want 0 or more", wait.Base, wait.Cap)
 		k.MaxAttempts, k.Backoff = max, wait
 	})
 }
@@ -134,7 +135,10 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 		panic(fmt.Sprintf("runner: kind %q is registered twice", name))
 	}
 	k := &registered{Handler: &engine.Handler{Name: name, Timeout: r.opts.Timeout, Run: encoded(through(r.opts.Middleware, name, run)), RunSeconds: r.pod.Metrics.RunSeconds.WithLabelValues(name).Observe, Ends: r.pod.Ends.Of(name)}}
-	for _, o := range options {
+	for i, o := range options {
+		if o == nil {
+			panic(fmt.Sprintf("runner: kind %q: option %d is nil", name, i+1))
+		}
 		o.handle(k)
 	}
 	if len(k.wrong) > 0 {
@@ -206,7 +210,7 @@ func (r *Runner) kindsToRun() ([]string, error) {
 	slices.Sort(names)
 	for _, name := range r.opts.Kinds {
 		if r.pod.Kinds[name] == nil {
-			return names, fmt.Errorf("run only kind %q: %w: no handler of it is registered", name, job.ErrUnknownKind)
+			return names, fmt.Errorf("%w: run only kind %q: no handler of it is registered", job.ErrUnknownKind, name)
 		}
 	}
 	return names, nil

@@ -35,6 +35,9 @@ const (
 // New returns a runner on the host's pool, of which it copies the configuration for a few connections of its own. It does
 // not connect. It reports every mistake in the options at once.
 func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
+	if pool == nil {
+		return nil, errors.New("runner: the pool is nil")
+	}
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("runner options: %w", err)

@@ -81,7 +81,11 @@ func (r *Runner) DeclareSchedule(name, expression string, args job.Args, options
 	}
 	d := declaration{Schedule: pod.Schedule{Name: name, Set: job.DefaultSchedule()}, args: args}
 	d.Set.Expression = expression
-	for _, o := range options {
+	for i, o := range options {
+		if o == nil {
+			d.wrong = fmt.Errorf("%w: option %d is nil", job.ErrInvalidSchedule, i+1)
+			continue
+		}
 		o.schedule(&d)
 	}
 	r.declared = append(r.declared, d)
@@ -104,7 +108,7 @@ func (r *Runner) checkDeclared() (list []pod.Schedule, err error) {
 	for i := range r.declared {
 		d := &r.declared[i]
 		if err := r.complete(d); err != nil {
-			errs = append(errs, fmt.Errorf("schedule %q: %w", d.Name, err))
+			errs = append(errs, fmt.Errorf("%w (schedule %q)", err, d.Name))
 		}
 		list = append(list, d.Schedule)
 	}
@@ -129,7 +133,7 @@ func (r *Runner) complete(d *declaration) error {
 	s := &d.Set
 	var err error
 	if s.Kind = d.args.Kind(); r.pod.Kinds[s.Kind] == nil {
-		return fmt.Errorf("kind %q: %w: register its handler", s.Kind, job.ErrUnknownKind)
+		return fmt.Errorf("%w: kind %q: register its handler", job.ErrUnknownKind, s.Kind)
 	}
 	if s.Args, err = work.EncodeArgs(s.Kind, d.args); err != nil {
 		return err

@@ -25,7 +25,7 @@ const (
 func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChange, actor string) (job.ScheduleChanged, error) {
 	if c.Kind != nil && *c.Kind != "" {
 		if err := job.ValidateKind(*c.Kind); err != nil {
-			return job.ScheduleChanged{}, fmt.Errorf("set schedule %q: %w: %w", name, job.ErrInvalidSchedule, err)
+			return job.ScheduleChanged{}, fmt.Errorf("%w: %w (set schedule %q)", job.ErrInvalidSchedule, err, name)
 		}
 	}
 	if err := a.laneOfSchedule(ctx, name, c); err != nil {

@@ -43,7 +43,10 @@ func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission,
 	}
 	w := &submission{}
 	w.Kind = args.Kind()
-	for _, o := range options {
+	for i, o := range options {
+		if o == nil {
+			return nil, fmt.Errorf("%w: option %d is nil (kind %s)", job.ErrInvalid, i+1, w.Kind)
+		}
 		o.enqueue(w)
 	}
 	if w.schema != "" {

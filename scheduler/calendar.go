@@ -58,7 +58,7 @@ func Parse(expression, zone string, anchor time.Time) (*Calendar, error) {
 	}
 	c := &Calendar{rule: r, zone: loc, anchor: anchor}
 	if one, ok := r.(once); ok && !one.at.After(anchor) {
-		return c, fmt.Errorf("expression %q, after %s: %w: %w", expression, anchor.UTC().Format(time.RFC3339), ErrOver, job.ErrInvalidSchedule)
+		return c, fmt.Errorf("%w: expression %q, after %s: %w", job.ErrInvalidSchedule, expression, anchor.UTC().Format(time.RFC3339), ErrOver)
 	}
 	if next := c.Next(anchor); next.IsZero() || next.After(anchor.AddDate(lookAhead, 0, 0)) {
 		return nil, invalid("expression %q never fires within %d years after %s", expression, lookAhead,
@@ -145,7 +145,7 @@ func (c *Calendar) MinInterval() time.Duration {
 func (c *Calendar) Words() string { return c.rule.words(c.zone) }
 
 func invalid(format string, args ...any) error {
-	return fmt.Errorf(format+": %w", append(args, job.ErrInvalidSchedule)...)
+	return fmt.Errorf("%w: "+format, append([]any{job.ErrInvalidSchedule}, args...)...)
 }
 
 // loadZone returns a zone that means the same on every pod: never the machine's own.

@@ -33,7 +33,7 @@ func (sub *submitter) CheckSubmission(w *work.Submission) error {
 		return fmt.Errorf("%w: submit %s: Always is an option of a join", job.ErrInvalid, w.Kind)
 	}
 	if sub.Kinds[w.Kind] == nil && !w.Foreign {
-		return fmt.Errorf("submit %q: %w: register its handler, or say Foreign() when another program has it", w.Kind, job.ErrUnknownKind)
+		return fmt.Errorf("%w: submit %q: register its handler, or say Foreign() when another program has it", job.ErrUnknownKind, w.Kind)
 	}
 	if n := len(w.Planned); n > job.MaxChainSteps {
 		return fmt.Errorf("%w: submit %s: a chain of %d steps, at most %d", job.ErrTooLarge, w.Kind, n+1, job.MaxChainSteps)
@@ -49,7 +49,7 @@ func (sub *submitter) CheckSubmission(w *work.Submission) error {
 func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	for _, s := range steps {
 		if sub.Kinds[s.Kind] == nil && !foreign && !s.Foreign {
-			return fmt.Errorf("plan step %q: %w: register its handler, or say Foreign() when another program has it", s.Kind, job.ErrUnknownKind)
+			return fmt.Errorf("%w: plan step %q: register its handler, or say Foreign() when another program has it", job.ErrUnknownKind, s.Kind)
 		}
 	}
 	return nil
@@ -259,7 +259,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		return store.Enqueued{Places: places}, nil
 	}
 	sub.Unknown.Raise() // should it appear as ours after all, the next heartbeat finds it
-	return store.Enqueued{}, fmt.Errorf("submit %s as job %d: %w: %w", list[0].Kind, list[0].ID, job.ErrOutcomeUnknown, cause)
+	return store.Enqueued{}, fmt.Errorf("%w: submit %s as job %d: %w", job.ErrOutcomeUnknown, list[0].Kind, list[0].ID, cause)
 }
 
 // insertOnce inserts jobs in the way that suits their number.

@@ -124,7 +124,7 @@ func ForFailure(next *Submission, when job.When) ([]Step, error) {
 // Steps returns the submission and the steps after it as steps that are planned after another job. It refuses options that a step cannot have.
 func (w *Submission) Steps() ([]Step, error) {
 	if err := w.Validate(); err != nil {
-		return nil, fmt.Errorf("plan step %s: %w", w.Kind, err)
+		return nil, fmt.Errorf("%w (plan step %s)", err, w.Kind)
 	}
 	if w.Delay != 0 || w.MaxAttempts != nil || w.UniqueKey != nil || w.IdempotencyKey != "" || w.Pipeline != "" || w.Approval || w.Submitter != "" {
 		return nil, fmt.Errorf("%w: plan step %s: a step takes a subject, a lane and a priority only", job.ErrInvalid, w.Kind)

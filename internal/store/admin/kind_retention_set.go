@@ -46,7 +46,7 @@ func SetRetention(ctx context.Context, s *store.Store, kind string, state job.St
 		})
 	}
 	if err != nil {
-		return job.RetentionChanged{}, fmt.Errorf("set for how long %s jobs of kind %q are kept: %w", state, kind, err)
+		return job.RetentionChanged{}, fmt.Errorf("%w (retention of %s jobs of kind %q)", err, state, kind)
 	}
 	return done, nil
 }

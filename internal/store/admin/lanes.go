@@ -47,7 +47,7 @@ func SetLane(ctx context.Context, s *store.Store, name string, c job.LaneChange,
 		})
 	}
 	if err != nil && !errors.Is(err, errDry) {
-		return job.LaneChanged{}, nil, fmt.Errorf("set lane %q: %w", name, err)
+		return job.LaneChanged{}, nil, fmt.Errorf("%w (set lane %q)", err, name)
 	}
 	return done, moves, nil
 }

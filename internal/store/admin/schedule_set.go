@@ -55,7 +55,7 @@ func SetSchedule(ctx context.Context, s *store.Store, name string, c job.Schedul
 		}
 	}
 	if err != nil && !errors.Is(err, errDry) {
-		return job.ScheduleChanged{}, fmt.Errorf("set schedule %q: %w", name, err)
+		return job.ScheduleChanged{}, fmt.Errorf("%w (set schedule %q)", err, name)
 	}
 	return done, nil
 }
