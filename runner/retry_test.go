@@ -26,10 +26,10 @@ func fails(err error) does {
 
 var soon = job.Backoff{Base: time.Millisecond, Cap: 5 * time.Millisecond}
 
-func TestAnErrorFailsAtOnceByDefault(t *testing.T) {
+func TestAnErrorFailsAtOnceWhereOneTryIsAllowed(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	r := start(t, pgtest.Pool(t), runner.Options{}, map[string]does{"fail": fails(errors.New("disk on fire"))})
+	r := start(t, pgtest.Pool(t), runner.Options{MaxAttempts: 1}, map[string]does{"fail": fails(errors.New("disk on fire"))})
 	j := ended(t, r, enqueue(t, r, of("fail")))
 	is.Equal(j.State, job.Failed)
 	is.Equal(j.Attempt, 1)
