@@ -10,6 +10,7 @@ package env
 import (
 	"cmp"
 	"errors"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -25,8 +26,8 @@ type Config struct {
 	// DatabaseURL is DATABASE_URL, as URL or key=value. It may have the parameters of a pgx pool, such as pool_max_conns. Default: empty, for
 	// hosts that open the pool themselves; [Config.Open] refuses that.
 	DatabaseURL string
-	// Options are for [runner.New]. Every variable is set here, those that the environment does not set by their defaults. Version,
-	// Middleware, TracerProvider and Logger have no variable: they are the host's to set.
+	// Options are for [runner.New]. Every variable is set here, those that the environment does not set by their defaults. Those
+	// without a variable are the host's to set: Version, the functions and providers, and a few that hosts rarely change.
 	Options runner.Options
 }
 
@@ -53,12 +54,12 @@ func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
 		leastPoll = 100 * time.Millisecond
 	}
 	wrong.That(validSchema.MatchString(v.Schema), "TRAPEZE_SCHEMA=%q: want %s", v.Schema, validSchema)
-	wrong.That(v.Slots >= 1, "TRAPEZE_SLOTS=%d: want at least 1", v.Slots)
+	wrong.That(v.Slots >= 1 && v.Slots <= 10_000, "TRAPEZE_SLOTS=%d: want 1 to 10000", v.Slots)
 	wrong.That(v.PollInterval >= leastPoll, "TRAPEZE_POLL_INTERVAL=%s: want at least %s", v.PollInterval, leastPoll)
 	wrong.That(v.Heartbeat > 0, "TRAPEZE_HEARTBEAT=%s: want more than 0", v.Heartbeat)
 	wrong.That(v.Lease > 0 && v.Heartbeat <= v.Lease/3, "TRAPEZE_LEASE=%s: want at least three times TRAPEZE_HEARTBEAT, which is %s", v.Lease, v.Heartbeat)
 	wrong.That(v.ShutdownGrace >= 0, "TRAPEZE_SHUTDOWN_GRACE=%s: want 0 or more", v.ShutdownGrace)
-	wrong.That(v.MaxAttempts >= 1, "TRAPEZE_MAX_ATTEMPTS=%d: want at least 1", v.MaxAttempts)
+	wrong.That(v.MaxAttempts >= 1 && v.MaxAttempts <= math.MaxInt32, "TRAPEZE_MAX_ATTEMPTS=%d: want 1 to %d", v.MaxAttempts, math.MaxInt32)
 	wrong.That(v.MaxCrashes >= 1, "TRAPEZE_MAX_CRASHES=%d: want at least 1", v.MaxCrashes)
 	wrong.That(v.Timeout >= 0, "TRAPEZE_TIMEOUT=%s: want 0 (off) or more", v.Timeout)
 	wrong.That(v.StaleAfter >= 0, "TRAPEZE_STALE_AFTER=%s: want 0 (off) or more", v.StaleAfter)

@@ -109,6 +109,60 @@ func TestValuesAtTheirLimits(t *testing.T) {
 	is.True(reflect.DeepEqual(o.Lanes, []runner.LaneSetup{{Name: "slow", Slots: &two, Kinds: []string{"a", "b"}}, {Name: "other"}}))
 }
 
+// Each variable sets its option and no other. The guide names the options that no variable sets.
+func TestEachVariableSetsItsOption(t *testing.T) {
+	is := is.New(t)
+	values := map[string]string{
+		"TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_SCHEMA": "other", "TRAPEZE_POD": "web-1", "TRAPEZE_RUNNER": "false", "TRAPEZE_SLOTS": "77",
+		"TRAPEZE_KINDS": "a", "TRAPEZE_LANES": "slow=2", "TRAPEZE_POLL_INTERVAL": "77s", "TRAPEZE_LEASE": "77s", "TRAPEZE_HEARTBEAT": "1s",
+		"TRAPEZE_SHUTDOWN_GRACE": "77s", "TRAPEZE_MIN_SCHEDULE_INTERVAL": "77s", "TRAPEZE_MAX_ATTEMPTS": "77", "TRAPEZE_MAX_CRASHES": "77",
+		"TRAPEZE_TIMEOUT": "77s", "TRAPEZE_STALE_AFTER": "77s", "TRAPEZE_MAX_AGE": "77s", "TRAPEZE_APPROVAL_TTL": "77s", "TRAPEZE_RETENTION_SUCCEEDED": "77h",
+		"TRAPEZE_RETENTION_FAILED": "77h", "TRAPEZE_RETENTION_CANCELLED": "77h", "TRAPEZE_RETENTION_EVENTS": "77h",
+	}
+	load := func(values map[string]string) reflect.Value {
+		set(t, values)
+		c, err := env.Load()
+		is.NoErr(err)
+		return reflect.ValueOf(c.Options)
+	}
+	defaults := load(nil)
+	options, setBy := defaults.Type(), map[string]string{}
+	for field := range reflect.TypeFor[envvar.Runner]().Fields() {
+		name := field.Tag.Get("envconfig")
+		if name == "DATABASE_URL" {
+			continue
+		}
+		got := load(map[string]string{name: values[name]})
+		var changed []string
+		for i := range options.NumField() {
+			if !reflect.DeepEqual(got.Field(i).Interface(), defaults.Field(i).Interface()) {
+				changed = append(changed, options.Field(i).Name)
+			}
+		}
+		is.Equal(len(changed), 1) // it sets one option
+		is.Equal(setBy[changed[0]], "")
+		setBy[changed[0]] = name
+	}
+	page, err := os.ReadFile("../../docs/embedding.md")
+	is.NoErr(err)
+	_, list, _ := strings.Cut(string(page), "these have no variable: ")
+	list, _, _ = strings.Cut(list, ".\n")
+	for field := range options.Fields() {
+		if listed := strings.Contains(list, "`"+field.Name+"`"); listed != (setBy[field.Name] == "") {
+			t.Errorf("option %s is set by %q; that the guide lists it as one without a variable is %t", field.Name, setBy[field.Name], listed)
+		}
+	}
+}
+
+// What New would refuse is reported with all other mistakes.
+func TestAValueThatNoRunnerTakesIsRefusedAtOnce(t *testing.T) {
+	is := is.New(t)
+	set(t, map[string]string{"TRAPEZE_SLOTS": "1000000", "TRAPEZE_MAX_ATTEMPTS": "3000000000"})
+	_, err := env.Load()
+	is.True(err != nil && strings.Contains(err.Error(), "TRAPEZE_SLOTS=1000000: want 1 to 10000"))
+	is.True(strings.Contains(err.Error(), "TRAPEZE_MAX_ATTEMPTS=3000000000: want 1 to 2147483647"))
+}
+
 func TestAHostsRunnerIsMadeOfItsEnvironment(t *testing.T) {
 	is := is.New(t)
 	set(t, map[string]string{"DATABASE_URL": pgtest.EmptyURL(t), "TRAPEZE_SCHEMA": "jobs_of_host", "TRAPEZE_POD": "web-1"})
