@@ -23,6 +23,8 @@ type RemoteOptions struct {
 	Name string
 	// Logger receives what is worth a line. Default [slog.Default].
 	Logger *slog.Logger
+	// Middleware is called around each handler, as Options.Middleware on a pod. Default: none.
+	Middleware []Middleware
 }
 
 // NewRemote returns a runner that opens no connection to a database: register handlers with it as with any other and have package
@@ -38,7 +40,7 @@ func NewRemote(o RemoteOptions) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := New(pool, Options{Name: o.Name, Logger: o.Logger, DirectURL: "off"})
+	r, err := New(pool, Options{Name: o.Name, Logger: o.Logger, Middleware: o.Middleware, DirectURL: "off"})
 	if err != nil {
 		pool.Close()
 		return nil, err

@@ -27,6 +27,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/server"
 	"github.com/trapeze-run/trapeze/internal/humanize"
+	"github.com/trapeze-run/trapeze/runner"
 )
 
 // Register registers the handlers of a program with the runner of serve or worker, before it runs. serve has brought the tables up to date
@@ -41,6 +42,9 @@ type Options struct {
 	Release string
 	// Register registers the handlers. Default: none; serve then submits, answers HTTP and recovers, and worker refuses to start.
 	Register Register
+	// Configure changes the options of the runner of serve, which the environment has set: it adds those without a variable, such as Middleware,
+	// OnEnd and TracerProvider. Of a worker it sets Middleware alone. Default: none.
+	Configure func(*runner.Options)
 }
 
 // Main runs the command that the arguments of the process name, and exits with its code.
@@ -97,7 +101,7 @@ NO_COLOR=1 turns colours off.`,
 	f.String("token", "", "how the server knows who asks; everybody on this machine can see it here, but not in TRAPEZE_TOKEN")
 	f.String("reason", "", "why, in your own words, for the audit")
 	root.AddCommand(
-		server.Command(o.Register), newWorkerCommand(o.Register), newMigrateCommand(),
+		server.Command(o.Register, o.Configure), newWorkerCommand(o.Register, o.Configure), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
 		newLanesCommand(), newLaneCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),

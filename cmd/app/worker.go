@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func newWorkerCommand(register Register) *cobra.Command {
+func newWorkerCommand(register Register, configure func(*runner.Options)) *cobra.Command {
 	var ca, cert, key string
 	c := &cobra.Command{
 		Use:   "worker",
@@ -61,7 +61,11 @@ A pod that cannot be reached is tried again and again; one that refuses the work
 			}
 			log := config.Logger()
 			slog.SetDefault(log)
-			r, err := runner.NewRemote(runner.RemoteOptions{Name: config.Options.Name, Logger: log})
+			o := config.Options
+			if configure != nil {
+				configure(&o)
+			}
+			r, err := runner.NewRemote(runner.RemoteOptions{Name: config.Options.Name, Logger: log, Middleware: o.Middleware})
 			if err != nil {
 				return err
 			}

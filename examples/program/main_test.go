@@ -3,17 +3,23 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
+	"github.com/trapeze-run/trapeze/cmd/app"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -101,6 +107,58 @@ func TestTheProgramHasAllCommandsAndItsOwnHandlers(t *testing.T) {
 	_, errs, code = p.run("demo")
 	is.Equal(code, 2) // which is trapeze's own, as the worked example is
 	is.True(strings.Contains(errs, "greeter --help"))
+}
+
+// A program adds middleware to its pods and to its workers.
+func TestAProgramSetsOptionsThatHaveNoVariable(t *testing.T) {
+	seen := make(chan string, 10)
+	o := app.Options{
+		Register: func(_ context.Context, r *runner.Runner, _ *pgxpool.Pool) error {
+			runner.Handle(r, greet)
+			return nil
+		},
+		Configure: func(o *runner.Options) {
+			o.Middleware = append(o.Middleware, func(ctx context.Context, j *runner.Job[runner.Raw], next func(context.Context) (*runner.Outcome, error)) (*runner.Outcome, error) {
+				seen <- j.PodName()
+				return next(ctx)
+			})
+		},
+	}
+	start := func(t *testing.T, args ...string) (ready map[string]any) {
+		t.Helper()
+		is := is.New(t)
+		root := app.Command(o)
+		out, in := io.Pipe()
+		root.SetOut(in)
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan int, 1)
+		go func() { ended <- app.Run(ctx, root, args) }()
+		t.Cleanup(func() {
+			stop()
+			is.Equal(<-ended, 0)
+		})
+		line, err := bufio.NewReader(out).ReadBytes('\n')
+		is.NoErr(err)
+		is.NoErr(json.Unmarshal(line, &ready))
+		return ready
+	}
+	for _, where := range []string{"pod", "worker"} {
+		t.Run(where, func(t *testing.T) {
+			is := is.New(t)
+			t.Setenv("DATABASE_URL", pgtest.EmptyURL(t))
+			t.Setenv("TRAPEZE_HTTP_ADDR", "127.0.0.1:0")
+			t.Setenv("TRAPEZE_LOG", "error")
+			t.Setenv("TRAPEZE_POD", "pod")
+			t.Setenv("TRAPEZE_RUNNER", strconv.FormatBool(where == "pod"))
+			url := start(t, "serve")["http"].(string)
+			if where == "worker" {
+				t.Setenv("TRAPEZE_POD", "worker")
+				start(t, "worker", "--server", url)
+			}
+			is.Equal(app.Run(t.Context(), app.Command(o), []string{"enqueue", "greet", "--server", url}), 0)
+			is.Equal(<-seen, where) // the middleware was called there
+		})
+	}
 }
 
 // TestTheGuideShowsCodeOfTheExamples compares the Go code of the guide with the examples, line by line.

@@ -39,9 +39,12 @@ import (
 // Register registers the handlers of a program, before its pod or worker runs. The pool is nil in a worker, which has no database.
 type Register = func(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error
 
-// Command returns the command serve, of a program with these handlers.
-func Command(register Register) *cobra.Command {
-	s := serving{register: register}
+// Configure changes the options of a program's runner, which the environment has set. Nil: it does not.
+type Configure = func(*runner.Options)
+
+// Command returns the command serve, of a program with these handlers and options.
+func Command(register Register, configure Configure) *cobra.Command {
+	s := serving{register: register, configure: configure}
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a pod: HTTP API and runner",
@@ -82,7 +85,8 @@ type serving struct {
 	log       *slog.Logger
 	noMigrate bool
 	dataDir   string
-	register  Register              // nil: no handlers
+	register  Register // nil: no handlers
+	configure Configure
 	shown     string                // the address of the database, as the line on stdout gives it
 	announce  func(ReadyLine) error // prints the line that says the pod is ready
 }
@@ -154,6 +158,9 @@ func (s *serving) serve(ctx context.Context) (err error) {
 	}
 	o := s.config.Options
 	o.Logger = s.log
+	if s.configure != nil {
+		s.configure(&o)
+	}
 	r, err := runner.New(pool, o)
 	if err != nil {
 		return exit.Usage("%w", err)
