@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -21,6 +22,22 @@ func TestWithoutTablesAnErrorSaysWhatToCall(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), `schema "trapeze" has no tables: call migrate.Up`))
 	err = r.Run(t.Context())
 	is.True(err != nil && strings.Contains(err.Error(), `schema "trapeze" has no tables: call migrate.Up`))
+}
+
+// Pods of two releases may share the tables of one minor version; a pod on other tables ends with what to do.
+func TestASchemaOfAnotherVersionIsRefusedByRun(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	latest := one[int](t, pool, `select max(version_id)::int from trapeze.migrations`)
+	run := func() error { return make1(t, pool, runner.Options{}, map[string]does{"k": nothing}).Run(t.Context()) }
+	exec(t, pool, `update trapeze.migrations set version_id = $1 where version_id = $2`, latest+1000, latest)
+	is.Equal(run().Error(), fmt.Sprintf("start the runner: schema trapeze is at version %d, this program knows %d: the database's schema is newer than this program: use the newer release", latest+1000, latest))
+	exec(t, pool, `delete from trapeze.migrations where version_id > $1`, latest)
+	is.Equal(run().Error(), fmt.Sprintf("start the runner: schema trapeze is at version %d of %d: the database's schema is older than this program: run `trapeze migrate up`", latest-1, latest))
+	exec(t, pool, `insert into trapeze.migrations (version_id, is_applied) values ($1, true)`, latest+1) // as a newer pod of this minor version made it
+	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
+	ended(t, r, enqueue(t, r, of("k")))
 }
 
 // A program that only submits finds the lanes that its options name, though no pod has run yet.

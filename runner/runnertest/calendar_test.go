@@ -148,5 +148,6 @@ func TestAScheduleThatCannotBeEndsTheTest(t *testing.T) {
 	pool := effects(t)
 	var calls atomic.Int64
 	said := failing(t, func(t testing.TB) { runnertest.New(t, pool, runner.Options{}, scheduled(&calls, "every day")) })
-	is.True(strings.Contains(said, `declare the schedules: schedule "regular": expression "every day" has 2 fields`))
+	is.True(strings.Contains(said, `declare the schedules: invalid schedule: expression "every day" has 2 fields`))
+	is.True(strings.Contains(said, `(schedule "regular")`))
 }
