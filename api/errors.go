@@ -121,8 +121,9 @@ func detailOf(err, known error, status int) string {
 	if status < http.StatusInternalServerError {
 		return detail
 	}
-	before, _, _ := strings.Cut(detail, known.Error())
-	return before + known.Error()
+	before, after, _ := strings.Cut(detail, known.Error())
+	where, _, _ := strings.Cut(after, ": ") // such as " (submit mail as job 7)"
+	return before + known.Error() + where
 }
 
 // clientClosedRequest keeps callers that go away apart from errors in logs and proxies, which know it from nginx.

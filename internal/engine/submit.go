@@ -259,7 +259,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		return store.Enqueued{Places: places}, nil
 	}
 	sub.Unknown.Raise() // should it appear as ours after all, the next heartbeat finds it
-	return store.Enqueued{}, fmt.Errorf("%w: submit %s as job %d: %w", job.ErrOutcomeUnknown, list[0].Kind, list[0].ID, cause)
+	return store.Enqueued{}, fmt.Errorf("%w (submit %s as job %d): %w", job.ErrOutcomeUnknown, list[0].Kind, list[0].ID, cause)
 }
 
 // insertOnce inserts jobs in the way that suits their number.

@@ -64,7 +64,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 			})
 		}
 		if unknownYet(err) {
-			return work.Submitted{}, fmt.Errorf("%w: submit %s: %w", job.ErrOutcomeUnknown, w.Kind, err)
+			return work.Submitted{}, fmt.Errorf("%w (submit %s): %w", job.ErrOutcomeUnknown, w.Kind, err)
 		}
 	}
 	if err != nil {
