@@ -21,7 +21,7 @@ type FailureOption struct {
 //
 // args may be a [Chain], and each of its steps a [Step] with a subject, a lane and a priority; without them it has those of the failed job,
 // and its kind's lane. It begins a separate pipeline, so that a cancel or retry of the failed one does not touch it; [Job.Failure]
-// returns the failed job. Its own failure is final, until an operator runs it again.
+// returns the failed job. When the new job fails, nothing follows, unless its kind has an on-failure job.
 //
 // The option of a job counts before that of its kind. For compensations of the steps of a pipeline see [Outcome.OnFailure].
 func OnFailure(args job.Args) FailureOption { return FailureOption{args, job.OnFailure} }

@@ -491,6 +491,13 @@ func TestWhatCannotFollowAFailureIsRefused(t *testing.T) {
 		defer func() { is.True(strings.Contains(fmt.Sprint(recover()), "its own failure")) }()
 		runner.HandleRaw(make1(t, pool, runner.Options{}, nil), "k", nothing, runner.OnFailure(of("k")))
 	}()
+	func() {
+		defer func() { is.True(strings.Contains(fmt.Sprint(recover()), `kind "c" follows its own failure`)) }()
+		r := make1(t, pool, runner.Options{}, nil)
+		runner.HandleRaw(r, "a", nothing, runner.OnFailure(runner.Chain(of("x"), of("b"))))
+		runner.HandleRaw(r, "b", nothing, runner.OnFailure(of("c")))
+		runner.HandleRaw(r, "c", nothing, runner.OnFailure(of("a"))) // each after the other
+	}()
 	for _, kind := range []string{"later", "odd", "fan"} {
 		is.Equal(ended(t, r, enqueue(t, r, of(kind))).State, job.Failed)
 	}

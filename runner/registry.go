@@ -144,7 +144,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	if len(k.wrong) > 0 {
 		panic(fmt.Sprintf("runner: kind %q: %s", name, strings.Join(k.wrong, "; ")))
 	}
-	if slices.ContainsFunc(k.OnFailure, func(s work.Step) bool { return s.Kind == name }) {
+	if r.followsItself(name, k.OnFailure, map[string]bool{}) {
 		panic(fmt.Sprintf("runner: kind %q follows its own failure: it would never end", name))
 	}
 	if len(k.OnFailure) > 0 && r.remote != nil {
@@ -154,6 +154,18 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))
 	}
 	r.pod.Kinds[name], r.registered[name] = k.Handler, k
+}
+
+// followsItself reports whether steps that follow a failure, or the steps that follow theirs, are of a kind.
+func (r *Runner) followsItself(kind string, steps []work.Step, seen map[string]bool) bool {
+	return slices.ContainsFunc(steps, func(s work.Step) bool {
+		next := r.registered[s.Kind]
+		if s.Kind == kind || next == nil || seen[s.Kind] {
+			return s.Kind == kind
+		}
+		seen[s.Kind] = true
+		return r.followsItself(kind, next.OnFailure, seen)
+	})
 }
 
 // encoded returns a handler whose outcome is encoded when it returns.
