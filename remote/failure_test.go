@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -62,4 +63,33 @@ func TestAFailureIsFollowedElsewhere(t *testing.T) {
 	})
 	submit(t, p, raw("lone", `{}`))
 	is.True(errors.Is(<-err, job.ErrNotFound))
+}
+
+// The hooks of the pod that writes an end see the tries and the ends of remote workers, and the worker's middleware each try.
+func TestHooksSeeTheFailedTriesOfRemoteWorkers(t *testing.T) {
+	is := is.New(t)
+	told := make(chan string, 10)
+	note := func(_ context.Context, e job.End) {
+		told <- fmt.Sprint(e.Kind, e.Attempt, " ", e.State, " ", e.Reason, " ", e.Error)
+	}
+	p := startPod(t, pgtest.Pool(t), runner.Options{OnEnd: note, OnRetry: note}, server.Options{})
+	r, err := runner.NewRemote(runner.RemoteOptions{Logger: quiet, Middleware: []runner.Middleware{
+		func(ctx context.Context, j *runner.Job[runner.Raw], next func(context.Context) (*runner.Outcome, error)) (*runner.Outcome, error) {
+			_, err := next(ctx)
+			return nil, fmt.Errorf("try %d: %w", j.Attempt(), err)
+		},
+	}})
+	is.NoErr(err)
+	defer r.Close()
+	runner.HandleRaw(r, "bad", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, errors.New("no") },
+		runner.Retry(2, job.Backoff{Base: time.Millisecond}))
+	w, err := worker.New(r, worker.Options{Server: p.url, Name: "gpu-1", Token: "gpu", Slots: 1, Logger: quiet})
+	is.NoErr(err)
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- w.Run(ctx) }()
+	submit(t, p, raw("bad", `1`))
+	is.Equal([]string{<-told, <-told}, []string{"bad1 pending error try 1: no", "bad2 failed attempts_exhausted try 2: no"})
+	stop()
+	is.NoErr(<-ran)
 }
