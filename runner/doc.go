@@ -34,8 +34,8 @@
 // Its context ends with a cause when the job is cancelled ([job.ErrCancelled], [job.ErrStopped]), timed out
 // ([job.ErrTimeout]), gave no sign of life ([job.ErrStale]) or is too old ([job.ErrDeadline]), the pod stops ([job.ErrShutdown]) or lost its lease ([job.ErrLeaseLost]), or the job was deleted ([job.ErrGone]).
 //
-// After an error, a panic or a timeout the handler is called again: five tries by default, about 1, 2, 4 and 8 seconds apart. What it does
-// outside the database happens again too: register a handler that must not do it twice with [Retry] and one try, or set
+// After an error, a panic or a timeout the handler is called again: five tries by default, about 1, 2, 4 and 8 seconds apart. Its
+// effects outside the database happen again too: register a handler that must not repeat them with [Retry] and one try, or set
 // Options.MaxAttempts to 1. An error that is wrapped with [job.Retryable], [job.RetryAfter] or [job.Permanent] decides for itself; [job.Code]
 // gives it a code, by which lists filter. When its pod dies, a job runs again on another one, until Options.MaxCrashes pods have died with it.
 package runner
