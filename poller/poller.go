@@ -1,6 +1,7 @@
-// Package poller is the clock of the safety net: it knows when to look, never at what.
+// Package poller decides when an engine polls; its [Source] knows what for. It merges wake-ups and never spins. All claims of waiting jobs are made
+// in its sweeps, so that a lost wake-up costs one interval and no job. Each engine has one.
 //
-//	every 10 s ± 10 % ─┐
+//	interval ± 10 % ───┐
 //	a wake-up ─────────┼──▶ Sweep, again and again until dry ──▶ wait
 //	a due moment ──────┘
 package poller

@@ -1,5 +1,6 @@
 // Package runner runs background jobs and chains of them inside a Go web service, with PostgreSQL as the only
-// infrastructure. It is the package that a program imports; runner/migrate makes its tables.
+// infrastructure. Most programs import this package alone, and runner/migrate, which makes its tables. Package api adds HTTP and the dashboard,
+// cmd/app the commands; remote/worker runs handlers without a database.
 //
 // A job is a struct that names its kind:
 //
@@ -23,6 +24,11 @@
 //
 // [Runner.Wait] waits for a job to end, and [Result] for its typed result, from any process.
 // Package runner/runnertest runs pipelines inside a test.
+//
+// # Beside handlers
+//
+// [Runner.DeclareSchedule] submits a job whenever an expression fires. [Runner.Admin] has the operators' side: cancel, retry, approve, lanes,
+// pods, pause, schedules and retention, each with an audit entry. [EnqueueSQL] submits in a transaction of database/sql.
 //
 // # What a handler may rely on
 //

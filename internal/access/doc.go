@@ -1,3 +1,4 @@
-// Package access decides who may do what: permissions, the roles that bundle them, principals, and the ways in which a request
-// says whose it is. It knows no route and no database: the API asks it.
+// Package access finds out who sends a request, and decides what that principal may do: tokens, signed tokens, client certificates, proxies and
+// browser sessions; principals, roles and permissions. It also masks secrets in JSON for principals that may not see them ([Mask]). It hides
+// the files, which are read again when they change. It knows no route and no database: packages api and api/ui ask it.
 package access

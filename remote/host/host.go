@@ -1,4 +1,7 @@
-// Package host serves remote workers on a pod: each has a session with an engine of its own, whose handlers send their jobs to the worker.
+// Package host serves remote workers on a pod. A worker whose stream reaches this pod has a [Session]: an engine whose handlers are proxies,
+// which send their job to the worker and wait for its report. So jobs that run elsewhere are claimed, fenced and ended as all others
+// are. Heartbeats and reports may reach any pod; where another pod has the stream, [Host] acts by the tables. The package hides tokens,
+// acknowledgements, claims that a worker brings from another pod, and repeated reports. Package remote/server calls it for each request.
 package host
 
 import (
