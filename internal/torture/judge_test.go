@@ -64,3 +64,16 @@ func TestAnInvariantThatCheckedNothingBreaksTheVerdictUnlessTheRunWasNarrowed(t 
 	v.Narrowed = true
 	is.Equal(v.Broken(), []checker.Finding{broken})
 }
+
+func TestARunThatCouldNotAskTheFleetAtRestHasCheckedNothingThere(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	question := history.Act{No: -1, Fault: "F34", Verb: lostWakeUp}
+	last := func(f history.Fault) checker.Finding {
+		findings := Judge(&history.Run{Faults: []history.Fault{f}}).Findings
+		return findings[len(findings)-2]
+	}
+	is.Equal(last(history.Fault{Act: question, Struck: 3}).Checked, 1)
+	is.Equal(last(history.Fault{Act: question, Error: "not every pod listens"}).Checked, 0)
+	is.Equal(last(history.Fault{Act: question}).Checked, 0)
+}

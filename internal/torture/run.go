@@ -43,7 +43,7 @@ func NewScript(w *World, only ...string) Script {
 			if err := crowd.EndSchedules(ctx); err != nil {
 				return err
 			}
-			return crowd.LostWakeUps(ctx)
+			return crowd.AskAtRest(ctx)
 		},
 	}
 }

@@ -25,10 +25,16 @@ var networkVerbs = []verb{
 	{name: "swizzle", fault: "F23", weight: .02, aim: atAll, shortest: 4 * time.Second, longest: 10 * time.Second, note: swizzleOrder, do: swizzle},
 	{name: "cut_claim", fault: "F24", weight: .03, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutClaims},
 	{name: "cut_finish", fault: "F24", weight: .05, aim: atPod, few: 1, many: 8, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutFinishes},
-	{name: "cut_submit", fault: "F24", weight: .03, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("(-w.priority)::smallint as ahead")},
+	{name: "cut_submit", fault: "F24", weight: .03, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies(submitText)},
 	{name: "cut_cancel", fault: "F24", weight: .02, aim: atPod, few: 1, many: 3, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutCancels},
 	{name: "cut_commit", fault: "F24", weight: .06, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("")},
 }
+
+// What a claim and a submission have in their statements.
+const (
+	claimText  = "'job.claimed' from claimed"
+	submitText = "(-w.priority)::smallint as ahead"
+)
 
 // through does something to a pod's network for as long as the act lasts. What it strikes are the connections there are.
 func through(do func(*faultnet.Proxy)) func(*strike) error {
@@ -126,7 +132,7 @@ func cutReplies(text string) func(*strike) error {
 func cutClaims(s *strike) error {
 	end := s.beside(s.other(), 3*podSlots, 200*time.Millisecond, simple("demo.sleep", `{"ms":100}`))
 	defer end()
-	return cutReplies("'job.claimed' from claimed")(s)
+	return cutReplies(claimText)(s)
 }
 
 // cutFinishes cuts the answers to the ends of jobs. So that most of them begin a next step, it gives the pod chains.

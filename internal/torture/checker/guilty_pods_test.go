@@ -98,6 +98,16 @@ var podCrimes = []crime{
 		j.row.Attempt--
 		j.claim("pod2").succeed()
 	}, nil},
+	{"I14", "a job is claimed and nobody runs it, since a fleet at rest lost the reply", func(p *past) {
+		p.pass(10 * time.Second)
+		j := p.submit("demo.noop", `{}`)
+		p.fault("F24", "lost_reply", "", 100*time.Millisecond, func() { j.take("pod1") })
+		p.run.Faults[len(p.run.Faults)-1].No = -1
+		p.pass(6 * time.Second)
+		j.leave("job.handed_back", job.Pending, "system")
+		j.row.Attempt--
+		j.claim("pod2").succeed()
+	}, nil},
 	{"I14", "nothing comes to an end", func(p *past) {
 		p.pass(10 * time.Second)
 		var open []*tale

@@ -24,8 +24,9 @@ type trouble struct {
 	settle time.Duration     // after a fault was healed, until whoever it hit is himself again
 }
 
-// troubleOf reads the faults. A fault that names no pod is everybody's. What a failpoint did in a process is known by
-// its name only, so such a process is troubled for as long as it lived.
+// troubleOf reads the faults. A fault that names no pod is everybody's. One that struck a fleet at rest, with a number below 0, excuses no pod:
+// its pods had nothing else to do. What a failpoint did in a process is known by its name only, so such a process is troubled for as long as it
+// lived.
 func troubleOf(v *view) trouble {
 	s := v.run.Settings
 	t := trouble{all: stallsOf(v.run), of: starvedPods(v.run), hungry: starvedPods(v.run), settle: s.Lease + s.Poll + v.slack}
@@ -35,7 +36,7 @@ func troubleOf(v *view) trouble {
 			one.to = f.Healed
 		}
 		switch {
-		case slices.Contains(harmless, f.Fault), f.Verb == "delete_row":
+		case slices.Contains(harmless, f.Fault), f.Verb == "delete_row", f.No < 0:
 		case f.Pod != "":
 			t.of[f.Pod] = append(t.of[f.Pod], one)
 		default:

@@ -1,0 +1,160 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/torture/history"
+)
+
+const (
+	askFor     = 8 * time.Second  // each question, again and again
+	restWithin = 15 * time.Second // of the fleet, before
+	wakeWithin = 8 * time.Second  // of a job that no pod heard of; more than a poll, and more than the checker bears
+)
+
+// The questions to a fleet at rest, by the verbs of their records.
+const (
+	lostWakeUp = "lost_wake_up"
+	lostReply  = "lost_reply"
+)
+
+// listenersSQL are the sessions that wait for notifications. One that was quiet for long, or whose pod missed a heartbeat, has checked since that
+// its server accepts writes; no other session sends that statement by itself.
+const (
+	listenersSQL    = `from pg_stat_activity where usename like 'pod%' and (query ilike 'listen %' or query ilike 'select not pg_is_in_recovery%')`
+	endListenersSQL = `select count(*) filter (where pg_terminate_backend(pid)) ` + listenersSQL
+	noListenersSQL  = `select not exists (select ` + listenersSQL + `)`
+	allListenSQL    = `select count(distinct usename) = $1 ` + listenersSQL
+	endedSQL        = `select not exists (select from trapeze.live where id = $1)`
+	takenSQL        = `select not exists (select from trapeze.live where id = $1 and state = 'pending')`
+	announceSQL     = `select id, pg_notify('trapeze_wake', '')::text from trapeze.enqueue('demo.sleep', '{"ms":1}')`
+)
+
+// AskAtRest asks the healed fleet, when it has come to rest, what a busy one hides. There something wakes every pod all the time, so that a wake-up
+// which a pod missed never shows; and every fault has pods search for claims whose replies were lost. Lost replies come last: they wake pods later on.
+// Each question is asked again and again: now and then a pod still searches for what the faults left.
+func (c *Crowd) AskAtRest(ctx context.Context) error {
+	questions := []struct {
+		fault, verb string
+		ask         func(ctx context.Context, n int) (id int64, struck int, err error)
+	}{{"F34", lostWakeUp, c.unheard}, {"F24", lostReply, c.unanswered}}
+	c.w.enter("at rest", restWithin+time.Duration(len(questions))*(askFor+wakeWithin))
+	c.w.ask(ctx, restWithin, quietSQL)
+	no := 0
+	for _, q := range questions {
+		for n, began := 0, time.Now(); time.Since(began) < askFor; n++ {
+			no--
+			record := history.Fault{Act: history.Act{No: no, At: c.w.Since(), Fault: q.fault, Verb: q.verb}, Began: time.Now()}
+			id, struck, err := q.ask(ctx, n)
+			record.Healed, record.Struck = time.Now(), struck
+			if err != nil && ctx.Err() == nil {
+				record.Error = err.Error()
+			}
+			c.w.Struck(record)
+			if id != 0 {
+				c.w.ask(ctx, wakeWithin, endedSQL, id)
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+	}
+	return nil
+}
+
+// unheard submits one job of which no pod hears, from a program that runs none: every pod's listening session has been ended, and it gets no new
+// one until the job is there. Everything else goes on. It returns how many listening sessions were ended.
+func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err error) {
+	defer func() {
+		for _, p := range c.w.Pods() {
+			p.Proxy().Pass()
+		}
+	}()
+	if !c.w.ask(ctx, wakeWithin, allListenSQL, len(c.w.Pods())) {
+		return 0, 0, errors.New("not every pod listens")
+	}
+	for _, p := range c.w.Pods() {
+		p.Proxy().Refuse()
+	}
+	if err := c.w.Admin.QueryRow(ctx, endListenersSQL).Scan(&struck); err != nil {
+		return 0, 0, err
+	}
+	if !c.w.ask(ctx, clientPatience, noListenersSQL) {
+		return 0, struck, errors.New("a pod still listens")
+	}
+	id, err = c.elsewhere(ctx, simple("demo.noop", `{}`), func(ctx context.Context, s submission) (int64, error) {
+		cmd := exec.CommandContext(ctx, c.w.binary, "enqueue", s.Kind, "--args", string(s.Args))
+		cmd.Env = append(cleanEnvironment(), "DATABASE_URL="+c.w.AppURL(), "GORACE=atexit_sleep_ms=10")
+		out, err := cmd.Output()
+		if err != nil {
+			return 0, fmt.Errorf("trapeze enqueue: %w", err)
+		}
+		return strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+	})
+	return id, struck, err
+}
+
+// unanswered cuts the reply to a submission or, every other time, to the claim of a job of which all pods hear. It returns how many replies were cut:
+// pods whose claims found nothing may have lost theirs, too.
+func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, err error) {
+	pods, text := c.w.Pods(), claimText
+	if n%2 == 0 {
+		pods, text = pods[n/2%len(pods):][:1], submitText
+	}
+	for _, p := range pods {
+		cut, disarm := p.Proxy().CutReply(text)
+		defer func() {
+			disarm()
+			select {
+			case <-cut:
+				struck++
+			default:
+			}
+		}()
+	}
+	if n%2 == 0 {
+		return c.submit(ctx, 0, pods[0], simple("demo.echo", `{"at rest":%d}`, n)).Job, 0, nil
+	}
+	id, err = c.elsewhere(ctx, simple("demo.sleep", `{"ms":1}`), func(ctx context.Context, s submission) (id int64, err error) {
+		err = c.w.Admin.QueryRow(ctx, announceSQL).Scan(&id, nil)
+		return id, err
+	})
+	if err == nil {
+		c.w.ask(ctx, wakeWithin, takenSQL, id)
+	}
+	return id, 0, err
+}
+
+// elsewhere submits a job past all pods and writes the call down.
+func (c *Crowd) elsewhere(ctx context.Context, s submission, submit func(context.Context, submission) (int64, error)) (id int64, err error) {
+	call := c.begin(0, "submit", nil)
+	call.Kind, call.Args = s.Kind, s.Args
+	submitting, cancel := context.WithTimeout(ctx, clientPatience)
+	defer cancel()
+	id, err = submit(submitting, s)
+	call.Ended, call.Job, call.Outcome = time.Now(), id, history.OK
+	if err != nil {
+		call.Outcome = history.Unknown
+	}
+	c.w.Called(call)
+	return id, err
+}
+
+// ask asks the database until it says yes, and reports whether it did within d.
+func (w *World) ask(ctx context.Context, d time.Duration, sql string, args ...any) (yes bool) {
+	for deadline := time.Now().Add(d); time.Now().Before(deadline) && ctx.Err() == nil; pause(ctx, sampleEvery) {
+		asking, cancel := context.WithTimeout(ctx, sampleWithin)
+		err := w.Admin.QueryRow(asking, sql, args...).Scan(&yes)
+		cancel()
+		if err == nil && yes {
+			return true
+		}
+	}
+	return false
+}

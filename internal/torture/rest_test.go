@@ -1,0 +1,41 @@
+package torture
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/matryer/is"
+)
+
+// A missed heartbeat has the listening session checked, after which its latest statement is no LISTEN.
+func TestAFleetAtRestIsAskedAlsoAfterItsListenersWereChecked(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w, err := NewWorld(t.Context(), Options{Seed: 2, Pods: 2, Workers: -1, Dir: filepath.Join(t.TempDir(), "2")})
+	is.NoErr(err)
+	defer func() { is.NoErr(w.Close()) }()
+	is.NoErr(w.startPods(t.Context()))
+	const listens = `usename like 'pod%' and query ilike 'listen %'`
+	is.True(w.ask(t.Context(), restWithin, `select count(*) = 2 from pg_stat_activity where `+listens))
+	for _, p := range w.Pods() {
+		p.Proxy().Refuse()
+	}
+	const others = `select count(pg_terminate_backend(pid)) > 0 from pg_stat_activity where usename like 'pod%' and not (` + listens + `)`
+	w.ask(t.Context(), restWithin, others)
+	is.True(w.ask(t.Context(), restWithin, `select not exists (select from pg_stat_activity where `+listens+`)`)) // every listener was checked
+	for _, p := range w.Pods() {
+		p.Proxy().Pass()
+	}
+
+	crowd := NewCrowd(w)
+	id, struck, err := crowd.unheard(t.Context(), 0)
+	is.NoErr(err)
+	is.Equal(struck, 2)
+	is.True(w.ask(t.Context(), wakeWithin, endedSQL, id))
+	for n := range 4 { // by the first pod, by any, by the second pod, by any
+		id, struck, err := crowd.unanswered(t.Context(), n)
+		is.NoErr(err)
+		is.True(struck > 0)
+		is.True(w.ask(t.Context(), wakeWithin, endedSQL, id))
+	}
+}
