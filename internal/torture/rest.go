@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/torture/history"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 const (
@@ -32,8 +33,6 @@ const (
 	noListenersSQL  = `select not exists (select ` + listenersSQL + `)`
 	allListenSQL    = `select count(distinct usename) = $1 ` + listenersSQL
 	endedSQL        = `select not exists (select from trapeze.live where id = $1)`
-	takenSQL        = `select not exists (select from trapeze.live where id = $1 and state = 'pending')`
-	announceSQL     = `select id, pg_notify('trapeze_wake', '')::text from trapeze.enqueue('demo.sleep', '{"ms":1}')`
 )
 
 // AskAtRest asks the healed fleet, when it has come to rest, what a busy one hides. There something wakes every pod all the time, so that a wake-up
@@ -100,15 +99,22 @@ func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err e
 	return id, struck, err
 }
 
-// unanswered cuts the reply to a submission or, every other time, to the claim of a job of which all pods hear. It returns how many replies were cut:
-// pods whose claims found nothing may have lost theirs, too.
+// replies are the ones that a fleet at rest loses: to what has a text in its statement, which has been sent at the latest when an SQL says so.
+var replies = []struct{ text, sent string }{
+	{text: submitText}, // through one pod, the next one each time
+	{claimText, `select not exists (select from trapeze.live where id = $1 and state = 'pending')`},
+	{finishText, endedSQL},
+}
+
+// unanswered cuts the reply to a submission, to the claim of a job of which all pods hear, or to the end of one that has a next step, in turn. It
+// returns how many replies were cut: pods whose claims found nothing may have lost theirs, too.
 func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, err error) {
-	pods, text := c.w.Pods(), claimText
-	if n%2 == 0 {
-		pods, text = pods[n/2%len(pods):][:1], submitText
+	pods, reply := c.w.Pods(), replies[n%len(replies)]
+	if reply.text == submitText {
+		pods = pods[n/len(replies)%len(pods):][:1]
 	}
 	for _, p := range pods {
-		cut, disarm := p.Proxy().CutReply(text)
+		cut, disarm := p.Proxy().CutReply(reply.text)
 		defer func() {
 			disarm()
 			select {
@@ -118,15 +124,18 @@ func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, er
 			}
 		}()
 	}
-	if n%2 == 0 {
+	if reply.text == submitText {
 		return c.submit(ctx, 0, pods[0], simple("demo.echo", `{"at rest":%d}`, n)).Job, 0, nil
 	}
-	id, err = c.elsewhere(ctx, simple("demo.sleep", `{"ms":1}`), func(ctx context.Context, s submission) (id int64, err error) {
-		err = c.w.Admin.QueryRow(ctx, announceSQL).Scan(&id, nil)
+	announced := simple("demo.sleep", `{"ms":1}`)
+	announced.Chain = []job.Step{simple("demo.noop", `{}`).step()}
+	id, err = c.elsewhere(ctx, announced, func(ctx context.Context, s submission) (id int64, err error) {
+		const sql = `select id, pg_notify('trapeze_wake', '')::text from trapeze.enqueue($1, $2, chain => $3)`
+		err = c.w.Admin.QueryRow(ctx, sql, s.Kind, s.Args, s.Chain).Scan(&id, nil)
 		return id, err
 	})
 	if err == nil {
-		c.w.ask(ctx, wakeWithin, takenSQL, id)
+		c.w.ask(ctx, wakeWithin, reply.sent, id)
 	}
 	return id, 0, err
 }
@@ -134,7 +143,7 @@ func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, er
 // elsewhere submits a job past all pods and writes the call down.
 func (c *Crowd) elsewhere(ctx context.Context, s submission, submit func(context.Context, submission) (int64, error)) (id int64, err error) {
 	call := c.begin(0, "submit", nil)
-	call.Kind, call.Args = s.Kind, s.Args
+	call.Kind, call.Args, call.Chain = s.Kind, s.Args, s.Chain
 	submitting, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
 	id, err = submit(submitting, s)

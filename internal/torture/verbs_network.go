@@ -30,10 +30,11 @@ var networkVerbs = []verb{
 	{name: "cut_commit", fault: "F24", weight: .06, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("")},
 }
 
-// What a claim and a submission have in their statements.
+// What claims, submissions and ends have in their statements.
 const (
 	claimText  = "'job.claimed' from claimed"
 	submitText = "(-w.priority)::smallint as ahead"
+	finishText = "'job.' || state"
 )
 
 // through does something to a pod's network for as long as the act lasts. What it strikes are the connections there are.
@@ -143,7 +144,7 @@ func cutFinishes(s *strike) error {
 	}
 	end := s.beside(s.pod, 2, 150*time.Millisecond, chain)
 	defer end()
-	return cutReplies("'job.' || state")(s)
+	return cutReplies(finishText)(s)
 }
 
 // beside gives a pod so many jobs at a time, again and again, until end is called.
