@@ -40,14 +40,13 @@ type Counts struct {
 	Starved float64 `json:"starved"`
 }
 
-// Judge judges a run's records: the invariants of what the system promises, two of the processes themselves, and whether the fleet at rest was
-// asked its questions.
+// Judge judges a run's records: the invariants of the system, two of the processes themselves, and whether the fleet at rest was asked its questions.
 func Judge(r *history.Run) Verdict {
 	return Verdict{Narrowed: r.Settings.Narrowed, Counts: count(r), Findings: append(checker.Check(r), noRaces(r), noSuicide(r),
 		asked(r, "wakes", lostWakeUp, "a fleet at rest was given jobs that no pod had heard of"), asked(r, "replies", lostReply, "a fleet at rest lost replies"))}
 }
 
-// asked counts how often a fleet at rest was asked a question. What came of it the invariants judge; a run that could not ask has proved less.
+// asked counts how often a fleet at rest was asked a question. The invariants judge the answers; a run that could not ask has proved less.
 func asked(r *history.Run, name, verb, claim string) checker.Finding {
 	f := checker.Finding{Invariant: name, Claim: claim}
 	for _, one := range r.Faults {

@@ -35,9 +35,9 @@ const (
 	endedSQL        = `select not exists (select from trapeze.live where id = $1)`
 )
 
-// AskAtRest asks the healed fleet, when it has come to rest, what a busy one hides. There something wakes every pod all the time, so that a wake-up
-// which a pod missed never shows; and every fault has pods search for claims whose replies were lost. Lost replies come last: they wake pods later on.
-// Each question is asked again and again: now and then a pod still searches for what the faults left.
+// AskAtRest asks the healed fleet two questions once it rests. A busy fleet hides the answers: something wakes every pod all the time, so that
+// a missed wake-up never shows, and every fault has pods search for claims whose replies were lost. Lost replies come last, because they wake pods
+// later on. Each question is asked repeatedly: at times a pod still searches for claims after an earlier fault.
 func (c *Crowd) AskAtRest(ctx context.Context) error {
 	questions := []struct {
 		fault, verb string
@@ -67,8 +67,8 @@ func (c *Crowd) AskAtRest(ctx context.Context) error {
 	return nil
 }
 
-// unheard submits one job of which no pod hears, from a program that runs none: every pod's listening session has been ended, and it gets no new
-// one until the job is there. Everything else goes on. It returns how many listening sessions were ended.
+// unheard submits a job without a notification that reaches a pod, from a program that runs no jobs: every pod's listening session is ended, and
+// none is let in until the job is there. All other sessions stay. It returns the number of listening sessions that were ended.
 func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err error) {
 	defer func() {
 		for _, p := range c.w.Pods() {
@@ -99,15 +99,15 @@ func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err e
 	return id, struck, err
 }
 
-// replies are the ones that a fleet at rest loses: to what has a text in its statement, which has been sent at the latest when an SQL says so.
+// replies are the replies that a fleet at rest loses, each to the statement that contains a text. Once the query sent returns true, it was sent.
 var replies = []struct{ text, sent string }{
 	{text: submitText}, // through one pod, the next one each time
 	{claimText, `select not exists (select from trapeze.live where id = $1 and state = 'pending')`},
 	{finishText, endedSQL},
 }
 
-// unanswered cuts the reply to a submission, to the claim of a job of which all pods hear, or to the end of one that has a next step, in turn. It
-// returns how many replies were cut: pods whose claims found nothing may have lost theirs, too.
+// unanswered cuts a reply: in turn to a submission, to the claim of a job that all pods are notified of, and to the end of a job with a next step.
+// It returns the number of replies that were cut: pods whose claims found no job may have lost theirs, too.
 func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, err error) {
 	pods, reply := c.w.Pods(), replies[n%len(replies)]
 	if reply.text == submitText {
@@ -155,7 +155,7 @@ func (c *Crowd) elsewhere(ctx context.Context, s submission, submit func(context
 	return id, err
 }
 
-// ask asks the database until it says yes, and reports whether it did within d.
+// ask repeats a query until it returns true, and reports whether it did within d.
 func (w *World) ask(ctx context.Context, d time.Duration, sql string, args ...any) (yes bool) {
 	for deadline := time.Now().Add(d); time.Now().Before(deadline) && ctx.Err() == nil; pause(ctx, sampleEvery) {
 		asking, cancel := context.WithTimeout(ctx, sampleWithin)
