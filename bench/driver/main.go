@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -87,6 +88,63 @@ func main() {
 	bin := flag.String("bin", "bin", "folder of adapter executables")
 	flag.StringVar(&pgbin, "pgbin", findPG(), "folder of initdb, pg_ctl, psql (or env PGBIN)")
 	flag.Parse()
+	b := bench{path: map[string]string{}, lines: os.Stdout, made: map[string]bool{}, res: results{}}
+	b.find(*peers, *extra, *bin)
+	if *outf != "" {
+		var err error
+		b.lines, err = os.Create(*outf)
+		die(err, nil)
+	}
+	b.serve()
+	defer cleanup()
+	workloads := strings.Split(*wl, ",")
+	for r := range *rounds {
+		b.floor(r)
+		for _, work := range workloads {
+			for i := range b.names {
+				b.cell(b.names[(i+r)%len(b.names)], work, r)
+			}
+		}
+	}
+	table(b.res, workloads, b.names, *base)
+	table(b.res, []string{"floor"}, []string{"pgbench"}, *base)
+}
+
+type results map[string]map[string]map[string][]float64 // by workload, peer and metric
+
+// bench runs adapters on one server.
+type bench struct {
+	names []string          // of the peers, in the order of the first round
+	path  map[string]string // of a peer's adapter
+	pgpid string
+	lines *os.File
+	made  map[string]bool // backlogs of W5, by peer
+	res   results
+}
+
+// find finds the adapters of the peers, and of further ones.
+func (b *bench) find(peers, extra, bin string) {
+	for _, p := range strings.Split(peers, ",") {
+		if p == "" {
+			continue
+		}
+		b.names = append(b.names, p)
+		exe, _, _ := strings.Cut(p, "-") // what follows is a form of the same program
+		b.path[p], _ = filepath.Abs(filepath.Join(bin, exe))
+	}
+	for _, e := range strings.Split(extra, ",") {
+		if k, v, ok := strings.Cut(e, "="); ok {
+			b.names = append(b.names, k)
+			b.path[k] = v
+			if cells[k] == nil {
+				cells[k] = cells["trapeze"]
+			}
+		}
+	}
+}
+
+// serve starts a PostgreSQL in a temporary folder; cleanup ends and removes it.
+func (b *bench) serve() {
 	dir, _ = os.MkdirTemp("", "benchpg")
 	os.Chmod(dir, 0o755)
 	if u, _ := user.Current(); u != nil && u.Uid == "0" {
@@ -100,7 +158,6 @@ func main() {
 	out, err = asPG("cat >> " + d + "/postgresql.conf <<'E'\n" + conf + "E\n" + pgbin + "/pg_ctl -D " + d + " -w -l " + dir + "/log start >/dev/null")
 	die(err, out)
 	cleanup = func() { asPG(pgbin + "/pg_ctl -D " + d + " -m immediate stop"); os.RemoveAll(dir) }
-	defer cleanup()
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -108,123 +165,96 @@ func main() {
 		cleanup()
 		os.Exit(130)
 	}()
-	b, _ := os.ReadFile(d + "/postmaster.pid")
-	pgpid := strings.SplitN(string(b), "\n", 2)[0]
+	pid, _ := os.ReadFile(d + "/postmaster.pid")
+	b.pgpid = strings.SplitN(string(pid), "\n", 2)[0]
+}
 
-	path := map[string]string{}
-	var names []string
-	for _, p := range strings.Split(*peers, ",") {
-		if p == "" {
-			continue
-		}
-		names = append(names, p)
-		exe, _, _ := strings.Cut(p, "-") // what follows is a form of the same program
-		path[p], _ = filepath.Abs(filepath.Join(*bin, exe))
+// run runs an adapter and returns the line that it printed last.
+func (b *bench) run(peer, db, work string, env set) map[string]any {
+	c := exec.Command("timeout", "240", b.path[peer])
+	c.Env = append(os.Environ(), "DATABASE_URL=postgres://postgres@127.0.0.1:"+port+"/"+db+"?sslmode=disable", "WORKLOAD="+work, "PGPID="+b.pgpid)
+	if strings.HasSuffix(peer, "-default") {
+		c.Env = append(c.Env, "GW_MODE=default")
 	}
-	for _, e := range strings.Split(*extra, ",") {
-		if k, v, ok := strings.Cut(e, "="); ok {
-			names = append(names, k)
-			path[k] = v
-			if cells[k] == nil {
-				cells[k] = cells["trapeze"]
-			}
-		}
+	for k, v := range env {
+		c.Env = append(c.Env, k+"="+v)
 	}
-	var w *os.File = os.Stdout
-	if *outf != "" {
-		w, err = os.Create(*outf)
-		die(err, nil)
+	var so, se bytes.Buffer
+	c.Stdout, c.Stderr = &so, &se
+	err := c.Run()
+	ls := strings.Split(strings.TrimSpace(so.String()), "\n")
+	var m map[string]any
+	if json.Unmarshal([]byte(ls[len(ls)-1]), &m) != nil {
+		return map[string]any{"error": fmt.Sprint(err, " ", tail(se.String()))}
 	}
-	run := func(peer, db, work string, env set) map[string]any {
-		c := exec.Command("timeout", "240", path[peer])
-		c.Env = append(os.Environ(), "DATABASE_URL=postgres://postgres@127.0.0.1:"+port+"/"+db+"?sslmode=disable", "WORKLOAD="+work, "PGPID="+pgpid)
-		if strings.HasSuffix(peer, "-default") {
-			c.Env = append(c.Env, "GW_MODE=default")
+	return m
+}
+
+// floor measures the floor of a round.
+func (b *bench) floor(round int) {
+	fresh("template1")
+	psql("b1", "create table floor (n int)")
+	m := map[string]any{}
+	for _, clients := range []string{"1", "32"} {
+		rate, err := pgbench(clients)
+		if err != nil {
+			m["error"] = err.Error()
+			break
 		}
-		for k, v := range env {
-			c.Env = append(c.Env, k+"="+v)
-		}
-		var so, se bytes.Buffer
-		c.Stdout, c.Stderr = &so, &se
-		err := c.Run()
-		ls := strings.Split(strings.TrimSpace(so.String()), "\n")
-		var m map[string]any
-		if json.Unmarshal([]byte(ls[len(ls)-1]), &m) != nil {
-			return map[string]any{"error": fmt.Sprint(err, " ", tail(se.String()))}
-		}
-		return m
+		m["commits_per_s_c"+clients] = rate
 	}
-	floor := func(round int, res map[string]map[string]map[string][]float64) {
-		psql("postgres", "drop database if exists b1 with (force)")
-		psql("postgres", "create database b1")
-		psql("b1", "create table floor (n int)")
-		m := map[string]any{"peer": "pgbench", "workload": "floor", "round": round, "at": time.Now().UTC().Format(time.RFC3339)}
-		for _, clients := range []string{"1", "32"} {
-			rate, err := pgbench(clients)
-			if err != nil {
-				m["error"] = err.Error()
-				break
-			}
-			m["commits_per_s_c"+clients] = rate
-		}
-		j, _ := json.Marshal(m)
-		fmt.Fprintln(w, string(j))
-		if res["floor"] == nil {
-			res["floor"] = map[string]map[string][]float64{"pgbench": {}}
-		}
-		flat("", m, res["floor"]["pgbench"])
+	b.note("pgbench", "floor", round, m)
+}
+
+// cell runs one workload of one peer, if it has that, in a fresh database.
+func (b *bench) cell(peer, work string, round int) {
+	env, ok := cells[peer][work]
+	if !ok {
+		return
 	}
-	made := map[string]bool{}
-	res := map[string]map[string]map[string][]float64{} // workload peer metric
-	for r := 0; r < *rounds; r++ {
-		floor(r, res)
-		for _, work := range strings.Split(*wl, ",") {
-			for i := range names {
-				peer := names[(i+r)%len(names)]
-				env, ok := cells[peer][work]
-				if !ok {
-					continue
-				}
-				tmpl := "template1"
-				e := set{}
-				for k, v := range env {
-					e[k] = v
-				}
-				if work == "W5" { // backlog built once per peer, copied per round
-					tmpl = "t_" + strings.ReplaceAll(peer, "-", "_")
-					if !made[peer] {
-						made[peer] = true
-						psql("postgres", "create database "+tmpl)
-						if q, ok := preload[peer]; ok {
-							run(peer, tmpl, "W2", set{"N": "1"})
-							psql(tmpl, fmt.Sprintf(q, env["N"]))
-						} else {
-							run(peer, tmpl, "W2", env)
-						}
-						psql(tmpl, "vacuum analyze")
-					}
-					e["PRELOAD_SQL"] = "1"
-				}
-				psql("postgres", "drop database if exists b1 with (force)")
-				psql("postgres", "create database b1 template "+tmpl)
-				psql("postgres", "checkpoint")
-				m := run(peer, "b1", work, e)
-				m["peer"], m["workload"], m["round"] = peer, work, r
-				m["at"] = time.Now().UTC().Format(time.RFC3339)
-				j, _ := json.Marshal(m)
-				fmt.Fprintln(w, string(j))
-				if res[work] == nil {
-					res[work] = map[string]map[string][]float64{}
-				}
-				if res[work][peer] == nil {
-					res[work][peer] = map[string][]float64{}
-				}
-				flat("", m, res[work][peer])
-			}
+	tmpl, e := "template1", maps.Clone(env)
+	if work == "W5" { // backlog built once per peer, copied per round
+		tmpl = "t_" + strings.ReplaceAll(peer, "-", "_")
+		if !b.made[peer] {
+			b.made[peer] = true
+			b.backlog(peer, tmpl, env)
 		}
+		e["PRELOAD_SQL"] = "1"
 	}
-	table(res, strings.Split(*wl, ","), names, *base)
-	table(res, []string{"floor"}, []string{"pgbench"}, *base)
+	fresh(tmpl)
+	psql("postgres", "checkpoint")
+	b.note(peer, work, round, b.run(peer, "b1", work, e))
+}
+
+func (b *bench) backlog(peer, db string, env set) {
+	psql("postgres", "create database "+db)
+	if q, ok := preload[peer]; ok {
+		b.run(peer, db, "W2", set{"N": "1"})
+		psql(db, fmt.Sprintf(q, env["N"]))
+	} else {
+		b.run(peer, db, "W2", env)
+	}
+	psql(db, "vacuum analyze")
+}
+
+func fresh(template string) {
+	psql("postgres", "drop database if exists b1 with (force)")
+	psql("postgres", "create database b1 template "+template)
+}
+
+// note writes the line of a cell, and keeps its figures for the table.
+func (b *bench) note(peer, work string, round int, m map[string]any) {
+	m["peer"], m["workload"], m["round"] = peer, work, round
+	m["at"] = time.Now().UTC().Format(time.RFC3339)
+	j, _ := json.Marshal(m)
+	fmt.Fprintln(b.lines, string(j))
+	if b.res[work] == nil {
+		b.res[work] = map[string]map[string][]float64{}
+	}
+	if b.res[work][peer] == nil {
+		b.res[work][peer] = map[string][]float64{}
+	}
+	flat("", m, b.res[work][peer])
 }
 
 // pgbench returns the commits a second of so many clients that insert one row each time, over five seconds: what no program that commits
@@ -291,7 +321,7 @@ func f(x float64) string {
 	return strconv.FormatFloat(x, 'f', 3, 64)
 }
 
-func table(res map[string]map[string]map[string][]float64, wls, names []string, base string) {
+func table(res results, wls, names []string, base string) {
 	for _, w := range wls {
 		if res[w] == nil {
 			continue
