@@ -112,7 +112,7 @@ func TestAPodLeavesAFormerPrimaryThatKeepsItsConnectionsOpen(t *testing.T) {
 	ended(t, r, enqueue(t, r, of("k")))
 	long := begun(t, r, of("long"))
 	then := pgtest.Connect(t, next.URL())
-	const listens = `select count(*) from pg_stat_activity where query like 'listen %'`
+	const listens = `select count(*) from pg_stat_activity where application_name = 'trapeze-listen'`
 	const locks = `select count(*) from pg_locks where locktype = 'advisory' and objid = 420021`
 	before := pgtest.Connect(t, former.URL())
 	pgtest.Wait(t, "the pod listens and leads", func() bool { return one[int](t, before, listens) > 0 && one[int](t, before, locks) > 0 })
@@ -184,7 +184,7 @@ func TestWithSeveralHostsThePodChoosesThePrimaryByItself(t *testing.T) {
 	is.Equal(one[int](t, pgtest.Connect(t, standby.URL()), sessions), 0)
 	there := pgtest.Connect(t, primary.URL())
 	pgtest.Wait(t, "it listens to the primary", func() bool {
-		return one[int](t, there, `select count(*) from pg_stat_activity where query like 'listen %'`) > 0
+		return one[int](t, there, `select count(*) from pg_stat_activity where application_name = 'trapeze-listen'`) > 0
 	})
 }
 
@@ -258,9 +258,9 @@ func TestTheHooksOfTheHostsPoolMakeTheDirectConnectionsToo(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.NoErr(err)
 	t.Cleanup(pool.Close)
-	start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": nothing})
+	r := start(t, pool, runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": nothing})
 	pgtest.Wait(t, "the pod listens and leads", func() bool {
-		return one[int](t, pool, `select count(*) from pg_stat_activity where application_name = 'hooked' and query like 'listen %' and datname = current_database()`) == 1 &&
+		return value(t, r, "trapeze_listen_connected") == 1 &&
 			one[int](t, pool, `select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'hooked' and a.datname = current_database()`) == 1
 	})
 }

@@ -54,7 +54,7 @@ func TestTheTracerOfTheHostsPoolHearsNothingOfOurPolling(t *testing.T) {
 					return one[time.Time](t, observer, `select lease_until from trapeze.pods`).After(lease.Add(200 * time.Millisecond))
 				})
 				pgtest.Wait(t, "notifications", func() bool {
-					return one[int](t, observer, `select count(*) from pg_stat_activity where query ilike 'listen %' and datname = current_database()`) > 0
+					return one[int](t, observer, `select count(*) from pg_stat_activity where application_name = 'trapeze-listen' and datname = current_database()`) > 0
 				})
 				is.True(l.count(heartbeats) > 0 == all)
 				is.True(l.count(listens) > 0 == all)

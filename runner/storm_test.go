@@ -19,7 +19,7 @@ func TestAStormOfNotificationsIsOverWhenItEnds(t *testing.T) {
 	o.PollEvery = time.Hour
 	r := start(t, pool, o, map[string]does{"a": nothing})
 	pgtest.Wait(t, "the pod listens", func() bool { return value(t, r, "trapeze_listen_connected") == 1 })
-	const listener = `select pid from pg_stat_activity where datname = current_database() and query ilike 'listen %' and pid <> pg_backend_pid()`
+	const listener = `select pid from pg_stat_activity where datname = current_database() and application_name = 'trapeze-listen'`
 	old := one[int](t, pool, listener)
 	for range 20 {
 		exec(t, pool, `select pg_notify('trapeze_wake', n::text) from generate_series(1, 200) n`)

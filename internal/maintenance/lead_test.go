@@ -3,14 +3,33 @@ package maintenance
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
+
+// session is a [Session] that is used for nothing else, and opened when it is asked for.
+type session struct {
+	open func(context.Context) (*pgx.Conn, error)
+	conn *pgx.Conn
+}
+
+func (s *session) Do(ctx context.Context, do func(*pgx.Conn) error) (err error) {
+	if s.conn == nil || s.conn.IsClosed() {
+		if s.conn, err = s.open(ctx); err != nil {
+			return err
+		}
+	}
+	if err = do(s.conn); err != nil {
+		_ = s.conn.Close(context.WithoutCancel(ctx))
+	}
+	return err
+}
 
 // leadAndLoseIt does every task once as the pod that leads, and has the session that holds the lead cut when each task is about to begin the
 // batch of the given number, from 1. It returns the error of each.
 func leadAndLoseIt(ctx context.Context, pool *pgxpool.Pool, m *Maintenance, batch int) map[string]error {
-	lead := &leader{m: m}
-	defer lead.resign()
+	lead, s := m.lead, m.o.Session.(*session)
+	defer func() { _ = s.conn.Close(ctx) }()
 	ends := map[string]error{}
 	for i, t := range m.tasks(nil) {
 		for lead.check(ctx); lead.role() != leads && ctx.Err() == nil; lead.check(ctx) {
@@ -18,7 +37,7 @@ func leadAndLoseIt(ctx context.Context, pool *pgxpool.Pool, m *Maintenance, batc
 		r, batches := &run{m: m, lead: lead, role: leads}, 0
 		r.task = m.tasks(func(ctx context.Context) error {
 			if batches++; batches == batch {
-				if _, err := pool.Exec(ctx, `select pg_terminate_backend($1, 5000)`, lead.conn.PgConn().PID()); err != nil {
+				if _, err := pool.Exec(ctx, `select pg_terminate_backend($1, 5000)`, s.conn.PgConn().PID()); err != nil {
 					return err
 				}
 			}

@@ -2,6 +2,7 @@ package maintenance
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -21,16 +22,25 @@ const (
 	shares               // the leader is unknown: the pod that comes first does a task
 )
 
-// leader tries to hold the lock of the maintenance, on a connection of its own, and knows whether it does. The lock is a hint that
+// Session is a session of the database that a pod keeps, past a pooler, and also uses for other things.
+type Session interface {
+	// Do runs do on the session, while nothing else uses it. An error of do ends the session, and with it the lead. Without a session, Do
+	// returns [ErrNoSession].
+	Do(ctx context.Context, do func(*pgx.Conn) error) error
+}
+
+// ErrNoSession is the error of a [Session] that is not open.
+var ErrNoSession = errors.New("no direct connection")
+
+// leader tries to hold the lock of the maintenance, in the pod's session, and knows whether it does. The lock is a hint that
 // saves work: every task may be done by two pods at once, and is done by another when the lock holder does nothing.
 type leader struct {
 	m *Maintenance
 
 	mu     sync.Mutex
-	conn   *pgx.Conn
 	held   bool
-	alone  bool // no direct connection
-	failed int  // attempts to connect, one after the other
+	alone  bool // no session
+	warned bool // of that
 }
 
 // leadWithin bounds each question for the lead.
@@ -49,9 +59,9 @@ func (l *leader) role() role {
 	return standsBy
 }
 
-// keep checks the lead until ctx ends: a pod that leads learns that it has lost it, the others take it over. Then it is given up.
+// keep checks the lead until ctx ends: a pod that leads learns that it has lost it, the others take it over.
 func (l *leader) keep(ctx context.Context) {
-	defer l.resign()
+	defer l.lost()
 	for until := l.m.o.Store.UntilReset(); l.rest(ctx, until); {
 		until = l.m.o.Store.UntilReset()
 		l.check(ctx)
@@ -63,19 +73,8 @@ func (l *leader) rest(ctx, until context.Context) bool {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(until, cancel)()
-	_ = wait.For(waiting, l.interval())
+	_ = wait.For(waiting, l.m.o.LeadEvery*8/10+rand.N(l.m.o.LeadEvery/5)) // #nosec G404 -- jitter
 	return ctx.Err() == nil
-}
-
-// interval is the delay before the next check: LeadEvery, and doubling up to a minute while no connection can be made.
-func (l *leader) interval() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	longest := l.m.o.LeadEvery
-	for range min(l.failed-1, 10) {
-		longest = max(min(2*longest, time.Minute), l.m.o.LeadEvery)
-	}
-	return longest*8/10 + rand.N(longest/5) // #nosec G404 -- jitter
 }
 
 // check asks whether this pod still leads, or for the lead.
@@ -83,34 +82,21 @@ func (l *leader) check(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer func() { l.m.o.Metrics.Leader.Set(map[bool]float64{true: 1}[l.held || l.alone && l.m.o.Trusted()]) }()
-	if l.m.o.Direct == nil {
+	if l.m.o.Session == nil {
 		l.alone = true
 		return
 	}
-	asking, cancel := context.WithTimeout(ctx, leadWithin)
-	defer cancel()
-	if l.held && l.has(asking) {
+	if l.held && l.has(ctx) {
 		return
 	}
-	if l.conn == nil {
-		conn, err := l.m.o.Direct(asking)
-		if err != nil {
-			if l.failed++; l.failed == 1 && ctx.Err() == nil {
-				l.m.o.Log.WarnContext(ctx, "no direct connection for the lead of the maintenance: it is done all the same, by whichever pod comes first",
-					telemetry.Err, err)
-			}
-			l.alone = true
-			return
-		}
-		l.conn = conn
+	held, err := l.ask(ctx, l.m.o.Store.TakeLead)
+	if l.alone = errors.Is(err, ErrNoSession); l.alone && !l.warned && ctx.Err() == nil {
+		l.warned = true
+		l.m.o.Log.WarnContext(ctx, "no direct connection for the lead of the maintenance: it is done all the same, by whichever pod comes first",
+			telemetry.Err, err)
 	}
-	l.failed, l.alone = 0, false
-	held, err := l.m.o.Store.TakeLead(asking, l.conn)
-	if err != nil { // or it is a standby
-		l.drop()
-		return
-	}
-	if l.held = held; held && l.has(asking) {
+	if held && l.has(ctx) {
+		l.held, l.warned = true, false
 		l.m.o.Log.InfoContext(ctx, "leads the maintenance", telemetry.Pod, l.m.o.Pod)
 	}
 }
@@ -119,14 +105,12 @@ func (l *leader) check(ctx context.Context) {
 func (l *leader) still(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, leadWithin)
-	defer cancel()
 	return l.held && l.has(ctx)
 }
 
-// has asks the session whether it has the lock; without it, or without an answer, the connection is given up, and with it the lead.
+// has asks the session whether it has the lock. Without it, or without an answer, the lead is lost.
 func (l *leader) has(ctx context.Context) bool {
-	has, err := l.m.o.Store.HasLead(ctx, l.conn)
+	has, err := l.ask(ctx, l.m.o.Store.HasLead)
 	if err != nil || !has {
 		l.drop()
 		return false
@@ -134,20 +118,31 @@ func (l *leader) has(ctx context.Context) bool {
 	return true
 }
 
-// drop gives the connection up. It says so first: when the lock is free, another pod says at once that it leads.
-func (l *leader) drop() {
-	l.m.o.Metrics.Leader.Set(0)
-	closing, cancel := context.WithTimeout(context.Background(), time.Second)
+// ask asks a question on the session.
+func (l *leader) ask(ctx context.Context, question func(context.Context, *pgx.Conn) (bool, error)) (yes bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, leadWithin)
 	defer cancel()
-	_ = l.conn.Close(closing)
-	l.conn, l.held = nil, false
+	answer := make(chan bool, 1) // Do may return before its question is answered
+	err = l.m.o.Session.Do(ctx, func(conn *pgx.Conn) error {
+		yes, err := question(ctx, conn)
+		answer <- yes
+		return err
+	})
+	if err == nil {
+		yes = <-answer
+	}
+	return yes, err
 }
 
-func (l *leader) resign() {
+// drop notes that another pod may lead.
+func (l *leader) drop() {
+	l.held = false
+	l.m.o.Metrics.Leader.Set(0)
+}
+
+// lost is [leader.drop] for those who do not hold mu.
+func (l *leader) lost() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conn != nil {
-		l.drop()
-	}
-	l.m.o.Metrics.Leader.Set(0)
+	l.drop()
 }

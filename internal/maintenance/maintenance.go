@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
@@ -25,7 +23,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// Options hold the needs of the maintenance. All fields but Direct are required.
+// Options hold the needs of the maintenance. All fields but Session are required.
 type Options struct {
 	Store   *store.Store
 	Log     *slog.Logger
@@ -34,8 +32,8 @@ type Options struct {
 
 	// LeadEvery is the longest interval between two attempts to take, or to confirm, the lead.
 	LeadEvery time.Duration
-	// Direct connects past a pooler, for the session that holds the lead. Nil: there is no such connection.
-	Direct func(context.Context) (*pgx.Conn, error)
+	// Session holds the lead. Nil: there is none.
+	Session Session
 	// Trusted reports whether this pod trusts its lease.
 	Trusted func() bool
 
@@ -61,6 +59,7 @@ type Options struct {
 // Maintenance does a pod's share of the maintenance. Its methods are safe for concurrent use.
 type Maintenance struct {
 	o            Options
+	lead         *leader
 	stranded     wait.Signal
 	reconciled   atomic.Int64 // the last waiting job whose children were counted
 	mayNotVacuum atomic.Bool  // has been logged
@@ -68,7 +67,15 @@ type Maintenance struct {
 }
 
 // New returns a maintenance that does nothing until it is run.
-func New(o Options) *Maintenance { return &Maintenance{o: o, stranded: wait.NewSignal()} }
+func New(o Options) *Maintenance {
+	m := &Maintenance{o: o, stranded: wait.NewSignal()}
+	m.lead = &leader{m: m}
+	return m
+}
+
+// SessionEnded notes that Options.Session is about to end, and the lead with it. Call it before the session's lock is free: another pod
+// reports at once that it leads.
+func (m *Maintenance) SessionEnded() { m.lead.lost() }
 
 // startAfter is the least delay before a pod's first run of its tasks; the longest is twice that. A pod that has just started has other
 // things to do, and pods that start together need not all do them.
@@ -87,11 +94,10 @@ func (m *Maintenance) Run(ctx context.Context) {
 		m.o.Log.ErrorContext(ctx, "maintenance does not run", telemetry.Err, err)
 		return
 	}
-	lead := &leader{m: m}
-	lead.check(ctx)
-	others.Go(func() { lead.keep(ctx) })
+	m.lead.check(ctx)
+	others.Go(func() { m.lead.keep(ctx) })
 	for i := range m.tasks(nil) {
-		r := &run{m: m, lead: lead}
+		r := &run{m: m, lead: m.lead}
 		r.task = m.tasks(r.pace)[i]
 		if err := clock.Every(r.name, r.every, r.start); err != nil {
 			m.o.Log.ErrorContext(ctx, "maintenance is not complete", telemetry.Chore, r.name, telemetry.Err, err)

@@ -32,7 +32,9 @@ func newOne(t *testing.T, pool *pgxpool.Pool, pod string) *Maintenance {
 	const day = 24 * time.Hour
 	return New(Options{
 		Store: s, Log: slog.New(slog.DiscardHandler), Metrics: telemetry.New(), Pod: pod, LeadEvery: 10 * time.Second,
-		Direct:          func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, pool.Config().ConnConfig) },
+		Session: &session{open: func(ctx context.Context) (*pgx.Conn, error) {
+			return pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
+		}},
 		Trusted:         func() bool { return true },
 		RetainSucceeded: 2 * day, RetainFailed: 7 * day, RetainCancelled: 2 * day, RetainEvents: 7 * day, ApprovalTTL: day, MaxAge: day,
 		Ended: func([]job.End) {}, Overdue: func(job.Lease) {}, FanOutsChanged: func() {},

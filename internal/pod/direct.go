@@ -29,6 +29,7 @@ func (p *Pod) direct(ctx context.Context) (*pgx.Conn, error) {
 		config.ConnectTimeout = directWithin
 	}
 	dburl.RequireWrites(config, false)
+	config.RuntimeParams["application_name"] = "trapeze-listen"
 	if pool.BeforeConnect != nil && !own {
 		if err := pool.BeforeConnect(ctx, config); err != nil {
 			return nil, err

@@ -9,14 +9,91 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/maintenance"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
+// listener is the pod's only direct connection: it hears notifications, and between two of them it lends its session to the maintenance,
+// whose lead is a lock of that session. Its zero value is ready; [Pod.listen] opens the session.
+type listener struct {
+	mu   sync.Mutex
+	wake context.CancelFunc      // ends the wait for a notification; nil: there is no session
+	asks []func(*pgx.Conn) error // to be called on the session
+	gone error                   // why there is no session
+}
+
+// Do implements [maintenance.Session].
+func (l *listener) Do(ctx context.Context, do func(*pgx.Conn) error) error {
+	done := make(chan error, 1)
+	l.mu.Lock()
+	if l.wake == nil {
+		defer l.mu.Unlock()
+		return fmt.Errorf("%w: %w", maintenance.ErrNoSession, l.gone)
+	}
+	l.asks = append(l.asks, func(conn *pgx.Conn) (err error) {
+		switch {
+		case ctx.Err() != nil: // the caller is gone
+		case conn == nil:
+			err = fmt.Errorf("%w: %w", maintenance.ErrNoSession, l.gone)
+		default:
+			err = do(conn)
+		}
+		done <- err
+		return err
+	})
+	l.wake()
+	l.mu.Unlock()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// hears registers what ends the wait for a notification, which is about to begin: at once if the session is asked for.
+func (l *listener) hears(wake context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wake = wake; len(l.asks) > 0 {
+		wake()
+	}
+}
+
+// lend calls those who asked for the session, until an error of one ends it. It reports whether there was any.
+func (l *listener) lend(conn *pgx.Conn) (asked bool, err error) {
+	l.mu.Lock()
+	asks := l.asks
+	l.asks = nil
+	l.mu.Unlock()
+	for i, do := range asks {
+		if err = do(conn); err != nil {
+			l.mu.Lock()
+			l.asks = append(asks[i+1:], l.asks...)
+			l.mu.Unlock()
+			break
+		}
+	}
+	return len(asks) > 0, err
+}
+
+// ends refuses those who ask for the session from here on, and those who wait for it.
+func (l *listener) ends(why error) {
+	l.mu.Lock()
+	l.wake, l.gone = nil, why
+	asks := l.asks
+	l.asks = nil
+	l.mu.Unlock()
+	for _, do := range asks {
+		_ = do(nil)
+	}
+}
+
 // listen turns notifications into wake-ups until ctx ends. They are hints: whatever is lost, the next poll finds.
 func (p *Pod) listen(ctx context.Context) {
-	if p.Deaf() || p.opts.Disabled {
+	if p.Deaf() {
 		return
 	}
 	for backoff := wait.NewBackoff(); ; {
@@ -24,6 +101,7 @@ func (p *Pod) listen(ctx context.Context) {
 			backoff = wait.NewBackoff()
 			p.Damped.Over(ctx, engine.NotListening)
 		})
+		p.listener.ends(err)
 		p.Metrics.Listening.Set(0)
 		if ctx.Err() != nil {
 			return
@@ -35,23 +113,27 @@ func (p *Pod) listen(ctx context.Context) {
 	}
 }
 
-func (p *Pod) listenOnce(ctx context.Context, connected func()) error {
+func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 	until := p.Commands.UntilReset()
 	conn, err := p.direct(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
+		p.listener.ends(err)
+		p.maintenance.SessionEnded() // before its lock is free, and another pod reports that it leads
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{p.Commands.Channel()}.Sanitize()); err != nil {
-		return fmt.Errorf("listen: %w", err)
+	if !p.opts.Disabled { // else the session is for the maintenance alone
+		if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{p.Commands.Channel()}.Sanitize()); err != nil {
+			return fmt.Errorf("listen: %w", err)
+		}
+		p.Metrics.Listening.Set(1)
+		p.Wake() // for notifications sent while the connection was down
 	}
 	connected()
-	p.Metrics.Listening.Set(1)
-	p.Wake() // for notifications sent while the connection was down
 	// Notifications are read as they come, and lead to looks as often as they may: whoever let them wait would go on looking
 	// for minutes after a storm, and learn only then that the connection has ended.
 	knock := wait.NewSignal()
@@ -64,15 +146,19 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) error {
 		// Now and then, and when the pools were reset, a round trip shows that the connection still leads to the primary.
 		hearing, cancel := context.WithTimeout(ctx, 30*time.Second)
 		undo := context.AfterFunc(until, cancel)
+		p.listener.hears(cancel)
 		note, err := conn.WaitForNotification(hearing)
-		quiet := hearing.Err() != nil && ctx.Err() == nil
+		quiet := err != nil && hearing.Err() != nil && ctx.Err() == nil && !conn.IsClosed()
 		undo()
 		cancel()
-		if quiet && !conn.IsClosed() {
-			until = p.Commands.UntilReset()
-			pinging, cancel := context.WithTimeout(ctx, 5*time.Second)
-			err = p.Commands.CheckWrites(pinging, conn)
-			cancel()
+		if quiet {
+			asked := false
+			if asked, err = p.listener.lend(conn); err == nil && !asked {
+				until = p.Commands.UntilReset()
+				pinging, cancel := context.WithTimeout(ctx, 5*time.Second)
+				err = p.Commands.CheckWrites(pinging, conn)
+				cancel()
+			}
 			if err == nil {
 				continue
 			}

@@ -16,7 +16,7 @@ func newMaintenance(p *Pod) *maintenance.Maintenance {
 		Ended: p.Ends.ReportAll, Overdue: p.CancelOverdue, FanOutsChanged: p.Unsettled.CheckAll, Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
 	}
 	if !p.Deaf() {
-		o.Direct = p.direct
+		o.Session = &p.listener
 	}
 	return maintenance.New(o)
 }

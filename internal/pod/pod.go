@@ -33,6 +33,7 @@ type Pod struct {
 	Feed        *feed.Feed   // on connections of its own, while a client streams
 
 	Calendar    *calendar.Calendar
+	listener    listener
 	maintenance *maintenance.Maintenance
 	fleet       fleet
 	collecting  sync.Mutex
@@ -90,7 +91,7 @@ const (
 	heartConnections = 3 // one beats; a connection that died without a word is given up, and may take 15 s to be gone
 	watchConnections = 2
 	afarConnections  = 3
-	directLines      = 2 // LISTEN and the lock of the maintenance
+	directLines      = 1 // LISTEN and the lock of the maintenance
 	exports          = 2 // at once, a connection each
 
 	// Connections are those that a pod opens at most beside the host's pool, RemoteConnections those for remote workers.
@@ -127,7 +128,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 	p := &Pod{
 		opts:        o,
 		RemoteStore: afar, feedStore: watch, Feed: feed.New(watch, feed.Options{Logger: o.Logger, Metrics: metrics}),
-		peers: wait.NewSignal(), pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
+		listener: listener{gone: errors.New("it is not open yet")}, peers: wait.NewSignal(), pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
 	}
 	p.Engine = engine.New(shared, o.Options, podMember{p})
 	p.Calendar = newCalendar(p)

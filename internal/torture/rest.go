@@ -25,10 +25,9 @@ const (
 	lostReply  = "lost_reply"
 )
 
-// listenersSQL are the sessions that wait for notifications. One that was quiet for long, or whose pod missed a heartbeat, has checked since that
-// its server accepts writes; no other session sends that statement by itself.
+// listenersSQL are the sessions that wait for notifications, and may hold the lead of the maintenance.
 const (
-	listenersSQL    = `from pg_stat_activity where usename like 'pod%' and (query ilike 'listen %' or query ilike 'select not pg_is_in_recovery%')`
+	listenersSQL    = `from pg_stat_activity where usename like 'pod%' and application_name = 'trapeze-listen'`
 	endListenersSQL = `select count(*) filter (where pg_terminate_backend(pid)) ` + listenersSQL
 	noListenersSQL  = `select not exists (select ` + listenersSQL + `)`
 	allListenSQL    = `select count(distinct usename) = $1 ` + listenersSQL

@@ -15,14 +15,14 @@ func TestAFleetAtRestIsAskedAlsoAfterItsListenersWereChecked(t *testing.T) {
 	is.NoErr(err)
 	defer func() { is.NoErr(w.Close()) }()
 	is.NoErr(w.startPods(t.Context()))
-	const listens = `usename like 'pod%' and query ilike 'listen %'`
+	const listens = `usename like 'pod%' and application_name = 'trapeze-listen'`
 	is.True(w.ask(t.Context(), restWithin, `select count(*) = 2 from pg_stat_activity where `+listens))
 	for _, p := range w.Pods() {
 		p.Proxy().Refuse()
 	}
 	const others = `select count(pg_terminate_backend(pid)) > 0 from pg_stat_activity where usename like 'pod%' and not (` + listens + `)`
 	w.ask(t.Context(), restWithin, others)
-	is.True(w.ask(t.Context(), restWithin, `select not exists (select from pg_stat_activity where `+listens+`)`)) // every listener was checked
+	is.True(w.ask(t.Context(), restWithin, `select not exists (select from pg_stat_activity where `+listens+` and query ilike 'listen %')`)) // every listener was checked
 	for _, p := range w.Pods() {
 		p.Proxy().Pass()
 	}
