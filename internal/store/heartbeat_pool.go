@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // renewal replaces the connections of a pool that must always have one: a new connection is opened beside an old one, which
@@ -33,6 +35,7 @@ func (s *Store) Steady(ctx context.Context, connections int) (*Store, error) {
 	config.MaxConns = int4(connections)
 	r := &renewal{life: config.MaxConnLifetime}
 	config.MaxConnLifetime = 0
+	config.BeforeConnect = s.connections.before
 	after, prepare := config.AfterConnect, config.PrepareConn
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		conn.PgConn().CustomData()[openedAt] = time.Now()
@@ -58,6 +61,38 @@ func (s *Store) Steady(ctx context.Context, connections int) (*Store, error) {
 	defer r.mu.Unlock()
 	r.pool = clone.pool
 	return clone, nil
+}
+
+// lateFor is for how long a statement on a steady pool goes on after its deadline. A connection whose statement hangs for longer is taken for
+// dead, and closed.
+const lateFor = 30 * time.Second
+
+// patient runs do. On a steady pool it returns when ctx ends although do goes on: with its context pgx closes the connection, and a server
+// without a free connection gives no other.
+func patient[T any](ctx context.Context, db *Database, do func(context.Context) (T, error)) (T, error) {
+	if !db.steady {
+		return do(ctx)
+	}
+	type answer struct {
+		value T
+		err   error
+	}
+	answered := make(chan answer, 1)
+	longer, cancel := wait.Linger(ctx, lateFor)
+	stop := context.AfterFunc(db.closing, cancel)
+	go func() {
+		defer cancel()
+		defer stop()
+		value, err := do(longer)
+		answered <- answer{value, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.value, a.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
 }
 
 // keep reports whether a connection that is about to be used stays, and has one opened beside it at the end of its life.

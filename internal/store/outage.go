@@ -8,8 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
 // outage keeps an outage of the database from making every request wait for connections that cannot be opened: when
@@ -21,6 +24,9 @@ type outage struct {
 	since   time.Time // the first attempt that failed after one that did not
 	trying  bool
 	attempt time.Time // end of the latest
+
+	full   error // of the latest attempt that found no connection left
+	fullAt time.Time
 }
 
 // outageAfter is how long attempts to connect fail before it is an outage: a single connection may be reset while it is opened.
@@ -59,6 +65,9 @@ func (o *outage) try(always bool, idle, opening func() bool, do func() error) er
 	if during {
 		o.trying = false
 	}
+	if full(err) && time.Since(o.fullAt) > fullFor {
+		o.full, o.fullAt = err, time.Now()
+	}
 	switch {
 	case refused:
 		if o.attempt = time.Now(); o.latest == nil {
@@ -71,15 +80,46 @@ func (o *outage) try(always bool, idle, opening func() bool, do func() error) er
 	return err
 }
 
-// attempt runs do, which uses a connection of the store's pool.
-func (db *Database) attempt(do func() error) error {
-	err := db.connections.outage.try(db.steady,
-		func() bool { return db.pool.Stat().IdleConns() > 0 },
-		func() bool { return db.pool.Stat().ConstructingConns() > 0 }, do)
-	if db.steady {
-		db.connections.beaten(err == nil)
+// attempt runs do, which uses a connection of the store's pool. When the server has none left, do waits for one that the pool has.
+func (db *Database) attempt(ctx context.Context, do func() error) error {
+	for backoff := (wait.Backoff{Most: 100 * time.Millisecond}); ; {
+		err := db.connections.outage.try(db.steady,
+			func() bool { return db.pool.Stat().IdleConns() > 0 },
+			func() bool { return db.pool.Stat().ConstructingConns() > 0 }, do)
+		if db.steady {
+			db.connections.beaten(err == nil)
+		}
+		if full(err) && db.pool.Stat().IdleConns()+db.pool.Stat().AcquiredConns() > 0 && backoff.Wait(ctx) {
+			continue
+		}
+		return db.explain(err)
 	}
-	return db.explain(err)
+}
+
+// full reports whether err is that of a server that has no connection left.
+func full(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == tooMany
+}
+
+// fullFor is the time for which a server that had no connection left is not asked for another.
+const fullFor = 100 * time.Millisecond
+
+// spare has a pool not ask a server that had no connection left a moment ago: what waits for one of the pool's would ask all the time.
+func (o *outage) spare(config *pgxpool.Config) {
+	before := config.BeforeConnect
+	config.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {
+		o.mu.Lock()
+		refused, at := o.full, o.fullAt
+		o.mu.Unlock()
+		switch {
+		case refused != nil && time.Since(at) < fullFor:
+			return refused
+		case before != nil:
+			return before(ctx, conn)
+		}
+		return nil
+	}
 }
 
 // tooMany is the SQLSTATE of a server that has no connection left: too_many_connections.
@@ -105,7 +145,7 @@ func (db *Database) explain(err error) error {
 // ExplainTooMany says with the error of a server that is full how many connections a pod takes: of its own, and in the
 // host's pool. Other errors come back as they are.
 func ExplainTooMany(err error, own int, host *pgxpool.Pool) error {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != tooMany {
+	if !full(err) {
 		return err
 	}
 	most := int(host.Config().MaxConns)

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -110,6 +111,88 @@ func TestAConnectionForHeartbeatsIsReplacedBeforeItIsClosed(t *testing.T) {
 	pgtest.Wait(t, "it has lived for long", func() bool { is.Equal(backend(), kept); return time.Since(began) > time.Second })
 	proxy.Pass()
 	pgtest.Wait(t, "it is replaced once another can be opened", func() bool { return backend() != kept })
+}
+
+func TestAHeartbeatThatIsLateKeepsItsConnection(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	host := pgtest.Pool(t)
+	s, err := store.New(t.Context(), host, store.Options{})
+	is.NoErr(err)
+	defer s.Close()
+	heart, err := s.Steady(t.Context(), 1)
+	is.NoErr(err)
+	backend := func() int {
+		pids, err := store.Rows(t.Context(), heart, pgx.RowTo[int], `select pg_backend_pid()`)
+		is.NoErr(err)
+		return pids[0]
+	}
+	first := backend()
+	holder, err := host.Acquire(t.Context())
+	is.NoErr(err)
+	defer holder.Release()
+	_, err = holder.Exec(t.Context(), `select pg_advisory_lock(1)`)
+	is.NoErr(err)
+	late := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := store.Rows(ctx, heart, pgx.RowTo[string], `select 'late' from (select pg_advisory_xact_lock(1)) x`)
+		return err
+	}
+	err = late()
+	is.True(errors.Is(err, context.DeadlineExceeded))
+	is.True(store.Unknown(err))
+	_, err = holder.Exec(t.Context(), `select pg_advisory_unlock(1)`)
+	is.NoErr(err)
+	is.Equal(backend(), first)
+
+	_, err = holder.Exec(t.Context(), `select pg_advisory_lock(1)`)
+	is.NoErr(err)
+	is.True(late() != nil)
+	began := time.Now()
+	heart.Close()
+	is.True(time.Since(began) < 5*time.Second) // it does not wait for what is late
+}
+
+func TestOnAFullServerAStatementWaitsForAConnectionOfItsPool(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := pgtest.Server(t, "max_connections", "8", "superuser_reserved_connections", "0", "max_wal_senders", "0")
+	config, err := pgxpool.ParseConfig(server.URL())
+	is.NoErr(err)
+	var dials atomic.Int64
+	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { dials.Add(1); return nil }
+	host, err := pgxpool.NewWithConfig(t.Context(), config)
+	is.NoErr(err)
+	defer host.Close()
+	s, err := store.New(t.Context(), host, store.Options{Connections: 4})
+	is.NoErr(err)
+	defer s.Close()
+	sleeps := func() error {
+		_, err := store.Rows(t.Context(), s, pgx.RowTo[string], `select 'slept' from (select pg_sleep(0.1)) x`)
+		return err
+	}
+	is.NoErr(sleeps()) // it has one
+	for conn := new(pgx.Conn); conn != nil; {
+		if conn, err = pgx.Connect(t.Context(), server.URL()); err == nil {
+			defer conn.Close(context.Background()) //nolint:errcheck // the server ends with the test
+		}
+	}
+	var errs []<-chan error
+	began := time.Now()
+	for range 20 {
+		done := make(chan error, 1)
+		errs = append(errs, done)
+		go func() { done <- sleeps() }()
+	}
+	for _, done := range errs {
+		is.NoErr(<-done)
+	}
+	took := time.Since(began)
+	t.Logf("20 statements took %s and dialled %d times", took, dials.Load())
+	is.True(dials.Load() < 20+int64(took/(100*time.Millisecond)))
+	err = s.Tx(t.Context(), func(pgx.Tx) error { return nil })
+	is.NoErr(err)
 }
 
 func TestTheSessionsOfAPoolerThatLeadToAStandbyAreEnded(t *testing.T) {

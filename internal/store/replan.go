@@ -51,7 +51,7 @@ const analyzeFor = 2 * time.Second
 // suspect takes note of how long a statement took. One that begins a new round of planning has the tables analyzed that the planner takes
 // for empty. A role that may not do that goes without, until autovacuum comes by.
 func (db *Database) suspect(ctx context.Context, took time.Duration) {
-	if !db.plans.ran(took) {
+	if !db.plans.ran(took) || db.steady { // which would open another connection
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), analyzeFor)

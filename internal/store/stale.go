@@ -46,7 +46,8 @@ func stale(err error) bool {
 type connections struct {
 	outage outage
 	host   *pgxpool.Pool
-	own    int // how many a pod opens beside those of host
+	own    int                                          // how many a pod opens beside those of host
+	before func(context.Context, *pgx.ConnConfig) error // the hook of host, with which heartbeats connect
 
 	mu      sync.Mutex
 	pools   map[*pgxpool.Pool]bool // true: reset with the others

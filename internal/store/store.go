@@ -74,9 +74,11 @@ type Database struct {
 	SearchFor   time.Duration // how long a list of package view searches before it returns a page that is not full; default 2s
 	plans       *plans
 	connections *connections
-	steady      bool          // for heartbeats: see Steady
-	named       *sync.Map     // statement as written → statement in this schema
-	turns       chan struct{} // of those that read at once; nil: however many find a connection
+	steady      bool            // for heartbeats: see Steady
+	named       *sync.Map       // statement as written → statement in this schema
+	turns       chan struct{}   // of those that use a connection at once; nil: however many find one
+	closing     context.Context // of a steady pool: see patient
+	close       context.CancelFunc
 }
 
 // pins keep the planner on index plans: its estimates for arrays and for tables that fill and empty all day lead it to
@@ -140,6 +142,8 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	if !o.AnyServer {
 		shared.guard(config, o.BehindPooler)
 	}
+	shared.before = config.BeforeConnect
+	shared.outage.spare(config)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the runner's pool: %w", err)
@@ -147,6 +151,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	shared.add(pool, true)
 	s := &Store{ids: &ids{}, cluster: &cluster{}, asked: &atomic.Int64{}, Database: &Database{pool: pool, connections: shared, schema: o.Schema,
 		pooled: o.BehindPooler, wait: o.StatementTimeout, shortWait: 300 * time.Millisecond, SearchFor: 2 * time.Second, plans: plans, named: &sync.Map{}}}
+	s.closing, s.close = context.WithCancel(context.Background())
 	if s.schema == "" {
 		s.schema = "trapeze"
 	}
@@ -184,13 +189,16 @@ func (s *Store) clone(ctx context.Context, config *pgxpool.Config, steady bool) 
 		return nil, fmt.Errorf("open a pool of the runner's: %w", err)
 	}
 	s.connections.add(pool, !steady)
-	clone := s.on(func(db *Database) { db.pool, db.steady = pool, steady })
+	clone := s.on(func(db *Database) {
+		db.pool, db.steady, db.turns = pool, steady, nil
+		db.closing, db.close = context.WithCancel(context.Background())
+	})
 	clone.ids = &ids{} // who waits for a block of ids waits for a connection of this pool
 	return clone, nil
 }
 
-// Modest returns s for reads that may take long: at most n of them run at once, and the others wait for their turn, so that whoever uses s
-// finds a connection. It is closed with s.
+// Modest returns s for statements that use at most n of its connections at once: the others wait for their turn, so that those of s find a
+// connection. It is closed with s. A transaction on it must use no other connection of it.
 func (s *Store) Modest(n int) *Store {
 	return s.on(func(db *Database) { db.turns = make(chan struct{}, n) })
 }
@@ -203,7 +211,7 @@ func (s *Store) on(change func(db *Database)) *Store {
 	return &clone
 }
 
-// turn waits for the turn of a read, and returns what ends it.
+// turn waits for a turn to use a connection, and returns what ends it.
 func (db *Database) turn(ctx context.Context) (end func(), err error) {
 	if db.turns == nil {
 		return func() {}, nil
@@ -219,6 +227,7 @@ func (db *Database) turn(ctx context.Context) (end func(), err error) {
 // Close closes the store's own pool.
 func (db *Database) Close() {
 	db.connections.remove(db.pool)
+	db.close()
 	db.pool.Close()
 }
 
@@ -268,8 +277,8 @@ func Rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 	defer end()
 	for try := 0; ; try++ {
 		var list []T
-		err := s.attempt(func() (err error) {
-			list, err = once(ctx, s, scan, s.In(sql), args)
+		err := s.attempt(ctx, func() (err error) {
+			list, err = patient(ctx, s.Database, func(ctx context.Context) ([]T, error) { return once(ctx, s, scan, s.In(sql), args) })
 			return err
 		})
 		if outdated(err) {
@@ -357,7 +366,7 @@ func (db *Database) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	ctx, cancel := db.Bounded(ctx)
 	defer cancel()
 	for try := 0; ; try++ {
-		err := db.attempt(func() error { return pgx.BeginFunc(ctx, db.pool, do) })
+		err := db.attempt(ctx, func() error { return pgx.BeginFunc(ctx, db.pool, do) })
 		if try < 4 && (retryable(err) || unsent(err) || try == 0 && stale(err)) {
 			continue
 		}
