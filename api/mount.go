@@ -43,7 +43,7 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	open := o.Authenticate == nil
 	o = o.withDefaults()
 	s := &service{
-		r: r, lists: inside.Of(r).Store.Modest(2), opts: o, door: newDoor(inside.Of(r).Store, o), logins: newBuckets(1, 20),
+		r: r, lists: inside.Of(r).Slow, opts: o, door: newDoor(inside.Of(r).Store, o), logins: newBuckets(1, 20),
 		secrets: &secrets{newMasks(r, o.Secrets), newReadings(inside.Of(r).Store, open)},
 	}
 	var err error

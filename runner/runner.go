@@ -25,12 +25,9 @@ type Runner struct {
 	registered map[string]*registered // kinds
 }
 
-// PodConnections is how many connections a pod opens at most beside the host's pool, RemoteConnections how many more while it
-// serves remote workers.
-const (
-	PodConnections    = pod.Connections
-	RemoteConnections = pod.RemoteConnections
-)
+// PodConnections is the number of connections that a busy pod opens beside the host's pool; an idle one keeps three. Each export takes one
+// more while it is written.
+const PodConnections = pod.Connections
 
 // New returns a runner on the host's pool, of which it copies the configuration for a few connections of its own. It does
 // not connect. It reports every mistake in the options at once.

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
@@ -80,19 +78,20 @@ func claiming(r *Runner) int {
 	return used - r.Running()
 }
 
-func takeAll(t *testing.T, pool *pgxpool.Pool) (release func()) {
+// takeTurns takes the turns of claims and ends, as many as a pod has.
+func takeTurns(t *testing.T, s *store.Store) (release func()) {
 	t.Helper()
-	var held []*pgxpool.Conn
-	for range pool.Config().MaxConns {
-		c, err := pool.Acquire(t.Context())
+	var ends []func()
+	for range 3 {
+		end, err := s.Turn(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		held = append(held, c)
+		ends = append(ends, end)
 	}
 	return func() {
-		for _, c := range held {
-			c.Release()
+		for _, end := range ends {
+			end()
 		}
 	}
 }
@@ -119,7 +118,7 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 			t.Fatal("no job was born running during a look for strays")
 		}
 		pgtest.Wait(t, "no claim is under way", func() bool { return claiming(r) == 0 })
-		release := takeAll(t, r.pod.Store.Pool()) // the pool is busy, as after an outage
+		release := takeTurns(t, r.pod.Store) // its connections are busy, as after an outage
 		r.pod.Unknown.Raise()
 		r.pod.Poller.Wake()
 		time.Sleep(200 * time.Millisecond) // a look that waits for a connection shows nowhere

@@ -319,7 +319,7 @@ func TestADoctorCountsConnections(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPatient(t)
-	is.True(p.finds("connections", healthy, "up to 20 (16 of its own, 4 in the host's pool)"))
+	is.True(p.finds("connections", healthy, "up to 10 (6 of its own, 4 in the host's pool)"))
 	scarce := database{t, p.url + "&pool_max_conns=500"}
 	said := scarce.run("doctor")
 	is.True(strings.Contains(said.out, "one more pod may be refused"))

@@ -15,6 +15,7 @@ import (
 type Parts struct {
 	Pod   *pod.Pod
 	Store *store.Store // for short reads and commands
+	Slow  *store.Store // for reads that may take long: they leave a connection to the others
 	Feed  *feed.Feed   // reads nothing while no client streams
 
 	// Handles reports whether a handler of a kind is registered, whether or not Options.Kinds lets this runner run it.

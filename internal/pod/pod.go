@@ -29,8 +29,8 @@ type Pod struct {
 	opts Options
 
 	RemoteStore *store.Store // heartbeats and messages of remote workers: they must not delay the pod's own
-	feedStore   *store.Store // of the feed
-	Feed        *feed.Feed   // on connections of its own, while a client streams
+	Slow        *store.Store // reads that may take long, and the maintenance: they must not delay commands
+	Feed        *feed.Feed   // reads while a client streams
 
 	Calendar    *calendar.Calendar
 	listener    listener
@@ -84,50 +84,17 @@ func (p *Pod) ServeWorkers(open func() WorkerSessions) WorkerSessions {
 	return p.workers
 }
 
-// The sizes of the runner's pools, and what it opens beside them.
-const (
-	storeConnections = 4
-	frontConnections = 3
-	heartConnections = 3 // one beats; a connection that died without a word is given up, and may take 15 s to be gone
-	watchConnections = 2
-	afarConnections  = 3
-	directLines      = 1 // LISTEN and the lock of the maintenance
-	exports          = 2 // at once, a connection each
-
-	// Connections are those that a pod opens at most beside the host's pool, RemoteConnections those for remote workers.
-	Connections       = storeConnections + frontConnections + heartConnections + watchConnections + directLines + exports
-	RemoteConnections = afarConnections
-)
-
 // New returns a pod on the host's pool, of which it copies the configuration for connections of its own. It does not connect.
 func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
-	ctx := context.Background()
-	main, err := store.New(ctx, pool, store.Options{Schema: o.Schema, BehindPooler: o.BehindPooler, TraceQueries: o.TraceQueries, Connections: storeConnections,
-		PodConnections: Connections})
-	if err != nil {
-		return nil, err
-	}
-	front, err := main.Beside(ctx, frontConnections)
-	if err != nil {
-		return nil, err
-	}
-	heart, err := main.Steady(ctx, heartConnections)
-	if err != nil {
-		return nil, err
-	}
-	afar, err := main.Beside(ctx, afarConnections)
-	if err != nil {
-		return nil, err
-	}
-	watch, err := main.Beside(ctx, watchConnections)
+	s, err := newStores(context.Background(), pool, o)
 	if err != nil {
 		return nil, err
 	}
 	log, metrics := slog.New(identified{o.Logger.Handler()}), telemetry.New()
-	shared := engine.NewServices(pool, main, front, heart, log, metrics, o.TracerProvider, ends.Hooks{End: o.OnEnd, Retry: o.OnRetry})
+	shared := engine.NewServices(pool, s.hot, s.commands, s.heartbeat, log, metrics, o.TracerProvider, ends.Hooks{End: o.OnEnd, Retry: o.OnRetry})
 	p := &Pod{
 		opts:        o,
-		RemoteStore: afar, feedStore: watch, Feed: feed.New(watch, feed.Options{Logger: o.Logger, Metrics: metrics}),
+		RemoteStore: s.feed, Slow: s.slow, Feed: feed.New(s.feed, feed.Options{Logger: o.Logger, Metrics: metrics}),
 		listener: listener{gone: errors.New("it is not open yet")}, peers: wait.NewSignal(), pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
 	}
 	p.Engine = engine.New(shared, o.Options, podMember{p})
@@ -245,7 +212,7 @@ func (p *Pod) sayDrained(ctx context.Context) {
 // warmAfter is when a pod that has found nothing to do gets ready for what may come.
 const warmAfter = 500 * time.Millisecond
 
-// warm opens connections and has the hot statements planned on them, so that the first jobs of an idle pod are as fast as
+// warm opens the hot connection that stays and has the hot statements planned on it, so that the first jobs of an idle pod are as fast as
 // the next: at the start, and after connections were closed, at the end of their life for example. A pod that has jobs at
 // once is warm by then.
 func (p *Pod) warm(ctx context.Context) {
@@ -254,11 +221,7 @@ func (p *Pod) warm(ctx context.Context) {
 			return
 		}
 		if p.Runs.Len() == 0 {
-			err := p.Commands.Warm(ctx, 1)
-			if err == nil {
-				err = p.Store.Warm(ctx, engine.Flushers+1) // and one that claims
-			}
-			if err != nil && ctx.Err() == nil {
+			if err := p.Store.Warm(ctx, 1); err != nil && ctx.Err() == nil {
 				p.Log.DebugContext(ctx, "connections are not warm: the first jobs wait for that", telemetry.Err, err)
 			}
 		}
@@ -290,9 +253,6 @@ const followWithin = time.Second
 func (p *Pod) Close() {
 	p.Ends.Drain()
 	p.Feed.Close()
-	p.feedStore.Close()
 	p.Store.Close()
-	p.Commands.Close()
 	p.Heartbeats.Close()
-	p.RemoteStore.Close()
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/pgtest"
@@ -31,6 +32,9 @@ func TestSlowReadsLeaveAConnectionToCommands(t *testing.T) {
 	defer cancel()
 	_, err = admin.AuditTrail(soon, modest, admin.AuditFilter{})
 	is.True(errors.Is(err, context.DeadlineExceeded)) // nobody waits for ever
+	soon, cancel = context.WithTimeout(w.ctx(), 50*time.Millisecond)
+	defer cancel()
+	is.True(errors.Is(modest.Tx(soon, func(pgx.Tx) error { return nil }), context.DeadlineExceeded)) // the same turns
 	release(true)
 	for _, read := range reads {
 		_, err := read()

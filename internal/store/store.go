@@ -38,6 +38,9 @@ type Options struct {
 	BehindPooler bool
 	// Connections is the size of the store's own pool. Default 4.
 	Connections int
+	// UsedEvery is the longest interval between two uses of a connection that is to stay. A connection is closed when it is not used for
+	// three of these, and for a minute, or the shorter time of the host's pool. Default 0.
+	UsedEvery time.Duration
 	// PodConnections is how many connections a pod opens at most beside the host's pool, for messages.
 	PodConnections int
 	// AnyServer accepts connections to a standby, for reads. Default: a server must accept writes.
@@ -51,6 +54,9 @@ type Options struct {
 // restsFor is how long a connection may rest before it is tried out: longer than between two polls, which would send a ping
 // each otherwise. One that was cut meanwhile is noticed by the statement, as on a pod that is busy.
 const restsFor = 15 * time.Second
+
+// idleFor is the time after which a connection that is not used is closed.
+const idleFor = time.Minute
 
 // Store is the hot statements: what a pod sends for the jobs that it claims. Its methods are for that alone; all else that is sent is a
 // function that takes the store: in this package what works in a transaction of the caller's, for remote workers or for lost leases; the
@@ -76,7 +82,7 @@ type Database struct {
 	connections *connections
 	steady      bool            // for heartbeats: see Steady
 	named       *sync.Map       // statement as written → statement in this schema
-	turns       chan struct{}   // of those that use a connection at once; nil: however many find one
+	turns       []chan struct{} // of those that use a connection at once: see Modest
 	closing     context.Context // of a steady pool: see patient
 	close       context.CancelFunc
 }
@@ -119,6 +125,10 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 		config.MaxConns = 4
 	}
 	config.MinConns, config.MinIdleConns = 0, 0
+	config.MaxConnIdleTime = max(min(config.MaxConnIdleTime, idleFor), 3*o.UsedEvery)
+	// A pool uses the connection that it used last, but each look for idle ones turns its stack over (pgx 5.12): between two looks, those that
+	// are not needed must become idle.
+	config.HealthCheckPeriod = config.MaxConnIdleTime * 5 / 4
 	config.ConnConfig.ConnectTimeout = 5 * time.Second
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > restsFor }
 	// The host's hooks may set roles or types that its own queries need: they stay.
@@ -200,7 +210,9 @@ func (s *Store) clone(ctx context.Context, config *pgxpool.Config, steady bool) 
 // Modest returns s for statements that use at most n of its connections at once: the others wait for their turn, so that those of s find a
 // connection. It is closed with s. A transaction on it must use no other connection of it.
 func (s *Store) Modest(n int) *Store {
-	return s.on(func(db *Database) { db.turns = make(chan struct{}, n) })
+	clone := s.on(func(db *Database) { db.turns = append([]chan struct{}{make(chan struct{}, n)}, db.turns...) })
+	clone.ids = &ids{} // who waits for a block of ids waits for a turn of the clone
+	return clone
 }
 
 // on returns s on a database that is changed.
@@ -211,16 +223,23 @@ func (s *Store) on(change func(db *Database)) *Store {
 	return &clone
 }
 
-// turn waits for a turn to use a connection, and returns what ends it.
-func (db *Database) turn(ctx context.Context) (end func(), err error) {
-	if db.turns == nil {
-		return func() {}, nil
+// Turn waits for a turn to use a connection, and returns what ends it. Statements and [Database.Tx] wait for theirs by themselves.
+func (db *Database) Turn(ctx context.Context) (end func(), err error) {
+	for i, turns := range db.turns { // the narrowest first
+		select {
+		case turns <- struct{}{}:
+		case <-ctx.Done():
+			release(db.turns[:i])
+			return nil, ctx.Err()
+		}
 	}
-	select {
-	case db.turns <- struct{}{}:
-		return func() { <-db.turns }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	return func() { release(db.turns) }, nil
+}
+
+// release ends a turn.
+func release(turns []chan struct{}) {
+	for _, t := range turns {
+		<-t
 	}
 }
 
@@ -270,7 +289,7 @@ func (db *Database) Bounded(ctx context.Context) (context.Context, context.Cance
 func Rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
-	end, err := s.turn(ctx)
+	end, err := s.Turn(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -365,6 +384,11 @@ func (db *Database) BoundLocks(ctx context.Context, tx pgx.Tx) error {
 func (db *Database) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	ctx, cancel := db.Bounded(ctx)
 	defer cancel()
+	end, err := db.Turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
 	for try := 0; ; try++ {
 		err := db.attempt(ctx, func() error { return pgx.BeginFunc(ctx, db.pool, do) })
 		if try < 4 && (retryable(err) || unsent(err) || try == 0 && stale(err)) {

@@ -1,0 +1,61 @@
+package pod
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/trapeze-run/trapeze/internal/engine"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// The connections that a pod opens beside the host's pool, at most, and those that stay when it is idle. Transactions of handlers (InTx, Tx,
+// Write) use the host's pool.
+//
+//	           most  idle
+//	heartbeat     1     1  opened first and never given up
+//	listener      1     1  LISTEN, and the lead of the maintenance
+//	shared        4     1  everything else; the polls keep one
+//
+// Of the shared ones, claims and ends of jobs leave one to all else, and all else leaves two to them:
+//
+//	hot           3  a claim beside the flushers
+//	commands      2  submissions, commands and reads, and these:
+//	  feed        1  the feed and remote workers together
+//	  slow        1  lists and the maintenance together
+//
+// Beside them, an export takes one while it is written, and a heartbeat's connection is opened before the one that it replaces is closed.
+const (
+	heartbeatConnections = 1
+	listenerConnections  = 1
+	sharedConnections    = 4
+
+	// Connections is the sum.
+	Connections = heartbeatConnections + listenerConnections + sharedConnections
+
+	hotTurns      = sharedConnections - 1
+	commandsTurns = sharedConnections - engine.Flushers
+
+	// heartbeatSpare are for a connection that replaces the heartbeat's, and for one that died without a word and may take 45 s to be gone.
+	heartbeatSpare = 2
+)
+
+// stores are the statements of a pod, on its pools.
+type stores struct {
+	heartbeat, hot, commands, feed, slow *store.Store
+}
+
+// newStores returns the stores of a pod. It does not connect.
+func newStores(ctx context.Context, pool *pgxpool.Pool, o Options) (s stores, err error) {
+	shared, err := store.New(ctx, pool, store.Options{Schema: o.Schema, BehindPooler: o.BehindPooler, TraceQueries: o.TraceQueries,
+		Connections: sharedConnections, UsedEvery: max(o.PollEvery, o.HeartbeatEvery), PodConnections: Connections})
+	if err != nil {
+		return s, err
+	}
+	if s.heartbeat, err = shared.Steady(ctx, heartbeatConnections+heartbeatSpare); err != nil {
+		return s, err
+	}
+	s.hot, s.commands = shared.Modest(hotTurns), shared.Modest(commandsTurns)
+	s.feed, s.slow = s.commands.Modest(1), s.commands.Modest(1)
+	return s, nil
+}
