@@ -67,6 +67,49 @@ func TestALostReplyOfAFanOutLosesAndDoublesNothing(t *testing.T) {
 	}
 }
 
+// As many commits of fan-outs as the pod has connections for are in doubt at once: what reads them back needs those connections.
+func TestFanOutsWhoseCommitsAreInDoubtTogetherAreAllReadBack(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	url := pgtest.URL(t)
+	direct := pgtest.Connect(t, url)
+	holder, err := direct.Acquire(t.Context())
+	is.NoErr(err)
+	defer holder.Release()
+	_, err = holder.Exec(t.Context(), `select pg_advisory_lock(7)`)
+	is.NoErr(err)
+	exec(t, direct, `create function hangs() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock_shared(7); return new; end'`)
+	exec(t, direct, `create constraint trigger hangs after insert on trapeze.fan_outs deferrable initially deferred for each row execute function hangs()`)
+	proxy, pool := cable(t, url)
+	o := named("a")
+	o.PollEvery, o.Slots = 200*time.Millisecond, 8
+	r := start(t, pool, o, map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(of("child")).Join(of("join")), nil
+		},
+		"child": nothing,
+		"join":  nothing,
+	})
+	submitter := make1(t, direct, o, map[string]does{"parent": nothing})
+	var ids []int64
+	for range 6 {
+		ids = append(ids, enqueue(t, submitter, of("parent")))
+	}
+	pgtest.Wait(t, "three commits hang", func() bool {
+		return one[int](t, direct, `select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'`) == 3
+	})
+	for range 20 {
+		enqueue(t, r, of("later"), runner.Foreign()) // a connection is left
+	}
+	proxy.Reset()
+	_, err = holder.Exec(t.Context(), `select pg_advisory_unlock(7)`)
+	is.NoErr(err)
+	for _, id := range ids {
+		is.Equal(over(t, direct, id), "succeeded")
+	}
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 6)
+}
+
 // The pod that wrote the end of the last branch is gone before it could end the parent: another one's heartbeat tells it.
 func TestWhatOnePodLeavesOffBalanceAnotherBalances(t *testing.T) {
 	t.Parallel()

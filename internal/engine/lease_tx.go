@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -91,11 +92,19 @@ func (o *ownError) Error() string { return o.err.Error() }
 
 // try is one try of run. committed reports that the commit is known to have happened.
 func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) (committed bool, err error) {
+	release := func() {}
+	if pool == l.Store.Pool() {
+		if release, err = l.Store.Turn(ctx); err != nil {
+			return false, context.Cause(ctx)
+		}
+	}
 	tx, err := store.Hold(ctx, l.Store, pool, one.Lease, l.Opts.LeaseFor, end.committed != nil)
 	if err != nil {
+		release()
 		return false, err
 	}
-	defer tx.End(ctx)
+	giveBack := sync.OnceFunc(func() { tx.End(ctx); release() })
+	defer giveBack()
 	if err := do(ctx, tx); err != nil {
 		// A statement of the handler's that took too long (57014) would take as long again.
 		if pg, ofServer := errors.AsType[*pgconn.PgError](err); (!ofServer || pg.Code == "57014" || pg.Code == "25006") && !tx.Conn().IsClosed() {
@@ -117,6 +126,7 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	if !store.Unknown(err) {
 		return err == nil, err
 	}
+	giveBack() // what reads it back needs a connection, perhaps of the same pool
 	return l.readBack(ctx, one, tx.Number(), err, end.committed)
 }
 
