@@ -271,11 +271,14 @@ func TestWhatNeedsTheDatabaseIsRefusedElsewhere(t *testing.T) {
 		runner.HandleRaw(r, "tx", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			return nil, j.Tx(ctx, func(pgx.Tx) error { return nil }, nil)
 		}, runner.Retry(3, runner.Backoff{}))
+		runner.HandleRaw(r, "write", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			return nil, j.Write(ctx, 1, &pgx.Batch{})
+		}, runner.Retry(3, runner.Backoff{}))
 		runner.HandleRaw(r, "panics", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("oh") })
 		defer func() { is.True(recover() != nil) }() // a kind that says so is refused when it is registered
 		runner.HandleRaw(r, "declared", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }, runner.InDatabase())
 	})
-	for _, kind := range []string{"in_tx", "tx"} {
+	for _, kind := range []string{"in_tx", "tx", "write"} {
 		j := ends(t, p, submit(t, p, raw(kind, `{}`)), job.Failed)
 		is.Equal(j.Attempt, 1)                                                  // it fails for good: no other try could do better
 		is.True(strings.Contains(deref(j.Error), runner.ErrNoDatabase.Error())) // and says why

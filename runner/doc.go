@@ -33,7 +33,7 @@
 // # What a handler may rely on
 //
 // It runs at least once, and of all runs at most one result is accepted: each claim of a job has a fence that rises, and
-// what a former owner still writes through [Job.Tx], [Job.Checkpoint], [Outcome.InTx], [Job.Progress], [Job.Emit] or its
+// what a former owner still writes through [Job.Tx], [Job.Write], [Job.Checkpoint], [Outcome.InTx], [Job.Progress], [Job.Emit] or its
 // return is refused.
 // Writes in [Outcome.InTx] happen exactly once. No transaction is open while a handler runs. A panic fails the attempt.
 //

@@ -116,8 +116,31 @@ func (c core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint an
 	return c.claim().Tx(ctx, write, func() (json.RawMessage, error) { return c.encode(checkpoint) })
 }
 
+// Write runs the statements of a batch in a transaction of the host's pool that holds this claim's lease, and commits them together with the
+// checkpoint (nil: none): both are kept, or neither. It takes three round trips, however many statements there are. Use [Job.Tx] to read
+// between writes. The checkpoint is encoded as that of [Job.Checkpoint] is. The statements are those of [Outcome.Write], with its limits: at
+// most 100, and 1 MiB; none may have a function that reads its result.
+//
+// When the connection breaks, or PostgreSQL ends a deadlock (40P01) or reports a serialization failure (40001), the statements run again in a
+// new transaction; only one commit counts, and a commit whose reply was lost is read back. It returns [job.ErrInvalid] or [job.ErrTooLarge] for statements that are refused,
+// the error of a statement with the job, its number and PostgreSQL's code, [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], with
+// nothing written. The transactions of a job take turns, as those of Tx do. On a remote worker it returns [ErrNoDatabase].
+func (c core) Write(ctx context.Context, checkpoint any, batch *pgx.Batch) error {
+	statements, err := statementsOf(batch)
+	if err != nil {
+		return fmt.Errorf("%w: write of job %d: %w", job.ErrInvalid, c.ID(), err)
+	}
+	var kept json.RawMessage
+	if checkpoint != nil {
+		if kept, err = c.encode(checkpoint); err != nil {
+			return err
+		}
+	}
+	return c.claim().Write(ctx, statements, kept)
+}
+
 // Checkpoint keeps v as the job's checkpoint: how far it is, for the run that goes on after a crash, an error or a
-// shutdown. It costs one round trip; a handler that writes as well uses [Job.Tx], so that both are one commit. v encodes
+// shutdown. It costs one round trip; a handler that writes as well uses [Job.Write] or [Job.Tx], so that both are one commit. v encodes
 // to at most 1 MiB of JSON. A checkpoint sets the count of the job's crashes back.
 //
 // It is kept when Checkpoint returns nil, and while the connection breaks it is tried again until ctx ends. It returns

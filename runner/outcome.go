@@ -175,11 +175,24 @@ func (o *Outcome) WriteBatch(b *pgx.Batch) *Outcome {
 	if b == nil {
 		return o.complain("WriteBatch of a nil batch")
 	}
+	statements, err := statementsOf(b)
+	if err != nil {
+		return o.complain("WriteBatch: %w", err)
+	}
+	o.writes = append(o.writes, statements...)
+	return o
+}
+
+// statementsOf returns the statements of a batch; nil is none.
+func statementsOf(b *pgx.Batch) (list work.Writes, err error) {
+	if b == nil {
+		return nil, nil
+	}
 	for i, q := range b.QueuedQueries {
 		if q.Fn != nil {
-			return o.complain("WriteBatch: statement %d has a function that reads its result", i+1)
+			return nil, fmt.Errorf("statement %d has a function that reads its result", i+1)
 		}
-		o.Write(q.SQL, q.Arguments...)
+		list = append(list, work.Write{SQL: q.SQL, Args: q.Arguments})
 	}
-	return o
+	return list, nil
 }

@@ -116,7 +116,13 @@ func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Ou
 		return runner.Done(map[string]int{"times": done}), nil
 	}
 	done++
-	if err := c.Tx(ctx, func(pgx.Tx) error { return nil }, done); err != nil {
+	var err error
+	if c.ID()%2 == 0 {
+		err = c.Write(ctx, done, nil)
+	} else {
+		err = c.Tx(ctx, func(pgx.Tx) error { return nil }, done)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return runner.Snooze(time.Duration(c.Args.DelayMS)*time.Millisecond, fmt.Sprintf("wait %d of %d", done, c.Args.Times)), nil

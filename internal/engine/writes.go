@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -26,6 +27,27 @@ type writer struct {
 
 // Tx implements [work.Writer].
 func (w *writer) Tx(ctx context.Context, write work.TxFunc, encode func() (json.RawMessage, error)) error {
+	return w.tx(ctx, func(_ context.Context, tx pgx.Tx) error {
+		return w.one.inside(func() error { return write(tx) })
+	}, encode)
+}
+
+// Write implements [work.Writer].
+func (w *writer) Write(ctx context.Context, statements work.Writes, checkpoint json.RawMessage) error {
+	var encode func() (json.RawMessage, error)
+	if checkpoint != nil {
+		encode = func() (json.RawMessage, error) { return checkpoint, nil }
+	}
+	return w.tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := statements.Run(ctx, tx); err != nil {
+			return fmt.Errorf("write of job %d: %w", w.one.Lease.JobID, err)
+		}
+		return nil
+	}, encode)
+}
+
+// tx runs write in a transaction that holds the lease, and commits it together with the checkpoint that encode returns; nil: none.
+func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) error, encode func() (json.RawMessage, error)) error {
 	if w.one.isInside() {
 		return errOpen
 	}
@@ -39,7 +61,7 @@ func (w *writer) Tx(ctx context.Context, write work.TxFunc, encode func() (json.
 		}
 	}
 	err := w.leases.run(ctx, w.one, w.leases.Pool, func(ctx context.Context, tx pgx.Tx) error {
-		if err := w.one.inside(func() error { return write(tx) }); err != nil {
+		if err := write(ctx, tx); err != nil {
 			return err
 		}
 		if err := w.one.Events.WriteIn(ctx, tx); err != nil {
@@ -53,10 +75,19 @@ func (w *writer) Tx(ctx context.Context, write work.TxFunc, encode func() (json.
 		return err
 	}, last)
 	if err != nil {
-		return err
+		return becauseOf(ctx, err)
 	}
 	w.one.watchdog.Touch()
 	return failpoint.Hit(failpoint.CheckpointDone)
+}
+
+// becauseOf adds why ctx has ended to the error of a transaction that ended with it: that of a cancelled job is [job.ErrCancelled]. When the outcome of
+// the commit is unknown, that error stands alone.
+func becauseOf(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, cause) && !errors.Is(err, job.ErrOutcomeUnknown) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
 }
 
 // Progress implements [work.Writer].

@@ -33,6 +33,8 @@ type Writer interface {
 	// Tx runs write in a transaction that holds the job's lease, and commits it together with the checkpoint that encode returns then.
 	// Both run again when the transaction is tried again. encode may be nil: no checkpoint.
 	Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessage, error)) error
+	// Write runs statements in a transaction that holds the job's lease, and commits it together with a checkpoint; nil: none.
+	Write(ctx context.Context, statements Writes, checkpoint json.RawMessage) error
 	// Progress notes how far the job is. It does not wait.
 	Progress(p job.Progress)
 	// Emit appends an event to the job's history.
@@ -60,7 +62,8 @@ var errUnclaimed = errors.New("a job without a claim: a runner gives handlers th
 func (unclaimed) Tx(context.Context, TxFunc, func() (json.RawMessage, error)) error {
 	return errUnclaimed
 }
-func (unclaimed) Progress(job.Progress) {}
+func (unclaimed) Write(context.Context, Writes, json.RawMessage) error { return errUnclaimed }
+func (unclaimed) Progress(job.Progress)                                {}
 func (unclaimed) Emit(context.Context, string, string, string, json.RawMessage) error {
 	return errUnclaimed
 }
@@ -91,6 +94,20 @@ func (j *Job) Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessa
 		j.kept.Store(&latest)
 	}
 	return err
+}
+
+// Write calls [Writer.Write] with statements that it has checked, and keeps the checkpoint; nil: none.
+func (j *Job) Write(ctx context.Context, statements Writes, checkpoint json.RawMessage) error {
+	if err := statements.check(); err != nil {
+		return err
+	}
+	if err := j.Writer.Write(ctx, statements, checkpoint); err != nil {
+		return err
+	}
+	if checkpoint != nil {
+		j.kept.Store(&checkpoint)
+	}
+	return nil
 }
 
 // Checkpoint calls [Writer.Checkpoint] and keeps v.

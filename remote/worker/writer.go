@@ -27,6 +27,11 @@ func (f *far) Tx(context.Context, work.TxFunc, func() (json.RawMessage, error)) 
 	return job.Permanent(fmt.Errorf("write with job %d held: %w", f.m.GetJobId(), runner.ErrNoDatabase))
 }
 
+// Write implements [work.Writer]: there is no database here.
+func (f *far) Write(ctx context.Context, _ work.Writes, _ json.RawMessage) error {
+	return f.Tx(ctx, nil, nil)
+}
+
 // Progress goes with the next heartbeat.
 func (f *far) Progress(p job.Progress) {
 	f.mu.Lock()

@@ -69,7 +69,8 @@ type Run struct {
 
 	Progress    []job.Progress    // each call of Job.Progress and Job.Message, in order
 	Events      []job.Event       // each call of Job.Emit, in order: Event, Level, Message and Fields are set
-	Checkpoints []json.RawMessage // each call of Job.Checkpoint, in order
+	Checkpoints []json.RawMessage // each call of Job.Checkpoint, and of Job.Write with a checkpoint, in order
+	Batches     []Batch           // each call of Job.Write, in order. Call does not run them
 
 	// InTx are the writes of Outcome.InTx, one for each call. Call does not run them; Write does.
 	InTx []func(ctx context.Context, tx pgx.Tx) error
@@ -98,10 +99,26 @@ func (r Run) Messages() (list []string) {
 	return list
 }
 
-// Statement is one statement of Outcome.Write, with its arguments as the handler gave them.
+// Statement is one statement of Outcome.Write or Job.Write, with its arguments as the handler gave them.
 type Statement struct {
 	SQL  string
 	Args []any
+}
+
+// Batch is one call of Job.Write.
+type Batch struct {
+	Statements []Statement
+	Checkpoint json.RawMessage // nil: none
+}
+
+// statements lists the statements among writes.
+func statements(writes work.Writes) (list []Statement) {
+	for _, w := range writes {
+		if w.Do == nil {
+			list = append(list, Statement{w.SQL, w.Args})
+		}
+	}
+	return list
 }
 
 // Write runs the writes of Outcome.InTx and Outcome.Write in the caller's transaction, in their order, up to the first error.
@@ -179,7 +196,7 @@ func call(t testing.TB, register func(*runner.Runner) string, args job.Args, c C
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
-	run.Progress, run.Events, run.Checkpoints = w.progress, w.events, w.checkpoints
+	run.Progress, run.Events, run.Checkpoints, run.Batches = w.progress, w.events, w.checkpoints, w.batches
 	return run
 }
 
@@ -197,12 +214,10 @@ func conclude(e *engine.Engine, o *work.Outcome, err, cause error, attempts engi
 	if o == nil {
 		o = &work.Outcome{Status: job.OK}
 	}
-	run := Run{writes: o.Writes}
+	run := Run{writes: o.Writes, Statements: statements(o.Writes)}
 	for _, w := range o.Writes {
 		if w.Do != nil {
 			run.InTx = append(run.InTx, w.Do)
-		} else {
-			run.Statements = append(run.Statements, Statement{w.SQL, w.Args})
 		}
 	}
 	if err == nil {

@@ -172,11 +172,13 @@ func TestCallReturnsWhatFollows(t *testing.T) {
 func TestCallKeepsWhatAHandlerWritesMeanwhile(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
+	page := &pgx.Batch{}
+	page.Queue(`insert into pages values ($1)`, 7)
 	run := runnertest.Call(t, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
 		j.Progress(1, 3)
 		j.Message("half")
 		return nil, errors.Join(j.Emit(ctx, "seen", "", "a thing", map[string]int{"n": 1}), j.Emit(ctx, "kept", "warn", "another", nil),
-			j.Checkpoint(ctx, 1), j.Checkpoint(ctx, "two"))
+			j.Checkpoint(ctx, 1), j.Checkpoint(ctx, "two"), j.Write(ctx, 3, page), j.Write(ctx, nil, page))
 	}, step{})
 	run.RequireState(job.Succeeded)
 	is.Equal(len(run.Progress), 2)
@@ -189,9 +191,14 @@ func TestCallKeepsWhatAHandlerWritesMeanwhile(t *testing.T) {
 	is.Equal(*run.Events[0].Message, "a thing")
 	is.Equal(string(run.Events[0].Fields), `{"n":1}`)
 	is.Equal(run.Events[1].Level, "warn")
-	is.Equal(run.Checkpoints, []json.RawMessage{json.RawMessage("1"), json.RawMessage(`"two"`)})
+	is.Equal(run.Checkpoints, []json.RawMessage{json.RawMessage("1"), json.RawMessage(`"two"`), json.RawMessage("3")})
+	written := []runnertest.Statement{{SQL: `insert into pages values ($1)`, Args: []any{7}}}
+	is.Equal(run.Batches, []runnertest.Batch{{Statements: written, Checkpoint: json.RawMessage("3")}, {Statements: written}})
 
 	run = runnertest.Call(t, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
+		commit := &pgx.Batch{}
+		commit.Queue(`commit`)
+		is.True(errors.Is(j.Write(ctx, nil, commit), job.ErrInvalid)) // refused as by a pod
 		return nil, runner.Permanent(j.Emit(ctx, "job.mine", "", "", nil))
 	}, step{})
 	is.True(errors.Is(run.Err, job.ErrInvalid)) // refused as by a pod
@@ -208,7 +215,8 @@ func TestAGoroutineThatOutlivesItsHandlerWritesNothing(t *testing.T) {
 	left.Progress(1, 2)
 	is.True(errors.Is(left.Emit(t.Context(), "late", "", "", nil), job.ErrLeaseLost)) // as on a pod
 	is.True(errors.Is(left.Checkpoint(t.Context(), 1), job.ErrLeaseLost))
-	is.Equal(len(run.Progress)+len(run.Events)+len(run.Checkpoints), 0)
+	is.True(errors.Is(left.Write(t.Context(), 1, nil), job.ErrLeaseLost))
+	is.Equal(len(run.Progress)+len(run.Events)+len(run.Checkpoints)+len(run.Batches), 0)
 }
 
 func TestTheWritesOfAHandlerRunInTheTestsTransaction(t *testing.T) {

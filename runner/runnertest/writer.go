@@ -27,14 +27,32 @@ type writer struct {
 	progress    []job.Progress
 	events      []job.Event
 	checkpoints []json.RawMessage
+	batches     []Batch
 }
 
 var errNoDatabase = errors.New("Job.Tx needs a database, and runnertest.Call has none: test this handler with runnertest.New, " +
-	"or have it return its writes with Outcome.InTx, which Run.Write runs")
+	"or have it write with Job.Write or Outcome.InTx, which Call records")
 
 // Tx implements [work.Writer].
 func (w *writer) Tx(context.Context, work.TxFunc, func() (json.RawMessage, error)) error {
 	return job.Permanent(errNoDatabase)
+}
+
+// Write implements [work.Writer].
+func (w *writer) Write(ctx context.Context, writes work.Writes, checkpoint json.RawMessage) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return job.ErrLeaseLost
+	}
+	w.batches = append(w.batches, Batch{statements(writes), checkpoint})
+	if checkpoint != nil {
+		w.checkpoints = append(w.checkpoints, checkpoint)
+	}
+	return nil
 }
 
 // Progress implements [work.Writer].
