@@ -122,9 +122,10 @@ func (c core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint an
 // most 100, and 1 MiB; none may have a function that reads its result.
 //
 // When the connection breaks, or PostgreSQL ends a deadlock (40P01) or reports a serialization failure (40001), the statements run again in a
-// new transaction; only one commit counts, and a commit whose reply was lost is read back. It returns [job.ErrInvalid] or [job.ErrTooLarge] for statements that are refused,
-// the error of a statement with the job, its number and PostgreSQL's code, [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], with
-// nothing written. The transactions of a job take turns, as those of Tx do. On a remote worker it returns [ErrNoDatabase].
+// new transaction; only one commit counts, and a commit whose reply was lost is read back. It returns [job.ErrInvalid] or
+// [job.ErrTooLarge] for statements that are refused, the error of a statement with the job, its number and PostgreSQL's code,
+// [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], with nothing written. The transactions of a job
+// take turns, as those of Tx do. On a remote worker it returns [ErrNoDatabase].
 func (c core) Write(ctx context.Context, checkpoint any, batch *pgx.Batch) error {
 	statements, err := statementsOf(batch)
 	if err != nil {

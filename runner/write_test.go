@@ -93,7 +93,7 @@ func TestAQueuedStatementThatFailsFailsItsJobAlone(t *testing.T) {
 				_, err := tx.Exec(ctx, `delete from mine where job = -1`)
 				return err
 			}).Write(insert, int64(0))
-		}, job.ClassDatabase, "duplicate key"},
+		}, job.ClassDatabase, "statement 2 of 2: ERROR: duplicate key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
@@ -147,6 +147,7 @@ func TestAStatementThatCannotBeQueuedFailsItsJob(t *testing.T) {
 		"set":      {runner.Done(nil).Write(`set role postgres`), `statement 1 begins with "set"`},
 		"many":     {many, "101 statements of a job, at most 100"},
 		"large":    {runner.Done(nil).Write(`insert into mine select length($1)`, strings.Repeat("x", 1<<20)), "at most 1048576"},
+		"array":    {runner.Done(nil).Write(`insert into mine select 1 from unnest($1::text[])`, []string{strings.Repeat("x", 1<<19), strings.Repeat("x", 1<<19)}), "at most 1048576"},
 		"read":     {runner.Done(nil).WriteBatch(read), "WriteBatch: statement 1 has a function that reads its result"},
 		"snoozing": {runner.Snooze(time.Hour, "").Write(`insert into mine values (1)`), "has not ended"},
 	}
@@ -167,37 +168,110 @@ func TestAStatementThatCannotBeQueuedFailsItsJob(t *testing.T) {
 	}
 }
 
-// A statement that waits for a lock of somebody else's delays the jobs of its group for as long as a group waits, not for as long as the lock is
-// held.
-func TestAQueuedStatementThatWaitsDelaysOthersShortly(t *testing.T) {
+// A statement that waits for a lock delays the jobs of its group once, for as long as a group waits, not for as long as the lock is held. Jobs of its
+// kind are committed alone after that, and those of other kinds together.
+func TestAQueuedStatementThatWaitsDelaysOthersOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	exec(t, pool, `create table mine (job bigint); create table held (n int); insert into held values (0)`)
+	exec(t, pool, `create table mine (job bigint, kind text); create table held (n int); insert into held values (0); create sequence sent; create sequence waited`)
 	const jobs = 20
-	r := start(t, pool, runner.Options{Slots: jobs}, map[string]does{"a": endTogether(jobs, func(j *raw) *runner.Outcome {
-		if string(j.Args.JSON) == `"waits"` {
-			return runner.Done(nil).Write(`update held set n = n + 1`)
+	insert := `insert into mine values ($1, $2)`
+	together := endTogether(jobs, func(j *raw) *runner.Outcome {
+		if j.Kind() == "waits" {
+			return runner.Done(nil).Write(`select nextval('waited')`).Write(`update held set n = n + 1`)
 		}
-		return runner.Then(of("b")).Write(`insert into mine values ($1)`, j.ID())
-	}), "b": nothing})
+		return runner.Then(of("b")).Write(insert, j.ID(), "a").Write(`select nextval('sent')`)
+	})
+	var later does
+	r := start(t, pool, runner.Options{Slots: 2 * jobs}, map[string]does{"a": together, "waits": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		if later != nil {
+			return later(ctx, j)
+		}
+		return together(ctx, j)
+	}, "b": nothing})
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), `lock table held`)
+	_, err = tx.Exec(t.Context(), `update held set n = n`)
 	is.NoErr(err)
-	waits := enqueue(t, r, of("a", `"waits"`))
 	for range jobs - 1 {
 		enqueue(t, r, of("a"))
 	}
-	pgtest.Wait(t, "the others have ended", func() bool {
-		return one[int](t, pool, `select count(*) from mine`) == jobs-1 && one[int](t, pool, `select count(*) from trapeze.live`) == 1
+	waits := enqueue(t, r, of("waits")) // after the others in a group, by its id
+	pgtest.Wait(t, "the others have ended, and the one waits alone", func() bool {
+		return one[int](t, pool, `select count(*) from mine`) == jobs-1 && one[int](t, pool, `select count(*) from trapeze.live`) == 1 &&
+			one[int](t, pool, `select last_value from waited`) == 2
 	})
 	is.Equal(get(t, r, waits).State, job.Running)
+	is.True(one[int](t, pool, `select last_value from sent`) <= 2*(jobs-1)) // none was sent more than twice
 	is.NoErr(tx.Rollback(t.Context()))
 	is.Equal(ended(t, r, waits).State, job.Succeeded)
 	is.Equal(one[int](t, pool, `select n from held`), 1)
+
+	later = endTogether(jobs, func(j *raw) *runner.Outcome { return runner.Done(nil).Write(insert, j.ID(), "waits") })
+	for range jobs {
+		enqueue(t, r, of("waits"))
+	}
+	quiet(t, pool)
+	is.Equal(one[int](t, pool, `select count(*) from mine where kind = 'waits'`), jobs)
+	is.Equal(one[int](t, pool, `select count(distinct xmin::text) from mine where kind = 'waits'`), jobs)
+	is.True(one[int](t, pool, `select count(distinct xmin::text) from mine where kind = 'a'`) < jobs-1)
 	checkHistory(t, pool, r)
+}
+
+// Errors that pass when a statement is sent again, and refusals at COMMIT, end no job and lose no write.
+func TestAGroupSurvivesErrorsThatPassAndRefusalsAtCommit(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		statement string // of one job
+		fails     bool   // for good
+	}{
+		"a deadlock":              {`select fails_once('40P01')`, false},
+		"a serialization failure": {`select fails_once('40001')`, false},
+		"a lock timeout":          {`select fails_once('55P03')`, false},
+		"at commit, once":         {`insert into deferred values ('40001')`, false},
+		"at commit":               {`insert into mine values (-1), (-1)`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			pool := pgtest.Pool(t)
+			exec(t, pool, `create table mine (job bigint unique deferrable initially deferred); create sequence calls; create table deferred (code text);
+				create function fails_once(code text) returns void language plpgsql as $$ begin
+					if nextval('calls') = 1 then raise 'for once' using errcode = code; end if;
+				end $$;
+				create function fails_at_commit() returns trigger language plpgsql as $$ begin perform fails_once(new.code); return null; end $$;
+				create constraint trigger fails after insert on deferred deferrable initially deferred for each row execute function fails_at_commit()`)
+			const jobs = 20
+			r := start(t, pool, runner.Options{Slots: jobs}, map[string]does{"a": endTogether(jobs, func(j *raw) *runner.Outcome {
+				o := runner.Done(nil).Write(`insert into mine values ($1)`, j.ID())
+				if string(j.Args.JSON) == `"odd"` {
+					o.Write(c.statement)
+				}
+				return o
+			})})
+			odd := enqueue(t, r, of("a", `"odd"`))
+			var others []int64
+			for range jobs - 1 {
+				others = append(others, enqueue(t, r, of("a")))
+			}
+			for _, id := range others {
+				is.Equal(ended(t, r, id).State, job.Succeeded)
+			}
+			j := ended(t, r, odd)
+			is.Equal(j.Attempt, 1)
+			is.Equal(one[int](t, pool, `select count(*) from mine where job = any($1)`, others), len(others))
+			is.Equal(one[int](t, pool, `select count(*) from mine where job = $1`, odd) == 1, !c.fails)
+			is.Equal(one[int](t, pool, `select count(*) from mine where job = -1`), 0)
+			is.Equal(j.State == job.Failed, c.fails)
+			if c.fails {
+				is.True(strings.Contains(message(j), "SQLSTATE 23505"))
+				is.Equal(*j.ErrorClass, job.ClassDatabase)
+			}
+			checkHistory(t, pool, r)
+		})
+	}
 }
 
 // While a group waits, a claim of its pod is lost and another job is cancelled: neither writes anything.
@@ -228,7 +302,7 @@ func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'b'`), jobs-1)
 }
 
-// Whatever happens, a job that has succeeded, or fanned out, has all its rows once, and another has none: over two pods, one of which loses its connections and
+// Whatever happens, a job that has succeeded, or fanned out, has all its rows once, and another has none, but perhaps its page, once: over two pods, one of which loses its connections and
 // replies, beside cancels, errors, deadlocks, and pods whose machine is cut off and wakes at the end.
 func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	t.Parallel()
@@ -247,7 +321,16 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	proxy, pool := cable(t, url)
 	exec(t, direct, `create table mine (job bigint, no int); create table counts (id int primary key, n int); insert into counts select generate_series(0, 3), 0`)
 	insert, count := `insert into mine values ($1, $2)`, `update counts set n = n + 1 where id = $1`
-	write := func(_ context.Context, j *raw) (*runner.Outcome, error) {
+	write := func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		page, err := last(j)
+		if err == nil && page == 0 {
+			b := &pgx.Batch{}
+			b.Queue(insert, j.ID(), 0)
+			err = j.Write(ctx, 1, b)
+		}
+		if err != nil {
+			return nil, err
+		}
 		var o *runner.Outcome
 		switch roll(6) {
 		case 0:
@@ -255,26 +338,33 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 		case 1, 2:
 			o = runner.Done(nil)
 		case 3:
-			o = runner.FanOut(of("b"))
+			o = runner.FanOut(of("good"))
 		default:
-			if o = runner.Then(of("a")); j.Step() > 3 {
+			if o = runner.Then(of("good")); j.Step() > 3 {
 				o = runner.Done(nil)
 			}
 		}
 		o.Write(insert, j.ID(), 1)
-		switch roll(8) {
-		case 0:
+		switch what := roll(8); {
+		case what > 0 && j.Kind() == "good":
+			o.Write(insert, j.ID(), 2)
+		case what == 0:
 			o.InTx(func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, insert, j.ID(), 2); return err })
-		case 1:
+		case what == 1:
 			o.Write(insert, j.ID(), 2).Write(`select 1/0`)
-		case 2, 3: // two rows in any order: some groups deadlock
+		case what <= 3: // two rows in any order: some groups deadlock
 			o.Write(count, roll(4)).Write(count, roll(4)).Write(insert, j.ID(), 2)
 		default:
 			o.Write(insert, j.ID(), 2)
 		}
 		return o, nil
 	}
-	handlers := map[string]does{"a": write, "b": write}
+	// After a statement that was refused, or waited for a lock, a pod commits the jobs of its kind alone for a minute: each round has a new bad kind.
+	const rounds = 10
+	handlers := map[string]does{"good": write}
+	for round := range rounds {
+		handlers[fmt.Sprint("bad", round)] = write
+	}
 	o := named("a")
 	o.Slots, o.PollEvery, o.LeaseFor, o.HeartbeatEvery = 20, 200*time.Millisecond, 6*time.Second, time.Second
 	start(t, pool, o, handlers, runner.Retry(6, soon))
@@ -288,7 +378,7 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 		start(t, pool, o, handlers, runner.Retry(6, soon))
 	}
 	mortal()
-	for round := range 15 {
+	for round := range rounds {
 		switch round % 5 {
 		case 1:
 			proxy.Reset()
@@ -303,14 +393,18 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 			dies.Reset()
 			mortal()
 		}
-		for range 20 {
-			id, err := b.Enqueue(t.Context(), of([]string{"a", "b"}[roll(2)]))
-			for errors.Is(err, job.ErrOutcomeUnknown) || err != nil && strings.Contains(err.Error(), "57P01") {
-				id, err = b.Enqueue(t.Context(), of("a"))
-			}
-			is.NoErr(err)
+		args := make([]job.Args, 30)
+		for i := range args {
+			args[i] = of([]string{"good", "good", fmt.Sprint("bad", round)}[roll(3)])
+		}
+		made, err := b.EnqueueMany(t.Context(), args)
+		for errors.Is(err, job.ErrOutcomeUnknown) || err != nil && strings.Contains(err.Error(), "57P01") {
+			made, err = b.EnqueueMany(t.Context(), args)
+		}
+		is.NoErr(err)
+		for _, id := range made {
 			if roll(10) == 0 {
-				_, _ = b.Admin().Cancel(t.Context(), id.ID, "dice")
+				_, _ = b.Admin().Cancel(t.Context(), id, "dice")
 			}
 		}
 	}
@@ -326,12 +420,17 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	pgtest.Wait(t, "the dead wake, and find that their jobs are others'", func() bool {
 		return one[int](t, direct, `select count(*) from trapeze.pods where closed_at is null and lease_until > now()`) == len(cables)+2 && open() == 0
 	})
-	wrong := column[string](t, direct, `select format('%s %s %s: %s', id, state, reason, rows) from (
-		select d.id, d.state, d.reason, count(m.no) as rows, count(distinct m.no) as numbers from trapeze.done d left join mine m on m.job = d.id group by 1, 2, 3) all_jobs
-		where rows <> case when state = 'succeeded' or exists (select from trapeze.jobs c where c.group_id = all_jobs.id) then 2 else 0 end or rows <> numbers`)
+	wrong := column[string](t, direct, `select format('%s %s %s: %s and %s', id, state, reason, pages, rows) from (
+		select d.id, d.state, d.reason, count(*) filter (where no = 0) as pages, count(*) filter (where no > 0) as rows, count(no) - count(distinct no) as doubles,
+			d.state = 'succeeded' or exists (select from trapeze.jobs c where c.group_id = d.id) as written
+		from trapeze.done d left join mine m on m.job = d.id group by d.id, d.state, d.reason) all_jobs
+		where rows <> case when written then 2 else 0 end or pages = 0 and written or doubles > 0`)
 	if len(wrong) > 0 {
-		t.Errorf("job, its state, its rows: %q", wrong)
+		t.Errorf("job, its state, its pages and rows: %q", wrong)
 	}
+	shared := one[int](t, direct, `select coalesce(sum(jobs), 0) from (select count(distinct job) as jobs from mine where no > 0 group by xmin::text) s where jobs > 1`)
+	t.Logf("%d of %d jobs shared a commit", shared, one[int](t, direct, `select count(distinct job) from mine`))
+	is.True(shared > 100) // groups are what this test is about
 	is.True(one[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`) > 100)
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
 	checkHistory(t, direct, b)

@@ -18,8 +18,9 @@ import (
 )
 
 // groups ends claims whose handlers queued statements: those that end at the same time share a transaction of the host's pool. It only ever
-// commits groups in which nothing goes wrong. A group that the database refuses is sent again in halves, and a claim that is alone
-// in its half, was lost, or has a cancel ends by [finisher.finishAlone], which knows what to do about it.
+// commits groups in which nothing goes wrong. A group that the database refuses is sent again without the jobs of the kind whose statement failed;
+// where none did, as at COMMIT, in halves. Claims that are left out, alone, lost, or have a cancel end by [finisher.finishAlone], which knows
+// what to do about it.
 type groups struct {
 	*flusher
 	off       bool // in the simple protocol, where a statement may be several
@@ -95,7 +96,7 @@ func (g *groups) writeGroups(ctx context.Context, batch []*flush) {
 
 // writeGroup writes a group, sorted by id.
 func (g *groups) writeGroup(ctx context.Context, group []*flush) {
-	ended, err := g.finish(ctx, group)
+	ended, culprit, err := g.finish(ctx, group)
 	_ = g.DBError(err)
 	_, byServer := errors.AsType[*pgconn.PgError](err)
 	_, unsent := errors.AsType[pgx.ErrPreprocessingBatch](err)
@@ -112,9 +113,14 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 		}
 		g.written(written)
 	case store.Unknown(err):
+		if culprit != nil && errors.Is(err, context.DeadlineExceeded) {
+			g.refused(culprit.one.Claimed.Kind) // its statement keeps others waiting
+		}
 		for _, w := range group {
 			g.reading.Go(func() { g.readBack(w, err) }) // the next group does not wait for it
 		}
+	case (byServer || unsent) && culprit != nil:
+		g.writeWithout(ctx, group, culprit, err)
 	case (byServer || unsent) && len(group) > 1:
 		half := len(group) / 2
 		g.writeGroup(ctx, group[:half])
@@ -126,22 +132,51 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 	}
 }
 
-func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]store.Ended, err error) {
+// writeWithout writes a group whose member's statement failed, without that member. When the next job of its kind may fail as it did, the kind is
+// committed alone from here on.
+func (g *groups) writeWithout(ctx context.Context, group []*flush, culprit *flush, err error) {
+	alone := func(w *flush) bool { return w == culprit }
+	pg, _ := errors.AsType[*pgconn.PgError](err)
+	if waited := pg != nil && (pg.Code == "55P03" || pg.Code == "57014"); waited || !store.Transient(err) {
+		kind := culprit.one.Claimed.Kind
+		g.refused(kind)
+		alone = func(w *flush) bool { return w.one.Claimed.Kind == kind }
+	}
+	var rest []*flush
+	for _, w := range group {
+		if alone(w) {
+			g.answer(w, store.Ended{}, errAlone)
+		} else {
+			rest = append(rest, w)
+		}
+	}
+	if len(rest) > 0 {
+		g.writeGroup(ctx, rest)
+	}
+}
+
+// finish ends a group. culprit is the member whose statement failed; nil: none did.
+func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]store.Ended, culprit *flush, err error) {
 	ctx, cancel := context.WithTimeout(ctx, groupWithin)
 	defer cancel()
-	ends, writes := make([]store.Ending, len(group)), make(map[int64]work.Writes, len(group))
+	ends, members := make([]store.Ending, len(group)), make(map[int64]*flush, len(group))
 	for i, w := range group {
-		ends[i], writes[w.ending.ID] = w.ending, w.writes
+		ends[i], members[w.ending.ID] = w.ending, w
 	}
 	err = guard.Call(func() (err error) { // a panic is of the type of an argument
 		ended, err = store.FinishGroup(ctx, g.Store, g.Pool, store.Group{
 			Boot: group[0].one.Lease.Pod, Ends: ends, LockWait: lockWait, Idle: g.Opts.LeaseFor,
-			Queue:   func(id int64, batch *pgx.Batch) { writes[id].Queue(batch) },
+			Queue:   func(id int64, batch *pgx.Batch) { members[id].writes.Queue(batch, func(int) { culprit = members[id] }) },
 			Sending: func() error { return failpoint.Hit(failpoint.InTxCommit) },
 		})
 		return err
 	})
-	return ended, err
+	for _, w := range group {
+		if _, its := w.writes.Prepares(err); its && culprit == nil {
+			culprit = w // or another one with the same statement, which is usually of its kind
+		}
+	}
+	return ended, culprit, err
 }
 
 // readBack answers a member of a group whose commit has an unknown outcome.

@@ -2,12 +2,13 @@ package work
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -27,7 +28,7 @@ type Writes []Write
 // Limits of the statements of one job, since other jobs wait for the commit that it shares with them.
 const (
 	maxStatements     = 100
-	maxStatementBytes = 1 << 20 // of texts and arguments, about
+	maxStatementBytes = 1 << 20 // of texts and arguments, about: fields of structs do not count
 )
 
 // Queued reports whether all writes are statements, so that they can share a commit with those of other jobs.
@@ -35,15 +36,36 @@ func (w Writes) Queued() bool {
 	return len(w) > 0 && !slices.ContainsFunc(w, func(one Write) bool { return one.Do != nil })
 }
 
-// Queue queues writes that are statements.
-func (w Writes) Queue(batch *pgx.Batch) {
-	for _, one := range w {
-		batch.Queue(one.SQL, one.Args...)
+// Queue queues writes that are statements, and calls failed with the index of the one that fails.
+func (w Writes) Queue(batch *pgx.Batch, failed func(i int)) {
+	for i, one := range w {
+		batch.Queue(one.SQL, one.Args...).Fn = func(results pgx.BatchResults) error {
+			_, err := results.Exec()
+			if err != nil {
+				failed(i)
+			}
+			return err
+		}
 	}
 }
 
-// Run runs all writes, up to the first error; statements that follow one another in one round trip.
+// Prepares reports whether err is that of preparing one of the statements, or its arguments: then nothing was sent. i is its index.
+func (w Writes) Prepares(err error) (i int, is bool) {
+	before, ok := errors.AsType[pgx.ErrPreprocessingBatch](err)
+	if ok {
+		i = slices.IndexFunc(w, func(one Write) bool { return one.Do == nil && one.SQL == before.SQL() })
+	}
+	return i, ok && i >= 0
+}
+
+// Run runs all writes, up to the first error; statements that follow one another in one round trip. The error of a statement has its number.
 func (w Writes) Run(ctx context.Context, tx pgx.Tx) error {
+	statements, before := 0, 0
+	for _, one := range w {
+		if one.Do == nil {
+			statements++
+		}
+	}
 	for len(w) > 0 {
 		if do := w[0].Do; do != nil {
 			if err := do(ctx, tx); err != nil {
@@ -56,29 +78,24 @@ func (w Writes) Run(ctx context.Context, tx pgx.Tx) error {
 		if n < 0 {
 			n = len(w)
 		}
-		if err := w[:n].send(ctx, tx); err != nil {
-			return err
+		if i, err := w[:n].send(ctx, tx); err != nil {
+			return fmt.Errorf("statement %d of %d: %w", before+i+1, statements, err)
 		}
+		before += n
 		w = w[n:]
 	}
 	return nil
 }
 
-// send sends statements in one round trip. The error of one has its number.
-func (w Writes) send(ctx context.Context, tx pgx.Tx) error {
+// send sends statements in one round trip. i is the index of the one that failed.
+func (w Writes) send(ctx context.Context, tx pgx.Tx) (i int, err error) {
 	batch := &pgx.Batch{}
-	w.Queue(batch)
-	results := tx.SendBatch(ctx, batch)
-	for i := range w {
-		if _, err := results.Exec(); err != nil {
-			_ = results.Close()
-			if before, ok := errors.AsType[pgx.ErrPreprocessingBatch](err); ok { // nothing was run
-				i = max(0, slices.IndexFunc(w, func(one Write) bool { return one.SQL == before.SQL() }))
-			}
-			return fmt.Errorf("statement %d of %d: %w", i+1, len(w), err)
-		}
+	w.Queue(batch, func(failed int) { i = failed })
+	err = tx.SendBatch(ctx, batch).Close()
+	if before, is := w.Prepares(err); is {
+		i = before
 	}
-	return results.Close()
+	return i, err
 }
 
 // Size is about how many bytes statements and their arguments have on the wire.
@@ -98,8 +115,8 @@ func size(arg any) (bytes int) {
 		return len(a)
 	case []byte:
 		return len(a)
-	case json.RawMessage:
-		return len(a)
+	case nil, bool, int, int32, int64, float64, time.Time:
+		return 8
 	case pgx.NamedArgs:
 		for _, v := range a {
 			bytes += size(v)
@@ -107,6 +124,25 @@ func size(arg any) (bytes int) {
 		return bytes
 	case pgx.StrictNamedArgs:
 		return size(pgx.NamedArgs(a))
+	}
+	switch v := reflect.ValueOf(arg); v.Kind() {
+	case reflect.String:
+		return v.Len()
+	case reflect.Slice, reflect.Array:
+		switch v.Type().Elem().Kind() {
+		case reflect.Uint8:
+			return v.Len()
+		case reflect.String, reflect.Slice, reflect.Array, reflect.Pointer, reflect.Interface:
+			for i := range v.Len() {
+				bytes += size(v.Index(i).Interface())
+			}
+			return bytes
+		}
+		return 8 * v.Len()
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return size(v.Elem().Interface())
+		}
 	}
 	return 8
 }
