@@ -228,7 +228,9 @@ func TestAUniqueChildIsMadeOnceWhileItWaits(t *testing.T) {
 	pgtest.Wait(t, "the keyed ones run", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'child'`) == 2
 	})
-	exec(t, pool, `update trapeze.lanes set enabled = false where name = 'slow'`)
+	no := false
+	_, err := r.Admin().SetLane(t.Context(), "slow", job.LaneChange{Enabled: &no}, "me") // which its pod heeds at once
+	is.NoErr(err)
 	operator := make1(t, pool, named("operator"), map[string]does{"parent": nothing})
 	third := enqueue(t, operator, of("parent"))
 	open()
