@@ -155,5 +155,6 @@ func TestInTxMayCopyAndUseItsConnection(t *testing.T) {
 	is.Equal(column[int](t, pool, `select no from mine where job = $1 order by no`, id), []int{1, 2, 3})
 	is.Equal(one[int](t, pool, `select count(distinct xmin::text) from mine`), 1)
 	is.Equal(one[int](t, pool, `select count(*) from mine m join trapeze.done d on d.id = m.job where d.xid::xid <> m.xmin`), 0) // with the end
+	quiet(t, pool)                                                                                                               // the next step has ended too
 	checkHistory(t, pool, r)
 }

@@ -306,14 +306,14 @@ func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 	given := map[string]any{
 		"ID": int64(7), "Kind": "step", "Lane": "money", "Subject": "order 7", "Priority": 3, "Attempt": 2, "MaxAttempts": 4, "Crashes": 1, "Fence": int64(8),
 		"Boot": "boot", "PodName": "pod", "Snoozes": 9, "PipelineID": int64(6), "Step": 5, "CreatedAt": time.Unix(1, 0), "SubmittedBy": "ann",
-		"ClaimedAt": time.Unix(2, 0), "Path": "poll", "PreviousResult": `{"n":1}`, "Branches": "1 succeeded ok 1, 2 failed", "Tx": "error",
+		"ClaimedAt": time.Unix(2, 0), "Path": "poll", "PreviousResult": `{"n":1}`, "Branches": "1 succeeded ok 1, 2 failed", "Tx": "error", "Write": nil,
 		"Checkpoint": nil, "LastCheckpoint": `"half" true`, "Progress": nil, "Message": nil, "Emit": nil, "Token": "secret",
 		"Failure": job.Failure{JobID: 3, Kind: "ship"},
 	}
 	empty := map[string]any{
 		"ID": int64(1), "Kind": "step", "Lane": "default", "Subject": "", "Priority": 10, "Attempt": 1, "MaxAttempts": 5, "Crashes": 0, "Fence": int64(1),
 		"Boot": "runnertest", "PodName": "runnertest", "Snoozes": 0, "PipelineID": int64(1), "Step": 0, "CreatedAt": "now", "SubmittedBy": "",
-		"ClaimedAt": "now", "Path": "poll", "PreviousResult": "error", "Branches": "error", "Tx": "error",
+		"ClaimedAt": "now", "Path": "poll", "PreviousResult": "error", "Branches": "error", "Tx": "error", "Write": nil,
 		"Checkpoint": nil, "LastCheckpoint": " false", "Progress": nil, "Message": nil, "Emit": nil, "Token": "token",
 		"Failure": "error",
 	}
@@ -372,6 +372,8 @@ func answer(ctx context.Context, t *testing.T, method reflect.Value, name string
 			in = append(in, reflect.ValueOf(ctx))
 		case of == reflect.TypeFor[any]():
 			in = append(in, reflect.ValueOf(&decoded))
+		case of == reflect.TypeFor[*pgx.Batch]():
+			in = append(in, reflect.ValueOf(&pgx.Batch{}))
 		case of == reflect.TypeFor[func(pgx.Tx) error]():
 			in = append(in, reflect.ValueOf(func(pgx.Tx) error { return nil }))
 		case of.Kind() == reflect.String && name == "Emit" && len(in) == 2:
