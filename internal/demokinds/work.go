@@ -41,9 +41,11 @@ type (
 		DelayMS int64 `json:"delay_ms"`
 	}
 
+	// tx takes MS milliseconds before it writes.
 	tx struct {
-		Rows     int  `json:"rows"`
-		Rollback bool `json:"rollback"`
+		Rows     int   `json:"rows"`
+		Rollback bool  `json:"rollback"`
+		MS       int64 `json:"ms"`
 	}
 
 	effect struct {
@@ -129,7 +131,12 @@ func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Ou
 }
 
 // tx writes its rows in the transaction that ends the job: every other job by a statement that shares its commit with others.
-func (d *demo) tx(_ context.Context, c *claim[tx]) (*runner.Outcome, error) {
+func (d *demo) tx(ctx context.Context, c *claim[tx]) (*runner.Outcome, error) {
+	if c.Args.MS > 0 {
+		if err := wait(ctx, time.Duration(c.Args.MS)*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
 	id, fence, args, done := c.ID(), c.Fence(), c.Args, runner.Done(map[string]int{"rows": c.Args.Rows})
 	insert := `insert into ` + d.rows + ` (job_id, fence, n) select $1, $2, n from generate_series(1, $3::int) n`
 	if id%2 == 0 && !args.Rollback {

@@ -43,7 +43,8 @@ type Counts struct {
 // Judge judges a run's records: the invariants of the system, two of the processes themselves, and whether the fleet at rest was asked its questions.
 func Judge(r *history.Run) Verdict {
 	return Verdict{Narrowed: r.Settings.Narrowed, Counts: count(r), Findings: append(checker.Check(r), noRaces(r), noSuicide(r),
-		asked(r, "wakes", lostWakeUp, "a fleet at rest was given jobs that no pod had heard of"), asked(r, "replies", lostReply, "a fleet at rest lost replies"))}
+		asked(r, "wakes", lostWakeUp, "a fleet at rest was given jobs that no pod had heard of"),
+		asked(r, "cancels", lateCancel, "jobs were cancelled on a fleet at rest at the last moment"), asked(r, "replies", lostReply, "a fleet at rest lost replies"))}
 }
 
 // asked counts how often a fleet at rest was asked a question. The invariants judge the answers; a run that could not ask has proved less.

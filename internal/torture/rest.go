@@ -22,6 +22,7 @@ const (
 // The questions to a fleet at rest, by the verbs of their records.
 const (
 	lostWakeUp = "lost_wake_up"
+	lateCancel = "late_cancel"
 	lostReply  = "lost_reply"
 )
 
@@ -34,19 +35,20 @@ const (
 	endedSQL        = `select not exists (select from trapeze.live where id = $1)`
 )
 
-// AskAtRest asks the healed fleet two questions once it rests. A busy fleet hides the answers: something wakes every pod all the time, so that
-// a missed wake-up never shows, and every fault has pods search for claims whose replies were lost. Lost replies come last, because they wake pods
-// later on. Each question is asked repeatedly: at times a pod still searches for claims after an earlier fault.
+// AskAtRest asks the healed fleet three questions once it rests. A busy fleet hides two answers: something wakes every pod all the time, so that
+// a missed wake-up never shows, and every fault has pods search for claims whose replies were lost. The third one, a cancel at the last moment, takes
+// a moment that clients seldom meet. Lost replies come last, because they wake pods later on. Each question is asked repeatedly: at times a pod still searches for claims after an earlier fault.
 func (c *Crowd) AskAtRest(ctx context.Context) error {
 	questions := []struct {
 		fault, verb string
+		long        time.Duration
 		ask         func(ctx context.Context, n int) (id int64, struck int, err error)
-	}{{"F34", lostWakeUp, c.unheard}, {"F24", lostReply, c.unanswered}}
+	}{{"F34", lostWakeUp, askFor, c.unheard}, {"F39", lateCancel, askFor / 2, c.cancelled}, {"F24", lostReply, askFor, c.unanswered}}
 	c.w.enter("at rest", restWithin+time.Duration(len(questions))*(askFor+wakeWithin))
 	c.w.ask(ctx, restWithin, quietSQL)
 	no := 0
 	for _, q := range questions {
-		for n, began := 0, time.Now(); time.Since(began) < askFor; n++ {
+		for n, began := 0, time.Now(); time.Since(began) < q.long; n++ {
 			no--
 			record := history.Fault{Act: history.Act{No: no, At: c.w.Since(), Fault: q.fault, Verb: q.verb}, Began: time.Now()}
 			id, struck, err := q.ask(ctx, n)
@@ -126,17 +128,59 @@ func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, er
 	if reply.text == submitText {
 		return c.submit(ctx, 0, pods[0], simple("demo.echo", `{"at rest":%d}`, n)).Job, 0, nil
 	}
-	announced := simple("demo.sleep", `{"ms":1}`)
-	announced.Chain = []job.Step{simple("demo.noop", `{}`).step()}
-	id, err = c.elsewhere(ctx, announced, func(ctx context.Context, s submission) (id int64, err error) {
+	what := simple("demo.sleep", `{"ms":1}`)
+	what.Chain = []job.Step{simple("demo.noop", `{}`).step()}
+	if id, err = c.announce(ctx, what); err == nil {
+		c.w.ask(ctx, wakeWithin, reply.sent, id)
+	}
+	return id, 0, err
+}
+
+// lastMomentSQL is the job of a pipeline that is worth a cancel, and the boot id that runs it.
+const lastMomentSQL = `select l.id, l.pod::text from trapeze.live l join trapeze.jobs j on j.id = l.id
+	where j.pipeline_id = $1 and l.state = 'running' and l.kind in ('demo.tx', 'demo.sleep')`
+
+// cancelled cancels a job through a pod that does not run it, so that the other pod learns of it by its next heartbeat: in turn one of several jobs
+// that queue their writes and end together, and a step of a chain with a compensation. It returns the number of cancels that were accepted.
+func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err error) {
+	what, many := simple("demo.chain", `{"steps":[{"kind":"demo.sleep","args":{"ms":1500}}],"undo":{"kind":"demo.echo","args":{"at rest":%d}}}`, n), 1
+	if n%2 == 0 {
+		what, many = simple("demo.tx", `{"rows":1,"ms":600}`), podSlots-2
+	}
+	var pipeline int64
+	for range many {
+		if id, err = c.announce(ctx, what); err != nil {
+			return id, 0, err
+		}
+		if pipeline == 0 || id%2 == 0 { // demo.tx queues the writes of every other job
+			pipeline = id
+		}
+	}
+	var boot string
+	for deadline := time.Now().Add(wakeWithin); boot == ""; pause(ctx, sampleEvery/2) {
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return id, 0, errors.New("no job to be cancelled runs")
+		}
+		_ = c.w.Admin.QueryRow(ctx, lastMomentSQL, pipeline).Scan(&id, &boot) // not yet
+	}
+	for _, p := range c.w.Pods() {
+		if p.Boot() != boot {
+			if c.end(ctx, 0, p, "cancel", id).Outcome == history.OK {
+				struck++
+			}
+			break
+		}
+	}
+	return id, struck, nil
+}
+
+// announce submits a job past all pods and notifies them.
+func (c *Crowd) announce(ctx context.Context, what submission) (id int64, err error) {
+	return c.elsewhere(ctx, what, func(ctx context.Context, s submission) (id int64, err error) {
 		const sql = `select id, pg_notify('trapeze_wake', '')::text from trapeze.enqueue($1, $2, chain => $3)`
 		err = c.w.Admin.QueryRow(ctx, sql, s.Kind, s.Args, s.Chain).Scan(&id, nil)
 		return id, err
 	})
-	if err == nil {
-		c.w.ask(ctx, wakeWithin, reply.sent, id)
-	}
-	return id, 0, err
 }
 
 // elsewhere submits a job past all pods and writes the call down.

@@ -32,6 +32,13 @@ func TestAFleetAtRestIsAskedAlsoAfterItsListenersWereChecked(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(struck, 2)
 	is.True(w.ask(t.Context(), wakeWithin, endedSQL, id))
+	for n := range 2 { // one of a group, and a step
+		id, struck, err := crowd.cancelled(t.Context(), n)
+		is.NoErr(err)
+		is.Equal(struck, 1)
+		is.True(w.ask(t.Context(), wakeWithin, endedSQL, id))
+		is.True(w.ask(t.Context(), wakeWithin, `select state = 'cancelled' from trapeze.job where id = $1`, id))
+	}
 	for n := range 2 * len(replies) { // the submissions to one pod each
 		id, struck, err := crowd.unanswered(t.Context(), n)
 		is.NoErr(err)
