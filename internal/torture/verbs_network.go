@@ -33,8 +33,8 @@ var networkVerbs = []verb{
 // What claims, submissions and ends have in their statements.
 const (
 	claimText  = "'job.claimed' from claimed"
-	submitText = "(-w.priority)::smallint as ahead"
-	finishText = "'job.' || state"
+	submitText = "select n.requires_approval from trapeze.lanes n"
+	finishText = "'job.succeeded'"
 )
 
 // through does something to a pod's network for as long as the act lasts. What it strikes are the connections there are.
