@@ -105,7 +105,7 @@ func full(err error) bool {
 // fullFor is the time for which a server that had no connection left is not asked for another.
 const fullFor = 100 * time.Millisecond
 
-// spare has a pool not ask a server that had no connection left a moment ago: what waits for one of the pool's would ask all the time.
+// spare has a pool not ask a server that had no connection left a moment ago: statements that wait for one of the pool would ask all the time.
 func (o *outage) spare(config *pgxpool.Config) {
 	before := config.BeforeConnect
 	config.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {

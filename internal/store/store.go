@@ -126,7 +126,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	}
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.MaxConnIdleTime = max(min(config.MaxConnIdleTime, idleFor), 3*o.UsedEvery)
-	// A pool uses the connection that it used last, but each look for idle ones turns its stack over (pgx 5.12): between two looks, those that
+	// A pool uses the connection that it used last, but each check for idle ones turns its stack over (pgx 5.12): between two checks, those that
 	// are not needed must become idle.
 	config.HealthCheckPeriod = config.MaxConnIdleTime * 5 / 4
 	config.ConnConfig.ConnectTimeout = 5 * time.Second
