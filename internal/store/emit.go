@@ -74,7 +74,7 @@ func emitted(l job.Lease, found []int, err error) error {
 	return nil
 }
 
-// emitManySQL appends one event each to the histories of many claims, as [emitSQL] does to one. Rows that somebody holds, and
+// emitManySQL appends one event each to the histories of many claims, as [emitSQL] does to one. Rows that another transaction has locked, and
 // claims that are no longer the latest, are passed by. Plan: live_pkey, a row a claim, HOT.
 var emitManySQL = newStatement(`
 with held as materialized (
@@ -102,7 +102,7 @@ type Emitted struct {
 }
 
 // EmitMany appends one event each to the histories of claims, all in one commit. It reports of which claims: the others are no
-// longer the latest, or their rows are held by somebody, as [Store.Emit] will tell.
+// longer the latest, or their rows are locked: [Store.Emit] has the reason.
 func (s *Store) EmitMany(ctx context.Context, list []Emitted) (written map[job.Lease]bool, err error) {
 	var (
 		ids, fences, ages      []int64
@@ -129,7 +129,7 @@ func (s *Store) EmitMany(ctx context.Context, list []Emitted) (written map[job.L
 	return written, nil
 }
 
-// age is how many microseconds ago a moment was; 0 for none.
+// age returns the microseconds since a moment; 0 for none.
 func age(at time.Time) int64 {
 	if at.IsZero() {
 		return 0

@@ -8,7 +8,7 @@ import (
 
 // The statements of a single plain job: on a pod that is not busy, and in commits with writes of the handler. Their arguments are values
 // where the statements for many have arrays, and their parts only those that a plain job needs; so they take 80 µs in the server where
-// [finishSQL] takes 190, and write the same rows. What they pass over is for the statement for many.
+// [finishSQL] takes 190, and write the same rows. The statement for many handles the cases that they pass over.
 //
 // finishOneSQL ends a job that succeeded and inserts the step that follows it. It writes nothing when a cancel was committed before, or when
 // the row is locked. Plan: Index Scan on live_pkey, one row; a probe of pods and one of live_for_claim; inserts.
