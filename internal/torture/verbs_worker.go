@@ -98,8 +98,13 @@ func workerDeaf(s *strike) error {
 	return nil
 }
 
-// workerFreezes freezes a worker in the middle of handlers that return as soon as it goes on: what they report is another's by then.
+// workerFreezes freezes a worker in the middle of handlers that return as soon as it goes on: by then their jobs have been claimed anew, and some
+// of them still run there. Handlers that heed their context are cancelled before they return: those of demo.sleep do not, and are submitted past
+// the pods, none of which starts them on insert then.
 func workerFreezes(s *strike) error {
+	for range 2 * podSlots {
+		_, _ = s.crowd.announce(s.ctx, simple("demo.sleep", `{"ms":4000,"ignore_ctx":true}`)) // the call is written down
+	}
 	if err := s.busy(800); err != nil {
 		return err
 	}
