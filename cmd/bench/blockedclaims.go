@@ -121,7 +121,7 @@ func (b *lab) besideBlocked(ctx context.Context, shape string, n int) (claims, s
 	return claims, starts, nil
 }
 
-// blockedHead measures what it costs to get past jobs that may not run yet.
+// blockedHead measures the cost of passing over jobs that may not run yet.
 func (b *lab) blockedHead(ctx context.Context) (l line, err error) {
 	n := b.size(10_000)
 	l = line{What: "10,000 free no-op jobs in a lane behind 10,000 of one subject, of which one runs at a time, one pod with 100 slots; beside it the free ones alone",

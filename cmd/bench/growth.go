@@ -210,7 +210,7 @@ select name, sum(bytes)::float8 / 1e6 from (
 	from pg_class c where c.relnamespace = 'trapeze'::regnamespace and c.relkind in ('r', 'i')
 ) t group by name having sum(bytes) > $1 order by 2 desc`
 
-// sizes sets the sizes of what is large, in MB, and of the whole database.
+// sizes sets the sizes of large tables and indexes, in MB, and of the whole database.
 func (h *history) sizes(ctx context.Context, l *line, when string) error {
 	var whole float64
 	if err := h.g.pool.QueryRow(ctx, `select pg_database_size(current_database())::float8 / 1e6`).Scan(&whole); err != nil {

@@ -147,10 +147,10 @@ auth_type = any
 pool_mode = transaction
 `
 
-// notInstalled is what a workload that needs PgBouncer says when the machine has none.
+// notInstalled is the result of a workload that needs PgBouncer on a machine without it.
 const notInstalled = "not measured: there is no pgbouncer on this machine"
 
-// errNoPgbouncer says that the machine has no PgBouncer.
+// errNoPgbouncer is returned on a machine without PgBouncer.
 var errNoPgbouncer = errors.New("no pgbouncer on this machine")
 
 // startPgbouncer starts one; it returns errNoPgbouncer when the machine has none.
@@ -220,7 +220,7 @@ func (p *pgbouncer) stop() {
 	<-p.ended
 }
 
-// freeAddress is an address of this machine at which nobody listens.
+// freeAddress returns an unused address of this machine.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

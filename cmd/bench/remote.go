@@ -290,7 +290,7 @@ func (g *backlog) fromTheMark(ctx context.Context, l *line, rounds int) (err err
 	return nil
 }
 
-// touched is how many pages of our tables and indexes were read in the database, from memory or not.
+// touched returns the number of pages of our tables and indexes were read in the database, from memory or not.
 func (g *backlog) touched(ctx context.Context) (n float64, err error) {
 	time.Sleep(1500 * time.Millisecond) // sessions tell what they did a second after it
 	if err := g.st.Pool().Ping(ctx); err != nil {
