@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -321,7 +322,21 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	proxy, pool := cable(t, url)
 	exec(t, direct, `create table mine (job bigint, no int); create table counts (id int primary key, n int); insert into counts select generate_series(0, 3), 0`)
 	insert, count := `insert into mine values ($1, $2)`, `update counts set n = n + 1 where id = $1`
+	var beat atomic.Pointer[chan struct{}] // closed at each beat: jobs end on one, many together, whether the machine is fast or slow
+	first := make(chan struct{})
+	beat.Store(&first)
+	go func() {
+		for ticker := time.NewTicker(30 * time.Millisecond); t.Context().Err() == nil; <-ticker.C {
+			next := make(chan struct{})
+			close(*beat.Swap(&next))
+		}
+	}()
 	write := func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+		select {
+		case <-*beat.Load():
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 		page, err := last(j)
 		if err == nil && page == 0 {
 			b := &pgx.Batch{}
