@@ -40,7 +40,9 @@ func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOp
 	}
 	delay, approval := (*string)(nil), strconv.FormatBool(w.Approval)
 	if w.Delay > 0 {
-		text := strconv.FormatInt(max(w.Delay.Microseconds(), 1), 10) + " microseconds"
+		micros := max(w.Delay.Microseconds(), 1)
+		// PostgreSQL 14 takes at most 2³¹ units in a field of an interval, so that its microseconds end after 36 minutes.
+		text := fmt.Sprintf("%d seconds %d microseconds", micros/1e6, micros%1e6)
 		delay = &text
 	}
 	trace := propagation.MapCarrier{}
