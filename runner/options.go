@@ -67,6 +67,9 @@ type Options struct {
 	StaleAfter time.Duration
 	// Disabled makes a pod that submits and recovers the jobs of dead pods, but never claims.
 	Disabled bool
+	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. Otherwise it does so while the handlers of a kind return
+	// sooner than a claim takes: at most 10 × Slots jobs, which wait for at most 200 ms. See docs/guarantees.md for what a crash then means.
+	NoClaimAhead bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
 	Kinds []string
 	// MinScheduleInterval is the least time between two fires of a schedule that may be set or declared. Default 1s.
@@ -193,7 +196,7 @@ func (o Options) validate() error {
 func (o Options) pod() pod.Options {
 	p := pod.Options{
 		Options: engine.Options{
-			Name: o.Name, Version: o.Version, Slots: o.Slots, Disabled: o.Disabled, PollEvery: o.PollEvery, LeaseFor: o.LeaseFor,
+			Name: o.Name, Version: o.Version, Slots: o.Slots, Disabled: o.Disabled, ClaimAhead: !o.NoClaimAhead, PollEvery: o.PollEvery, LeaseFor: o.LeaseFor,
 			HeartbeatEvery: o.HeartbeatEvery, ShutdownGrace: o.ShutdownGrace, StuckAfter: o.StuckAfter, StaleAfter: o.StaleAfter,
 			MaxAttempts: o.MaxAttempts, MaxCrashes: o.MaxCrashes, MaxFanOut: o.MaxFanOut, DirectURL: o.DirectURL, Timeout: o.Timeout,
 		},

@@ -39,8 +39,8 @@ func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, e
 func (one *Run) cancelFor(why job.Reason) {
 	switch why {
 	case job.ReasonStopped:
-		one.losing.Do(func() {
-			close(one.lost)
+		one.loss.once.Do(func() {
+			close(one.loss.lost)
 			one.cancel(job.ErrStopped)
 		})
 	case job.ReasonDeadline:
@@ -61,6 +61,8 @@ func (i *Identity) TellRun(l job.Lease) {
 func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
 	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease.Pod == l.Pod {
 		one.cancelFor(why)
+	} else if one == nil {
+		i.dropAhead(l.JobID, l.Fence)
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/wait"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 // smallPod is the largest number of slots for which a claim waits until ends that are being written have freed theirs.
@@ -24,6 +26,9 @@ type claimer struct {
 	looked    time.Time   // of the poller alone: the latest claim of all lanes
 	heard     atomic.Bool // other pods may have changed what we can have of limited lanes
 	asksAgain atomic.Bool // a claim is to come, for slots that were not asked for again at once
+
+	roundTrip time.Duration // of the latest claims, on average
+	dry       bool          // the latest claim ahead of all kinds was not filled
 }
 
 // claimDue claims due jobs for every free slot and launches them. It reports whether another claim may find more at once.
@@ -49,7 +54,8 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		}
 	}
 	c.looked = time.Now()
-	if c.Slots() <= smallPod {
+	news := c.news.Swap(false)
+	if c.Slots() <= smallPod && c.ahead.waiting.Load() == 0 {
 		c.exec.ends.flusher.lands() // the slots that come free with it are filled by the same claim
 	}
 	if err := c.settleSlots(ctx); err != nil {
@@ -62,39 +68,37 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	left := true // unless this look says otherwise
 	defer func() {
 		if c.backlog.claimEnded(left) {
-			c.Wake()
+			c.wakeForSlot()
 		}
 	}()
+	c.exec.fillSlots()
 	wants, early, unasked := c.Lanes.Wants(c.round.since, c.round.tick)
 	c.round.open = false
 	c.round.asked += len(wants)
 	if len(wants) == 0 {
 		left = early == 0 || !c.Lanes.Covers(c.round.asked+early)
-		return false, nil
+		return false, c.claimAhead(ctx, news)
 	}
+	short, longest := c.shortKinds()
 	reserved := map[string]int{}
-	for i, w := range wants {
+	c.dry = false
+	for i := range wants {
+		w := &wants[i]
 		reserved[w.Lane] = w.N
-		c.Marks.ForClaim(&wants[i])
+		c.Marks.ForClaim(w)
+		if w.After == nil && w.Above == nil { // a sweep goes on from the last job that it claimed
+			w.Ahead = max(0, c.wantsAhead(w.Lane, longest)/len(wants))
+		}
 	}
 	defer func() {
 		for lane, n := range reserved {
 			c.Lanes.Release(lane, n)
 		}
 	}()
-	boot := c.Boot()
-	_ = failpoint.Hit(failpoint.ClaimSend)
-	// A claim that has been sent is waited for, also by a pod that is to stop, though then not for long.
-	asking, cancel := wait.Linger(ctx, time.Second)
-	defer cancel()
-	found, err := c.Store.Claim(asking, boot, wants, c.HandledKinds, !c.Runs.isolated())
+	found, err := c.send(ctx, wants, short, reserved)
 	if err != nil {
-		if store.Unknown(err) {
-			c.Unknown.Raise()
-		}
 		return false, err
 	}
-	c.exec.LaunchClaims(boot, found, reserved)
 	quick := !slots.Slow(found.Took, len(found.Jobs))
 	most, wake := c.Member.MarkLimit()
 	sweeping := c.Marks.Claimed(wants, found, quick, most, wake)
@@ -116,17 +120,39 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	return c.round.open, nil
 }
 
-// LaunchClaims starts the handlers of claimed jobs; the claim's commit is confirmed.
+// send sends a claim, of the kinds in short also ahead, and starts the handlers of the jobs that have reserved slots.
+func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, reserved map[string]int) (store.Claims, error) {
+	boot, began := c.Boot(), time.Now()
+	_ = failpoint.Hit(failpoint.ClaimSend)
+	// A claim that has been sent is waited for, also by a pod that is to stop, though then not for long.
+	asking, cancel := wait.Linger(ctx, time.Second)
+	defer cancel()
+	found, err := c.Store.ClaimAhead(asking, boot, wants, c.HandledKinds, short, !c.Runs.isolated())
+	if err != nil {
+		if store.Unknown(err) {
+			c.Unknown.Raise()
+		}
+		return found, err
+	}
+	took := time.Since(began)
+	c.roundTrip = cmp.Or(c.roundTrip, took)
+	c.roundTrip += (took - c.roundTrip) / 8
+	c.exec.LaunchClaims(boot, found, reserved)
+	return found, nil
+}
+
+// LaunchClaims starts the handlers of claimed jobs; the claim's commit is confirmed. Those ahead for which no slot is left wait.
 func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[string]int) {
 	_ = failpoint.Hit(failpoint.ClaimCommitted)
 	x.Metrics.Claims.Add(float64(len(found.Jobs)))
 	claims := make([]*Run, 0, len(found.Jobs))
+	var waiting []claimAhead
 	for _, c := range found.Jobs {
-		if c.ReadyAt.Unix() > 0 {
-			// A claim sees what was committed while it was planned, after its own now().
-			wait := max(0, c.ClaimedAt.Sub(c.ReadyAt))
-			x.Metrics.WaitSeconds.WithLabelValues(c.Lane).Observe(wait.Seconds())
+		if c.Ahead {
+			waiting = append(waiting, claimAhead{Claimed: c, lease: job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}, since: time.Now()})
+			continue
 		}
+		x.observeWait(&c)
 		one := x.NewRun(c, boot)
 		if one == nil {
 			x.Unknown.Raise()
@@ -136,7 +162,33 @@ func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[st
 		reserved[c.Lane]--
 		x.Lanes.Touch(c.Lane)
 	}
+	if len(waiting) > 0 {
+		x.ahead.put(waiting, x.expireAhead)
+		for one := x.nextAhead(spare(reserved)); one != nil; one = x.nextAhead(spare(reserved)) {
+			claims = append(claims, one)
+		}
+	}
 	x.workers.Give(claims...)
+	x.fillSlots() // some may have become free since the claim was sent
+}
+
+// spare returns a function that takes one of the slots that a claim has reserved and not used.
+func spare(reserved map[string]int) func(lane string) bool {
+	return func(lane string) bool {
+		if reserved[lane] <= 0 {
+			return false
+		}
+		reserved[lane]--
+		return true
+	}
+}
+
+// observeWait measures how long a job has waited whose handler is to be called.
+func (x *executor) observeWait(c *store.Claimed) {
+	if c.ReadyAt.Unix() > 0 {
+		// A claim sees what was committed while it was planned, after its own now().
+		x.Metrics.WaitSeconds.WithLabelValues(c.Lane).Observe(max(0, c.ClaimedAt.Sub(c.ReadyAt).Seconds()))
+	}
 }
 
 // claimSubjects claims the next job of each subject whose run has just ended, one slot each. It reports whether there was one

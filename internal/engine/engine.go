@@ -45,7 +45,7 @@ func New(s Services, o Options, m member) *Engine {
 	e.workers = pool.New(e.runClaim)
 	flusher := newFlusher(i, e.afterFlush, e.workers.Waiting)
 	e.leases = &leaseTx{i, flusher.alive}
-	e.ends = &finisher{Identity: i, newRun: e.NewRun, intake: e.submitter, fanOuts: e.fanOuts, leases: e.leases, flusher: flusher}
+	e.ends = &finisher{Identity: i, newRun: e.NewRun, pass: e.passSlot, intake: e.submitter, fanOuts: e.fanOuts, leases: e.leases, flusher: flusher}
 	e.ends.groups = newGroups(i, e.leases, e.afterFlush, e.workers.Waiting, e.ends.endCommitted)
 	e.sweeper = &sweeper{i, &i.Due, e.claims}
 	e.Poller = poller.New(e.sweeper, o.PollEvery)

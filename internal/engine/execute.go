@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -52,7 +53,7 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 
 // Prepare returns a run that is not in Runs. It has no handler and no context yet; its writes work.
 func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
-	one := &Run{Job: work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name}, lost: make(chan struct{}), turn: make(chan struct{}, 1),
+	one := &Run{Job: work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name}, loss: loss{lost: make(chan struct{})}, turn: make(chan struct{}, 1),
 		Ended: make(chan struct{}), cancel: func(error) {}, done: func() {}}
 	one.writes = writer{one, x.leases}
 	one.Writer = &one.writes
@@ -99,7 +100,9 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 		unwatch()
 		one.watchdog.Stop()
 		_ = failpoint.Hit(failpoint.Handled)
-		one.handler.RunSeconds(time.Since(began).Seconds())
+		took := time.Since(began)
+		one.handler.RunSeconds(took.Seconds())
+		x.noteRun(one.Claimed.Kind, took)
 		next = x.settleRun(one, outcome, err)
 	}()
 	defer guard.Recover(&err)
@@ -112,8 +115,17 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 	return nil
 }
 
+// noteRun notes how long a run took, for the average of the latest eight or so. A kind begins as one whose runs take long: only after some
+// forty short ones is it short.
+func (i *Identity) noteRun(kind string, took time.Duration) {
+	if average := i.took[kind]; average != nil {
+		before := cmp.Or(average.Load(), int64(aheadFor))
+		average.Store(max(before+(int64(took)-before)/8, 1))
+	}
+}
+
 // settleRun writes the end of a claim, unless it was written without the handler. It returns the next step when that is ours
-// already; after an end by group commit afterFlush goes on. The handler has returned: watchStuck must not blame it for the time that its
+// already, or the run that got the slot; after an end by group commit afterFlush goes on. The handler has returned: watchStuck must not blame it for the time that its
 // progress and events take to be written.
 func (x *executor) settleRun(one *Run, o *work.Outcome, err error) (next *Run) {
 	inTime := one.Settled.CompareAndSwap(false, true)
@@ -122,7 +134,7 @@ func (x *executor) settleRun(one *Run, o *work.Outcome, err error) (next *Run) {
 	if inTime {
 		var underWay bool
 		if next, underWay = x.conclude(one, o, err); underWay {
-			return nil
+			return next
 		}
 	} else {
 		x.Metrics.Stuck.Dec()
@@ -142,17 +154,20 @@ func (x *executor) close(one *Run, next *Run) (free bool) {
 	one.cancel(nil)
 	x.Waiters.Seen(one.Lease.JobID)
 	x.Runs.remove(one)
-	if next == nil {
+	switch {
+	case one.ahead.passed:
+		x.ahead.passed.Add(-1)
+	case next == nil:
 		x.Lanes.Release(one.Claimed.Lane, 1)
 	}
 	if one.Claimed.Isolated {
 		x.Wake()
 	}
-	return next == nil
+	return next == nil && !one.ahead.passed
 }
 
 // conclude turns a handler's return into an end, and writes or queues it: then the end is under way. It returns
-// the next step when that is ours already.
+// the next step when that is ours already, or with an end under way the run that has the slot now.
 func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, underWay bool) {
 	if o == nil {
 		o = &work.Outcome{Status: job.OK}
@@ -190,8 +205,8 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 	case len(o.Writes) > 0 && !x.ends.groups.takes(one.Claimed.Kind, o.Writes):
 		next, err = x.ends.finishInTx(one, o)
 	default:
-		if err = x.ends.finishSoon(one, o); err == nil {
-			return nil, true
+		if next, err = x.ends.finishSoon(one, o); err == nil {
+			return next, true
 		}
 	}
 	return x.concludeWritten(one, next, err, cause), false
@@ -265,7 +280,7 @@ func (x *executor) concludeError(one *Run, err, cause error) *Run {
 		}
 		x.Log.WarnContext(one.Ctx, "job failed and will be retried", append(one.attrs(), telemetry.Wait, wait, telemetry.ErrorClass, e.Class, telemetry.ErrorCode, e.Code,
 			telemetry.Err, e.Error)...)
-		if x.ends.park(one, wait, store.Retry{Message: e.Error, Class: e.Class, Code: e.Code}) {
+		if x.ends.park(one, wait, store.Retry{Started: one.started(), Message: e.Error, Class: e.Class, Code: e.Code}) {
 			one.span.Event("job.retried", attribute.Float64("trapeze.wait_seconds", wait.Seconds()))
 			x.Ends.ReportRetry(endOf(one, e, job.Pending))
 			return nil

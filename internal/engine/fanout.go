@@ -83,7 +83,7 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 // branchesOf makes the rows of a fan-out. wait is until the first child that is delayed becomes due; 0: none is.
 func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait time.Duration, err error) {
 	c, fan := &one.Claimed, o.Fan
-	f = store.FanOut{Lease: one.Lease, Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Status, Result: o.Result}
+	f = store.FanOut{Lease: one.Lease, Started: one.started(), Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Status, Result: o.Result}
 	fail := func(err error) (store.FanOut, time.Duration, error) { return store.FanOut{}, 0, err }
 	switch n := len(fan.Children) + fan.Parts; {
 	case n > fin.Opts.MaxFanOut:

@@ -18,6 +18,7 @@ import (
 type finisher struct {
 	*Identity
 	newRun  func(c store.Claimed, boot string) *Run // of a next step that has started here; nil when the engine has stopped
+	pass    func(one *Run) *Run                     // gives its slot to another claim
 	intake  *submitter
 	fanOuts *fanOuts
 	leases  *leaseTx
@@ -27,6 +28,9 @@ type finisher struct {
 
 // flushOf prepares the end of a claim and its hand-off to the next step.
 func (fin *finisher) flushOf(one *Run, e store.Ending, next *store.NewJob) *flush {
+	if one.Claimed.Ahead {
+		e.Started = &one.Claimed.ClaimedAt
+	}
 	e.ID, e.Fence, e.Next, e.Branch, e.Undo = one.Lease.JobID, one.Lease.Fence, next, one.Claimed.Branch, one.undo
 	if next != nil {
 		next.Starts = fin.mayStart(one, next)
@@ -45,19 +49,22 @@ func (fin *finisher) keepUndo(one *Run, undo []work.Step) (err error) {
 }
 
 // finishSoon has the end of a handler that succeeded written by the next group commit, with the next step and the statements that it
-// queued. It returns an error when the step is refused.
-func (fin *finisher) finishSoon(one *Run, o *work.Outcome) error {
+// queued. It returns the run that has the slot now, if no step follows, or an error when the step is refused.
+func (fin *finisher) finishSoon(one *Run, o *work.Outcome) (other *Run, err error) {
 	e, next, err := fin.succeeded(one, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	w := fin.flushOf(one, e, next)
+	if next == nil {
+		other = fin.pass(one)
+	}
 	if w.writes = o.Writes; len(w.writes) > 0 {
 		fin.groups.put(w)
 	} else {
 		fin.flusher.put(w)
 	}
-	return nil
+	return other, nil
 }
 
 // finish writes the end of a claim and hands over to the next step, by group commit. It returns the next step when that

@@ -111,6 +111,8 @@ func (e *Engine) apply(b store.Beat) {
 	for _, c := range b.Cancels {
 		if one := e.Runs.Find(c.JobID, c.Fence); one != nil {
 			one.cancelFor(c.Reason)
+		} else {
+			e.dropAhead(c.JobID, c.Fence)
 		}
 	}
 	if e.Unknown.Due() {

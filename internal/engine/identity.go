@@ -43,8 +43,11 @@ type Identity struct {
 	Poller  *poller.Poller
 	look    atomic.Bool // something may be due, not only the next job of a freed subject
 	Due     dueTimes
-	freed   freedSubjects // whose next job the next claim looks for
-	backlog backlog       // whether the latest claim left jobs behind
+	freed   freedSubjects            // whose next job the next claim looks for
+	backlog backlog                  // whether the latest claim left jobs behind
+	ahead   ahead                    // claims that wait for a slot
+	took    map[string]*atomic.Int64 // nanoseconds of the latest runs of each handled kind, on average; 0: none
+	news    atomic.Bool              // jobs may have come that are more urgent than those
 }
 
 // Services are shared by the engines of a process.
@@ -102,9 +105,9 @@ type member interface {
 
 // Handle sets the kinds whose jobs the engine claims. Call it before the engine starts.
 func (i *Identity) Handle(kinds []string) {
-	i.HandledKinds = kinds
+	i.HandledKinds, i.took = kinds, map[string]*atomic.Int64{}
 	for _, name := range kinds {
-		i.Handled[name] = true
+		i.Handled[name], i.took[name] = true, &atomic.Int64{}
 	}
 }
 
@@ -127,6 +130,7 @@ func (i *Identity) Slots() int {
 
 // Wake asks for a claim of everything that is due.
 func (i *Identity) Wake() {
+	i.news.Store(true)
 	i.look.Store(true)
 	i.Poller.Wake()
 }
@@ -157,8 +161,14 @@ func (i *Identity) freeSubject(one *Run) bool {
 // be given back to other pods.
 func (i *Identity) slotFree(lane string) {
 	if i.backlog.slotFreed() || i.Lanes.Overdue(lane) {
-		i.Wake()
+		i.wakeForSlot()
 	}
+}
+
+// wakeForSlot asks for a claim because a slot is free: no job has come that could be more urgent than those that are claimed.
+func (i *Identity) wakeForSlot() {
+	i.look.Store(true)
+	i.Poller.Wake()
 }
 
 // StopClaims keeps the engine from starting jobs.
@@ -222,6 +232,7 @@ type Options struct {
 	Name, Version                      string
 	Slots                              int
 	Disabled                           bool
+	ClaimAhead                         bool
 	PollEvery                          time.Duration
 	LeaseFor, HeartbeatEvery           time.Duration
 	ShutdownGrace, StuckAfter          time.Duration

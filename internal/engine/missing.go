@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
@@ -21,12 +23,41 @@ func (e *Engine) compare(ctx context.Context) {
 			return
 		case <-e.comparing:
 		}
+		if err := e.noteStarted(ctx); err != nil {
+			e.Log.DebugContext(ctx, "starts of claims ahead could not be noted, the next heartbeat tries again", telemetry.Err, e.DBError(err))
+		}
 		if err := e.cancelMissing(ctx); err != nil {
 			e.Log.DebugContext(ctx, "handlers could not be compared with the table, the next heartbeat tries again", telemetry.Err, e.DBError(err))
 			continue
 		}
 		e.Member.ClaimsCompared(ctx)
 	}
+}
+
+// noteStarted notes the starts of claims ahead whose handlers run for longer than the time between two comparisons.
+func (e *Engine) noteStarted(ctx context.Context) error {
+	boot := e.Boot()
+	var claims []job.Lease
+	var started []time.Time
+	e.Runs.Each(func(one *Run) {
+		if !one.Claimed.Ahead || one.ahead.noted || one.Lease.Pod != boot || !one.mustBeHeld() {
+			return
+		}
+		if one.ahead.compared {
+			claims, started = append(claims, one.Lease), append(started, one.Claimed.ClaimedAt)
+		}
+		one.ahead.compared = true
+	})
+	if len(claims) == 0 {
+		return nil
+	}
+	noted, err := store.NoteStarted(ctx, e.Store, boot, claims, started)
+	for _, c := range claims {
+		if one := e.Runs.Find(c.JobID, c.Fence); one != nil && slices.Contains(noted, c.JobID) {
+			one.ahead.noted = true
+		}
+	}
+	return err
 }
 
 // cancelMissing cancels the handlers whose claims are missing in the table. It asks about claims whose commit was confirmed before, and

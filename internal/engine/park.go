@@ -25,7 +25,7 @@ func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) bool {
 // snooze ends a claim whose handler wants to be called later.
 func (fin *finisher) snooze(one *Run, s work.Snooze) {
 	times := one.Claimed.Snoozes + 1
-	wait, why := max(s.Wait, 0), job.Storable(s.Why, 500)
+	wait, why := max(s.Wait, 0), store.Retry{Started: one.started(), Message: job.Storable(s.Why, 500)}
 	if s.Backoff {
 		wait = snoozeWait(wait, times)
 	}

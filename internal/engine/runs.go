@@ -30,12 +30,11 @@ type Run struct {
 	cancel  context.CancelCauseFunc
 	done    context.CancelFunc // releases the timeout's timer
 	Settled atomic.Bool
-	losing  sync.Once
-	lost    chan struct{} // closed when the lease is gone for good
-	gone    bool          // because the job was deleted; set before lost is closed
+	loss    loss
 	Wrote   atomic.Bool   // its end is committed
 	Ended   chan struct{} // closed when the handler has returned and its end is settled
 	span    tracing.Span
+	ahead   ranAhead
 	handed  time.Time       // when its start was decided; zero for claims by the poller
 	undo    json.RawMessage // the plan for its failure that its handler returned; nil: none
 
@@ -44,6 +43,20 @@ type Run struct {
 	watchdog watchdog.Watchdog
 	Events   journal.Events
 	progress journal.Progress
+}
+
+// loss is how a claim was lost.
+type loss struct {
+	once sync.Once
+	lost chan struct{} // closed when the lease is gone for good
+	gone bool          // because the job was deleted; set before lost is closed
+}
+
+// ranAhead is what happened to the run of a claim ahead, or to one whose slot such a claim has now.
+type ranAhead struct {
+	compared bool // with the table once; of the goroutine that compares alone, as noted
+	noted    bool // its start is in its row
+	passed   bool // its slot has gone on, while its end is written
 }
 
 // journaled is a run as its journal uses it.
@@ -55,16 +68,16 @@ func (j journaled) Check(err error) error { return j.one.orGone(err) }
 
 // lose ends the context of the handler and its writes, because the claim is lost: [job.ErrLeaseLost], or why else.
 func (one *Run) lose(why error) {
-	one.losing.Do(func() {
-		one.gone = errors.Is(why, job.ErrGone)
-		close(one.lost)
+	one.loss.once.Do(func() {
+		one.loss.gone = errors.Is(why, job.ErrGone)
+		close(one.loss.lost)
 		one.cancel(why)
 	})
 }
 
 // Loss returns why a lost claim is not ours any more: [job.ErrGone] or [job.ErrLeaseLost].
 func (one *Run) Loss() error {
-	if one.IsLost() && one.gone {
+	if one.IsLost() && one.loss.gone {
 		return job.ErrGone
 	}
 	return job.ErrLeaseLost
@@ -76,7 +89,7 @@ func (one *Run) orGone(err error) error {
 	switch {
 	case errors.Is(err, job.ErrGone):
 		one.lose(job.ErrGone)
-	case errors.Is(err, job.ErrLeaseLost) && one.IsLost() && one.gone:
+	case errors.Is(err, job.ErrLeaseLost) && one.IsLost() && one.loss.gone:
 		return job.ErrGone
 	case errors.Is(err, context.Canceled) && one.IsLost():
 		return fmt.Errorf("%w: %w", one.Loss(), err)
@@ -84,9 +97,17 @@ func (one *Run) orGone(err error) error {
 	return err
 }
 
+// started returns the moment at which the handler of a claim ahead was called; zero for other claims, whose rows have it.
+func (one *Run) started() (at time.Time) {
+	if one.Claimed.Ahead {
+		at = one.Claimed.ClaimedAt
+	}
+	return at
+}
+
 func (one *Run) IsLost() bool {
 	select {
-	case <-one.lost:
+	case <-one.loss.lost:
 		return true
 	default:
 		return false

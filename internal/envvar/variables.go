@@ -14,6 +14,7 @@ type Runner struct {
 	Pod           string        `envconfig:"TRAPEZE_POD"`
 	Runner        bool          `envconfig:"TRAPEZE_RUNNER"`
 	Slots         int           `envconfig:"TRAPEZE_SLOTS"`
+	ClaimAhead    bool          `envconfig:"TRAPEZE_CLAIM_AHEAD"`
 	Kinds         []string      `envconfig:"TRAPEZE_KINDS"`
 	Lanes         string        `envconfig:"TRAPEZE_LANES"`
 	PollInterval  time.Duration `envconfig:"TRAPEZE_POLL_INTERVAL"`
@@ -70,7 +71,7 @@ type all struct {
 func defaults() all {
 	return all{
 		Runner: Runner{
-			Schema: "trapeze", Runner: true, Slots: 4 * runtime.NumCPU(), PollInterval: 10 * time.Second, Lease: 8 * time.Second, Heartbeat: 2 * time.Second,
+			Schema: "trapeze", Runner: true, ClaimAhead: true, Slots: 4 * runtime.NumCPU(), PollInterval: 10 * time.Second, Lease: 8 * time.Second, Heartbeat: 2 * time.Second,
 			ShutdownGrace: 20 * time.Second, MinSchedule: time.Second, MaxAttempts: 5, MaxCrashes: 3,
 			KeepSucceeded: 48 * time.Hour, KeepFailed: 168 * time.Hour, KeepCancelled: 48 * time.Hour, KeepEvents: 168 * time.Hour,
 		},

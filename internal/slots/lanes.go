@@ -136,6 +136,21 @@ func (l *Lanes) Reserve(name string) bool {
 	return true
 }
 
+// UnsharedSlots returns how many jobs of a lane this pod may run at once, whatever runs now: 0 when the lane or the queue is closed, or when
+// all pods together have a limit for it.
+func (l *Lanes) UnsharedSlots(name string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.byName[name]
+	if l.shut() || l.closing || one == nil || !one.open || one.slots != nil {
+		return 0
+	}
+	if one.limit != nil {
+		return min(l.total, *one.limit)
+	}
+	return l.total
+}
+
 // take counts jobs that start.
 func (one *lane) take(n int) {
 	one.used += n

@@ -42,6 +42,7 @@ type Claimed struct {
 	Snoozes     int             // how often its handler has put it off
 	Trace       string          // its submission's place in a trace, as a traceparent; empty: none
 	Path        string          // fast or poll
+	Ahead       bool            // claimed ahead: no slot was wanted for it
 }
 
 // Late reports whether the job was claimed a minute after its submission, or later.
@@ -50,7 +51,8 @@ func (c *Claimed) Late() bool { return c.ClaimedAt.Sub(c.CreatedAt) >= time.Minu
 // Want is how many jobs of a lane are wanted.
 type Want struct {
 	Lane  string
-	N     int
+	N     int           // for slots that are free
+	Ahead int           // claimed ahead, behind those: of the kinds that the claim names as short alone
 	Since time.Time     // what became ready before it is passed by; zero: nothing is
 	After *LanePosition // what stands up to it is passed by, and in the ranks after its own what became ready before Since; nil: nothing is
 	Above *int          // only jobs of a lower rank are read, the more urgent ones; nil: all
@@ -90,13 +92,13 @@ func (c Claims) Some(lane string) bool {
 	return slices.ContainsFunc(c.Jobs, func(one Claimed) bool { return one.Lane == lane })
 }
 
-// A claim is a list of parts. picked locks pending rows and reached says how far it read; they are the claim's own. The parts
-// of [claimTail], the same for all, make what was picked ours: keyed → open → taken → claimed, the one HOT update, and from
+// A claim is a list of parts. picked locks pending rows for free slots, spare others that are claimed ahead, and reached says how far picked
+// read; they are the claim's own. The parts of [claimTail], the same for all, make what was picked ours: keyed → open → taken → claimed, the one HOT update, and from
 // these what is freed, superseded and told.
 
-// claimStatement is the claim with a picked and a reached of its own; more has further conditions for picked as a whole.
-func claimStatement(picked, reached string, more ...string) *statement {
-	return newStatement(with("picked as materialized ("+picked+strings.Join(more, "")+"\n)", reached, claimTail), claimRows)
+// claimStatement is the claim with a picked, a spare and a reached of its own; more has further conditions for picked as a whole.
+func claimStatement(picked, spare, reached string, more ...string) *statement {
+	return newStatement(with("picked as materialized ("+picked+strings.Join(more, "")+"\n)", "spare as materialized ("+spare+"\n)", reached, claimTail), claimRows)
 }
 
 // claimSQL claims the most urgent due jobs of each lane, up to as many as are wanted, of the kinds this pod knows. A
@@ -122,17 +124,17 @@ func claimStatement(picked, reached string, more ...string) *statement {
 // claimSubjectsSQL claims the most urgent due job of each (kind, subject) whose run has just ended, in the given lanes.
 // Plan: Index Scan on live_for_subject per key, in its order, stops at the first pending row.
 var (
-	claimSQL         = claimStatement(claimPick, claimReached)
-	claimSinceSQL    = claimStatement(claimSincePick, claimSinceReached)
-	claimSubjectsSQL = claimStatement(claimSubjectsPick, claimSubjectsReached)
+	claimSQL         = claimStatement(claimPick, claimSpare, claimReached)
+	claimSinceSQL    = claimStatement(claimSincePick, claimSinceSpare, claimSinceReached)
+	claimSubjectsSQL = claimStatement(claimSubjectsPick, noSpare, claimSubjectsReached)
 )
 
 // The claims of a remote worker are those of any pod, by the pod that serves its latest stream alone: one that has not heard yet that the
 // worker has gone elsewhere would claim beside the other for the same slots. Plans: as of the claims, and a probe of remote_workers_pkey.
 var (
-	workerClaimSQL    = claimStatement(claimPick, claimReached, latestStream)
-	workerSinceSQL    = claimStatement(claimSincePick, claimSinceReached, latestStream)
-	workerSubjectsSQL = claimStatement(claimSubjectsPick, claimSubjectsReached, latestStream)
+	workerClaimSQL    = claimStatement(claimPick, noSpare, claimReached, latestStream)
+	workerSinceSQL    = claimStatement(claimSincePick, noSpare, claimSinceReached, latestStream)
+	workerSubjectsSQL = claimStatement(claimSubjectsPick, noSpare, claimSubjectsReached, latestStream)
 )
 
 // ClaimReach is how many pending rows beyond the wanted number a claim reads in all lanes together; a claim that continues in
@@ -158,7 +160,17 @@ const (
 	where ` + notFilled + `
 )`
 
-	lanesWanted = `unnest(@lanes::text[], @wants::int[]) as w(lane, want)`
+	// claimSpare locks the rows that are claimed ahead, in the order of the lane. Plan: as claimPick; nothing where none are wanted.
+	claimSpare = `
+	select c.* from ` + lanesWanted + `
+	cross join lateral (
+		select k.* from (select l.id, ` + mayWait + ` as ok` + laneRows + ` limit w.want + w.ahead + ` + laneShare + `) l cross join lateral (` + stillMayWait + `) k
+		where l.ok and l.id not in (select id from picked)
+		limit w.ahead
+	) c
+	where w.ahead > 0 and ` + openPod
+
+	lanesWanted = `unnest(@lanes::text[], @wants::int[], @aheads::int[]) as w(lane, want, ahead)`
 
 	// laneRows is what waits in a lane, the most urgent first.
 	laneRows = ` from trapeze.live l where l.lane = w.lane and l.state = 'pending'
@@ -178,6 +190,17 @@ const (
 	) c
 	where ` + openPod
 
+	// claimSinceSpare is claimSpare from the moment on. Plan: as claimSincePick; nothing where none are wanted.
+	claimSinceSpare = `
+	select c.* from ` + lanesSince + `
+	cross join lateral (
+		select k.* from (select r.id, r.ok from ` + AllRanks + ` cross join lateral (select l.id, ` + mayWait + ` as ok` + rankRows + ` + w.ahead) r
+			where rank >= w.after_rank and rank < w.above limit w.want + w.ahead + w.reach) l cross join lateral (` + stillMayWait + `) k
+		where l.ok and l.id not in (select id from picked)
+		limit w.ahead
+	) c
+	where w.ahead > 0 and ` + openPod
+
 	claimSinceReached = `reached as (
 	select w.lane, e.rank, e.ready_at, e.id, ` + freshSince + ` as fresh from ` + lanesSince + `
 	left join lateral (
@@ -187,8 +210,8 @@ const (
 	where ` + notFilled + `
 )`
 
-	lanesSince = `unnest(@lanes::text[], @wants::int[], @since::timestamptz[], @after_ranks::int[], @after_ready::timestamptz[], @after_ids::bigint[], @reach::int[],
-		@above::int[]) as w(lane, want, since, after_rank, after_ready, after_id, reach, above)`
+	lanesSince = `unnest(@lanes::text[], @wants::int[], @aheads::int[], @since::timestamptz[], @after_ranks::int[], @after_ready::timestamptz[], @after_ids::bigint[], @reach::int[],
+		@above::int[]) as w(lane, want, ahead, since, after_rank, after_ready, after_id, reach, above)`
 
 	// rankRows is what waits in one rank of a lane, behind the position or from the moment on.
 	rankRows = ` from trapeze.live l where l.lane = w.lane and (-l.priority) = rank and l.state = 'pending'
@@ -201,7 +224,7 @@ const (
 	claimSubjectsPick = `
 	select c.* from unnest(@kinds::text[], @subjects::text[]) as w(kind, subject)
 	cross join lateral (
-		select l.id, l.kind, l.subject, l.fence, l.priority, l.ready_at, l.isolated, l.unique_while from trapeze.live l
+		select l.id, l.kind, l.subject, l.fence, l.priority, l.ready_at, l.isolated, l.unique_while, l.lane from trapeze.live l
 		where l.kind = w.kind and l.subject = w.subject and l.subject <> '' and l.state = 'pending'
 			and l.lane = any(@lanes::text[]) and not l.isolated
 		order by (-l.priority), l.ready_at, l.id
@@ -211,6 +234,10 @@ const (
 		and not exists (select from trapeze.current_runs r
 			where r.kind = c.kind and r.subject = c.subject and r.state = 'running' offset 0)`
 
+	// noSpare is the spare of claims that take no job ahead.
+	noSpare = `
+	select * from picked where false`
+
 	// claimSubjectsReached says nothing: what waits behind a subject is not read.
 	claimSubjectsReached = `reached as (
 	select null::text as lane, null::int as rank, null::timestamptz as ready_at, null::bigint as id, null::timestamptz as fresh where false
@@ -219,6 +246,12 @@ const (
 
 const (
 	claimColumns = `k.id, k.kind, k.subject, k.fence, k.priority, k.ready_at, k.isolated, k.unique_while, k.lane`
+	// mayWait tells which rows may be claimed ahead. Only the first claim of a job may.
+	mayWait = `l.fence = 0 and l.subject = '' and l.unique_while is null and l.kind = any(@short::text[])`
+	// stillMayWait locks such a row and checks its latest version. It is a query so that the planner has no choice of what to read first.
+	stillMayWait = `
+			select ` + claimColumns + ` from trapeze.live k where k.id = l.id and k.state = 'pending' and k.fence = 0 and (k.lane = w.lane) is true
+			for update skip locked`
 	// openPod is the condition of every claim: the row of the pod is open.
 	openPod = `exists (select from trapeze.pods p where p.boot = @boot and p.closed_at is null)`
 	// latestStream says that the worker's latest stream is the one that this pod serves.
@@ -256,9 +289,9 @@ const (
 	where p.unique_while = 'pending' for update of k skip locked
 )`
 
-	// claimOpen is what of picked may become ours, but for its subject, with its next fence. It reads keyed.
+	// claimOpen is what of picked and spare may become ours, but for its subject, with its next fence. It reads keyed.
 	claimOpen = `open as materialized (
-	select p.*, ` + nextFence + ` as next_fence from picked p
+	select p.*, ` + nextFence + ` as next_fence from (select *, false as ahead from picked union all select *, true from spare) p
 	where (p.unique_while is distinct from 'pending' or p.id in (select job_id from keyed))
 		and (not p.isolated or p.id = (select min(i.id) from picked i where i.isolated))
 )`
@@ -278,15 +311,16 @@ const (
 	where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
 )`
 
-	// claimUpdate makes the rows of open ours whose subject, if they have one, is in taken. Plan: live_pkey, HOT.
+	// claimUpdate makes the rows of open ours whose subject, if they have one, is in taken. The mark of a claim ahead is that the job has not
+	// started. Plan: live_pkey, HOT.
 	claimUpdate = `claimed as (
 	update trapeze.live l set state = 'running', fence = o.next_fence, attempt = l.attempt + 1, pod = @boot,
-		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = coalesce(l.started_at, now()),
+		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = case when not o.ahead then coalesce(l.started_at, now()) end,
 		unique_while = case when l.unique_while = 'active' then 'active' end
 	from open o
 	where l.id = o.id and (o.subject = '' or o.id in (select job_id from taken))
 	returning l.id, l.kind, l.lane, l.subject, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at,
-		l.ready_at, l.event_no, o.unique_while as was_unique
+		l.ready_at, l.event_no, o.unique_while as was_unique, o.ahead
 )`
 
 	// claimFreed frees the keys of claimed that were unique while pending; keyed has locked them. Plan: unique_keys_of_job.
@@ -302,7 +336,7 @@ const (
 )`
 
 	// claimRows reads a row a job of claimed, or one without a job: what was picked and reached is in each. Plan: jobs_pkey.
-	claimRows = `select (select count(*) from picked) as seen, ` + tookMicros + ` as took, (select json_agg(r) from reached r) as reached, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
+	claimRows = `select (select count(*) from picked) + (select count(*) from spare) as seen, ` + tookMicros + ` as took, (select json_agg(r) from reached r) as reached, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
 	coalesce(c.subject, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
 	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
 	coalesce(c.attempt, 0), coalesce(c.crashes, 0), coalesce(c.isolated, false), coalesce(c.claimed_at, now()),
@@ -310,28 +344,33 @@ const (
 	case when c.fence % 10000000000 > 1 then (select g.checkpoint from trapeze.job_progress g where g.id = c.id) end as checkpoint,
 	j.group_id, j.child_no, coalesce(j.impaired, false),
 	coalesce(case when c.fence % 10000000000 > 1 then (select g.put_off from trapeze.job_progress g where g.id = c.id) end, 0),
-	j.traceparent, coalesce(j.created_at, now())
+	j.traceparent, coalesce(j.created_at, now()), coalesce(c.ahead, false)
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 )
 
 // Claim makes due jobs ours. isolated says whether an isolated job may be among them. After an error for which [Unknown]
 // is true the claim may have been committed: see [Store.Held].
 func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []string, isolated bool) (Claims, error) {
-	lanes, numbers := make([]string, len(wants)), make([]int32, len(wants))
+	return s.ClaimAhead(ctx, boot, wants, kinds, nil, isolated)
+}
+
+// ClaimAhead is [Store.Claim] with claims ahead, of the kinds in short alone.
+func (s *Store) ClaimAhead(ctx context.Context, boot string, wants []Want, kinds, short []string, isolated bool) (Claims, error) {
+	lanes, numbers, aheads := make([]string, len(wants)), make([]int32, len(wants)), make([]int32, len(wants))
 	marked := false
 	for i, w := range wants {
-		lanes[i], numbers[i] = w.Lane, int4(w.N)
+		lanes[i], numbers[i], aheads[i] = w.Lane, int4(w.N), int4(w.Ahead)
 		marked = marked || !w.Since.IsZero() || w.After != nil
 	}
-	by := args{{"boot", boot}, {"lanes", lanes}, {"wants", numbers}, {"kinds", kinds}, {"isolated", isolated}}
+	by := args{{"boot", boot}, {"lanes", lanes}, {"wants", numbers}, {"aheads", aheads}, {"kinds", kinds}, {"isolated", isolated}}
 	sql, forWorker := claimSQL, workerClaimSQL
 	if marked {
 		by, sql, forWorker = append(by, claimStarts(wants)...), claimSinceSQL, workerSinceSQL
 	}
 	if s.stream > 0 {
-		by, sql = append(by, args{{"stream", s.stream}}...), forWorker
+		return claim(ctx, s, forWorker, append(by, args{{"stream", s.stream}}...))
 	}
-	return claim(ctx, s, sql, by)
+	return claim(ctx, s, sql, append(by, args{{"short", short}}...))
 }
 
 // claimStarts are where claims begin in each lane, and how far they read.
@@ -440,7 +479,7 @@ func scanClaim(row pgx.CollectableRow) (c claimedRow, err error) {
 	var trace *string
 	err = row.Scan(&c.seen, &micros, &c.reached, &c.ID, &c.Kind, &c.Lane, &c.Subject, &args, &c.PipelineID, &c.ParentID, &c.Step, &planned,
 		&c.MaxAttempts, &c.MaxCrashes, &c.Submitter, &c.Priority, &c.Fence, &c.Epoch, &c.Attempt, &c.Crashes, &c.Isolated,
-		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &trace, &c.CreatedAt)
+		&c.ClaimedAt, &c.ReadyAt, &checkpoint, &c.Group, &c.No, &c.Impaired, &c.Snoozes, &trace, &c.CreatedAt, &c.Ahead)
 	if trace != nil {
 		c.Trace = *trace
 	}

@@ -112,7 +112,7 @@ func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
 
 	c = w.one(a)
 	w.is.Equal(counters(c), [3]int{3, 2, 0}) // a retry has spent its attempt
-	_, err = w.Snooze(w.ctx(), leaseOf(a, c), 1, 0, "not yet")
+	_, err = w.Snooze(w.ctx(), leaseOf(a, c), 1, 0, store.Retry{Message: "not yet"})
 	w.is.NoErr(err)
 	w.promote(1)
 

@@ -38,6 +38,30 @@ func MissingClaims(ctx context.Context, s *Store, boot string, claims []job.Leas
 	return list, nil
 }
 
+// noteStartedSQL notes the starts of claims ahead: from then on a crash of the pod counts. It passes over rows that a transaction of a handler
+// locks. Plan: live_pkey, twice a row; HOT.
+var noteStartedSQL = newStatement(`
+with own as materialized (
+	select l.id, w.started from unnest(@ids::bigint[], @fences::bigint[], @started::timestamptz[]) as w(id, fence, started)
+	join trapeze.live l on l.id = w.id
+	where l.fence = w.fence and l.pod = @boot and l.started_at is null
+	order by l.id for update of l skip locked
+)
+update trapeze.live l set started_at = o.started from own o where l.id = o.id returning l.id`)
+
+// NoteStarted notes when the handlers of claims ahead were called, and returns the ids of those that it could.
+func NoteStarted(ctx context.Context, s *Store, boot string, claims []job.Lease, started []time.Time) ([]int64, error) {
+	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
+	for i, c := range claims {
+		ids[i], fences[i] = c.JobID, c.Fence
+	}
+	noted, err := run(ctx, s, pgx.RowTo[int64], noteStartedSQL, args{{"boot", boot}, {"ids", ids}, {"fences", fences}, {"started", started}})
+	if err != nil {
+		return nil, fmt.Errorf("note the starts of claims: %w", err)
+	}
+	return noted, nil
+}
+
 // heldPageSQL lists, in one page of live, the claims that the table gives to some pods and that are older than an age. Its only
 // row has id 0 when there are none. Plan: Index Scan on live_pkey over the page.
 var heldPageSQL = newStatement(`

@@ -66,7 +66,7 @@ func (w *world) liveALife() {
 	w.is.True(ok && end.ChildRunning)
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(a, c), job.Progress{Done: ptr(int64(1))}))
 	w.is.NoErr(w.Emit(w.ctx(), leaseOf(a, c), store.Emission{Event: "my.event", Message: "hello"}))
-	_, err = w.Snooze(w.ctx(), leaseOf(a, c), 1, 0, "not yet")
+	_, err = w.Snooze(w.ctx(), leaseOf(a, c), 1, 0, store.Retry{Message: "not yet"})
 	w.is.NoErr(err)
 	pgtest.Wait(w.t, "both delays to be over", func() bool {
 		_, err := w.Promote(w.ctx(), 10)

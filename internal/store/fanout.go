@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,8 +14,9 @@ import (
 // FanOut is how a claim comes to wait for its branches: children, or parts that are completed from outside.
 type FanOut struct {
 	Lease    job.Lease
-	Children []NewJob // their ids and branches are set
-	Parts    int      // to be completed from outside; there are no children then
+	Started  time.Time // of the handler
+	Children []NewJob  // their ids and branches are set
+	Parts    int       // to be completed from outside; there are no children then
 	FailFast bool
 	Outcome  job.OutcomeStatus
 	Result   json.RawMessage // nil: none
@@ -46,7 +48,7 @@ const (
 	fanOutParked = `waits as (
 	insert into trapeze.parked (id, why, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while,
 		lane, kind, subject)
-	select id, 'children', started_at, fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane,
+	select id, 'children', coalesce(started_at, @started::timestamptz), fence, event_no + 1, epoch, attempt, crashes, priority, isolated, unique_while, lane,
 		kind, subject from gone
 )`
 
@@ -100,7 +102,7 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 	}
 	found, err := runIn(ctx, s, tx, pgx.RowTo[bool], fanOutSQL, args{{"id", f.Lease.JobID}, {"fence", f.Lease.Fence}, {"boot", f.Lease.Pod},
 		{"branches", len(children) + f.Parts}, {"fail_fast", f.FailFast}, {"outcome", string(f.Outcome)}, {"result", text(f.Result)},
-		{"plan", text(f.Plan)}, {"pipeline", f.Pipeline}})
+		{"plan", text(f.Plan)}, {"pipeline", f.Pipeline}, {"started", Some(f.Started)}})
 	if err != nil {
 		return fail(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,6 +24,7 @@ type Ending struct {
 	Class   job.ErrorClass  // of a job that failed
 	Code    string          // empty: none
 	Undo    json.RawMessage // the plan for its failure that its handler returned; nil: none
+	Started *time.Time      // of the handler of a claim ahead; nil: its row has it
 	Next    *NewJob         // nil: the pipeline ends here; Starts asks for it to be born running
 	Branch                  // of the job that ends
 	EventNo int             // of a job that waited, as [Store.Waiting] read it; of no meaning otherwise
@@ -99,8 +101,8 @@ var (
 // compare each with each. The classes and codes of errors are null where no job of the batch failed.
 const (
 	endArrays = `@ids::bigint[], @fences::bigint[], @states::text[], @outcomes::text[], @reasons::text[], @results::text[], @errors::text[],
-		@classes::text[], @codes::text[], @undos::text[]`
-	endColumns  = `id, fence, state, outcome, reason, result, error, error_class, error_code, undo`
+		@classes::text[], @codes::text[], @undos::text[], @started::timestamptz[]`
+	endColumns  = `id, fence, state, outcome, reason, result, error, error_class, error_code, undo, started`
 	nextColumns = `next, next_kind, next_lane, next_subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes,
 		submitter, actor, unique_key, next_unique_while, next_priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent`
 	branchArrays  = `@of_groups::bigint[], @were_impaired::boolean[]`
@@ -129,7 +131,7 @@ const (
 		case when not l.cancel_requested then e.error_class end as error_class,
 		case when not l.cancel_requested then e.error_code end as error_code,
 		case when l.cancel_requested or e.state <> 'succeeded' then e.undo end as undo, l.fence, l.epoch, l.attempt, l.crashes,
-		l.priority, l.lane, l.kind, l.subject, l.started_at, l.event_no + 1 as event_no, l.cancel_requested, l.unique_while,
+		l.priority, l.lane, l.kind, l.subject, coalesce(l.started_at, e.started) as started_at, l.event_no + 1 as event_no, l.cancel_requested, l.unique_while,
 		l.claim_xid`
 	branchReturned = `, e.of_group, e.was_impaired`
 	nextReturned   = `,
@@ -254,8 +256,9 @@ func finishManyOf(boot string, list []Ending) (*statement, args) {
 		ids, fences               []int64
 		states, outcomes, reasons []string
 		results, errs             []*string
-		classes, codes            []*string // nil, which costs nothing, where no job failed
-		undos                     []*string // nil where no handler returned one
+		classes, codes            []*string    // nil, which costs nothing, where no job failed
+		undos                     []*string    // nil where no handler returned one
+		started                   []*time.Time // nil where no job was claimed ahead
 		groups                    []*int64
 		impaired                  []bool
 		next                      columns
@@ -264,12 +267,16 @@ func finishManyOf(boot string, list []Ending) (*statement, args) {
 	fanOuts := slices.ContainsFunc(list, func(e Ending) bool { return e.Group != nil })
 	failed := slices.ContainsFunc(list, func(e Ending) bool { return e.Class != "" })
 	undo := slices.ContainsFunc(list, func(e Ending) bool { return e.Undo != nil })
+	ahead := slices.ContainsFunc(list, func(e Ending) bool { return e.Started != nil })
 	for _, e := range list {
 		if failed {
 			classes, codes = append(classes, Some(string(e.Class))), append(codes, Some(e.Code))
 		}
 		if undo {
 			undos = append(undos, text(e.Undo))
+		}
+		if ahead {
+			started = append(started, e.Started)
 		}
 		ids, fences = append(ids, e.ID), append(fences, e.Fence)
 		states, outcomes = append(states, string(e.State)), append(outcomes, string(e.Outcome))
@@ -287,7 +294,7 @@ func finishManyOf(boot string, list []Ending) (*statement, args) {
 	}
 	by := make(args, 0, 36)
 	by = append(by, args{{"ids", ids}, {"fences", fences}, {"states", states}, {"outcomes", outcomes}, {"reasons", reasons}, {"results", results},
-		{"errors", errs}, {"classes", classes}, {"codes", codes}, {"undos", undos}, {"boot", boot}}...)
+		{"errors", errs}, {"classes", classes}, {"codes", codes}, {"undos", undos}, {"started", started}, {"boot", boot}}...)
 	sql := endSQL
 	if nextSteps {
 		sql, by = finishSQL, next.named(by)

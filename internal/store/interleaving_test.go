@@ -208,7 +208,7 @@ func TestACommandOnAJobThatIsMovingNeverAnswersNotFound(t *testing.T) {
 	moves := 0
 	for began := time.Now(); time.Since(began) < 2*time.Second; moves++ {
 		for _, c := range w.claims(boot, 4) {
-			_, err := w.Snooze(w.ctx(), leaseOf(boot, c), 1, 0, "again")
+			_, err := w.Snooze(w.ctx(), leaseOf(boot, c), 1, 0, store.Retry{Message: "again"})
 			w.is.NoErr(err)
 		}
 		_, err := w.Promote(w.ctx(), 100)
@@ -225,7 +225,7 @@ func TestACommandOnAJobThatIsMovingNeverAnswersNotFound(t *testing.T) {
 	}
 	for range 20 {
 		for _, c := range w.claims(boot, 4) {
-			if _, err := w.Snooze(w.ctx(), leaseOf(boot, c), 1, 0, "again"); err != nil {
+			if _, err := w.Snooze(w.ctx(), leaseOf(boot, c), 1, 0, store.Retry{Message: "again"}); err != nil {
 				w.end(boot, ending(c))
 			}
 		}

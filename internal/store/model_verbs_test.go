@@ -134,7 +134,7 @@ func parks(l job.Lease, why string, millis int64) verb {
 		func(ctx context.Context, s *store.Store) error {
 			wait := time.Duration(millis) * time.Millisecond
 			if why == "retry_later" { // as often as the fence says: any number will do
-				_, err := s.Snooze(ctx, l, int(l.Fence), wait, "boom")
+				_, err := s.Snooze(ctx, l, int(l.Fence), wait, store.Retry{Message: "boom"})
 				return err
 			}
 			_, err := s.Park(ctx, l, wait, store.Retry{Message: "boom"})

@@ -45,7 +45,7 @@ const (
 	oneGone = `gone as (
 	delete from trapeze.live where id = (select id from trapeze.live
 		where id = @id::bigint and fence = @fence::bigint and pod = @boot::uuid and not cancel_requested for update skip locked)
-	returning id, kind, subject, fence, event_no + 1 as event_no, epoch, attempt, crashes, priority, lane, started_at, claim_xid, unique_while
+	returning id, kind, subject, fence, event_no + 1 as event_no, epoch, attempt, crashes, priority, lane, coalesce(started_at, @started::timestamptz) as started_at, claim_xid, unique_while
 )`
 
 	// oneSubmission is a job that was submitted, or one of a schedule, unless it needs approval. Plan: a probe of lanes_pkey.
@@ -137,5 +137,5 @@ func finishOneOf(boot string, list []Ending) (*statement, args) {
 	if e.Next != nil {
 		sql, by = finishOneSQL, append(e.Next.oneArgs(), args{{"starts", e.Next.Starts}, {"ahead", int4(-e.Next.Priority - 1)}}...)
 	}
-	return sql, append(by, args{{"id", e.ID}, {"fence", e.Fence}, {"boot", boot}, {"reason", string(e.Reason)}, {"result", text(e.Result)}}...)
+	return sql, append(by, args{{"id", e.ID}, {"fence", e.Fence}, {"boot", boot}, {"reason", string(e.Reason)}, {"result", text(e.Result)}, {"started", e.Started}}...)
 }

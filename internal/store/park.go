@@ -20,7 +20,7 @@ with gone as (
 ), parked as (
 	insert into trapeze.parked (id, why, run_after, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated,
 		unique_while, lane, kind, subject)
-	select id, @why, now() + @wait::bigint * interval '1 millisecond', started_at, fence, event_no + 1, epoch,
+	select id, @why, now() + @wait::bigint * interval '1 millisecond', coalesce(started_at, @started::timestamptz), fence, event_no + 1, epoch,
 		case when @why = 'retry' then attempt else attempt - 1 end, crashes, priority, isolated, unique_while, lane, kind, subject
 	from gone
 	returning run_after
@@ -41,7 +41,8 @@ select run_after from parked`)
 
 // Retry is why a job is tried again.
 type Retry struct {
-	Message string // the handler's error
+	Started time.Time // of the handler of a claim ahead; zero: its row has it
+	Message string    // the handler's error
 	Class   job.ErrorClass
 	Code    string // empty: none
 }
@@ -53,13 +54,13 @@ func (s *Store) Park(ctx context.Context, l job.Lease, wait time.Duration, why R
 }
 
 // Snooze ends a claim because its handler wants to be called later: no attempt is spent. It is the job's times-th such wait,
-// counted from 1; why is the handler's reason. Returns as [Store.Park].
-func (s *Store) Snooze(ctx context.Context, l job.Lease, times int, wait time.Duration, why string) (time.Time, error) {
-	return park(ctx, s, l, "retry_later", times, wait, Retry{Message: why})
+// counted from 1; of why, the class and the code do not count. Returns as [Store.Park].
+func (s *Store) Snooze(ctx context.Context, l job.Lease, times int, wait time.Duration, why Retry) (time.Time, error) {
+	return park(ctx, s, l, "retry_later", times, wait, why)
 }
 
 func park(ctx context.Context, s *Store, l job.Lease, place string, times int, wait time.Duration, why Retry) (time.Time, error) {
-	due, err := run(ctx, s, pgx.RowTo[time.Time], parkSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"why", place}, {"wait", wait.Milliseconds()}, {"message", why.Message}, {"times", times}, {"class", Some(string(why.Class))}, {"code", Some(why.Code)}})
+	due, err := run(ctx, s, pgx.RowTo[time.Time], parkSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"why", place}, {"started", Some(why.Started)}, {"wait", wait.Milliseconds()}, {"message", why.Message}, {"times", times}, {"class", Some(string(why.Class))}, {"code", Some(why.Code)}})
 	if err != nil {
 		return time.Time{}, fmt.Errorf("park job %d: %w", l.JobID, err)
 	}

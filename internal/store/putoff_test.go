@@ -18,7 +18,7 @@ func TestAJobThatIsPutOffIsCountedAndSpendsNoAttempt(t *testing.T) {
 	id := w.put(about("s"))[0]
 	c := w.one(a)
 	w.is.Equal(c.Snoozes, 0)
-	due, err := w.Snooze(w.ctx(), leaseOf(a, c), 1, time.Hour, "GPU busy")
+	due, err := w.Snooze(w.ctx(), leaseOf(a, c), 1, time.Hour, store.Retry{Message: "GPU busy"})
 	w.is.NoErr(err)
 	w.is.True(time.Until(due) > 59*time.Minute)
 	j := w.at(id)
@@ -32,7 +32,7 @@ func TestAJobThatIsPutOffIsCountedAndSpendsNoAttempt(t *testing.T) {
 	w.dies(b, a)
 	c = w.one(a)
 	w.is.Equal(c.Snoozes, 1) // and survives a crash, and a note of progress
-	_, err = w.Snooze(w.ctx(), leaseOf(a, c), 2, 0, "GPU still busy")
+	_, err = w.Snooze(w.ctx(), leaseOf(a, c), 2, 0, store.Retry{Message: "GPU still busy"})
 	w.is.NoErr(err)
 
 	list, err := view.JobEvents(w.ctx(), w.Store, id, 0, 100)
@@ -75,12 +75,12 @@ func TestAPutOffThatCameTooLateIsRefusedAndNotCounted(t *testing.T) {
 	id := w.put(plain)[0]
 	old := w.one(a)
 	w.dies(a, b)
-	_, err := w.Snooze(w.ctx(), leaseOf(a, old), 1, time.Hour, "late")
+	_, err := w.Snooze(w.ctx(), leaseOf(a, old), 1, time.Hour, store.Retry{Message: "late"})
 	w.is.True(err != nil) // the lease is lost
 	c := w.one(b)
 	_, err = admin.Cancel(w.ctx(), w.Store, id, false, "ann", untold)
 	w.is.NoErr(err)
-	_, err = w.Snooze(w.ctx(), leaseOf(b, c), 1, time.Hour, "cancelled")
+	_, err = w.Snooze(w.ctx(), leaseOf(b, c), 1, time.Hour, store.Retry{Message: "cancelled"})
 	w.is.True(err != nil) // cancel wins
 	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0)
 }

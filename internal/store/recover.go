@@ -88,10 +88,11 @@ const (
 	select l.id, l.pod from trapeze.live l where l.id > @after order by l.id limit @limit
 )`
 
-	// recoverHit locks the rows of page that closed pods own. The limit of crashes is the job's, or that of its kind.
+	// recoverHit locks the rows of page that closed pods own. The limit of crashes is the job's, or that of its kind. A job that was claimed
+	// ahead may not have started, so that its crash does not count: it is not claimed ahead again.
 	// Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, a row each.
 	recoverHit = `hit as materialized (
-	select l.id, l.crashes + 1 as crashes, coalesce(j.max_crashes, k.max_crashes, @max_crashes) as max_crashes, l.cancel_requested, l.pod, o.name
+	select l.id, l.crashes + (l.started_at is not null)::int as crashes, coalesce(j.max_crashes, k.max_crashes, @max_crashes) as max_crashes, l.cancel_requested, l.pod, o.name
 	from page p
 	join trapeze.live l on l.id = p.id
 	join trapeze.jobs j on j.id = p.id

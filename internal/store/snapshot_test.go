@@ -20,7 +20,7 @@ func TestAClaimTakesAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
 			id := w.put(about(subject))[0]
 			release := w.freeze(`select pg_advisory_xact_lock(7)`)
 			claim := async(func() (store.Claims, error) {
-				return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want"), fiveOf(boot))
+				return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want, ahead"), fiveOf(boot))
 			})
 			w.waiting(1) // it has its snapshot and no row yet
 			w.is.NoErr(w.StaleResult(w.ctx(), job.Lease{JobID: id, Fence: -1, Pod: boot}, "a former owner's"))
@@ -40,7 +40,7 @@ func TestAClaimPassesByAJobThatWasTakenSinceItsSnapshot(t *testing.T) {
 	ids := w.put(about("s"), about("t"), plain)
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
 	claim := async(func() (store.Claims, error) {
-		return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want"), fiveOf(a))
+		return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want, ahead"), fiveOf(a))
 	})
 	w.waiting(1)
 	taken := w.one(b)
@@ -78,7 +78,7 @@ func TestAFinishWhoseChildsSubjectWasTakenSinceItsSnapshotLeavesItPending(t *tes
 
 // fiveOf are the arguments of a claim of five jobs.
 func fiveOf(boot string) store.Args {
-	return store.By("boot", boot, "lanes", []string{"default"}, "wants", []int32{5}, "kinds", []string{"k"}, "isolated", true)
+	return store.By("boot", boot, "lanes", []string{"default"}, "wants", []int32{5}, "aheads", []int32{0}, "short", []string{}, "kinds", []string{"k"}, "isolated", true)
 }
 
 // gated is a statement whose first source of rows, a part, waits for the advisory lock 7, after the statement's snapshot was taken.

@@ -15,6 +15,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 var statements = map[string]string{
 	"acceptsWritesSQL":     acceptsWritesSQL,
 	"missingClaimsSQL":     missingClaimsSQL.text,
+	"noteStartedSQL":       noteStartedSQL.text,
 	"heldPageSQL":          heldPageSQL.text,
 	"knownClaimsSQL":       knownClaimsSQL.text,
 	"advanceIDsSQL":        advanceIDsSQL,

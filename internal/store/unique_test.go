@@ -126,7 +126,7 @@ func TestASubmissionThatWaitedForAClaimTakesTheFreedKey(t *testing.T) {
 	boot := w.pod("a")
 	w.submit("sync", "pending")
 	release := w.freeze(`select pg_advisory_xact_lock(7)`)
-	sql := gated(store.ClaimSQL, store.LanesWanted, "lane, want")
+	sql := gated(store.ClaimSQL, store.LanesWanted, "lane, want, ahead")
 	claim := async(func() (store.Claims, error) {
 		return store.RunClaim(context.Background(), w.Store, sql, fiveOf(boot))
 	})

@@ -91,7 +91,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 func (g *Session) newEngine() {
 	host, o := g.host, g.opts
 	opts := host.pod.Opts
-	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Disabled = o.Name, o.Version, o.Slots, sessionPollEvery, false
+	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Disabled, opts.ClaimAhead = o.Name, o.Version, o.Slots, sessionPollEvery, false, false
 	opts.Boot, opts.MayUse = o.ID, o.Lane
 	g.engine = engine.New(host.pod.Services, opts, g)
 	maps.Copy(g.engine.Kinds, host.pod.Kinds) // a step may follow that runs on a pod

@@ -1,0 +1,109 @@
+package store_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// ahead claims n jobs for free slots and others ahead, of kind k, and returns the ids of both.
+func (w *world) ahead(boot string, n, ahead int) (slots, spare []int64) {
+	w.t.Helper()
+	found, err := w.ClaimAhead(w.ctx(), boot, []store.Want{{Lane: "default", N: n, Ahead: ahead}}, []string{"k", "long"}, []string{"k"}, true)
+	w.is.NoErr(err)
+	for _, c := range found.Jobs {
+		if c.Ahead {
+			spare = append(spare, c.ID)
+		} else {
+			slots = append(slots, c.ID)
+		}
+	}
+	slices.Sort(slots)
+	slices.Sort(spare)
+	return slots, spare
+}
+
+func TestAClaimAheadTakesPlainJobsOfShortKindsBehindTheSlots(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	while := "active"
+	ids := w.put(plain, plain, func(n *store.NewJob) { n.Kind = "long" }, about("s"), plain, func(n *store.NewJob) { n.UniqueWhile = &while }, plain, plain)
+	slots, spare := w.ahead(w.pod("a"), 1, 3)
+	w.is.Equal(slots, ids[:1])
+	w.is.Equal(spare, []int64{ids[1], ids[4], ids[6]}) // another kind, a subject and a unique key wait for a slot
+	slots, spare = w.ahead(w.pod("b"), 9, 9)
+	w.is.Equal(slots, []int64{ids[2], ids[3], ids[5], ids[7]})
+	w.is.Equal(len(spare), 0)
+}
+
+func TestAJobThatAnotherTransactionLocksLeavesItsSlotToTheNext(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.put(plain, func(n *store.NewJob) { n.Kind = "long" }, plain, plain)
+	release := w.freeze(`select from trapeze.live where id = $1 for update`, ids[0])
+	slots, spare := w.ahead(w.pod("a"), 1, 1)
+	w.is.Equal(slots, ids[1:2])
+	w.is.Equal(spare, ids[2:3])
+	release(false)
+}
+
+func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	limit := 2
+	id := w.put(func(n *store.NewJob) { n.MaxCrashes = &limit })[0]
+	a, by := w.pod("a"), w.pod("by")
+	_, spare := w.ahead(a, 0, 1)
+	w.is.Equal(spare, []int64{id})
+	w.is.Equal(w.at(id).StartedAt, nil) // the mark
+	w.is.Equal(first(w.dies(a, by)), 1)
+	j := w.at(id)
+	w.is.Equal(j.State, job.Pending)
+	w.is.Equal(j.Crashes, 0)
+	w.is.Equal(j.Attempt, 0)
+
+	b := w.pod("b")
+	slots, spare := w.ahead(b, 0, 1)
+	w.is.Equal(len(slots)+len(spare), 0) // never again
+	slots, _ = w.ahead(b, 1, 1)
+	w.is.Equal(slots, []int64{id})
+	w.is.True(w.at(id).StartedAt != nil)
+	w.dies(b, by)
+	w.is.Equal(w.at(id).Crashes, 1)
+	c := w.pod("c")
+	slots, _ = w.ahead(c, 1, 0)
+	w.is.Equal(slots, []int64{id})
+	w.dies(c, by)
+	w.is.Equal(w.at(id).State, job.Failed) // one death later than its limit
+}
+
+func TestTheStartOfAJobThatWasClaimedAheadIsThatOfItsHandler(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, by := w.pod("a"), w.pod("by")
+	w.put(plain, plain, plain, plain)
+	found, err := w.ClaimAhead(w.ctx(), a, []store.Want{{Lane: "default", Ahead: 4}}, []string{"k"}, []string{"k"}, true)
+	w.is.NoErr(err)
+	w.is.Equal(len(found.Jobs), 4)
+	started := found.Jobs[0].ClaimedAt.Add(50 * time.Millisecond)
+	alone, one, other, parked := found.Jobs[0], found.Jobs[1], found.Jobs[2], found.Jobs[3]
+	e := ending(alone)
+	e.Started = &started
+	_, ok := w.end(a, e)
+	w.is.True(ok)
+	_, err = w.Park(w.ctx(), leaseOf(a, parked), time.Hour, store.Retry{Started: started})
+	w.is.NoErr(err)
+	// A run that takes long has its start noted, and is a crash like any other then.
+	noted, err := store.NoteStarted(w.ctx(), w.Store, a, []job.Lease{leaseOf(a, one), {JobID: other.ID, Fence: other.Fence + 1}}, []time.Time{started, started})
+	w.is.NoErr(err)
+	w.is.Equal(noted, []int64{one.ID}) // and only claims that are known by their fence
+	for _, c := range []store.Claimed{alone, one, parked} {
+		w.is.True(w.at(c.ID).StartedAt.Equal(started))
+	}
+	w.is.Equal(first(w.dies(a, by)), 2)
+	w.is.Equal(w.at(one.ID).Crashes, 1)
+	w.is.Equal(w.at(other.ID).Crashes, 0)
+}

@@ -1,0 +1,217 @@
+package runner_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// calls are the jobs whose handlers were called, in order.
+type calls struct {
+	sync.Mutex
+	ids []int64
+}
+
+func (c *calls) add(id int64) {
+	c.Lock()
+	defer c.Unlock()
+	c.ids = append(c.ids, id)
+}
+
+func (c *calls) all() []int64 {
+	c.Lock()
+	defer c.Unlock()
+	return slices.Clone(c.ids)
+}
+
+// quick starts a pod whose jobs of kind quick have returned at once so often that they are claimed ahead. One of kind slow waits until open is
+// called, or its context ends.
+func quick(t *testing.T, pool *pgxpool.Pool, o runner.Options) (r *runner.Runner, called *calls, open func()) {
+	t.Helper()
+	called = &calls{}
+	wait, open := gate(t)
+	r = start(t, pool, o, map[string]does{
+		"quick": func(_ context.Context, j *raw) (*runner.Outcome, error) { called.add(j.ID()); return nil, nil },
+		"slow": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			select {
+			case <-wait:
+				return nil, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		},
+	})
+	for range 2 {
+		ids, err := r.EnqueueMany(t.Context(), many("quick", 100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			ended(t, r, id)
+		}
+	}
+	called.ids = nil
+	return r, called, open
+}
+
+// taken counts the jobs of kind quick that were claimed and have not ended: one that was returned has its fence still.
+const taken = `select count(*) from trapeze.live where kind = 'quick' and fence > 0`
+
+func TestClaimsAheadReturnUnspentWhenNoSlotComesFree(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	o := named("a")
+	o.Slots = 1
+	a, called, open := quick(t, pool, o)
+	slow, err := a.EnqueueMany(t.Context(), append(many("slow", 1), many("quick", 20)...))
+	is.NoErr(err)
+	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return one[int](t, pool, taken) > 0 })
+	pgtest.Wait(t, "they return", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.live where kind = 'quick' and state = 'running'`) == 0
+	})
+	is.Equal(len(called.all()), 0)
+	start(t, pool, named("b"), map[string]does{"quick": nothing})
+	for _, id := range slow[1:] {
+		j := ended(t, a, id)
+		is.Equal(j.Attempt, 1)
+		is.Equal(j.Crashes, 0)
+	}
+	open()
+	ended(t, a, slow[0])
+}
+
+func TestAMoreUrgentJobOvertakesClaimsAhead(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r, called, open := quick(t, pool, runner.Options{Slots: 1})
+	ids, err := r.EnqueueMany(t.Context(), append(many("slow", 1), many("quick", 20)...))
+	is.NoErr(err)
+	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return one[int](t, pool, taken) > 0 })
+	urgent := enqueue(t, r, of("quick"), runner.Priority(50))
+	pgtest.Wait(t, "the urgent one too, or none any more", func() bool {
+		return one[bool](t, pool, `select bool_or(id = $1) or count(*) = 0 from trapeze.live where kind = 'quick' and state = 'running'`, urgent)
+	})
+	open()
+	for _, id := range append(ids, urgent) {
+		ended(t, r, id)
+	}
+	is.Equal(called.all()[0], urgent)
+	is.Equal(len(called.all()), 21)
+}
+
+func TestAClaimAheadIsCancelledWithoutACall(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r, called, open := quick(t, pool, runner.Options{Slots: 1})
+	ids, err := r.EnqueueMany(t.Context(), append(many("slow", 1), many("quick", 5)...))
+	is.NoErr(err)
+	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return one[int](t, pool, taken) > 0 })
+	_, err = r.Admin().Cancel(t.Context(), ids[1], "me")
+	is.NoErr(err)
+	is.Equal(ended(t, r, ids[1]).State, job.Cancelled)
+	open()
+	for _, id := range ids[2:] {
+		is.Equal(ended(t, r, id).State, job.Succeeded)
+	}
+	is.True(!slices.Contains(called.all(), ids[1]))
+}
+
+func TestAPodThatStopsReturnsItsClaimsAhead(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	o := named("a")
+	o.Slots, o.ShutdownGrace = 1, time.Nanosecond
+	r, called, _ := quick(t, pool, o)
+	ids, err := r.EnqueueMany(t.Context(), append(many("slow", 1), many("quick", 20)...))
+	is.NoErr(err)
+	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return one[int](t, pool, taken) > 0 })
+	_, err = r.Admin().DrainPod(t.Context(), "a", 0, "me")
+	is.NoErr(err)
+	pgtest.Wait(t, "none is held", func() bool {
+		return one[int](t, pool, `select count(*) from trapeze.live where kind = 'quick' and state = 'running'`) == 0
+	})
+	is.Equal(len(called.all()), 0)
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.live where kind = 'quick' and attempt = 0 and crashes = 0`), len(ids)-1)
+}
+
+func TestWithoutClaimsAheadNoMoreJobsAreClaimedThanSlotsAreFree(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var mu sync.Mutex
+	most := 0
+	r := start(t, pool, runner.Options{Slots: 2, NoClaimAhead: true}, map[string]does{"quick": func(context.Context, *raw) (*runner.Outcome, error) {
+		n := one[int](t, pool, `select count(*) from trapeze.live where state = 'running'`)
+		mu.Lock()
+		defer mu.Unlock()
+		most = max(most, n)
+		return nil, nil
+	}})
+	ids, err := r.EnqueueMany(t.Context(), many("quick", 200))
+	is.NoErr(err)
+	for _, id := range ids {
+		ended(t, r, id)
+	}
+	is.True(most <= 2)
+}
+
+// Whatever mix of priorities, kinds, cancels and pods, each job that is not cancelled runs once, unless it was recovered, and on a pod with one
+// slot those that waited together run in their order.
+func TestClaimsAheadKeepTheOrderOfALane(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r, called, open := quick(t, pool, runner.Options{Slots: 1})
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	dice := rand.New(rand.NewPCG(seed, 1))
+	slow := begun(t, r, of("slow", `1`))
+	type waiting struct {
+		id       int64
+		priority int
+	}
+	var list []waiting
+	_, err := r.Admin().Pause(t.Context(), "me")
+	is.NoErr(err)
+	for range 5 {
+		priority := dice.IntN(3) * 10
+		ids, err := r.EnqueueMany(t.Context(), many("quick", 60), runner.Priority(priority))
+		is.NoErr(err)
+		for _, id := range ids {
+			list = append(list, waiting{id, priority})
+		}
+	}
+	cancelled := map[int64]bool{}
+	for range 20 {
+		id := list[dice.IntN(len(list))].id
+		_, _ = r.Admin().Cancel(t.Context(), id, "dice")
+		cancelled[id] = true
+	}
+	_, err = r.Admin().Unpause(t.Context(), "me")
+	is.NoErr(err)
+	open()
+	ended(t, r, slow)
+	var want []int64
+	slices.SortStableFunc(list, func(a, b waiting) int { return b.priority - a.priority })
+	for _, w := range list {
+		ended(t, r, w.id)
+		if !cancelled[w.id] {
+			want = append(want, w.id)
+		}
+	}
+	is.Equal(called.all(), want)
+}
