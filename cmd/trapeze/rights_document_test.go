@@ -29,7 +29,7 @@ func TestTheOperatingGuideSaysWhoMayWhat(t *testing.T) {
 		}
 		rows = append(rows, row)
 	}
-	_, who, found := strings.Cut(read(t, "../../docs/operating.md"), "\n## Who may\n")
+	_, who, found := strings.Cut(read(t, "../../docs/operating.md"), "\n## Permissions\n")
 	is.True(found)
 	who, _, _ = strings.Cut(who, "\n## ")
 	is.True(strings.Contains(who, "\n"+strings.Join(rows, "\n")+"\n")) // want the table that the roles come to
