@@ -1,0 +1,364 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/cli/server"
+	"github.com/trapeze-run/trapeze/internal/envvar"
+	"github.com/trapeze-run/trapeze/internal/instrument"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/telemetry"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+const generated = "<!-- Generated from the code: go test ./cmd/trapeze -run ReferencePages -update -->\n\n"
+
+// TestReferencePagesAreUpToDate compares the generated pages docs/reference-*.md with the code; -update writes them.
+func TestReferencePagesAreUpToDate(t *testing.T) {
+	t.Parallel()
+	for name, page := range map[string]func(*testing.T) string{
+		"commands": commandsPage, "environment": environmentPage, "http": httpPage, "metrics": metricsPage, "errors": errorsPage,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file, want := "../../docs/reference-"+name+".md", generated+page(t)
+			if *update {
+				is.New(t).NoErr(os.WriteFile(file, []byte(want), 0o644))
+				return
+			}
+			if read(t, file) != want {
+				t.Errorf("%s is stale: go test ./cmd/trapeze -run ReferencePages -update", file)
+			}
+		})
+	}
+}
+
+// cell escapes text for a cell of a table.
+func cell(text string) string {
+	return strings.NewReplacer("|", "\\|", "\n", " ", "<", "&lt;").Replace(text)
+}
+
+func commandsPage(*testing.T) string {
+	var b strings.Builder
+	b.WriteString("# Commands\n\nThe program is `trapeze`. A program that embeds `cmd/app` has the same commands under another name.\n" +
+		"[The overview](reference.md#commands) describes exit codes, output formats and `--server`.\n")
+	flags := func(heading string, set *pflag.FlagSet) {
+		if !set.HasAvailableFlags() {
+			return
+		}
+		fmt.Fprintf(&b, "\n%s\n|---|---|---|\n", heading)
+		set.VisitAll(func(f *pflag.Flag) {
+			value := f.DefValue
+			if slices.Contains([]string{"[]", "0", "0s", "false", server.DataDir()}, value) { // the last differs by machine
+				value = ""
+			}
+			if value != "" {
+				value = "`" + value + "`"
+			}
+			fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", f.Name, value, cell(f.Usage))
+		})
+	}
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
+			return
+		}
+		if c.HasParent() && !c.HasSubCommands() || c.LocalNonPersistentFlags().HasFlags() {
+			c.DisableFlagsInUseLine = true
+			text := c.Long
+			if text == "" {
+				text = c.Short + "."
+			}
+			fmt.Fprintf(&b, "\n## %s\n\n```\n%s\n```\n\n%s\n", c.CommandPath(), c.UseLine(), strings.ReplaceAll(strings.TrimSpace(text), "<", "&lt;"))
+			flags("| flag | default | meaning |", c.LocalNonPersistentFlags())
+			if c.Example != "" {
+				fmt.Fprintf(&b, "\nExamples:\n\n```\n%s\n```\n", strings.TrimRight(unindent(c.Example), "\n"))
+			}
+		}
+		for _, below := range c.Commands() {
+			walk(below)
+		}
+	}
+	root := newRootCommand()
+	walk(root)
+	b.WriteString("\n## Flags of every command\n")
+	flags("| flag | default | meaning |", root.PersistentFlags())
+	return b.String()
+}
+
+// unindent removes the two blanks before each line of an example.
+func unindent(text string) string {
+	return regexp.MustCompile(`(?m)^  `).ReplaceAllString(text, "")
+}
+
+func environmentPage(t *testing.T) string {
+	meaning := map[string]string{}
+	ast.Inspect(parse(t, "../../internal/envvar/variables.go"), func(n ast.Node) bool {
+		if field, ok := n.(*ast.Field); ok && field.Tag != nil {
+			tag, err := strconv.Unquote(field.Tag.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			meaning[reflect.StructTag(tag).Get("envconfig")] = sentence(field.Doc.Text())
+		}
+		return true
+	})
+	parts := map[string]string{
+		"Runner":  "## Runner\n\nRead by every pod, and by programs that embed Trapeze through `runner/env`.",
+		"API":     "## HTTP API\n\nRead by `trapeze serve`, and by programs that embed the API through `api/env`.",
+		"Program": "## Commands\n\nRead by the commands only.",
+	}
+	var b strings.Builder
+	b.WriteString("# Environment variables\n\nA variable with a wrong value and an unknown `TRAPEZE_…` variable are errors: the program names all of them and exits with code 2.\n" +
+		"A duration is a number with a unit: `1500ms`, `10s`, `48h`.\n")
+	part := ""
+	for _, one := range envvar.Variables() {
+		if one.Part != part {
+			part = one.Part
+			fmt.Fprintf(&b, "\n%s\n\n| variable | default | meaning |\n|---|---|---|\n", parts[part])
+		}
+		if meaning[one.Name] == "" {
+			t.Errorf("internal/envvar: the field of %s has no comment", one.Name)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", one.Name, defaultOf(one), cell(meaning[one.Name]))
+	}
+	return b.String()
+}
+
+func defaultOf(one envvar.Variable) string {
+	switch value := one.Default.(type) {
+	case time.Duration:
+		if value == 0 {
+			return "`0`"
+		}
+		return "`" + regexp.MustCompile(`(m|h)0s$|0m0s$`).ReplaceAllString(value.String(), "$1") + "`"
+	case []string:
+		return ""
+	case string:
+		if value == "" {
+			return ""
+		}
+	}
+	if one.Name == "TRAPEZE_SLOTS" { // differs by machine
+		return "4 × CPUs"
+	}
+	return fmt.Sprintf("`%v`", one.Default)
+}
+
+// sentence joins the lines of a comment.
+func sentence(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func parse(t *testing.T, file string) *ast.File {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+func metricsPage(*testing.T) string {
+	types := map[instrument.Type]string{instrument.CounterType: "counter", instrument.GaugeType: "gauge", instrument.HistogramType: "histogram"}
+	var b strings.Builder
+	b.WriteString("# Metrics\n\n`GET /metrics` exports them for Prometheus; a program that embeds Trapeze registers `metrics.Collector(r)` of `runner/metrics`.\n" +
+		"[Metrics, traces and logs](observability.md) lists the questions that they answer, with queries.\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n")
+	all := telemetry.New().Set.Metrics()
+	slices.SortFunc(all, func(a, b instrument.Metric) int { return strings.Compare(a.Name, b.Name) })
+	for _, one := range all {
+		labels := ""
+		if len(one.Labels) > 0 {
+			labels = "`" + strings.Join(one.Labels, "` `") + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", one.Name, types[one.Type], labels, cell(one.Help))
+	}
+	return b.String()
+}
+
+func errorsPage(t *testing.T) string {
+	type known struct{ text, meaning string }
+	errs := map[string]known{}
+	files, err := filepath.Glob("../../job/*.go")
+	is.New(t).NoErr(err)
+	for _, file := range files {
+		ast.Inspect(parse(t, file), func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Err") && len(spec.Values) == 1 {
+				one := known{meaning: sentence(spec.Doc.Text())}
+				if call, ok := spec.Values[0].(*ast.CallExpr); ok && len(call.Args) == 1 {
+					if literal, ok := call.Args[0].(*ast.BasicLit); ok {
+						one.text, _ = strconv.Unquote(literal.Value)
+					}
+				}
+				errs[spec.Names[0].Name] = one
+			}
+			return true
+		})
+	}
+	answers := map[string]string{}
+	for _, found := range regexp.MustCompile(`\{job\.(Err\w+), http\.Status(\w+), "(\w+)"\}`).FindAllStringSubmatch(read(t, "../../api/errors.go"), -1) {
+		for status := 400; status < 600; status++ {
+			if strings.ReplaceAll(http.StatusText(status), " ", "") == found[2] {
+				answers[found[1]] = fmt.Sprintf("%d `%s`", status, found[3])
+			}
+		}
+	}
+	if len(answers) < 20 {
+		t.Fatalf("only %d errors with a status found in api/errors.go", len(answers))
+	}
+	var b strings.Builder
+	b.WriteString("# Errors\n\nThe errors of package `job`, which package `runner` has under the same names. Compare with `errors.Is`.\n" +
+		"[Errors: what to do](errors.md) lists which calls return them. [The overview](reference.md#error-codes) lists the codes of the HTTP API.\n\n" +
+		"| error | text | HTTP | meaning |\n|---|---|---|---|\n")
+	link := regexp.MustCompile(`\[(?:job\.|context\.)?(\w+)\]`)
+	subject := regexp.MustCompile(`^Err\w+ (says|means|reports) that `)
+	for _, name := range slices.Sorted(maps.Keys(errs)) {
+		one := errs[name]
+		text := ""
+		if one.text != "" {
+			text = "`" + one.text + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, text, answers[name], cell(link.ReplaceAllString(subject.ReplaceAllString(one.meaning, ""), "`$1`")))
+	}
+	return b.String()
+}
+
+// document is what the page needs of an OpenAPI document.
+type document struct {
+	Paths      map[string]map[string]operation
+	Components struct{ Schemas map[string]shape }
+}
+
+type operation struct {
+	Summary     string
+	Permissions []string `json:"x-permissions"`
+	Parameters  []struct{ Name, In, Description string }
+	RequestBody struct{ Content map[string]media }
+	Responses   map[string]struct{ Content map[string]media }
+}
+
+type media struct{ Schema shape }
+
+// shape is a JSON Schema.
+type shape struct {
+	Ref         string `json:"$ref"`
+	Type        any
+	Description string
+	Enum        []string
+	Items       *shape
+	Properties  map[string]shape
+	AnyOf       []shape
+	Values      *shape `json:"additionalProperties"`
+}
+
+// String writes a shape in one line.
+func (s shape) String() string {
+	switch {
+	case s.Ref != "":
+		return strings.TrimPrefix(s.Ref, "#/components/schemas/")
+	case s.Items != nil:
+		return "[" + s.Items.String() + "]"
+	case len(s.Enum) > 0:
+		return strings.Join(s.Enum, " or ")
+	case len(s.AnyOf) > 0:
+		return s.AnyOf[0].String() + " or null"
+	case s.Properties != nil:
+		var fields []string
+		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+			fields = append(fields, name)
+		}
+		return "{" + strings.Join(fields, ", ") + "}"
+	case s.Description != "":
+		return s.Description
+	}
+	if list, ok := s.Type.([]any); ok {
+		return fmt.Sprint(list[0]) + " or null"
+	}
+	if s.Type == nil {
+		return "any JSON"
+	}
+	return fmt.Sprint(s.Type)
+}
+
+func httpPage(t *testing.T) string {
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	answer := httptest.NewRecorder()
+	api.Handler(r, api.Options{InsecureAllowAll: true}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "http://localhost/openapi.json", nil))
+	var doc document
+	is.NoErr(json.Unmarshal(answer.Body.Bytes(), &doc))
+
+	var b strings.Builder
+	b.WriteString("# HTTP API\n\n`trapeze serve` has these routes at its root; `api.Mount` and `api.Handler` put them below any prefix. `GET /openapi.json` is the same in OpenAPI 3.1.\n" +
+		"[The overview](reference.md#http) describes paging, lost answers, error codes and permissions.\n")
+	for _, route := range api.Routes() {
+		path := regexp.MustCompile(`:(\w+)`).ReplaceAllString(route.Path, "{$1}")
+		o, ok := doc.Paths[path][strings.ToLower(route.Method)]
+		is.True(ok)
+		fmt.Fprintf(&b, "\n## %s %s\n\n%s.", route.Method, route.Path, cell(o.Summary))
+		if len(o.Permissions) > 0 {
+			fmt.Fprintf(&b, " Needs `%s`.", strings.Join(o.Permissions, "` and `"))
+		}
+		b.WriteString("\n")
+		if len(o.Parameters) > 0 {
+			b.WriteString("\n| parameter | in | meaning |\n|---|---|---|\n")
+			for _, p := range o.Parameters {
+				fmt.Fprintf(&b, "| `%s` | %s | %s |\n", p.Name, p.In, cell(p.Description))
+			}
+		}
+		for _, content := range o.RequestBody.Content {
+			b.WriteString("\nBody:\n\n")
+			writeFields(&b, content.Schema)
+		}
+		for _, status := range slices.Sorted(maps.Keys(o.Responses)) {
+			if status == "default" {
+				continue
+			}
+			fmt.Fprintf(&b, "\nAnswer %s", status)
+			for kind, content := range o.Responses[status].Content {
+				if kind == "application/json" && len(content.Schema.String()) > 2 {
+					kind = "`" + content.Schema.String() + "`"
+				}
+				fmt.Fprintf(&b, ": %s", kind)
+			}
+			b.WriteString("\n")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
+		fmt.Fprintf(&b, "\n## %s\n\n", name)
+		writeFields(&b, doc.Components.Schemas[name])
+	}
+	return b.String()
+}
+
+func writeFields(b *strings.Builder, s shape) {
+	if s.Properties == nil {
+		fmt.Fprintf(b, "`%s`\n", s)
+		return
+	}
+	b.WriteString("| field | type |\n|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		fmt.Fprintf(b, "| `%s` | %s |\n", name, cell(s.Properties[name].String()))
+	}
+}
