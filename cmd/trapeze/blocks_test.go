@@ -1,17 +1,22 @@
 package main
 
 import (
+	"context"
 	"go/scanner"
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
 // notExcerpts are the Go blocks that are in no file of the repository, by their first line, with the reason.
@@ -40,13 +45,53 @@ func pages(t *testing.T) (files []string) {
 // blocks returns the code blocks of a page whose info string begins with language, with the rest of that string.
 func blocks(t *testing.T, page, language string) (all []block) {
 	t.Helper()
-	for _, found := range regexp.MustCompile("(?ms)^```"+language+`\b ?([^\n]*)\n(.*?)^`+"```$").FindAllStringSubmatch(read(t, page), -1) {
+	for _, found := range regexp.MustCompile("(?ms)^ *```"+language+`\b ?([^\n]*)\n(.*?)^ *`+"```$").FindAllStringSubmatch(read(t, page), -1) {
 		all = append(all, block{mark: found[1], text: found[2]})
 	}
 	return all
 }
 
 type block struct{ mark, text string }
+
+// TestEveryShellBlockRuns runs the blocks of each page in their order, in one shell, beside a pod with the demo kinds. A block with the mark
+// no-run needs another machine, another program or ids of its reader; TestWhatTheDocumentsTellToTypeExists checks its commands.
+func TestEveryShellBlockRuns(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for _, page := range pages(t) {
+		var script strings.Builder
+		for _, one := range blocks(t, page, "(?:sh|shell|bash|console)") {
+			switch one.mark {
+			case "":
+				script.WriteString(one.text)
+				seen++
+			case "no-run":
+			default:
+				t.Errorf("%s: a shell block has the mark %q", page, one.mark)
+			}
+		}
+		if script.Len() == 0 {
+			continue
+		}
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			bin, url := t.TempDir(), pgtest.EmptyURL(t)
+			is.NoErr(os.Symlink(os.Args[0], filepath.Join(bin, "trapeze")))
+			serve(t, url, nil)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			c := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-x", "-c", script.String())
+			c.Dir, c.Env = t.TempDir(), environment("DATABASE_URL="+url, "PATH="+bin+":"+os.Getenv("PATH"))
+			if out, err := c.CombinedOutput(); err != nil {
+				t.Errorf("%v:\n%s", err, out)
+			}
+		})
+	}
+	if seen < 15 {
+		t.Errorf("only %d shell blocks found in the documents: is the pattern still right?", seen)
+	}
+}
 
 // TestEveryGoBlockIsAnExcerptOfCodeThatCompiles finds the tokens of each Go block of the documentation in a Go file of the repository.
 // Comments and indentation may differ.
