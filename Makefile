@@ -13,7 +13,7 @@ TAGS        := failpoints long
 ALL_TAGS    := $(TAGS) ha
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race race-short fault ha fuzz planted example e2e check format vet lint security modules vuln fmt proto bench bench-peers torture clean
+.PHONY: help demo test race race-short fault ha fuzz planted example e2e docs check format vet lint security modules vuln fmt proto bench bench-peers torture clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ example: ## kill the example's pods at random moments, SEEDS times, and compare 
 e2e: ## click through the dashboard in a headless Chromium (needs node and chromium; as root on Debian it installs them)
 	@GO=$(GO) e2e/run $(ARGS)
 
+docs: ## build the documentation site into docs/.vitepress/dist; fails on a dead link (needs node and npm)
+	cd docs && { test node_modules/.package-lock.json -nt package-lock.json || npm ci --ignore-scripts --no-audit --no-fund; } && npm run --silent build
+
 check: format vet lint modules vuln race ## format, vet, lint, modules, vulnerabilities, tests with -race
 
 format: ## fail when a file is not formatted
@@ -128,4 +131,4 @@ torture: ## break a fleet as a seed says (SEED, MINUTES), and check what must ho
 	@$(GO) run ./cmd/torture $(if $(SEED),-seed $(SEED)) -minutes $(or $(MINUTES),1) $(ARGS)
 
 clean: ## remove what was built
-	rm -rf bin dist trapeze bench/bin e2e/node_modules coverage.*
+	rm -rf bin dist trapeze bench/bin e2e/node_modules docs/node_modules docs/.vitepress/cache docs/.vitepress/dist coverage.*
