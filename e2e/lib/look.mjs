@@ -22,7 +22,7 @@ async function accessible(page, where, rules) {
 }
 
 // fits checks that a page is not wider than what it is shown on, and names what sticks out.
-async function fits(page, where) {
+export async function fits(page, where) {
   const out = await page.evaluate(() => {
     const root = document.documentElement;
     if (root.scrollWidth <= innerWidth) return [];
