@@ -130,7 +130,7 @@ var plan = []floor{
 	// roof
 	{folder: "cmd/app", imports: "api job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/humanize internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with handlers of its own
 	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"}, // brings a PostgreSQL of its own
-	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app"},
+	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app remote/worker", tests: "runner/runnertest"},
 	{folder: "cmd/*", imports: "*"},
 }
 
