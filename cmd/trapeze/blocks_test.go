@@ -152,3 +152,34 @@ func tokens(code []byte) string {
 		b.WriteString(literal + "\n")
 	}
 }
+
+// TestLinksOfPagesOutsideTheSiteExist checks files that other files of the repository link to; `make docs` checks the pages of the site.
+func TestLinksOfPagesOutsideTheSiteExist(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for _, page := range []string{"README.md", "CONTRIBUTING.md", "AGENTS.md", "SECURITY.md", "CHANGELOG.md", "examples/orders/README.md", "examples/sql/README.md"} {
+		for _, found := range regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`).FindAllStringSubmatch(read(t, "../../"+page), -1) {
+			if strings.Contains(found[1], "://") {
+				continue
+			}
+			seen++
+			if _, err := os.Stat(filepath.Join("../..", filepath.Dir(page), found[1])); err != nil {
+				t.Errorf("%s: dead link %s", page, found[1])
+			}
+		}
+	}
+	if seen < 40 {
+		t.Errorf("only %d links found: is the pattern still right?", seen)
+	}
+}
+
+func TestTheNightlyRunHasEveryLeg(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	list := func(file, pattern, separator string) []string {
+		found := regexp.MustCompile(pattern).FindStringSubmatch(read(t, file))
+		is.True(found != nil) // the list is in the file
+		return strings.Split(found[1], separator)
+	}
+	is.Equal(list("../../.github/workflows/nightly.yml", `leg: \[(.*)\]`, ", "), list("../../.ci/long", `(?m)^legs=\((.*)\)`, " "))
+}
