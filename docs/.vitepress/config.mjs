@@ -2,11 +2,12 @@
 // missing image; repositoryLinks fails on a dead link to another file. e2e/site.test.mjs checks the anchors.
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { dirname, relative, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { renderMermaidSVG } from 'beautiful-mermaid'
 import { defineConfig } from 'vitepress'
 import { sidebar } from './sidebar.mjs'
 
-const docs = resolve(import.meta.dirname, '..')
+const docs = fileURLToPath(new URL('..', import.meta.url)).replace(/\/$/, '')
 const root = resolve(docs, '..')
 const repository = 'https://github.com/trapeze-run/trapeze'
 
