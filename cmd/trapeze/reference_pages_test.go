@@ -282,11 +282,7 @@ func (s shape) String() string {
 	case len(s.AnyOf) > 0:
 		return s.AnyOf[0].String() + " or null"
 	case s.Properties != nil:
-		var fields []string
-		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-			fields = append(fields, name)
-		}
-		return "{" + strings.Join(fields, ", ") + "}"
+		return "{" + strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", ") + "}"
 	case s.Description != "":
 		return s.Description
 	}
