@@ -78,7 +78,7 @@ for (const [name, size] of Object.entries(sizes)) {
     const first = page.locator(".VPLocalSearchBox .result").first();
     await first.click();
     await page.waitForURL(/\/backup\.html/);
-    assert.match(await page.locator("h1").innerText(), /Backup/);
+    await page.locator("h1", { hasText: "Backup" }).waitFor();
     await fits(page, `the found page, ${name}`);
     assert.deepEqual(complaints, []);
     await context.close();
