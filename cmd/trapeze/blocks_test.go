@@ -153,24 +153,41 @@ func tokens(code []byte) string {
 	}
 }
 
-// TestLinksOfPagesOutsideTheSiteExist checks files that other files of the repository link to; `make docs` checks the pages of the site.
-func TestLinksOfPagesOutsideTheSiteExist(t *testing.T) {
+// TestEveryLinkOfAPageExists checks files that pages link to, and the headings in them. `make docs` checks the files of the site as well.
+func TestEveryLinkOfAPageExists(t *testing.T) {
 	t.Parallel()
 	seen := 0
-	for _, page := range []string{"README.md", "CONTRIBUTING.md", "AGENTS.md", "SECURITY.md", "CHANGELOG.md", "examples/orders/README.md", "examples/sql/README.md"} {
-		for _, found := range regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`).FindAllStringSubmatch(read(t, "../../"+page), -1) {
+	all := append(pages(t), "../../CONTRIBUTING.md", "../../AGENTS.md", "../../SECURITY.md", "../../CHANGELOG.md", "../../examples/orders/README.md", "../../examples/sql/README.md")
+	for _, page := range all {
+		text := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(read(t, page), "") // generic Go code resembles links
+		for _, found := range regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]+))?\)`).FindAllStringSubmatch(text, -1) {
 			if strings.Contains(found[1], "://") {
 				continue
 			}
 			seen++
-			if _, err := os.Stat(filepath.Join("../..", filepath.Dir(page), found[1])); err != nil {
+			file := filepath.Join(filepath.Dir(page), found[1])
+			if found[1] == "" {
+				file = page
+			}
+			if _, err := os.Stat(file); err != nil {
 				t.Errorf("%s: dead link %s", page, found[1])
+			} else if found[2] != "" && filepath.Ext(file) == ".md" && !slices.Contains(anchors(read(t, file)), found[2]) {
+				t.Errorf("%s: %s has no heading #%s", page, file, found[2])
 			}
 		}
 	}
-	if seen < 40 {
+	if seen < 200 {
 		t.Errorf("only %d links found: is the pattern still right?", seen)
 	}
+}
+
+// anchors returns the anchors of a page's headings, as GitHub and the site write them.
+func anchors(page string) (all []string) {
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		text := regexp.MustCompile(`[^\p{L}\p{N}\p{M}_\- ]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		all = append(all, strings.ReplaceAll(text, " ", "-"))
+	}
+	return all
 }
 
 func TestTheNightlyRunHasEveryLeg(t *testing.T) {
