@@ -67,7 +67,7 @@ ha: ## failover under load: Patroni, HAProxy, pgbouncer, three pods (needs these
 fuzz: ## fuzz each target for FUZZTIME (30s); what breaks one is kept in its testdata
 	FUZZTIME=$(or $(FUZZTIME),30s) .ci/fuzz $(PACKAGES)
 
-planted: ## plant sixty-six bugs, one at a time, and expect the tests to fail (hours; ARGS='-only store')
+planted: ## plant seventy-one bugs, one at a time, and expect the tests to fail (hours; ARGS='-only store')
 	$(GO) build -o bin/planted ./.ci/planted
 	bin/planted $(ARGS) .ci/planted/bugs.txt internal/torture/mutants.txt
 

@@ -40,8 +40,8 @@ type Harness struct {
 
 // New makes a harness with tables of its own in the pool's database, which must reach PostgreSQL without a transaction pooler
 // in between. register registers the handlers; it is called for each pod. Of the options these have other defaults: LeaseFor
-// 30s, HeartbeatEvery 50ms, PollEvery 100ms, and no log. Schema, Name, DirectURL and BehindPooler are the harness's own. All that it made is gone
-// when the test has ended.
+// 30s, HeartbeatEvery 50ms, PollEvery 100ms, and no log. Schema, Name, DirectURL, BehindPooler and NoClaimAhead are the harness's own. All that it made
+// is gone when the test has ended.
 func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runner.Runner)) *Harness {
 	t.Helper()
 	if o.Logger == nil {
@@ -57,7 +57,7 @@ func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runn
 		o.HeartbeatEvery = min(50*time.Millisecond, o.LeaseFor/3)
 	}
 	o.Schema = "runnertest_" + strings.ToLower(rand.Text()[:16])
-	o.DirectURL, o.BehindPooler = "", false
+	o.DirectURL, o.BehindPooler, o.NoClaimAhead = "", false, true // a test counts crashes
 	h := &Harness{Patience: 30 * time.Second, t: t, host: pool, opts: o, register: register}
 	t.Cleanup(h.end)
 	if err := migrate.Up(t.Context(), pool, o); err != nil {
