@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds the adapters and runs them on a throw-away PostgreSQL. Options: see README.md
 #   ./run.sh -peers trapeze,river -workloads W1,W4C -rounds 3 -out results.jsonl
+#   ALSO=18 ./run.sh ...   runs Trapeze on PostgreSQL 18 as well, in the same rounds
 set -e
 cd "$(dirname "$0")"
 mkdir -p bin
@@ -10,4 +11,7 @@ for p in graphile pgboss; do
   printf '#!/bin/sh\nd=$(cd "$(dirname "$0")/.." && pwd); exec "$d/%s/node_modules/.bin/node" "$d/%s/main.mjs"\n' $p $p > bin/$p
   chmod +x bin/$p
 done
+if [ -n "$ALSO" ]; then
+  set -- -also "$(../.ci/programs "$ALSO" "$PWD/.pg")" "$@"
+fi
 exec bin/driver "$@"

@@ -49,14 +49,13 @@ func (b *bench) drain() {
 		finish(b.r, a, Snap(b.url), b.n, secs)
 	} else {
 		time.Sleep(time.Second)
-		c0, t1 := count.Load(), time.Now()
+		a, c0, t1 := Snap(b.url), count.Load(), time.Now()
 		time.Sleep(time.Duration(Env("WINDOW", 6)) * time.Second)
 		c1, d := count.Load(), time.Since(t1)
 		if c1 >= int64(b.n) {
 			fmt.Fprintln(os.Stderr, "W5: backlog exhausted")
 		}
-		b.r["rate"] = float64(c1-c0) / d.Seconds()
-		b.r["secs"] = d.Seconds()
+		finish(b.r, a, Snap(b.url), int(c1-c0), d.Seconds())
 		out(b.r)
 		os.Exit(0)
 	}

@@ -10,13 +10,10 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"os/signal"
-	"os/user"
 	"path/filepath"
 	"sort"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -44,49 +41,17 @@ var preload = map[string]string{
 	"gue":   `insert into gue_jobs select lpad(i::text,26,'0'),0,now(),'noop','{"chain":1,"step":-1,"t":0}'::bytea,0,null,'q',now(),now() from generate_series(1,%s) i`,
 }
 
-func die(err error, out []byte) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err, string(out))
-		cleanup()
-		os.Exit(1)
-	}
-}
-
-var pgbin, dir string
-var cleanup = func() {}
-var port = "55499"
-
-func findPG() string {
-	if v := os.Getenv("PGBIN"); v != "" {
-		return v
-	}
-	if m, _ := filepath.Glob("/usr/lib/postgresql/*/bin"); len(m) > 0 { // Debian's place
-		return m[len(m)-1]
-	}
-	p, _ := exec.LookPath("initdb")
-	return filepath.Dir(p)
-}
-
-func asPG(cmd string) ([]byte, error) {
-	if u, _ := user.Current(); u != nil && u.Uid == "0" {
-		return exec.Command("su", "postgres", "-s", "/bin/sh", "-c", cmd).CombinedOutput()
-	}
-	return exec.Command("/bin/sh", "-c", cmd).CombinedOutput()
-}
-func psql(db, sql string) {
-	out, err := exec.Command(pgbin+"/psql", "-h", "127.0.0.1", "-p", port, "-U", "postgres", "-qX", "-v", "ON_ERROR_STOP=1", "-d", db, "-c", sql).CombinedOutput()
-	die(err, out)
-}
-
 func main() {
-	peers := flag.String("peers", "trapeze,trapeze-write,river,river-tx,gue,graphile,graphile-default,pgboss,dbos", "")
+	peers := flag.String("peers", "trapeze,trapeze-write,river,river-tx,gue,graphile,graphile-default,pgboss,dbos", "those whose adapter is not built are left out")
 	wl := flag.String("workloads", "W1,W2,W2T,W3,W4L,W4C,W4T,W5,W6", "")
 	rounds := flag.Int("rounds", 3, "")
 	extra := flag.String("extra", "", "name=path[,name=path] further adapters")
 	outf := flag.String("out", "", "JSON lines file")
 	base := flag.String("base", "river", "peer the ratios refer to")
 	bin := flag.String("bin", "bin", "folder of adapter executables")
-	flag.StringVar(&pgbin, "pgbin", findPG(), "folder of initdb, pg_ctl, psql (or env PGBIN)")
+	pgbin := flag.String("pgbin", findPG(), "folder of initdb, pg_ctl, psql (or env PGBIN)")
+	also := flag.String("also", "", "folder of the programs of another major version of PostgreSQL, to run some peers on as well: trapeze@18")
+	alsoPeers := flag.String("also-peers", "trapeze,trapeze-write", "peers that -also runs")
 	flag.Parse()
 	b := bench{path: map[string]string{}, lines: os.Stdout, made: map[string]bool{}, res: results{}}
 	b.find(*peers, *extra, *bin)
@@ -95,11 +60,16 @@ func main() {
 		b.lines, err = os.Create(*outf)
 		die(err, nil)
 	}
-	b.serve()
+	b.serve(*pgbin, "")
+	if *also != "" {
+		b.serve(*also, *alsoPeers)
+	}
 	defer cleanup()
 	workloads := strings.Split(*wl, ",")
 	for r := range *rounds {
-		b.floor(r)
+		for _, s := range b.servers {
+			b.floor(s, r)
+		}
 		for _, work := range workloads {
 			for i := range b.names {
 				b.cell(b.names[(i+r)%len(b.names)], work, r)
@@ -107,19 +77,44 @@ func main() {
 		}
 	}
 	table(b.res, workloads, b.names, *base)
-	table(b.res, []string{"floor"}, []string{"pgbench"}, *base)
+	var floors []string
+	for _, s := range b.servers {
+		floors = append(floors, "pgbench"+s.suffix)
+	}
+	table(b.res, []string{"floor"}, floors, floors[0])
 }
 
 type results map[string]map[string]map[string][]float64 // by workload, peer and metric
 
-// bench runs adapters on one server.
+// bench runs adapters on a server, and some of them on a second one of another version.
 type bench struct {
-	names []string          // of the peers, in the order of the first round
-	path  map[string]string // of a peer's adapter
-	pgpid string
-	lines *os.File
-	made  map[string]bool // backlogs of W5, by peer
-	res   results
+	names   []string          // of the peers, in the order of the first round; those on the second server end with its suffix
+	path    map[string]string // of a peer's adapter
+	servers []*server
+	lines   *os.File
+	made    map[string]bool // backlogs of W5, by peer
+	res     results
+}
+
+// serve starts a server and adds peers, in a list with commas, that run on it as well.
+func (b *bench) serve(programs, peers string) {
+	s := startServer(programs, len(b.servers))
+	b.servers = append(b.servers, s)
+	for p := range strings.SplitSeq(peers, ",") {
+		if path, ok := b.path[p]; ok {
+			b.names = append(b.names, p+s.suffix)
+			b.path[p+s.suffix] = path
+		}
+	}
+}
+
+// of returns the server of a peer and the peer's name without the server's suffix.
+func (b *bench) of(peer string) (*server, string) {
+	name, _, second := strings.Cut(peer, "@")
+	if second {
+		return b.servers[1], name
+	}
+	return b.servers[0], name
 }
 
 // find finds the adapters of the peers, and of further ones.
@@ -128,9 +123,14 @@ func (b *bench) find(peers, extra, bin string) {
 		if p == "" {
 			continue
 		}
+		exe, _, _ := strings.Cut(p, "-") // the rest is a form of the same program
+		path, _ := filepath.Abs(filepath.Join(bin, exe))
+		if _, err := os.Stat(path); err != nil {
+			fmt.Fprintln(os.Stderr, "left out, for its adapter is not built:", p)
+			continue
+		}
 		b.names = append(b.names, p)
-		exe, _, _ := strings.Cut(p, "-") // what follows is a form of the same program
-		b.path[p], _ = filepath.Abs(filepath.Join(bin, exe))
+		b.path[p] = path
 	}
 	for _, e := range strings.Split(extra, ",") {
 		if k, v, ok := strings.Cut(e, "="); ok {
@@ -143,37 +143,12 @@ func (b *bench) find(peers, extra, bin string) {
 	}
 }
 
-// serve starts a PostgreSQL in a temporary folder; cleanup ends and removes it.
-func (b *bench) serve() {
-	dir, _ = os.MkdirTemp("", "benchpg")
-	os.Chmod(dir, 0o755)
-	if u, _ := user.Current(); u != nil && u.Uid == "0" {
-		die(exec.Command("chown", "postgres", dir).Run(), nil)
-	}
-	d := dir + "/d"
-	out, err := asPG(pgbin + "/initdb -D " + d + " -A trust -U postgres -E UTF8 --no-sync")
-	die(err, out)
-	conf := "fsync=on\nsynchronous_commit=on\nshared_buffers=1GB\nmax_connections=200\nwal_compression=on\nport=" + port +
-		"\nlisten_addresses='127.0.0.1'\nunix_socket_directories='" + dir + "'\n"
-	out, err = asPG("cat >> " + d + "/postgresql.conf <<'E'\n" + conf + "E\n" + pgbin + "/pg_ctl -D " + d + " -w -l " + dir + "/log start >/dev/null")
-	die(err, out)
-	cleanup = func() { asPG(pgbin + "/pg_ctl -D " + d + " -m immediate stop"); os.RemoveAll(dir) }
-	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-interrupted
-		cleanup()
-		os.Exit(130)
-	}()
-	pid, _ := os.ReadFile(d + "/postmaster.pid")
-	b.pgpid = strings.SplitN(string(pid), "\n", 2)[0]
-}
-
 // run runs an adapter and returns the line that it printed last.
 func (b *bench) run(peer, db, work string, env set) map[string]any {
+	s, name := b.of(peer)
 	c := exec.Command("timeout", "240", b.path[peer])
-	c.Env = append(os.Environ(), "DATABASE_URL=postgres://postgres@127.0.0.1:"+port+"/"+db+"?sslmode=disable", "WORKLOAD="+work, "PGPID="+b.pgpid)
-	if strings.HasSuffix(peer, "-default") {
+	c.Env = append(os.Environ(), "DATABASE_URL="+s.url(db), "WORKLOAD="+work, "PGPID="+s.pid)
+	if strings.HasSuffix(name, "-default") {
 		c.Env = append(c.Env, "GW_MODE=default")
 	}
 	for k, v := range env {
@@ -190,61 +165,59 @@ func (b *bench) run(peer, db, work string, env set) map[string]any {
 	return m
 }
 
-// floor measures the floor of a round.
-func (b *bench) floor(round int) {
-	fresh("template1")
-	psql("b1", "create table floor (n int)")
+// floor measures the floor of a round on a server.
+func (b *bench) floor(s *server, round int) {
+	s.fresh("template1")
+	s.psql("b1", "create table floor (n int)")
 	m := map[string]any{}
 	for _, clients := range []string{"1", "32"} {
-		rate, err := pgbench(clients)
+		rate, err := s.pgbench(clients)
 		if err != nil {
 			m["error"] = err.Error()
 			break
 		}
 		m["commits_per_s_c"+clients] = rate
 	}
-	b.note("pgbench", "floor", round, m)
+	b.note("pgbench"+s.suffix, "floor", round, m)
 }
 
 // cell runs one workload of one peer, if it has that, in a fresh database.
 func (b *bench) cell(peer, work string, round int) {
-	env, ok := cells[peer][work]
+	s, name := b.of(peer)
+	env, ok := cells[name][work]
 	if !ok {
 		return
 	}
 	tmpl, e := "template1", maps.Clone(env)
 	if work == "W5" { // backlog built once per peer, copied per round
-		tmpl = "t_" + strings.ReplaceAll(peer, "-", "_")
+		tmpl = "t_" + strings.ReplaceAll(name, "-", "_")
 		if !b.made[peer] {
 			b.made[peer] = true
 			b.backlog(peer, tmpl, env)
 		}
 		e["PRELOAD_SQL"] = "1"
 	}
-	fresh(tmpl)
-	psql("postgres", "checkpoint")
+	s.fresh(tmpl)
+	s.psql("postgres", "checkpoint")
 	b.note(peer, work, round, b.run(peer, "b1", work, e))
 }
 
 func (b *bench) backlog(peer, db string, env set) {
-	psql("postgres", "create database "+db)
-	if q, ok := preload[peer]; ok {
+	s, name := b.of(peer)
+	s.psql("postgres", "create database "+db)
+	if q, ok := preload[name]; ok {
 		b.run(peer, db, "W2", set{"N": "1"})
-		psql(db, fmt.Sprintf(q, env["N"]))
+		s.psql(db, fmt.Sprintf(q, env["N"]))
 	} else {
 		b.run(peer, db, "W2", env)
 	}
-	psql(db, "vacuum analyze")
-}
-
-func fresh(template string) {
-	psql("postgres", "drop database if exists b1 with (force)")
-	psql("postgres", "create database b1 template "+template)
+	s.psql(db, "vacuum analyze")
 }
 
 // note writes the line of a cell, and keeps its figures for the table.
 func (b *bench) note(peer, work string, round int, m map[string]any) {
-	m["peer"], m["workload"], m["round"] = peer, work, round
+	s, _ := b.of(peer)
+	m["peer"], m["workload"], m["round"], m["postgres"] = peer, work, round, s.version
 	m["at"] = time.Now().UTC().Format(time.RFC3339)
 	j, _ := json.Marshal(m)
 	fmt.Fprintln(b.lines, string(j))
@@ -255,23 +228,6 @@ func (b *bench) note(peer, work string, round int, m map[string]any) {
 		b.res[work][peer] = map[string][]float64{}
 	}
 	flat("", m, b.res[work][peer])
-}
-
-// pgbench returns the commits a second of so many clients that insert one row each time, over five seconds: what no program that commits
-// by itself can exceed on this machine.
-func pgbench(clients string) (float64, error) {
-	script := filepath.Join(dir, "floor.sql")
-	if err := os.WriteFile(script, []byte("insert into floor values (1);\n"), 0o644); err != nil {
-		return 0, err
-	}
-	out, err := exec.Command(pgbin+"/pgbench", "-h", "127.0.0.1", "-p", port, "-U", "postgres", "-n", "-M", "prepared", "-f", script, "-c", clients, "-j", "2",
-		"-T", "5", "b1").CombinedOutput()
-	if err != nil {
-		return 0, fmt.Errorf("pgbench: %w %s", err, tail(string(out)))
-	}
-	_, rate, _ := strings.Cut(string(out), "\ntps = ")
-	rate, _, _ = strings.Cut(rate, " ")
-	return strconv.ParseFloat(rate, 64)
 }
 
 func tail(s string) string {
@@ -300,10 +256,10 @@ var shown = map[string][]string{
 	"W4L": {"gap_ms.p50", "gap_ms.p95", "gap_ms.p99", "chain_ms.p50", "chain_ms.p95", "chain_ms.p99"},
 	"W4C": {"chains_per_s", "xact_per_job", "wxact_per_job", "wal_per_job", "pg_cpu_us_per_job", "app_cpu_us_per_job"},
 	"W4T": {"chains_per_s", "xact_per_job", "wxact_per_job", "wal_per_job", "pg_cpu_us_per_job", "app_cpu_us_per_job"},
-	"W5":  {"rate"},
+	"W5":  {"rate", "pg_cpu_us_per_job", "app_cpu_us_per_job"},
+	"W6":  {"rate", "rollbacks", "xact_per_job", "pg_cpu_us_per_job", "app_cpu_us_per_job"},
 
 	"floor": {"commits_per_s_c1", "commits_per_s_c32"},
-	"W6":    {"rate", "rollbacks", "xact_per_job"},
 }
 
 func med(v []float64) (m, lo, hi float64) {
