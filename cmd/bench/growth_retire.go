@@ -85,7 +85,7 @@ func (p *soakLoad) during(ctx context.Context, g *rig, do func() error) error {
 	loading, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- p.submit(loading, g.r, time.Now(), time.Hour) }()
+	go func() { ended <- p.submit(loading, time.Now(), time.Hour) }()
 	err := do()
 	stop()
 	if load := <-ended; !errors.Is(load, context.Canceled) {

@@ -1,7 +1,7 @@
 // Command bench measures what Trapeze promises, through its public API with default options unless a line says otherwise, on
 // a PostgreSQL of its own with fsync and synchronous_commit on. The workloads are in list.go, each in a file of its own.
 //
-//	go run ./cmd/bench                        everything but growth, which is to be named
+//	go run ./cmd/bench                        everything but growth and held-day, which run when named
 //	go run ./cmd/bench -only drain,chains     a part
 //	go run ./cmd/bench -json                  one JSON object a line
 //	go run ./cmd/bench -scale 0.1             smaller, to see whether it works
@@ -50,7 +50,7 @@ func main() {
 			return
 		}
 	}
-	only := flag.String("only", "", "which `workloads`, separated by commas; all but growth, unless said: "+strings.Join(names(), ", "))
+	only := flag.String("only", "", "which `workloads`, separated by commas; all but growth and held-day, unless said: "+strings.Join(names(), ", "))
 	asJSON := flag.Bool("json", false, "one JSON object a line")
 	scale := flag.Float64("scale", 1, "multiply the size of every workload: 0.1 tries them out in a minute")
 	flag.Parse()

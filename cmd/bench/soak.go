@@ -64,7 +64,8 @@ func (b *lab) soak(ctx context.Context) (l line, err error) {
 	load := newSoakLoad(capacity / 2)
 	load.handle(g.r)
 	g.start(ctx)
-	watch := &soakWatch{g: g, load: load, length: length, every: every, out: samples, say: say}
+	watch := &soakWatch{g: g, load: load, length: length, every: every, out: samples, tables: soakTables, say: say,
+		title: "Soak: throughput, latency, sizes and dead tuples over time; a snapshot is held open in the shaded span"}
 	if err := g.soakRun(ctx, length, load, watch); err != nil {
 		return l, err
 	}
@@ -89,9 +90,14 @@ func (g *rig) soakRun(ctx context.Context, length time.Duration, load *soakLoad,
 	ended := make(chan error, 3)
 	began := time.Now()
 	for _, part := range []func() error{
-		func() error { return load.submit(ctx, g.r, began, length) },
+		func() error { return load.submit(ctx, began, length) },
 		func() error { return watch.run(ctx, began) },
-		func() error { return g.soakSnapshot(ctx, watch, began, length) },
+		func() error {
+			if watch.held.Load() { // from the beginning
+				return nil
+			}
+			return g.soakSnapshot(ctx, watch, began, length)
+		},
 	} {
 		go func() { ended <- part() }()
 	}

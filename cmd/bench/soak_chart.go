@@ -17,14 +17,14 @@ const (
 
 // chartStyle is readable on light and on dark paper; the curves' colours are told apart by colour-blind people too.
 const chartStyle = `
-svg { --paper: #ffffff; --ink: #1f2328; --faint: #d0d7de; --held: #0072b2; --c0: #0072b2; --c1: #c2570c; --c2: #007a5a; --c3: #a3468a; }
+svg { --paper: #ffffff; --ink: #1f2328; --faint: #d0d7de; --held: #0072b2; --c0: #0072b2; --c1: #c2570c; --c2: #007a5a; --c3: #a3468a; --c4: #6b7280; }
 @media (prefers-color-scheme: dark) {
-	svg { --paper: #0d1117; --ink: #e6edf3; --faint: #30363d; --held: #56b4e9; --c0: #56b4e9; --c1: #ff9f45; --c2: #2fc99a; --c3: #e58fce; }
+	svg { --paper: #0d1117; --ink: #e6edf3; --faint: #30363d; --held: #56b4e9; --c0: #56b4e9; --c1: #ff9f45; --c2: #2fc99a; --c3: #e58fce; --c4: #9aa4b2; }
 }
 .paper { fill: var(--paper); } .held { fill: var(--held); opacity: 0.14; }
 text { font: 12px system-ui, sans-serif; fill: var(--ink); } .title { font-size: 13px; font-weight: 600; }
 .grid { stroke: var(--faint); stroke-width: 1; } polyline { fill: none; stroke-width: 1.5; stroke-linejoin: round; }
-.c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); }
+.c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); } .c4 { stroke: var(--c4); }
 .dashed { stroke-dasharray: 5 3; } .end { text-anchor: end; } .middle { text-anchor: middle; }
 `
 
@@ -41,33 +41,34 @@ type curve struct {
 	at    func(soakSample) float64
 }
 
-// soakPanels are what the chart shows.
-func soakPanels() []panel {
+// panels are the parts of the chart.
+func (w *soakWatch) panels() []panel {
 	sizes, dead := panel{title: "size, MB (dashed: indexes)", log: true}, panel{title: "dead tuples (none: 1)", log: true}
-	for i, table := range soakTables {
+	for i, table := range w.tables {
 		class := fmt.Sprintf("c%d", i)
 		sizes.curves = append(sizes.curves,
 			curve{table, class, func(s soakSample) float64 { return float64(s.Tables[table].Heap) / 1e6 }},
 			curve{"", class + " dashed", func(s soakSample) float64 { return float64(s.Tables[table].Index) / 1e6 }})
 		dead.curves = append(dead.curves, curve{table, class, func(s soakSample) float64 { return float64(max(s.Tables[table].Dead, 1)) }})
 	}
-	return []panel{
-		{title: "throughput, jobs/s", curves: []curve{{"begun", "c0", func(s soakSample) float64 { return s.Rate }}}},
-		{title: "enqueue to start, ms", log: true, curves: []curve{
-			{"p50", "c0", func(s soakSample) float64 { return s.P50 }},
-			{"p99", "c1", func(s soakSample) float64 { return s.P99 }},
-		}},
-		sizes, dead,
+	latency := panel{title: "enqueue to start, ms", log: true, curves: []curve{
+		{"p50", "c0", func(s soakSample) float64 { return s.P50 }},
+		{"p99", "c1", func(s soakSample) float64 { return s.P99 }},
+	}}
+	if w.poll != nil {
+		latency.title = "due to start; a claim that finds nothing: ms"
+		latency.curves = append(latency.curves, curve{"claim", "c2", func(s soakSample) float64 { return s.Poll }})
 	}
+	return []panel{{title: "throughput, jobs/s", curves: []curve{{"begun", "c0", func(s soakSample) float64 { return s.Rate }}}}, latency, sizes, dead}
 }
 
 // soakChart draws the samples as SVG, one panel below the other on one axis of time.
 func soakChart(w *soakWatch) []byte {
 	var out bytes.Buffer
-	panels := soakPanels()
+	panels := w.panels()
 	height := panelHeight*len(panels) + 10
 	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%[1]d" height="%[2]d" role="img">`+"\n", chartWidth, height)
-	fmt.Fprintf(&out, "<title>%s</title>\n<style>%s</style>\n", escaped("Soak: throughput, latency, sizes and dead tuples over time; a snapshot is held open in the shaded span"), chartStyle)
+	fmt.Fprintf(&out, "<title>%s</title>\n<style>%s</style>\n", escaped(w.title), chartStyle)
 	fmt.Fprintf(&out, `<rect class="paper" width="%d" height="%d"/>`+"\n", chartWidth, height)
 	for i, p := range panels {
 		fmt.Fprintf(&out, `<g transform="translate(0 %d)">`+"\n", i*panelHeight)
@@ -97,6 +98,10 @@ func (p panel) draw(out *bytes.Buffer, w *soakWatch) {
 	name := "s"
 	if length >= 300 {
 		unit, step, name = 60, 60*niceStep(length/60/10), "min"
+	}
+	if w.hours > 0 {
+		unit = length / w.hours
+		step, name = unit*niceStep(w.hours/10), "h"
 	}
 	for t := 0.0; t <= length*1.001; t += step {
 		fmt.Fprintf(out, `<line class="grid" x1="%.1f" x2="%.1[1]f" y1="%d" y2="%d"/>`+"\n", x(t), plotBottom, plotBottom+4)

@@ -84,8 +84,9 @@ func (g *rig) dateBack(ctx context.Context) error {
 
 // soakLoad submits jobs at a steady rate, whatever becomes of them, and notes how long each took to start.
 type soakLoad struct {
-	rate  float64   // jobs a second
-	today time.Time // when it began: what ended before belongs to the capacity run
+	rate  float64                                               // jobs a second
+	today time.Time                                             // when it began: what ended before belongs to the capacity run
+	job   func(ctx context.Context, i int, due time.Time) error // submits the ith; handle sets it
 	sent  atomic.Int64
 	begun atomic.Int64
 
@@ -100,13 +101,22 @@ func newSoakLoad(rate float64) *soakLoad {
 
 func (p *soakLoad) handle(r *runner.Runner) {
 	runner.Handle(r, func(_ context.Context, j *runner.Job[soakJob]) (*runner.Outcome, error) {
-		waited := ms(time.Since(time.Unix(0, j.Args.Due)))
-		p.begun.Add(1)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.latencies = append(p.latencies, waited)
+		p.note(j.Args.Due)
 		return nil, nil
 	})
+	p.job = func(ctx context.Context, _ int, due time.Time) error {
+		_, err := r.Enqueue(ctx, soakJob{due.UnixNano()})
+		return err
+	}
+}
+
+// note counts a job that begins, and how late that is.
+func (p *soakLoad) note(due int64) {
+	waited := ms(time.Since(time.Unix(0, due)))
+	p.begun.Add(1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latencies = append(p.latencies, waited)
 }
 
 // take returns what was noted since the last call.
@@ -120,7 +130,7 @@ func (p *soakLoad) take() []float64 {
 
 // submit submits for a while. The moments at which jobs are due are fixed beforehand: a submission that is late because
 // the one before took long has waited, and its latency says so.
-func (p *soakLoad) submit(ctx context.Context, r *runner.Runner, began time.Time, length time.Duration) error {
+func (p *soakLoad) submit(ctx context.Context, began time.Time, length time.Duration) error {
 	return bySubmitters(ctx, func(ctx context.Context, first int) error {
 		for i := first; ; i += soakSubmitters {
 			after := time.Duration(float64(i) / p.rate * float64(time.Second))
@@ -131,7 +141,7 @@ func (p *soakLoad) submit(ctx context.Context, r *runner.Runner, began time.Time
 			if err := soakUntil(ctx, due); err != nil {
 				return err
 			}
-			if _, err := r.Enqueue(ctx, soakJob{due.UnixNano()}); err != nil {
+			if err := p.job(ctx, i, due); err != nil {
 				return err
 			}
 			p.sent.Add(1)

@@ -22,6 +22,7 @@ type soakSample struct {
 	Rate    float64              `json:"jobs_per_s"`
 	P50     float64              `json:"enqueue_to_start_p50_ms"`
 	P99     float64              `json:"enqueue_to_start_p99_ms"`
+	Poll    float64              `json:"poll_ms,omitempty"` // of a claim that finds nothing
 	Held    bool                 `json:"snapshot_held"`
 	Tables  map[string]soakTable `json:"tables"`
 
@@ -42,6 +43,10 @@ type soakWatch struct {
 	length  time.Duration
 	every   time.Duration
 	out     io.Writer // JSON lines
+	tables  []string
+	poll    func(context.Context) (float64, error) // times a claim that finds nothing; nil: none
+	hours   float64                                // that the run stands for, and its chart shows; 0: its real time
+	title   string                                 // of the chart
 	say     func(format string, args ...any)
 	held    atomic.Bool // the snapshot
 	samples []soakSample
@@ -65,8 +70,13 @@ func (w *soakWatch) run(ctx context.Context, began time.Time) error {
 		s.At, s.Seconds, s.Jobs = now.Sub(began).Seconds(), now.Sub(last).Seconds(), len(s.latencies)
 		s.Rate, s.P50, s.P99 = float64(s.Jobs)/s.Seconds, quantile(s.latencies, 0.5), quantile(s.latencies, 0.99)
 		last = now
-		if s.Tables, err = soakSizes(ctx, conn); err != nil {
+		if s.Tables, err = soakSizes(ctx, conn, w.tables); err != nil {
 			return err
+		}
+		if w.poll != nil {
+			if s.Poll, err = w.poll(ctx); err != nil {
+				return err
+			}
 		}
 		if err := write.Encode(s); err != nil {
 			return err
@@ -88,8 +98,8 @@ join pg_class c on c.relnamespace = 'trapeze'::regnamespace and c.relkind = 'r'
 	and (c.relname = t.name or c.relname ~ ('^' || t.name || '_.*[0-9]{8}$'))
 group by t.name`
 
-func soakSizes(ctx context.Context, conn *pgx.Conn) (map[string]soakTable, error) {
-	rows, err := conn.Query(ctx, soakSizesSQL, soakTables)
+func soakSizes(ctx context.Context, conn *pgx.Conn, tables []string) (map[string]soakTable, error) {
+	rows, err := conn.Query(ctx, soakSizesSQL, tables)
 	if err != nil {
 		return nil, err
 	}
