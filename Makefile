@@ -124,7 +124,7 @@ bench: ## measure takeover, hand-off gap, throughput and chains
 	@echo "building ..." >&2
 	@$(GO) run ./cmd/bench $(ARGS)
 
-bench-peers: ## beside River, graphile-worker, pg-boss, gue and DBOS (needs npm; an hour, ARGS narrows it)
+bench-peers: ## beside River, graphile-worker, pg-boss, gue, DBOS and Hatchet (needs npm; an hour and a half, ARGS narrows it)
 	@bench/run.sh $(ARGS)
 
 torture: ## break a fleet as a seed says (SEED, MINUTES), and check what must hold

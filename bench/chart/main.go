@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // panel is what is shown of a workload.
@@ -139,7 +140,7 @@ func (p panel) draw(body []byte, peers map[string][]float64, x, y int) []byte {
 		x, y+16, html.EscapeString(p.title), x+wide, y+16, p.unit, better)
 	for i, r := range rows {
 		at, class := y+top-8+i*high, "bar"
-		if r.peer == ours {
+		if strings.HasPrefix(r.peer, ours) {
 			class = "ours"
 		}
 		scale := func(v float64) int { return x + names + int(v/most*bar) }

@@ -30,6 +30,7 @@ var cells = map[string]map[string]set{
 	"graphile-default": {"W1": {"N": "20000"}, "W3": {"N": "200"}, "W4L": {"N": "200"}, "W4C": {"N": "1000"}, "W6": {"N": "2000"}},
 	"pgboss":           {"W1": {"N": "100000"}, "W2": {"N": "100000"}, "W3": {"N": "500"}, "W4L": {"N": "200"}, "W4C": {"N": "2000"}, "W5": {"N": "1000000"}, "W6": {"N": "2000"}},
 	"dbos":             {"W1": {"N": "3000"}, "W2": {"N": "5000"}, "W3": {"N": "300"}, "W4L": {"N": "200"}, "W4C": {"N": "2000"}, "W6": {"N": "2000"}},
+	"hatchet":          {"W1": {"N": "5000", "WORKERS": "1000"}, "W2": {"N": "10000", "BATCH": "1000"}, "W3": {"N": "200"}, "W4L": {"N": "100"}, "W4C": {"N": "500", "WORKERS": "1000"}, "W6": {"N": "1000"}},
 	"trapeze": {"W1": {"N": "100000", "WORKERS": "2000"}, "W2": {"N": "100000"}, "W2T": {"N": "100000", "BATCH": "1000"}, "W3": {"N": "500"}, "W4L": {"N": "200"},
 		"W4C": {"N": "2000", "WORKERS": "2000"}, "W4T": {"N": "2000", "WORKERS": "2000"}, "W5": {"N": "1000000", "WORKERS": "2000"}, "W6": {"N": "2000"}},
 	"trapeze-write": {"W4T": {"N": "2000", "WORKERS": "2000", "WRITE": "1"}},
@@ -42,7 +43,7 @@ var preload = map[string]string{
 }
 
 func main() {
-	peers := flag.String("peers", "trapeze,trapeze-write,river,river-tx,gue,graphile,graphile-default,pgboss,dbos", "those whose adapter is not built are left out")
+	peers := flag.String("peers", "trapeze,trapeze-write,river,river-tx,gue,graphile,graphile-default,pgboss,dbos,hatchet", "those whose adapter is not built are left out")
 	wl := flag.String("workloads", "W1,W2,W2T,W3,W4L,W4C,W4T,W5,W6", "")
 	rounds := flag.Int("rounds", 3, "")
 	extra := flag.String("extra", "", "name=path[,name=path] further adapters")
