@@ -113,7 +113,7 @@ func TestValuesAtTheirLimits(t *testing.T) {
 func TestEachVariableSetsItsOption(t *testing.T) {
 	is := is.New(t)
 	values := map[string]string{
-		"TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_SCHEMA": "other", "TRAPEZE_POD": "web-1", "TRAPEZE_RUNNER": "false", "TRAPEZE_SLOTS": "77",
+		"TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_SCHEMA": "other", "TRAPEZE_POD": "web-1", "TRAPEZE_RUNNER": "false", "TRAPEZE_CLAIM_AHEAD": "false", "TRAPEZE_SLOTS": "77",
 		"TRAPEZE_KINDS": "a", "TRAPEZE_LANES": "slow=2", "TRAPEZE_POLL_INTERVAL": "77s", "TRAPEZE_LEASE": "77s", "TRAPEZE_HEARTBEAT": "1s",
 		"TRAPEZE_SHUTDOWN_GRACE": "77s", "TRAPEZE_MIN_SCHEDULE_INTERVAL": "77s", "TRAPEZE_MAX_ATTEMPTS": "77", "TRAPEZE_MAX_CRASHES": "77",
 		"TRAPEZE_TIMEOUT": "77s", "TRAPEZE_STALE_AFTER": "77s", "TRAPEZE_MAX_AGE": "77s", "TRAPEZE_APPROVAL_TTL": "77s", "TRAPEZE_RETENTION_SUCCEEDED": "77h",
