@@ -77,7 +77,7 @@ func startPodAt(t *testing.T, addr string, pool *pgxpool.Pool, o runner.Options,
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := &http.Server{Handler: mux, Protocols: new(http.Protocols), ReadTimeout: time.Second, WriteTimeout: time.Second}
+	web := &http.Server{Handler: mux, Protocols: new(http.Protocols), ReadTimeout: 3 * time.Second, WriteTimeout: 3 * time.Second}
 	web.Protocols.SetUnencryptedHTTP2(true)
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
