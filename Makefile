@@ -12,6 +12,9 @@ TIMEOUT     ?= 15m
 TAGS        := failpoints long
 ALL_TAGS    := $(TAGS) ha
 
+# One PostgreSQL for all packages' tests of a command, unless DATABASE_URL names one.
+WITH_SERVER := $(GO) run ./internal/testdb/with
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test race race-short fault ha fuzz planted example e2e docs check format vet lint security modules vuln fmt proto bench bench-peers torture clean
 
@@ -26,15 +29,20 @@ demo: ## run the example pipeline on real data, with progress and a killed proce
 	@echo "building ..." >&2
 	@$(GO) run ./cmd/trapeze demo $(ARGS)
 
-# Without the checks of go vet that go test makes: make vet makes them all.
+# Tests wait more than they compute, so more of them run at the same time than there are processors. The checks of go vet, which go test
+# makes as well, are left to make vet.
 test: ## run all tests on a real PostgreSQL
-	$(GO) test -vet=off -timeout $(TIMEOUT) $(PACKAGES)
-	$(if $(filter ./...,$(PACKAGES)),cd examples/mounting && $(GO) test -timeout $(TIMEOUT) ./...)
-	$(if $(filter ./...,$(PACKAGES)),cd examples/river && $(GO) test -timeout $(TIMEOUT) ./...)
-	$(if $(filter ./...,$(PACKAGES)),cd examples/sql && $(GO) test -short -timeout $(TIMEOUT) ./...)
+	$(WITH_SERVER) $(MAKE) --no-print-directory test-all
+
+.PHONY: test-all
+test-all:
+	$(GO) test -vet=off -p 3 -parallel 4 -timeout $(TIMEOUT) $(PACKAGES)
+	$(if $(filter ./...,$(PACKAGES)),cd examples/mounting && $(GO) test -vet=off -timeout $(TIMEOUT) ./...)
+	$(if $(filter ./...,$(PACKAGES)),cd examples/river && $(GO) test -vet=off -timeout $(TIMEOUT) ./...)
+	$(if $(filter ./...,$(PACKAGES)),cd examples/sql && $(GO) test -vet=off -short -timeout $(TIMEOUT) ./...)
 
 race: ## run all tests with the race detector
-	$(GO) test -race -timeout $(TIMEOUT) $(PACKAGES)
+	$(WITH_SERVER) $(GO) test -race -timeout $(TIMEOUT) $(PACKAGES)
 
 # The packages where goroutines meet. make race has the others too, with api, remote and cmd, which drive these from outside.
 CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|remote/[a-z]+|internal/(await|batch|bus|calendar|engine|feed|failpoint|journal|maintenance|memhttp|pod|pool|slots|telemetry|watchdog|work))$$')
@@ -55,11 +63,11 @@ space := $(empty) $(empty)
 SHORT_RACE := -race -short -skip '^($(subst $(space),|,$(strip $(LONG_RACE))))$$' -timeout $(TIMEOUT)
 
 race-short: ## the concurrent packages with the race detector, without the tests that are long with it (HALF=1 or 2 of runner's)
-	$(GO) test $(SHORT_RACE) $(filter-out %/runner,$(CONCURRENT))
-	$(GO) test $(SHORT_RACE) $(if $(filter 1,$(HALF)),-run '^TestA')$(if $(filter 2,$(HALF)),-run '^(Test[^A]|Example)') ./runner
+	$(WITH_SERVER) $(GO) test $(SHORT_RACE) $(filter-out %/runner,$(CONCURRENT))
+	$(WITH_SERVER) $(GO) test $(SHORT_RACE) $(if $(filter 1,$(HALF)),-run '^TestA')$(if $(filter 2,$(HALF)),-run '^(Test[^A]|Example)') ./runner
 
 fault: ## death at every failpoint, paused pods, a million rows
-	$(GO) test -tags '$(TAGS)' -timeout 60m $(PACKAGES)
+	$(WITH_SERVER) $(GO) test -tags '$(TAGS)' -timeout 60m $(PACKAGES)
 
 ha: ## failover under load: Patroni, HAProxy, pgbouncer, three pods (needs these programs)
 	$(GO) test -count=1 -tags ha -timeout 60m -v $(if $(RUN),-run '$(RUN)') ./internal/ha
@@ -101,7 +109,7 @@ lint: security ## staticcheck and gosec, pinned
 # developer's machine. One place that it is wrong about is marked there (#nosec, with the reason); of no use to us as a whole are
 #   G204 a program is started whose name is in a variable: PostgreSQL's and our own, found by us, never named by a request, and no shell
 #   G304 a file is opened whose name is in a variable: one that the operator names, by a flag, a variable or a job of the demo's
-OURS = $(shell $(GO) list ./... | grep -vE '/(cmd/(bench|torture)|internal/(torture.*|demokinds|faultnet|faults|pgtest|podtest))$$')
+OURS = $(shell $(GO) list ./... | grep -vE '/(cmd/(bench|torture)|internal/(torture.*|demokinds|faultnet|faults|pgtest|podtest|testdb.*))$$')
 
 security: ## gosec, pinned in .ci/gosec
 	$(GO) build -C .ci/gosec -o $(CURDIR)/bin/gosec .

@@ -208,7 +208,8 @@ func TestAHeartbeatNeverWaitsForALockedTable(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `lock table trapeze.live in access exclusive mode`)
 	is.NoErr(err)
 	pgtest.Wait(t, "a's claim waits for the lock", func() bool {
-		return one[bool](t, direct, `select exists (select from pg_locks where not granted)`)
+		return one[bool](t, direct, `select exists (select from pg_locks where not granted
+			and database = (select oid from pg_database where datname = current_database()))`)
 	})
 	proxy.Reset()                  // a does not know what became of its claim
 	time.Sleep(3 * short.LeaseFor) // an absence can only be given time

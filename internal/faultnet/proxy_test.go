@@ -99,7 +99,7 @@ func TestOneWayCanBeDeadAlone(t *testing.T) {
 	go func() { _, err := conn.Exec(t.Context(), insert, "a"); answered <- err }()
 	pgtest.Wait(t, "the statement has reached the server", func() bool {
 		var n int
-		_ = direct.QueryRow(t.Context(), "select count(*) from pg_stat_activity where query = $1", insert).Scan(&n)
+		_ = direct.QueryRow(t.Context(), "select count(*) from pg_stat_activity where datname = current_database() and query = $1", insert).Scan(&n)
 		return n == 1
 	})
 	select {

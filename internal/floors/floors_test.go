@@ -72,7 +72,9 @@ var plan = []floor{
 	// the real PostgreSQL of tests and of a quick start
 	{folder: "internal/migrate", imports: "migrations internal/dburl internal/schema"},
 	{folder: "internal/pgembed"},
-	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed", testOnly: true},
+	{folder: "internal/testdb", imports: "internal/migrate internal/pgembed"},
+	{folder: "internal/testdb/with", imports: "internal/testdb"}, // a server for all packages' tests
+	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed internal/testdb", testOnly: true},
 	{folder: "internal/store/plantest", imports: "job internal/pgtest", testOnly: true}, // statements, their plans and the rows they touch
 	{folder: "internal/floors"},
 

@@ -108,7 +108,8 @@ func TestAMigrationThatIsCancelledWithinAStatementLeavesNoLock(t *testing.T) {
 	up := make(chan error)
 	go func() { up <- migrate.Up(ctx, url, "trapeze") }()
 	pgtest.Wait(t, "a migration under way", func() bool {
-		return count(t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid = 420022 and not granted`) == 1
+		return count(t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid = 420022 and not granted
+			and database = (select oid from pg_database where datname = current_database())`) == 1
 	})
 	cancel()
 	is.True(errors.Is(<-up, context.Canceled))
@@ -161,7 +162,8 @@ func TestAMigrationDoesNotQueueForATable(t *testing.T) {
 	go func() { up <- migrate.Up(t.Context(), url, "trapeze") }()
 	for range 2 {
 		pgtest.Wait(t, "the migration waits", func() bool {
-			return count(t, pool, `select count(*) from pg_locks where relation = 'trapeze.jobs'::regclass and not granted`) == 1
+			return count(t, pool, `select count(*) from pg_locks where relation = 'trapeze.jobs'::regclass and not granted
+				and database = (select oid from pg_database where datname = current_database())`) == 1
 		})
 		_, err = pool.Exec(t.Context(), `insert into trapeze.jobs (id, kind, lane, args, pipeline_id)
 			select coalesce(max(id), 0) + 1, 'k', 'default', '{}', 1 from trapeze.jobs`)

@@ -6,10 +6,10 @@
 //		pool := pgtest.Pool(t) // migrated and empty
 //	}
 //
-// The server is the one of DATABASE_URL, PostgreSQL 14 or newer and a user that may create databases, or else one
-// that the test process starts at the first call and stops at its end. Databases that pgtest did not create are never
-// touched. A database is a copy of a template that is migrated once in each process, of 550 files. On a 2-core virtual
-// machine that takes 0.1 to 0.4 s on a disk and 0.03 s in memory, so the server that we start keeps its data in /dev/shm,
+// The server is the one of DATABASE_URL, PostgreSQL 14 or newer and a user that may create databases; or else the one that
+// internal/testdb/with started for all packages; or else one that the test process starts at the first call and stops at its end.
+// Databases that pgtest did not create are never touched. A database is a copy of a migrated template, of 550 files. On a 2-core
+// virtual machine that takes 0.1 to 0.4 s on a disk and 0.03 s in memory, so the servers that we start keep their data in /dev/shm,
 // or the folder PGTEST_MEMORY, when it has room (Linux only).
 //
 // Only tests import it.
@@ -26,10 +26,11 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/pgembed"
+	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
 // Schema is the schema that the migrated databases have Trapeze's tables in.
-const Schema = "trapeze"
+const Schema = testdb.Schema
 
 // Main runs a package's tests, stops the server they used, and exits. Without it a test that asks for a database
 // fails, because nobody would stop the server.
@@ -86,7 +87,7 @@ func EmptyURL(t testing.TB) string {
 // machine where DATABASE_URL is the only PostgreSQL the test is skipped.
 func Server(t testing.TB, settings ...string) *pgembed.Server {
 	t.Helper()
-	server, err := pgembed.Start(t.Context(), pgembed.Options{Settings: pairs(t, settings)})
+	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: testdb.Dir(), Settings: pairs(t, settings)})
 	if err != nil {
 		if os.Getenv("DATABASE_URL") != "" {
 			t.Skipf("pgtest: this test needs a server that it can restart: %v", err)
@@ -116,12 +117,10 @@ func pairs(t testing.TB, settings []string) map[string]string {
 // Migrate brings the database at url to the newest schema.
 func Migrate(t testing.TB, url string) {
 	t.Helper()
-	if err := migrateUp(t.Context(), url); err != nil {
+	if err := migrate.Up(t.Context(), url, Schema); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
 }
-
-func migrateUp(ctx context.Context, url string) error { return migrate.Up(ctx, url, Schema) }
 
 // ExampleURL is [URL] for an Example, which has no test to end with: call drop at its end. It panics when there is no
 // database to be had.
@@ -132,7 +131,7 @@ func ExampleURL() (url string, drop func()) {
 	if err != nil {
 		panic(fmt.Sprintf("pgtest: %v", err))
 	}
-	return withDatabase(shared.url, name), func() {
+	return testdb.WithDatabase(shared.url, name), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		if err := shared.drop(ctx, name); err != nil {

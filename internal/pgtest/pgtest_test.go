@@ -2,12 +2,10 @@ package pgtest
 
 import (
 	"os"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/matryer/is"
 )
 
@@ -87,27 +85,6 @@ func TestWaitSucceedsOnceTheConditionHolds(t *testing.T) {
 	calls := 0
 	Wait(t, "three calls", func() bool { calls++; return calls == 3 })
 	is.Equal(calls, 3)
-}
-
-func TestAnyFormOfAddressGetsAnotherDatabase(t *testing.T) {
-	for in, want := range map[string]string{
-		"postgres://u:p@h:5432/old?sslmode=disable": "postgres://u:p@h:5432/new?sslmode=disable",
-		"postgresql://h": "postgresql://h/new",
-		"postgres://a:1,b:2/old?target_session_attrs=rw&dbname=other": "postgres://a:1,b:2/new?target_session_attrs=rw",
-		"postgres:///old?host=/run/postgresql":                        "postgres:///new?host=/run/postgresql",
-		"host=h user=u dbname=old":                                    "host=h user=u dbname=old dbname=new",
-	} {
-		t.Run(in, func(t *testing.T) {
-			is := is.New(t)
-			is.Equal(withDatabase(in, "new"), want)
-			if strings.Contains(in, ",") {
-				return
-			}
-			config, err := pgconn.ParseConfig(withDatabase(in, "new"))
-			is.NoErr(err)
-			is.Equal(config.Database, "new") // as pgx reads it
-		})
-	}
 }
 
 func TestDatabasesOfTheServerAreNotTouched(t *testing.T) {

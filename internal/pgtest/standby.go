@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/trapeze-run/trapeze/internal/pgembed"
+	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
 // Node is one server of a primary and its standbys. It ends with its test.
@@ -57,7 +58,7 @@ func startNode(t testing.TB, primary string, settings []string) *Node {
 			all[name] = value
 		}
 	}
-	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: memoryDir(), StandbyOf: primary, Settings: all})
+	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: testdb.Dir(), StandbyOf: primary, Settings: all})
 	if err != nil {
 		if os.Getenv("DATABASE_URL") != "" {
 			t.Skipf("pgtest: this test needs servers that it can promote: %v", err)

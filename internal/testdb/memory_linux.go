@@ -1,4 +1,4 @@
-package pgtest
+package testdb
 
 import (
 	"bufio"
@@ -13,10 +13,9 @@ import (
 // packages' tests need at the same time, a few times over.
 const roomy = 4 << 30
 
-// memoryDir is the folder in memory where the server that we start keeps its data, or empty when there is no room for it. On a
-// disk most of a test's cost is the making of the 550 files of its database. A test cannot tell the difference: the server syncs
-// all the same, and what is in memory outlives its processes as what is on a disk does.
-func memoryDir() string {
+// Dir returns the folder in memory for the data of a server, or empty when there is no room for it. On a disk most of a test's cost is
+// the making of the 550 files of its database. Data in memory outlives the server's processes as data on a disk does.
+func Dir() string {
 	dir := cmp.Or(os.Getenv("PGTEST_MEMORY"), "/dev/shm")
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < roomy || available() < roomy {

@@ -1,0 +1,89 @@
+// Package testdb starts the PostgreSQL of tests, with a migrated database to copy. Package pgtest uses it for the tests of one package;
+// the program in the folder with starts one server for a whole command:
+//
+//	go run ./internal/testdb/with go test ./...
+//
+// pgtest finds that server by the variable [ServerVar].
+package testdb
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/migrate"
+	"github.com/trapeze-run/trapeze/internal/pgembed"
+)
+
+// ServerVar is the environment variable with the address of a server that has a [Template].
+const ServerVar = "PGTEST_SERVER"
+
+// Template is the name of the migrated database on a server of [Start].
+const Template = "trapeze_test_template"
+
+// Schema is the schema of Trapeze's tables in migrated databases.
+const Schema = "trapeze"
+
+// settings suit databases that live for seconds, of many tests at the same time. The store's connections do without JIT anyway, because
+// PostgreSQL takes longer to compile their statements than to run them. No test of this server survives its crash, so nothing is synced.
+// Tests of crashes start a server each, with PostgreSQL's defaults.
+var settings = map[string]string{"jit": "off", "fsync": "off", "full_page_writes": "off", "max_connections": "400"}
+
+// Server returns the address of the server that the whole command shares, or empty. It does not call os.Getenv, which makes the value a
+// part of what a cached test result depends on: the port differs from run to run.
+func Server() string {
+	url, _ := syscall.Getenv(ServerVar)
+	return url
+}
+
+// Start starts a server with a [Template], in memory where there is room.
+func Start(ctx context.Context) (*pgembed.Server, error) {
+	server, err := pgembed.Start(ctx, pgembed.Options{TempDir: Dir(), Settings: settings})
+	if err != nil {
+		return nil, err
+	}
+	if err := MakeTemplate(ctx, server.URL(), Template); err != nil {
+		_ = server.Stop()
+		return nil, err
+	}
+	return server, nil
+}
+
+// MakeTemplate makes a migrated database on the server at url.
+func MakeTemplate(ctx context.Context, url, name string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "create database "+name+" template template0"); err != nil {
+		return fmt.Errorf("create database %s: %w", name, err)
+	}
+	return migrate.Up(ctx, WithDatabase(url, name), Schema)
+}
+
+// WithDatabase returns the connection string with another database. It works on the text because a list of hosts is
+// no URL that package net/url takes.
+func WithDatabase(conn, name string) string {
+	scheme, rest, isURL := strings.Cut(conn, "://")
+	if !isURL {
+		return conn + " dbname=" + name // key and value; the last one counts
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, _, _ := strings.Cut(rest, "/")
+	var kept []string
+	for p := range strings.SplitSeq(query, "&") {
+		key, _, _ := strings.Cut(p, "=")
+		if p != "" && key != "dbname" && key != "database" {
+			kept = append(kept, p)
+		}
+	}
+	url := scheme + "://" + authority + "/" + name
+	if len(kept) > 0 {
+		url += "?" + strings.Join(kept, "&")
+	}
+	return url
+}

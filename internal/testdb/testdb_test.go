@@ -1,0 +1,30 @@
+package testdb
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/matryer/is"
+)
+
+func TestAnyFormOfAddressGetsAnotherDatabase(t *testing.T) {
+	for in, want := range map[string]string{
+		"postgres://u:p@h:5432/old?sslmode=disable": "postgres://u:p@h:5432/new?sslmode=disable",
+		"postgresql://h": "postgresql://h/new",
+		"postgres://a:1,b:2/old?target_session_attrs=rw&dbname=other": "postgres://a:1,b:2/new?target_session_attrs=rw",
+		"postgres:///old?host=/run/postgresql":                        "postgres:///new?host=/run/postgresql",
+		"host=h user=u dbname=old":                                    "host=h user=u dbname=old dbname=new",
+	} {
+		t.Run(in, func(t *testing.T) {
+			is := is.New(t)
+			is.Equal(WithDatabase(in, "new"), want)
+			if strings.Contains(in, ",") {
+				return
+			}
+			config, err := pgconn.ParseConfig(WithDatabase(in, "new"))
+			is.NoErr(err)
+			is.Equal(config.Database, "new") // as pgx reads it
+		})
+	}
+}

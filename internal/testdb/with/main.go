@@ -1,0 +1,66 @@
+// Command with runs a command beside a PostgreSQL server for all tests of the command, which it stops at the end:
+//
+//	go run ./internal/testdb/with go test ./...
+//
+// Where DATABASE_URL names a server, the tests use that one.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/trapeze-run/trapeze/internal/testdb"
+)
+
+func main() {
+	code, err := run(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "with:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func run(command []string) (code int, err error) {
+	if len(command) == 0 {
+		return 2, errors.New("a command is missing")
+	}
+	// The server must outlive the command, so a signal ends only the command. A terminal sends its signals to both.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	env := os.Environ()
+	if os.Getenv("DATABASE_URL") == "" {
+		server, failed := testdb.Start(context.Background())
+		if failed != nil {
+			return 1, failed
+		}
+		defer func() { err = errors.Join(err, server.Stop()) }()
+		env = append(env, testdb.ServerVar+"="+server.URL())
+	}
+	c := exec.Command(command[0], command[1:]...)
+	c.Env, c.Stdin, c.Stdout, c.Stderr = env, os.Stdin, os.Stdout, os.Stderr
+	if err := c.Start(); err != nil {
+		return 1, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	for {
+		select {
+		case s := <-signals:
+			_ = c.Process.Signal(s)
+		case err := <-ended:
+			if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+				return 1, err
+			}
+			if code = c.ProcessState.ExitCode(); code < 0 {
+				code = 1 // ended by a signal
+			}
+			return code, nil
+		}
+	}
+}
