@@ -49,13 +49,13 @@ CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|remot
 
 # Tests that are long with the race detector and have shorter neighbours on the same code. make race has them all.
 LONG_RACE := TestADatabaseThatIsGoneDoesNotKeepTheProcess TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows \
-	TestTenThousandChildrenAreJoinedOnce TestADailyScheduleFiresAsAWalkAlongTheWallClockSays TestCancelsLeaveNoPipelineHalfDone \
+	TestCancelsLeaveNoPipelineHalfDone \
 	TestAnyPipelineEndsAsTheModelSays TestADelayedJobRunsAtItsMomentWhoeverPromotesIt TestAKeyInAnOpenTransactionHoldsUpNoOtherSchedule \
 	TestAFullLaneStarvesNoOther TestProgressDuringATransactionHoldsUpNobody TestCommandsAreWrittenDownWithTheirOrigin \
 	TestPodsOfTwoSchemasEachHaveALeader TestConnectionsThatBrokeWhileIdleCostNoSubmission \
 	TestAScheduleInAZoneThatAPodDoesNotKnowIsLeftToOthers TestALimitOfALaneIsChangedLive TestFivePodsFireOnceWhateverBecomesOfThem \
 	TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease TestTheFailureOfACrashLimitIsFollowed \
-	TestTheRightsOfTheGuideAreWhatSubmittingNeeds TestNothingIsLostWhenTheDiskOfTheWriteAheadLogIsFull \
+	TestTheRightsOfTheGuideAreWhatSubmittingNeeds \
 	TestOnlyLivingPodsAreListedWithTheirVersionAndWhatTheyRun
 empty :=
 space := $(empty) $(empty)

@@ -1,16 +1,12 @@
 package runner_test
 
 import (
-	"context"
-	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/feed"
@@ -51,119 +47,6 @@ func TestAnIdlePodKeepsTheSameThreeConnections(t *testing.T) {
 	})
 	is.Equal(one[int](t, admin, `select count(*) `+ofPods+` and application_name = 'trapeze-listen'`), 1)
 	ended(t, r, enqueue(t, r, of("k")))
-}
-
-func TestTwentyPodsStartOnADefaultServerAndRunJobs(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	server := pgtest.Server(t, "max_connections", "100")
-	pgtest.Migrate(t, server.URL())
-	admin := pgtest.Connect(t, server.URL())
-	is.Equal(one[string](t, admin, `show max_connections`), "100")
-	var pods []*runner.Runner
-	for n := range 20 { // each with a pool of its host
-		o := runner.Options{Name: fmt.Sprint("pod-", n), HeartbeatEvery: 2 * time.Second}
-		pods = append(pods, start(t, pgtest.Connect(t, server.URL()), o, map[string]does{"k": nothing}))
-	}
-	errs := make(chan error, 20*10)
-	var busy sync.WaitGroup
-	for _, r := range pods {
-		for range 10 { // all want more connections at once than the server has
-			busy.Go(func() {
-				for range 5 {
-					if _, err := r.Enqueue(t.Context(), of("k")); err != nil {
-						errs <- err
-						return
-					}
-				}
-			})
-		}
-	}
-	busy.Wait()
-	close(errs)
-	for err := range errs {
-		t.Error(err)
-	}
-	pgtest.WaitFor(t, time.Minute, "all jobs have run", func() bool {
-		return one[int](t, admin, `select count(*) from trapeze.done where state = 'succeeded'`) == 20*10*5
-	})
-	is.Equal(one[int](t, admin, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
-}
-
-// takeAll takes every connection that a server has left, and those that come free, until the test ends.
-func takeAll(t *testing.T, url string) {
-	ctx, cancel := context.WithCancel(context.Background())
-	full, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		var taken []*pgx.Conn
-		for first := true; ctx.Err() == nil; {
-			conn, err := pgx.Connect(ctx, url)
-			switch {
-			case err == nil:
-				taken = append(taken, conn)
-			case first && ctx.Err() == nil:
-				close(full)
-				first = false
-			}
-		}
-		for _, conn := range taken {
-			_ = conn.Close(context.WithoutCancel(ctx))
-		}
-	}()
-	t.Cleanup(func() { cancel(); <-done })
-	select {
-	case <-full:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the server has connections without end")
-	}
-}
-
-// A heartbeat that is late keeps its connection: the server would give no other.
-func TestAHostThatTakesAllConnectionsMakesNoLivingPodLapse(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	server := pgtest.Server(t, "max_connections", "25")
-	pgtest.Migrate(t, server.URL())
-	admin, err := pgx.Connect(t.Context(), server.URL())
-	is.NoErr(err)
-	defer func() { _ = admin.Close(context.Background()) }()
-	config, err := pgxpool.ParseConfig(server.URL())
-	is.NoErr(err)
-	config.MaxConns, config.MinConns = 1, 1
-	watch, err := pgxpool.NewWithConfig(t.Context(), config)
-	is.NoErr(err)
-	defer watch.Close()
-	late := make(chan struct{}, 100)
-	log := slog.New(listens{slog.DiscardHandler, "heartbeat failed", late})
-	o := runner.Options{LeaseFor: 8 * time.Second, HeartbeatEvery: time.Second, Logger: log}
-	r := start(t, pgtest.Connect(t, server.URL()), o, map[string]does{"k": nothing})
-	boot := r.Boot()
-	ended(t, r, enqueue(t, r, of("k")))
-	is.NoErr(watch.Ping(t.Context()))
-	takeAll(t, server.URL())
-
-	tx, err := admin.Begin(t.Context())
-	is.NoErr(err)
-	_, err = tx.Exec(t.Context(), `select from trapeze.pods for update`)
-	is.NoErr(err)
-	select {
-	case <-late:
-	case <-time.After(20 * time.Second):
-		t.Fatal("no heartbeat was late")
-	}
-	const waiting = `select pid from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'trapeze'`
-	beats := one[int](t, watch, waiting)
-	is.NoErr(tx.Rollback(t.Context()))
-	until := one[time.Time](t, watch, `select lease_until from trapeze.pods`)
-	pgtest.Wait(t, "it beats for longer than its lease lasts", func() bool {
-		renewed := one[time.Time](t, watch, `select lease_until from trapeze.pods`)
-		return one[bool](t, watch, `select $1 > $2::timestamptz + interval '9 seconds'`, renewed, until)
-	})
-	is.True(one[bool](t, watch, `select exists (select from pg_stat_activity where pid = $1)`, beats)) // on the same connection
-	is.Equal(r.Boot(), boot)
-	ended(t, r, enqueue(t, r, of("k"))) // on the connections that it has
-	is.Equal(one[int](t, watch, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
 }
 
 // Statements of the feed and of remote workers hang, then those of lists: neither takes the connection that is left to commands.

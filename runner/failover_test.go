@@ -2,8 +2,6 @@ package runner_test
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -11,13 +9,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/matryer/is"
 
 	"github.com/trapeze-run/trapeze/internal/faultnet"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
-	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/job"
 	"github.com/trapeze-run/trapeze/runner"
 )
@@ -140,85 +136,6 @@ func TestAPodLeavesAFormerPrimaryThatKeepsItsConnectionsOpen(t *testing.T) {
 	is.Equal(one[int](t, before, locks), 0)
 }
 
-func TestAnAddressThatLeadsToAStandbyForAWhileLeavesNoConnectionThere(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	former := pgtest.Primary(t)
-	pgtest.Migrate(t, former.URL())
-	next, other := former.AddStandby(t), former.AddStandby(t)
-	where := leadsTo(t, former)
-	r := start(t, pgtest.Connect(t, where.url()), runner.Options{}, map[string]does{"k": nothing})
-	ended(t, r, enqueue(t, r, of("k")))
-	next.CaughtUp(t)
-	other.CaughtUp(t)
-
-	where.lead(other) // which stays a standby
-	former.Kill(t)
-	pgtest.Wait(t, "the pod has tried the standby", func() bool {
-		_, err := r.Enqueue(t.Context(), of("k"))
-		is.True(err != nil)
-		return where.dials.Load() > 20
-	})
-	next.Promote(t)
-	where.lead(next)
-	pgtest.Wait(t, "a job is accepted and runs", func() bool {
-		made, err := r.Enqueue(t.Context(), of("k"))
-		if err != nil {
-			return false
-		}
-		ended(t, r, made.ID)
-		return true
-	})
-	is.Equal(one[int](t, pgtest.Connect(t, other.URL()), sessions), 0)
-	is.True(one[int](t, pgtest.Connect(t, next.URL()), sessions) > 0)
-}
-
-func TestWithSeveralHostsThePodChoosesThePrimaryByItself(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	primary := pgtest.Primary(t)
-	pgtest.Migrate(t, primary.URL())
-	standby := primary.AddStandby(t)
-	r := start(t, pgtest.Connect(t, pgtest.URLs(standby, primary)), runner.Options{}, map[string]does{"k": nothing})
-	ended(t, r, enqueue(t, r, of("k")))
-	is.Equal(one[int](t, pgtest.Connect(t, standby.URL()), sessions), 0)
-	there := pgtest.Connect(t, primary.URL())
-	pgtest.Wait(t, "it listens to the primary", func() bool {
-		return one[int](t, there, `select count(*) from pg_stat_activity where application_name = 'trapeze-listen'`) > 0
-	})
-}
-
-func TestOnTheHostsPoolOnlyAStaleConnectionIsClosed(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	server := pgtest.Server(t)
-	pgtest.Migrate(t, server.URL())
-	pool := narrow(t, server.URL())
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	pid := func() int { return one[int](t, pool, `select pg_backend_pid()`) }
-	enqueueIn := func(o pgx.TxOptions) error {
-		err := pgx.BeginTxFunc(t.Context(), pool, o, func(tx pgx.Tx) error {
-			_, err := r.EnqueueTx(t.Context(), tx, of("k"))
-			return err
-		})
-		var pg *pgconn.PgError
-		is.True(errors.As(err, &pg))
-		is.Equal(pg.Code, "25006")
-		return err
-	}
-	first := pid()
-	_ = enqueueIn(pgx.TxOptions{AccessMode: pgx.ReadOnly})
-	is.Equal(pid(), first) // the transaction was the caller's own doing: its connection stays
-
-	other := pgtest.Connect(t, server.URL())
-	exec(t, other, `alter system set default_transaction_read_only = on`)
-	exec(t, other, `select pg_reload_conf()`)
-	pgtest.Wait(t, "the session hears of it", func() bool { return one[string](t, pool, `show default_transaction_read_only`) == "on" })
-	is.Equal(pid(), first)
-	_ = enqueueIn(pgx.TxOptions{})
-	is.True(pid() != first) // the server accepts no writes any more
-}
-
 func TestAHandlersReadOnlyTransactionEndsItsJobAtOnceAndKeepsItsConnection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -263,35 +180,6 @@ func TestTheHooksOfTheHostsPoolMakeTheDirectConnectionsToo(t *testing.T) {
 		return value(t, r, "trapeze_listen_connected") == 1 &&
 			one[int](t, pool, `select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'hooked' and a.datname = current_database()`) == 1
 	})
-}
-
-func TestARunnerStartsOnceTheStandbyThatItReachesIsPromoted(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	primary := pgtest.Primary(t)
-	pgtest.Migrate(t, primary.URL())
-	standby := primary.AddStandby(t)
-	primary.Kill(t)
-	where := leadsTo(t, standby)
-	var log podtest.Log
-	r := make1(t, pgtest.Connect(t, where.url()), runner.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, map[string]does{"k": nothing})
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ran := make(chan error, 1)
-	go func() { ran <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ran; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	pgtest.Wait(t, "it has tried several times", func() bool { return where.dials.Load() > 5 })
-	ready, reasons := r.Ready()
-	is.True(!ready)
-	is.Equal(reasons, []string{"not started"})
-	is.Equal(strings.Count(log.String(), "not started yet"), 1)
-	standby.Promote(t)
-	pgtest.Wait(t, "it is ready", func() bool { ready, _ := r.Ready(); return ready })
-	ended(t, r, enqueue(t, r, of("k")))
 }
 
 func TestAPodThatIsCutOffReportsNeitherTheLeadNorWakeUps(t *testing.T) {

@@ -19,7 +19,7 @@ func TestConnectionsThatBrokeWhileIdleCostNoSubmission(t *testing.T) {
 	direct := pgtest.Connect(t, url)
 	proxy, pool := cable(t, url)
 	r := start(t, pool, named("a"), map[string]does{"kind-a": func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }})
-	const rounds, many = 20, 250
+	const rounds, many = 8, 250
 	list := make([]job.Args, many)
 	for i := range list {
 		list[i] = of("kind-a", "1")

@@ -69,10 +69,18 @@ func (f *fleet) submit(n int) {
 // most looks for a while at how many run at once.
 func (f *fleet) most(d time.Duration) (most int) {
 	f.t.Helper()
-	for until := time.Now().Add(d); time.Now().Before(until); {
-		most = max(most, f.running())
-	}
+	f.throughout(d, func() { most = max(most, f.running()) })
 	return most
+}
+
+// throughout calls look again and again for a while.
+func (f *fleet) throughout(d time.Duration, look func()) {
+	f.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for until := time.Now().Add(d); time.Now().Before(until); <-tick.C {
+		look()
+	}
 }
 
 // settles is how long nothing more may have begun until every process is taken to have heard of a change.
@@ -111,9 +119,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	on := func(name string) int {
 		return f.count(`select count(*) from trapeze.live l join trapeze.pods p on p.boot = l.pod where p.name = $1`, name)
 	}
-	for until := time.Now().Add(500 * time.Millisecond); time.Now().Before(until); {
-		f.is.Equal(on("web-1"), 0)
-	}
+	f.throughout(500*time.Millisecond, func() { f.is.Equal(on("web-1"), 0) })
 	pgtest.Wait(t, "the others have its slots", func() bool { return f.running() == 3 })
 	f.pods[2].signal(syscall.SIGKILL)
 	f.is.True(f.most(4*time.Second) <= 3) // also while its slots are still its own, or are the survivors'

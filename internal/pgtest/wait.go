@@ -7,11 +7,13 @@ import (
 
 const (
 	waitEvery  = 5 * time.Millisecond
-	waitAtMost = 20 * time.Second
+	waitLater  = 20 * time.Millisecond // most conditions are queries, and many tests wait at the same time
+	waitLong   = 200 * time.Millisecond
+	waitAtMost = time.Minute
 )
 
-// Wait returns once cond is true, and ends the test with what, the thing waited for, when that takes more than 20
-// seconds. cond is called every 5 ms, in the test's own goroutine.
+// Wait returns once cond is true, and ends the test with what, the thing waited for, when that takes more than a
+// minute. cond is called every 5 ms, and every 20 ms after a while, in the test's own goroutine.
 func Wait(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	WaitFor(t, waitAtMost, what, cond)
@@ -22,9 +24,12 @@ func WaitFor(t testing.TB, atMost time.Duration, what string, cond func() bool) 
 	t.Helper()
 	tick := time.NewTicker(waitEvery)
 	defer tick.Stop()
-	for deadline := time.Now().Add(atMost); !cond(); <-tick.C {
-		if time.Now().After(deadline) {
+	for began := time.Now(); !cond(); <-tick.C {
+		switch waited := time.Since(began); {
+		case waited > atMost:
 			t.Fatalf("waited %s in vain: %s", atMost, what)
+		case waited > waitLong:
+			tick.Reset(waitLater)
 		}
 	}
 }

@@ -9,3 +9,6 @@ const histories = 30
 
 // patience is how long histories are begun.
 const patience = 20 * time.Second
+
+// pairEnds are how the first of two verbs on one row ends: the long leg rolls it back as well.
+var pairEnds = []bool{true}

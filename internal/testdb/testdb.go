@@ -28,9 +28,9 @@ const Template = "trapeze_test_template"
 const Schema = "trapeze"
 
 // settings suit databases that live for seconds, of many tests at the same time. The store's connections do without JIT anyway, because
-// PostgreSQL takes longer to compile their statements than to run them. No test of this server survives its crash, so nothing is synced.
-// Tests of crashes start a server each, with PostgreSQL's defaults.
-var settings = map[string]string{"jit": "off", "fsync": "off", "full_page_writes": "off", "max_connections": "400"}
+// PostgreSQL takes longer to compile their statements than to run them. In memory a sync costs next to nothing, so commits are synced, as
+// the doctor wants them.
+var settings = map[string]string{"jit": "off", "max_connections": "400"}
 
 // Server returns the address of the server that the whole command shares, or empty. It does not call os.Getenv, which makes the value a
 // part of what a cached test result depends on: the port differs from run to run.

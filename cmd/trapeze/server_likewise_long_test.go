@@ -1,3 +1,5 @@
+//go:build long
+
 package main
 
 import (
@@ -201,4 +203,42 @@ func TestCommandsOfLanesPodsAndTheGateDoTheSameThroughAServer(t *testing.T) {
 	is.Equal(len(now.Running), 1)
 	is.Equal([]any{now.Running[0].Pod, now.Gate, len(now.Lanes), len(now.Pods)}, []any{pod, job.Gate{}, 1, 1})
 	p.reads("audit", "--target", "gate", "--json")
+}
+
+func TestCommandsOfSchedulesDoTheSameThroughAServer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPair(t)
+	p.db.enqueue("demo.noop") // takes the id 1, which is also a number like others
+	a, b := "far", "near"
+	set := []string{"cron", "set", "IT", "0 0 1 1 *", "demo.echo", "--args", `{"a":"<b>"}`, "--zone", "Europe/Zurich"}
+	is.Equal(p.does(a, b, append(set, "--dry-run")...).code, 0)
+	is.Equal(p.does(a, b, append(set, "--dry-run", "--json")...).code, 0)
+	is.Equal(p.does(a, b, set...).code, 0)
+	is.Equal(p.does(a, b, set...).code, 0) // unchanged
+	is.Equal(p.does(a, b, "cron", "set", "IT", "--overlap", "skip", "--json").code, 0)
+	is.Equal(p.does(a, b, "cron", "set", "IT", "0 0 1 1 *", "another.programs").code, 0) // no pod need have a handler
+	is.Equal(p.does(a, b, "cron", "set", "IT", "x").code, 2)
+	is.Equal(p.does(a, b, "cron", "set", "IT", "--lane", "nowhere").code, 1)
+	is.Equal(p.does(a, b, "cron", "set", "unmade-IT", "--zone", "UTC").code, 1)
+	is.Equal(p.does(a, b, "cron", "set", "not IT", "@daily", "demo.echo").code, 2)
+	for _, command := range []string{"pause", "pause", "resume"} {
+		is.Equal(p.does(a, b, "cron", command, "IT").code, 0)
+	}
+	is.Equal(p.does(a, b, "cron", "resume", "IT", "--json").code, 0)
+	for _, command := range []string{"show", "fires", "pause", "trigger", "rm"} {
+		is.Equal(p.does(a, b, "cron", command, "unmade-IT").code, 1)
+	}
+	far, near := through(t, p.server, "cron", "trigger", a), p.db.run("cron", "trigger", b)
+	is.Equal([]int{far.code, near.code}, []int{0, 0})
+	is.True(p.db.job(strings.TrimSpace(far.out)).Kind == p.db.job(strings.TrimSpace(near.out)).Kind)
+	p.reads("cron", "ls", "--json")
+	for _, name := range []string{a, b} {
+		p.reads("cron", "show", name, "--json")
+		p.reads("cron", "fires", name)
+		p.reads("cron", "fires", name, "--json")
+	}
+	is.Equal(p.does(a, b, "cron", "rm", "IT").code, 0)
+	is.Equal(p.does(a, b, "cron", "rm", "IT").code, 1)
+	p.reads("audit", "--action", "schedule.delete", "--json")
 }

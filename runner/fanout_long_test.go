@@ -1,0 +1,35 @@
+//go:build long
+
+package runner_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestTenThousandChildrenAreJoinedOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var joined atomic.Int64
+	handlers := map[string]does{
+		"parent": func(context.Context, *raw) (*runner.Outcome, error) {
+			return runner.FanOut(many("child", 10_000)...).Join(of("join")), nil
+		},
+		"child": number,
+		"join":  sum(t, &joined),
+	}
+	r := start(t, pool, named("a"), handlers)
+	start(t, pool, named("b"), handlers)
+	id := enqueue(t, r, of("parent"))
+	is.Equal(over(t, pool, id), "succeeded")
+	is.Equal(joined.Load(), int64(1))
+	is.Equal(one[string](t, pool, `select result::text from trapeze.job where kind = 'join'`), `{"failed":0,"total":50005000}`)
+	checkHistory(t, pool, r)
+}
