@@ -74,7 +74,7 @@ func TestAPipelineIsWatchedLiveFromAnyPod(t *testing.T) {
 	asked := time.Now()
 	is.Equal(there.send("POST", "/jobs/"+id+"/cancel", "").status, http.StatusOK)
 	is.Equal(s.must(t).event, "job.cancelled")
-	is.True(time.Since(asked) < time.Second) // a change on another pod
+	is.True(time.Since(asked) < 4*time.Second) // a change on another pod, before the check that comes every 5 s
 	rest := s.rest(t)
 	is.Equal(rest[0].data, `{"status":"cancelled"}`)
 

@@ -34,8 +34,8 @@ func TestAStreamOfNudgesDoesNotPutOffWhatIsDue(t *testing.T) {
 	}
 	s.due.Store(time.Now().Add(50 * time.Millisecond).UnixNano())
 	for began := time.Now(); s.sweeps.Load() == 1; {
-		if time.Since(began) > 2*time.Second {
-			t.Fatal("2 s of nudges, and what was due after 50 ms has not been looked at")
+		if time.Since(began) > 20*time.Second {
+			t.Fatal("20 s of nudges, and what was due after 50 ms has not been looked at")
 		}
 		p.Nudge()
 		time.Sleep(2 * time.Millisecond)

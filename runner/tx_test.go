@@ -51,10 +51,10 @@ func TestProgressDuringATransactionHoldsUpNobody(t *testing.T) {
 	}
 	in.Wait()
 	time.Sleep(500 * time.Millisecond)
-	time.AfterFunc(5*time.Second, open)
+	time.AfterFunc(30*time.Second, open)
 	began := time.Now()
 	enqueue(t, r, of("k2"), runner.Foreign())
-	if d := time.Since(began); d > time.Second {
+	if d := time.Since(began); d > 10*time.Second {
 		t.Errorf("a submission took %s", d)
 	}
 }

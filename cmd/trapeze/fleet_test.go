@@ -66,6 +66,27 @@ func (f *fleet) submit(n int) {
 	f.is.NoErr(inside.Of(r).Store.Notify(f.t.Context(), f.pool))
 }
 
+// heard waits until every open pod has the settings of now: they come with the reply to a heartbeat. The first may have been under way,
+// the third was sent after the second's reply.
+func (d database) heard() {
+	d.t.Helper()
+	pool := d.store().Pool()
+	for range 3 {
+		var before time.Time
+		read := func(sql string, to any, args ...any) {
+			d.t.Helper()
+			if err := pool.QueryRow(d.t.Context(), sql, args...).Scan(to); err != nil {
+				d.t.Fatal(err)
+			}
+		}
+		read(`select coalesce(max(lease_until), now()) from trapeze.pods where closed_at is null`, &before)
+		pgtest.Wait(d.t, "a heartbeat of every pod", func() (all bool) {
+			read(`select not exists (select from trapeze.pods where closed_at is null and lease_until <= $1)`, &all, before)
+			return all
+		})
+	}
+}
+
 // most looks for a while at how many run at once.
 func (f *fleet) most(d time.Duration) (most int) {
 	f.t.Helper()
@@ -90,15 +111,18 @@ const settles = 300 * time.Millisecond
 func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	t.Parallel()
 	f := serveFleet(t, 3)
-	f.submit(400 * slow)
-	f.is.Equal(f.most(1500*time.Millisecond), 3) // full, and never more, over all of them
+	f.submit(500 * slow)
+	pgtest.Wait(t, "it is full", func() bool { return f.running() == 3 })
+	f.is.Equal(f.most(1500*time.Millisecond), 3) // and never more, over all of them
 	f.is.Equal(f.count(`select count(distinct boot) from trapeze.job_event where event = 'job.succeeded'`), 3)
 
 	f.ok("lane", "set", "narrow", "slots=1")
+	f.heard()
 	pgtest.Wait(t, "what runs beyond it has ended, and what was being claimed", func() bool { return f.most(settles) <= 1 })
 	pgtest.Wait(t, "one has the slot", func() bool { return f.running() == 1 })
 	f.is.Equal(f.most(time.Second), 1)
 	f.ok("lane", "set", "narrow", "slots=0")
+	f.heard()
 	pgtest.Wait(t, "what runs has ended, and what was being claimed", func() bool { return f.most(settles) == 0 })
 	f.is.Equal(f.most(500*time.Millisecond), 0) // and the poll goes by
 	f.is.True(f.waiting() > 0)
@@ -126,7 +150,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f.ok("resume", "--pod", "web-1")
 	pgtest.Wait(t, "every job has ended", func() bool { return f.count(`select count(*) from trapeze.live`) == 0 })
 	f.is.Equal(f.count(`select count(*) from trapeze.done where state <> 'succeeded'`), 0)
-	f.is.Equal(f.count(`select count(*) from trapeze.done`), 400*slow+1)
+	f.is.Equal(f.count(`select count(*) from trapeze.done`), 500*slow+1)
 	f.is.Equal(f.count(`select granted from trapeze.lanes where name = 'narrow'`), f.count(`select coalesce(sum(slots), 0) from trapeze.slot_grants where lane = 'narrow'`))
 	f.is.Equal(f.count(`select count(*) from trapeze.audit where action <> 'lane.set' or actor <> 'system'`), 9) // one for each command
 	f.mostAtOnce(3)

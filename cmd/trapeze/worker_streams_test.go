@@ -50,6 +50,7 @@ func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
 	startFar(t, second.HTTP, "TRAPEZE_POD=two")
 	pgtest.Wait(t, "the second is received", func() bool { return db.stream("two") > 0 })
 	db.ok("pause")
+	db.heard()
 	var waiting []string
 	for range 4 {
 		waiting = append(waiting, db.enqueue("demo.sleep", "--args", `{"ms":1}`))
