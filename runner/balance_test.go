@@ -82,7 +82,7 @@ func TestFanOutsThatWaitForAKeyDoNotKeepOtherJobsFromEnding(t *testing.T) {
 		return one[int](t, observer, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) >= 3
 	})
 	other := enqueue(t, r, of("other"))
-	pgtest.WaitFor(t, 3*time.Second, "another job ends meanwhile", func() bool {
+	pgtest.Wait(t, "another job ends meanwhile", func() bool {
 		return one[int](t, observer, `select count(*) from trapeze.done where id = $1`, other) == 1
 	})
 	is.NoErr(tx.Commit(t.Context()))

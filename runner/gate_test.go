@@ -80,9 +80,10 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	waits, err := cut.Enqueue(t.Context(), of("k"))
 	is.NoErr(err)
 	is.Equal(waits.State, job.Pending)
+	fails := value(t, cut, "trapeze_db_errors_total")
 	proxy.Blackhole()
 	proxy.Reset()
-	time.Sleep(500 * time.Millisecond) // heartbeats fail
+	pgtest.Wait(t, "two statements fail", func() bool { return value(t, cut, "trapeze_db_errors_total") >= fails+2 })
 	proxy.Pass()
 	open()
 	is.Equal(ended(t, idle, runs).State, job.Succeeded)

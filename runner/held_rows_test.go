@@ -31,9 +31,9 @@ func TestLockedJobsHoldUpNoOtherJobsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	open()
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(500 * time.Millisecond) // their ends pass by the locked rows, which shows nowhere
 	id := enqueue(t, r, of("free"))
-	pgtest.WaitFor(t, 5*time.Second, "the free job has ended", func() bool { return get(t, r, id).State == job.Succeeded })
+	pgtest.Wait(t, "the free job has ended", func() bool { return get(t, r, id).State == job.Succeeded })
 }
 
 // A finish whose next step waits for somebody else's subject holds up the ends of nobody else.
@@ -57,7 +57,7 @@ func TestAFinishThatWaitsHoldsUpNoOtherJobsEnd(t *testing.T) {
 	})
 	for range 3 {
 		id := enqueue(t, r, of("free"))
-		pgtest.WaitFor(t, 5*time.Second, "the free job has ended", func() bool { return get(t, r, id).State == job.Succeeded })
+		pgtest.Wait(t, "the free job has ended", func() bool { return get(t, r, id).State == job.Succeeded })
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

@@ -18,8 +18,8 @@ func TestADelayedJobRunsAtItsMomentWhoeverPromotesIt(t *testing.T) {
 	exec(t, pool, `create function public.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.1); return old; end $$`)
 	exec(t, pool, `create trigger slow before delete on trapeze.parked for each row execute function public.slow()`)
 	web := start(t, pool, runner.Options{Name: "web", Disabled: true}, map[string]does{"k": nothing})
-	start(t, pgtest.Connect(t, url), runner.Options{Name: "works"}, map[string]does{"k": nothing})
-	time.Sleep(500 * time.Millisecond)
+	works := start(t, pgtest.Connect(t, url), runner.Options{Name: "works"}, map[string]does{"k": nothing})
+	heartbeats(t, pool, works, 2)
 	worst := time.Duration(0)
 	for range 8 {
 		const delay = 700 * time.Millisecond

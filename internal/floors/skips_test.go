@@ -1,6 +1,7 @@
 package floors
 
 import (
+	"bytes"
 	"io/fs"
 	"maps"
 	"os"
@@ -15,31 +16,43 @@ import (
 
 // TestEverySkipHasItsReason compares the files whose tests can be skipped with the table of docs/testing.md.
 func TestEverySkipHasItsReason(t *testing.T) {
+	skips := regexp.MustCompile(`\b\w+\.(Skip|Skipf|SkipNow)\(`)
+	compareFiles(t, "Skipped tests", func(file string, source []byte) bool { return skips.Match(source) })
+}
+
+// TestEverySleepHasItsReason compares the tests that sleep outside of a bubble of synctest with the table of docs/testing.md.
+func TestEverySleepHasItsReason(t *testing.T) {
+	compareFiles(t, "Sleeps", func(file string, source []byte) bool {
+		return strings.HasSuffix(file, "_test.go") && bytes.Contains(source, []byte("time.Sleep"+"(")) && !bytes.Contains(source, []byte(`"testing/synctest"`))
+	})
+}
+
+// compareFiles compares the source files that match with those that a section of docs/testing.md names.
+func compareFiles(t *testing.T, section string, matches func(file string, source []byte) bool) {
+	t.Helper()
 	is := is.New(t)
 	dir := root(t)
 	text, err := os.ReadFile(filepath.Join(dir, "docs", "testing.md"))
 	is.NoErr(err)
-	_, section, found := strings.Cut(string(text), "### Skipped tests\n")
+	_, page, found := strings.Cut(string(text), "### "+section+"\n")
 	is.True(found)
-	section, _, _ = strings.Cut(section, "\n#")
+	page, _, _ = strings.Cut(page, "\n#")
 	documented := map[string]bool{}
-	for _, name := range regexp.MustCompile("`([\\w/]+\\.go)`").FindAllStringSubmatch(section, -1) {
+	for _, name := range regexp.MustCompile("`([\\w/]+\\.go)`").FindAllStringSubmatch(page, -1) {
 		documented[name[1]] = true
 	}
-
-	skips := regexp.MustCompile(`\b\w+\.(Skip|Skipf|SkipNow)\(`)
-	skipping := map[string]bool{}
+	matching := map[string]bool{}
 	is.NoErr(filepath.WalkDir(dir, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || filepath.Ext(file) != ".go" {
 			return err
 		}
 		source, err := os.ReadFile(file)
-		if name, _ := filepath.Rel(dir, file); err == nil && skips.Match(source) {
-			skipping[filepath.ToSlash(name)] = true
+		if name, _ := filepath.Rel(dir, file); err == nil && matches(file, source) {
+			matching[filepath.ToSlash(name)] = true
 		}
 		return err
 	}))
-	is.Equal(slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(skipping))) // docs/testing.md against the code
+	is.Equal(slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(matching))) // docs/testing.md against the code
 }
 
 // TestEveryLongTestIsListed compares the tests with the build tag long with the table of docs/testing.md.

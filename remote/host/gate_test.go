@@ -67,7 +67,7 @@ func TestAStepAfterARemoteWorkersIsFoundAtOnceByAPodThatIsDeaf(t *testing.T) {
 	foreign(t, r, podtest.Of("far"))
 	_, err := w.reports(t, r, w.takes(t, r), runner.Then(podtest.Of("local")), nil)
 	is.NoErr(err)
-	pgtest.WaitFor(t, 3*time.Second, "the step has run here", func() bool {
+	pgtest.Wait(t, "the step has run here", func() bool {
 		list, err := inside.Of(r).Store.Pool().Query(t.Context(), `select from trapeze.done where (select j.kind from trapeze.jobs j where j.id = done.id) = 'local'`)
 		is.NoErr(err)
 		defer list.Close()

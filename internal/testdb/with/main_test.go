@@ -1,0 +1,54 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/testdb"
+)
+
+// seen runs a command that notes the server it sees and exits with 3.
+func seen(t *testing.T) (url string) {
+	t.Helper()
+	is := is.New(t)
+	file := filepath.Join(t.TempDir(), "url")
+	code, err := run([]string{"sh", "-c", `printf %s "$` + testdb.ServerVar + `" > "$0"; exit 3`, file})
+	is.NoErr(err)
+	is.Equal(code, 3)
+	text, err := os.ReadFile(file)
+	is.NoErr(err)
+	return string(text)
+}
+
+func TestACommandHasAServerThatEndsWithIt(t *testing.T) {
+	is := is.New(t)
+	t.Setenv(testdb.ServerVar, "")
+	if os.Getenv("DATABASE_URL") != "" {
+		is.Equal(seen(t), "") // that one is used
+		return
+	}
+	url := seen(t)
+	is.True(strings.HasPrefix(url, "postgres://"))
+	_, err := pgx.Connect(t.Context(), url)
+	is.True(err != nil) // it has ended
+	t.Setenv("DATABASE_URL", url)
+	is.Equal(seen(t), "")
+}
+
+func TestACommandThatCannotBeStartedIsAnError(t *testing.T) {
+	is := is.New(t)
+	t.Setenv("DATABASE_URL", "postgres://nowhere")
+	for _, command := range [][]string{nil, {"/nowhere/command"}} {
+		code, err := run(command)
+		is.True(err != nil)
+		is.True(code > 0)
+	}
+	code, err := run([]string{"sh", "-c", "kill -9 $$"})
+	is.NoErr(err)
+	is.Equal(code, 1)
+}
