@@ -133,7 +133,7 @@ func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
 		}
 		return get(t, other, slow).State == job.Pending
 	}
-	for range 4 { // where statements take long, on a busy machine, a pod now and then looks at everything
+	for range 20 { // where statements take long, on a busy machine, a pod now and then looks at everything
 		if left() {
 			break
 		}
@@ -174,12 +174,23 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	r := pods[0]
 	first := begun(t, r, of("k"))
 
+	beat := func() time.Time {
+		return one[time.Time](t, pool, `select lease_until from trapeze.pods where boot = $1`, pods[1].Boot())
+	}
+	before := beat()
 	q, err := r.Admin().DrainLane(t.Context(), "default", 200*time.Millisecond, "ann")
 	is.NoErr(err)
 	is.True(q.TimedOut && !q.Quiet) // it was waited for in vain,
 	is.Equal(q.Running, 1)          // and is said so
 	is.Equal(running(t, pool), 1)   // nothing was killed
-	waits := enqueue(t, pods[1], of("next"))
+	pgtest.Wait(t, "the heartbeat of the other pod that the notification causes", func() bool { return beat().After(before) })
+	var waits int64
+	pgtest.Wait(t, "the other pod has heard of it", func() bool {
+		s, err := pods[1].Enqueue(t.Context(), of("next"))
+		is.NoErr(err)
+		waits = s.ID
+		return s.State == job.Pending
+	})
 	open()
 	is.Equal(ended(t, r, first).State, job.Succeeded)
 	q, err = r.Admin().DrainLane(t.Context(), "default", 20*time.Second, "ann")

@@ -48,30 +48,6 @@ func TestAChainIsTakenOverWhereverThePodDies(t *testing.T) {
 	}
 }
 
-func TestAFanOutIsTakenOverWhereverThePodDies(t *testing.T) {
-	t.Parallel()
-	for _, at := range points {
-		for _, kind := range []string{"first", "step", "last"} {
-			t.Run(fmt.Sprintf("%s of %s", at, kind), func(t *testing.T) {
-				t.Parallel()
-				is := is.New(t)
-				pool := effects(t)
-				h := runnertest.New(t, pool, runner.Options{Slots: 2}, steps)
-				branches := []string{"b1", "b2", "b3", "b4"}
-				id := h.Enqueue(first{step{Name: "a", Fan: branches, Then: "c"}})
-				h.DieAt(at, kind)
-				h.RunUntilIdle()
-				is.Equal(h.Deaths(), 1)                                // the pod died where it was told to
-				is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded) // and another one went on
-				for _, name := range append(branches, "a", "c") {
-					is.Equal(count(t, pool, name), 1) // each step counts once
-				}
-				is.Equal(len(h.Jobs("last")), 1) // one join
-			})
-		}
-	}
-}
-
 func TestAHandOffWithoutWritesIsTakenOverWhereverThePodDies(t *testing.T) {
 	t.Parallel()
 	for _, at := range points {

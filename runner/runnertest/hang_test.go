@@ -63,12 +63,12 @@ func TestATestFailsWhenAJobHangsAndSaysWhich(t *testing.T) {
 				return nil, context.Cause(ctx)
 			})
 		})
-		h.Patience = 2 * time.Second
+		h.Patience = 8 * time.Second // by then the job runs, on a slow machine too
 		id = h.Enqueue(step{})
 		h.RunUntilIdle()
 		t.Errorf("it goes on")
 	})
-	is.Equal(said, fmt.Sprintf("runnertest: not idle after 2s:\n\tjob %d (step) is running on pod-1: attempt 1, crashes 0", id))
+	is.Equal(said, fmt.Sprintf("runnertest: not idle after 8s:\n\tjob %d (step) is running on pod-1: attempt 1, crashes 0", id))
 	is.True(stopped) // nothing of it runs when the test has ended
 	var schemas int
 	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like 'runnertest%'`).Scan(&schemas))
