@@ -12,9 +12,6 @@ TIMEOUT     ?= 15m
 TAGS        := failpoints long
 ALL_TAGS    := $(TAGS) ha
 
-# One PostgreSQL for all packages' tests of a command, unless DATABASE_URL names one.
-WITH_SERVER := $(GO) run ./internal/testdb/with
-
 .DEFAULT_GOAL := help
 .PHONY: help demo test race race-short fault ha fuzz planted example e2e docs check format vet lint security modules vuln fmt proto bench bench-peers torture clean
 
@@ -29,10 +26,10 @@ demo: ## run the example pipeline on real data, with progress and a killed proce
 	@echo "building ..." >&2
 	@$(GO) run ./cmd/trapeze demo $(ARGS)
 
-# Tests wait more than they compute, so more of them run at the same time than there are processors. The checks of go vet, which go test
-# makes as well, are left to make vet.
+# All packages share one PostgreSQL, unless DATABASE_URL names one. Tests wait more than they compute, so twelve run at the same time, on any
+# machine: the server has 400 connections. The checks of go vet, which go test makes as well, are left to make vet.
 test: ## run all tests on a real PostgreSQL
-	$(WITH_SERVER) $(MAKE) --no-print-directory test-all
+	$(GO) run ./internal/testdb/with $(MAKE) --no-print-directory test-all
 
 .PHONY: test-all
 test-all:
@@ -42,7 +39,7 @@ test-all:
 	$(if $(filter ./...,$(PACKAGES)),cd examples/sql && $(GO) test -vet=off -short -timeout $(TIMEOUT) ./...)
 
 race: ## run all tests with the race detector
-	$(WITH_SERVER) $(GO) test -race -timeout $(TIMEOUT) $(PACKAGES)
+	$(GO) test -race -timeout $(TIMEOUT) $(PACKAGES)
 
 # The packages where goroutines meet. make race has the others too, with api, remote and cmd, which drive these from outside.
 CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|remote/[a-z]+|internal/(await|batch|bus|calendar|engine|feed|failpoint|journal|maintenance|memhttp|pod|pool|slots|telemetry|watchdog|work))$$')
@@ -63,11 +60,11 @@ space := $(empty) $(empty)
 SHORT_RACE := -race -short -skip '^($(subst $(space),|,$(strip $(LONG_RACE))))$$' -timeout $(TIMEOUT)
 
 race-short: ## the concurrent packages with the race detector, without the tests that are long with it (HALF=1 or 2 of runner's)
-	$(WITH_SERVER) $(GO) test $(SHORT_RACE) $(filter-out %/runner,$(CONCURRENT))
-	$(WITH_SERVER) $(GO) test $(SHORT_RACE) $(if $(filter 1,$(HALF)),-run '^TestA')$(if $(filter 2,$(HALF)),-run '^(Test[^A]|Example)') ./runner
+	$(GO) test $(SHORT_RACE) $(filter-out %/runner,$(CONCURRENT))
+	$(GO) test $(SHORT_RACE) $(if $(filter 1,$(HALF)),-run '^TestA')$(if $(filter 2,$(HALF)),-run '^(Test[^A]|Example)') ./runner
 
 fault: ## death at every failpoint, paused pods, a million rows
-	$(WITH_SERVER) $(GO) test -tags '$(TAGS)' -timeout 60m $(PACKAGES)
+	$(GO) test -tags '$(TAGS)' -timeout 60m $(PACKAGES)
 
 ha: ## failover under load: Patroni, HAProxy, pgbouncer, three pods (needs these programs)
 	$(GO) test -count=1 -tags ha -timeout 60m -v $(if $(RUN),-run '$(RUN)') ./internal/ha
