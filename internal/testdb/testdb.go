@@ -32,8 +32,8 @@ const Schema = "trapeze"
 // the doctor wants them.
 var settings = map[string]string{"jit": "off", "max_connections": "400"}
 
-// Server returns the address of the server that the whole command shares, or empty. It does not call os.Getenv, which makes the value a
-// part of what a cached test result depends on: the port differs from run to run.
+// Server returns the address of the server that the whole command shares, or empty. The port differs from run to run. os.Getenv would make
+// it an input of cached test results, so that none could be used again.
 func Server() string {
 	url, _ := syscall.Getenv(ServerVar)
 	return url
