@@ -47,10 +47,12 @@ func balance(t *testing.T, pods ...pod) string {
 }
 
 func TestAWorkerBehindABalancerOfCallsIsGivenEachJobOnce(t *testing.T) {
+	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	first, second, third := startPod(t, pool, runner.Options{}, server.Options{}), startPod(t, pool, runner.Options{}, server.Options{}), startPod(t, pool, runner.Options{}, server.Options{})
-	runs := atomic.Int64{}
+	o := runner.Options{HeartbeatEvery: time.Second, LeaseFor: 30 * time.Second} // a slow machine keeps up with it
+	first, second, third := startPod(t, pool, o, server.Options{}), startPod(t, pool, o, server.Options{}), startPod(t, pool, o, server.Options{})
+	var runs, lasts atomic.Int64
 	startWorker(t, worker.Options{Server: balance(t, first, second, third), Slots: 8}, func(r *runner.Runner) {
 		runner.HandleRaw(r, "far", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			runs.Add(1)
@@ -58,10 +60,10 @@ func TestAWorkerBehindABalancerOfCallsIsGivenEachJobOnce(t *testing.T) {
 		})
 		runner.HandleRaw(r, "last", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			runs.Add(1)
-			if j.ID()%8 == 0 { // longer than an assignment may go unlisted
+			if lasts.Add(1)%8 == 0 { // longer than an assignment may go unlisted
 				select {
 				case <-ctx.Done():
-				case <-time.After(time.Second):
+				case <-time.After(2*o.HeartbeatEvery + time.Second):
 				}
 			}
 			return nil, ctx.Err()
