@@ -160,7 +160,7 @@ func TestErrorsHaveStableCodes(t *testing.T) {
 		{"a priority out of range", "POST", "/jobs", `{"kind":"echo","priority":101}`, 400, "invalid_request"},
 		{"a delay that is none", "POST", "/jobs", `{"kind":"echo","delay":"soon"}`, 400, "invalid_request"},
 		{"a NUL in the subject", "POST", "/jobs", `{"kind":"echo","subject":"\u0000"}`, 400, "invalid_text"},
-		{"bytes that are no text", "POST", "/jobs", "{\"kind\":\"echo\",\"subject\":\"\xff\"}", 400, "invalid_text"},
+		{"is not valid text", "POST", "/jobs", "{\"kind\":\"echo\",\"subject\":\"\xff\"}", 400, "invalid_text"},
 		{"args over the limit", "POST", "/jobs", `{"kind":"echo","args":"` + strings.Repeat("x", job.MaxArgsBytes) + `"}`, 413, "too_large"},
 		{"a body over the limit", "POST", "/jobs", `{"kind":"echo","args":"` + strings.Repeat("x", 3<<20) + `"}`, 413, "too_large"},
 		{"a job that is not there", "GET", "/jobs/999999", "", 404, "not_found"},

@@ -93,11 +93,11 @@ func (c *call) patience() (time.Duration, error) {
 	}](c)
 	if text := c.QueryParam("wait"); err == nil && text != "" {
 		if bad := body.Wait.UnmarshalJSON([]byte(text)); bad != nil {
-			err = invalid("wait %q: want seconds, or text such as 30s", text)
+			err = invalid("wait %q: want seconds, or a duration such as 30s", text)
 		}
 	}
 	if wait := time.Duration(body.Wait); err == nil && (wait < 0 || wait > mostWait) {
-		err = invalid("wait %s: want 0 to %s in one request; ask again to wait longer", wait, mostWait)
+		err = invalid("wait %s: want 0 to %s per request; repeat the request to wait longer", wait, mostWait)
 	}
 	return time.Duration(body.Wait), err
 }

@@ -26,5 +26,5 @@ func TestAFailedJobShowsWhatFollowedIt(t *testing.T) {
 	waits := p.put(runner.Chain(raw("wait"), raw("echo")), runner.OnFailure(raw("echo")))
 	p.until(waits, job.Running)
 	_, page = p.get(p.url + "pipelines/" + text(waits))
-	is.Equal(strings.Count(said(page), "to come"), 1)
+	is.Equal(strings.Count(said(page), "planned"), 2) // in the drawing and in the table
 }

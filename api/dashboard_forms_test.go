@@ -53,7 +53,7 @@ func TestALanesKindsAreInItsFormAndItCanBeDeleted(t *testing.T) {
 	slices.Sort(kinds)
 	is.Equal(shown, kinds) // one a line, whatever is in them
 	others := strings.Split(strings.TrimSpace(field(form(page, "DELETE admin/workers/lanes/reports"), "move_to")), "\n")
-	is.Equal(others, []string{"nowhere: only if it has no jobs", "default"})
+	is.Equal(others, []string{"none: delete only if it has no jobs", "default"})
 	is.Equal(form(page, "DELETE admin/workers/lanes/default").Data, "") // it stays
 
 	request, err := http.NewRequestWithContext(t.Context(), "DELETE", strings.TrimSuffix(p.url, "ui/")+"admin/workers/lanes/reports", strings.NewReader(`{"move_to":"default"}`))

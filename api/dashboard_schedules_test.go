@@ -44,5 +44,5 @@ func TestTheDashboardShowsSchedulesAndOffersWhatTheVisitorMay(t *testing.T) {
 	}
 	response, page = p.get(p.url+"schedules/none", "X-Who", "olga")
 	is.Equal(response.StatusCode, http.StatusNotFound)
-	is.True(strings.Contains(said(page), "There is no schedule of this name"))
+	is.True(strings.Contains(said(page), "Schedule not found"))
 }

@@ -247,7 +247,7 @@ func TestEveryLinkOfTheDashboardLeadsSomewhereAndWhatJobsCarryStaysText(t *testi
 		is.True(strings.Contains(everything.String(), text)) // it is there, to be read
 	}
 	is.True(!strings.Contains(everything.String(), "\u202e")) // nothing turns the direction of writing around
-	for _, want := range []string{"Another job runs for the subject", "A person must approve it", "Its time has not come", "3 of 9", "3 branches"} {
+	for _, want := range []string{"Another job is running for the subject", "Awaiting approval", "Not due yet", "3 of 9", "3 children"} {
 		is.True(strings.Contains(everything.String(), want)) // why things wait, and how far they are
 	}
 }

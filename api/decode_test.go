@@ -27,7 +27,7 @@ func TestWhatIsSaidTwiceIsRefusedAndSaysWhere(t *testing.T) {
 			a := h.send("POST", "/jobs", body)
 			is.Equal(a.status, http.StatusBadRequest)
 			is.Equal(a.body["code"], "invalid_request")
-			is.True(strings.Contains(a.body["detail"].(string), at+" is there twice"))
+			is.True(strings.Contains(a.body["detail"].(string), "duplicate member "+at))
 		})
 	}
 	is := is.New(t)

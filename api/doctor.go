@@ -10,7 +10,7 @@ import (
 )
 
 var doctorRoutes = []Route{
-	{Method: http.MethodGet, Path: "/doctor", Needs: access.WorkersView, Summary: "Examine the server, the tables, the pods, the lanes and the schedules",
+	{Method: http.MethodGet, Path: "/doctor", Needs: access.WorkersView, Summary: "Check the server, tables, pods, lanes and schedules",
 		query: []string{"transactions", "overdue"}, out: object("findings", listOf(of[doctor.Finding]())), do: examine},
 }
 

@@ -69,11 +69,11 @@ func TestDoctorExaminesByThePodsSettings(t *testing.T) {
 		return findingsOf(t, answer{status: got.Code, text: got.Body.String()})
 	}
 	strict := examine(runner.Options{Name: "web-7", MaxAge: time.Hour, ApprovalTTL: time.Hour, Slots: 1000})
-	is.True(has(strict, "limits", doctor.Healthy, "no job waits for ever"))
+	is.True(has(strict, "limits", doctor.Healthy, "no job waits forever"))
 	is.True(has(strict, "slots", doctor.Warning, "1000 slots share a pool"))
-	is.True(has(strict, "clock", doctor.Healthy, "of that of web-7, give or take"))
+	is.True(has(strict, "clock", doctor.Healthy, "the clocks of the database and of web-7 agree"))
 	lax := examine(runner.Options{Slots: 1})
-	is.True(has(lax, "limits", doctor.Healthy, "jobs of 1 lane may become any age; approvals may be awaited for ever"))
+	is.True(has(lax, "limits", doctor.Healthy, "jobs of 1 lane have no maximum age; jobs can await approval forever"))
 	is.True(!has(lax, "slots", doctor.Warning, ""))
 }
 
@@ -89,7 +89,7 @@ func TestACheckOfDoctorThatFailsIsAFinding(t *testing.T) {
 	got := httptest.NewRecorder()
 	api.Handler(r, api.Options{InsecureAllowAll: true}).ServeHTTP(got, httptest.NewRequest("GET", "/doctor", nil))
 	findings := findingsOf(t, answer{status: got.Code, text: got.Body.String()})
-	is.True(has(findings, "schedules", doctor.Failing, "could not be examined: "))
+	is.True(has(findings, "schedules", doctor.Failing, "check failed: "))
 	is.True(has(findings, "lanes", doctor.Healthy, "1 lane open")) // the checks before it
 	is.True(has(findings, "limits", doctor.Healthy, "1 lane"))
 }

@@ -95,7 +95,7 @@ func (d *door) may(ctx context.Context, p access.Principal, to Route, id string)
 	for _, permission := range to.permissions() {
 		allowed, only := p.Can(permission)
 		if !allowed {
-			return forbidden("it needs the permission %s", permission)
+			return forbidden("permission %s is required", permission)
 		}
 		own = own || only
 	}
@@ -105,7 +105,7 @@ func (d *door) may(ctx context.Context, p access.Principal, to Route, id string)
 	case to.scope == jobInPath:
 		return d.mustOwn(ctx, p, id)
 	}
-	return forbidden("your permissions are for your own jobs only")
+	return forbidden("your permissions cover only your own jobs")
 }
 
 // mustOwn answers for another principal's job as for one that does not exist.
@@ -126,19 +126,19 @@ func (d *door) mustOwn(ctx context.Context, p access.Principal, text string) err
 // guard refuses requests that a page of another origin may have sent.
 func (d *door) guard(request *http.Request, to Route) error {
 	if d.opts.LoopbackOnly && !loopback(request.Host) && !slices.Contains(d.opts.Hosts, nameOf(request.Host)) {
-		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server answers on loopback names only",
-			detail: "call it as 127.0.0.1 or localhost", refused: true}
+		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server accepts only loopback host names",
+			detail: "use 127.0.0.1 or localhost", refused: true}
 	}
 	if peer := access.Peer(request); d.opts.LoopbackOnly && peer.IsValid() && !peer.IsLoopback() { // a Host header is easily forged
-		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server answers its own machine only",
-			detail: "call it from there, or have its operator set up permissions", refused: true}
+		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server accepts only local connections",
+			detail: "connect from the server's machine, or ask its operator to set up authentication", refused: true}
 	}
 	err := d.pages.Check(request)
 	if err == nil && to.changes() {
 		err = ofAPage(request)
 	}
 	if err != nil {
-		return &problem{status: http.StatusForbidden, code: "forbidden", message: "a page of another origin may not do this", detail: err.Error(), refused: true}
+		return &problem{status: http.StatusForbidden, code: "forbidden", message: "cross-origin requests are refused", detail: err.Error(), refused: true}
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func ofAPage(r *http.Request) error {
 		return nil
 	}
 	if _, err := r.Cookie(access.SessionCookie); err == nil {
-		return errors.New("a session is for browsers, which say where a request comes from: send a token instead")
+		return errors.New("a session needs a browser that sends Origin or Sec-Fetch-Site: send a token instead")
 	}
 	return nil
 }

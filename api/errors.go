@@ -40,7 +40,7 @@ func invalid(format string, args ...any) error {
 
 // forbidden is the answer to a caller without the right to a thing. It is audited.
 func forbidden(format string, args ...any) error {
-	return &problem{status: http.StatusForbidden, code: "forbidden", message: "you may not do this", detail: fmt.Sprintf(format, args...), refused: true}
+	return &problem{status: http.StatusForbidden, code: "forbidden", message: "permission denied", detail: fmt.Sprintf(format, args...), refused: true}
 }
 
 // knownErrors are the errors that have a separate code, the more precise ones first.
@@ -63,7 +63,7 @@ var knownErrors = []struct {
 	{job.ErrNotQueued, http.StatusConflict, "not_queued"},
 	{job.ErrNotFailed, http.StatusConflict, "not_failed"},
 	{job.ErrStillEnding, http.StatusConflict, "still_ending"},
-	{job.ErrForgotten, http.StatusConflict, "no_longer_kept"},
+	{job.ErrPruned, http.StatusConflict, "no_longer_kept"},
 	{job.ErrKeyHeld, http.StatusConflict, "unique_key_held"},
 	{job.ErrNotTerminal, http.StatusConflict, "not_terminal"},
 	{job.ErrPartOfPipeline, http.StatusConflict, "part_of_pipeline"},
@@ -94,7 +94,7 @@ func problemOf(err error) *problem {
 		return p
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &problem{status: http.StatusRequestEntityTooLarge, code: "too_large", message: "the body is too large", detail: err.Error()}
+		return &problem{status: http.StatusRequestEntityTooLarge, code: "too_large", message: "request body too large", detail: err.Error()}
 	}
 	if e, ok := errors.AsType[*echo.HTTPError](err); ok {
 		return &problem{status: e.Code, code: routeCode(e.Code), message: strings.ToLower(http.StatusText(e.Code)), err: e.Internal}
@@ -105,13 +105,13 @@ func problemOf(err error) *problem {
 		}
 	}
 	if errors.Is(err, context.Canceled) {
-		return &problem{status: clientClosedRequest, code: "unavailable", message: "the caller has gone", err: err}
+		return &problem{status: clientClosedRequest, code: "unavailable", message: "the client closed the connection", err: err}
 	}
 	if store.Transient(err) || errors.Is(err, context.DeadlineExceeded) {
 		// What the driver says may name hosts and users: it goes to the log only.
-		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "the database does not answer: try again", err: err}
+		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "the database does not respond: try again", err: err}
 	}
-	return &problem{status: http.StatusInternalServerError, code: "internal", message: "an error that should not happen: see the server's log", err: err}
+	return &problem{status: http.StatusInternalServerError, code: "internal", message: "internal error: see the server's log", err: err}
 }
 
 // detailOf returns the detail of an answer to an error. Of a server's error, the text behind the known one is the driver's, which may name

@@ -21,9 +21,9 @@ import (
 
 // exportRoutes return everything that is kept, so they need the permission to read all jobs.
 var exportRoutes = []Route{
-	{Method: http.MethodGet, Path: "/admin/export/jobs", Needs: access.JobsRead, Summary: "Stream every job, oldest first, one JSON object a line, from one snapshot",
+	{Method: http.MethodGet, Path: "/admin/export/jobs", Needs: access.JobsRead, Summary: "Stream every job, oldest first, one JSON object per line, from one snapshot",
 		media: ndjson, do: exportJobs},
-	{Method: http.MethodGet, Path: "/admin/export/events", Needs: access.JobsRead, Summary: "Stream every event, one JSON object a line, from one snapshot",
+	{Method: http.MethodGet, Path: "/admin/export/events", Needs: access.JobsRead, Summary: "Stream every event, one JSON object per line, from one snapshot",
 		media: ndjson, do: exportEvents},
 }
 
@@ -64,7 +64,7 @@ func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Enc
 	case exporting <- struct{}{}:
 		defer func() { <-exporting }()
 	default:
-		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "two exports are under way already: try again later"}
+		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "two exports are already running: try again later"}
 	}
 	ctx := c.ctx()
 	// A slow reader keeps no connection that claims or commands wait for.
@@ -86,7 +86,7 @@ func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Enc
 	})
 	if err != nil && response.Committed {
 		c.reportFailure(c.Request(), err)
-		slog.WarnContext(ctx, "export broken off", "route", c.Path(), telemetry.Err, err)
+		slog.WarnContext(ctx, "export interrupted", "route", c.Path(), telemetry.Err, err)
 		panic(http.ErrAbortHandler) // net/http's way to end an answer that is not whole
 	}
 	return err

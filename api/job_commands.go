@@ -14,22 +14,22 @@ import (
 )
 
 var jobCommandRoutes = []Route{
-	{Method: http.MethodPost, Path: "/jobs/:id/cancel", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job; one that has ended is only shown",
+	{Method: http.MethodPost, Path: "/jobs/:id/cancel", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job; returns a finished job unchanged",
 		out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(cancelJob)},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/cancel", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath, Summary: "Cancel a job",
 		out: of[endedJob](), statuses: []int{http.StatusOK, http.StatusAccepted}, do: onJob(adminCancel)},
 	{Method: http.MethodPost, Path: "/admin/workers/jobs/:id/stop", Needs: access.WorkersManage, right: access.JobsCancel, scope: jobInPath,
-		Summary: "End a job at once, whatever its handler does", out: of[endedJob](), do: onJob(adminStop)},
-	{Method: http.MethodDelete, Path: "/jobs/:id", Needs: access.JobsCancel, scope: jobInPath, Summary: "Delete a job that has ended, or by its first job a pipeline",
+		Summary: "End a job at once, without waiting for its handler", out: of[endedJob](), do: onJob(adminStop)},
+	{Method: http.MethodDelete, Path: "/jobs/:id", Needs: access.JobsCancel, scope: jobInPath, Summary: "Delete a finished job, or a pipeline by the id of its first job",
 		out: object("id", textual, "deleted", schema{"type": "integer"}), do: onJob(deleteJob)},
-	{Method: http.MethodPost, Path: "/jobs/:id/approve", Needs: access.JobsApprove, scope: jobInPath, Summary: "Let a job go that awaits approval",
+	{Method: http.MethodPost, Path: "/jobs/:id/approve", Needs: access.JobsApprove, scope: jobInPath, Summary: "Approve a job that awaits approval",
 		do: onJob(approveJob)},
-	{Method: http.MethodPost, Path: "/jobs/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Run a failed or cancelled job again, if need be with other args",
+	{Method: http.MethodPost, Path: "/jobs/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Retry a failed or cancelled job, optionally with other args",
 		in: again{}, statuses: []int{http.StatusAccepted}, do: onJob(retryJob)},
-	{Method: http.MethodPost, Path: "/jobs/:id/complete", Needs: access.JobsSubmit, scope: jobInPath, Summary: "End a deferred job, or one part of it, with its token",
+	{Method: http.MethodPost, Path: "/jobs/:id/complete", Needs: access.JobsSubmit, scope: jobInPath, Summary: "Complete a deferred job, or one part of it, with its token",
 		in: completion{}, do: onJob(completeJob)},
 	{Method: http.MethodPatch, Path: "/admin/workers/jobs/:id/priority", Needs: access.WorkersManage, right: access.JobsRead, scope: jobInPath,
-		Summary: "Give a job that waits another priority", in: newPriority{}, do: onJob(setPriority)},
+		Summary: "Change the priority of a waiting job", in: newPriority{}, do: onJob(setPriority)},
 }
 
 // endedJob answers a command that ends a job.
@@ -144,7 +144,7 @@ func mayChange(c *call, id int64) error {
 	} else if asks, err := admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, []string{first.Lane}, []string{first.Kind}); err != nil || !asks {
 		return err
 	}
-	return forbidden("its pipeline was approved with other arguments: to change them needs the permission %s", access.JobsApprove)
+	return forbidden("its pipeline was approved with other arguments: permission %s is required to change them", access.JobsApprove)
 }
 
 // completion is the body of POST /jobs/:id/complete. With an error, the part has failed.

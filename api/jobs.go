@@ -22,9 +22,9 @@ var jobRoutes = []Route{
 		query: []string{"kind", "subject"}, out: component("Job"), do: showCurrent},
 	{Method: http.MethodGet, Path: "/jobs/:id", Needs: access.JobsRead, scope: jobInPath, Summary: "Show a job",
 		out: component("Job"), do: onJob(showJob)},
-	{Method: http.MethodGet, Path: "/jobs/:id/obstacles", Needs: access.JobsRead, scope: jobInPath, Summary: "Say why a job does not run",
-		out: object("obstacles", listOf(of[job.Obstacle]())), do: onJob(listObstacles)},
-	{Method: http.MethodGet, Path: "/jobs/:id/events", Needs: access.JobsRead, scope: jobInPath, Summary: "Show the history of a job",
+	{Method: http.MethodGet, Path: "/jobs/:id/blockers", Needs: access.JobsRead, scope: jobInPath, Summary: "Show why a job does not run",
+		out: object("blockers", listOf(of[job.Blocker]())), do: onJob(listBlockers)},
+	{Method: http.MethodGet, Path: "/jobs/:id/events", Needs: access.JobsRead, scope: jobInPath, Summary: "List the events of a job",
 		query: []string{"after", "limit"}, out: page("events", component("Event")), do: onJob(listJobEvents)},
 }
 
@@ -87,11 +87,11 @@ func filterOf(c echo.Context) (job.Filter, error) {
 func showCurrent(c *call) (any, error) {
 	kind, err := storable(c.QueryParam("kind"))
 	if err != nil || kind == "" {
-		return nil, invalid("kind is missing, or no text")
+		return nil, invalid("kind is missing or not valid text")
 	}
 	subject, err := storable(c.QueryParam("subject"))
 	if err != nil || subject == "" {
-		return nil, invalid("subject is missing, or no text")
+		return nil, invalid("subject is missing or not valid text")
 	}
 	found, err := storeview.Current(c.ctx(), c.lists, kind, subject, c.caller.Owner(access.JobsRead))
 	if err != nil {
@@ -108,18 +108,18 @@ func showJob(c *call, id int64) (any, error) {
 	return c.present(found)
 }
 
-// listObstacles lists the reasons why a job does not run. A caller who may only see own jobs does not learn which other one is in the way.
-func listObstacles(c *call, id int64) (any, error) {
+// listBlockers lists the reasons why a job does not run. A caller who may only see own jobs does not learn which other one is in the way.
+func listBlockers(c *call, id int64) (any, error) {
 	if _, err := c.r.Job(c.ctx(), id); err != nil {
 		return nil, err
 	}
-	found, err := storeview.Obstacles(c.ctx(), c.lists, id, func(ctx context.Context) ([]storeview.BoardSlots, error) { return storeview.SlotsInUse(ctx, c.lists) })
+	found, err := storeview.Blockers(c.ctx(), c.lists, id, func(ctx context.Context) ([]storeview.BoardSlots, error) { return storeview.SlotsInUse(ctx, c.lists) })
 	if c.caller.Owner(access.JobsRead) != "" {
 		for i := range found {
 			found[i].JobID = nil
 		}
 	}
-	return map[string]any{"obstacles": orEmpty(found)}, err
+	return map[string]any{"blockers": orEmpty(found)}, err
 }
 
 // listJobEvents answers with the history of a job after a cursor, oldest first.

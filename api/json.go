@@ -57,22 +57,22 @@ func Decode(body io.Reader, v any) error {
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(v); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = errors.New("it is empty")
+			err = errors.New("empty body")
 		}
 		return fmt.Errorf("%w: %w", errJSON, err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: something follows the value", errJSON)
+		return fmt.Errorf("%w: data after the JSON value", errJSON)
 	}
 	if pointer, found := twice(raw); found {
-		return fmt.Errorf("%w: %.200s is there twice", errJSON, pointer)
+		return fmt.Errorf("%w: duplicate member %.200s", errJSON, pointer)
 	}
 	return nil
 }
 
 var (
 	errText = errors.New("invalid text")
-	errJSON = errors.New("no JSON of the wanted form")
+	errJSON = errors.New("JSON of an unexpected type")
 )
 
 // twice finds a member that an object of valid JSON has twice, as a JSON pointer. Of two, readers
@@ -146,7 +146,7 @@ func (d *Delay) UnmarshalJSON(raw []byte) error {
 	}
 	length, err := time.ParseDuration(text)
 	if err != nil {
-		return fmt.Errorf("delay %s: want seconds, or text such as \"1m30s\"", raw)
+		return fmt.Errorf("delay %s: want seconds, or a duration such as \"1m30s\"", raw)
 	}
 	*d = Delay(length)
 	return nil

@@ -11,18 +11,18 @@ import (
 )
 
 var laneRoutes = []Route{
-	{Method: http.MethodGet, Path: "/admin/workers/lanes", Needs: access.WorkersView, Summary: "List lanes: how they are set, what runs and waits in them",
+	{Method: http.MethodGet, Path: "/admin/workers/lanes", Needs: access.WorkersView, Summary: "List lanes with their settings, running and waiting jobs",
 		out: object("lanes", listOf(of[job.LaneUse]())), do: listLanes},
-	{Method: http.MethodPut, Path: "/admin/workers/lanes/:name", Needs: access.WorkersManage, Summary: "Create a lane, or set all of it",
+	{Method: http.MethodPut, Path: "/admin/workers/lanes/:name", Needs: access.WorkersManage, Summary: "Create or replace a lane",
 		query: []string{"dry_run"}, out: of[job.LaneChanged](), do: setLane(job.LaneChange.Whole)},
 	{Method: http.MethodPatch, Path: "/admin/workers/lanes/:name", Needs: access.WorkersManage, Summary: "Change some settings of a lane",
 		query: []string{"dry_run"}, out: of[job.LaneChanged](),
 		do: setLane(func(change job.LaneChange) job.LaneChange { change.Existing = true; return change })},
-	{Method: http.MethodDelete, Path: "/admin/workers/lanes/:name", Needs: access.WorkersManage, Summary: "Delete a lane; one with jobs only when they may move to another",
+	{Method: http.MethodDelete, Path: "/admin/workers/lanes/:name", Needs: access.WorkersManage, Summary: "Delete a lane; a lane with jobs needs move_to",
 		query: []string{"dry_run", "move_to"}, out: of[job.LaneChanged](), do: deleteLane},
-	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/drain", Needs: access.WorkersManage, Summary: "Start nothing in a lane until it is resumed",
+	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/drain", Needs: access.WorkersManage, Summary: "Drain a lane: start no jobs in it until it is resumed",
 		query: []string{"wait"}, out: of[job.Quiet](), do: drainLane},
-	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/resume", Needs: access.WorkersManage, Summary: "Start jobs in a lane again",
+	{Method: http.MethodPost, Path: "/admin/workers/lanes/:name/resume", Needs: access.WorkersManage, Summary: "Resume a drained lane",
 		out: of[changed](), do: resumeLane},
 }
 

@@ -109,9 +109,9 @@ func (o *openStreams) enter(principal string, limit StreamOptions) (release func
 	later := strconv.Itoa(1 + rand.IntN(5)) // #nosec G404 -- not all clients at once
 	switch {
 	case o.all >= limit.Most:
-		return nil, &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod serves as many streams as it may", retryAfter: later}
+		return nil, &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod has reached its limit of streams", retryAfter: later}
 	case o.of[principal] >= limit.MostEach:
-		return nil, &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: "you have as many streams as you may", retryAfter: later}
+		return nil, &problem{status: http.StatusTooManyRequests, code: "rate_limited", message: "you have reached your limit of streams", retryAfter: later}
 	}
 	if o.of == nil {
 		o.of = map[string]int{}

@@ -11,9 +11,9 @@ import (
 )
 
 var manyRoutes = []Route{
-	{Method: http.MethodPost, Path: "/admin/workers/jobs/cancel", Needs: access.WorkersManage, right: access.JobsCancel, Summary: "Cancel all jobs of a filter",
+	{Method: http.MethodPost, Path: "/admin/workers/jobs/cancel", Needs: access.WorkersManage, right: access.JobsCancel, Summary: "Cancel all jobs that match a filter",
 		in: Selection{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().CancelMany) }},
-	{Method: http.MethodPost, Path: "/admin/workers/jobs/retry", Needs: access.WorkersManage, right: access.JobsRetry, Summary: "Run all failed jobs of a filter again",
+	{Method: http.MethodPost, Path: "/admin/workers/jobs/retry", Needs: access.WorkersManage, right: access.JobsRetry, Summary: "Retry all failed jobs that match a filter",
 		in: Selection{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().RunManyAgain) }},
 }
 

@@ -91,7 +91,7 @@ func (s *service) serve(to Route) echo.HandlerFunc {
 // respond lets a request through to a row's handler and writes its answer.
 func (s *service) respond(c echo.Context, to Route) error {
 	if !to.changes() && to.Needs != access.Nothing && s.cutOff() { // changes fail, or reach the new primary
-		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod has lost the database: try again, or another pod",
+		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod has lost its database connection: try again, or another pod",
 			err: store.ErrCutOff}
 	}
 	err := s.door.admit(c, to)
@@ -125,7 +125,7 @@ var errPanic = errors.New("panic")
 var recovered = middleware.RecoverWithConfig(middleware.RecoverConfig{
 	StackSize: 64 << 10, DisableStackAll: true, DisableErrorHandler: true,
 	LogErrorFunc: func(_ echo.Context, err error, stack []byte) error {
-		return &problem{status: http.StatusInternalServerError, code: "internal", message: "an error that should not happen: see the server's log",
+		return &problem{status: http.StatusInternalServerError, code: "internal", message: "internal error: see the server's log",
 			err: fmt.Errorf("%w: %w\n%s", errPanic, err, stack)}
 	},
 })

@@ -22,29 +22,29 @@ var pathParameter = regexp.MustCompile(`:(\w+)`)
 // meanings describe query parameters and headers, by name.
 var meanings = map[string]string{
 	"state":           "one state or several, separated by commas",
-	"pipeline":        "id of a pipeline: that of its first job",
-	"parent":          "id of the job that it follows",
-	"since":           "made since: RFC 3339, or how long ago, such as 90m",
-	"children":        "whether children of fan-outs are listed; default: with any other filter",
-	"reason":          "why the jobs stand where they stand, such as timeout",
-	"error_class":     "class of the error, such as panic: jobs that failed",
-	"error_code":      "an SQLSTATE, or a handler's own code: jobs that failed",
+	"pipeline":        "id of a pipeline, which is the id of its first job",
+	"parent":          "id of the parent job",
+	"since":           "created since: a time in RFC 3339, or an age such as 90m",
+	"children":        "whether to list children of fan-outs; default: true with any other filter",
+	"reason":          "reason of the jobs' state, such as timeout",
+	"error_class":     "failed jobs whose error has this class, such as panic",
+	"error_code":      "failed jobs whose error has this code: an SQLSTATE, or a code of the handler",
 	"limit":           "1 to 1000, default 50",
-	"cursor":          "next_cursor of the page before",
-	"after":           "cursor of an event: only what comes after it",
+	"cursor":          "next_cursor of the previous page",
+	"after":           "cursor of an event: only later events",
 	"status":          "one status or several, separated by commas",
-	"branches":        "so many branches of each fan-out, 0 to 1000, default 5",
-	"all":             "true: those that have closed too",
-	"wait":            "wait so long at most until it is quiet: 0 to 50s",
-	"move_to":         "the lane that its jobs and its kinds go to",
-	"before":          "id of a row: only older ones",
-	"Idempotency-Key": "the same key of the same principal is the same job for a day",
-	"X-Reason":        "why, for the audit",
-	"dry_run":         "true: only tell what would change",
-	"expression":      "when: cron with five or six fields, @daily and the like, @every 15m, or @at 2027-01-31T03:00",
-	"transactions":    "an older transaction is a warning, one twelve times as old a failure: a duration, default 5m",
-	"overdue":         "a job that has been due for longer, and does not run, is a finding: a duration, default 5m",
-	"zone":            "time zone by its IANA name, default UTC",
+	"branches":        "maximum number of children per fan-out, 0 to 1000, default 5",
+	"all":             "true: include pods that left or died",
+	"wait":            "maximum time to wait until no job runs, 0 to 50s",
+	"move_to":         "lane that its jobs and its kinds move to",
+	"before":          "id of an entry: only older entries",
+	"Idempotency-Key": "for a day, the same key of the same principal returns the same job",
+	"X-Reason":        "reason, recorded in the audit log",
+	"dry_run":         "true: return the changes without saving them",
+	"expression":      "schedule expression: cron with five or six fields, @daily and similar, @every 15m, or @at 2027-01-31T03:00",
+	"transactions":    "age of a transaction that is a warning, a duration, default 5m; twelve times this age is a failure",
+	"overdue":         "time after which a due job that does not run is a finding, a duration, default 5m",
+	"zone":            "IANA time zone, default UTC",
 }
 
 // openAPI describes routes as an OpenAPI 3.1 document, which holds for any prefix: its server is where it was read from.
@@ -52,7 +52,7 @@ func openAPI(all []Route) ([]byte, error) {
 	paths := map[string]map[string]any{"/metrics": {"get": map[string]any{
 		"summary":   "Metrics for Prometheus",
 		"security":  []any{},
-		"responses": map[string]any{"200": map[string]any{"description": "as text", "content": content("text/plain", schema{"type": "string"})}},
+		"responses": map[string]any{"200": map[string]any{"description": "text form", "content": content("text/plain", schema{"type": "string"})}},
 	}}}
 	for _, route := range all {
 		path := pathParameter.ReplaceAllString(route.Path, "{$1}")
@@ -64,7 +64,7 @@ func openAPI(all []Route) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"openapi": "3.1.0",
 		"info": map[string]any{"title": "Trapeze", "version": "1",
-			"description": "Submit jobs, look at them, steer them. Ids are strings. Lists page by next_cursor. Every error has the form of Problem."},
+			"description": "Submit, inspect and control jobs. Ids are strings. Lists are paged by next_cursor. Every error is a Problem."},
 		"servers":  []any{map[string]any{"url": "."}},
 		"security": []any{map[string]any{"token": []string{}}, map[string]any{"session": []string{}}},
 		"paths":    paths,
@@ -80,7 +80,7 @@ func openAPI(all []Route) ([]byte, error) {
 }
 
 var problemSchema = schema{"type": "object", "required": []string{"code", "message", "detail", "request_id"}, "properties": schema{
-	"code":       schema{"type": "string", "description": "stable: programs may rely on it"},
+	"code":       schema{"type": "string", "description": "stable, for programs"},
 	"message":    schema{"type": "string"},
 	"detail":     schema{"type": "string"},
 	"request_id": schema{"type": "string"},
@@ -145,7 +145,7 @@ func content(media string, s schema) map[string]any {
 }
 
 func (r Route) responses() map[string]any {
-	all := map[string]any{"default": map[string]any{"description": "what went wrong",
+	all := map[string]any{"default": map[string]any{"description": "error",
 		"content": content("application/json", schema{"$ref": "#/components/schemas/Problem"})}}
 	statuses := r.statuses
 	if len(statuses) == 0 {

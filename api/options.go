@@ -62,7 +62,7 @@ type StreamOptions struct {
 func (o Options) withDefaults() Options {
 	if o.Authenticate == nil {
 		if !o.InsecureAllowAll {
-			panic("api: every request would be let through: set Options.Authenticate, or InsecureAllowAll")
+			panic("api: no authentication: set Options.Authenticate, or InsecureAllowAll to accept every request")
 		}
 		o.Authenticate = o.allowAll
 	}

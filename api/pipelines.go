@@ -16,11 +16,11 @@ import (
 var pipelineRoutes = []Route{
 	{Method: http.MethodGet, Path: "/pipelines", Needs: access.JobsRead, scope: ownJobs, Summary: "List pipelines, newest first",
 		query: []string{"status", "name", "since", "limit", "cursor"}, out: page("pipelines", of[job.Pipeline]()), do: listPipelines},
-	{Method: http.MethodGet, Path: "/pipelines/:id", Needs: access.JobsRead, scope: jobInPath, Summary: "Show a pipeline with its jobs and what became of their branches",
+	{Method: http.MethodGet, Path: "/pipelines/:id", Needs: access.JobsRead, scope: jobInPath, Summary: "Show a pipeline with its jobs and their fan-outs",
 		query: []string{"branches"}, do: onJob(showPipeline)},
-	{Method: http.MethodPost, Path: "/pipelines/:id/abort", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel all of a pipeline that has not ended",
+	{Method: http.MethodPost, Path: "/pipelines/:id/abort", Needs: access.JobsCancel, scope: jobInPath, Summary: "Cancel all unfinished jobs of a pipeline",
 		do: onJob(abortPipeline)},
-	{Method: http.MethodPost, Path: "/pipelines/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Go on with a pipeline from the step that failed",
+	{Method: http.MethodPost, Path: "/pipelines/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Retry a pipeline from the step that failed",
 		in: again{}, statuses: []int{http.StatusAccepted}, do: onJob(retryPipeline)},
 }
 

@@ -35,8 +35,8 @@ func unescape(c echo.Context) {
 func legible(c echo.Context) error {
 	query, err := url.ParseQuery(c.Request().URL.RawQuery)
 	if err != nil {
-		return &problem{status: http.StatusBadRequest, code: "invalid_query", message: "the query cannot be parsed",
-			detail: "separate parameters with &, and write ; and % as %3B and %25: " + err.Error()}
+		return &problem{status: http.StatusBadRequest, code: "invalid_query", message: "invalid query string",
+			detail: "separate parameters with &, and encode ; and % as %3B and %25: " + err.Error()}
 	}
 	texts := c.ParamValues()
 	for _, values := range query {
@@ -45,7 +45,7 @@ func legible(c echo.Context) error {
 	for _, text := range texts {
 		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 			return &problem{status: http.StatusBadRequest, code: "invalid_text", message: errText.Error(),
-				detail: "the path or the query holds bytes that are no UTF-8, or a NUL character"}
+				detail: "the path or the query contains invalid UTF-8 or a NUL character"}
 		}
 	}
 	return nil
@@ -100,7 +100,7 @@ func jobID(text string) (int64, error) {
 func ParseID(text string) (int64, error) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id <= 0 {
-		return 0, fmt.Errorf("%q is no id: want a positive whole number", text)
+		return 0, fmt.Errorf("invalid id %q: want a positive whole number", text)
 	}
 	return id, nil
 }
@@ -120,7 +120,7 @@ func ParseStates(values []string) ([]job.State, error) {
 	for _, name := range strings.Split(strings.Join(values, ","), ",") {
 		state := job.State(name)
 		if !state.Known() {
-			return nil, fmt.Errorf("no state %q: want one of %v", name, job.States())
+			return nil, fmt.Errorf("unknown state %q: want one of %v", name, job.States())
 		}
 		states = append(states, state)
 	}
@@ -131,7 +131,7 @@ func ParseStates(values []string) ([]job.State, error) {
 func ParseStatuses(values []string) (list []job.Status, err error) {
 	for _, name := range strings.Split(strings.Join(values, ","), ",") {
 		if !slices.Contains(job.Statuses(), job.Status(name)) {
-			return nil, fmt.Errorf("no status %q: want some of %v", name, job.Statuses())
+			return nil, fmt.Errorf("unknown status %q: want some of %v", name, job.Statuses())
 		}
 		list = append(list, job.Status(name))
 	}
@@ -146,7 +146,7 @@ func ParseSince(text string, now time.Time) (time.Time, error) {
 	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
 		return now.Add(-ago), nil
 	}
-	return time.Time{}, fmt.Errorf("%q is no moment: want RFC 3339, such as 2025-01-31T08:00:00Z, or how long ago, such as 90m", text)
+	return time.Time{}, fmt.Errorf("invalid time %q: want RFC 3339, such as 2025-01-31T08:00:00Z, or an age such as 90m", text)
 }
 
 func parseLimit(text string) (int, error) {

@@ -37,7 +37,7 @@ func TestEveryRouteRefusesParametersThatItIsNotDescribedWith(t *testing.T) {
 	}
 	h := newHost(t, api.Options{})
 	id := h.submit(`{"kind":"echo"}`)
-	for _, path := range []string{"/jobs/" + id, "/jobs/" + id + "/events", "/jobs/" + id + "/obstacles", "/pipelines/" + id, "/jobs", "/events", "/admin/roles"} {
+	for _, path := range []string{"/jobs/" + id, "/jobs/" + id + "/events", "/jobs/" + id + "/blockers", "/pipelines/" + id, "/jobs", "/events", "/admin/roles"} {
 		refused := h.send("GET", path+"?colour=red", "")
 		is.Equal(refused.status, http.StatusBadRequest)
 		is.True(strings.Contains(refused.body["message"].(string), "colour"))

@@ -52,7 +52,7 @@ func (r *refusals) note(request *http.Request, to Route, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(request.Context()), 2*time.Second)
 	defer cancel()
 	if err := admin.Audit(ctx, r.store, deed); err != nil {
-		slog.WarnContext(ctx, "a refusal could not be written down", "actor", actor, "action", deed.Action, telemetry.Err, err)
+		slog.WarnContext(ctx, "refusal not recorded in the audit log", "actor", actor, "action", deed.Action, telemetry.Err, err)
 	}
 }
 

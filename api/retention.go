@@ -8,11 +8,11 @@ import (
 )
 
 var retentionRoutes = []Route{
-	{Method: http.MethodGet, Path: "/admin/workers/retention", Needs: access.WorkersView, Summary: "List the kinds that are kept for a time of their own",
+	{Method: http.MethodGet, Path: "/admin/workers/retention", Needs: access.WorkersView, Summary: "List kinds with their own retention",
 		out: object("retention", listOf(of[job.Retention]())), do: listRetention},
-	{Method: http.MethodPut, Path: "/admin/workers/retention/:kind/:state", Needs: access.WorkersManage, Summary: "Say for how long jobs of a kind are kept that ended in a state",
+	{Method: http.MethodPut, Path: "/admin/workers/retention/:kind/:state", Needs: access.WorkersManage, Summary: "Set how long finished jobs of a kind and state are kept",
 		in: keep{}, out: of[job.RetentionChanged](), do: putRetention},
-	{Method: http.MethodDelete, Path: "/admin/workers/retention/:kind/:state", Needs: access.WorkersManage, Summary: "Keep jobs of a kind that ended in a state as all others",
+	{Method: http.MethodDelete, Path: "/admin/workers/retention/:kind/:state", Needs: access.WorkersManage, Summary: "Remove the retention of a kind and state; the default applies",
 		out: of[job.RetentionChanged](), do: deleteRetention},
 }
 
@@ -29,7 +29,7 @@ type keep struct {
 func putRetention(c *call) (any, error) {
 	body, err := readBody[keep](c)
 	if err == nil && body.Keep == nil {
-		err = invalid("keep_s is required: seconds, or 0 for ever")
+		err = invalid("keep_s is required: seconds, or 0 for forever")
 	}
 	if err != nil {
 		return nil, err

@@ -15,13 +15,13 @@ import (
 )
 
 var roleRoutes = []Route{
-	{Method: http.MethodGet, Path: "/admin/roles", Needs: access.RolesManage, Summary: "List the roles: those that come with the program, and one's own",
+	{Method: http.MethodGet, Path: "/admin/roles", Needs: access.RolesManage, Summary: "List the built-in and the custom roles",
 		out: object("roles", listOf(of[role]())), do: listRoles},
-	{Method: http.MethodPut, Path: "/admin/roles/:name", Needs: access.RolesManage, Summary: "Add or change a role of one's own",
+	{Method: http.MethodPut, Path: "/admin/roles/:name", Needs: access.RolesManage, Summary: "Create or replace a custom role",
 		in: roleBody{}, out: of[role](), do: putRole},
-	{Method: http.MethodDelete, Path: "/admin/roles/:name", Needs: access.RolesManage, Summary: "Delete a role of one's own, and its grants",
+	{Method: http.MethodDelete, Path: "/admin/roles/:name", Needs: access.RolesManage, Summary: "Delete a custom role and its grants",
 		statuses: []int{http.StatusNoContent}, do: deleteRole},
-	{Method: http.MethodGet, Path: "/admin/roles/grants", Needs: access.RolesManage, Summary: "List who was granted which role",
+	{Method: http.MethodGet, Path: "/admin/roles/grants", Needs: access.RolesManage, Summary: "List grants of roles to principals",
 		query: []string{"principal", "role", "limit", "cursor"}, out: page("grants", of[admin.RoleGrant]()), do: listGrants},
 	{Method: http.MethodPut, Path: "/admin/roles/grants", Needs: access.RolesManage, Summary: "Grant a role to a principal",
 		in: admin.RoleGrant{}, out: of[admin.RoleGrant](), do: grantRole},
@@ -92,11 +92,11 @@ func (c *call) rightsChanged(err error) error {
 // changeable refuses names that a role of the table cannot have.
 func changeable(name string) error {
 	if !validRole.MatchString(name) || name == "grants" {
-		return invalid("a role cannot be called %q: want %s, and not grants", name, validRole)
+		return invalid("invalid role name %q: want %s, and not grants", name, validRole)
 	}
 	if _, builtIn := access.BuiltInRole(name); builtIn {
-		return &problem{status: http.StatusConflict, code: "role_built_in", message: "this role comes with the program and stays as it is",
-			detail: "make one of another name"}
+		return &problem{status: http.StatusConflict, code: "role_built_in", message: "built-in roles cannot be changed",
+			detail: "create a role with another name"}
 	}
 	return nil
 }
@@ -113,9 +113,9 @@ func validateRole(one admin.Role) error {
 		case !slices.Contains(access.Permissions, access.Permission(what)):
 			return fmt.Errorf("permission %q: want some of %v", what, access.Permissions)
 		case slices.Contains(one.Permissions[:i], what):
-			return fmt.Errorf("permission %q is named twice", what)
+			return fmt.Errorf("permission %q is listed twice", what)
 		case one.Scope == string(access.Own) && !strings.HasPrefix(what, "jobs:"):
-			return fmt.Errorf("permission %q is not for jobs, and so for nobody's own: want the scope all", what)
+			return fmt.Errorf("permission %q is not for jobs: scope own is impossible, want scope all", what)
 		}
 	}
 	return nil
@@ -169,7 +169,7 @@ func grantRole(c *call) (any, error) {
 			return nil, err
 		}
 		if !slices.ContainsFunc(custom, func(r admin.Role) bool { return r.Name == g.Role }) {
-			return nil, invalid("there is no role %q", g.Role)
+			return nil, invalid("unknown role %q", g.Role)
 		}
 	}
 	return g, c.rightsChanged(admin.GrantRole(c.ctx(), inside.Of(c.r).Store, g, c.caller.Name))

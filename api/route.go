@@ -66,7 +66,7 @@ func (r Route) usualStatus() int {
 func (r Route) unknown(query map[string][]string) error {
 	for name := range query {
 		if r.Needs != access.Nothing && !slices.Contains(r.query, name) {
-			return invalid("parameter %s: there is no such one", name)
+			return invalid("unknown query parameter %q", name)
 		}
 	}
 	return nil

@@ -35,7 +35,7 @@ func TestASecretOfAScheduleIsNowhereForThoseWhoMayNotSeeIt(t *testing.T) {
 	for _, who := range []string{"ana", "vic"} {
 		for _, path := range []string{
 			"/admin/workers/schedules", nightly, nightly + "/fires", "/admin/workers/schedules/preview?expression=@daily", "/admin/workers/status", "/admin/workers/lanes",
-			"/jobs", "/jobs/" + id, "/jobs/" + id + "/events", "/jobs/" + id + "/obstacles", "/jobs/" + id + "/stream", "/pipelines", "/pipelines/" + id, "/pipelines/" + id + "/stream",
+			"/jobs", "/jobs/" + id, "/jobs/" + id + "/events", "/jobs/" + id + "/blockers", "/jobs/" + id + "/stream", "/pipelines", "/pipelines/" + id, "/pipelines/" + id + "/stream",
 			"/events", "/admin/audit", "/admin/export/jobs", "/admin/export/events", "/metrics", "/openapi.json",
 			"/ui/", "/ui/schedules", "/ui/schedules/nightly", "/ui/jobs", "/ui/jobs/" + id, "/ui/pipelines", "/ui/pipelines/" + id, "/ui/audit",
 		} {

@@ -14,26 +14,26 @@ import (
 )
 
 var scheduleRoutes = []Route{
-	{Method: http.MethodGet, Path: "/admin/workers/schedules", Needs: access.WorkersView, Summary: "List schedules: when they fire, and what came of it",
+	{Method: http.MethodGet, Path: "/admin/workers/schedules", Needs: access.WorkersView, Summary: "List schedules with their next and last occurrences",
 		out: object("schedules", listOf(of[job.ScheduleUse]())), do: listSchedules},
-	{Method: http.MethodGet, Path: "/admin/workers/schedules/preview", Needs: access.WorkersView, Summary: "Say in words what an expression means, and when it would fire",
+	{Method: http.MethodGet, Path: "/admin/workers/schedules/preview", Needs: access.WorkersView, Summary: "Explain an expression in words, with its next occurrences",
 		query: []string{"expression", "zone"}, out: of[job.SchedulePreview](), do: previewSchedule},
-	{Method: http.MethodGet, Path: "/admin/workers/schedules/:name", Needs: access.WorkersView, Summary: "Show a schedule with its next and last fires",
+	{Method: http.MethodGet, Path: "/admin/workers/schedules/:name", Needs: access.WorkersView, Summary: "Show a schedule with its next and last occurrences",
 		out: of[job.ScheduleUse](), do: showSchedule},
-	{Method: http.MethodGet, Path: "/admin/workers/schedules/:name/fires", Needs: access.WorkersView, Summary: "List the fires of a schedule, newest first",
+	{Method: http.MethodGet, Path: "/admin/workers/schedules/:name/fires", Needs: access.WorkersView, Summary: "List the occurrences of a schedule, newest first",
 		query: []string{"limit", "cursor"}, out: page("fires", of[job.Fire]()), do: listFires},
-	{Method: http.MethodPut, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Create a schedule, or set all of it",
+	{Method: http.MethodPut, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Create or replace a schedule",
 		in: scheduleBody{}, query: []string{"dry_run"}, out: of[job.ScheduleChanged](), do: setSchedule(job.ScheduleChange.Whole)},
 	{Method: http.MethodPatch, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Change some settings of a schedule",
 		in: scheduleBody{}, query: []string{"dry_run"}, out: of[job.ScheduleChanged](),
 		do: setSchedule(func(change job.ScheduleChange) job.ScheduleChange { change.Existing = true; return change })},
-	{Method: http.MethodDelete, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Delete a schedule; the jobs that it made go on",
+	{Method: http.MethodDelete, Path: "/admin/workers/schedules/:name", Needs: access.SchedulesManage, Summary: "Delete a schedule; its jobs continue",
 		statuses: []int{http.StatusNoContent}, do: deleteSchedule},
-	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/pause", Needs: access.SchedulesManage, Summary: "Let a schedule not fire until it is resumed",
+	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/pause", Needs: access.SchedulesManage, Summary: "Pause a schedule until it is resumed",
 		out: of[changed](), do: func(c *call) (any, error) { return toggleOne(c, c.Param("name"), c.r.Admin().PauseSchedule) }},
-	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/resume", Needs: access.SchedulesManage, Summary: "Let a schedule fire again, from now on",
+	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/resume", Needs: access.SchedulesManage, Summary: "Resume a paused schedule from now on",
 		out: of[changed](), do: resumeSchedule},
-	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/trigger", Needs: access.SchedulesManage, Summary: "Submit the job of a schedule now, beside its fires",
+	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/trigger", Needs: access.SchedulesManage, Summary: "Submit the job of a schedule now, besides its occurrences",
 		out: of[job.Fire](), do: triggerSchedule},
 }
 
@@ -169,7 +169,7 @@ func maySchedule(c *call, change job.ScheduleChange) (looked *job.ScheduleSettin
 	}
 	after := change.Apply(setting)
 	if looked != nil && after.Kind != setting.Kind && change.Args == nil && !c.caller.Sees(access.JobsArgs, "") {
-		return nil, forbidden("args of the kind %q would be those of %q: give args as well; to take them along needs the permission %s", setting.Kind, after.Kind, access.JobsArgs)
+		return nil, forbidden("the new kind %q would get the args of %q: send args too, or get permission %s to keep them", setting.Kind, after.Kind, access.JobsArgs)
 	}
 	return looked, mayRun(c, after)
 }
@@ -204,7 +204,7 @@ func mayRun(c *call, setting job.ScheduleSetting) error {
 	}
 	asks, err := admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, lanes, []string{setting.Kind})
 	if err == nil && asks {
-		err = forbidden("its lane, or that of its kind, asks for approval: to schedule there needs the permission %s", access.JobsApprove)
+		err = forbidden("its lane, or the lane of its kind, requires approval: permission %s is required to schedule there", access.JobsApprove)
 	}
 	return err
 }

@@ -65,7 +65,7 @@ func TestAScheduleThatCannotBeIsRefusedAndSaysWhy(t *testing.T) {
 		status int
 		code   string
 	}{
-		"no expression":              {`{"kind":"echo"}`, 422, "invalid_schedule"},
+		"expression is missing":      {`{"kind":"echo"}`, 422, "invalid_schedule"},
 		"an expression that is none": {`{"expression":"x","kind":"echo"}`, 422, "invalid_schedule"},
 		"one that never fires":       {`{"expression":"0 0 30 2 *","kind":"echo"}`, 422, "invalid_schedule"},
 		"one that fires too often":   {`{"expression":"@every 100ms","kind":"echo"}`, 422, "invalid_schedule"},

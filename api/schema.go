@@ -17,7 +17,7 @@ type schema map[string]any
 var schemaOf = map[reflect.Type]schema{
 	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
 	reflect.TypeFor[json.RawMessage](): {"description": "any JSON"},
-	reflect.TypeFor[Delay]():           {"type": []string{"number", "string"}, "description": "seconds, or text such as 1m30s"},
+	reflect.TypeFor[Delay]():           {"type": []string{"number", "string"}, "description": "seconds, or a duration such as 1m30s"},
 	reflect.TypeFor[job.Seconds]():     {"type": "number", "description": "seconds"},
 	reflect.TypeFor[job.Millis]():      {"type": "number", "description": "milliseconds"},
 	reflect.TypeFor[job.State]():       {"type": "string", "enum": job.States()},

@@ -13,9 +13,9 @@ import (
 )
 
 var sessionRoutes = []Route{
-	{Method: http.MethodPost, Path: "/ui/login", Needs: access.Nothing, Summary: "Begin the session of a browser with the token in the form's field token",
+	{Method: http.MethodPost, Path: "/ui/login", Needs: access.Nothing, Summary: "Start a browser session with the form field token",
 		in: loginForm{}, form: true, statuses: []int{http.StatusNoContent, http.StatusSeeOther}, do: login},
-	{Method: http.MethodPost, Path: "/ui/logout", Needs: access.Nothing, Summary: "End the session of a browser",
+	{Method: http.MethodPost, Path: "/ui/logout", Needs: access.Nothing, Summary: "End a browser session",
 		statuses: []int{http.StatusNoContent, http.StatusSeeOther}, do: logout},
 }
 
@@ -29,7 +29,7 @@ type loginForm struct {
 // to the form.
 func login(c *call) (any, error) {
 	if c.opts.Login == nil {
-		return nil, &problem{status: http.StatusNotFound, code: "not_found", message: "there are no sessions here"}
+		return nil, &problem{status: http.StatusNotFound, code: "not_found", message: "sessions are disabled"}
 	}
 	token := strings.TrimSpace(c.Request().PostFormValue("token")) // of the form alone: logs have addresses
 	next := ui.Onward(c.Request().PostFormValue("next"))
@@ -38,7 +38,7 @@ func login(c *call) (any, error) {
 		if err := c.logins.enforce(neighbourhood(c.door.client(c.Request()))); err != nil {
 			return nil, err // valid tokens are not limited
 		}
-		no := &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "there is no such token", err: err, refused: true}
+		no := &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "unknown or expired token", err: err, refused: true}
 		if !wantsPage(c) {
 			return nil, no
 		}

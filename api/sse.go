@@ -19,7 +19,7 @@ import (
 )
 
 // errNotTaken is the end of a stream whose client does not take what is written.
-var errNotTaken = errors.New("the client does not read")
+var errNotTaken = errors.New("the client does not read its stream")
 
 // sse writes server-sent events. What was written is sent by flush.
 type sse struct {

@@ -50,7 +50,7 @@ func TestAJobIsSteeredOverHTTP(t *testing.T) {
 	refused(h.send("DELETE", "/jobs/"+running, ""), http.StatusConflict, "not_terminal")
 	early := h.send("POST", "/jobs/"+running+"/retry", "")
 	refused(early, http.StatusConflict, "not_failed")
-	is.True(strings.Contains(early.body["detail"].(string), "it is running, in epoch 1")) // what a repeat needs to know
+	is.True(strings.Contains(early.body["detail"].(string), "state running, epoch 1")) // what a repeat needs to know
 	refused(h.send("POST", "/jobs/"+running+"/retry", `{"agrs":1}`), http.StatusBadRequest, "invalid_request")
 	refused(h.send("POST", "/jobs/"+running+"/retry", `{}`, "Content-Type", "text/plain"), http.StatusUnsupportedMediaType, "unsupported_media_type")
 

@@ -27,7 +27,7 @@ type strangers struct {
 func newStrangers(o Options) *strangers {
 	return &strangers{each: newBuckets(o.ChangesPerSecond, o.ChangesBurst), lines: rate.NewLimiter(1, 10), counted: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trapeze_api_unauthenticated_total",
-		Help: "Requests without a sender who is believed: credentials none, or wrong.",
+		Help: "Requests that failed authentication, by credentials: none, or wrong.",
 	}, []string{"credentials"})}
 }
 
@@ -42,11 +42,11 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 	if wait, ok := s.each.reserve(neighbourhood(from)); !ok {
 		return tooMany("too many requests without valid credentials", wait)
 	}
-	detail := "send Authorization: Bearer and a token that is valid"
+	detail := "send Authorization: Bearer with a valid token"
 	if errors.Is(err, access.ErrUnknownCertificate) {
 		detail = err.Error()
 	}
-	return &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "say who you are", detail: detail, refused: true}
+	return &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "authentication required", detail: detail, refused: true}
 }
 
 // log writes a line for wrong credentials, at most one a second after a burst.

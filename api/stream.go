@@ -14,13 +14,13 @@ import (
 
 var streamRoutes = []Route{
 	{Method: http.MethodGet, Path: "/jobs/:id/stream", Needs: access.JobsRead, scope: jobInPath,
-		Summary: "Watch a job until it has ended (server-sent events)", query: []string{"after"}, media: eventStream,
+		Summary: "Watch a job until it has finished (server-sent events)", query: []string{"after"}, media: eventStream,
 		do: streamOf((*feed.Feed).Job)},
 	{Method: http.MethodGet, Path: "/pipelines/:id/stream", Needs: access.JobsRead, scope: jobInPath,
-		Summary: "Watch all jobs of a pipeline until it is over (server-sent events)", query: []string{"after"}, media: eventStream,
+		Summary: "Watch all jobs of a pipeline until it has finished (server-sent events)", query: []string{"after"}, media: eventStream,
 		do: streamOf((*feed.Feed).Pipeline)},
 	{Method: http.MethodGet, Path: "/events/stream", Needs: access.JobsRead, scope: ownJobs,
-		Summary: "Watch everything (server-sent events)", query: []string{"after"}, media: eventStream,
+		Summary: "Watch all jobs (server-sent events)", query: []string{"after"}, media: eventStream,
 		do: serveStream(func(c *call, after string) (*feed.Stream, error) {
 			return inside.Of(c.r).Feed.All(c.ctx(), c.caller.Owner(access.JobsRead), after)
 		})},
@@ -91,7 +91,7 @@ func follow(c *call, out *sse, watched *feed.Stream, snapshot any) error {
 		}
 		if time.Since(checked) >= 2*keepAlive {
 			if !c.mayGoOn() {
-				out.comment("you may not read this any more")
+				out.comment("permission revoked")
 				return out.flush()
 			}
 			checked = time.Now()
@@ -119,5 +119,5 @@ func why(err error) string {
 			return known.Error()
 		}
 	}
-	return "the database does not answer"
+	return "the database does not respond"
 }

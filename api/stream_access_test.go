@@ -65,7 +65,7 @@ func TestStreamsTellEverybodyWhatHeMayRead(t *testing.T) {
 	is.Equal(strconv.FormatInt(*second(named(t, own.until(t, "job.enqueued")))[0].Job, 10), last) // live, too
 	revoked.Store(true)
 	own.rest(t) // the server ends it
-	is.Equal(own.comments[len(own.comments)-1], "you may not read this any more")
+	is.Equal(own.comments[len(own.comments)-1], "permission revoked")
 }
 
 func second[A, B any](_ A, b B) B { return b }

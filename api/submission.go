@@ -170,5 +170,5 @@ func mayLearn(c *call, id int64) error {
 	if err != nil || owner == c.caller.Name || c.caller.Sees(access.JobsRead, owner) {
 		return err
 	}
-	return &problem{status: http.StatusConflict, code: "unique_key_held", message: job.ErrKeyHeld.Error(), detail: "the job of somebody else holds it"}
+	return &problem{status: http.StatusConflict, code: "unique_key_held", message: job.ErrKeyHeld.Error(), detail: "another submitter's job holds it"}
 }

@@ -245,7 +245,7 @@ func (r *readings) note(request *http.Request, v *view, target string) error {
 		deed := admin.Deed{Actor: v.to.Name, Action: "job.read_args", Target: target,
 			After: reading{Asked: bounded(request.RequestURI, 500), Shown: named, More: len(v.bared) - len(named)}}
 		if err := admin.Audit(ctx, r.store, deed); err != nil {
-			return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "secrets are not shown while it cannot be written down who sees them", err: err}
+			return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "secrets are hidden: the access could not be recorded in the audit log", err: err}
 		}
 		r.remember(key, now)
 	}

@@ -52,7 +52,7 @@ func (d *door) worker(request *http.Request) (Worker, error) {
 		}
 		return Worker{}, connect.NewError(code, inWords(err))
 	}
-	return Worker{}, connect.NewError(connect.CodeUnavailable, errors.New("it cannot be told now who you are: try again"))
+	return Worker{}, connect.NewError(connect.CodeUnavailable, errors.New("authentication is unavailable: try again"))
 }
 
 // mayStream lets a call of a remote worker through, or returns why not. An error with a principal is about that one.
@@ -64,7 +64,7 @@ func (d *door) mayStream(request *http.Request, to Route) (p Principal, err erro
 		return Principal{}, err
 	}
 	if may, _ := p.Can(to.Needs); !may {
-		return p, forbidden("it needs the permission %s", to.Needs)
+		return p, forbidden("permission %s is required", to.Needs)
 	}
 	return p, nil
 }

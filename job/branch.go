@@ -22,7 +22,7 @@ type Branch struct {
 // Result decodes the result of the branch into v. It returns [ErrNotFound] when there is none.
 func (b *Branch) Result(v any) error {
 	if b.JSON == nil {
-		return fmt.Errorf("branch %d ended without a result: %w", b.No, ErrNotFound)
+		return fmt.Errorf("child %d ended without a result: %w", b.No, ErrNotFound)
 	}
 	return json.Unmarshal(b.JSON, v)
 }

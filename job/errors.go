@@ -22,7 +22,7 @@ var (
 	ErrNotAwaitingApproval = errors.New("the job does not await approval")
 	// ErrOutcomeUnknown says that the connection was lost while committing and the database could not be asked what
 	// came of it. Submit again with the same idempotency key to learn.
-	ErrOutcomeUnknown = errors.New("outcome unknown: the connection was lost while committing")
+	ErrOutcomeUnknown = errors.New("outcome unknown: the connection was lost during the commit")
 	// ErrUnknownKind says that no handler of the kind is registered and the caller did not say that it is foreign.
 	ErrUnknownKind = errors.New("unknown kind")
 	// ErrUnknownLane says that the lanes table has no such lane.
@@ -34,34 +34,34 @@ var (
 	// ErrKeyReused says that an idempotency key was used before for another submission.
 	ErrKeyReused = errors.New("idempotency key was used for a different submission")
 	// ErrNotQueued says that a job's priority cannot be changed, because it runs.
-	ErrNotQueued = errors.New("the job is not queued: it runs")
+	ErrNotQueued = errors.New("the job is not queued: it is running")
 	// ErrNotFailed says that a job or pipeline that is to be retried has neither failed nor been cancelled.
-	ErrNotFailed = errors.New("it has neither failed nor been cancelled")
+	ErrNotFailed = errors.New("only failed or cancelled jobs can be retried")
 	// ErrStillEnding says that jobs beside one that is to be retried have not ended yet: they are being cancelled, or the job that
 	// waits for them is about to end.
-	ErrStillEnding = errors.New("jobs beside it have not ended yet: try again in a moment")
-	// ErrForgotten says that a pipeline cannot be retried, because jobs of it that it would need are no longer kept.
-	ErrForgotten = errors.New("no longer kept")
+	ErrStillEnding = errors.New("related jobs have not ended yet: try again shortly")
+	// ErrPruned says that a pipeline cannot be retried, because jobs of it that it would need are no longer kept.
+	ErrPruned = errors.New("removed by retention")
 	// ErrKeyHeld says that a job cannot be retried, because another one holds its unique key.
 	ErrKeyHeld = errors.New("another job holds its unique key")
 	// ErrNotTerminal says that a job cannot be deleted, because it or another of its pipeline has not ended.
-	ErrNotTerminal = errors.New("it has not ended")
+	ErrNotTerminal = errors.New("the job has not ended")
 	// ErrPartOfPipeline says that a job cannot be deleted by itself, because it is a step of a pipeline: its first job is deleted with
 	// all of it.
-	ErrPartOfPipeline = errors.New("it is part of a pipeline")
+	ErrPartOfPipeline = errors.New("the job is part of a pipeline")
 	// ErrWrongToken says that a part of a job was to be completed with a token that is not the job's.
-	ErrWrongToken = errors.New("the token is not this job's")
+	ErrWrongToken = errors.New("wrong token for this job")
 	// ErrInvalid says that an option of a submission is out of range.
-	ErrInvalid = errors.New("invalid submission")
+	ErrInvalid = errors.New("invalid request")
 )
 
 // Causes of a handler's context: [context.Cause] returns one of them.
 var (
 	ErrCancelled = errors.New("cancelled by an operator")
 	ErrStopped   = errors.New("stopped by an operator")
-	ErrTimeout   = errors.New("the kind's timeout is over")
+	ErrTimeout   = errors.New("the kind's timeout has expired")
 	ErrStale     = errors.New("the handler gave no sign of life for too long")
-	ErrDeadline  = errors.New("the job is too old")
+	ErrDeadline  = errors.New("the job exceeded its maximum age")
 	ErrShutdown  = errors.New("the pod is shutting down")
 )
 

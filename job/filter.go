@@ -29,11 +29,11 @@ type Filter struct {
 func (f Filter) Validate() error {
 	switch {
 	case f.Reason != "" && f.Reason.States() == nil:
-		return fmt.Errorf("no reason %q: want one of %v", f.Reason, Reasons())
+		return fmt.Errorf("unknown reason %q: want one of %v", f.Reason, Reasons())
 	case f.ErrorClass != "" && !f.ErrorClass.Known():
-		return fmt.Errorf("no error class %q: want one of %v", f.ErrorClass, ErrorClasses())
+		return fmt.Errorf("unknown error class %q: want one of %v", f.ErrorClass, ErrorClasses())
 	case f.ErrorCode != CleanCode(f.ErrorCode):
-		return fmt.Errorf("no error code %q: want at most %d bytes of A-Z a-z 0-9 _ - . : and /", f.ErrorCode, MaxCodeBytes)
+		return fmt.Errorf("invalid error code %q: want at most %d bytes of A-Z a-z 0-9 _ - . : and /", f.ErrorCode, MaxCodeBytes)
 	}
 	return nil
 }

@@ -4,11 +4,11 @@ import "time"
 
 // Fleet is the state of all pods at one moment: the queue state, the lanes, the open pods and the running jobs.
 type Fleet struct {
-	Gate    Gate      `json:"gate"`
-	Lanes   []LaneUse `json:"lanes"`
-	Pods    []Pod     `json:"pods"`
-	Running []Slot    `json:"running"`
-	At      time.Time `json:"-"` // by the database's clock, which leases go by; zero where it was not read
+	Queue   QueueState `json:"gate"`
+	Lanes   []LaneUse  `json:"lanes"`
+	Pods    []Pod      `json:"pods"`
+	Running []Slot     `json:"running"`
+	At      time.Time  `json:"-"` // by the database's clock, which leases go by; zero where it was not read
 }
 
 // LaneUse is a lane with its settings and its running and waiting jobs.

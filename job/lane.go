@@ -5,9 +5,9 @@ import "errors"
 // Errors of commands for lanes and pods.
 var (
 	// ErrLaneNotEmpty says that a lane that is to be deleted has jobs, and that no other was named that takes them.
-	ErrLaneNotEmpty = errors.New("the lane has jobs: name another lane that they move to")
+	ErrLaneNotEmpty = errors.New("the lane has jobs: name a lane to move them to")
 	// ErrKindInTwoLanes says that a kind was given to two lanes: it has one default lane.
-	ErrKindInTwoLanes = errors.New("a kind in two lanes")
+	ErrKindInTwoLanes = errors.New("kind in two lanes")
 	// ErrUnknownPod says that no open pod has that name or boot id.
 	ErrUnknownPod = errors.New("unknown pod")
 	// ErrInvalidSetting says that a lane's name or one of its settings is out of range.

@@ -28,7 +28,7 @@ func (r Retention) Validate() error {
 		wrong = append(wrong, fmt.Sprintf("jobs end succeeded, failed or cancelled, not %q", string(r.State)))
 	}
 	if d := r.Keep.Duration(); d < 0 || d > MaxKeep || d%time.Second != 0 {
-		wrong = append(wrong, fmt.Sprintf("%v seconds: want a whole number from 0, which is for ever, to %d", d.Seconds(), int64(MaxKeep/time.Second)))
+		wrong = append(wrong, fmt.Sprintf("%v seconds: want a whole number from 0 (forever) to %d", d.Seconds(), int64(MaxKeep/time.Second)))
 	}
 	if wrong != nil {
 		return fmt.Errorf("%w: %s", ErrInvalidSetting, strings.Join(wrong, "; "))

@@ -13,7 +13,7 @@ var (
 	// ErrInvalidSchedule says that a schedule cannot be as it was asked for: its expression, its zone or another of its settings.
 	ErrInvalidSchedule = errors.New("invalid schedule")
 	// ErrScheduleMoved says that somebody else has changed the schedule since it was looked at.
-	ErrScheduleMoved = errors.New("the schedule was changed meanwhile")
+	ErrScheduleMoved = errors.New("the schedule was changed concurrently")
 )
 
 // Missed says what becomes of the fires that nobody was there for: those for which no pod looked within [MissedAfter] after their time.

@@ -115,7 +115,7 @@ func ValidateScheduleName(name string) error {
 		return fmt.Errorf("%w: name %q: want 1 to 100 letters, digits, and _ . : - after the first", ErrInvalidSchedule, name)
 	}
 	if name == "preview" {
-		return fmt.Errorf("%w: name %q: the address of something else", ErrInvalidSchedule, name)
+		return fmt.Errorf("%w: name %q is reserved for a route", ErrInvalidSchedule, name)
 	}
 	return nil
 }
@@ -131,15 +131,15 @@ func (s ScheduleSetting) Validate() error {
 	}
 	text := func(name, v string, limit int) {
 		complain(len(v) <= limit, "%s of %d bytes, at most %d", name, len(v), limit)
-		complain(utf8.ValidString(v) && !strings.ContainsRune(v, 0), "%s holds bytes that are no text", name)
+		complain(utf8.ValidString(v) && !strings.ContainsRune(v, 0), "%s is not valid text", name)
 	}
-	complain(s.Kind != "", "no kind")
+	complain(s.Kind != "", "kind is missing")
 	text("kind", s.Kind, MaxKindBytes)
 	text("lane", s.Lane, 100)
 	text("subject", s.Subject, MaxSubjectBytes)
 	text("unique key", s.UniqueKey, MaxKeyBytes)
 	complain(len(s.Args) <= MaxArgsBytes, "args of %d bytes, at most %d", len(s.Args), MaxArgsBytes)
-	complain(json.Valid(s.Args), "args are no JSON")
+	complain(json.Valid(s.Args), "args are not JSON")
 	complain(s.Priority >= MinPriority && s.Priority <= MaxPriority, "priority %d, want %d to %d", s.Priority, MinPriority, MaxPriority)
 	complain(s.Missed == MissedCoalesce || s.Missed == MissedCatchUp || s.Missed == MissedSkip,
 		"missed %q, want %s, %s or %s", s.Missed, MissedCoalesce, MissedCatchUp, MissedSkip)

@@ -13,7 +13,7 @@ import (
 // PostgreSQL refuses as soon as it looks at it.
 func Unstorable(raw []byte) string {
 	if !utf8.Valid(raw) {
-		return "bytes that are no UTF-8"
+		return "invalid UTF-8"
 	}
 	for {
 		at := bytes.IndexByte(raw, '\\')
@@ -30,7 +30,7 @@ func Unstorable(raw []byte) string {
 		case utf16.IsSurrogate(unit):
 			half, _ := escaped(raw[6:])
 			if utf16.DecodeRune(unit, half) == utf8.RuneError {
-				return "half of a surrogate pair"
+				return "an unpaired surrogate"
 			}
 			raw = raw[12:]
 		default:

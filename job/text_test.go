@@ -19,17 +19,17 @@ func TestWhatPostgreSQLCannotStoreIsFound(t *testing.T) {
 		`{"\u0000":1}`:            "a NUL character",
 		`"\ud83d\ude00"`:          "", // both halves of a pair
 		`"\uD83D\uDE00\u00e9"`:    "",
-		`"\ud83d"`:                "half of a surrogate pair",
-		`"\ude00"`:                "half of a surrogate pair",
-		`"\ude00\ud83d"`:          "half of a surrogate pair", // the wrong way round
-		`"\ud83d \ude00"`:         "half of a surrogate pair",
-		`"\ud83d\u0041"`:          "half of a surrogate pair",
-		`"\ud83d\\ude00"`:         "half of a surrogate pair",
-		`"\ud83d\ude00\ude00"`:    "half of a surrogate pair",
+		`"\ud83d"`:                "an unpaired surrogate",
+		`"\ude00"`:                "an unpaired surrogate",
+		`"\ude00\ud83d"`:          "an unpaired surrogate", // the wrong way round
+		`"\ud83d \ude00"`:         "an unpaired surrogate",
+		`"\ud83d\u0041"`:          "an unpaired surrogate",
+		`"\ud83d\\ude00"`:         "an unpaired surrogate",
+		`"\ud83d\ude00\ude00"`:    "an unpaired surrogate",
 		`"\\ud83d"`:               "", // letters
-		"\"\xff\"":                "bytes that are no UTF-8",
-		"\"\xed\xa0\x80\"":        "bytes that are no UTF-8", // half of a pair, not escaped
-		`\`:                       "",                        // no JSON, which is not the question
+		"\"\xff\"":                "invalid UTF-8",
+		"\"\xed\xa0\x80\"":        "invalid UTF-8", // half of a pair, not escaped
+		`\`:                       "",              // no JSON, which is not the question
 		`\u`:                      "",
 		`\u00zz`:                  "",
 		"":                        "",

@@ -63,7 +63,7 @@ var (
 	ErrNotQueued           = job.ErrNotQueued
 	ErrNotFailed           = job.ErrNotFailed
 	ErrStillEnding         = job.ErrStillEnding
-	ErrForgotten           = job.ErrForgotten
+	ErrPruned              = job.ErrPruned
 	ErrKeyHeld             = job.ErrKeyHeld
 	ErrNotTerminal         = job.ErrNotTerminal
 	ErrPartOfPipeline      = job.ErrPartOfPipeline

@@ -23,14 +23,14 @@ func ValidateLanes(lanes []LaneSetup) error {
 	names, laneOf := map[string]bool{}, map[string]string{}
 	for _, l := range lanes {
 		if names[l.Name] {
-			errs = append(errs, fmt.Errorf("%w: lane %q is there twice", job.ErrInvalidSetting, l.Name))
+			errs = append(errs, fmt.Errorf("%w: duplicate lane %q", job.ErrInvalidSetting, l.Name))
 		}
 		names[l.Name] = true
 		change := job.LaneChange{Slots: job.Limit[int]{Set: true, Value: l.Slots}, SlotsPerPod: job.Limit[int]{Set: true, Value: l.SlotsPerPod}}
 		errs = append(errs, job.ValidateLaneName(l.Name), change.Validate())
 		for _, kind := range l.Kinds {
 			if other, twice := laneOf[kind]; twice {
-				errs = append(errs, fmt.Errorf("%w: kind %q is in lane %q and in lane %q", job.ErrKindInTwoLanes, kind, other, l.Name))
+				errs = append(errs, fmt.Errorf("%w: kind %q is in lanes %q and %q", job.ErrKindInTwoLanes, kind, other, l.Name))
 			}
 			laneOf[kind] = l.Name
 			if kind == "" {

@@ -49,7 +49,7 @@ func TestAKindInTwoLanesOrInNoneIsALoudError(t *testing.T) {
 	_, err := runner.New(pool, runner.Options{Lanes: []runner.LaneSetup{
 		{Name: "one", Kinds: []string{"a"}}, {Name: "two", Kinds: []string{"b", "a"}}, {Name: "../three"}}})
 	is.True(errors.Is(err, job.ErrKindInTwoLanes))
-	is.True(strings.Contains(err.Error(), `kind "a" is in lane "one" and in lane "two"`))
+	is.True(strings.Contains(err.Error(), `kind "a" is in lanes "one" and "two"`))
 	is.True(errors.Is(err, job.ErrInvalidSetting)) // all mistakes at once
 
 	exec(t, pool, `delete from trapeze.lanes`)

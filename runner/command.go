@@ -39,7 +39,7 @@ func (a Admin) end(ctx context.Context, id int64, stop bool, actor string) (Canc
 	}
 	// Its children are cancelled with it, or it was the last child that its parent waited for. Otherwise the next heartbeat settles them.
 	if err := a.pod.SettleFanOuts(ctx); err != nil {
-		a.pod.Log.WarnContext(ctx, "the fan-outs of a cancelled job could not be settled yet", telemetry.JobID, id, telemetry.Err, a.pod.DBError(err))
+		a.pod.Log.WarnContext(ctx, "fan-outs of a cancelled job not settled yet", telemetry.JobID, id, telemetry.Err, a.pod.DBError(err))
 	}
 	return Cancelled{State: state}, nil
 }

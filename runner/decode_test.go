@@ -38,7 +38,7 @@ func TestArgsThatDoNotDecodeFailForGoodWithoutShowingAValue(t *testing.T) {
 	stop := run(t, r)
 	for args, says := range map[string]string{
 		`{"pin":471108151}`:   "field pin: want string, have number",
-		`{"key":"471108151"}`: "a decoder of its type refused a value",
+		`{"key":"471108151"}`: "the type's decoder returned",
 		`{"age":471108151.5}`: "field age: want int, have number",
 		`"471108151"`:         "have string",
 		`[471108151]`:         "have array",

@@ -45,7 +45,7 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 		o(&c)
 	}
 	if len(c.part) > 500 || job.Storable(c.part, 500) != c.part {
-		return fmt.Errorf("%w: complete job %d: the part's name has %d bytes or is no text, at most 500", job.ErrInvalid, id, len(c.part))
+		return fmt.Errorf("%w: complete job %d: part name of %d bytes: want at most 500 bytes of valid text", job.ErrInvalid, id, len(c.part))
 	}
 	encoded, err := work.EncodeResult(result)
 	if err != nil {
@@ -62,7 +62,7 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 		return r.pod.DBError(err)
 	}
 	if err := r.pod.SettleFanOut(ctx, id); err != nil {
-		r.pod.Log.WarnContext(ctx, "the last part is in, and its job ends when a heartbeat tells", telemetry.JobID, id, telemetry.Err, r.pod.DBError(err))
+		r.pod.Log.WarnContext(ctx, "last part completed: the next heartbeat ends its job", telemetry.JobID, id, telemetry.Err, r.pod.DBError(err))
 	}
 	return nil
 }

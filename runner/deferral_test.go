@@ -94,7 +94,7 @@ func TestPartsMayFail(t *testing.T) {
 	j := ended(t, r, some)
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(*j.Outcome, job.Warning)
-	is.Equal(message(j), "1 of 2 branches failed")
+	is.Equal(message(j), "1 of 2 children failed")
 	pool := inside.Of(r).Store.Pool()
 	is.Equal(over(t, pool, some), "partial")
 	is.Equal(one[string](t, pool, `select result #>> '{}' from trapeze.job where kind = 'join'`), "a failed 0 failed: no disk;b succeeded 7 ;")

@@ -196,7 +196,7 @@ func TestALogLineOfAFailureHasItsErrorAndTheStackOfAPanic(t *testing.T) {
 	is.True(strings.Contains(panics, "panic: out of wine"))
 	is.True(strings.Contains(panics, "error_class_test.go")) // the stack names the line
 	is.True(strings.Contains(panics, "error_class=panic"))
-	is.True(strings.Contains(line("fans"), `err="1 of 1 branches failed"`)) // no handler returned it
+	is.True(strings.Contains(line("fans"), `err="1 of 1 children failed"`)) // no handler returned it
 }
 
 func lastEvent(t *testing.T, r *runner.Runner, id int64) job.Event {

@@ -470,9 +470,9 @@ func TestWhatCannotFollowAFailureIsRefused(t *testing.T) {
 		says    string
 	}{
 		"nothing":           {of("k"), []runner.EnqueueOption{runner.OnFailure(nil)}, job.ErrInvalidArgs, "(on failure)"},
-		"a delay":           {of("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(of("k"), runner.Delay(1)))}, job.ErrInvalid, "a step takes"},
+		"a delay":           {of("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(of("k"), runner.Delay(1)))}, job.ErrInvalid, "a step accepts"},
 		"an unknown kind":   {of("k"), []runner.EnqueueOption{runner.OnFailure(of("x"))}, job.ErrUnknownKind, `"x"`},
-		"one of its own":    {of("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(of("k"), runner.OnFailure(of("k"))))}, job.ErrInvalid, "its own failure"},
+		"one of its own":    {of("k"), []runner.EnqueueOption{runner.OnFailure(runner.Step(of("k"), runner.OnFailure(of("k"))))}, job.ErrInvalid, "its own failure step"},
 		"always, no join":   {of("k"), []runner.EnqueueOption{runner.Always}, job.ErrInvalid, "Always"},
 		"always in a chain": {runner.Chain(of("k"), runner.Step(of("k"), runner.Always)), nil, job.ErrInvalid, "Always"},
 	} {
@@ -488,11 +488,11 @@ func TestWhatCannotFollowAFailureIsRefused(t *testing.T) {
 	scheduled.DeclareSchedule("s", "@daily", of("k"), runner.OnFailure(of("k")))
 	is.True(errors.Is(scheduled.Run(t.Context()), job.ErrInvalidSchedule))
 	func() {
-		defer func() { is.True(strings.Contains(fmt.Sprint(recover()), "its own failure")) }()
+		defer func() { is.True(strings.Contains(fmt.Sprint(recover()), "its own OnFailure kind")) }()
 		runner.HandleRaw(make1(t, pool, runner.Options{}, nil), "k", nothing, runner.OnFailure(of("k")))
 	}()
 	func() {
-		defer func() { is.True(strings.Contains(fmt.Sprint(recover()), `kind "c" follows its own failure`)) }()
+		defer func() { is.True(strings.Contains(fmt.Sprint(recover()), `kind "c" is its own OnFailure kind`)) }()
 		r := make1(t, pool, runner.Options{}, nil)
 		runner.HandleRaw(r, "a", nothing, runner.OnFailure(runner.Chain(of("x"), of("b"))))
 		runner.HandleRaw(r, "b", nothing, runner.OnFailure(of("c")))

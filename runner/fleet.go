@@ -7,10 +7,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Obstacles says why a job that waits does not run: that its time has not come, its lane is drained, its subject is busy. What is its own
+// Blockers says why a job that waits does not run: that its time has not come, its lane is drained, its subject is busy. What is its own
 // comes first. It is empty for a job that runs, has ended or does not exist. It may read all that is due; not for a loop.
-func (a Admin) Obstacles(ctx context.Context, id int64) ([]job.Obstacle, error) {
-	list, err := view.Obstacles(ctx, a.pod.Commands, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, a.pod.Commands) })
+func (a Admin) Blockers(ctx context.Context, id int64) ([]job.Blocker, error) {
+	list, err := view.Blockers(ctx, a.pod.Commands, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, a.pod.Commands) })
 	return list, a.pod.DBError(err)
 }
 

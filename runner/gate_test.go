@@ -63,7 +63,7 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	is.Equal(s.State, job.Pending) // unknown is closed
 	now, err := operator.Status(t.Context())
 	is.NoErr(err)
-	is.True(now.Gate.Paused)
+	is.True(now.Queue.Paused)
 	_, err = operator.Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	is.Equal(ended(t, r, s.ID).State, job.Succeeded)

@@ -24,7 +24,7 @@ func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor
 	for _, m := range moves {
 		n, err := a.move(ctx, m, actor)
 		if done.Moved += n; err != nil {
-			return done, fmt.Errorf("the lane is set, but not all jobs of its kinds have moved: %w", a.pod.DBError(err))
+			return done, fmt.Errorf("lane saved, but not all jobs of its kinds were moved: %w", a.pod.DBError(err))
 		}
 	}
 	return done, nil

@@ -144,7 +144,7 @@ func TestALapseThatNobodyRecoveredIsRenewed(t *testing.T) {
 	})
 	ready, reasons := r.Ready()
 	is.True(!ready)
-	is.Equal(reasons, []string{"the database does not answer heartbeats"})
+	is.Equal(reasons, []string{"heartbeats fail: the database does not respond"})
 	proxy.Pass()
 	j := ended(t, r, heeds)
 	is.Equal(j.State, job.Succeeded)

@@ -52,7 +52,7 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 	}
 	m.Passed = len(ids) - m.Done
 	if err := a.pod.SettleFanOut(ctx, more...); err != nil {
-		a.pod.Log.WarnContext(ctx, "the fan-outs of cancelled jobs could not be settled yet", telemetry.Err, a.pod.DBError(err))
+		a.pod.Log.WarnContext(ctx, "fan-outs of cancelled jobs not settled yet", telemetry.Err, a.pod.DBError(err))
 	}
 	a.pod.Wake()
 	return m, nil
@@ -114,15 +114,23 @@ func (a Admin) RunManyAgain(ctx context.Context, f job.Filter, dryRun bool, acto
 	return m, nil
 }
 
+// unfit is the reason why the jobs of a state cannot be cancelled or, when ended is true, retried.
+func unfit(state job.State, ended bool) string {
+	if ended {
+		return fmt.Sprintf("only failed and cancelled jobs can be retried, not %s ones", state)
+	}
+	return fmt.Sprintf("%s jobs have finished and cannot be cancelled", state)
+}
+
 // match finds the jobs that a command is for.
 func match(ctx context.Context, p *pod.Pod, f job.Filter, ended, dryRun bool) (m Many, ids []int64, err error) {
 	m.DryRun = dryRun
 	if !f.Any() {
-		return m, nil, fmt.Errorf("%w: the filter selects everything", job.ErrInvalid)
+		return m, nil, fmt.Errorf("%w: the filter is empty", job.ErrInvalid)
 	}
 	for _, state := range f.States {
 		if state.Terminal() != ended || state == job.Succeeded {
-			return m, nil, fmt.Errorf("%w: jobs that are %s", job.ErrInvalid, state)
+			return m, nil, fmt.Errorf("%w: %s", job.ErrInvalid, unfit(state, ended))
 		}
 	}
 	if ended && len(f.States) == 0 {

@@ -209,7 +209,7 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	is.Equal(frozen.State, job.Pending) // neither on the fast path
 	now, err := r.Admin().Status(t.Context())
 	is.NoErr(err)
-	is.Equal(now.Gate, job.Gate{Frozen: true})
+	is.Equal(now.Queue, job.QueueState{Frozen: true})
 	thawed, err := r.Admin().Thaw(t.Context(), "bob")
 	is.NoErr(err)
 	is.True(thawed)

@@ -26,7 +26,7 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 		return nil, a.pod.DBError(err)
 	}
 	if p.Status.Over() {
-		return nil, fmt.Errorf("abort pipeline %d, which is over as %s: %w", id, p.Status, job.ErrAlreadyTerminal)
+		return nil, fmt.Errorf("abort pipeline %d, status %s: %w", id, p.Status, job.ErrAlreadyTerminal)
 	}
 	var aborted []int64
 	d := &admin.Deed{Actor: actor, Action: "pipeline.abort", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
@@ -37,7 +37,7 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 		return aborted, fmt.Errorf("abort pipeline %d: %w", id, a.pod.CommandError(err))
 	}
 	if err := a.pod.SettleFanOut(ctx, more...); err != nil {
-		a.pod.Log.WarnContext(ctx, "the fan-outs of an aborted pipeline could not be settled yet", telemetry.Pipeline, id, telemetry.Err, a.pod.DBError(err))
+		a.pod.Log.WarnContext(ctx, "fan-outs of an aborted pipeline not settled yet", telemetry.Pipeline, id, telemetry.Err, a.pod.DBError(err))
 	}
 	slices.Sort(aborted)
 	return slices.Compact(aborted), nil
@@ -46,7 +46,7 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 // RunPipelineAgain makes a pipeline that failed or was cancelled go on from the step where it did, in that job's next epoch: with other
 // arguments when args is not nil. A job that fanned out is not performed again: it waits for those of its branches that had not
 // succeeded, which go on likewise. One that was deferred is performed again, and its parts that succeeded count. It returns the ids of
-// the jobs that are pending again. Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrForgotten] when
+// the jobs that are pending again. Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrPruned] when
 // branches are no longer kept, [job.ErrKeyHeld] when another job holds a unique key of theirs, [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and
 // [job.ErrOutcomeUnknown].
 func (a Admin) RunPipelineAgain(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
@@ -60,7 +60,7 @@ func (a Admin) RunPipelineAgain(ctx context.Context, id int64, actor string, arg
 		return nil, a.pod.DBError(err)
 	}
 	if !p.Status.Over() || p.Status == job.PipelineSucceeded || p.Status == job.PipelinePartial {
-		return nil, fmt.Errorf("run pipeline %d again, which is %s: %w", id, p.Status, job.ErrNotFailed)
+		return nil, fmt.Errorf("retry pipeline %d, status %s: %w", id, p.Status, job.ErrNotFailed)
 	}
 	again, err := admin.RetryPipeline(ctx, a.pod.Commands, p.LastJob, encoded, actor)
 	if err != nil {

@@ -193,7 +193,7 @@ func (m *model) fan(n *node, f *fate) (sees []string) {
 	}
 	if len(bad)+harmed > 0 {
 		f.outcome, f.reason = job.Warning, job.ReasonChildrenFailed
-		f.message = fmt.Sprintf("%d of %d branches failed", len(bad), len(n.Kids))
+		f.message = fmt.Sprintf("%d of %d children failed", len(bad), len(n.Kids))
 		if harmed > 0 {
 			f.message += fmt.Sprintf(", %d in part", harmed)
 		}

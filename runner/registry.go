@@ -146,10 +146,10 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 		panic(fmt.Sprintf("runner: kind %q: %s", name, strings.Join(k.wrong, "; ")))
 	}
 	if r.followsItself(name, k.OnFailure, map[string]bool{}) {
-		panic(fmt.Sprintf("runner: kind %q follows its own failure: it would never end", name))
+		panic(fmt.Sprintf("runner: kind %q is its own OnFailure kind: it would never end", name))
 	}
 	if len(k.OnFailure) > 0 && r.remote != nil {
-		panic(fmt.Sprintf("runner: kind %q has OnFailure, which a remote worker cannot declare: give it to the jobs, or to the kind in a pod", name))
+		panic(fmt.Sprintf("runner: kind %q has OnFailure, which a remote worker cannot declare: set it on the jobs, or on the kind in a pod", name))
 	}
 	if k.InDatabase && r.remote != nil {
 		panic(fmt.Sprintf("runner: kind %q writes into the database, which a remote worker does not have", name))
@@ -223,7 +223,7 @@ func (r *Runner) kindsToRun() ([]string, error) {
 	slices.Sort(names)
 	for _, name := range r.opts.Kinds {
 		if r.pod.Kinds[name] == nil {
-			return names, fmt.Errorf("%w: run only kind %q: no handler of it is registered", job.ErrUnknownKind, name)
+			return names, fmt.Errorf("%w: run only kind %q: it has no registered handler", job.ErrUnknownKind, name)
 		}
 	}
 	return names, nil
@@ -242,11 +242,11 @@ func decodeArgs(kind string, raw json.RawMessage, args any) error {
 // withoutValues describes an error of decoding JSON. The text of a decoder that is not ours to know may quote what it read.
 func withoutValues(err error) string {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return fmt.Sprintf("the JSON is broken at byte %d", syntax.Offset)
+		return fmt.Sprintf("invalid JSON at byte %d", syntax.Offset)
 	}
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
-		return fmt.Sprintf("a decoder of its type refused a value with %T, whose text is left out because it may hold a secret", err)
+		return fmt.Sprintf("the type's decoder returned %T; its text is omitted because it may contain a secret", err)
 	}
 	have, _, _ := strings.Cut(wrong.Value, " ") // of a number this is "number" and the number itself
 	if wrong.Field == "" {

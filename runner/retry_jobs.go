@@ -17,7 +17,7 @@ import (
 // again while that has not ended; after that it runs for its own sake. One that awaits approval where it was submitted does so again if
 // it never ran, or has other arguments now. It returns the ids of the jobs that are pending again.
 //
-// Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrForgotten] when branches are no longer kept,
+// Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrPruned] when branches are no longer kept,
 // [job.ErrKeyHeld], [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and [job.ErrOutcomeUnknown].
 func (a Admin) RunAgain(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	encoded, err := otherArgs(args)
@@ -43,7 +43,7 @@ func otherArgs(args any) (json.RawMessage, error) {
 // wentAgain sees to it that jobs that were tried again are claimed.
 func (a Admin) wentAgain(ctx context.Context) {
 	if err := a.pod.SettleFanOuts(ctx); err != nil { // one that waits may wait for nothing
-		a.pod.Log.WarnContext(ctx, "the fan-outs of what is tried again could not be settled yet", telemetry.Err, a.pod.DBError(err))
+		a.pod.Log.WarnContext(ctx, "fan-outs of retried jobs not settled yet", telemetry.Err, a.pod.DBError(err))
 	}
 	a.pod.Wake()
 	a.pod.WakePeers()

@@ -63,10 +63,10 @@ func (r *Runner) begin() (kinds []string, schedules []pod.Schedule, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.started {
-		return nil, nil, errors.New("run: this runner has been run before")
+		return nil, nil, errors.New("run: this runner was already run")
 	}
 	if r.remote != nil {
-		return nil, nil, fmt.Errorf("run: %w: package remote/worker runs it", ErrNoDatabase)
+		return nil, nil, fmt.Errorf("run: %w: use package remote/worker", ErrNoDatabase)
 	}
 	if kinds, err = r.kindsToRun(); err != nil {
 		return nil, nil, err
@@ -103,7 +103,7 @@ const ReasonDrained = "drained by an operator"
 
 // ReasonCutOff is why a pod is not ready whose heartbeats have failed until the trust in its lease was over. What it can still read may
 // be out of date: a connection may lead to a standby, or to a primary that no longer is one.
-const ReasonCutOff = "the database does not answer heartbeats"
+const ReasonCutOff = "heartbeats fail: the database does not respond"
 
 // Ready reports whether this pod may take work, and if not, why.
 func (r *Runner) Ready() (ready bool, reasons []string) {

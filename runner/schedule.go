@@ -55,7 +55,7 @@ type declaration struct {
 // missed sets what becomes of fires that nobody was there for.
 func (d *declaration) missed(how job.Missed, catchUp int) {
 	if d.Set.Missed != job.MissedCoalesce && d.Set.Missed != how {
-		d.wrong = fmt.Errorf("%w: CatchUp and SkipMissed say the opposite of each other", job.ErrInvalidSchedule)
+		d.wrong = fmt.Errorf("%w: CatchUp and SkipMissed contradict each other", job.ErrInvalidSchedule)
 	}
 	d.Set.Missed, d.Set.CatchUp = how, catchUp
 }
@@ -119,7 +119,7 @@ func (r *Runner) checkDeclared() (list []pod.Schedule, err error) {
 func (r *Runner) complete(d *declaration) error {
 	switch d.args.(type) {
 	case nil, chain, step:
-		return fmt.Errorf("%w: its job is one kind with its args; what follows is its handler's to say", job.ErrInvalidSchedule)
+		return fmt.Errorf("%w: a schedule submits a single job: its handler decides the next step", job.ErrInvalidSchedule)
 	}
 	w := &d.job
 	if err := errors.Join(d.wrong, w.wrong); err != nil {
@@ -128,7 +128,7 @@ func (r *Runner) complete(d *declaration) error {
 	if w.Delay != 0 || w.MaxAttempts != nil || w.IdempotencyKey != "" || w.Submitter != "" || w.Pipeline != "" || w.Approval || w.Foreign ||
 		w.failure.args != nil || w.When != job.AfterSuccess || w.schema != "" ||
 		w.UniqueWhile != nil && *w.UniqueWhile != string(WhileActive) {
-		return fmt.Errorf("%w: its jobs take a subject, a lane, a priority and a unique key while active only", job.ErrInvalidSchedule)
+		return fmt.Errorf("%w: its jobs accept only a subject, a lane, a priority and a unique key while active", job.ErrInvalidSchedule)
 	}
 	s := &d.Set
 	var err error

@@ -27,7 +27,7 @@ func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
 	}
 	r, told := declares()
 	pgtest.Wait(t, "it is planned", func() bool { return one[bool](t, pool, `select planned from trapeze.schedules`) })
-	is.True(strings.Contains(told.String(), "schedule is declared after its moment")) // warned of, once
+	is.True(strings.Contains(told.String(), "schedule was declared after its time")) // warned of, once
 	s, err := r.Admin().ScheduleByName(t.Context(), "once")
 	is.NoErr(err)
 	is.Equal(s.Error, "") // nothing is wrong with it
@@ -35,7 +35,7 @@ func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
 	is.Equal(len(s.NextFires), 0)
 	is.Equal(len(s.LastFires), 0) // it has not fired
 	_, told = declares()          // again, with nothing new
-	is.True(!strings.Contains(told.String(), "after its moment"))
+	is.True(!strings.Contains(told.String(), "after its time"))
 	by, err := r.Admin().TriggerSchedule(t.Context(), "once", "ann")
 	is.NoErr(err)
 	inState(t, r, *by.JobID, job.Succeeded) // who wants it all the same

@@ -36,7 +36,7 @@ func TestTheStatusAgreesWithTheRows(t *testing.T) {
 
 	now, err := pods[1].Admin().Status(t.Context())
 	is.NoErr(err)
-	is.Equal(now.Gate, job.Gate{})
+	is.Equal(now.Queue, job.QueueState{})
 	is.Equal(len(now.Pods), 2)
 	is.Equal([]int{now.Pods[0].Running + now.Pods[1].Running, now.Pods[0].Slots}, []int{2, 3})
 	is.Equal(now.Lanes[0].Name, "default")

@@ -144,7 +144,7 @@ func TestAStatementThatCannotBeQueuedFailsItsJob(t *testing.T) {
 		outcome *runner.Outcome
 		says    string
 	}{
-		"commit":   {runner.Done(nil).Write(`insert into mine values (1)`).Write(" -- a comment\n /* and \n one */ COMMIT"), `invalid submission: statement 2 begins with "commit"`},
+		"commit":   {runner.Done(nil).Write(`insert into mine values (1)`).Write(" -- a comment\n /* and \n one */ COMMIT"), `invalid request: statement 2 begins with "commit"`},
 		"set":      {runner.Done(nil).Write(`set role postgres`), `statement 1 begins with "set"`},
 		"many":     {many, "101 statements of a job, at most 100"},
 		"large":    {runner.Done(nil).Write(`insert into mine select length($1)`, strings.Repeat("x", 1<<20)), "at most 1048576"},

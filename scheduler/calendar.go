@@ -21,7 +21,7 @@ const (
 )
 
 // ErrOver says that the one moment of an expression has passed.
-var ErrOver = errors.New("that moment has passed")
+var ErrOver = errors.New("that time has passed")
 
 // Calendar says when a schedule fires. Make one with [Parse]. It does not change and is safe for concurrent use.
 type Calendar struct {
@@ -73,9 +73,9 @@ func parseRule(expression string, zone *time.Location, anchor time.Time) (rule, 
 	case len(expression) > MaxExpressionBytes:
 		return nil, invalid("expression of %d bytes, at most %d", len(expression), MaxExpressionBytes)
 	case text == "":
-		return nil, invalid(`no expression: want one such as "30 2 * * *", "@daily", "@every 15m" or "@at 2027-01-31T03:00"`)
+		return nil, invalid(`expression is missing: want one such as "30 2 * * *", "@daily", "@every 15m" or "@at 2027-01-31T03:00"`)
 	case strings.Contains(text, "="):
-		return nil, invalid(`expression %q: the time zone is a setting of its own, such as "Europe/Zurich", not part of the expression`, expression)
+		return nil, invalid(`expression %q: set the time zone separately, such as "Europe/Zurich", not part of the expression`, expression)
 	case verb == "@every":
 		return parseEvery(strings.TrimSpace(rest), anchor)
 	case verb == "@at":
@@ -150,18 +150,18 @@ func invalid(format string, args ...any) error {
 
 // loadZone returns a zone that means the same on every pod: never the machine's own.
 func loadZone(name string) (*time.Location, error) {
-	const want = `want one of IANA's, such as "Europe/Zurich", "America/New_York" or "UTC"`
+	const want = `want an IANA time zone such as "Europe/Zurich", "America/New_York" or "UTC"`
 	switch lower := strings.ToLower(name); {
 	case lower == "local" || lower == "localtime":
-		return nil, invalid("zone %q is another on every machine: %s", name, want)
+		return nil, invalid("zone %q depends on the machine: %s", name, want)
 	case len(name) > 100:
 		return nil, invalid("zone of %d bytes: %s", len(name), want)
 	case strings.HasPrefix(lower, "posix") || strings.HasPrefix(lower, "right"): // files of some systems only
-		return nil, invalid("zone %q is not known everywhere: %s", name, want)
+		return nil, invalid("zone %q is not known on every machine: %s", name, want)
 	}
 	loc, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, invalid("zone %q is not known: %s", name, want)
+		return nil, invalid("unknown zone %q: %s", name, want)
 	}
 	return loc, nil
 }

@@ -19,7 +19,7 @@ func parseEvery(text string, anchor time.Time) (rule, error) {
 	case interval < time.Second:
 		return nil, invalid(`"@every %s" is shorter than a second: want "@every 1s" or longer`, text)
 	case interval%time.Microsecond != 0:
-		return nil, invalid(`"@every %s" is finer than the database's microseconds: want one such as "@every 1.5s"`, text)
+		return nil, invalid(`"@every %s" is finer than microseconds, the resolution of the database: want one such as "@every 1.5s"`, text)
 	}
 	return every{anchor.Truncate(time.Microsecond), interval}, nil
 }
@@ -45,7 +45,7 @@ func parseOnce(text string, zone *time.Location) (rule, error) {
 			return once{t}, nil
 		}
 	}
-	return nil, invalid(`"@at %s" has no moment: want one such as "@at 2027-01-31T03:00", "@at 2027-01-31T03:00:05" or, with an offset, `+
+	return nil, invalid(`"@at %s" has no time: want one such as "@at 2027-01-31T03:00", "@at 2027-01-31T03:00:05" or, with an offset, `+
 		`"@at 2027-01-31T03:00+01:00"`, text)
 }
 

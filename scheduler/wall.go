@@ -45,7 +45,7 @@ func parseWall(text string, zone *time.Location) (rule, error) {
 	if strings.HasPrefix(text, "@") {
 		macro, known := macros[text]
 		if !known {
-			return nil, invalid(`%q is not known: want @hourly, @daily, @weekly, @monthly, @yearly, "@every 15m" or "@at 2027-01-31T03:00"`, text)
+			return nil, invalid(`unknown expression %q: want @hourly, @daily, @weekly, @monthly, @yearly, "@every 15m" or "@at 2027-01-31T03:00"`, text)
 		}
 		text = macro
 	}

@@ -74,7 +74,7 @@ func listenAddr(addr string) (string, error) {
 	case ip != nil:
 		return addr, nil
 	}
-	return wrong("host %q: want an IP address, such as 127.0.0.1, or 0.0.0.0 for all of this machine", host)
+	return wrong("host %q: want an IP address, such as 127.0.0.1, or 0.0.0.0 for all interfaces", host)
 }
 
 // validate reports contradictions between variables.
@@ -83,20 +83,20 @@ func (c Config) validate() error {
 	v := c.vars
 	switch c.Auth {
 	case "token":
-		wrong.That(v.TokensFile != "", "TRAPEZE_TOKENS_FILE: TRAPEZE_AUTH=token needs it, and so does any TRAPEZE_HTTP_ADDR but a loopback address")
+		wrong.That(v.TokensFile != "", "TRAPEZE_TOKENS_FILE is not set: required by TRAPEZE_AUTH=token, and by a TRAPEZE_HTTP_ADDR that is not a loopback address")
 	case "jwt":
-		wrong.That(v.JWTKeysFile != "", "TRAPEZE_JWT_KEYS_FILE: TRAPEZE_AUTH=jwt needs it")
+		wrong.That(v.JWTKeysFile != "", "TRAPEZE_JWT_KEYS_FILE is not set: required by TRAPEZE_AUTH=jwt")
 	case "header":
-		wrong.That(len(v.TrustedProxies) > 0, "TRAPEZE_TRUSTED_PROXIES: TRAPEZE_AUTH=header needs it: the addresses whose headers are believed")
+		wrong.That(len(v.TrustedProxies) > 0, "TRAPEZE_TRUSTED_PROXIES is not set: required by TRAPEZE_AUTH=header, the addresses of proxies whose headers are trusted")
 	case "none":
-		wrong.That(c.OnLoopback(), "TRAPEZE_AUTH=none lets every request do everything: it needs a loopback address, not TRAPEZE_HTTP_ADDR=%q", v.Addr)
+		wrong.That(c.OnLoopback(), "TRAPEZE_AUTH=none gives every request all permissions: it needs a loopback address, not TRAPEZE_HTTP_ADDR=%q", v.Addr)
 	default:
 		wrong.That(false, "TRAPEZE_AUTH=%q: want token, jwt, header or none", c.Auth)
 	}
 	_, err := api.TrustedProxies(v.TrustedProxies)
 	wrong.That(err == nil, "TRAPEZE_TRUSTED_PROXIES: %w", err)
 	wrong.That((v.TLSCert == "") == (v.TLSKey == ""), "TRAPEZE_TLS_CERT and TRAPEZE_TLS_KEY: want both or neither")
-	wrong.That(v.TLSClientCA == "" || v.TLSCert != "", "TRAPEZE_TLS_CLIENT_CA: it needs TRAPEZE_TLS_CERT")
+	wrong.That(v.TLSClientCA == "" || v.TLSCert != "", "TRAPEZE_TLS_CLIENT_CA needs TRAPEZE_TLS_CERT")
 	return errors.Join(wrong...)
 }
 
@@ -134,9 +134,9 @@ func (c Config) Options() (api.Options, error) {
 // Warnings lists settings that are allowed and may be a mistake: each is a line for the log of the program that serves the API.
 func (c Config) Warnings() (list []string) {
 	if c.Auth == "none" {
-		list = append(list, "no permissions: every request from this machine may do everything; set TRAPEZE_TOKENS_FILE, or TRAPEZE_AUTH")
+		list = append(list, "no authentication: every request from this machine has all permissions; set TRAPEZE_TOKENS_FILE or TRAPEZE_AUTH")
 	} else if c.vars.TLSCert == "" && len(c.vars.TrustedProxies) == 0 && !c.OnLoopback() {
-		list = append(list, "tokens cross the network unencrypted: set TRAPEZE_TLS_CERT, or TRAPEZE_TRUSTED_PROXIES when a proxy does it")
+		list = append(list, "tokens cross the network unencrypted: set TRAPEZE_TLS_CERT, or TRAPEZE_TRUSTED_PROXIES if a proxy terminates TLS")
 	}
 	return list
 }

@@ -33,7 +33,7 @@ func (c Config) TLS() (*tls.Config, error) {
 		}
 		config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 		if !config.ClientCAs.AppendCertsFromPEM(raw) {
-			return nil, fmt.Errorf("TRAPEZE_TLS_CLIENT_CA: %s holds no certificate in PEM", c.vars.TLSClientCA)
+			return nil, fmt.Errorf("TRAPEZE_TLS_CLIENT_CA: %s has no PEM certificate", c.vars.TLSClientCA)
 		}
 	}
 	return config, nil

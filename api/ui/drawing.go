@@ -63,7 +63,7 @@ func draw(t tree, now time.Time) drawing {
 	p := &pen{x: edge}
 	steps := t.Jobs
 	if n := t.Earlier(); n > 0 {
-		p.column(false, box{H: boxH, Title: fmt.Sprintf("%s earlier steps", number(n)), Sub: "not drawn", State: "succeeded",
+		p.column(false, box{H: boxH, Title: fmt.Sprintf("%s earlier steps", number(n)), Sub: "not shown", State: "succeeded",
 			Link: "jobs?pipeline=" + strconv.FormatInt(t.ID, 10)})
 		steps = steps[n:]
 	}
@@ -79,10 +79,10 @@ func draw(t tree, now time.Time) drawing {
 		planned = planned[:mostPlanned]
 	}
 	for _, s := range planned {
-		p.column(true, box{H: boxH, Planned: true, State: "planned", Title: short(titleLetters, s.Kind), Sub: short(25, text(s.Subject)), Foot: "to come"})
+		p.column(true, box{H: boxH, Planned: true, State: "planned", Title: short(titleLetters, s.Kind), Sub: short(25, text(s.Subject)), Foot: "planned"})
 	}
 	if more > 0 {
-		p.column(true, box{H: boxH, Planned: true, State: "planned", Title: fmt.Sprintf("%s more steps", number(more)), Foot: "to come"})
+		p.column(true, box{H: boxH, Planned: true, State: "planned", Title: fmt.Sprintf("%s more steps", number(more)), Foot: "planned"})
 	}
 	p.W, p.H = p.x-gapX+edge, p.H+edge
 	return p.drawing
@@ -137,7 +137,7 @@ func shade(j job.Job) string {
 
 // fanBoxes are the branches of a fan-out: all of them in one box, then those that run or went wrong.
 func fanBoxes(s job.TreeJob, now time.Time) []box {
-	all := box{H: fanH, State: "branches", Title: number(s.FanOut.Branches) + " branches", Link: "jobs?parent=" + strconv.FormatInt(s.ID, 10)}
+	all := box{H: fanH, State: "branches", Title: number(s.FanOut.Branches) + " children", Link: "jobs?parent=" + strconv.FormatInt(s.ID, 10)}
 	x, done := 0, 0
 	for _, c := range counts(s.FanOut) {
 		w := max(c.N*(boxW-24)/max(s.FanOut.Branches, 1), 3)

@@ -55,7 +55,7 @@ func (f filters) From(at string) string {
 func (f filters) begins() (string, error) {
 	at, err := cursor.Opened(f.path, f.Get("cursor"))
 	if err != nil {
-		return "", invalid("cursor", f.Get("cursor"), "that of the page before")
+		return "", invalid("cursor", f.Get("cursor"), "the cursor of the previous page")
 	}
 	return at, nil
 }
@@ -79,7 +79,7 @@ func invalid(name, value, want string) error {
 func parseID(text string) (int64, error) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id <= 0 {
-		return 0, fmt.Errorf("%q is no id: %w", plain(text), job.ErrNotFound)
+		return 0, fmt.Errorf("invalid id %q: %w", plain(text), job.ErrNotFound)
 	}
 	return id, nil
 }
@@ -109,7 +109,7 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
 	}
-	return time.Time{}, invalid("since", text, "how long ago, such as 90m, a moment such as 2025-01-31T08:00:00Z, or all")
+	return time.Time{}, invalid("since", text, "an age such as 90m, a time such as 2025-01-31T08:00:00Z, or all")
 }
 
 // jobFilter reads the filters of the list of jobs.

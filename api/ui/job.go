@@ -17,7 +17,7 @@ type jobPage struct {
 	Attempts  []attempt
 	Newest    []job.Event // the events, newest first
 	Actions   []action
-	Obstacles []job.Obstacle // why it does not run
+	Blockers  []job.Blocker // why it does not run
 	CanReprio bool
 	Editable  string // the arguments for a retry with others; empty: there is none
 }
@@ -44,7 +44,7 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 		return err
 	}
 	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Actions: p.jobActions(h.Job)}
-	if show.Obstacles, err = d.obstacles(r.Context(), p.Principal, h.Job); err != nil {
+	if show.Blockers, err = d.blockers(r.Context(), p.Principal, h.Job); err != nil {
 		return err
 	}
 	show.Newest = slices.Clone(h.Events)
@@ -58,12 +58,12 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 	return nil
 }
 
-// obstacles are why a job does not run. Who may only see jobs of his own is not told which other is in its way.
-func (d *dashboard) obstacles(ctx context.Context, who access.Principal, j job.Job) ([]job.Obstacle, error) {
+// blockers are why a job does not run. Who may only see jobs of his own is not told which other is in its way.
+func (d *dashboard) blockers(ctx context.Context, who access.Principal, j job.Job) ([]job.Blocker, error) {
 	if j.State.Terminal() || j.State == job.Running {
 		return nil, nil
 	}
-	list, err := storeview.Obstacles(ctx, d.o.Store, j.ID, func(ctx context.Context) ([]storeview.BoardSlots, error) {
+	list, err := storeview.Blockers(ctx, d.o.Store, j.ID, func(ctx context.Context) ([]storeview.BoardSlots, error) {
 		return d.slots.get(ctx, false, func(ctx context.Context) ([]storeview.BoardSlots, error) { return storeview.SlotsInUse(ctx, d.o.Store) })
 	})
 	if who.Owner(access.JobsRead) != "" {
@@ -85,10 +85,10 @@ func (v visitor) jobActions(j job.Job) (list []action) {
 	over := j.State.Terminal()
 	offer(access.JobsApprove, j.State == job.AwaitingApproval, action{"POST", "jobs/" + id + "/approve", "Approve", "", false})
 	offer(access.JobsRetry, j.State == job.Failed || j.State == job.Cancelled, action{"POST", "jobs/" + id + "/retry", "Retry",
-		"Job " + id + " runs again, with the same arguments, in a new epoch.", false})
+		"Job " + id + " runs again in a new epoch, with the same arguments.", false})
 	offer(access.JobsCancel, !over && !j.CancelRequested, action{"POST", "jobs/" + id + "/cancel", "Cancel",
-		"Job " + id + " is cancelled: at once if it does not run, otherwise as soon as its handler returns.", true})
+		"Job " + id + " is cancelled: at once if it is not running, otherwise when its handler returns.", true})
 	offer(access.WorkersManage, j.State == job.Running && v.Sees(access.JobsCancel, j.Submitter), action{"POST", "admin/workers/jobs/" + id + "/stop", "Stop now",
-		"Job " + id + " ends at once, whatever its handler does. What the handler returns later is refused.", true})
+		"Job " + id + " ends at once, without waiting for its handler. A later result of the handler is refused.", true})
 	return list
 }

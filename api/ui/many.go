@@ -49,7 +49,7 @@ func (v visitor) manyOf(f *filters) (list []many) {
 			list = append(list, m)
 		}
 	}
-	offer(access.JobsCancel, len(states) == 0 || len(open) > 0, "not ended, ", open, many{Path: "admin/workers/jobs/cancel", Label: "Cancel", Danger: true})
+	offer(access.JobsCancel, len(states) == 0 || len(open) > 0, "unfinished, ", open, many{Path: "admin/workers/jobs/cancel", Label: "Cancel", Danger: true})
 	offer(access.JobsRetry, len(states) == 0 && f.Get("state") == "" || len(over) > 0, "failed, ", over, many{Path: "admin/workers/jobs/retry", Label: "Retry"})
 	return list
 }

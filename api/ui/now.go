@@ -25,7 +25,7 @@ func (b *board) overlay() {
 		w := &b.Waiting[i]
 		l := lanes[w.Lane]
 		switch {
-		case b.Gate.Paused || b.Gate.Frozen:
+		case b.Queue.Paused || b.Queue.Frozen:
 			w.Why = "gate"
 		case !l.Enabled:
 			w.Why = "disabled"

@@ -84,7 +84,7 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 		p := d.page(r, v)
 		who, err := d.o.Visitor(r)
 		if errors.Is(err, access.ErrUnauthenticated) && d.o.Sessions {
-			p.Title, p.Still, p.Data = "Log in", true, login{Next: Onward(strings.TrimPrefix(r.URL.Path, "/") + "?" + r.URL.RawQuery)}
+			p.Title, p.Still, p.Data = "Sign in", true, login{Next: Onward(strings.TrimPrefix(r.URL.Path, "/") + "?" + r.URL.RawQuery)}
 			d.render(w, r, http.StatusUnauthorized, "login.html", p)
 			return
 		}
@@ -122,9 +122,9 @@ func (v visitor) firstPage() string {
 func (v visitor) mayEnter(to view) error {
 	switch allowed, own := v.Principal.Can(to.needs); {
 	case !allowed:
-		return fmt.Errorf("%w: this page needs the permission %s", errForbidden, to.needs)
+		return fmt.Errorf("%w: this page requires permission %s", errForbidden, to.needs)
 	case own && !to.own:
-		return fmt.Errorf("%w: your permission %s is for your own jobs only", errForbidden, to.needs)
+		return fmt.Errorf("%w: your permission %s covers only your own jobs", errForbidden, to.needs)
 	}
 	return nil
 }
@@ -133,8 +133,8 @@ func (v visitor) mayEnter(to view) error {
 func (d *dashboard) render(w http.ResponseWriter, r *http.Request, status int, file string, p *page) {
 	var body bytes.Buffer
 	if err := templates[file].ExecuteTemplate(&body, "layout.html", p); err != nil {
-		d.o.Logger.ErrorContext(r.Context(), "a page of the dashboard could not be written", "page", file, "err", err)
-		http.Error(w, "This page could not be written: see the server's log.", http.StatusInternalServerError)
+		d.o.Logger.ErrorContext(r.Context(), "could not write a page of the dashboard", "page", file, "err", err)
+		http.Error(w, "Internal error: see the server's log.", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -144,8 +144,8 @@ func (d *dashboard) render(w http.ResponseWriter, r *http.Request, status int, f
 }
 
 var (
-	errNoPage    = errors.New("there is no such page")
-	errForbidden = errors.New("you may not see this")
+	errNoPage    = errors.New("page not found")
+	errForbidden = errors.New("permission denied")
 )
 
 // problem is what an error page says.
@@ -157,28 +157,28 @@ type problem struct {
 
 // fail answers with a page that says what went wrong and what to do.
 func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err error) {
-	said := problem{http.StatusInternalServerError, "This should not happen", "The server's log says more."}
+	said := problem{http.StatusInternalServerError, "Internal error", "See the server's log for the cause."}
 	switch {
 	case errors.Is(err, access.ErrUnauthenticated):
-		said = problem{http.StatusUnauthorized, "Nobody knows who you are", "Log in where this service has its login, then come back."}
+		said = problem{http.StatusUnauthorized, "You are not signed in", "Sign in to this service, then reload the page."}
 	case errors.Is(err, errForbidden):
-		said = problem{http.StatusForbidden, "You may not see this page", "Ask whoever manages the roles. " + err.Error() + "."}
+		said = problem{http.StatusForbidden, "Permission denied", "Ask an administrator of this service for the permission. " + err.Error() + "."}
 	case errors.Is(err, errNoPage):
-		said = problem{http.StatusNotFound, "There is no such page", "The address may be mistyped."}
+		said = problem{http.StatusNotFound, "Page not found", "Check the address."}
 	case errors.Is(err, job.ErrNotFound):
-		said = problem{http.StatusNotFound, "There is nothing with this id", "It never was, or it ended so long ago that it is no longer kept."}
+		said = problem{http.StatusNotFound, "Not found", "It does not exist, or was removed by retention."}
 	case errors.Is(err, job.ErrUnknownSchedule):
-		said = problem{http.StatusNotFound, "There is no schedule of this name", "It never was, or somebody deleted it: the audit tells."}
+		said = problem{http.StatusNotFound, "Schedule not found", "It does not exist, or was deleted: see the audit log."}
 	case errors.Is(err, job.ErrInvalid):
-		said = problem{http.StatusBadRequest, "This filter cannot be understood", strings.TrimPrefix(strings.TrimSuffix(err.Error(), " ("+job.ErrInvalid.Error()+")"), job.ErrInvalid.Error()+": ")}
+		said = problem{http.StatusBadRequest, "Invalid filter", strings.TrimPrefix(strings.TrimSuffix(err.Error(), " ("+job.ErrInvalid.Error()+")"), job.ErrInvalid.Error()+": ")}
 	case errors.Is(err, context.Canceled):
 		return
 	case store.Transient(err) || errors.Is(err, context.DeadlineExceeded):
-		d.o.Logger.WarnContext(r.Context(), "a page of the dashboard could not be read", "path", r.URL.Path, "err", err)
-		said = problem{http.StatusServiceUnavailable, "The database does not answer", "Jobs that run go on meanwhile. This page looks again every " +
+		d.o.Logger.WarnContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
+		said = problem{http.StatusServiceUnavailable, "The database does not respond", "Running jobs continue. This page retries every " +
 			"five seconds; a list may need a narrower filter."}
 	default:
-		d.o.Logger.ErrorContext(r.Context(), "a page of the dashboard could not be read", "path", r.URL.Path, "err", err)
+		d.o.Logger.ErrorContext(r.Context(), "could not load a page of the dashboard", "path", r.URL.Path, "err", err)
 	}
 	p.Title, p.Data, p.Still = said.Message, said, said.Status != http.StatusServiceUnavailable
 	d.render(w, r, said.Status, "problem.html", p)
@@ -187,7 +187,7 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 // login shows the form for a token.
 func (d *dashboard) login(w http.ResponseWriter, r *http.Request) {
 	p := d.page(r, view{})
-	p.Title, p.Still = "Log in", true
+	p.Title, p.Still = "Sign in", true
 	p.Data = login{Failed: r.URL.Query().Get("failed") != "", Next: Onward(r.URL.Query().Get("next"))}
 	d.render(w, r, http.StatusOK, "login.html", p)
 }

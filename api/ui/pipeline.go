@@ -30,11 +30,11 @@ func (d *dashboard) pipeline(p *page, r *http.Request) error {
 	number := strconv.FormatInt(id, 10)
 	if t.Status == job.PipelineRunning && p.Sees(access.JobsCancel, owner) {
 		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/abort", "Abort",
-			"Every job of pipeline " + number + " that has not ended is cancelled, and no further step starts.", true})
+			"Every job of pipeline " + number + " that has not finished is cancelled, and no further step starts.", true})
 	}
 	if (t.Status == job.PipelineFailed || t.Status == job.PipelineCancelled) && p.Sees(access.JobsRetry, owner) {
 		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/retry", "Retry from here",
-			"Pipeline " + number + " goes on from the step where it ended. Of a fan-out, only the branches that had not succeeded run again.", false})
+			"Pipeline " + number + " continues from the step where it ended. Of a fan-out, only children that did not succeed run again.", false})
 	}
 	p.Title, p.Data = "Pipeline "+number, show
 	p.Live, p.Still = "pipelines/"+number+"/stream", t.Status.Over()

@@ -41,7 +41,7 @@ const (
 
 // board is what is going on.
 type board struct {
-	Gate      job.Gate
+	Queue     job.QueueState
 	Lanes     []lane
 	Pods      []pod
 	Running   []job.Slot
@@ -71,7 +71,7 @@ func (d *dashboard) readBoard(r *http.Request) (board, error) {
 		errs = append(errs, err)
 		b.Approvals, err = storeview.BoardApprovals(ctx, s, perPage)
 		errs = append(errs, err)
-		b.Gate = now.Gate
+		b.Queue = now.Queue
 		for _, l := range now.Lanes {
 			b.Lanes, b.Used = append(b.Lanes, lane{l}), b.Used+l.Running
 		}

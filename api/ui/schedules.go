@@ -78,7 +78,7 @@ func (s schedule) Moment(t *time.Time) moment {
 func missedWords(s job.ScheduleSetting) string {
 	switch s.Missed {
 	case job.MissedCatchUp:
-		return fmt.Sprintf("a job for each of the latest %s", number(s.CatchUp))
+		return fmt.Sprintf("one job for each of the latest %s", number(s.CatchUp))
 	case job.MissedSkip:
 		return "no job"
 	}
@@ -163,12 +163,12 @@ func (d *dashboard) schedule(p *page, r *http.Request) error {
 	}
 	before, err := cursor.Opened("fires", r.URL.Query().Get("cursor"))
 	if err != nil {
-		return invalid("cursor", r.URL.Query().Get("cursor"), "that of the page before")
+		return invalid("cursor", r.URL.Query().Get("cursor"), "the cursor of the previous page")
 	}
 	from := time.Time{}
 	if before != "" {
 		if from, err = time.Parse(time.RFC3339Nano, before); err != nil {
-			return invalid("cursor", before, "that of the page before")
+			return invalid("cursor", before, "the cursor of the previous page")
 		}
 	}
 	one, err := d.o.Calendar.ScheduleByName(r.Context(), name)
@@ -199,9 +199,9 @@ func (d *dashboard) schedule(p *page, r *http.Request) error {
 // scheduleActions are what may be done to a schedule.
 func scheduleActions(s job.Schedule) []action {
 	path := "admin/workers/schedules/" + s.Name
-	list := []action{{"POST", path + "/trigger", "Trigger now", "The job of schedule " + s.Name + " is submitted now, beside what the calendar says.", false}}
+	list := []action{{"POST", path + "/trigger", "Trigger now", "The job of schedule " + s.Name + " is submitted now, in addition to its planned occurrences.", false}}
 	if s.Paused {
 		return append(list, action{"POST", path + "/resume", "Resume", "", false})
 	}
-	return append(list, action{"POST", path + "/pause", "Pause", "Schedule " + s.Name + " does not fire until it is resumed. What would have fired meanwhile is not made up for.", true})
+	return append(list, action{"POST", path + "/pause", "Pause", "Schedule " + s.Name + " does not fire until it is resumed. Occurrences during the pause are skipped.", true})
 }

@@ -66,9 +66,9 @@ func sparkOf(fires []job.Fire) spark {
 	if len(fires) == 0 {
 		return s
 	}
-	s.Says = fmt.Sprintf("The last %d fires, the newest at the right: %s", len(fires), strings.Join(said, ", "))
+	s.Says = fmt.Sprintf("The last %d occurrences, newest at the right: %s", len(fires), strings.Join(said, ", "))
 	if len(fires) == 1 {
-		s.Says = "One fire: " + said[0][2:]
+		s.Says = "One occurrence: " + said[0][2:]
 	}
 	return s
 }
@@ -87,13 +87,13 @@ func becameOf(f job.Fire) string {
 	switch f.Outcome {
 	case job.FireFired:
 		if f.State == "" {
-			return "its job is no longer kept"
+			return "its job was removed by retention"
 		}
 		return calls(f.State)
 	case job.FireDuplicate:
 		return "no job: its unique key is held"
 	case job.FireOverlap:
-		return "skipped: the job before goes on"
+		return "skipped: the previous job is unfinished"
 	case job.FireMissed:
 		return "missed"
 	case job.FireFailed:

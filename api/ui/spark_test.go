@@ -29,11 +29,11 @@ func TestASparkSaysWhatBecameOfEachFireByShapeAndInWords(t *testing.T) {
 	is.True(s.Marks[1].Bar == sparkBar && s.Marks[0].Bar > 0)               // an hour is longest, a second can be seen
 	is.True(s.Marks[0].Bar < s.Marks[1].Bar)                                // and is shorter
 	is.Equal(s.Marks[2].Bar, 0)                                             // what runs has no length yet
-	is.Equal(s.Says, "The last 4 fires, the newest at the right: 1 missed, 1 running, 1 failed, 1 succeeded")
+	is.Equal(s.Says, "The last 4 occurrences, newest at the right: 1 missed, 1 running, 1 failed, 1 succeeded")
 	is.Equal(s.Marks[1].Says, "2027-01-31 03:02:00 UTC: failed, 1h 00m")
 	is.True(s.Marks[3].X+sparkShape <= s.W) // all of it is on the sheet
 	is.Equal(sparkOf(nil).Says, "")         // nothing is drawn of nothing
-	is.Equal(sparkOf([]job.Fire{at(1, job.Fire{Outcome: job.FireFired, State: job.Succeeded})}).Says, "One fire: succeeded")
+	is.Equal(sparkOf([]job.Fire{at(1, job.Fire{Outcome: job.FireFired, State: job.Succeeded})}).Says, "One occurrence: succeeded")
 	many := make([]job.Fire, 30)
 	is.Equal(len(sparkOf(many).Marks), sparkMost)
 }

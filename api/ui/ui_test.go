@@ -78,7 +78,7 @@ func TestAPageWithoutADatabaseSaysSoAndLooksAgain(t *testing.T) {
 	for _, path := range []string{"/", "/jobs", "/jobs/7", "/pipelines", "/pipelines/7", "/schedules", "/schedules/nightly", "/lanes", "/pods", "/audit"} {
 		w := get(h, path)
 		is.Equal(w.Code, http.StatusServiceUnavailable)
-		is.True(strings.Contains(w.Body.String(), "The database does not answer"))
+		is.True(strings.Contains(w.Body.String(), "The database does not respond"))
 		is.True(!strings.Contains(w.Body.String(), "data-still"))  // it looks again
 		is.True(!strings.Contains(w.Body.String(), "127.0.0.1:1")) // and does not say where the database is
 	}
@@ -91,13 +91,13 @@ func TestAnAddressThatLeadsNowhereIsAPageToo(t *testing.T) {
 	for _, path := range []string{"/nothing", "/jobs/7/8", "/jobs/abc", "/pipelines/-1", "/schedules/a%20b"} {
 		w := get(h, path)
 		is.Equal(w.Code, http.StatusNotFound)
-		is.True(strings.Contains(w.Body.String(), "There is no"))
+		is.True(strings.Contains(w.Body.String(), "ot found"))
 	}
 	for _, path := range []string{"/jobs?state=done", "/jobs?since=yesterday", "/jobs?pipeline=x", "/pipelines?status=x", "/audit?cursor=!", "/schedules/a?cursor=!",
 		"/jobs?cursor=1.1", "/pipelines?cursor=" + cursor.Sealed("jobs", "1.1"), "/audit?cursor=7"} {
 		w := get(h, path)
 		is.Equal(w.Code, http.StatusBadRequest) // a filter that is not understood would show too much
-		is.True(strings.Contains(w.Body.String(), "cannot be understood"))
+		is.True(strings.Contains(w.Body.String(), "Invalid filter"))
 	}
 }
 
@@ -113,7 +113,7 @@ func TestWhoIsNotLoggedInGetsTheFormOnlyWhereItWouldHelp(t *testing.T) {
 	is.True(!strings.Contains(w.Body.String(), "<form method=\"post\""))
 	w = get(away(t, Options{Sessions: true}), "/login?failed=1")
 	is.Equal(w.Code, http.StatusOK)
-	is.True(strings.Contains(w.Body.String(), "This token is not known"))
+	is.True(strings.Contains(w.Body.String(), "Unknown or expired token"))
 }
 
 // everyScript is the text of all scripts of our own.

@@ -191,7 +191,7 @@ func text[S ~string](s *S) string {
 // calls says a state or a reason as people would: what has no words is its own name with spaces.
 func calls(name any) string {
 	s := fmt.Sprint(name)
-	if said := job.Hindrance(s).Words(); said != "" {
+	if said := job.BlockerType(s).Words(); said != "" {
 		return said
 	}
 	return plain(strings.ReplaceAll(s, "_", " "))

@@ -76,20 +76,20 @@ func Command(o Options) *cobra.Command {
 		Annotations: map[string]string{env.ReleaseOf: o.Release},
 		Short:       "Background jobs and pipelines on PostgreSQL",
 		Long: `Trapeze runs background jobs and multi-step pipelines with PostgreSQL as the only infrastructure. A step that
-succeeds hands over to the next in the same commit and the same process; what a crash drops, another pod catches.
+succeeds starts the next one in the same commit and the same process. When a pod crashes, another pod takes over its jobs.
 
-  trapeze serve                                   start a pod; without DATABASE_URL it brings its own PostgreSQL
-  export DATABASE_URL=postgres://…                where the other commands look
+  trapeze serve                                   start a pod; without DATABASE_URL it starts its own PostgreSQL
+  export DATABASE_URL=postgres://…                the database that the other commands use
   trapeze enqueue my_kind --args '{"year":2025}'  submit a job
   trapeze cron set nightly "30 2 * * *" my_kind   submit one every night
-  trapeze ps                                      what runs where; trapeze ps --watch
-  trapeze doctor                                  what is wrong, and what to do
-  trapeze cancel 7                                end a job
-  trapeze events --follow                         what happens
+  trapeze ps                                      list running jobs and lanes; trapeze ps --watch
+  trapeze doctor                                  find problems and their remedies
+  trapeze cancel 7                                cancel a job
+  trapeze events --follow                         follow the event log
 
 Exit codes: 0 ok · 1 refused or not found · 2 usage or configuration · 3 database or server unavailable ·
-4 outcome unknown. Every command takes --json: one document, or one object a line for lists and streams.
-NO_COLOR=1 turns colours off.`,
+4 outcome unknown. Every command takes --json: one document, or one object per line for lists and streams.
+NO_COLOR=1 disables colors.`,
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors: true,
@@ -97,9 +97,9 @@ NO_COLOR=1 turns colours off.`,
 	}
 	f := root.PersistentFlags()
 	f.Bool("json", false, "print JSON instead of tables")
-	f.String("server", "", "act through the HTTP API of a server instead of DATABASE_URL (TRAPEZE_SERVER)")
-	f.String("token", "", "how the server knows who asks; everybody on this machine can see it here, but not in TRAPEZE_TOKEN")
-	f.String("reason", "", "why, in your own words, for the audit")
+	f.String("server", "", "URL of a server's HTTP API, used instead of DATABASE_URL (TRAPEZE_SERVER)")
+	f.String("token", "", "token for the server; visible to all users of this machine, prefer TRAPEZE_TOKEN")
+	f.String("reason", "", "reason, recorded in the audit log")
 	root.AddCommand(
 		server.Command(o.Register, o.Configure), newWorkerCommand(o.Register, o.Configure), newMigrateCommand(),
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
@@ -110,6 +110,8 @@ NO_COLOR=1 turns colours off.`,
 		doctor.Command(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
 	)
 	completeWords(root)
+	plainUsage(root)
+	root.SetFlagErrorFunc(flagError)
 	group(root)
 	rename(root, root.Name())
 	return root
@@ -123,10 +125,10 @@ var groups = []struct {
 	id, title string
 	commands  []string
 }{
-	{"look", "What is going on:", []string{"ps", "job", "jobs", "pipeline", "pipelines", "lanes", "pods", "events", "doctor", "audit", "export"}},
-	{"act", "What to do about it:", []string{"cancel", "stop", "retry", "nice", "approve", "complete", "abort", "drain", "resume", "pause",
+	{"look", "Inspect:", []string{"ps", "job", "jobs", "pipeline", "pipelines", "lanes", "pods", "events", "doctor", "audit", "export"}},
+	{"act", "Operate:", []string{"cancel", "stop", "retry", "nice", "approve", "complete", "abort", "drain", "resume", "pause",
 		"unpause", "freeze", "thaw", "lane", "cron", "retention"}},
-	{GroupRun, "Running it:", []string{"serve", "worker", "enqueue", "migrate"}},
+	{GroupRun, "Run:", []string{"serve", "worker", "enqueue", "migrate"}},
 }
 
 // group puts the commands of root below their headings.

@@ -19,16 +19,16 @@ func newAuditCommand() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use:   "audit",
-		Short: "List what operators did, or were refused, newest first",
-		Long: `List what operators did, or were refused, newest first: who, from where, to what, and why. It is kept for ever, and only ever
-added to. --before goes on after the last row of a list.`,
+		Short: "List audit entries: actions of operators and their results",
+		Long: `List audit entries, newest first: actor, action, target, result, source address and reason. Refused actions are included. The audit
+log is append-only and kept forever. To read the next page, give the last id of a list to --before.`,
 		Example: `  trapeze audit
   trapeze audit --target "job 4711"
   trapeze audit --actor ana --json | jq -c 'select(.allowed | not)'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if limit < 1 || before < 0 {
-				return exit.Usage("--limit %d, --before %d: want at least 1, and an id", limit, before)
+				return exit.Usage("--limit %d, --before %d: want a limit of at least 1 and the id of an entry", limit, before)
 			}
 			query := client.Query("actor", actor, "action", action, "target", target, "limit", strconv.Itoa(limit))
 			if before > 0 {
@@ -41,11 +41,11 @@ added to. --before goes on after the last row of a list.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&actor, "actor", "", "only what this one did")
+	flags.StringVar(&actor, "actor", "", "only actions of this principal")
 	flags.StringVar(&action, "action", "", "only this action, such as job.cancel or lane.set")
-	flags.StringVar(&target, "target", "", `only what was done to this, such as "job 4711" or "lane default"`)
-	flags.Int64Var(&before, "before", 0, "only rows with smaller ids")
-	flags.IntVar(&limit, "limit", 50, "at most so many")
+	flags.StringVar(&target, "target", "", `only actions on this target, such as "job 4711" or "lane default"`)
+	flags.Int64Var(&before, "before", 0, "only entries with smaller ids")
+	flags.IntVar(&limit, "limit", 50, "maximum number of rows")
 	return c
 }
 

@@ -23,13 +23,13 @@ func newCronCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cron",
 		Short: "List and change schedules",
-		Long: `A schedule submits a job whenever its moment comes, once, however many pods there are and whatever their clocks say. It lies in
-the database: a change is in force on every pod with its next heartbeat.
+		Long: `A schedule submits one job at each of its occurrences, regardless of the number of pods and of their clocks. Schedules are stored in
+the database; every pod applies a change with its next heartbeat.
 
-  trapeze cron next "30 2 * * *" --zone Europe/Zurich    what an expression means; needs no database
-  trapeze cron set nightly "30 2 * * *" recalculate      make one
-  trapeze cron set nightly --zone Europe/Zurich          change one thing, keep the rest
-  trapeze cron ls                                        what there is, when it fires, what came of it`,
+  trapeze cron next "30 2 * * *" --zone Europe/Zurich    explain an expression; needs no database
+  trapeze cron set nightly "30 2 * * *" recalculate      create a schedule
+  trapeze cron set nightly --zone Europe/Zurich          change one setting, keep the others
+  trapeze cron ls                                        list schedules, next and last occurrences`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -41,9 +41,9 @@ the database: a change is in force on every pod with its next heartbeat.
 func newCronListCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls",
-		Short: "List schedules: when they fire, and what came of it",
-		Long: `List schedules by name. WHEN is what the expression says, in its time zone; NEXT how long until the next fire, and that moment there;
-LAST what came of the latest one. The history of one: trapeze cron fires.`,
+		Short: "List schedules with their next and last occurrences",
+		Long: `List schedules by name. WHEN explains the expression in its time zone. NEXT is the time until the next occurrence, and its local time.
+LAST is the outcome of the latest occurrence. For the history of a schedule, use trapeze cron fires.`,
 		Example: "  trapeze cron ls\n  trapeze cron ls --watch\n  trapeze cron ls --json | jq -r 'select(.paused) | .name'",
 		Args:    cobra.NoArgs,
 	}
@@ -128,7 +128,7 @@ func fireNote(f job.Fire) string {
 		notes = append(notes, "triggered")
 	}
 	if f.Missed > 0 {
-		notes = append(notes, fmt.Sprintf("and for %s missed before it", humanize.Count(f.Missed, "fire", "fires")))
+		notes = append(notes, fmt.Sprintf("also for %d earlier missed", f.Missed))
 	}
 	if f.Message != "" {
 		notes = append(notes, humanize.Short(f.Message, 80))
@@ -149,7 +149,7 @@ func onSchedule(c *cobra.Command, do func(ctx context.Context, c *cobra.Command,
 func newCronShowCommand() *cobra.Command {
 	return onSchedule(&cobra.Command{
 		Use:     "show NAME",
-		Short:   "Show a schedule, its next fires and its last ones",
+		Short:   "Show a schedule with its next and last occurrences",
 		Example: "  trapeze cron show nightly\n  trapeze cron show nightly --json | jq .next_fires",
 	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
 		one, err := client.Get[job.ScheduleUse](ctx, at, client.Path(scheduleRoute, name), nil)
@@ -186,7 +186,7 @@ func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 	line("if missed", missedWords(s.ScheduleSetting))
 	line("if it overlaps", overlapWords(s.Overlap))
 	if s.FromCode {
-		line("declared", "by the program; what an operator changed stays")
+		line("declared", "by the program; changes of operators are kept")
 	}
 	line("created", humanize.Clock(&s.CreatedAt))
 	line("changed", humanize.Clock(&s.UpdatedAt))
@@ -214,7 +214,7 @@ func moments(zone string, list []time.Time) string {
 func missedWords(s job.ScheduleSetting) string {
 	switch s.Missed {
 	case job.MissedCoalesce:
-		return "coalesce: one job for all"
+		return "coalesce: one job for all of them"
 	case job.MissedCatchUp:
 		return fmt.Sprintf("catch_up: a job for each of the latest %d", s.CatchUp)
 	case job.MissedSkip:
@@ -226,9 +226,9 @@ func missedWords(s job.ScheduleSetting) string {
 func overlapWords(o job.Overlap) string {
 	switch o {
 	case job.OverlapQueue:
-		return "queue: its job is submitted all the same"
+		return "queue: submit its job anyway"
 	case job.OverlapSkip:
-		return "skip: no job while the one before goes on"
+		return "skip: no job while the previous one is unfinished"
 	}
 	return string(o)
 }
@@ -237,9 +237,9 @@ func newCronFiresCommand() *cobra.Command {
 	limit := 20
 	c := onSchedule(&cobra.Command{
 		Use:   "fires NAME",
-		Short: "List what became of each fire of a schedule, newest first",
-		Long: `List what became of each fire of a schedule, newest first: fired, with the state of its job; duplicate, when an earlier job holds its
-unique key; overlap, when the job of the one before went on; missed, when nobody was there; failed, when its job was refused.`,
+		Short: "List the occurrences of a schedule and their outcomes, newest first",
+		Long: `List the occurrences of a schedule, newest first. Outcomes: fired (with the state of its job), duplicate (an earlier job holds the
+unique key), overlap (the previous job was unfinished), missed (no pod was alive), failed (the job was refused).`,
 		Example: "  trapeze cron fires nightly\n  trapeze cron fires nightly --limit 200 --json | jq -r 'select(.outcome == \"missed\") | .fire_at'",
 	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
 		if limit < 1 {
@@ -247,12 +247,12 @@ unique key; overlap, when the job of the one before went on; missed, when nobody
 		}
 		return printFires(c, client.List[job.Fire](ctx, at, client.Path(scheduleRoute+"/fires", name), "fires", client.Query("limit", strconv.Itoa(limit))))
 	})
-	c.Flags().IntVar(&limit, "limit", limit, "at most so many")
+	c.Flags().IntVar(&limit, "limit", limit, "maximum number of rows")
 	return c
 }
 
 func printFires(c *cobra.Command, list iter.Seq2[job.Fire, error]) error {
-	return show.List(c, "FIRE OUTCOME JOB STATE TOOK LATE NOTE", list, func(f job.Fire) []string {
+	return show.List(c, "TIME OUTCOME JOB STATE TOOK LATE NOTE", list, func(f job.Fire) []string {
 		id, took := "", ""
 		if f.JobID != nil {
 			id = strconv.FormatInt(*f.JobID, 10)
@@ -271,22 +271,22 @@ func newCronRemoveCommand() *cobra.Command {
 	return onSchedule(&cobra.Command{
 		Use:   "rm NAME",
 		Short: "Delete a schedule",
-		Long: `Delete a schedule. The jobs that it made go on, and the history of its fires stays. One that the program declares stays away until
-somebody sets it again.`,
-		Example: "  trapeze cron rm nightly --reason \"done by the warehouse now\"",
+		Long: `Delete a schedule. Its jobs continue, and its history is kept. A schedule that the program declares stays deleted until
+an operator sets it again.`,
+		Example: "  trapeze cron rm nightly --reason \"moved to the warehouse\"",
 	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
 		if _, err := client.Do[client.None](ctx, at, http.MethodDelete, client.Path(scheduleRoute, name), nil); err != nil {
 			return err
 		}
-		return show.Done(c, map[string]any{"schedule": name, "deleted": true}, "schedule %s is deleted", name)
+		return show.Done(c, map[string]any{"schedule": name, "deleted": true}, "schedule %s deleted", name)
 	})
 }
 
 func newCronPauseCommand() *cobra.Command {
 	return onSchedule(&cobra.Command{
 		Use:     "pause NAME",
-		Short:   "Let a schedule not fire until it is resumed",
-		Long:    "Let a schedule not fire until it is resumed. The jobs that it made go on. What would have fired meanwhile is not made up for.",
+		Short:   "Pause a schedule until it is resumed",
+		Long:    "Pause a schedule until it is resumed. Its jobs continue. Occurrences during the pause are skipped.",
 		Example: "  trapeze cron pause nightly --reason \"month's end\"",
 	}, opensSchedule("paused", "pause"))
 }
@@ -294,14 +294,14 @@ func newCronPauseCommand() *cobra.Command {
 func newCronResumeCommand() *cobra.Command {
 	return onSchedule(&cobra.Command{
 		Use:     "resume NAME",
-		Short:   "Let a schedule fire again, from now on",
+		Short:   "Resume a paused schedule from now on",
 		Example: "  trapeze cron resume nightly",
 	}, opensSchedule("resumed", "resume"))
 }
 
 func opensSchedule(now, command string) func(context.Context, *cobra.Command, *client.Client, string) error {
 	return func(_ context.Context, c *cobra.Command, at *client.Client, name string) error {
-		return opensAt(c, at, "schedule "+name+" is "+now, client.Path(scheduleRoute, name)+"/"+command)
+		return opensAt(c, at, "schedule "+name+" "+now, client.Path(scheduleRoute, name)+"/"+command)
 	}
 }
 
@@ -309,8 +309,8 @@ func newCronTriggerCommand() *cobra.Command {
 	return onSchedule(&cobra.Command{
 		Use:   "trigger NAME",
 		Short: "Submit the job of a schedule now, and print its id",
-		Long: `Submit the job of a schedule now, beside its fires, which stay as they are; of a paused one too. It prints the job's id. Exit code 1
-when no job was made: its unique key is held, or it was refused.`,
+		Long: `Submit the job of a schedule now, even if the schedule is paused, and print the job's id. Planned occurrences do not change. Exit code 1
+when no job was submitted: its unique key is held, or it was refused.`,
 		Example: "  trapeze cron trigger nightly --reason \"last night's input was late\"",
 	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
 		fire, err := client.Post[job.Fire](ctx, at, client.Path(scheduleRoute+"/trigger", name), nil)
@@ -330,7 +330,7 @@ func printTriggered(c *cobra.Command, fire job.Fire) (err error) {
 		_, err = fmt.Fprintln(c.OutOrStdout(), *fire.JobID)
 	}
 	if err == nil && fire.Outcome != job.FireFired {
-		err = exit.Refused("schedule %s made no job: %s; see trapeze cron fires %s", fire.Schedule, whyNoJob(fire), fire.Schedule)
+		err = exit.Refused("schedule %s submitted no job: %s; see trapeze cron fires %s", fire.Schedule, whyNoJob(fire), fire.Schedule)
 	}
 	return err
 }

@@ -21,12 +21,12 @@ func newCronNextCommand() *cobra.Command {
 	var n int
 	c := &cobra.Command{
 		Use:   "next EXPRESSION",
-		Short: "Say in words what an expression means, and when it fires next",
-		Long: `Say in words what an expression means, and when it fires next, in its zone and in UTC. It asks no database and no server: try
-expressions here before you set them. See trapeze cron set --help for their form.`,
+		Short: "Explain an expression and list its next occurrences",
+		Long: `Explain an expression in words and list its next occurrences, in its zone and in UTC. Needs neither a database nor a server: try an
+expression here before you set it. For the syntax of expressions, see trapeze cron set --help.`,
 		Example: `  trapeze cron next "30 2 * * *" --zone Europe/Zurich
   trapeze cron next "0 9 * * mon-fri" -n 10
-  trapeze cron next "30 2 * * *" --zone Europe/Zurich --from 2026-03-28T12:00:00Z    # over the change of the clocks`,
+  trapeze cron next "30 2 * * *" --zone Europe/Zurich --from 2026-03-28T12:00:00Z    # across the change to summer time`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if n < 1 || n > mostNext {
@@ -36,7 +36,7 @@ expressions here before you set them. See trapeze cron set --help for their form
 			if from != "" {
 				at, err := time.Parse(time.RFC3339, from)
 				if err != nil {
-					return exit.Usage("--from %q: want a moment such as 2026-03-28T12:00:00Z", from)
+					return exit.Usage("--from %q: want a time such as 2026-03-28T12:00:00Z", from)
 				}
 				after = at
 			}
@@ -49,8 +49,8 @@ expressions here before you set them. See trapeze cron set --help for their form
 	}
 	f := c.Flags()
 	f.StringVar(&zone, "zone", job.DefaultSchedule().Zone, "time zone of the expression, by its IANA name")
-	f.IntVarP(&n, "number", "n", 5, "so many fires")
-	f.StringVar(&from, "from", "", "after this moment (default: now)")
+	f.IntVarP(&n, "number", "n", 5, "number of occurrences")
+	f.StringVar(&from, "from", "", "list occurrences after this time (default: now)")
 	return c
 }
 
@@ -71,8 +71,8 @@ func printPreview(c *cobra.Command, shown job.SchedulePreview) error {
 		return err
 	}
 	if len(rows) == 0 {
-		_, err := fmt.Fprintln(out, "It does not fire any more.")
+		_, err := fmt.Fprintln(out, "no further occurrences")
 		return err
 	}
-	return show.Table(c, "THERE UTC", rows)
+	return show.Table(c, "LOCAL UTC", rows)
 }

@@ -26,23 +26,23 @@ func newCronSetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set NAME [EXPRESSION [KIND]]",
 		Short: "Create a schedule, or change some of its settings",
-		Long: `Create a schedule, or change what is named of it; the rest stays. A new one needs its expression and the kind of its job.
+		Long: `Create a schedule, or change the given settings and keep the others. A new schedule needs an expression and a kind.
 
   30 2 * * *                minute, hour, day of the month, month, day of the week
-  15 30 2 * * *             seconds first
+  15 30 2 * * *             the same with seconds first
   @daily                    also @hourly, @weekly, @monthly, @yearly
-  @every 15m                steadily, from when it is made
-  @at 2027-01-31T03:00      once; with Z or +01:00 behind it, not of --zone
+  @every 15m                at a fixed interval from its creation
+  @at 2027-01-31T03:00      once; a suffix of Z or +01:00 overrides --zone
 
-Where the clocks change: a time that they skip in spring is the moment right after; one that they show twice in autumn is the first.
-What an expression means, without a database: trapeze cron next.
+Clock changes: a local time skipped in spring fires right after the gap; a local time repeated in autumn fires the first time only.
+To explain an expression without a database, use trapeze cron next.
 
---missed says what becomes of fires that no pod was there for: coalesce (one job for all), catch_up (a job for each of the latest
---catch-up), skip (none). --overlap says what becomes of one while the job of the one before goes on: queue, or skip. Whether a pod has a
-handler of the kind is not asked: until one has, nothing fires.`,
+--missed sets how occurrences during an outage are handled: coalesce (one job for all), catch_up (one job for each of the latest
+--catch-up), skip (no job). --overlap sets whether an occurrence submits a job while the previous job is unfinished: queue (yes) or
+skip (no). The kind may be unknown: the schedule does not fire until a pod has its handler.`,
 		Example: `  trapeze cron set nightly "30 2 * * *" factor_sync --zone Europe/Zurich --overlap skip
-  trapeze cron set nightly --zone UTC                      # the rest stays
-  trapeze cron set nightly "0 4 * * *" --dry-run           # what would change, and when it would fire
+  trapeze cron set nightly --zone UTC                      # keeps the other settings
+  trapeze cron set nightly "0 4 * * *" --dry-run           # show changes and occurrences
   trapeze cron set poll "@every 15m" import --args '{"full":false}' --unique import`,
 		Args: cobra.RangeArgs(1, 3),
 		ValidArgsFunction: func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
@@ -76,13 +76,13 @@ handler of the kind is not asked: until one has, nothing fires.`,
 	f.StringVar(&s.args, "args", "", "arguments of the job: JSON, @file, or - for stdin (default {})")
 	f.StringVar(&s.zone, "zone", usual.Zone, "time zone of the expression, by its IANA name")
 	f.StringVar(&s.lane, "lane", "", "lane of the job (default: its kind's)")
-	f.StringVar(&s.subject, "subject", "", "what the job is about: one of a kind and subject runs at a time")
-	f.IntVar(&s.priority, "priority", usual.Priority, "-100 to 100, higher first")
-	f.StringVar(&s.unique, "unique", "", "a key of the job: while an earlier one holds it, a fire makes none")
-	f.StringVar(&s.missed, "missed", string(usual.Missed), "coalesce, catch_up or skip")
-	f.IntVar(&s.catchUp, "catch-up", usual.CatchUp, fmt.Sprintf("so many missed fires catch_up makes up for, at most %d", job.MaxCatchUp))
-	f.StringVar(&s.overlap, "overlap", string(usual.Overlap), "queue or skip")
-	f.BoolVar(&s.dry, "dry-run", false, "only tell what would change, and when it would fire")
+	f.StringVar(&s.subject, "subject", "", "subject of the job: one job per kind and subject runs at a time")
+	f.IntVar(&s.priority, "priority", usual.Priority, "priority, -100 to 100, higher first")
+	f.StringVar(&s.unique, "unique", "", "unique key: no job is submitted while an earlier one holds it")
+	f.StringVar(&s.missed, "missed", string(usual.Missed), "missed occurrences: coalesce, catch_up or skip")
+	f.IntVar(&s.catchUp, "catch-up", usual.CatchUp, fmt.Sprintf("maximum number of missed occurrences for catch_up, at most %d", job.MaxCatchUp))
+	f.StringVar(&s.overlap, "overlap", string(usual.Overlap), "while the previous job is unfinished: queue or skip")
+	f.BoolVar(&s.dry, "dry-run", false, "show changes and occurrences without saving")
 	return c
 }
 
@@ -123,15 +123,15 @@ func printScheduleChanged(c *cobra.Command, done job.ScheduleChanged) error {
 	if show.WantsJSON(c) {
 		return show.JSON(c, done)
 	}
-	verb := "is unchanged"
+	verb := "unchanged"
 	switch {
 	case done.Created:
-		verb = "is made"
+		verb = "created"
 	case len(done.Changed) > 0:
-		verb = "is changed: " + strings.Join(done.Changed, ", ")
+		verb = "changed: " + strings.Join(done.Changed, ", ")
 	}
 	if done.DryRun {
-		verb = strings.Replace(verb, "is ", "would be ", 1)
+		verb = "would be " + verb
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "schedule %s %s\n", done.Schedule, verb)
@@ -140,7 +140,7 @@ func printScheduleChanged(c *cobra.Command, done job.ScheduleChanged) error {
 		fmt.Fprintf(&b, "  %s\n", humanize.ClockIn(done.After.Zone, &done.NextFires[i]))
 	}
 	if done.After.Paused {
-		fmt.Fprintf(&b, "It is paused: trapeze cron resume %s\n", done.Schedule)
+		fmt.Fprintf(&b, "The schedule is paused; resume it with trapeze cron resume %s\n", done.Schedule)
 	}
 	for line := range strings.Lines(b.String()) {
 		if _, err := fmt.Fprintln(c.OutOrStdout(), humanize.Printable(strings.TrimSuffix(line, "\n"))); err != nil {

@@ -1,16 +1,15 @@
 package app
 
 import (
-	"github.com/trapeze-run/trapeze/internal/cli/client"
-	"github.com/trapeze-run/trapeze/internal/cli/show"
-
-	"github.com/trapeze-run/trapeze/internal/cli/exit"
-
-	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -26,7 +25,7 @@ func (t *target) read(args []string) error {
 		t.lane = args[0]
 	}
 	if (t.pod == "") == (t.lane == "") {
-		return exit.Usage("name a lane, or a pod with --pod")
+		return exit.Usage("want a lane, or a pod with --pod")
 	}
 	return nil
 }
@@ -51,23 +50,23 @@ func newDrainCommand() *cobra.Command {
 	var wait time.Duration
 	c := &cobra.Command{
 		Use:   "drain [LANE]",
-		Short: "Start nothing in a lane, or on a pod, until it is resumed",
-		Long: `Start nothing in a lane, or on a pod, until trapeze resume: what runs goes on to its end, and next steps of chains wait, or go to
-another pod. A drained pod is alive and not ready; a process that comes back under its name is drained too.
+		Short: "Stop starting jobs in a lane or on a pod, until trapeze resume",
+		Long: `Stop starting jobs in a lane or on a pod, until trapeze resume. Running jobs continue; next steps of chains wait, or run on another
+pod. A drained pod is alive but not ready. It stays drained when its process restarts under the same name.
 
---wait waits until nothing runs there. When that takes longer, the exit code is 1; nothing is killed, and it stays drained.`,
+--wait waits until no job runs there. After the timeout the exit code is 1, no job is stopped, and the lane or pod stays drained.`,
 		Example: `  trapeze drain reports --wait 5m
-  trapeze drain --pod web-3          # by its name or its boot id: trapeze pods`,
+  trapeze drain --pod web-3          # by name or boot id; see trapeze pods`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := t.read(args); err != nil {
 				return err
 			}
-			return untilQuiet(c, t.String()+" is drained", t.path("drain"), wait)
+			return untilQuiet(c, t.String()+" drained", t.path("drain"), wait)
 		},
 	}
-	c.Flags().StringVar(&t.pod, "pod", "", "a pod, by its name or boot id")
-	c.Flags().DurationVar(&wait, "wait", 0, "wait so long until nothing runs there")
+	c.Flags().StringVar(&t.pod, "pod", "", "name or boot id of a pod")
+	c.Flags().DurationVar(&wait, "wait", 0, "maximum time to wait until no job runs there")
 	return c
 }
 
@@ -75,17 +74,17 @@ func newResumeCommand() *cobra.Command {
 	var t target
 	c := &cobra.Command{
 		Use:     "resume [LANE]",
-		Short:   "Start jobs in a lane, or on a pod, again",
+		Short:   "Resume a drained lane or pod",
 		Example: "  trapeze resume reports\n  trapeze resume --pod web-3",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := t.read(args); err != nil {
 				return err
 			}
-			return opens(c, t.String()+" is resumed", t.path("resume"))
+			return opens(c, t.String()+" resumed", t.path("resume"))
 		},
 	}
-	c.Flags().StringVar(&t.pod, "pod", "", "a pod, by its name or boot id")
+	c.Flags().StringVar(&t.pod, "pod", "", "name or boot id of a pod")
 	return c
 }
 
@@ -93,31 +92,31 @@ func newFreezeCommand() *cobra.Command {
 	var wait time.Duration
 	c := &cobra.Command{
 		Use:   "freeze",
-		Short: "Start nothing anywhere, for maintenance, until trapeze thaw",
-		Long: `Start nothing anywhere until trapeze thaw, on every pod and after every restart. What runs goes on to its end.
+		Short: "Stop starting jobs on all pods for maintenance, until trapeze thaw",
+		Long: `Stop starting jobs on all pods, also after a restart, until trapeze thaw. Running jobs continue.
 
---wait waits until nothing runs. When that takes longer, the exit code is 1; nothing is killed, and it stays frozen.`,
+--wait waits until no job runs. After the timeout the exit code is 1, no job is stopped, and the queue stays frozen.`,
 		Example: "  trapeze freeze --wait 10m && pg_upgrade … && trapeze thaw",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return untilQuiet(c, "frozen", "/admin/workers/freeze", wait)
 		},
 	}
-	c.Flags().DurationVar(&wait, "wait", 0, "wait so long until nothing runs")
+	c.Flags().DurationVar(&wait, "wait", 0, "maximum time to wait until no job runs")
 	return c
 }
 
 func newThawCommand() *cobra.Command {
-	return gateCommand("thaw", "End a freeze", "Lanes and pods that were drained stay drained, a paused gate stays paused.", "thawed")
+	return gateCommand("thaw", "End a freeze", "Drained lanes and pods stay drained, and a paused queue stays paused.", "thawed")
 }
 
 func newPauseCommand() *cobra.Command {
-	return gateCommand("pause", "Start nothing anywhere, until trapeze unpause",
-		"On every pod, and after every restart. What runs goes on to its end. For maintenance, with a wait: trapeze freeze.", "paused")
+	return gateCommand("pause", "Stop starting jobs on all pods, until trapeze unpause",
+		"The pause outlasts restarts. Running jobs continue. For maintenance, and to wait for running jobs, use trapeze freeze.", "paused")
 }
 
 func newUnpauseCommand() *cobra.Command {
-	return gateCommand("unpause", "Start jobs again after trapeze pause", "What is frozen stays frozen, and what is drained stays drained.", "unpaused")
+	return gateCommand("unpause", "End a pause", "A frozen queue stays frozen, and drained lanes and pods stay drained.", "unpaused")
 }
 
 func gateCommand(use, short, long, done string) *cobra.Command {
@@ -132,6 +131,12 @@ func opens(c *cobra.Command, now, path string) error {
 	return onClient(c, func(at *client.Client) error { return opensAt(c, at, now, path) })
 }
 
+// already puts the word before the state that a command found: "lane reports already drained".
+func already(now string) string {
+	at := strings.LastIndex(now, " ") + 1
+	return now[:at] + "already " + now[at:]
+}
+
 func opensAt(c *cobra.Command, at *client.Client, now, path string) error {
 	news, err := client.Post[struct {
 		Changed bool `json:"changed"`
@@ -140,7 +145,7 @@ func opensAt(c *cobra.Command, at *client.Client, now, path string) error {
 		return err
 	}
 	if !news.Changed {
-		now += ", as before"
+		now = already(now)
 	}
 	return show.Done(c, news, "%s", now)
 }
@@ -170,15 +175,15 @@ func untilQuiet(c *cobra.Command, now, path string, wait time.Duration) error {
 
 func printQuiet(c *cobra.Command, now string, quiet job.Quiet) error {
 	if !quiet.Changed {
-		now += ", as before"
+		now = already(now)
 	}
-	still := "nothing runs there"
+	still := "no running jobs"
 	if quiet.Running > 0 {
-		still = fmt.Sprintf("%d still running", quiet.Running)
+		still = humanize.Count(quiet.Running, "job", "jobs") + " still running"
 	}
 	err := show.Done(c, quiet, "%s; %s", now, still)
 	if err == nil && quiet.TimedOut {
-		err = exit.Refused("waited in vain: %d still running, nothing was killed; look with trapeze ps", quiet.Running)
+		err = exit.Refused("timed out with %s; none was stopped, see trapeze ps", still)
 	}
 	return err
 }

@@ -33,34 +33,33 @@ func newEnqueueCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "enqueue KIND",
 		Short: "Submit a job, or a pipeline, and print its id",
-		Long: `Submit a job and print its id. Its kind need not be known here: a pod that has its handler runs it. --chain gives the
-steps that follow it, as a JSON array of {"kind","args","lane","subject","priority"}; what a step leaves out it takes from
-the one before. --wait follows the job, and the steps after it, to the end: exit code 0 when the last one succeeded, 1 when
-one did not.
+		Long: `Submit a job and print its id. Any kind is accepted: a pod that has its handler runs the job. --chain sets the steps that
+follow, as a JSON array of {"kind","args","lane","subject","priority"}. A step inherits omitted fields from the step before.
+--wait follows the job and its next steps to the end: exit code 0 when the last one succeeded, 1 otherwise.
 
-Exit code 4 means that the connection was lost and the job may have been submitted: send it again with the same
---idempotency-key and nothing is doubled.`,
+Exit code 4: the connection was lost, and the job may have been submitted. Submit again with the same --idempotency-key; the
+server does not create a second job.`,
 		Example: `  trapeze enqueue csv_ingest --args '{"file":"flights.csv"}' --subject travel/2025 --wait
   trapeze enqueue report --args @args.json --priority 50 --delay 10m
   jq -c .request body.json | trapeze enqueue import --args - --idempotency-key "$REQUEST_ID"
   trapeze enqueue ingest --chain @steps.json
-  trapeze enqueue factor_sync --unique 2025      # a no-op while such a job waits`,
+  trapeze enqueue factor_sync --unique 2025      # a no-op while a job with this key waits`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return e.run(c, args[0]) },
 	}
 	f := c.Flags()
 	f.StringVar(&e.args, "args", "", "arguments: JSON, @file, or - for stdin (default {})")
-	f.StringVar(&e.subject, "subject", "", "what it is about: one job of a kind and subject runs at a time")
+	f.StringVar(&e.subject, "subject", "", "subject: one job per kind and subject runs at a time")
 	f.StringVar(&e.lane, "lane", "", "lane (default: its kind's)")
-	f.IntVar(&e.priority, "priority", job.DefaultPriority, "-100 to 100, higher first")
-	f.DurationVar(&e.delay, "delay", 0, "due only after a while, such as 90s")
-	f.IntVar(&e.maxAttempts, "max-attempts", 0, "tries that may end in the handler's error (default: its kind's)")
-	f.StringVar(&e.key, "unique", "", "a key: a no-op that returns the job which holds it")
-	f.StringVar(&e.while, "unique-while", "", "how long the key is held: pending (default) or active")
-	f.StringVar(&e.idempotencyKey, "idempotency-key", "", "makes it safe to send again: the same key is the same job")
-	f.StringVar(&e.chain, "chain", "", "steps that follow: a JSON array, or @file")
-	f.BoolVar(&e.approval, "needs-approval", false, "wait until a person approves it: trapeze approve")
-	f.BoolVar(&e.wait, "wait", false, "follow it to the end and exit by its result")
+	f.IntVar(&e.priority, "priority", job.DefaultPriority, "priority, -100 to 100, higher first")
+	f.DurationVar(&e.delay, "delay", 0, "delay before the job is due, such as 90s")
+	f.IntVar(&e.maxAttempts, "max-attempts", 0, "maximum number of attempts (default: its kind's)")
+	f.StringVar(&e.key, "unique", "", "unique key: while a job holds it, return that job instead")
+	f.StringVar(&e.while, "unique-while", "", "states in which the job holds its unique key: pending (default) or active")
+	f.StringVar(&e.idempotencyKey, "idempotency-key", "", "safe retry: the same key returns the same job")
+	f.StringVar(&e.chain, "chain", "", "next steps: a JSON array, or @file")
+	f.BoolVar(&e.approval, "needs-approval", false, "hold the job until an operator approves it with trapeze approve")
+	f.BoolVar(&e.wait, "wait", false, "follow the job to its end; the exit code is its result")
 	return c
 }
 
@@ -122,7 +121,7 @@ func (e *enqueuing) submission(c *cobra.Command, kind string) (api.Submission, e
 		return s, exit.Usage("the kind is empty")
 	}
 	if e.while != "" && e.key == "" {
-		return s, exit.Usage("--unique-while is for --unique KEY")
+		return s, exit.Usage("--unique-while needs --unique KEY")
 	}
 	changed := c.Flags().Changed
 	if changed("subject") {
@@ -163,7 +162,7 @@ func decode(c *cobra.Command, flag, value string, v any) error {
 	}
 	// One byte more than is allowed is enough to be refused.
 	if err := api.Decode(io.LimitReader(source, 64<<20), v); err != nil {
-		return exit.Usage("%s: %w: give JSON, @file with JSON, or - for stdin", flag, err)
+		return exit.Usage("%s: %w: want JSON, @file with JSON, or - for stdin", flag, err)
 	}
 	if raw, ok := v.(*json.RawMessage); ok && len(*raw) > job.MaxArgsBytes {
 		return fmt.Errorf("%w: %s: %d bytes, at most %d", job.ErrTooLarge, flag, len(*raw), job.MaxArgsBytes)

@@ -29,9 +29,9 @@ func newEventsCommand() *cobra.Command {
 	var goOn bool
 	c := &cobra.Command{
 		Use:   "events",
-		Short: "Print the history: of everything, a job, or a pipeline",
-		Long: `Print what happened, oldest first. Every event carries a cursor: --after goes on behind it. --follow waits for more until
-it is interrupted, or, with --job, until the job has ended.`,
+		Short: "Print the events of a job, of a pipeline, or of all jobs",
+		Long: `Print events, oldest first. Every event has a cursor; --after continues after a cursor. --follow waits for new events until
+interrupted, or, with --job, until the job has finished.`,
 		Example: `  trapeze events --job 4711
   trapeze events --follow --json | jq 'select(.level != "info")'
   trapeze events --pipeline 4711 --after 812.4711.3`,
@@ -39,7 +39,7 @@ it is interrupted, or, with --job, until the job has ended.`,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			w := watch{path: "/events", after: after, goOn: goOn}
 			if jobText != "" && pipelineText != "" {
-				return exit.Usage("--job and --pipeline: choose one")
+				return exit.Usage("want --job or --pipeline, not both")
 			}
 			if jobText != "" {
 				if w.job, err = api.ParseID(jobText); err != nil {
@@ -72,8 +72,8 @@ it is interrupted, or, with --job, until the job has ended.`,
 	f := c.Flags()
 	f.StringVar(&jobText, "job", "", "only this job")
 	f.StringVar(&pipelineText, "pipeline", "", "only this pipeline")
-	f.StringVar(&after, "after", "", "only what comes after this cursor")
-	f.BoolVar(&goOn, "follow", false, "wait for more")
+	f.StringVar(&after, "after", "", "only events after this cursor")
+	f.BoolVar(&goOn, "follow", false, "wait for new events")
 	return c
 }
 

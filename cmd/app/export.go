@@ -8,14 +8,14 @@ import (
 func newExportCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export",
-		Short: "Print every job, or every event, as JSON, one object a line",
-		Long: `Print every job, or every event, as JSON, one object a line, from one snapshot of the database: what changes meanwhile
-does not appear, and nothing is held up.`,
+		Short: "Print every job or every event as JSON, one object per line",
+		Long: `Print every job or every event as JSON, one object per line, from one snapshot of the database. Concurrent changes are not
+included and are not blocked.`,
 		Example: "  trapeze export jobs > jobs.jsonl\n  trapeze export events | jq -c 'select(.event == \"job.recovered\")'",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(exportCommand("jobs", "Every job, oldest first"), exportCommand("events", "Every event, job by job, each in its order"))
+	c.AddCommand(exportCommand("jobs", "Every job, oldest first"), exportCommand("events", "Every event, grouped by job, in order"))
 	return c
 }
 

@@ -47,7 +47,7 @@ func follow(ctx context.Context, at *client.Client, id int64, show *following) (
 		case <-tick.C:
 		case <-ctx.Done():
 			show.endLine()
-			return job.Job{}, exit.Unknown("interrupted: job %d goes on; look with trapeze job %d", id, id)
+			return job.Job{}, exit.Unknown("interrupted: job %d continues; see trapeze job %d", id, id)
 		}
 	}
 }

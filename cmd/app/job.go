@@ -29,7 +29,7 @@ func newJobCommand() *cobra.Command {
 			if show.WantsJSON(c) {
 				return show.JSON(c, j)
 			}
-			return printJob(c, j, podOf(c.Context(), at, j), obstaclesOf(c.Context(), at, j))
+			return printJob(c, j, podOf(c.Context(), at, j), blockersOf(c.Context(), at, j))
 		}),
 	}
 }
@@ -55,19 +55,19 @@ func podOf(ctx context.Context, at *client.Client, j job.Job) string {
 	return *j.Pod
 }
 
-// obstaclesOf says why a job does not run, a line each. A server that is older than this program does not know; the job is shown all the same.
-func obstaclesOf(ctx context.Context, at *client.Client, j job.Job) string {
+// blockersOf says why a job does not run, a line each. A server that is older than this program does not know; the job is shown all the same.
+func blockersOf(ctx context.Context, at *client.Client, j job.Job) string {
 	if j.State.Terminal() || j.State == job.Running {
 		return ""
 	}
 	answer, err := client.Get[struct {
-		Obstacles []job.Obstacle `json:"obstacles"`
-	}](ctx, at, client.Path("/jobs/:id/obstacles", j.ID), nil)
+		Blockers []job.Blocker `json:"blockers"`
+	}](ctx, at, client.Path("/jobs/:id/blockers", j.ID), nil)
 	if err != nil {
 		return ""
 	}
 	var b strings.Builder
-	for _, o := range answer.Obstacles {
+	for _, o := range answer.Blockers {
 		b.WriteString(o.Says)
 		if o.JobID != nil {
 			fmt.Fprintf(&b, ": job %d", *o.JobID)
@@ -127,7 +127,7 @@ func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	line("started", humanize.Clock(j.StartedAt))
 	line("finished", humanize.Clock(j.FinishedAt))
 	line("args", compact(j.Args))
-	line("still to come", compact(j.Planned))
+	line("next steps", compact(j.Planned))
 	line("result", compact(j.Result))
 	_, err := fmt.Fprint(c.OutOrStdout(), b.String())
 	return err

@@ -53,8 +53,8 @@ func newJobsCommand() *cobra.Command {
 		},
 	}
 	which.flags(c)
-	c.Flags().BoolVar(&current, "current", false, "only the current run of each kind and subject: what runs, else what ran last")
-	c.Flags().IntVar(&limit, "limit", 50, "at most so many; 0 is all")
+	c.Flags().BoolVar(&current, "current", false, "only the current run of each kind and subject: the running job, else the latest")
+	c.Flags().IntVar(&limit, "limit", 50, "maximum number of rows; 0 for all")
 	return c
 }
 

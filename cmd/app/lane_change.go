@@ -22,10 +22,10 @@ func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 	for _, one := range settings {
 		name, value, ok := strings.Cut(one, "=")
 		if !ok {
-			return c, exit.Usage("%q is no setting: want key=value, such as slots=3", one)
+			return c, exit.Usage("setting %q: want key=value, such as slots=3", one)
 		}
 		if seen[name] {
-			return c, exit.Usage("%s is set twice", name)
+			return c, exit.Usage("setting %q given twice", name)
 		}
 		seen[name] = true
 		limit, isLimit := limits[name]
@@ -38,7 +38,7 @@ func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 		case name == "kinds":
 			c.Kinds = parseKinds(value)
 		default:
-			err = fmt.Errorf("there is no such setting: see trapeze lane set --help")
+			err = fmt.Errorf("unknown setting; see trapeze lane set --help")
 		}
 		if err != nil {
 			return c, exit.Usage("%s: %w", one, err)
@@ -75,7 +75,7 @@ func length[T job.Seconds | job.Millis](into *job.Limit[T], unit time.Duration, 
 		case text == "none":
 			*into = job.NoLimit[T]()
 		case err != nil || d%unit != 0:
-			return fmt.Errorf("want a whole number, a length of time in whole %s, or none", units)
+			return fmt.Errorf("want a whole number, a duration in whole %s, or none", units)
 		default:
 			*into = job.To(T(d))
 		}

@@ -19,11 +19,11 @@ import (
 func newLanesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lanes",
-		Short: "List lanes: how they are set, what runs and waits in them",
-		Long: `List lanes. USED is what runs in all pods together, LIMIT how much may, WAITING what is due, OLDEST since when the first of
-that waits. A kind is in the lane that lists it under KINDS, else in the lane default.
+		Short: "List lanes with their settings, running and waiting jobs",
+		Long: `List lanes. USED is the number of running jobs on all pods, LIMIT its maximum, WAITING the number of due jobs, OLDEST the age of
+the oldest of them. A kind belongs to the lane that lists it under KINDS, else to the lane default.
 
-Change one: trapeze lane set. Start nothing in one: trapeze drain.`,
+To change a lane, use trapeze lane set. To stop starting its jobs, use trapeze drain.`,
 		Example: "  trapeze lanes\n  trapeze lanes --watch=1s",
 		Args:    cobra.NoArgs,
 	}
@@ -61,7 +61,7 @@ func laneState(l job.LaneUse) string {
 	case l.Drained:
 		return "drained"
 	case l.RequiresApproval:
-		return "open, by approval"
+		return "open, needs approval"
 	}
 	return "open"
 }
@@ -90,18 +90,18 @@ func newLaneSetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set NAME KEY=VALUE…",
 		Short: "Create a lane, or change some of its settings",
-		Long: `Create a lane, or change what is named of it; the rest stays. Every pod follows at once, and what runs goes on.
+		Long: `Create a lane, or change the given settings and keep the others. Every pod applies the change at once; running jobs continue.
 
-  slots=N               jobs that run at once, over all pods; 0 starts nothing
-  slots_per_pod=N       the same on each pod
-  poll_interval_ms=N    how often pods look at it without a wake-up, at least 100; or 500ms, 10s
-  stale_after_s=N       a handler without a sign of life for so long has failed, of kinds that say nothing; 0 is no limit; or 30m
-  max_age_s=N           a job that has not ended for so long fails; 0 is no limit; or 48h
-  requires_approval=B   what is submitted waits for trapeze approve
-  enabled=B             false: nothing starts
-  kinds=A,B             the kinds whose lane it is, all of them; waiting jobs of those that come or go move along
+  slots=N               maximum number of running jobs on all pods; 0 starts no jobs
+  slots_per_pod=N       maximum number of running jobs per pod
+  poll_interval_ms=N    poll interval of pods without a notification, at least 100; or 500ms, 10s
+  stale_after_s=N       a handler without a sign of life for this long has failed, unless its kind sets a time; 0 is no limit; or 30m
+  max_age_s=N           a job that has not finished after this time fails; 0 is no limit; or 48h
+  requires_approval=B   submitted jobs wait for trapeze approve
+  enabled=B             false: no job starts
+  kinds=A,B             the complete list of the lane's kinds; waiting jobs of added or removed kinds change lanes
 
-none takes a number away: no limit, or what the pods say. --dry-run tells what would change, and how many jobs that touches.`,
+none removes a number: no limit, or the default of the pods. --dry-run shows the changes and the number of affected jobs.`,
 		Example: `  trapeze lane set reports slots=3 kinds=report,export
   trapeze lane set default max_age_s=48h slots=none --dry-run`,
 		Args: cobra.MinimumNArgs(1),
@@ -119,7 +119,7 @@ none takes a number away: no limit, or what the pods say. --dry-run tells what w
 			})
 		},
 	}
-	c.Flags().BoolVar(&dry, "dry-run", false, "only tell what would change")
+	c.Flags().BoolVar(&dry, "dry-run", false, "show the changes without saving")
 	return c
 }
 
@@ -129,8 +129,8 @@ func newLaneRemoveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rm NAME",
 		Short: "Delete a lane",
-		Long: `Delete a lane. One that has jobs is not deleted, unless --move-to names another: then what waits moves there, with the kinds
-whose lane it was, and what runs goes on to its end. The lane default stays.`,
+		Long: `Delete a lane. A lane that has jobs needs --move-to: its waiting jobs and its kinds move to that lane, and its running jobs continue.
+The lane default cannot be deleted.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return onClient(c, func(at *client.Client) error {
@@ -143,8 +143,8 @@ whose lane it was, and what runs goes on to its end. The lane default stays.`,
 			})
 		},
 	}
-	c.Flags().StringVar(&to, "move-to", "", "the lane that its waiting jobs and its kinds go to")
-	c.Flags().BoolVar(&dry, "dry-run", false, "only tell what would change")
+	c.Flags().StringVar(&to, "move-to", "", "lane that its waiting jobs and its kinds move to")
+	c.Flags().BoolVar(&dry, "dry-run", false, "show the changes without saving")
 	return c
 }
 
@@ -153,17 +153,17 @@ func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
 	if show.WantsJSON(c) {
 		return show.JSON(c, done)
 	}
-	verb := "is unchanged"
+	verb := "unchanged"
 	switch {
 	case done.After == nil:
-		verb = "is deleted"
+		verb = "deleted"
 	case done.Created:
-		verb = "is made"
+		verb = "created"
 	case len(done.Changed) > 0:
-		verb = "is changed: " + strings.Join(done.Changed, ", ")
+		verb = "changed: " + strings.Join(done.Changed, ", ")
 	}
 	if done.DryRun {
-		verb = strings.Replace(verb, "is ", "would be ", 1)
+		verb = "would be " + verb
 	}
 	_, err := fmt.Fprintf(c.OutOrStdout(), "lane %s %s; %d running, %d waiting, %d moved\n", humanize.Printable(done.Lane), verb, done.Running, done.Waiting, done.Moved)
 	return err
@@ -186,7 +186,7 @@ func limitOf(l job.LaneUse) string {
 		limits = append(limits, strconv.Itoa(*l.Slots))
 	}
 	if l.SlotsPerPod != nil {
-		limits = append(limits, strconv.Itoa(*l.SlotsPerPod)+" a pod")
+		limits = append(limits, strconv.Itoa(*l.SlotsPerPod)+" per pod")
 	}
 	return strings.Join(limits, ", ")
 }

@@ -25,17 +25,17 @@ type manyOrOne struct {
 
 func (m *manyOrOne) flags(c *cobra.Command) {
 	m.which.flags(c)
-	c.Flags().BoolVarP(&m.dryRun, "dry-run", "n", false, "only tell how many jobs a filter selects, and the first of them")
+	c.Flags().BoolVarP(&m.dryRun, "dry-run", "n", false, "show the number of matching jobs and the first ids, change nothing")
 }
 
 func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 	switch {
 	case len(words) == 1 && (m.which.any() || m.dryRun):
-		return exit.Usage("give an id, or a filter such as --kind; not both")
+		return exit.Usage("want an id, or a filter such as --kind, not both")
 	case len(words) == 1:
 		return onOne(m.one)(c, words)
 	case !m.which.any():
-		return exit.Usage("give an id, or a filter such as --kind; see %s --help", c.CommandPath())
+		return exit.Usage("want an id, or a filter such as --kind; see %s --help", c.CommandPath())
 	}
 	selection, err := m.which.selection()
 	if err != nil {
@@ -65,19 +65,19 @@ func (m *manyOrOne) told(did api.Many) string {
 		}
 		fmt.Fprintf(&b, "%s would be %s: %s", jobs, m.did, sample)
 	case did.Passed > 0:
-		fmt.Fprintf(&b, "%d of %s %s; the others had moved meanwhile, or could not be", did.Done, jobs, m.did)
+		fmt.Fprintf(&b, "%d of %s %s; the others changed state concurrently or were refused", did.Done, jobs, m.did)
 	default:
 		fmt.Fprintf(&b, "%s %s", jobs, m.did)
 	}
 	if did.More {
-		b.WriteString("; there are more: give the command again")
+		b.WriteString("; more jobs match, run the command again")
 	}
 	return b.String()
 }
 
 func newRetryCommand() *cobra.Command {
 	var args string
-	m := manyOrOne{did: "tried again", many: "/admin/workers/jobs/retry"}
+	m := manyOrOne{did: "retried", many: "/admin/workers/jobs/retry"}
 	m.one = func(c *cobra.Command, at *client.Client, id int64) error {
 		other, err := jsonOf(c, "args", args)
 		if err != nil {
@@ -89,7 +89,7 @@ func newRetryCommand() *cobra.Command {
 		}
 		text := "is pending again"
 		if len(again) == 0 {
-			text = fmt.Sprintf("waits: trapeze job %d says what for", id)
+			text = fmt.Sprintf("waits; for the reason see trapeze job %d", id)
 		} else if len(again) != 1 || again[0] != strconv.FormatInt(id, 10) {
 			text = "waits again for " + humanize.Count(len(again), "job", "jobs")
 		}
@@ -97,20 +97,20 @@ func newRetryCommand() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "retry [ID]",
-		Short: "Run a failed or cancelled job again, or all of a filter",
-		Long: `Run a job again that failed or was cancelled, if need be with other arguments. Its attempts are counted anew, its history goes on.
-Of a job that fanned out, the branches are tried again that had not succeeded. One that needs approval awaits it again if it never
-ran, or is to run with other arguments. A whole pipeline: trapeze pipeline retry.
+		Short: "Retry a failed or cancelled job, or all that match a filter",
+		Long: `Retry a failed or cancelled job, optionally with other arguments. Its attempts start again at 1, and its history is kept. For a
+fan-out, only children that did not succeed run again. A job that needs approval awaits it again if it never ran, or if its arguments
+change. For a whole pipeline, use trapeze pipeline retry.
 
-With a filter instead of an id all jobs are tried again that it selects and that failed, at most 10,000 at a time; cancelled
-ones only with --state cancelled. Look first with --dry-run.
+A filter instead of an id retries all failed jobs that match, at most 10,000 at a time, and cancelled jobs only with
+--state cancelled. To see the matching jobs first, use --dry-run.
 
-Exit code 1 when there is no such job, when it has neither failed nor been cancelled, or when another job holds its unique key.`,
+Exit code 1 when the job does not exist, is neither failed nor cancelled, or when another job holds its unique key.`,
 		Example: "  trapeze retry 4711\n  trapeze retry 4711 --args '{\"year\":2024}'\n  trapeze retry --kind csv_ingest --since 2h --dry-run",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, words []string) error {
 			if len(words) == 0 && c.Flags().Changed("args") {
-				return exit.Usage("--args is for one job, by its id")
+				return exit.Usage("--args needs the id of one job")
 			}
 			return m.run(c, words)
 		},

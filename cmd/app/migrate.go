@@ -21,11 +21,11 @@ func newMigrateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "migrate",
 		Short: "Change the database's schema",
-		Long: `Bring the schema that Trapeze's tables live in to the version of this program, or back. Any number of processes may
-do it at once. serve does it at its start unless told not to.`,
+		Long: `Migrate the schema of Trapeze's tables to the version of this program, or back. Concurrent runs are safe. serve migrates at
+its start, unless --no-migrate is set.`,
 		Example: `  trapeze migrate up
   trapeze migrate status
-  trapeze migrate down --to 0          # drops every table of ours, and what is in them
+  trapeze migrate down --to 0          # drops every table of Trapeze with its data
   trapeze migrate print > trapeze.sql  # for another migration tool`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -76,12 +76,12 @@ func newMigrateDown() *cobra.Command {
 	var to int64
 	c := &cobra.Command{
 		Use:   "down --to N",
-		Short: "Undo migrations until N is the latest one applied; drops what they held",
+		Short: "Undo the migrations after N; drops their tables and columns with the data",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch {
 			case !c.Flags().Changed("to"):
-				return exit.Usage("say how far with --to N: 0 undoes everything and drops every job")
+				return exit.Usage("want --to N, the version to go back to; 0 drops every table and job")
 			case to < 0 || to > schema.Latest():
 				return exit.Usage("--to %d: want 0 to %d", to, schema.Latest())
 			}
@@ -93,7 +93,7 @@ func newMigrateDown() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().Int64Var(&to, "to", 0, "version that remains")
+	c.Flags().Int64Var(&to, "to", 0, "version to go back to")
 	return c
 }
 
@@ -147,7 +147,7 @@ func newMigratePrint() *cobra.Command {
 	var to int64
 	c := &cobra.Command{
 		Use:   "print [--to N]",
-		Short: "Print the migrations as plain SQL, for people who use their own tool",
+		Short: "Print the migrations as plain SQL, for another migration tool",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			config, err := env.Load()
@@ -160,6 +160,6 @@ func newMigratePrint() *cobra.Command {
 			return migrate.Print(c.OutOrStdout(), config.Options.Schema, to)
 		},
 	}
-	c.Flags().Int64Var(&to, "to", 0, "last version to print; 0 is all")
+	c.Flags().Int64Var(&to, "to", 0, "last version to print; 0 for all")
 	return c
 }

@@ -85,7 +85,7 @@ func TestPsShowsSlotsAndLanes(t *testing.T) {
 	golden(t, "ps.txt", func(c *cobra.Command) error {
 		j := aJob()
 		return printPs(c, job.Fleet{
-			Gate: job.Gate{Frozen: true},
+			Queue: job.QueueState{Frozen: true},
 			Running: []job.Slot{{Job: j.ID, Kind: j.Kind, Lane: j.Lane, Subject: j.Subject, Priority: j.Priority, Attempt: j.Attempt,
 				Boot: *j.Pod, Pod: "web-1", Since: *j.StartedAt, Progress: j.Progress}},
 			Lanes: []job.LaneUse{

@@ -25,13 +25,13 @@ func newPipelineCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "pipeline ID",
-		Short: "Draw a pipeline: its steps, their states, durations and branches",
-		Long: `Draw a pipeline by the id of its first job: the steps that were, the one that is, and those that are planned. Below a step that
-fanned out stand a bar of its branches, and those that run or failed.
+		Short: "Draw a pipeline: its steps, their states, durations and children",
+		Long: `Draw a pipeline, given the id of its first job: its finished, current and planned steps. A fan-out shows a progress bar of its
+children, and lists the running and failed ones.
 
-  ✓ succeeded   ! with a warning   ✗ failed   ⊘ cancelled   ▶ running   ⧗ waiting for its branches   · to come
+  ✓ succeeded   ! with a warning   ✗ failed   ⊘ cancelled   ▶ running   ⧗ waiting for its children   · planned
 
-With --follow it is drawn again until the pipeline is over, and the exit code is 0 only if it succeeded.`,
+--follow redraws until the pipeline has finished; the exit code is 0 only if it succeeded.`,
 		Example: "  trapeze pipeline 4711\n  trapeze pipeline 4711 --follow\n  trapeze pipeline retry 4711",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -53,8 +53,8 @@ With --follow it is drawn again until the pipeline is over, and the exit code is
 			})(c, args)
 		},
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "draw it again until it is over")
-	c.Flags().IntVar(&branches, "branches", 5, "at most so many branches below each fan-out")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "redraw until the pipeline has finished")
+	c.Flags().IntVar(&branches, "branches", 5, "maximum number of children listed for each fan-out")
 	c.AddCommand(newPipelineRetryCommand())
 	return c
 }
@@ -115,7 +115,7 @@ func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time)
 	}
 	f := j.FanOut
 	done := f.States[job.Succeeded] + f.States[job.Failed] + f.States[job.Cancelled]
-	fmt.Fprintf(b, "%s├─ %s %d of %s", indent, meter(done, f.Branches), done, humanize.Count(f.Branches, "branch", "branches"))
+	fmt.Fprintf(b, "%s├─ %s %d of %s", indent, meter(done, f.Branches), done, humanize.Count(f.Branches, "child", "children"))
 	for _, s := range []job.State{job.Succeeded, job.Failed, job.Cancelled, job.Running, job.Waiting, job.Pending, job.AwaitingApproval} {
 		if n := f.States[s]; n > 0 {
 			fmt.Fprintf(b, " · %d %s", n, s)
@@ -170,7 +170,7 @@ func followTree(c *cobra.Command, at *client.Client, id int64, branches int) err
 		switch {
 		case err != nil && (!client.Passing(err) || ctx.Err() != nil):
 			if exit.Stopped(ctx, ctx.Err()) {
-				return exit.Unknown("interrupted: pipeline %d goes on; look with trapeze pipeline %d", id, id)
+				return exit.Unknown("interrupted: pipeline %d continues; see trapeze pipeline %d", id, id)
 			}
 			return err
 		case err == nil && show.WantsJSON(c):
@@ -194,7 +194,7 @@ func followTree(c *cobra.Command, at *client.Client, id int64, branches int) err
 		}
 		if err == nil && t.Status.Over() {
 			if t.Status != job.PipelineSucceeded {
-				return exit.Refused("pipeline %d is %s: trapeze job %d says why", id, t.Status, t.LastJob)
+				return exit.Refused("pipeline %d %s; for the reason see trapeze job %d", id, t.Status, t.LastJob)
 			}
 			return nil
 		}
@@ -209,11 +209,11 @@ func newPipelineRetryCommand() *cobra.Command {
 	var args string
 	c := &cobra.Command{
 		Use:   "retry ID",
-		Short: "Go on with a pipeline from the step that failed",
-		Long: `Go on with a pipeline that failed or was cancelled, from the step that did, if need be with other arguments. What had succeeded is not
-done again. Of a step that fanned out, the branches are tried again that had not succeeded.
+		Short: "Retry a pipeline from the step that failed",
+		Long: `Retry a failed or cancelled pipeline from the step that failed or was cancelled, optionally with other arguments. Steps that succeeded
+do not run again. For a fan-out, only children that did not succeed run again.
 
-Exit code 1 when there is no such pipeline, or when it has neither failed nor been cancelled.`,
+Exit code 1 when the pipeline does not exist, or is neither failed nor cancelled.`,
 		Example: "  trapeze pipeline retry 4711\n  trapeze pipeline retry 4711 --args '{\"year\":2024}'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, words []string) error {
@@ -227,7 +227,7 @@ Exit code 1 when there is no such pipeline, or when it has neither failed nor be
 					return err
 				}
 				return show.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "retried": again},
-					"pipeline %d goes on with %s", id, humanize.Count(len(again), "job", "jobs"))
+					"pipeline %d continues with %s", id, humanize.Count(len(again), "job", "jobs"))
 			})(c, words)
 		},
 	}

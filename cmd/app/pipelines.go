@@ -24,8 +24,8 @@ func newPipelinesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pipelines",
 		Short: "List pipelines, newest first",
-		Long: `List pipelines, newest first: what has had more than one step, or is going to, or was given a name. A pipeline is running
-until its last step has ended; partial means that its last step succeeded, but a branch of a fan-out had failed.`,
+		Long: `List pipelines, newest first: jobs with more than one step, planned or finished, or with a name. A pipeline is running until its
+last step has finished. Status partial: the last step succeeded, but a child of a fan-out failed.`,
 		Example: `  trapeze pipelines --status running
   trapeze pipelines --status failed,partial --since 24h
   trapeze pipelines --name "emissions 2024" --json | jq -r .id`,
@@ -59,20 +59,20 @@ until its last step has ended; partial means that its last step succeeded, but a
 	}
 	f := c.Flags()
 	f.StringSliceVar(&statuses, "status", nil, "only these statuses, separated by commas")
-	f.StringVar(&name, "name", "", "only those of this name")
-	f.StringVar(&since, "since", "", "only those made since: 2025-01-31T08:00:00Z, or 90m for 90 minutes ago")
-	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
+	f.StringVar(&name, "name", "", "only pipelines of this name")
+	f.StringVar(&since, "since", "", "only those created since a time such as 2025-01-31T08:00:00Z, or 90m for 90 minutes ago")
+	f.IntVar(&limit, "limit", 50, "maximum number of rows; 0 for all")
 	return c
 }
 
 func newAbortCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "abort PIPELINE",
-		Short: "Cancel all of a pipeline that has not ended",
-		Long: `Cancel every job of a pipeline that has not ended, and insert no next step. Those that wait end at once, those that run are told
-and end cancelled. The pipeline is named by the id of its first job.
+		Short: "Cancel all unfinished jobs of a pipeline",
+		Long: `Cancel every unfinished job of a pipeline, given the id of its first job, and start no next step. Waiting jobs end at once. Running
+jobs end as cancelled when their handlers return.
 
-Exit code 1 when there is no such pipeline, or when nothing of it is open.`,
+Exit code 1 when the pipeline does not exist, or when all its jobs have finished.`,
 		Example: "  trapeze abort 4711",
 		Args:    cobra.ExactArgs(1),
 		RunE: onOne(func(c *cobra.Command, at *client.Client, id int64) error {
@@ -83,7 +83,7 @@ Exit code 1 when there is no such pipeline, or when nothing of it is open.`,
 				return err
 			}
 			return show.Done(c, map[string]any{"pipeline": strconv.FormatInt(id, 10), "aborted": did.Aborted},
-				"pipeline %d is aborted: %s", id, humanize.Count(len(did.Aborted), "job", "jobs"))
+				"pipeline %d aborted: %s", id, humanize.Count(len(did.Aborted), "job", "jobs"))
 		}),
 	}
 }

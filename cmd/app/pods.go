@@ -18,8 +18,8 @@ func newPodsCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:     "pods",
-		Short:   "List the pods and the remote workers that run jobs",
-		Example: "  trapeze pods\n  trapeze pods --all    # also those that left or died of late",
+		Short:   "List pods and remote workers",
+		Example: "  trapeze pods\n  trapeze pods --all    # include pods that left or died recently",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return onClient(c, func(at *client.Client) error {
@@ -37,7 +37,7 @@ func newPodsCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "also those that are closed")
+	c.Flags().BoolVar(&all, "all", false, "include pods that left or died recently")
 	return c
 }
 

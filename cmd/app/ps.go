@@ -17,10 +17,10 @@ import (
 func newPsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ps",
-		Short: "Show what occupies which slot on which pod, and what waits in the lanes",
-		Long: `Show what occupies which slot on which pod, since when and how far it is, and below it the lanes: slots used, limit, what
-waits, how long the oldest of it has been due, and whether the lane is open. All of it is as of one moment. A closed gate comes first.
-Of a remote worker it says so: one that has no database, and takes its jobs from a pod.`,
+		Short: "List running jobs by pod, and the lanes with their waiting jobs",
+		Long: `List running jobs with pod, start time and progress, then the lanes: slots used, limit, waiting jobs, age of the oldest due job, and
+whether the lane is open. All values are from one snapshot. A paused or frozen queue is shown first. Jobs on a remote worker, which
+gets its jobs from a pod, are marked.`,
 		Example: `  trapeze ps
   trapeze ps --watch=1s
   trapeze ps --json | jq '.running[].job'`,
@@ -46,7 +46,7 @@ Of a remote worker it says so: one that has no database, and takes its jobs from
 
 func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	out := c.OutOrStdout()
-	if closed := gateCloses(s.Gate); closed != "" {
+	if closed := gateCloses(s.Queue); closed != "" {
 		fmt.Fprintf(out, "%s\n\n", show.InkFor(out).Colour(show.Red, closed))
 	}
 	remote := map[string]bool{}
@@ -72,14 +72,14 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 }
 
 // gateCloses says why nothing starts in any lane, and what opens the gate; empty: it is open.
-func gateCloses(g job.Gate) string {
+func gateCloses(g job.QueueState) string {
 	switch {
 	case g.Paused && g.Frozen:
-		return "Nothing starts: the gate is paused and frozen; trapeze unpause and trapeze thaw open it."
+		return "No job starts: the queue is paused and frozen. To open it, run trapeze unpause and trapeze thaw."
 	case g.Paused:
-		return "Nothing starts: the gate is paused; trapeze unpause opens it."
+		return "No job starts: the queue is paused. To open it, run trapeze unpause."
 	case g.Frozen:
-		return "Nothing starts: the gate is frozen; trapeze thaw opens it."
+		return "No job starts: the queue is frozen. To open it, run trapeze thaw."
 	}
 	return ""
 }

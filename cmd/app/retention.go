@@ -21,10 +21,10 @@ import (
 func newRetentionCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "retention",
-		Short: "Say for how long kinds are kept",
-		Long: `Jobs that have ended are kept as long as the pods say for their state (TRAPEZE_RETENTION_SUCCEEDED and so on). A kind that is to be
-kept for longer, or not as long, has a time of its own for each state it may end in: succeeded, failed or cancelled. It counts from the next
-round of the maintenance on, within ten minutes; what has gone then does not come back.`,
+		Short: "Set how long finished jobs of a kind are kept",
+		Long: `Finished jobs are kept for a time that the pods set for each state (TRAPEZE_RETENTION_SUCCEEDED and so on). A kind can override it for
+each final state: succeeded, failed or cancelled. An override takes effect with the next maintenance run, within ten minutes. Deleted
+jobs cannot be restored.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -35,7 +35,7 @@ round of the maintenance on, within ten minutes; what has gone then does not com
 func newRetentionListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
-		Short:   "List the kinds that are kept for a time of their own",
+		Short:   "List kinds with their own retention",
 		Example: "  trapeze retention ls",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -50,10 +50,10 @@ func newRetentionListCommand() *cobra.Command {
 func newRetentionSetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "set KIND STATE TIME",
-		Short: "Say for how long jobs of a kind are kept that ended in a state",
-		Long: `Say for how long jobs of a kind are kept that ended in a state: a length of time such as 36h or 90d, or forever. Days are of UTC:
-jobs go when the day on which they ended has been over for that long. A kind that is kept for very long costs a little whenever an ended
-job is read: do it for few. Keep the kinds of one pipeline for the same time.`,
+		Short: "Set how long finished jobs of a kind and state are kept",
+		Long: `Set how long finished jobs of a kind and state are kept: a duration such as 36h or 90d, or forever. Days are UTC days: jobs are deleted
+when the day on which they finished has been over for that long. Every kind with a very long retention slows down reads of finished jobs
+a little: use it for few kinds. Give all kinds of a pipeline the same retention.`,
 		Example: "  trapeze retention set report failed 90d\n  trapeze retention set audit_export succeeded forever --reason \"the auditors\"",
 		Args:    cobra.ExactArgs(3),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -69,7 +69,7 @@ job is read: do it for few. Keep the kinds of one pipeline for the same time.`,
 func newRetentionRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm KIND STATE",
-		Short:   "Keep jobs of a kind that ended in a state as all others",
+		Short:   "Remove the retention of a kind and state; the default applies",
 		Example: "  trapeze retention rm report failed",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -85,11 +85,11 @@ func changeRetention(c *cobra.Command, method string, args []string, body any) e
 		if err != nil {
 			return err
 		}
-		news := "were kept " + kept(done.Before)
+		news := "before: " + kept(done.Before)
 		if !done.Changed {
-			news = "as before"
+			news = "unchanged"
 		}
-		return show.Done(c, done, "%s jobs of kind %s are kept %s; %s", done.State, done.Kind, kept(done.After), news)
+		return show.Done(c, done, "retention of %s jobs of kind %s: %s; %s", done.State, done.Kind, kept(done.After), news)
 	})
 }
 
@@ -99,7 +99,7 @@ const day = 24 * time.Hour
 func kept(keep *job.Seconds) string {
 	switch {
 	case keep == nil:
-		return "as all others"
+		return "default"
 	case *keep == 0:
 		return "forever"
 	case keep.Duration()%day == 0:
@@ -120,7 +120,7 @@ func parseKeep(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < time.Second || d%time.Second != 0 {
-		return 0, exit.Usage("%q: want a length of time of whole seconds, such as 36h or 90d, or forever", text)
+		return 0, exit.Usage("%q: want a duration of whole seconds, such as 36h or 90d, or forever", text)
 	}
 	return d, nil
 }

@@ -11,9 +11,9 @@ import (
 func newRoutesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "routes",
-		Short: "List the routes of the HTTP API, with the permission that each needs",
-		Long: `List the routes of the HTTP API that this program serves, with the permission that each needs; - needs none. GET /metrics
-and the dashboard below /ui/ are beside them.`,
+		Short: "List the routes of the HTTP API and the permission that each needs",
+		Long: `List the routes of the HTTP API that this program serves, and the permission that each needs; - means none. GET /metrics and
+the dashboard under /ui/ are not listed.`,
 		Example: "  trapeze routes\n  trapeze routes --json | jq -r 'select(.permission == \"workers:manage\") | .path'",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -30,13 +30,13 @@ func (s *selecting) flags(c *cobra.Command) {
 	f.StringVar(&s.lane, "lane", "", "only this lane")
 	f.StringVar(&s.subject, "subject", "", "only this subject")
 	f.StringVar(&s.pipeline, "pipeline", "", "only this pipeline")
-	f.StringVar(&s.parent, "parent", "", "only the steps after this job")
-	f.StringVar(&s.moment, "since", "", "only those made since: 2025-01-31T08:00:00Z, or 90m for 90 minutes ago")
-	f.StringVar(&s.children, "children", "", "true or false: whether children of fan-outs count (default: with any other filter)")
+	f.StringVar(&s.parent, "parent", "", "only jobs that follow this job")
+	f.StringVar(&s.moment, "since", "", "only those created since a time such as 2025-01-31T08:00:00Z, or 90m for 90 minutes ago")
+	f.StringVar(&s.children, "children", "", "whether to include children of fan-outs, true or false (default: true with any other filter)")
 	f.Lookup("children").NoOptDefVal = "true"
-	f.StringVar(&s.reason, "job-reason", "", "only jobs that stand where they stand for this reason, such as timeout")
+	f.StringVar(&s.reason, "job-reason", "", "only jobs whose state has this reason, such as timeout")
 	f.StringVar(&s.class, "error-class", "", "only jobs that failed with an error of this class, such as panic")
-	f.StringVar(&s.code, "error-code", "", "only jobs that failed with this code: an SQLSTATE, or their handler's own")
+	f.StringVar(&s.code, "error-code", "", "only jobs that failed with this code: an SQLSTATE, or a code of the handler")
 }
 
 // any reports whether the flags select less than everything.

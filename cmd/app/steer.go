@@ -18,14 +18,14 @@ func newCancelCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "cancel [ID]",
 		Aliases: []string{"kill"},
-		Short:   "Cancel a job, or all of a filter: a running one by telling its handler",
-		Long: `Cancel a job. One that waits ends at once. A running one is told by the end of its context, on whichever pod, and ends
-cancelled whatever its handler then returns. A handler that does not listen: trapeze stop.
+		Short:   "Cancel a job, or all that match a filter",
+		Long: `Cancel a job. A waiting job ends at once. A running handler's context is cancelled, on any pod, and the job ends as cancelled
+when the handler returns, regardless of the result. If the handler ignores its context, use trapeze stop.
 
-With a filter instead of an id all jobs are cancelled that it selects and that have not ended, at most 10,000 at a time.
-Look first with --dry-run.
+A filter instead of an id cancels all unfinished jobs that match, at most 10,000 at a time. To see the matching jobs first, use
+--dry-run.
 
-Exit code 1 when there is no such job, or when it has ended already.`,
+Exit code 1 when the job does not exist or has finished.`,
 		Example: "  trapeze cancel 4711\n  trapeze cancel --kind csv_ingest --state pending --dry-run",
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    m.run,
@@ -37,10 +37,10 @@ Exit code 1 when there is no such job, or when it has ended already.`,
 func newStopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop ID",
-		Short: "End a job at once, whatever its handler does",
-		Long: `End a job at once. Its handler is told too, but whatever it still returns or writes with its lease is refused.
+		Short: "End a job at once, without waiting for its handler",
+		Long: `End a job at once. The handler's context is cancelled, and its result and further writes with its lease are refused.
 
-Exit code 1 when there is no such job, or when it has ended already.`,
+Exit code 1 when the job does not exist or has finished.`,
 		Args: cobra.ExactArgs(1),
 		RunE: onOne(ends("/admin/workers/jobs/:id/stop")),
 	}
@@ -57,7 +57,7 @@ func ends(route string) func(*cobra.Command, *client.Client, int64) error {
 		}
 		is := string(now.State)
 		if now.State == job.Running {
-			is = "being cancelled: its handler is told"
+			is = "being cancelled: its handler has been notified"
 		}
 		return show.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": now.State}, "job %d is %s", id, is)
 	}
@@ -67,11 +67,11 @@ func newNiceCommand() *cobra.Command {
 	var chain bool
 	c := &cobra.Command{
 		Use:   "nice ID PRIORITY",
-		Short: "Give a job that waits another priority",
-		Long: `Give a job that waits another priority, -100 to 100: higher first, and among its new equals it comes when it became due. A step that
-follows it and names no priority takes its; --chain gives it to those that name one, too. A negative one is written after --.
+		Short: "Change the priority of a waiting job",
+		Long: `Change the priority of a waiting job, -100 to 100, higher first. Jobs of equal priority start in the order they became due. Next steps
+without a priority inherit it; --chain sets it for the other steps too. Write a negative priority after --.
 
-Exit code 1 when there is no such job, when it runs, or when it has ended.`,
+Exit code 1 when the job does not exist, runs, or has finished.`,
 		Example: "  trapeze nice 4711 50\n  trapeze nice --chain 4711 -- -20",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, words []string) error {
@@ -89,16 +89,16 @@ Exit code 1 when there is no such job, when it runs, or when it has ended.`,
 			})(c, words)
 		},
 	}
-	c.Flags().BoolVar(&chain, "chain", false, "also for the steps that are planned after it")
+	c.Flags().BoolVar(&chain, "chain", false, "also change its planned next steps")
 	return c
 }
 
 func newApproveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approve ID",
-		Short: "Let a job go that awaits approval",
-		Long: `Let a job go that awaits approval: it is due at once, or when its own delay is over. Which ones wait:
-trapeze jobs --state awaiting_approval. To refuse one: trapeze cancel.
+		Short: "Approve a job that awaits approval",
+		Long: `Approve a job: it is due at once, or after its delay. To list jobs that await approval, use
+trapeze jobs --state awaiting_approval. To reject a job, use trapeze cancel.
 
 Exit code 1 when there is no such job, or when it does not await approval: it was approved before, say, or nobody approved
 it in time.`,
@@ -107,7 +107,7 @@ it in time.`,
 			if _, err := client.Post[client.None](c.Context(), at, client.Path("/jobs/:id/approve", id), nil); err != nil {
 				return err
 			}
-			return show.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": job.Pending}, "job %d is approved", id)
+			return show.Done(c, map[string]any{"id": strconv.FormatInt(id, 10), "state": job.Pending}, "job %d approved", id)
 		}),
 	}
 }
@@ -125,15 +125,14 @@ func newCompleteCommand() *cobra.Command {
 	var result string
 	c := &cobra.Command{
 		Use:   "complete ID",
-		Short: "End a deferred job, or one part of it",
-		Long: `End one part of a job that waits to be completed from outside, with the token that its handler handed out. When it was the last part,
-the job ends and what follows it starts. The same part a second time changes nothing. Through a
-server, its own token is that of TRAPEZE_TOKEN.`,
+		Short: "Complete a deferred job, or one part of it",
+		Long: `Complete a deferred job, or one part of it, with the token that its handler issued. After the last part the job ends, and its next step
+starts. Completing a part a second time changes nothing. The token of the server is a different one: set TRAPEZE_TOKEN.`,
 		Example: "  trapeze complete 4711 --token K7… --result '{\"rows\":12}'\n  trapeze complete 4711 --token K7… --part page-3 --error \"no disk\"",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, words []string) error {
 			if p.Token == "" {
-				return exit.Usage("--token: say the token that the job's handler handed out")
+				return exit.Usage("want --token, the token that the job's handler issued")
 			}
 			value, err := jsonOf(c, "result", result)
 			if err != nil {
@@ -154,9 +153,9 @@ server, its own token is that of TRAPEZE_TOKEN.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&p.Token, "token", "", "the token that the job's handler handed out")
-	f.StringVar(&p.Part, "part", "", "the name of the part, where there are several")
-	f.StringVar(&result, "result", "", "its result, as JSON, @file, or - for standard input")
-	f.StringVar(&p.Error, "error", "", "why it failed; empty: it did not")
+	f.StringVar(&p.Token, "token", "", "token that the job's handler issued")
+	f.StringVar(&p.Part, "part", "", "name of the part, if the job has several")
+	f.StringVar(&result, "result", "", "result, as JSON, @file, or - for standard input")
+	f.StringVar(&p.Error, "error", "", "error text; marks the part as failed")
 	return c
 }

@@ -26,15 +26,15 @@ func newWorkerCommand(register Register, configure func(*runner.Options)) *cobra
 	var ca, cert, key string
 	c := &cobra.Command{
 		Use:   "worker",
-		Short: "Run jobs without a database: a remote worker of the pods at --server",
-		Long: `Run jobs without a database: pods send them, and are told what came of them.
+		Short: "Run jobs without a database, as a remote worker of the pods at --server",
+		Long: `Run jobs without a database: pods send jobs to the worker and store their outcomes.
 
-It loses nothing when it loses its pod: it opens its stream again, on whichever pod of --server answers (several addresses are
-separated by commas), and keeps what it runs. SIGTERM drains it.
+When the worker loses its pod, it keeps its running jobs and opens its stream on any pod of --server that answers. Separate several
+addresses with commas. SIGTERM drains the worker.
 
-It logs when a pod has received it, and what keeps it from all of them; TRAPEZE_LOG=debug shows each job. TRAPEZE_SLOTS is how
-many it runs at once, TRAPEZE_KINDS which, TRAPEZE_POD its name, TRAPEZE_SHUTDOWN_GRACE how long SIGTERM waits for handlers.
-A pod that cannot be reached is tried again and again; one that refuses the worker ends it with exit code 1.`,
+The log shows when a pod accepts the worker, and why no pod does; TRAPEZE_LOG=debug shows each job. TRAPEZE_SLOTS is the maximum number
+of running jobs, TRAPEZE_KINDS the kinds to run, TRAPEZE_POD the name, TRAPEZE_SHUTDOWN_GRACE the time handlers get after SIGTERM.
+The worker retries pods that it cannot reach. When a pod refuses the worker, it exits with code 1.`,
 		Example: `  trapeze worker --server http://127.0.0.1:8080
   TRAPEZE_TOKEN=… trapeze worker --server https://a.example.org,https://b.example.org
   trapeze worker --server https://jobs.example.org --ca ca.pem --cert gpu.pem --key gpu.key`,
@@ -88,9 +88,9 @@ A pod that cannot be reached is tried again and again; one that refuses the work
 			return workerEnded(w.Run(ctx))
 		},
 	}
-	c.Flags().StringVar(&ca, "ca", "", "authorities that the server's certificate is to be of, in PEM (default: the system's)")
-	c.Flags().StringVar(&cert, "cert", "", "client certificate, in PEM")
-	c.Flags().StringVar(&key, "key", "", "its key")
+	c.Flags().StringVar(&ca, "ca", "", "PEM file of certificate authorities for the server (default: the system's)")
+	c.Flags().StringVar(&cert, "cert", "", "PEM file of the client certificate")
+	c.Flags().StringVar(&key, "key", "", "PEM file of the client certificate's key")
 	return c
 }
 
@@ -120,11 +120,11 @@ func clientTLS(ca, cert, key string) (*tls.Config, error) {
 			return nil, fmt.Errorf("--ca: %w", err)
 		}
 		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(raw) {
-			return nil, fmt.Errorf("--ca: %s holds no certificate in PEM", ca)
+			return nil, fmt.Errorf("--ca: %s has no PEM certificate", ca)
 		}
 	}
 	if (cert == "") != (key == "") {
-		return nil, errors.New("--cert and --key go together: a certificate, and the key that it was made for")
+		return nil, errors.New("want --cert and --key together: a certificate and its key")
 	}
 	if cert != "" {
 		read := func() (*tls.Certificate, error) {

@@ -22,7 +22,7 @@ func TestAJobThatAwaitsApprovalRunsOnceApproved(t *testing.T) {
 	is.Equal(answer["state"], "awaiting_approval")
 	id := answer["id"].(string)
 	is.True(strings.Contains(db.ok("jobs", "--state", "awaiting_approval"), id))
-	is.Equal(strings.TrimSpace(db.ok("approve", id)), "job "+id+" is approved")
+	is.Equal(strings.TrimSpace(db.ok("approve", id)), "job "+id+" approved")
 	db.inState(id, job.Succeeded)
 	again := db.run("approve", id)
 	is.Equal(again.code, 1)

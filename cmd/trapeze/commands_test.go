@@ -137,8 +137,8 @@ func TestExitCodesSayWhatWentWrong(t *testing.T) {
 		says string
 	}{
 		{"no database", nil, "jobs", 2, "DATABASE_URL is not set"},
-		{"a database that is not there", []string{unreachable}, "jobs", 3, "does not answer"},
-		{"a pod without its database", []string{unreachable}, "serve", 3, "does not answer"},
+		{"a database that is not there", []string{unreachable}, "jobs", 3, "does not respond"},
+		{"a pod without its database", []string{unreachable}, "serve", 3, "does not respond"},
 		{"an address that is none", []string{"DATABASE_URL=postgres://h:x/y"}, "jobs", 2, "DATABASE_URL"},
 		{"an unknown command", nil, "nice-try", 2, "--help"},
 		{"an unknown command of a group", nil, "migrate sideways", 2, "--help"},
@@ -147,7 +147,7 @@ func TestExitCodesSayWhatWentWrong(t *testing.T) {
 		{"an id that is none", nil, "job abc", 2, "abc"},
 		{"arguments that are no JSON", nil, "enqueue some.kind --args {", 2, "--args"},
 		{"a state that is none", nil, "jobs --state happy", 2, "happy"},
-		{"no error", nil, "version", 0, ""},
+		{"unknown error", nil, "version", 0, ""},
 		{"help", nil, "enqueue --help", 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

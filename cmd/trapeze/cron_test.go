@@ -20,7 +20,7 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	dry := db.ok("cron", "set", "nightly", "30 2 * * *", "recalculate", "--zone", "Europe/Zurich", "--dry-run")
-	is.True(strings.HasPrefix(dry, "schedule nightly would be made\nrecalculate, "))
+	is.True(strings.HasPrefix(dry, "schedule nightly would be created\nrecalculate, "))
 	is.Equal(strings.Count(dry, "\n  20"), 5)      // the next five fires
 	is.Equal(strings.Count(dry, " 02:30:00+0"), 5) // as clocks show them there
 	is.Equal(db.ok("cron", "ls", "--json"), "")
@@ -31,14 +31,14 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	is.Equal(*changed.After, job.ScheduleSetting{Expression: "30 2 * * *", Zone: "Europe/Zurich", Kind: "recalculate",
 		Args: json.RawMessage(`{"year":2025}`), Lane: "default", Subject: "s", Priority: -5, UniqueKey: "u", Missed: job.MissedCatchUp, CatchUp: 3, Overlap: job.OverlapSkip})
 	is.True(strings.Contains(db.ok("cron", "ls"), " 02:30:00+0"))
-	is.True(strings.HasPrefix(db.ok("cron", "set", "nightly", "0 4 * * *"), "schedule nightly is changed: expression\n"))
-	is.True(strings.HasPrefix(db.ok("cron", "set", "nightly", "0 4 * * *"), "schedule nightly is unchanged\n"))
+	is.True(strings.HasPrefix(db.ok("cron", "set", "nightly", "0 4 * * *"), "schedule nightly changed: expression\n"))
+	is.True(strings.HasPrefix(db.ok("cron", "set", "nightly", "0 4 * * *"), "schedule nightly unchanged\n"))
 
-	is.Equal(db.ok("cron", "pause", "nightly"), "schedule nightly is paused\n")
-	is.Equal(db.ok("cron", "pause", "nightly"), "schedule nightly is paused, as before\n")
+	is.Equal(db.ok("cron", "pause", "nightly"), "schedule nightly paused\n")
+	is.Equal(db.ok("cron", "pause", "nightly"), "schedule nightly already paused\n")
 	is.True(strings.Contains(db.ok("cron", "ls"), "paused"))
-	is.True(strings.HasSuffix(db.ok("cron", "set", "nightly", "--priority", "1"), "It is paused: trapeze cron resume nightly\n"))
-	is.Equal(db.ok("cron", "resume", "nightly"), "schedule nightly is resumed\n")
+	is.True(strings.HasSuffix(db.ok("cron", "set", "nightly", "--priority", "1"), "The schedule is paused; resume it with trapeze cron resume nightly\n"))
+	is.Equal(db.ok("cron", "resume", "nightly"), "schedule nightly resumed\n")
 	id := strings.TrimSpace(db.ok("cron", "trigger", "nightly"))
 	is.Equal(db.job(id).Kind, "recalculate")
 	held := db.run("cron", "trigger", "nightly")
@@ -49,7 +49,7 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	is.Equal(decoded[job.Fire](t, fires[0]).Outcome, job.FireDuplicate) // newest first
 	is.True(strings.Contains(db.ok("cron", "show", "nightly"), "catch_up: a job for each of the latest 3"))
 	is.True(strings.Contains(db.ok("cron", "fires", "nightly", "--limit", "1"), "triggered; job "+id))
-	is.Equal(db.ok("cron", "rm", "nightly"), "schedule nightly is deleted\n")
+	is.Equal(db.ok("cron", "rm", "nightly"), "schedule nightly deleted\n")
 	is.Equal(db.run("cron", "rm", "nightly").code, 1) // there is none
 
 	trail, err := store.New(t.Context(), pgtest.Connect(t, db.url), store.Options{})
@@ -102,7 +102,7 @@ func TestNextAsksNoDatabase(t *testing.T) {
 	said := trapeze(t, nil, "cron", "next", "30 2 * * *", "--zone", "Europe/Zurich", "--from", "2026-03-27T12:00:00Z", "-n", "3")
 	is.Equal(said.code, 0)
 	_, table, _ := strings.Cut(said.out, "\n\n")
-	is.Equal(table, `THERE                           UTC
+	is.Equal(table, `LOCAL                           UTC
 Sat 2026-03-28 02:30:00 +01:00  2026-03-28 01:30:00Z
 Sun 2026-03-29 03:00:00 +02:00  2026-03-29 01:00:00Z
 Mon 2026-03-30 02:30:00 +02:00  2026-03-30 00:30:00Z

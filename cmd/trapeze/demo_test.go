@@ -68,8 +68,8 @@ func TestADemoNamesTheAirportsThatCouldNotBeRecalculated(t *testing.T) {
 	is.Equal(got.err, "")
 	is.Equal(got.code, exit.CodeOK)
 	for _, line := range []string{
-		"The sum of all: 41.038272 kg CO2e from 1 flights",
-		"The pipeline is partial: it leaves out airports that could not be recalculated, 1 in all.",
+		"Total: 41.038272 kg CO2e from 1 flights",
+		"The pipeline is partial: 1 airports could not be recalculated and are left out.",
 		"  BOS  a distance of more than 20038 km, half way round the Earth, in 1 of 1 flights: are they in miles?",
 		" pipeline 1", // where to look
 	} {

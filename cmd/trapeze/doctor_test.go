@@ -137,7 +137,7 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 		{"a standby that was promoted last week", func(p patient) {
 			p.exec(`select trapeze.settle_history()`)
 			p.exec(`update trapeze.cluster set epoch = 1, changed_at = now() - interval '7 days'`)
-		}, "history", healthy, "as the pods know it", nil},
+		}, "history", healthy, "as recorded by the pods", nil},
 		{"a sequence that a restore left behind", func(p patient) {
 			p.exec(`insert into trapeze.jobs (id, kind, lane, args, pipeline_id) values (5001, 'k', 'default', '{}', 5001)`)
 		}, "ids", failing, "sequence behind ids", nil},
@@ -174,7 +174,7 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 			p.join("gpu-1", 600)
 			p.exec(`update trapeze.pods set started_at = now() - interval '2 minutes'`)
 			p.exec(`insert into trapeze.remote_workers (boot, owner, stream_key, stream) select boot, 'gpu', 'a key', 50 from trapeze.pods`)
-		}, "pods", warning, "it has opened 50 in 2m", nil},
+		}, "pods", warning, "it opened 50 in 2m", nil},
 		{"pods and remote workers that are well", func(p patient) {
 			p.join("web-1", 600)
 			p.join("gpu-1", 600)
@@ -209,13 +209,13 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 			p.join("web-1", 600, "another.kind")
 			p.exec(`insert into trapeze.lanes (name) values ('slow')`)
 			p.exec(`insert into trapeze.lane_kinds values ('report', 'slow')`)
-		}, "lanes", warning, "what lane slow is for: report", nil},
+		}, "lanes", warning, "the kinds of lane slow: report", nil},
 		{"a job that is due for long", func(p patient) {
 			p.join("web-1", 600, "a.kind")
 			p.enqueue("a.kind")
 		}, "lanes", warning, "lane default: 1 job waits, the oldest due for", []string{"--overdue", "0s"}},
 		{"a schedule that cannot fire", func(p patient) { p.schedule("a.kind", `error = 'expression "x" has one field'`) },
-			"schedules", failing, "nightly does not fire as it should: expression", nil},
+			"schedules", failing, "nightly does not fire: expression", nil},
 		{"a schedule whose kind nobody knows", func(p patient) { p.schedule("lost.kind", `next_at = now() + interval '1 hour'`) },
 			"schedules", failing, `nightly: no live pod runs "lost.kind"`, nil},
 		{"a schedule that is overdue", func(p patient) { p.schedule("a.kind", `next_at = now() - interval '2 minutes'`) },
@@ -225,11 +225,11 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 		{"a schedule whose lane is gone", func(p patient) { p.schedule("a.kind", `lane = 'slow', next_at = now() + interval '1 hour'`) },
 			"schedules", failing, `nightly names the lane "slow"`, nil},
 		{"a schedule that is planned beyond its next fires", func(p patient) { p.schedule("a.kind", `next_at = now() + interval '3 days'`) },
-			"schedules", failing, "nightly is to fire next at", nil},
+			"schedules", failing, "nightly fires next at", nil},
 		{"a schedule that fires steadily, and is planned beyond that", func(p patient) {
 			p.schedule("a.kind", `expression = '@every 1h', zone = 'Europe/Zurich'`) // which has it planned anew
 			p.exec(`update trapeze.schedules set planned = true, next_at = now() + interval '62 minutes'`)
-		}, "schedules", failing, "passes over what its expression says", nil},
+		}, "schedules", failing, "skips the occurrences of its expression", nil},
 		{"a schedule that is paused", func(p patient) { p.schedule("lost.kind", `paused = true`) },
 			"schedules", healthy, "1 schedule, 1 paused", nil},
 		{"a schedule that is a moment late", func(p patient) { p.schedule("a.kind", `next_at = now() - interval '5 seconds'`) },
@@ -267,7 +267,7 @@ func TestADoctorFindsTablesThatAutovacuumDoesNotKeepUpWith(t *testing.T) {
 	is := is.New(t)
 	p := newPatient(t)
 	p.exec(`alter table trapeze.parked set (autovacuum_enabled = false)`)
-	is.True(p.finds("tables", failing, "autovacuum is switched off for trapeze.parked"))
+	is.True(p.finds("tables", failing, "autovacuum is disabled for trapeze.parked"))
 
 	// Whatever autovacuum does meanwhile: it may not remove what somebody might still see.
 	p.exec(`alter table trapeze.parked reset (autovacuum_enabled)`)
@@ -308,7 +308,7 @@ func TestADoctorHearsWhetherNotificationsArrive(t *testing.T) {
 	p := newPatient(t)
 	is.True(p.finds("notify", healthy, "arrived after"))
 	deaf := trapeze(t, []string{"DATABASE_URL=" + p.url, "TRAPEZE_DATABASE_DIRECT_URL=off"}, "doctor")
-	is.True(strings.Contains(deaf.out, "pods poll only"))
+	is.True(strings.Contains(deaf.out, "pods only poll"))
 	elsewhere := trapeze(t, []string{"DATABASE_URL=" + p.url, "TRAPEZE_DATABASE_DIRECT_URL=" + pgtest.EmptyURL(t)}, "doctor")
 	is.Equal(elsewhere.code, 1)
 	is.True(strings.Contains(elsewhere.out, "a notification did not arrive")) // that is another database
@@ -319,7 +319,7 @@ func TestADoctorCountsConnections(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPatient(t)
-	is.True(p.finds("connections", healthy, "up to 10 (6 of its own, 4 in the host's pool)"))
+	is.True(p.finds("connections", healthy, "up to 10 (6 for itself, 4 in the host's pool)"))
 	scarce := database{t, p.url + "&pool_max_conns=500"}
 	said := scarce.run("doctor")
 	is.True(strings.Contains(said.out, "one more pod may be refused"))
@@ -356,12 +356,12 @@ func TestADoctorProposesLimitsWhereThereAreNone(t *testing.T) {
 		}
 		return says
 	}
-	is.Equal(limits(), "jobs of 1 lane may become any age; approvals may be awaited for ever")
-	is.True(strings.HasPrefix(limits("TRAPEZE_MAX_AGE=24h", "TRAPEZE_APPROVAL_TTL=24h"), "no job waits for ever"))
+	is.Equal(limits(), "jobs of 1 lane have no maximum age; jobs can await approval forever")
+	is.True(strings.HasPrefix(limits("TRAPEZE_MAX_AGE=24h", "TRAPEZE_APPROVAL_TTL=24h"), "no job waits forever"))
 	db.ok("lane", "set", "default", "max_age_s=0") // no limit, whatever the pods say
-	is.Equal(limits("TRAPEZE_MAX_AGE=24h", "TRAPEZE_APPROVAL_TTL=24h"), "jobs of 1 lane may become any age")
+	is.Equal(limits("TRAPEZE_MAX_AGE=24h", "TRAPEZE_APPROVAL_TTL=24h"), "jobs of 1 lane have no maximum age")
 	db.ok("lane", "set", "default", "max_age_s=24h")
-	is.Equal(limits(), "approvals may be awaited for ever")
+	is.Equal(limits(), "jobs can await approval forever")
 }
 
 func TestADoctorExaminesThroughAServer(t *testing.T) {
@@ -382,7 +382,7 @@ func TestADoctorExaminesThroughAServer(t *testing.T) {
 		is.Equal(f.Check, here[i].Check) // in one order
 		is.Equal(f.Status, here[i].Status)
 		if f.Check == "limits" {
-			is.Equal(f.Says, "approvals may be awaited for ever") // by the settings of the pod
+			is.Equal(f.Says, "jobs can await approval forever") // by the settings of the pod
 			continue
 		}
 		is.Equal(f.Do, here[i].Do)
@@ -399,7 +399,7 @@ func TestADoctorMakesItsOwnChecksWithoutAnAPI(t *testing.T) {
 	is := is.New(t)
 	p := newPatient(t)
 	p.exec(`alter table trapeze.roles rename to elsewhere`) // the API cannot read what its caller may do
-	is.True(p.finds("api", failing, "the other checks could not be made"))
+	is.True(p.finds("api", failing, "the other checks did not run"))
 	for _, check := range []string{"server", "notify", "schema"} {
 		is.True(p.finds(check, healthy, ""))
 	}
@@ -411,7 +411,7 @@ func TestADoctorFindsAStandby(t *testing.T) {
 	primary := pgtest.Primary(t)
 	pgtest.Migrate(t, primary.URL())
 	standby := patient{database: database{t, primary.AddStandby(t).URL()}}
-	is.True(standby.finds("server", failing, "is a standby: nothing can be written"))
+	is.True(standby.finds("server", failing, "is a standby and accepts no writes"))
 	is.True(standby.finds("schema", healthy, ""))
 	is.True(standby.finds("api", failing, "accepts no writes"))
 }

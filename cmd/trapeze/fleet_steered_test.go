@@ -246,7 +246,7 @@ func lanesOfTheEnvironment(f *steered) {
 	pgtest.Wait(f.t, "the processes of before have heard of it", func() bool { return f.get(f.submit(`{"kind":"demo.tx"}`)).Lane == "later" })
 	two := trapeze(f.t, []string{"DATABASE_URL=" + f.url, "TRAPEZE_LANES=one=1:demo.echo,two=1:demo.echo", "TRAPEZE_DEMO_HANDLERS=true"}, "serve")
 	f.is.Equal(two.code, 2)
-	f.is.True(strings.Contains(two.err, `kind "demo.echo" is in lane "one" and in lane "two"`))
+	f.is.True(strings.Contains(two.err, `kind "demo.echo" is in lanes "one" and "two"`))
 	f.is.Equal(f.refused("ops", "PUT", "/admin/workers/lanes/nowhere/drain", ""), "Method Not Allowed: method_not_allowed")
 }
 

@@ -127,7 +127,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f.is.Equal(f.most(500*time.Millisecond), 0) // and the poll goes by
 	f.is.True(f.waiting() > 0)
 	f.ok("lane", "set", "narrow", "slots=3")
-	pgtest.Wait(t, "it goes on", func() bool { return f.running() == 3 })
+	pgtest.Wait(t, "retrying", func() bool { return f.running() == 3 })
 
 	f.ok("drain", "narrow", "--wait", "20s")
 	f.is.Equal(f.running(), 0)
@@ -137,7 +137,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f.ok("resume", "narrow")
 	f.is.Equal(f.most(500*time.Millisecond), 0) // still frozen
 	f.ok("thaw")
-	pgtest.Wait(t, "it goes on", func() bool { return f.running() == 3 })
+	pgtest.Wait(t, "retrying", func() bool { return f.running() == 3 })
 
 	f.ok("drain", "--pod", "web-1", "--wait", "20s")
 	on := func(name string) int {

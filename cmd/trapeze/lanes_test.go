@@ -19,7 +19,7 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	dry := db.ok("lane", "set", "reports", "slots=3", "kinds=report,export", "--dry-run")
-	is.Equal(dry, "lane reports would be made; 0 running, 0 waiting, 0 moved\n")
+	is.Equal(dry, "lane reports would be created; 0 running, 0 waiting, 0 moved\n")
 	is.True(!strings.Contains(db.ok("lanes"), "reports"))
 	db.ok("lane", "set", "reports", "slots=3", "kinds=report,export", "max_age_s=48h", "poll_interval_ms=500ms", "stale_after_s=0", "--reason", "month's end")
 	lines := strings.Split(strings.TrimSpace(db.ok("lanes", "--json")), "\n")
@@ -40,8 +40,8 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	db.enqueue("some.kind", "--lane", "reports", "--delay", "1h")
 	refused := db.run("lane", "rm", "reports")
 	is.Equal(refused.code, 1)
-	is.True(strings.Contains(refused.err, "name another lane"))
-	is.Equal(db.ok("lane", "rm", "reports", "--move-to", "default"), "lane reports is deleted; 0 running, 0 waiting, 1 moved\n")
+	is.True(strings.Contains(refused.err, "name a lane"))
+	is.Equal(db.ok("lane", "rm", "reports", "--move-to", "default"), "lane reports deleted; 0 running, 0 waiting, 1 moved\n")
 	is.Equal(db.run("lane", "rm", "reports").code, 1) // there is none
 	trail, err := store.New(t.Context(), pgtest.Connect(t, db.url), store.Options{})
 	is.NoErr(err)
@@ -60,16 +60,16 @@ func TestASettingThatCannotBeIsAUsageError(t *testing.T) {
 		"lane set default slots":                   "key=value",
 		"lane set default slots=many":              "want a whole number, or none",
 		"lane set default slots=-1":                "want 0 to 1000000",
-		"lane set default slots=1 slots=2":         "set twice",
+		"lane set default slots=1 slots=2":         "given twice",
 		"lane set default max_age_s=1500ms":        "whole seconds",
 		"lane set default enabled=perhaps":         "true or false",
-		"lane set default colour=red":              "no such setting",
+		"lane set default colour=red":              "unknown setting",
 		"lane set ../default slots=1":              "letters",
 		"lane set":                                 "--help",
-		"drain":                                    "name a lane, or a pod",
-		"drain default --pod web-1":                "name a lane, or a pod",
+		"drain":                                    "want a lane, or a pod",
+		"drain default --pod web-1":                "want a lane, or a pod",
 		"freeze --wait soon":                       "--help",
-		"lane rm default --move-to somewhere-else": "stays",
+		"lane rm default --move-to somewhere-else": "cannot be deleted",
 	} {
 		t.Run(args, func(t *testing.T) {
 			is := is.New(t)
@@ -90,25 +90,25 @@ func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
 
 	vain := db.run("freeze", "--wait", "300ms")
 	is.Equal(vain.code, 1)
-	is.Equal(vain.out, "frozen; 1 still running\n")
-	is.True(strings.Contains(vain.err, "nothing was killed"))
+	is.Equal(vain.out, "frozen; 1 job still running\n")
+	is.True(strings.Contains(vain.err, "none was stopped"))
 	is.Equal(db.job(id).State, job.Running)
 	is.True(strings.Contains(db.ok("lanes"), "frozen"))
 	db.ok("kill", id)
-	is.Equal(db.ok("freeze", "--wait", "20s"), "frozen, as before; nothing runs there\n")
+	is.Equal(db.ok("freeze", "--wait", "20s"), "already frozen; no running jobs\n")
 	waits := db.enqueue("demo.noop")
 	is.Equal(db.job(waits).State, job.Pending)
 	is.Equal(db.ok("thaw"), "thawed\n")
 	db.inState(waits, job.Succeeded)
 
-	is.Equal(db.ok("drain", "interactive", "--wait", "20s"), "lane interactive is drained; nothing runs there\n")
+	is.Equal(db.ok("drain", "interactive", "--wait", "20s"), "lane interactive drained; no running jobs\n")
 	waits = db.enqueue("demo.echo") // its lane, by the variable
 	is.Equal(db.ok("pause"), "paused\n")
 	is.True(strings.Contains(db.ok("lanes"), "paused"))
 	is.Equal(db.ok("unpause"), "unpaused\n")
-	is.Equal(db.ok("thaw"), "thawed, as before\n")
+	is.Equal(db.ok("thaw"), "already thawed\n")
 	is.Equal(db.job(waits).State, job.Pending)
-	is.Equal(db.ok("resume", "interactive"), "lane interactive is resumed\n")
+	is.Equal(db.ok("resume", "interactive"), "lane interactive resumed\n")
 	db.inState(waits, job.Succeeded)
 
 	is.Equal(decoded[job.Quiet](t, db.ok("drain", "--pod", "web-1", "--wait", "20s", "--json")), job.Quiet{Changed: true, Quiet: true})
@@ -117,7 +117,7 @@ func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
 	is.Equal(pod.status("/healthz"), 200)
 	again := serve(t, db.url, []string{"TRAPEZE_POD=web-1"}) // starts, and says that it is there
 	is.Equal(again.status("/readyz"), 503)
-	is.Equal(db.ok("resume", "--pod", "web-1"), "pod web-1 is resumed\n")
+	is.Equal(db.ok("resume", "--pod", "web-1"), "pod web-1 resumed\n")
 	pgtest.Wait(t, "both are ready", func() bool { return pod.status("/readyz") == 200 && again.status("/readyz") == 200 })
 	is.Equal(db.run("drain", "--pod", "nobody").code, 1)
 }
@@ -125,12 +125,12 @@ func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
 func TestLanesOfTheEnvironmentAreChecked(t *testing.T) {
 	t.Parallel()
 	for value, says := range map[string]string{
-		"one=2:a,two=1:b+a": `kind "a" is in lane "one" and in lane "two"`,
+		"one=2:a,two=1:b+a": `kind "a" is in lanes "one" and "two"`,
 		"one":               "want lanes such as",
 		"one=x:a":           "want lanes such as",
 		"one=-1":            "slots -1",
 		"../one=1":          "letters",
-		"one=1:a,one=2:b":   "twice",
+		"one=1:a,one=2:b":   "duplicate lane",
 	} {
 		t.Run(value, func(t *testing.T) {
 			t.Parallel()

@@ -71,5 +71,5 @@ func TestAnExportThatLosesItsDatabaseIsNotTakenForWhole(t *testing.T) {
 	is.NoErr(err)
 	is.True(c.Wait() != nil)
 	is.Equal(c.ProcessState.ExitCode(), exit.CodeUnavailable)
-	is.True(strings.Contains(errs.String(), "a part of it"))
+	is.True(strings.Contains(errs.String(), "the output is incomplete"))
 }

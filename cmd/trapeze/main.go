@@ -40,15 +40,15 @@ func newRootCommand() *cobra.Command {
 	for _, c := range root.Commands() {
 		switch c.Name() {
 		case "serve":
-			c.Flags().StringVar(&e.files, "files", ".", "folder that the example pipeline reads its files from")
+			c.Flags().StringVar(&e.files, "files", ".", "folder with the files of the example pipeline")
 			unchanged := c.Flags().Lookup("no-migrate")
-			unchanged.Usage = "leave the schema, and that of the example, as they are"
+			unchanged.Usage = "do not migrate the schema, nor that of the example"
 			e.noMigrate = unchanged.Value.String
 		case "worker":
 			c.Long += `
 
-It runs the demo kinds that need no database (TRAPEZE_DEMO_HANDLERS=true); a worker with handlers of your own is a program of
-your own, with package cmd/app or remote/worker.`
+This program runs only the demo kinds that need no database (TRAPEZE_DEMO_HANDLERS=true). To run your own handlers, write a program
+with package cmd/app or remote/worker.`
 			c.Example = strings.ReplaceAll(c.Example, "  ", "  TRAPEZE_DEMO_HANDLERS=true ")
 		}
 	}
@@ -69,7 +69,7 @@ func (e *example) register(ctx context.Context, r *runner.Runner, pool *pgxpool.
 	demo := demokinds.Options{Schema: config.Options.Schema, LedgerURL: config.LedgerURL}
 	if pool == nil {
 		if !config.DemoHandlers {
-			return exit.Usage("no handlers: TRAPEZE_DEMO_HANDLERS=true has the demo kinds; a worker with handlers of your own uses package remote/worker")
+			return exit.Usage("no handlers: set TRAPEZE_DEMO_HANDLERS=true for the demo kinds, or write a worker with package remote/worker")
 		}
 		demokinds.RegisterRemote(r, demo)
 		return nil

@@ -70,20 +70,20 @@ func TestAPipelineIsListedDrawnAbortedAndRetried(t *testing.T) {
 	})
 	drawn := db.ok("pipeline", text)
 	is.True(strings.Contains(drawn, "✗ fans"))
-	is.True(strings.Contains(drawn, "20 of 20 branches · 1 failed · 19 cancelled"))
+	is.True(strings.Contains(drawn, "20 of 20 children · 1 failed · 19 cancelled"))
 	is.True(strings.Contains(drawn, "│  ✗ unit                  1008"))
 	is.True(!strings.Contains(drawn, "\x1b")) // an error's escape sequences are none any more
 	listed := db.ok("pipelines", "--status", "failed")
 	is.True(strings.Contains(listed, "emissions"))
-	is.True(strings.Contains(listed, "1 of 20 branches failed"))
+	is.True(strings.Contains(listed, "1 of 20 children failed"))
 	is.Equal(db.ok("pipelines", "--status", "running", "--json"), "")
 	is.Equal(db.run("pipelines", "--status", "happy").code, 2)
 
 	healed.Store(true)
-	is.Equal(strings.TrimSpace(db.ok("pipeline", "retry", text)), "pipeline "+text+" goes on with 20 jobs")
+	is.Equal(strings.TrimSpace(db.ok("pipeline", "retry", text)), "pipeline "+text+" continues with 20 jobs")
 	is.Equal(db.run("pipeline", text, "--follow").code, 0)
 	drawn = db.ok("pipeline", text)
-	is.True(strings.Contains(drawn, "████████████████████████ 20 of 20 branches · 20 succeeded"))
+	is.True(strings.Contains(drawn, "████████████████████████ 20 of 20 children · 20 succeeded"))
 	is.Equal(strings.Count(drawn, "✓ totals"), 2) // the join, and what the chain had planned
 	is.Equal(db.run("pipeline", "retry", text).code, 1)
 	is.Equal(db.run("abort", text).code, 1) // it is over

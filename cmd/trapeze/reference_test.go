@@ -196,7 +196,7 @@ func TestReferenceListsEveryFieldOfItsFormats(t *testing.T) {
 		"submission": api.Submission{}, "step": api.Step{}, "job": job.Job{}, "progress": job.Progress{}, "event": job.Event{},
 		"pod": job.Pod{}, "lane": job.LaneUse{}, "settings": job.Lane{}, "change": job.LaneChanged{},
 		"schedule": job.ScheduleUse{}, "setting": job.ScheduleSetting{}, "set": job.ScheduleChanged{}, "fire": job.Fire{}, "retention": job.Retention{}, "kept": job.RetentionChanged{}, "preview": job.SchedulePreview{},
-		"quiet": job.Quiet{}, "gate": job.Gate{}, "slot": job.Slot{}, "ready": server.ReadyLine{},
+		"quiet": job.Quiet{}, "gate": job.QueueState{}, "slot": job.Slot{}, "ready": server.ReadyLine{},
 	}
 	for _, row := range table(t, "## Formats", "object") {
 		name, _, _ := strings.Cut(row[0], ":")

@@ -109,7 +109,7 @@ func TestCommandsOfJobsDoTheSameThroughAServer(t *testing.T) {
 	is.Equal(p.does("far", "near", "kill", "--subject", "IT").out, "2 jobs cancelled\n")
 	is.Equal(p.does("far", "near", "kill", "--subject", "IT", "-n").out, "no job would be cancelled\n")
 	dry("retry", "--dry-run", "--state", "cancelled")
-	is.Equal(p.does("far", "near", "retry", "--subject", "IT", "--state", "cancelled").out, "2 jobs tried again\n")
+	is.Equal(p.does("far", "near", "retry", "--subject", "IT", "--state", "cancelled").out, "2 jobs retried\n")
 	is.Equal(p.does("far", "near", "kill", "--subject", "IT", "--state", "happy").code, 2)
 	is.Equal(p.does("far", "near", "retry", "--subject", "IT", "--state", "running").code, 2)
 	p.reads("audit", "--json")
@@ -189,7 +189,7 @@ func TestCommandsOfLanesPodsAndTheGateDoTheSameThroughAServer(t *testing.T) {
 	} {
 		far := []said{through(t, p.server, c.shut...), through(t, p.server, c.shut...)}
 		shown := p.reads("ps") // while it is shut
-		is.Equal(strings.Contains(shown, "Nothing starts: the gate is"), c.shut[0] != "drain")
+		is.Equal(strings.Contains(shown, "No job starts: the queue is"), c.shut[0] != "drain")
 		far = append(far, through(t, p.server, c.open...), through(t, p.server, c.open...))
 		near := []said{p.db.run(c.shut...), p.db.run(c.shut...), p.db.run(c.open...), p.db.run(c.open...)}
 		is.Equal(far, near) // done, and found done already
@@ -201,7 +201,7 @@ func TestCommandsOfLanesPodsAndTheGateDoTheSameThroughAServer(t *testing.T) {
 	is.True(strings.Contains(p.reads("job", id), "pod            "+pod+" (boot ")) // by its name
 	now := decoded[job.Fleet](t, p.moving("ps", "--json"))
 	is.Equal(len(now.Running), 1)
-	is.Equal([]any{now.Running[0].Pod, now.Gate, len(now.Lanes), len(now.Pods)}, []any{pod, job.Gate{}, 1, 1})
+	is.Equal([]any{now.Running[0].Pod, now.Queue, len(now.Lanes), len(now.Pods)}, []any{pod, job.QueueState{}, 1, 1})
 	p.reads("audit", "--target", "gate", "--json")
 }
 

@@ -70,7 +70,7 @@ func TestCommandsEndJobsThroughAServer(t *testing.T) {
 	db := database{t, pgtest.EmptyURL(t)}
 	pod := serve(t, db.url, nil)
 	waiting := db.enqueue("demo.noop", "--delay", "1h")
-	is.True(strings.Contains(bothWays(t, db, pod.HTTP, "job", waiting).out, "waits because  its time has not come: 20")) // when it comes
+	is.True(strings.Contains(bothWays(t, db, pod.HTTP, "job", waiting).out, "waits because  not due yet: 20")) // when it comes
 	killed := through(t, pod.HTTP, "kill", waiting)
 	is.Equal(killed, said{out: "job " + waiting + " is cancelled\n"})
 	is.Equal(bothWays(t, db, pod.HTTP, "kill", waiting).code, 1)  // it has ended already
@@ -103,23 +103,23 @@ func TestWhatAServerAnswersIsAnExitCode(t *testing.T) {
 		says    string
 	}{
 		{"nobody knows who asks", answer(401, "unauthenticated", ""), "jobs", 2, "TRAPEZE_TOKEN"},
-		{"a missing permission", answer(403, "forbidden", "it needs the permission jobs:read"), "jobs", 1, "jobs:read"},
+		{"a missing permission", answer(403, "forbidden", "permission jobs:read is required"), "jobs", 1, "jobs:read"},
 		{"too many requests", answer(429, "rate_limited", "one a second"), "jobs", 3, "one a second"},
 		{"no database behind it", answer(503, "unavailable", ""), "jobs", 3, "request r1"},
 		{"a commit in doubt", answer(503, "outcome_unknown", "the connection was lost"), "kill 7", 4, "the connection was lost"},
 		{"a proxy without its server", answer(502, "", ""), "jobs", 3, "502"},
 		{"a proxy that lost its server", answer(504, "", ""), "kill 7", 4, "504"},
 		{"something else", answer(404, "", ""), "jobs", 2, "prefix"},
-		{"an older release", answer(404, "not_found", ""), "export jobs", 1, "older release"},
+		{"an older release", answer(404, "not_found", ""), "export jobs", 1, "check its release"},
 		{"a redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }, "kill 7", 2, "/elsewhere"},
-		{"no JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }, "jobs", 3, "cannot be read"},
-		{"gone before it answers", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "kill 7", 4, "may have done it"},
-		{"gone before it answers a question", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "jobs", 3, "does not answer"},
+		{"no JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }, "jobs", 3, "decode the answer"},
+		{"gone before it answers", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "kill 7", 4, "may have taken effect"},
+		{"gone before it answers a question", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "jobs", 3, "does not respond"},
 		{"gone while it answers", func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintln(w, `{"id":"1"}`)
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
-		}, "export jobs", 3, "a part of it"},
+		}, "export jobs", 3, "the output is incomplete"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

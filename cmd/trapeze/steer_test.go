@@ -45,7 +45,7 @@ func TestJobsAreSteeredByCommands(t *testing.T) {
 	is.True(strings.HasPrefix(db.ok("kill", "--subject", "s", "--dry-run"), "3 jobs would be cancelled: "))
 	is.Equal(strings.TrimSpace(db.ok("kill", "--subject", "s")), "3 jobs cancelled")
 	is.Equal(strings.TrimSpace(db.ok("kill", "--subject", "s", "-n")), "no job would be cancelled")
-	is.Equal(strings.TrimSpace(db.ok("retry", "--subject", "s", "--state", "cancelled")), "3 jobs tried again")
+	is.Equal(strings.TrimSpace(db.ok("retry", "--subject", "s", "--state", "cancelled")), "3 jobs retried")
 	is.Equal(decoded[map[string]any](t, db.ok("retry", "--kind", "demo.fail", "--dry-run", "--json"))["matched"], 1.0)
 	panicked := db.enqueue("demo.panic")
 	is.Equal(*ended(panicked, job.Failed).ErrorClass, job.ClassPanic)

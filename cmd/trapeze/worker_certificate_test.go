@@ -80,7 +80,7 @@ func (a *authority) client(name string, lasts time.Duration, uris ...string) {
 func (a *authority) pem(name string) string   { return filepath.Join(a.dir, name+".pem") }
 func (a *authority) keyOf(name string) string { return filepath.Join(a.dir, name+".key") }
 
-// A certificate is who a worker is: it needs no token, is bound as one, and what is not believed is told why at once.
+// A certificate is who a worker is: it needs no token, is bound as one, and a worker with an untrusted certificate gets the reason at once.
 func TestARemoteWorkerIsKnownByItsCertificate(t *testing.T) {
 	is := is.New(t)
 	dir := t.TempDir()
@@ -101,12 +101,12 @@ func TestARemoteWorkerIsKnownByItsCertificate(t *testing.T) {
 	p := dispatcher(t, db, "TRAPEZE_TOKENS_FILE="+tokens, "TRAPEZE_TLS_CERT="+ours.pem("pod"), "TRAPEZE_TLS_KEY="+ours.keyOf("pod"), "TRAPEZE_TLS_CLIENT_CA="+ours.pem("ours"))
 
 	for _, c := range []struct{ who, kinds, ca, says string }{
-		{"gpu-9", "demo.sleep", "ours", "gpu-9"},                   // nobody has it
-		{"gpu-1", "demo.sleep,demo.echo", "ours", "demo.echo"},     // more than it is bound to
-		{"late", "demo.sleep", "ours", "expired"},                  //
-		{"stranger", "demo.sleep", "ours", "not believed"},         // of another authority
-		{"", "demo.sleep", "ours", "certificate required"},         //
-		{"gpu-1", "demo.sleep", "others", "certificate signed by"}, // it is the worker that does not believe the pod
+		{"gpu-9", "demo.sleep", "ours", "gpu-9"},                    // nobody has it
+		{"gpu-1", "demo.sleep,demo.echo", "ours", "demo.echo"},      // more than it is bound to
+		{"late", "demo.sleep", "ours", "expired"},                   //
+		{"stranger", "demo.sleep", "ours", "untrusted certificate"}, // of another authority
+		{"", "demo.sleep", "ours", "certificate required"},          //
+		{"gpu-1", "demo.sleep", "others", "certificate signed by"},  // it is the worker that does not believe the pod
 	} {
 		flags := []string{"--ca", ours.pem(c.ca)}
 		if c.who != "" {

@@ -75,7 +75,7 @@ func TestARemoteWorkerSaysWhatKeepsItFromItsPods(t *testing.T) {
 	is.New(t).NoErr(free.Close())
 	for server, says := range map[string]string{
 		plain.URL: "does not speak HTTP/2 in clear text",
-		"https" + strings.TrimPrefix(plain.URL, "http"): "speaks no TLS",
+		"https" + strings.TrimPrefix(plain.URL, "http"): "does not speak TLS",
 		old.URL: "speaks TLS but not HTTP/2",
 		"http" + strings.TrimPrefix(old.URL, "https"): "does not speak HTTP/2 in clear text",
 		"http://" + nobody:                            "connection refused",
@@ -83,7 +83,7 @@ func TestARemoteWorkerSaysWhatKeepsItFromItsPods(t *testing.T) {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
 			_, said := startSaying(t, server)
-			said.until("no pod receives the worker, it goes on trying")
+			said.until("no pod accepts the worker, retrying")
 			said.until("server=" + server)
 			said.until(says)
 		})
@@ -105,7 +105,7 @@ func TestARemoteWorkerThatCannotBeRightEndsAtOnceAndSaysWhy(t *testing.T) {
 		{nil, []string{"--server", plain.URL + ","}, exit.CodeUsage, "want https://host:port"},
 		{[]string{"TRAPEZE_KINDS=demo.nosuch"}, []string{"--server", plain.URL}, exit.CodeUsage, `no handler for the kind "demo.nosuch": registered are demo.block`},
 		{[]string{"TRAPEZE_SLOTS=2000"}, []string{"--server", plain.URL}, exit.CodeUsage, "2000 slots, want 1 to 1000"},
-		{nil, []string{"--server", plain.URL, "--cert", pem}, exit.CodeUsage, "--cert and --key go together"},
+		{nil, []string{"--server", plain.URL, "--cert", pem}, exit.CodeUsage, "want --cert and --key together"},
 		{nil, []string{"--server", plain.URL, "--cert", pem, "--key", pem}, exit.CodeUsage, "no such file"},
 	} {
 		said := trapeze(t, append([]string{"TRAPEZE_DEMO_HANDLERS=true"}, c.env...), append([]string{"worker"}, c.flags...)...)
@@ -122,7 +122,7 @@ func TestARemoteWorkerIsQuietAndTelling(t *testing.T) {
 	db := database{t, pgtest.URL(t)}
 	p := dispatcher(t, db)
 	cmd, said := startSaying(t, p.HTTP, "TRAPEZE_KINDS=demo.echo,demo.fail,demo.progress")
-	said.until(`msg="received by a pod" server=` + p.HTTP)
+	said.until(`msg="accepted by a pod" server=` + p.HTTP)
 	db.inState(db.enqueue("demo.echo"), job.Succeeded)
 	for range 5 { // what a handler noted last is there when its job has ended
 		done := db.inState(db.enqueue("demo.progress", "--args", `{"steps":3,"ms":20}`), job.Succeeded).Progress

@@ -19,11 +19,11 @@ scene("the audit shows what was done, to what, by whom and why, and what was ref
   await made.locator("pre", { hasText: '"slots": 1' }).waitFor();
   await row("vera", "drain", "refused").waitFor();
 
-  await page.getByLabel("Who").fill("ada");
+  await page.getByLabel("Actor").fill("ada");
   await page.getByRole("button", { name: "Filter" }).click();
   await page.waitForURL(/actor=ada/);
   assert.deepEqual([...new Set(await page.locator("tbody th").allInnerTexts())], ["ada"]);
-  await page.getByLabel("Who").fill("nobody");
+  await page.getByLabel("Actor").fill("nobody");
   await page.getByRole("button", { name: "Filter" }).click();
-  await page.getByText("Nothing matches").waitFor();
+  await page.getByText("No entries match").waitFor();
 });

@@ -18,12 +18,12 @@ scene("while the database is away pages say so, and they go on by themselves whe
   const lanes = await page.locator("#h-lanes ~ table tbody tr").count();
   there.way.cut();
   await again(page);
-  await page.locator("#pulse.lost", { hasText: "no answer; as of" }).waitFor();
+  await page.locator("#pulse.lost", { hasText: "no response; as of" }).waitFor();
   assert.equal(await page.locator("#h-lanes ~ table tbody tr").count(), lanes, "what was read stays to be read");
 
   const other = await page.context().newPage();
   assert.equal((await other.goto("/ui/jobs")).status(), 503);
-  await other.getByText("The database does not answer").waitFor();
+  await other.getByText("The database does not respond").waitFor();
   await look(other, "database-away", ["light"]);
 
   there.way.mend();

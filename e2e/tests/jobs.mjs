@@ -10,7 +10,7 @@ scene("an operator kills a running job from its page and sees it cancelled", asy
   const same = await stay(page);
   await page.getByRole("button", { name: "Cancel" }).click();
   await page.locator("#ask", { hasText: `Job ${id} is cancelled` }).waitFor();
-  await page.getByRole("button", { name: "Leave it" }).click();
+  await page.getByRole("button", { name: "Keep" }).click();
   assert.equal((await pod.job(id)).state, "running", "to leave it changes nothing");
 
   await press(page, "Cancel");
@@ -89,12 +89,12 @@ scene("several jobs are retried together, after a look at which", async ({ page,
   const fine = await pod.submit("demo.noop", {}, { subject: "bulk/4" });
   await pod.reaches(fine, "succeeded");
   await page.goto("/ui/jobs");
-  assert.equal(await page.getByRole("button", { name: /^Retry/ }).isDisabled(), true, "nothing is picked, nothing can be done");
-  for (const id of [...failed, fine]) await page.getByLabel(`Pick job ${id}`).check();
-  await page.getByText("4 jobs are picked").waitFor();
+  assert.equal(await page.getByRole("button", { name: /^Retry/ }).isDisabled(), true, "none is selected, nothing can be done");
+  for (const id of [...failed, fine]) await page.getByLabel(`Select job ${id}`).check();
+  await page.getByText("4 selected").waitFor();
   await page.getByRole("button", { name: "Retry …" }).click();
   const ask = page.locator("#ask");
-  await ask.getByText("1 of the picked jobs stay as they are").waitFor();
+  await ask.getByText("1 of the selected jobs are skipped").waitFor();
   assert.deepEqual((await ask.locator("li").allInnerTexts()).sort(), failed.map((id) => `#${id} demo.fail, failed`).sort(), "the preview names what is retried");
   await ask.getByRole("button", { name: "Retry 3 jobs" }).click();
   await says(page, "3 of 3 done");
@@ -104,7 +104,7 @@ scene("several jobs are retried together, after a look at which", async ({ page,
 scene("several jobs are cancelled together", async ({ page, pod }) => {
   const ids = await Promise.all([1, 2].map((n) => pod.submit("demo.noop", {}, { subject: `many/${n}`, delay: "1h" })));
   await page.goto("/ui/jobs?state=open");
-  for (const id of ids) await page.getByLabel(`Pick job ${id}`).check();
+  for (const id of ids) await page.getByLabel(`Select job ${id}`).check();
   await page.getByRole("button", { name: "Cancel …" }).click();
   await page.getByRole("button", { name: "Cancel 2 jobs" }).click();
   await says(page, "2 of 2 done");
@@ -116,14 +116,14 @@ scene("all jobs of a filter are cancelled by one command, after a look at how ma
   for (let n = 0; n < 12; n++) ids.push(await pod.submit("demo.noop", {}, { subject: "all of them", delay: "1h" }));
   const other = await pod.submit("demo.noop", {}, { subject: "not this one", delay: "1h" });
   await page.goto("/ui/jobs");
-  assert.equal(await page.getByRole("button", { name: "all of this filter" }).count(), 0, "all jobs there are is no filter");
+  assert.equal(await page.getByRole("button", { name: "all matching" }).count(), 0, "all jobs there are is no filter");
   await page.goto("/ui/jobs?state=open&subject=all+of+them");
-  await page.getByRole("button", { name: "Cancel all of this filter …" }).click();
+  await page.getByRole("button", { name: "Cancel all matching …" }).click();
   const ask = page.locator("#ask");
-  await ask.getByText("All jobs of this filter: not ended, subject all of them, since 24h.").waitFor();
+  await ask.getByText("All matching jobs: unfinished, subject all of them, since 24h.").waitFor();
   assert.deepEqual(await ask.locator("li").allInnerTexts(), ids.slice(0, 10).map((id) => "#" + id), "the first of them");
   assert.equal((await pod.job(ids[0])).state, "pending", "looking changes nothing");
-  await ask.getByLabel("Reason, for the audit").fill("the wrong month");
+  await ask.getByLabel("Reason, for the audit log").fill("the wrong month");
   const sent = [];
   page.on("request", (request) => { if (request.method() === "POST") sent.push(new URL(request.url()).pathname); });
   await ask.getByRole("button", { name: "Cancel 12 jobs" }).click();
@@ -136,11 +136,11 @@ scene("all jobs of a filter are cancelled by one command, after a look at how ma
   await pod.api("POST", `/jobs/${other}/cancel`);
 
   await page.goto("/ui/jobs?state=cancelled&subject=all+of+them");
-  assert.equal(await page.getByRole("button", { name: "Cancel all of this filter" }).count(), 0, "what has ended cannot be cancelled");
-  await page.getByRole("button", { name: "Retry all of this filter …" }).click();
-  await ask.getByRole("button", { name: "Leave it" }).click();
+  assert.equal(await page.getByRole("button", { name: "Cancel all matching" }).count(), 0, "what has ended cannot be cancelled");
+  await page.getByRole("button", { name: "Retry all matching …" }).click();
+  await ask.getByRole("button", { name: "Keep" }).click();
   assert.equal((await pod.job(ids[0])).state, "cancelled", "to leave it changes nothing");
-  await page.getByRole("button", { name: "Retry all of this filter …" }).click();
+  await page.getByRole("button", { name: "Retry all matching …" }).click();
   await ask.getByRole("button", { name: "Retry 12 jobs" }).click();
   await says(page, "Retry: 12 jobs done");
   await until("they are tried again", async () => (await pod.job(ids[11])).epoch === 2);
@@ -150,8 +150,8 @@ scene("a filter that has nothing for a command says so", async ({ page, pod }) =
   const id = await pod.submit("demo.noop", {}, { subject: "all fine" });
   await pod.reaches(id, "succeeded");
   await page.goto("/ui/jobs?subject=all+fine");
-  await page.getByRole("button", { name: "Cancel all of this filter …" }).click();
-  await page.locator("#wrong", { hasText: "no job of this filter can be" }).waitFor();
+  await page.getByRole("button", { name: "Cancel all matching …" }).click();
+  await page.locator("#wrong", { hasText: "no job matches" }).waitFor();
 });
 
 scene("a failed job is retried with other arguments, and the reason is kept in the audit", async ({ page, pod }) => {
@@ -162,10 +162,10 @@ scene("a failed job is retried with other arguments, and the reason is kept in t
   const field = page.getByLabel("Arguments, JSON");
   await field.fill('{"message": ');
   await page.locator("details.edit").getByRole("button", { name: "Retry" }).click();
-  await page.locator("#wrong", { hasText: "this is no JSON" }).waitFor();
+  await page.locator("#wrong", { hasText: "invalid JSON" }).waitFor();
   await field.fill('{"message": "file of 2025", "n": 12345678901234567890}');
   await page.locator("details.edit").getByRole("button", { name: "Retry" }).click();
-  await page.getByLabel("Reason, for the audit").fill("das Jahr war falsch: 2025 – ✓");
+  await page.getByLabel("Reason, for the audit log").fill("das Jahr war falsch: 2025 – ✓");
   await page.keyboard.press("Enter");
   await says(page, "Retry: done");
   await page.locator(".failure pre", { hasText: "file of 2025" }).waitFor();
@@ -211,11 +211,11 @@ scene("jobs are found by state, kind and subject, and what is not understood is 
   assert.equal(await page.locator("tbody tr").count(), 1);
   await page.getByLabel("Subject").fill("in no haystack");
   await page.getByRole("button", { name: "Filter" }).click();
-  await page.getByText("No job matches").waitFor();
+  await page.getByText("No jobs match").waitFor();
   assert.equal((await page.goto("/ui/jobs?state=sideways")).status(), 400);
-  await page.getByText("This filter cannot be understood").waitFor();
+  await page.getByText("Invalid filter").waitFor();
   assert.equal((await page.goto("/ui/jobs/999999999")).status(), 404);
-  await page.getByText("There is nothing with this id").waitFor();
+  await page.getByText("Not found").waitFor();
   assert.equal((await page.goto("/ui/elsewhere")).status(), 404);
-  await page.getByText("There is no such page").waitFor();
+  await page.getByText("Page not found").waitFor();
 }, { expected: [/status of 40[04]/] });

@@ -33,7 +33,7 @@ scene("a job is found and killed with the keyboard alone", async ({ page, pod })
   await pod.reaches(id, "running");
   await page.goto("/ui/");
   await page.keyboard.press("Tab");
-  assert.equal((await focused(page)).text, "Skip to the content");
+  assert.equal((await focused(page)).text, "Skip to content");
   await tabTo(page, /^Jobs$/);
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: "Jobs", level: 1 }).waitFor();
@@ -42,7 +42,7 @@ scene("a job is found and killed with the keyboard alone", async ({ page, pod })
   await state(page, "running");
   await tabTo(page, /^Cancel$/);
   await page.keyboard.press("Enter");
-  assert.equal((await focused(page)).text, "Leave it", "the dialog begins with what does nothing");
+  assert.equal((await focused(page)).text, "Keep", "the dialog begins with what does nothing");
   await page.keyboard.press("Escape");
   await page.locator("#ask[open]").waitFor({ state: "detached" });
   assert.equal((await focused(page)).text, "Cancel", "and gives the focus back");
@@ -70,10 +70,10 @@ scene("what a person is doing is left alone while the page is read again", async
   await page.locator(`#job-${id}`).waitFor();
   assert.equal(await page.getByLabel("Subject").inputValue(), "half typ");
   assert.equal(await page.evaluate(() => document.activeElement.name), "subject");
-  await page.getByLabel(`Pick job ${id}`).check();
+  await page.getByLabel(`Select job ${id}`).check();
   const next = await pod.submit("demo.noop");
   await page.locator(`#job-${next}`).waitFor();
-  assert.equal(await page.getByLabel(`Pick job ${id}`).isChecked(), true, "what is picked stays picked");
+  assert.equal(await page.getByLabel(`Select job ${id}`).isChecked(), true, "the selection is kept");
 });
 
 scene("a pipeline's drawing is walked with the keyboard", async ({ page, pod }) => {

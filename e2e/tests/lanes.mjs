@@ -81,7 +81,7 @@ scene("kinds get a lane of their own on its page, and what is submitted later go
   for (const one of [name, "hashes-two"]) undo(() => pod.api("PATCH", `/admin/workers/lanes/${one}`, { kinds: [] }).catch(() => {}));
   await page.goto(`/ui/lanes#edit-${name}`);
   const form = page.locator(`#edit-${name}`);
-  await form.getByLabel("Kinds whose lane it is").fill("demo.hash\ndemo.flaky\n");
+  await form.getByLabel("Kinds, one per line").fill("demo.hash\ndemo.flaky\n");
   await form.getByRole("button", { name: "Save" }).click();
   await says(page, `Lane ${name}: saved`);
   await page.locator(`#lane-${name} [data-l=Kinds]`, { hasText: "demo.flaky, demo.hash" }).waitFor();
@@ -90,7 +90,7 @@ scene("kinds get a lane of their own on its page, and what is submitted later go
   const other = await lane(pod, "hashes-two");
   const second = page.locator(`#edit-${other}`);
   await second.locator("summary").click();
-  await second.getByLabel("Kinds whose lane it is").fill("demo.hash");
+  await second.getByLabel("Kinds, one per line").fill("demo.hash");
   await second.getByRole("button", { name: "Save" }).click();
   await says(page, `Lane ${other}: saved`);
   await page.locator(`#lane-${other} [data-l=Kinds]`, { hasText: /^demo.hash$/ }).waitFor();
@@ -106,7 +106,7 @@ scene("a lane is deleted, and what waits in it and its kinds go to another", asy
   const form = page.locator(`#edit-${name}`);
   await press(page, "Delete", form);
   await page.locator("#wrong", { hasText: `Delete lane ${name}: ` }).waitFor(); // it has a job
-  await form.getByLabel("Its jobs and kinds go to").selectOption(to);
+  await form.getByLabel("Move its jobs and kinds to").selectOption(to);
   await form.getByRole("button", { name: "Delete" }).click();
   await page.locator("#ask", { hasText: `Lane ${name} is no more` }).waitFor();
   await page.getByLabel("Reason, for the audit").fill("merged");
@@ -126,10 +126,10 @@ scene("everything is paused, the first page says so, and goes on when it is unpa
   await press(page, "Pause");
   await page.locator(".flag.bad", { hasText: "Paused" }).waitFor();
   const id = await pod.submitWaiting("demo.noop");
-  await page.locator("#h-waiting ~ table").getByText("The gate is closed").first().waitFor();
+  await page.locator("#h-waiting ~ table").getByText("The queue is paused or frozen").first().waitFor();
   assert.equal((await pod.job(id)).state, "pending");
   await press(page, "Unpause");
-  await page.getByText("Gate open").waitFor();
+  await page.getByText("Queue open").waitFor();
   await pod.reaches(id, "succeeded");
 });
 
@@ -141,7 +141,7 @@ scene("a freeze ends with a thaw, and a lane that was drained before stays drain
   await press(page, "Freeze");
   await page.locator(".flag.bad", { hasText: "Frozen for maintenance" }).waitFor();
   await press(page, "Thaw");
-  await page.getByText("Gate open").waitFor();
+  await page.getByText("Queue open").waitFor();
   await page.locator(`#lane-${name}`, { hasText: "drained" }).waitFor();
 });
 

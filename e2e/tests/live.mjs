@@ -12,7 +12,7 @@ scene("a pipeline is watched live, from its first step to its last, on a page th
   const same = await stay(page);
   await page.locator(".tree .node.n-running .name", { hasText: "demo.progress" }).waitFor();
   await page.getByText(/^[1-8] of 8$/).first().waitFor();
-  await page.locator(".tree").getByText("6 branches").waitFor();
+  await page.locator(".tree").getByText("6 children").waitFor();
   await state(page, "succeeded");
   assert.equal(await page.locator(".tree .node.n-succeeded .name", { hasText: "demo.echo" }).count(), 1, "the last step is drawn as done");
   assert.equal(await page.locator(".tree .dashed").count(), 0, "nothing is to come");

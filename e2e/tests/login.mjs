@@ -8,8 +8,8 @@ const refused = [/status of 401/];
 scene("a token logs in, and logging out ends it", async ({ page }) => {
   await page.goto("/ui/jobs?state=failed");
   await page.getByLabel("Token").fill("no-such-token-anywhere");
-  await page.getByRole("button", { name: "Log in" }).click();
-  await page.getByText("This token is not known").waitFor();
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("Unknown or expired token").waitFor();
 
   await page.getByLabel("Token").fill(people.operator.token);
   await page.keyboard.press("Enter");
@@ -18,7 +18,7 @@ scene("a token logs in, and logging out ends it", async ({ page }) => {
   assert.equal(await page.locator(".who").innerText(), "olga", "it says who is there");
   assert.equal(await page.evaluate(() => document.cookie), "", "no script sees the session");
 
-  await page.getByRole("button", { name: "Log out" }).click();
+  await page.getByRole("button", { name: "Sign out" }).click();
   await page.getByLabel("Token").waitFor();
   await page.goto("/ui/lanes");
   await page.getByLabel("Token").waitFor();
@@ -56,7 +56,7 @@ scene("a viewer is shown no button that would fail, and the API refuses him what
     await page.goto("/ui/" + path);
     await page.locator("main h1").waitFor();
     const buttons = await page.locator("button:visible, [data-send], [data-form], [data-bulk], [data-many], input[type=checkbox]").allInnerTexts();
-    assert.deepEqual(buttons.filter((text) => text !== "Log out" && text !== "Filter"), [], `/ui/${path} has nothing to press`);
+    assert.deepEqual(buttons.filter((text) => text !== "Sign out" && text !== "Filter"), [], `/ui/${path} has nothing to press`);
   }
   assert.equal(await page.getByRole("link", { name: "Audit" }).count(), 0, "the audit is not for him");
   for (const [method, path] of [["POST", `jobs/${running}/cancel`], ["POST", `jobs/${waits}/approve`], ["POST", `jobs/${failed}/retry`], ["POST", "admin/workers/pause"]]) {
@@ -64,7 +64,7 @@ scene("a viewer is shown no button that would fail, and the API refuses him what
     assert.equal(status, 403, `${method} ${path}`);
   }
   assert.equal((await page.goto("/ui/audit")).status(), 403, "nor by its address");
-  await page.getByText("You may not see this page").waitFor();
+  await page.getByText("Permission denied").waitFor();
   await pod.api("POST", `/admin/workers/jobs/${running}/stop`);
   await pod.api("POST", `/jobs/${waits}/cancel`);
 }, { as: "viewer", expected: [/status of 403/] });

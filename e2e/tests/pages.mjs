@@ -14,11 +14,11 @@ async function open(page, path) {
 }
 
 for (const [name, path, says] of [
-  ["empty-now", "", "Nothing waits."],
+  ["empty-now", "", "No waiting jobs."],
   ["empty-pipelines", "pipelines", "There are no pipelines yet."],
   ["empty-jobs", "jobs", "There are no jobs yet."],
   ["empty-schedules", "schedules", "There are no schedules yet."],
-  ["empty-audit", "audit", "No operator has done anything yet."],
+  ["empty-audit", "audit", "No entries yet."],
 ]) {
   scene(`a fresh database: /ui/${path} says what is not there yet`, async ({ page }) => {
     await open(page, path);
@@ -62,7 +62,7 @@ scene("what opens on a page can be read, too: settings, dialogs, refusals and er
   await page.locator("#edit-reports summary").click();
   await look(page, "lane-settings", ["light"]);
   await open(page, "jobs");
-  await page.getByLabel("Pick all jobs of this page").check();
+  await page.getByLabel("Select all jobs on this page").check();
   await page.getByRole("button", { name: "Cancel …" }).click();
   await look(page, "bulk", ["light"]);
   await page.keyboard.press("Escape");

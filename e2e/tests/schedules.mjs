@@ -32,7 +32,7 @@ scene("a schedule is added by a form that says what its expression means, and fi
   await form.getByLabel("Arguments, JSON").fill('{"tick": 12345678901234567890}');
   await form.getByText("More").click();
   await form.getByLabel("Subject").fill("clock");
-  await form.getByLabel("Job before goes on").selectOption("skip");
+  await form.getByLabel("If the previous job is unfinished").selectOption("skip");
   const same = await stay(page);
   await form.getByRole("button", { name: "Add" }).click();
   await says(page, "New schedule: saved");
@@ -40,7 +40,7 @@ scene("a schedule is added by a form that says what its expression means, and fi
   const { subject, overlap, missed, priority } = await pod.api("GET", "/admin/workers/schedules/tick");
   assert.deepEqual({ subject, overlap, missed, priority }, { subject: "clock", overlap: "skip", missed: "coalesce", priority: 10 });
   await row.getByText("on", { exact: true }).waitFor();
-  await until("it has fired on the page", async () => /fires, .*[3-9] succeeded/.test(await row.locator(".spark").getAttribute("aria-label").catch(() => "")), 20_000);
+  await until("it has fired on the page", async () => /occurrences, .*[3-9] succeeded/.test(await row.locator(".spark").getAttribute("aria-label").catch(() => "")), 20_000);
   await same();
   await press(page, "Pause schedule tick", row);
   await says(page, "Pause tick: done");
@@ -57,11 +57,11 @@ scene("a schedule is paused, resumed and triggered on its page, and the jobs it 
   assert.match(await page.locator("#h-next ~ .fires li").first().innerText(), /02:30:00/);
   const same = await stay(page);
   await page.getByRole("button", { name: "Trigger now" }).click();
-  await page.getByLabel("Reason, for the audit").fill("the month's end");
+  await page.getByLabel("Reason, for the audit log").fill("the month's end");
   await page.locator("#ask-yes").click();
   await says(page, "Trigger now: done");
   const fire = page.locator("#h-fires ~ table tbody tr");
-  await fire.getByText("by hand").waitFor();
+  await fire.getByText("manual").waitFor();
   await fire.getByText("succeeded").waitFor();
   await press(page, "Pause");
   await state(page, "paused");
@@ -83,7 +83,7 @@ scene("a schedule is changed: only what differs is sent, and what makes no sense
   const form = page.locator("#edit form").first();
   await form.getByLabel("Expression").waitFor();
   await form.getByRole("button", { name: "Save" }).click();
-  await page.locator("#wrong", { hasText: "nothing was changed" }).waitFor();
+  await page.locator("#wrong", { hasText: "nothing changed" }).waitFor();
   await form.getByLabel("Expression").fill("0 6 * * mun");
   await form.locator(".preview.wrong").waitFor();
   await form.getByRole("button", { name: "Save" }).click();
@@ -92,7 +92,7 @@ scene("a schedule is changed: only what differs is sent, and what makes no sense
   await form.getByLabel("Expression").fill("0 7 * * 2");
   await form.locator(".preview:not(.wrong)").getByText("07:00").first().waitFor();
   await form.getByLabel("Subject").fill("");
-  await form.getByLabel("Fires missed").selectOption("skip");
+  await form.getByLabel("Missed occurrences").selectOption("skip");
   const sent = page.waitForRequest((request) => request.method() === "PATCH");
   await form.getByRole("button", { name: "Save" }).click();
   assert.deepEqual((await sent).postDataJSON(), { expression: "0 7 * * 2", subject: "", missed: "skip" });
@@ -110,7 +110,7 @@ scene("a schedule is deleted, and its page says so afterwards", async ({ page, p
   await page.getByRole("heading", { name: "Schedules", level: 1 }).waitFor();
   assert.equal(await page.locator("#schedule-gone").count(), 0);
   assert.equal((await page.goto("/ui/schedules/gone")).status(), 404);
-  await page.getByText("There is no schedule of this name").waitFor();
+  await page.getByText("Schedule not found").waitFor();
 }, { expected: [/status of 404/] });
 
 scene("a viewer reads the schedules, and is offered nothing", async ({ page, pod, undo }) => {

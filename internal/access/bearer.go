@@ -20,7 +20,7 @@ func bearer(r *http.Request) (token string, session bool, err error) {
 	case len(headers) == 1:
 		scheme, token, _ := strings.Cut(headers[0], " ")
 		if !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken {
-			return "", false, fmt.Errorf("%w: want Authorization: Bearer and a token", ErrUnauthenticated)
+			return "", false, fmt.Errorf("%w: want Authorization: Bearer with a token", ErrUnauthenticated)
 		}
 		return token, false, nil
 	}

@@ -11,7 +11,7 @@ import (
 
 // ErrUnknownCertificate says that a request shows a client certificate which is believed, and whose name is in no line of the file, or
 // whose time is over. Its text names the certificate, and may be told to who showed it.
-var ErrUnknownCertificate = errors.New("nobody has this certificate")
+var ErrUnknownCertificate = errors.New("unknown client certificate")
 
 // maxCertificateName bounds the name of a certificate, in bytes.
 const maxCertificateName = 500
@@ -24,10 +24,10 @@ func (e entry) certifies(before map[string]Principal) error {
 	case e.Token != "":
 		return errors.New("want a token or a certificate, not both")
 	case len(e.Certificate) > maxCertificateName || strings.TrimSpace(e.Certificate) != e.Certificate:
-		return fmt.Errorf("certificate: want at most %d bytes, and no space around them", maxCertificateName)
+		return fmt.Errorf("certificate: want at most %d bytes without surrounding spaces", maxCertificateName)
 	}
 	if _, twice := before[e.Certificate]; twice {
-		return fmt.Errorf("certificate %q is in the file twice", e.Certificate)
+		return fmt.Errorf("certificate %q is listed twice", e.Certificate)
 	}
 	return nil
 }
@@ -48,7 +48,7 @@ func certificateOf(r *http.Request) *x509.Certificate {
 func (t *Tokens) certified(leaf *x509.Certificate, now time.Time) (Principal, error) {
 	names := namesOf(leaf)
 	if now.After(leaf.NotAfter) {
-		return Principal{}, fmt.Errorf("%w: that of %q has been over since %s", ErrUnknownCertificate, names, leaf.NotAfter.UTC().Format(time.RFC3339))
+		return Principal{}, fmt.Errorf("%w: the certificate of %q expired at %s", ErrUnknownCertificate, names, leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	known := t.file.get().certificates
 	for _, name := range names {
@@ -56,7 +56,7 @@ func (t *Tokens) certified(leaf *x509.Certificate, now time.Time) (Principal, er
 			return who, nil
 		}
 	}
-	return Principal{}, fmt.Errorf("%w: no line of the file of tokens has %q as its certificate", ErrUnknownCertificate, names)
+	return Principal{}, fmt.Errorf("%w: no entry of the tokens file has the certificate %q", ErrUnknownCertificate, names)
 }
 
 // namesOf are what a certificate is known by: its URIs, then its common name. A common name that looks like a URI is none.

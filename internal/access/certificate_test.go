@@ -86,7 +86,7 @@ func TestWrongLinesOfCertificatesAreAllNamed(t *testing.T) {
 	is := is.New(t)
 	_, err := TokenFile(written(t, `{"tokens":[{"certificate":"a","token":"`+anasToken+`","name":"a"},{"certificate":" b","name":"b"},
 		{"certificate":"c","name":"c"},{"certificate":"c","name":"c"},{"certificate":"d","name":"","kinds":["["]}]}`))
-	for _, part := range []string{"token 1: want a token or a certificate", "token 2: certificate: want at most", `token 4: certificate "c" is in the file twice`, "token 5: name:", `token 5: "["`} {
+	for _, part := range []string{"token 1: want a token or a certificate", "token 2: certificate: want at most", `token 4: certificate "c" is listed twice`, "token 5: name:", `token 5: "["`} {
 		is.True(err != nil && strings.Contains(err.Error(), part)) // each of them
 	}
 	is.True(!strings.Contains(err.Error(), anasToken)) // and no token

@@ -30,7 +30,7 @@ type Signed struct {
 func KeysFile(path string) (*Signed, error) {
 	file, err := watch(path, parseKeys)
 	if err != nil {
-		return nil, fmt.Errorf("read the keys for tokens: %w", err)
+		return nil, fmt.Errorf("read the JWT keys: %w", err)
 	}
 	return &Signed{file: file}, nil
 }
@@ -72,7 +72,7 @@ func (s *Signed) verify(given string) (Principal, time.Time, error) {
 	}
 	name, ok := claims[k.NameClaim].(string)
 	if !ok || name == "" {
-		return refuse(fmt.Errorf("the claim %s is no name", k.NameClaim))
+		return refuse(fmt.Errorf("the claim %s is not a name", k.NameClaim))
 	}
 	roles, err := roleNames(claims[k.RolesClaim])
 	if err != nil {
@@ -92,7 +92,7 @@ func roleNames(claim any) (names []string, err error) {
 		for _, one := range v {
 			name, ok := one.(string)
 			if !ok {
-				return nil, fmt.Errorf("%v is no text", one)
+				return nil, fmt.Errorf("%v is not text", one)
 			}
 			names = append(names, name)
 		}

@@ -162,7 +162,7 @@ func TestAFileOfKeysIsCheckedWhole(t *testing.T) {
 	is := is.New(t)
 	_, err := KeysFile(written(t, `{"issuer":"i","audience":"","keys":[{"kid":"a","alg":"none","key":""},{"kid":"a","alg":"HS256","key":"short"},null]}`))
 	is.True(err != nil)
-	for _, wrong := range []string{"an audience", `key 1: alg "none"`, "key 2: want a secret", "two with the kid", "key 3 is null"} {
+	for _, wrong := range []string{"an audience", `key 1: alg "none"`, "key 2: want a secret", "duplicate kid", "key 3 is null"} {
 		is.True(strings.Contains(err.Error(), wrong)) // every mistake at once
 	}
 }

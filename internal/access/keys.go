@@ -53,7 +53,7 @@ func parseKeys(raw []byte) (*keys, error) {
 			errs = append(errs, fmt.Errorf("key %d: %w", i+1, err))
 		}
 		if seen[one.ID] {
-			errs = append(errs, fmt.Errorf("key %d: there are two with the kid %q", i+1, one.ID))
+			errs = append(errs, fmt.Errorf("key %d: duplicate kid %q", i+1, one.ID))
 		}
 		seen[one.ID] = true
 	}
@@ -67,20 +67,20 @@ func (k *key) parse() (err error) {
 	case "RS256":
 		var public *rsa.PublicKey
 		if public, err = jwt.ParseRSAPublicKeyFromPEM(pem); err == nil && public.N.BitLen() < 2048 {
-			err = errors.New("want 2048 bits or more")
+			err = errors.New("want at least 2048 bits")
 		}
 		k.key = public
 	case "ES256":
 		var public *ecdsa.PublicKey
 		if public, err = jwt.ParseECPublicKeyFromPEM(pem); err == nil && public.Curve != elliptic.P256() {
-			err = errors.New("want a key of the curve P-256")
+			err = errors.New("want a P-256 key")
 		}
 		k.key = public
 	case "EdDSA":
 		k.key, err = jwt.ParseEdPublicKeyFromPEM(pem)
 	case "HS256":
 		if k.key = pem; len(pem) < 32 || bytes.Contains(pem, []byte("-----BEGIN")) {
-			err = errors.New("want a secret of 32 bytes or more, which is no key in PEM")
+			err = errors.New("want a secret of at least 32 bytes that is not a PEM key")
 		}
 	default:
 		err = fmt.Errorf("alg %q: want one of %v", k.Algorithm, algorithms)
@@ -97,13 +97,13 @@ func (k *keys) find(t *jwt.Token) (any, error) {
 		switch {
 		case one.Algorithm != t.Method.Alg() || named && one.ID != id:
 		case found != nil:
-			return nil, errors.New("the token does not say which key it is signed with")
+			return nil, errors.New("the token has no kid")
 		default:
 			found = one
 		}
 	}
 	if found == nil {
-		return nil, errors.New("the token is signed with no key of ours")
+		return nil, errors.New("the token has an unknown kid")
 	}
 	return found.key, nil
 }

@@ -30,9 +30,9 @@ func (p Principal) Validate() error {
 	case p.Name == "" || len(p.Name) > 200 || !utf8.ValidString(p.Name):
 		return fmt.Errorf("principal %q: want 1 to 200 bytes of text", p.Name)
 	case strings.ContainsFunc(p.Name, unicode.IsControl) || strings.TrimSpace(p.Name) != p.Name:
-		return fmt.Errorf("principal %q: want no control characters, and no space around it", p.Name)
+		return fmt.Errorf("principal %q: want no control characters and no surrounding spaces", p.Name)
 	case p.Name == "system" || p.Name == "handler":
-		return fmt.Errorf("principal %q: the program itself is called so", p.Name)
+		return fmt.Errorf("principal %q is reserved", p.Name)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func ParseProxies(list []string) (Proxies, error) {
 		}
 		block, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("%q: want an address or a block of them, such as 10.1.0.0/16", text)
+			return nil, fmt.Errorf("%q: want an IP address or a CIDR block such as 10.1.0.0/16", text)
 		}
 		proxies = append(proxies, block.Masked())
 	}
@@ -47,11 +47,11 @@ func (p Proxies) Believe(addr netip.Addr) bool {
 // Authenticate is an [Authenticator]: it believes the headers of a request that comes from a proxy, and nobody else's.
 func (p Proxies) Authenticate(r *http.Request) (Principal, error) {
 	if from := Peer(r); !p.Believe(from) {
-		return Principal{}, fmt.Errorf("%w: %s is no trusted proxy", ErrUnauthenticated, from)
+		return Principal{}, fmt.Errorf("%w: %s is not a trusted proxy", ErrUnauthenticated, from)
 	}
 	users := r.Header.Values(UserHeader)
 	if len(users) != 1 || users[0] == "" {
-		return Principal{}, fmt.Errorf("%w: the proxy names %d users", ErrUnauthenticated, len(users))
+		return Principal{}, fmt.Errorf("%w: the proxy sent %d user headers", ErrUnauthenticated, len(users))
 	}
 	who := Principal{Name: users[0]}
 	for _, groups := range r.Header.Values(GroupsHeader) {

@@ -37,18 +37,18 @@ func (t *Tokens) Login(given string) (session string, until time.Time, err error
 func (t *Tokens) resume(session string, now time.Time) (token, error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(session)
 	if err != nil || len(raw) != sessionBytes || raw[0] != sessionVersion {
-		return token{}, fmt.Errorf("%w: no session of ours", ErrUnauthenticated)
+		return token{}, fmt.Errorf("%w: invalid session", ErrUnauthenticated)
 	}
 	said, code := raw[:sessionBytes-sha256.Size], raw[sessionBytes-sha256.Size:]
 	if int64(binary.BigEndian.Uint64(said[9:])) <= now.Unix() { // #nosec G115 -- a negative one is over
-		return token{}, fmt.Errorf("%w: the session is over", ErrUnauthenticated)
+		return token{}, fmt.Errorf("%w: the session has expired", ErrUnauthenticated)
 	}
 	for _, one := range t.file.get().tokens {
 		if hmac.Equal(one.mark(), said[1:9]) && hmac.Equal(one.code(said), code) {
 			return one, nil
 		}
 	}
-	return token{}, fmt.Errorf("%w: the session's token is gone", ErrUnauthenticated)
+	return token{}, fmt.Errorf("%w: the session's token was removed", ErrUnauthenticated)
 }
 
 // mark tells tokens apart in a session.

@@ -73,7 +73,7 @@ func (t *Tokens) find(given string) (token, error) {
 		}
 	}
 	if found < 0 {
-		return token{}, fmt.Errorf("%w: no such token", ErrUnauthenticated)
+		return token{}, fmt.Errorf("%w: unknown token", ErrUnauthenticated)
 	}
 	return all[found], nil
 }
@@ -119,9 +119,9 @@ func parseTokens(raw []byte) (all secrets, err error) {
 		}
 		hash := sha256.Sum256([]byte(one.Token))
 		if len([]rune(one.Token)) < minToken || len(one.Token) > maxToken {
-			complain(fmt.Errorf("want %d characters or more", minToken))
+			complain(fmt.Errorf("want at least %d characters", minToken))
 		} else if seen[hash] {
-			complain(errors.New("it is in the file twice"))
+			complain(errors.New("listed twice"))
 		}
 		seen[hash] = true
 		all.tokens = append(all.tokens, token{hash: hash, who: who})
@@ -134,7 +134,7 @@ func (e entry) bounds() error {
 	var errs []error
 	for _, pattern := range append(slices.Clone(e.Kinds), e.Lanes...) {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-			errs = append(errs, fmt.Errorf("%q is neither a name nor a pattern such as gpu.*", pattern))
+			errs = append(errs, fmt.Errorf("%q: want a name, or a pattern such as gpu.*", pattern))
 		}
 	}
 	return errors.Join(errs...)

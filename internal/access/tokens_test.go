@@ -80,7 +80,7 @@ func TestAFileOfTokensIsCheckedWhole(t *testing.T) {
 	is := is.New(t)
 	_, err := TokenFile(written(t, `{"tokens":[`+line("short", "ana")+`,`+line(anasToken, "")+`,`+line(anasToken, "system")+`]}`))
 	is.True(err != nil)
-	for _, wrong := range []string{"token 1: want 20", "token 2: name", "token 3: it is in the file twice", "token 3: name"} {
+	for _, wrong := range []string{"token 1: want at least 20", "token 2: name", "token 3: listed twice", "token 3: name"} {
 		is.True(strings.Contains(err.Error(), wrong)) // every mistake at once
 	}
 	is.True(!strings.Contains(err.Error(), anasToken)) // and no token

@@ -40,7 +40,7 @@ func (w *watched[T]) get() T {
 	defer w.mu.Unlock()
 	if time.Since(w.looked) >= w.every {
 		if err := w.read(); err != nil {
-			slog.Error("a file of secrets is wrong: what it said before holds", "path", w.path, "err", err)
+			slog.Error("invalid secrets file: the previous contents stay in use", "path", w.path, "err", err)
 		}
 	}
 	return w.value

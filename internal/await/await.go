@@ -212,7 +212,7 @@ func (w *Waiters) look(ctx context.Context, ids []int64) (told int) {
 	case ctx.Err() != nil:
 		return 0
 	case store.Transient(err) || store.Unknown(err):
-		w.log.DebugContext(ctx, "no look at the jobs that are waited for", telemetry.Jobs, len(ids), telemetry.Err, w.dbError(err))
+		w.log.DebugContext(ctx, "could not read the awaited jobs", telemetry.Jobs, len(ids), telemetry.Err, w.dbError(err))
 		return 0
 	}
 	w.mu.Lock()

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrSlow is why a listener was cut off that did not keep up.
-var ErrSlow = errors.New("too slow: cut off")
+var ErrSlow = errors.New("client too slow: disconnected")
 
 // Bus fans messages M out to those who listen to a topic T. Its methods are safe for concurrent use.
 type Bus[T comparable, M any] struct {

@@ -74,7 +74,7 @@ func (c *Calendar) Run(ctx context.Context) {
 	}
 	clock, err := scheduler.New(c.o.Log)
 	if err != nil {
-		c.o.Log.ErrorContext(ctx, "schedules fire with the heartbeat only", telemetry.Err, err)
+		c.o.Log.ErrorContext(ctx, "schedules fire only with heartbeats", telemetry.Err, err)
 	} else {
 		c.mu.Lock()
 		c.clock = clock
@@ -121,7 +121,7 @@ func (c *Calendar) alarm(left time.Duration) {
 		return // Run begins with a sweep
 	}
 	if err := c.clock.After("fires", left, func(context.Context) { c.due.Set() }); err != nil {
-		c.o.Log.DebugContext(context.Background(), "no alarm for the next fire: a heartbeat finds it", telemetry.Err, err)
+		c.o.Log.DebugContext(context.Background(), "could not set a timer for the next occurrence: a heartbeat will fire it", telemetry.Err, err)
 	}
 }
 
@@ -132,7 +132,7 @@ func (c *Calendar) Parse(s job.ScheduleSetting, anchor time.Time) (*scheduler.Ca
 		return nil, err
 	}
 	if least := cal.MinInterval(); least < c.o.MinInterval {
-		return nil, fmt.Errorf("%w: expression %q fires every %s, at least %s apart is allowed", job.ErrInvalidSchedule, s.Expression, least, c.o.MinInterval)
+		return nil, fmt.Errorf("%w: expression %q fires every %s: want at least %s between occurrences", job.ErrInvalidSchedule, s.Expression, least, c.o.MinInterval)
 	}
 	return cal, nil
 }
@@ -171,7 +171,7 @@ func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSet
 		}
 		switch fires := list[0].fires; {
 		case len(fires) == 0:
-			return fmt.Errorf("%w: trigger schedule %q: it has been triggered in the same microsecond", job.ErrInvalid, name)
+			return fmt.Errorf("%w: trigger schedule %q: already triggered in the same microsecond", job.ErrInvalid, name)
 		case fires[0].Outcome == job.FireFailed:
 			return fmt.Errorf("%w: trigger schedule %q: %s", job.ErrInvalid, name, fires[0].Message)
 		}

@@ -67,11 +67,11 @@ func missed(cal *scheduler.Calendar, s job.ScheduleSetting, first, end time.Time
 	rest := max(0, min(count, countMissedTo)-want)
 	switch s.Missed {
 	case job.MissedSkip:
-		return []job.Fire{{FireAt: latest[0], Outcome: job.FireMissed, Missed: rest, Message: "nobody was there, and missed fires are skipped"}}
+		return []job.Fire{{FireAt: latest[0], Outcome: job.FireMissed, Missed: rest, Message: "no pod was alive, and missed occurrences are skipped"}}
 	case job.MissedCatchUp:
 		var list []job.Fire
 		if len(latest) > want {
-			list = append(list, job.Fire{FireAt: latest[want], Outcome: job.FireMissed, Missed: max(0, rest-1), Message: "nobody was there, and later ones are made up for"})
+			list = append(list, job.Fire{FireAt: latest[want], Outcome: job.FireMissed, Missed: max(0, rest-1), Message: "no pod was alive, and only later occurrences are caught up"})
 			latest = latest[:want]
 		}
 		for i := len(latest) - 1; i >= 0; i-- {

@@ -68,7 +68,7 @@ func (s *sweep) next(ctx context.Context) bool {
 	if len(list) == 1 {
 		name = list[0].Name
 	}
-	s.c.o.Log.WarnContext(ctx, "schedule could not be fired, the next heartbeat tries again", telemetry.Schedule, name, telemetry.Err, s.c.o.Count(err))
+	s.c.o.Log.WarnContext(ctx, "schedule could not fire, retrying with the next heartbeat", telemetry.Schedule, name, telemetry.Err, s.c.o.Count(err))
 	if name == "" || slices.Contains(s.passOver, name) {
 		return false
 	}

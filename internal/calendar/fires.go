@@ -166,7 +166,7 @@ func skipOverlap(fires []job.Fire, active bool) {
 			continue
 		}
 		if active {
-			refuse(f, job.FireOverlap, "the job of the fire before has not ended")
+			refuse(f, job.FireOverlap, "the job of the previous occurrence has not ended")
 		}
 		active = true
 	}
@@ -186,9 +186,9 @@ func (c *Calendar) report(ctx context.Context, d decided) {
 			}
 			c.o.Log.DebugContext(ctx, "schedule fired", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.JobID, *f.JobID)
 		case job.FireFailed:
-			c.o.Log.ErrorContext(ctx, "job of a schedule was refused", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.Why, f.Message)
+			c.o.Log.ErrorContext(ctx, "schedule's job was refused", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.Why, f.Message)
 		case job.FireMissed:
-			c.o.Log.WarnContext(ctx, "fires of a schedule were missed", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.Count, f.Missed+1)
+			c.o.Log.WarnContext(ctx, "schedule occurrences were missed", telemetry.Schedule, d.Name, telemetry.FireAt, f.FireAt, telemetry.Count, f.Missed+1)
 		}
 	}
 	if d.wrong != "" && len(d.fires) == 0 {

@@ -15,7 +15,7 @@ import (
 const version = 1
 
 // ErrForeign says that a cursor was not given out for this list.
-var ErrForeign = errors.New("want the next_cursor of the page before, of the same list")
+var ErrForeign = errors.New("want the next_cursor of the previous page of the same list")
 
 // Sealed makes the cursor of a list out of the store's. Without one it is empty: there is no next page.
 func Sealed(list, cursor string) string {

@@ -11,7 +11,7 @@ import (
 
 // ErrReadOnly is matched by the error of a connection that [RequireWrites] refused.
 var ErrReadOnly = errors.New("the server accepts no writes: it is a standby, or default_transaction_read_only is on; " +
-	"the address must lead to the primary, or list all hosts with target_session_attrs=read-write")
+	"use the address of the primary, or list all hosts with target_session_attrs=read-write")
 
 // RequireWrites has connections refused whose server accepts no writes, so that the next host is tried, or the same again
 // later. A target_session_attrs of the user's own decides instead.

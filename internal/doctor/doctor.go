@@ -84,8 +84,8 @@ func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Find
 		{"schedules", e.schedules}, {"producers", e.producers},
 	} {
 		if err := check.do(bounded); err != nil {
-			pod.Log.WarnContext(ctx, "a check of doctor failed", telemetry.Check, check.name, telemetry.Err, err)
-			e.find(check.name, Failing, "could not be examined: "+reason(err), "see whether the database answers, and whether this role may read")
+			pod.Log.WarnContext(ctx, "doctor check failed", telemetry.Check, check.name, telemetry.Err, err)
+			e.find(check.name, Failing, "check failed: "+reason(err), "check that the database answers and that this role may read")
 		}
 	}
 	return e.findings, ctx.Err()
@@ -97,7 +97,7 @@ func reason(err error) string {
 	if _, answered := errors.AsType[*pgconn.PgError](err); answered && !refused {
 		return humanize.OneLine(err)
 	}
-	return "the database did not answer in time"
+	return "the database did not respond in time"
 }
 
 func (e *examination) find(check string, status Health, says, do string) {

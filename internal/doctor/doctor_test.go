@@ -45,7 +45,7 @@ func TestFindingsHaveARemedy(t *testing.T) {
 	is := is.New(t)
 	limit, oldest := 0, time.Now().Add(-3*time.Hour)
 	d := &examination{Thresholds: Thresholds{Overdue: 5 * time.Minute, Transaction: 5 * time.Minute}}
-	d.find("server", Healthy, "PostgreSQL 17.5, a primary", "")
+	d.find("server", Healthy, "PostgreSQL 17.5, primary", "")
 	since := time.Now().Add(-12 * time.Minute)
 	says, do := holderText(view.Holder{What: "session", ID: "4711", User: "app", Database: "shop", Application: "psql",
 		State: "idle in transaction", Transactions: 81234, Since: &since}, since.Add(12*time.Minute))
@@ -66,6 +66,6 @@ func TestAFindingDoesNotNameHostsAndUsersOfTheConnection(t *testing.T) {
 	_, err := pgconn.Connect(t.Context(), "postgres://app@127.0.0.1:1/shop") // refused
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	is.True(refused)
-	is.Equal(reason(fmt.Errorf("count what waits: %w", err)), "the database did not answer in time")
-	is.Equal(reason(errors.Join(err, denied)), "the database did not answer in time") // as where the server refuses the connection
+	is.Equal(reason(fmt.Errorf("count what waits: %w", err)), "the database did not respond in time")
+	is.Equal(reason(errors.Join(err, denied)), "the database did not respond in time") // as where the server refuses the connection
 }

@@ -17,22 +17,22 @@ func (e *examination) history(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const missing = "commits from just before it may be missing"
+	const missing = "the latest commits before it may be missing"
 	switch {
 	case !c.Settled && c.Agreed != 0:
 		e.find("history", Warning, fmt.Sprintf("timeline changed (%d, was %d), or the database was restored, and no pod has noticed yet: %s",
-			c.Timeline, c.Agreed, missing), "start a pod: it moves the job ids above those that may be lost")
+			c.Timeline, c.Agreed, missing), "start a pod: it advances the job ids past those that may be lost")
 	case c.Changed != nil && time.Since(*c.Changed) < historyRecent:
 		e.find("history", Warning, fmt.Sprintf("timeline changed, or the database was restored, at %s (now timeline %d, change number %d): %s",
 			c.Changed.UTC().Format(time.RFC3339), c.Timeline, c.Epoch, missing),
-			"see whether your failover was asynchronous, and submit again what is missing: docs/operating.md, \"After a failover that lost commits\"")
+			"check whether the failover was asynchronous, and submit missing jobs again: docs/operating.md, \"After a failover that lost commits\"")
 	case c.Timeline == 0 || !c.Known:
-		e.find("history", Healthy, "PostgreSQL does not report its timeline or system identifier to this role: lost commits are not noticed", "")
+		e.find("history", Healthy, "PostgreSQL does not report its timeline or system identifier to this role: lost commits are not detected", "")
 	default:
-		e.find("history", Healthy, fmt.Sprintf("timeline %d, as the pods know it", c.Timeline), "")
+		e.find("history", Healthy, fmt.Sprintf("timeline %d, as recorded by the pods", c.Timeline), "")
 	}
 	if c.Behind() {
-		e.find("ids", Failing, fmt.Sprintf("sequence behind ids: the next block of job ids begins at %d, and a job has the id %d", c.Sequence+1000, c.Highest),
+		e.find("ids", Failing, fmt.Sprintf("sequence behind ids: the next block begins at %d, but a job has the id %d", c.Sequence+1000, c.Highest),
 			fmt.Sprintf("psql -c 'select %s.advance_job_ids(%d)'", e.store.Schema(), c.Highest))
 	} else {
 		e.find("ids", Healthy, "the sequence of job ids is above the ids in use", "")

@@ -25,15 +25,15 @@ func (e *examination) limits(ctx context.Context) error {
 		return e.pod.MaxAge > 0
 	})
 	if len(lanes) > 0 {
-		says = append(says, fmt.Sprintf("jobs of %s may become any age", humanize.Count(len(lanes), "lane", "lanes")))
-		do = append(do, "where late work is worthless: trapeze lane set LANE max_age_s=24h, or TRAPEZE_MAX_AGE=24h for all lanes, on all pods")
+		says = append(says, fmt.Sprintf("jobs of %s have no maximum age", humanize.Count(len(lanes), "lane", "lanes")))
+		do = append(do, "if late work has no value, run trapeze lane set LANE max_age_s=24h, or set TRAPEZE_MAX_AGE=24h on all pods for all lanes")
 	}
 	if e.pod.ApprovalTTL == 0 {
-		says = append(says, "approvals may be awaited for ever")
-		do = append(do, "TRAPEZE_APPROVAL_TTL=168h, on all pods, cancels jobs that are not approved within a week")
+		says = append(says, "jobs can await approval forever")
+		do = append(do, "set TRAPEZE_APPROVAL_TTL=168h on all pods to cancel jobs that are not approved within a week")
 	}
 	if len(says) == 0 {
-		says = append(says, "no job waits for ever for its turn or for approval, by this configuration")
+		says = append(says, "no job waits forever for a slot or for approval with this configuration")
 	}
 	e.find("limits", Healthy, strings.Join(says, "; "), strings.Join(do, "; "))
 	return nil

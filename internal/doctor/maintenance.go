@@ -30,7 +30,7 @@ func (e *examination) maintenance(ctx context.Context) error {
 		if t.Error != "" {
 			bad = true
 			e.find("maintenance", Warning, fmt.Sprintf("the maintenance task %s failed on %s: %s", t.Chore, t.Pod, humanize.OneLine(fmt.Errorf("%s", t.Error))),
-				"see what the error names; the next run tries again")
+				"fix the cause that the error names; the next run retries")
 		}
 		if t.Ago > lateAfter.Seconds() {
 			late = append(late, fmt.Sprintf("%s (%s ago)", t.Chore, humanize.Seconds(t.Ago)))
@@ -38,7 +38,7 @@ func (e *examination) maintenance(ctx context.Context) error {
 	}
 	if len(late) > 0 {
 		bad = true
-		e.find("maintenance", Warning, "late: "+strings.Join(late, ", "), "see the logs of the pods; select * from "+e.store.Schema()+".maintenance")
+		e.find("maintenance", Warning, "late: "+strings.Join(late, ", "), "check the logs of the pods; select * from "+e.store.Schema()+".maintenance")
 	}
 	if !bad {
 		e.find("maintenance", Healthy, fmt.Sprintf("%s on time", humanize.Count(len(turns), "maintenance task is", "maintenance tasks are")), "")

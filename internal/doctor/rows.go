@@ -31,7 +31,7 @@ func (e *examination) horizon(ctx context.Context) error {
 	case e.server.SeesAll:
 		e.find("horizon", Healthy, "no transaction is older than "+e.Transaction.String(), "")
 	default:
-		e.find("horizon", Warning, "no transaction of this role is old; it does not see those of others", "grant pg_read_all_stats to this role")
+		e.find("horizon", Warning, "no old transaction of this role; those of other roles are not visible", "grant pg_read_all_stats to this role")
 	}
 	return nil
 }
@@ -49,9 +49,9 @@ func (e *examination) oldness(h view.Holder, now time.Time) Health {
 }
 
 func holderText(h view.Holder, now time.Time) (says, do string) {
-	held := fmt.Sprintf("has kept dead rows since %d transactions", h.Transactions)
+	held := fmt.Sprintf("has kept dead rows for %d transactions", h.Transactions)
 	if h.Since != nil {
-		held = "has kept dead rows, and the feed of events, for " + humanize.Since(h.Since, now)
+		held = "has held back dead rows and the event feed for " + humanize.Since(h.Since, now)
 	}
 	switch h.What {
 	case "prepared":
@@ -59,11 +59,11 @@ func holderText(h view.Holder, now time.Time) (says, do string) {
 			fmt.Sprintf("commit prepared %s, or rollback prepared %[1]s, in that database", literal(h.ID))
 	case "slot":
 		return fmt.Sprintf("the %s replication slot %s %s", h.State, h.ID, held),
-			fmt.Sprintf("see to its reader; if there is none any more: select pg_drop_replication_slot(%s)", literal(h.ID))
+			fmt.Sprintf("check its consumer; if the slot is no longer used: select pg_drop_replication_slot(%s)", literal(h.ID))
 	}
 	who := strings.TrimSpace(h.User + " " + h.Application)
 	return fmt.Sprintf("process %s (%s in %s, %s) %s", h.ID, who, h.Database, h.State, held),
-		fmt.Sprintf("select pg_terminate_backend(%s), unless it is a backup that is to go on", h.ID)
+		fmt.Sprintf("select pg_terminate_backend(%s), unless it is a running backup", h.ID)
 }
 
 // tables compares the dead rows of each table with the number that triggers autovacuum.
@@ -79,17 +79,17 @@ func (e *examination) tables(ctx context.Context) error {
 		name := e.store.Schema() + "." + t.Name
 		if !t.Autovacuum {
 			bad = true
-			e.find("tables", Failing, fmt.Sprintf("autovacuum is switched off for %s, which has %d dead rows", name, t.Dead),
+			e.find("tables", Failing, fmt.Sprintf("autovacuum is disabled for %s, which has %d dead rows", name, t.Dead),
 				"alter table "+name+" reset (autovacuum_enabled)")
 		}
 		if t.Dead > 10_000 && t.Dead > 2*t.Trigger {
 			bad = true
-			e.find("tables", Warning, fmt.Sprintf("%s has %d dead rows beside %d others; autovacuum was to come at %d (last: %s)",
-				name, t.Dead, t.Rows, t.Trigger, orNever(humanize.Clock(t.Vacuumed))), "end what the check horizon names, then vacuum "+name)
+			e.find("tables", Warning, fmt.Sprintf("%s has %d dead rows and %d live rows; the autovacuum threshold is %d (last run: %s)",
+				name, t.Dead, t.Rows, t.Trigger, orNever(humanize.Clock(t.Vacuumed))), "end the transactions that the check horizon names, then vacuum "+name)
 		}
 		if t.Age > 1_000_000_000 {
 			bad = true
-			e.find("tables", Failing, fmt.Sprintf("%s was last frozen %d transactions ago: at two billion the server stops", name, t.Age), "vacuum freeze "+name)
+			e.find("tables", Failing, fmt.Sprintf("%s was last frozen %d transactions ago: at two billion the server refuses writes", name, t.Age), "vacuum freeze "+name)
 		}
 	}
 	if !bad {
@@ -127,7 +127,7 @@ func (e *examination) partitions(ctx context.Context) error {
 		when += ", which is today: jobs cannot end"
 	}
 	e.find("partitions", status, fmt.Sprintf("%s missing, first that of %s %s", humanize.Count(len(missing), "partition is", "partitions are"), first.Table, when),
-		fmt.Sprintf("start a pod, which makes them; or, as the owner: select %s.ensure_partitions(7)", e.store.Schema()))
+		fmt.Sprintf("start a pod, which creates them; or, as the owner: select %s.ensure_partitions(7)", e.store.Schema()))
 	return nil
 }
 

@@ -21,15 +21,15 @@ func (e *examination) running(ctx context.Context) error {
 		}
 		if w.Gone {
 			e.find("running", Failing, fmt.Sprintf("%s running on %s (%s), which is gone; the first is %d", jobs, name, w.Boot, w.First),
-				"start a pod: it takes them back. If there is one: see in its log why its recovery fails")
+				"start a pod: it recovers them. If a pod is running, find out from its log why recovery fails")
 			continue
 		}
-		e.find("running", Failing, fmt.Sprintf("%s running on %s (%s), which works on %d; the first is %d",
+		e.find("running", Failing, fmt.Sprintf("%s running on %s (%s), which knows of %d; the first is %d",
 			jobs, name, w.Boot, w.Known, w.First),
-			"nothing for two minutes: the pod hands back what it does not know. If this stays: see its log, and restart it")
+			"wait two minutes: the pod hands back unknown jobs. If the finding remains, check its log and restart it")
 	}
 	if len(list) == 0 {
-		e.find("running", Healthy, "every job that runs is known to its pod", "")
+		e.find("running", Healthy, "every running job is known to its pod", "")
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (e *examination) schedules(ctx context.Context) error {
 		}
 	}
 	if !bad {
-		e.find("schedules", Healthy, fmt.Sprintf("%s, %d paused, the others fire", humanize.Count(len(list), "schedule", "schedules"), paused), "")
+		e.find("schedules", Healthy, fmt.Sprintf("%s, %d paused, the others fire on time", humanize.Count(len(list), "schedule", "schedules"), paused), "")
 	}
 	return nil
 }
@@ -40,22 +40,22 @@ func scheduleIll(s view.ScheduleHealth) (says, do string) {
 	name := shell.Word(s.Name)
 	switch {
 	case s.Error != "":
-		return " does not fire as it should: " + humanize.Short(s.Error, 200),
-			fmt.Sprintf("trapeze cron show %s; set what is wrong: trapeze cron set %s …, and try expressions with trapeze cron next", name, name)
+		return " does not fire: " + humanize.Short(s.Error, 200),
+			fmt.Sprintf("see trapeze cron show %s; correct it with trapeze cron set %s …, and try expressions with trapeze cron next", name, name)
 	case !s.Placed:
 		return fmt.Sprintf(" names the lane %q, which does not exist: its jobs are refused", s.Lane),
 			fmt.Sprintf("trapeze lane set %s slots=2, or trapeze cron set %s --lane default", shell.Word(s.Lane), name)
 	case s.Pods == 0:
-		return fmt.Sprintf(": no live pod runs %q, so that it does not fire, or its jobs wait", s.Kind),
-			fmt.Sprintf("start a pod that registers it (mind TRAPEZE_KINDS), or trapeze cron pause %s", name)
+		return fmt.Sprintf(": no live pod runs %q, so it does not fire, or its jobs wait", s.Kind),
+			fmt.Sprintf("start a pod that registers it (check TRAPEZE_KINDS), or trapeze cron pause %s", name)
 	case s.Due > job.MissedAfter.Seconds():
 		return fmt.Sprintf(" has been due for %s, and has not fired", humanize.Seconds(s.Due)),
 			"see docs/operating.md, \"A schedule did not fire\", the logs of the pods, and the checks pods and clock"
 	}
 	if first := passedOver(s); !first.IsZero() {
-		return fmt.Sprintf(" is to fire next at %s, and passes over what its expression says from %s on: the database's clock has been ahead, or next_at was set by hand",
+		return fmt.Sprintf(" fires next at %s and skips the occurrences of its expression from %s on: the database's clock was ahead, or next_at was set by hand",
 				humanize.ClockIn(s.Zone, s.Next), humanize.ClockIn(s.Zone, &first)),
-			fmt.Sprintf("trapeze cron pause %s, then trapeze cron resume %s: it is planned from now on", name, name)
+			fmt.Sprintf("trapeze cron pause %s, then trapeze cron resume %s: this plans it from now on", name, name)
 	}
 	return "", ""
 }

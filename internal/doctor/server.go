@@ -22,14 +22,14 @@ func (e *examination) durability() {
 		}
 	}
 	if len(off) > 0 {
-		e.find("durability", Failing, strings.Join(off, " and ")+" off: a crash of the server may destroy all of its data",
+		e.find("durability", Failing, strings.Join(off, " and ")+" off: a crash of the server may destroy all its data",
 			"turn them on with alter system, and reload")
 	}
 	if e.server.SynchronousCommit == "off" {
-		e.find("durability", Failing, "synchronous_commit is off: a crash of the server forgets what it accepted last",
+		e.find("durability", Failing, "synchronous_commit is off: a crash of the server loses the latest commits",
 			"set it to on for this role and database: alter role … set synchronous_commit = on")
 	} else if len(off) == 0 {
-		e.find("durability", Healthy, "what is committed is on disk (fsync on, synchronous_commit "+e.server.SynchronousCommit+")", "")
+		e.find("durability", Healthy, "commits are written to disk (fsync on, synchronous_commit "+e.server.SynchronousCommit+")", "")
 	}
 }
 
@@ -44,11 +44,11 @@ func (e *examination) connections() {
 	s, host := e.server, e.pod.HostConnections
 	most, free := s.MaxConnections-s.Reserved, s.MaxConnections-s.Reserved-s.Connections
 	demand := e.pod.Connections + host
-	says := fmt.Sprintf("%d of %d in use; a pod of this configuration opens up to %d (%d of its own, %d in the host's pool): %d pods fit, %d more at this moment",
+	says := fmt.Sprintf("%d of %d in use; a pod with this configuration opens up to %d (%d for itself, %d in the host's pool): %d pods fit, %d more now",
 		s.Connections, most, demand, e.pod.Connections, host, most/demand, max(free, 0)/demand)
 	switch {
 	case free <= most/20:
-		e.find("connections", Failing, says, "raise max_connections, put a pooler in between, or end idle sessions: pods will be refused")
+		e.find("connections", Failing, says, "raise max_connections, use a pooler, or end idle sessions: new pods will be refused")
 	case free < demand:
 		e.find("connections", Warning, says, "one more pod may be refused: raise max_connections, or lower pool_max_conns in DATABASE_URL")
 	default:
@@ -56,7 +56,7 @@ func (e *examination) connections() {
 	}
 	if e.pod.Slots > host {
 		e.find("slots", Warning, fmt.Sprintf("%d slots share a pool of %d connections: handlers that write in transactions wait for each other",
-			e.pod.Slots, host), "add pool_max_conns to DATABASE_URL, or lower TRAPEZE_SLOTS, unless few handlers do")
+			e.pod.Slots, host), "add pool_max_conns to DATABASE_URL, or lower TRAPEZE_SLOTS, unless few handlers write in transactions")
 	}
 }
 
@@ -67,14 +67,14 @@ func (e *examination) clock(ctx context.Context) error {
 		return err
 	}
 	apart := max(ahead.Abs()-within, 0)
-	says := fmt.Sprintf("the database's clock is %s %s of that of %s, give or take %s", humanize.Round(ahead.Abs()), aheadOrBehind(ahead), e.pod.Name, humanize.Round(within))
+	says := fmt.Sprintf("the database's clock is %s %s of the clock of %s, to within %s", humanize.Round(ahead.Abs()), aheadOrBehind(ahead), e.pod.Name, humanize.Round(within))
 	switch {
 	case apart > 30*time.Second:
 		e.find("clock", Failing, says, "set the clocks by NTP on both machines")
 	case apart > time.Second:
 		e.find("clock", Warning, says, "set the clocks by NTP on both machines")
 	default:
-		e.find("clock", Healthy, says, "")
+		e.find("clock", Healthy, fmt.Sprintf("the clocks of the database and of %s agree", e.pod.Name), "")
 	}
 	return nil
 }
@@ -90,8 +90,8 @@ func aheadOrBehind(d time.Duration) string {
 func (e *examination) producers(ctx context.Context) error {
 	owner, err := view.StrongOwner(ctx, e.store)
 	if err == nil && owner != "" {
-		e.find("producers", Warning, "roles that submit from SQL call a function with the rights of the superuser "+owner,
-			"give the schema to a role that is none: docs/grants.md")
+		e.find("producers", Warning, "roles that submit from SQL call a function that runs with the rights of the superuser "+owner,
+			"make a role without superuser rights the owner of the schema: docs/grants.md")
 	}
 	return err
 }

@@ -25,23 +25,23 @@ func (e *examination) pods(ctx context.Context) error {
 	for _, p := range pods {
 		switch {
 		case p.Lease < 0 && p.Remote:
-			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) has not been heard of: its stream is gone, and its lease ended %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
-				"nothing, when it ended: others run its jobs. If it lives: see in its log whether it reaches a pod of its --server, and whether that accepts its token")
+			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) does not respond: its stream is closed, and its lease expired %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
+				"nothing if it has ended: others run its jobs. If it is alive, check in its log whether it reaches a pod of its --server and whether the pod accepts its token")
 			continue
 		case p.Lease < 0:
-			e.find("pods", Warning, fmt.Sprintf("%s (%s) has not renewed its lease, which ended %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
-				"nothing, when it died: the other pods take over. If it lives: see whether it is frozen, starved of CPU, or cut off from the database")
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) has not renewed its lease, which expired %s ago", p.Name, p.Boot, humanize.Seconds(-p.Lease)),
+				"nothing if it died: the other pods take over. If it is alive, check whether it is suspended, starved of CPU, or cut off from the database")
 			continue
 		case p.Lease > time.Hour.Seconds():
 			e.find("pods", Warning, fmt.Sprintf("%s (%s) holds a lease of another %s: the database's clock was set back", p.Name, p.Boot, humanize.Seconds(p.Lease)),
-				"set the database's clock by NTP; the pods take such a lease for lapsed")
+				"synchronize the database's clock by NTP; the pods treat such a lease as expired")
 		case p.Drained:
-			e.find("pods", Warning, fmt.Sprintf("%s (%s) is drained: it starts nothing", p.Name, p.Boot), "trapeze resume --pod "+shell.Word(p.Name)+", when its maintenance is over")
+			e.find("pods", Warning, fmt.Sprintf("%s (%s) is drained: it starts no jobs", p.Name, p.Boot), "trapeze resume --pod "+shell.Word(p.Name)+", after its maintenance")
 			continue
 		}
 		if p.Remote && p.Streams > mostStreams && float64(p.Streams) > p.Up/60 {
-			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) loses its stream again and again: it has opened %d in %s", p.Name, p.Boot, p.Streams, humanize.Seconds(p.Up)),
-				"see in its log why. Does a proxy between cut connections that are quiet? Do two processes have the same worker id?")
+			e.find("pods", Warning, fmt.Sprintf("remote worker %s (%s) loses its stream repeatedly: it opened %d in %s", p.Name, p.Boot, p.Streams, humanize.Seconds(p.Up)),
+				"see its log. Check that no proxy closes idle connections, and that no two processes share a worker id")
 		}
 		switch {
 		case p.Slots == 0 || p.Draining:
@@ -85,7 +85,7 @@ func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 		status = Failing
 	}
 	e.find("pods", status, fmt.Sprintf("none of %s starts jobs: %s", humanize.Count(len(pods), "open pod", "open pods"), all),
-		"start one: trapeze serve, or your own service; mind TRAPEZE_RUNNER=false, and trapeze resume --pod NAME for one that is drained")
+		"start a pod with trapeze serve or your own service, check TRAPEZE_RUNNER=false, and resume a drained pod with trapeze resume --pod NAME")
 	return nil
 }
 
@@ -102,8 +102,8 @@ func (e *examination) leases(ctx context.Context) error {
 		if p.Closed == nil || *p.Closed != "lapsed" || !p.LeaseUntil.After(*p.ClosedAt) {
 			continue
 		}
-		e.find("pods", Warning, fmt.Sprintf("%s (%s) was taken for dead %s before its lease ended", p.Name, p.Boot, humanize.Round(p.LeaseUntil.Sub(*p.ClosedAt))),
-			"give all pods the same lease (TRAPEZE_LEASE): one pod takes a lease of more than twice its own for lapsed; or the database's clock was set back")
+		e.find("pods", Warning, fmt.Sprintf("%s (%s) was declared dead %s before its lease expired", p.Name, p.Boot, humanize.Round(p.LeaseUntil.Sub(*p.ClosedAt))),
+			"set the same TRAPEZE_LEASE on all pods, since a pod treats a lease longer than twice its own as expired; or the database's clock was set back")
 		break // one finding is enough
 	}
 	return nil
@@ -184,7 +184,7 @@ func (e *examination) kinds(work []view.WaitingWork) {
 	}
 	for _, kind := range order {
 		e.find("kinds", Failing, fmt.Sprintf("no live pod has a handler of %q: %s", kind, orphans[kind]),
-			"start a pod that registers it (mind TRAPEZE_KINDS); see them: trapeze jobs --kind "+shell.Word(kind)+" --state pending")
+			"start a pod that registers it (check TRAPEZE_KINDS); to list the jobs: trapeze jobs --kind "+shell.Word(kind)+" --state pending")
 	}
 }
 
@@ -202,12 +202,12 @@ func (e *examination) lane(g view.LaneGate, w waits, now time.Time) {
 		return
 	}
 	if len(g.Kinds) > 0 && g.Pods == 0 {
-		e.find("lanes", Warning, fmt.Sprintf("no live pod could run what lane %s is for: %s", g.Name, humanize.Short(strings.Join(g.Kinds, ", "), 60)),
+		e.find("lanes", Warning, fmt.Sprintf("no live pod has a handler for the kinds of lane %s: %s", g.Name, humanize.Short(strings.Join(g.Kinds, ", "), 60)),
 			"start a pod that registers one of these kinds")
 	}
 	if w.long(e.Overdue, now) {
 		e.find("lanes", Warning, fmt.Sprintf("lane %s: %s", g.Name, w),
-			"trapeze ps: are all slots in use? Then raise slots or add pods. If not: Why does this job not run? in docs/operating.md")
+			"if trapeze ps shows all slots in use, raise slots or add pods; else see Why does this job not run? in docs/operating.md")
 	}
 }
 
@@ -215,17 +215,17 @@ func (e *examination) lane(g view.LaneGate, w waits, now time.Time) {
 func closedBy(g view.LaneGate) (why, do string) {
 	switch {
 	case g.Frozen:
-		return "is frozen, as all lanes are", "trapeze thaw, when the maintenance is over"
+		return "is frozen with the whole queue", "trapeze thaw, after the maintenance"
 	case g.Paused:
-		return "is paused, as all lanes are", "trapeze unpause"
+		return "is paused with the whole queue", "trapeze unpause"
 	case g.Drained:
 		return "is drained", "trapeze resume " + shell.Word(g.Name)
 	case !g.Enabled:
 		return "is disabled", "trapeze lane set " + shell.Word(g.Name) + " enabled=true"
 	case g.Slots != nil && *g.Slots == 0:
-		return "has 0 slots", "trapeze lane set " + shell.Word(g.Name) + " slots=4, or another limit that the work bears"
+		return "has 0 slots", "trapeze lane set " + shell.Word(g.Name) + " slots=4, or another suitable limit"
 	case g.SlotsPerPod != nil && *g.SlotsPerPod == 0:
-		return "has 0 slots a pod", "trapeze lane set " + shell.Word(g.Name) + " slots_per_pod=2, or another limit that a pod bears"
+		return "has 0 slots per pod", "trapeze lane set " + shell.Word(g.Name) + " slots_per_pod=2, or another suitable limit"
 	}
 	return "", ""
 }

@@ -21,7 +21,7 @@ const (
 )
 
 // tooSlow is the message of [telemetry.Damped].
-const tooSlow = "a hook (OnEnd, OnRetry) is too slow: it is not called for some ends"
+const tooSlow = "hook (OnEnd, OnRetry) is too slow: skipping calls"
 
 // calls calls hooks with one end after the other, on a goroutine that runs while there are any.
 type calls struct {
@@ -82,7 +82,7 @@ func (c *calls) run(idle chan struct{}) {
 		c.queue = c.queue[1:]
 		c.mu.Unlock()
 		if err := c.call(next); err != nil {
-			c.log.ErrorContext(c.alive, "a hook (OnEnd, OnRetry) panicked", telemetry.JobID, next.end.ID, telemetry.Kind, next.end.Kind, telemetry.Err, err)
+			c.log.ErrorContext(c.alive, "hook (OnEnd, OnRetry) panicked", telemetry.JobID, next.end.ID, telemetry.Kind, next.end.Kind, telemetry.Err, err)
 		}
 	}
 }
@@ -118,5 +118,5 @@ func (c *calls) drain(most time.Duration) {
 	left := len(c.queue)
 	c.queue = nil
 	c.mu.Unlock()
-	c.log.WarnContext(c.alive, "a hook (OnEnd, OnRetry) has not returned in time: it is not called for the ends that are left", telemetry.Jobs, left)
+	c.log.WarnContext(c.alive, "hook (OnEnd, OnRetry) did not return in time: skipping the remaining calls", telemetry.Jobs, left)
 }

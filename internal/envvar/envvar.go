@@ -41,13 +41,13 @@ func Read[Part Runner | API | Program]() (Part, error) {
 func wanted(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
-		return "a length of time such as 1500ms, 10s or 48h"
+		return "a duration such as 1500ms, 10s or 48h"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
 	case t.Kind() == reflect.Int:
 		return "a whole number"
 	}
-	return "a value of another form"
+	return "a different type of value"
 }
 
 // Variable is an environment variable.
@@ -81,9 +81,9 @@ func Unknown() error {
 		case !strings.HasPrefix(name, "TRAPEZE_"), known[name]:
 		case name == "TRAPEZE_FAILPOINTS" && (failpoint.Enabled || value == ""):
 		case name == "TRAPEZE_FAILPOINTS":
-			errs = append(errs, errors.New("TRAPEZE_FAILPOINTS: this binary is built without the tag failpoints"))
+			errs = append(errs, errors.New("TRAPEZE_FAILPOINTS: this binary was built without the tag failpoints"))
 		default:
-			errs = append(errs, fmt.Errorf("%s: there is no such variable", name))
+			errs = append(errs, fmt.Errorf("%s: unknown variable", name))
 		}
 	}
 	return errors.Join(errs...)

@@ -29,7 +29,7 @@ func (c cursor) String() string { return c.epoch + "-" + string(c.kind) + c.plac
 func parseCursor(text string, kind byte) (c cursor, err error) {
 	epoch, rest, ok := strings.Cut(text, "-")
 	if !ok || len(epoch) != 8 || len(rest) < 2 || rest[0] != kind {
-		return c, fmt.Errorf("%w: %.100q is no cursor of this stream", job.ErrInvalid, text)
+		return c, fmt.Errorf("%w: %.100q is not a cursor of this stream", job.ErrInvalid, text)
 	}
 	return cursor{epoch, kind, rest[1:]}, nil
 }

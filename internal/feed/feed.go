@@ -16,8 +16,8 @@ import (
 // Why a stream ends before what it is about does. Whoever reads it goes on by its latest cursor.
 var (
 	ErrClosing = errors.New("this pod is stopping")
-	ErrStuck   = errors.New("the database has not answered for too long")
-	ErrMoved   = errors.New("the database's history has changed: the stream begins anew, and events may be missing")
+	ErrStuck   = errors.New("the database did not respond for too long")
+	ErrMoved   = errors.New("the database's history has changed: the stream restarts, and events may be missing")
 	ErrSlow    = bus.ErrSlow // the reader did not keep up
 )
 

@@ -50,9 +50,9 @@ type road interface {
 
 // Why a stream begins anew.
 const (
-	otherHistory = "the cursor is of another history: the database was restored, or a standby was promoted, and events may be missing"
-	unknown      = "the cursor is of something that this database does not know"
-	tooOld       = "the cursor is of events that are no longer kept"
+	otherHistory = "the cursor is from another history: the database was restored, or a standby was promoted, and events may be missing"
+	unknown      = "the cursor is not from this database"
+	tooOld       = "the cursor is older than the events that are kept"
 )
 
 // open begins a stream.

@@ -137,12 +137,12 @@ func (t *tail) round(ctx context.Context) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	t.f.opts.Logger.DebugContext(ctx, "the feed could not look", telemetry.Err, err)
+	t.f.opts.Logger.DebugContext(ctx, "feed poll failed", telemetry.Err, err)
 	if t.failed.IsZero() {
 		t.failed = time.Now()
 	}
 	if time.Since(t.failed) > t.f.opts.PatientFor {
-		t.f.opts.Logger.WarnContext(ctx, "streams are ended: the feed could not look for too long", telemetry.Err, err)
+		t.f.opts.Logger.WarnContext(ctx, "ending streams: feed polls failed for too long", telemetry.Err, err)
 		t.f.bus.CutAll(ErrStuck)
 	}
 }

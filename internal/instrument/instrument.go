@@ -117,7 +117,7 @@ type series[T instrument] struct {
 // more or fewer of them than labels.
 func (v *Vec[T]) WithLabelValues(values ...string) T {
 	if len(values) != v.labels {
-		panic("instrument: as many values as labels, please")
+		panic("instrument: the number of values differs from the number of labels")
 	}
 	key := strings.Join(values, "\xff") // no byte of UTF-8
 	v.mu.RLock()

@@ -214,7 +214,7 @@ func (s *Events) End(committed bool) {
 	defer cancel()
 	for part := range inParts(list) {
 		if err := s.w.write(ctx, s.claim, part); err != nil {
-			s.w.logLoss("events of a transaction that was not committed could not be written", s.claim, part, err)
+			s.w.logLoss("could not write the events of a transaction that was not committed", s.claim, part, err)
 			return
 		}
 	}

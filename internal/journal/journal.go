@@ -85,7 +85,7 @@ func (w *Writer) writeLate(c Claim, list []store.Emission) error {
 			return nil
 		}
 		if store.Unknown(err) || !store.Transient(err) || c.Lost() || backoff.Tries >= 8 || !backoff.Wait(ctx) {
-			w.logLoss("events could not be written", c, list, err)
+			w.logLoss("could not write events", c, list, err)
 			return err
 		}
 	}

@@ -92,12 +92,12 @@ func (l *leader) check(ctx context.Context) {
 	held, err := l.ask(ctx, l.m.o.Store.TakeLead)
 	if l.alone = errors.Is(err, ErrNoSession); l.alone && !l.warned && ctx.Err() == nil {
 		l.warned = true
-		l.m.o.Log.WarnContext(ctx, "no direct connection for the lead of the maintenance: it is done all the same, by whichever pod comes first",
+		l.m.o.Log.WarnContext(ctx, "no direct connection to elect the maintenance leader: each task runs on the first pod that starts it",
 			telemetry.Err, err)
 	}
 	if held && l.has(ctx) {
 		l.held, l.warned = true, false
-		l.m.o.Log.InfoContext(ctx, "leads the maintenance", telemetry.Pod, l.m.o.Pod)
+		l.m.o.Log.InfoContext(ctx, "elected maintenance leader", telemetry.Pod, l.m.o.Pod)
 	}
 }
 

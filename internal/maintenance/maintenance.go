@@ -91,7 +91,7 @@ func (m *Maintenance) Run(ctx context.Context) {
 	}
 	clock, err := scheduler.New(m.o.Log)
 	if err != nil {
-		m.o.Log.ErrorContext(ctx, "maintenance does not run", telemetry.Err, err)
+		m.o.Log.ErrorContext(ctx, "maintenance is not running", telemetry.Err, err)
 		return
 	}
 	m.lead.check(ctx)
@@ -100,7 +100,7 @@ func (m *Maintenance) Run(ctx context.Context) {
 		r := &run{m: m, lead: m.lead}
 		r.task = m.tasks(r.pace)[i]
 		if err := clock.Every(r.name, r.every, r.start); err != nil {
-			m.o.Log.ErrorContext(ctx, "maintenance is not complete", telemetry.Chore, r.name, telemetry.Err, err)
+			m.o.Log.ErrorContext(ctx, "maintenance incomplete", telemetry.Task, r.name, telemetry.Err, err)
 		}
 	}
 	clock.Run(ctx)

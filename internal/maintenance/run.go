@@ -67,27 +67,27 @@ func (r *run) start(ctx context.Context) {
 // end notes the result of the task in the log, in the metrics and in its row.
 func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 	metrics, log := r.m.o.Metrics, r.m.o.Log
-	metrics.Chores.WithLabelValues(r.name).Add(float64(n))
-	metrics.ChoreSeconds.WithLabelValues(r.name).Observe(took.Seconds())
+	metrics.Tasks.WithLabelValues(r.name).Add(float64(n))
+	metrics.TaskSeconds.WithLabelValues(r.name).Observe(took.Seconds())
 	note := upkeep.Turn{Chore: r.name, Pod: r.m.o.Pod, Count: int64(n), Seconds: took.Seconds()}
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, errLeadLost):
-		log.InfoContext(ctx, "maintenance left to another pod", telemetry.Chore, r.name, telemetry.Count, n)
+		log.InfoContext(ctx, "maintenance left to another pod", telemetry.Task, r.name, telemetry.Count, n)
 		return // its row belongs to that pod
 	case err != nil:
 		err = r.m.o.Count(err)
-		metrics.ChoreErrors.WithLabelValues(r.name).Inc()
-		log.WarnContext(ctx, "maintenance failed, next round tries again", telemetry.Chore, r.name, telemetry.Count, n, telemetry.Err, err)
+		metrics.TaskErrors.WithLabelValues(r.name).Inc()
+		log.WarnContext(ctx, "maintenance failed, retrying with the next run", telemetry.Task, r.name, telemetry.Count, n, telemetry.Err, err)
 		note.Error = job.Storable(err.Error(), 1000)
 	default:
-		metrics.ChoreDone.WithLabelValues(r.name).Set(float64(time.Now().UnixNano()) / 1e9)
+		metrics.TaskDone.WithLabelValues(r.name).Set(float64(time.Now().UnixNano()) / 1e9)
 		if n > 0 {
-			log.InfoContext(ctx, "maintenance done", telemetry.Chore, r.name, telemetry.Count, n)
+			log.InfoContext(ctx, "maintenance done", telemetry.Task, r.name, telemetry.Count, n)
 		}
 	}
 	if err := upkeep.EndTurn(ctx, r.m.o.Store, note); err != nil && ctx.Err() == nil {
-		log.DebugContext(ctx, "the end of a maintenance task could not be noted", telemetry.Chore, r.name, telemetry.Err, r.m.o.Count(err))
+		log.DebugContext(ctx, "could not record the end of a maintenance task", telemetry.Task, r.name, telemetry.Err, r.m.o.Count(err))
 	}
 }
 

@@ -19,7 +19,7 @@ func (m *Maintenance) keepStranded(ctx context.Context) {
 		case <-m.stranded:
 		}
 		if _, err := m.moveStranded(ctx); err != nil && ctx.Err() == nil {
-			m.o.Log.WarnContext(ctx, "jobs of a lane that was deleted could not be moved, the next heartbeat tries again", telemetry.Err, m.o.Count(err))
+			m.o.Log.WarnContext(ctx, "could not move the jobs of a deleted lane, retrying with the next heartbeat", telemetry.Err, m.o.Count(err))
 		}
 	}
 }
@@ -27,7 +27,7 @@ func (m *Maintenance) keepStranded(ctx context.Context) {
 func (m *Maintenance) moveStranded(ctx context.Context) (int, error) {
 	n, err := admin.MoveStranded(ctx, m.o.Store)
 	if n > 0 {
-		m.o.Log.WarnContext(ctx, "jobs of a lane that does not exist were moved", "jobs", n, telemetry.Pod, m.o.Pod)
+		m.o.Log.WarnContext(ctx, "moved jobs of a lane that does not exist", "jobs", n, telemetry.Pod, m.o.Pod)
 		m.o.Wake()
 		m.o.WakePeers()
 	}

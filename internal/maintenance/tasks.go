@@ -162,8 +162,8 @@ func (m *Maintenance) vacuum(ctx context.Context, pace upkeep.Pace) (done int, e
 		}
 		if !b.May {
 			if !m.mayNotVacuum.Swap(true) {
-				m.o.Log.WarnContext(ctx, "autovacuum does not keep up, and this pod's role may not vacuum: let the tables' owner do it, make "+
-					"autovacuum more eager, or grant the right named maintain (PostgreSQL 17)", telemetry.Table, b.Name, telemetry.Dead, b.Dead)
+				m.o.Log.WarnContext(ctx, "autovacuum does not keep up, and this pod's role may not vacuum: run vacuum as the tables' owner, make "+
+					"autovacuum more aggressive, or grant the privilege maintain (PostgreSQL 17)", telemetry.Table, b.Name, telemetry.Dead, b.Dead)
 			}
 			continue
 		}
@@ -171,7 +171,7 @@ func (m *Maintenance) vacuum(ctx context.Context, pace upkeep.Pace) (done int, e
 			errs = append(errs, err)
 			continue
 		}
-		m.o.Log.InfoContext(ctx, "autovacuum did not keep up: vacuumed", telemetry.Table, b.Name, telemetry.Dead, b.Dead)
+		m.o.Log.InfoContext(ctx, "ran vacuum because autovacuum did not keep up", telemetry.Table, b.Name, telemetry.Dead, b.Dead)
 		done++
 	}
 	return done, errors.Join(errs...)

@@ -152,7 +152,7 @@ func withLocks(ctx context.Context, url, schema string, do func(*goose.Provider)
 			return err
 		}
 		if time.Since(began) > patience {
-			return fmt.Errorf("a transaction has held a lock for %s that the migration needs; look for it in pg_stat_activity: %w",
+			return fmt.Errorf("a transaction has held a lock that the migration needs for %s; find it in pg_stat_activity: %w",
 				patience, err)
 		}
 		select {

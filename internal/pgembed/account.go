@@ -43,7 +43,7 @@ func accountFor(dir string) (account, error) {
 	if dir != "" {
 		if owner, ok := ownerOf(filepath.Join(dir, "pgdata")); ok && owner.uid != me.uid {
 			if me.uid != 0 {
-				return account{}, fmt.Errorf("the data in %s belongs to %s, and we run as %s: choose another directory, or run as that user or as root",
+				return account{}, fmt.Errorf("the data in %s belongs to %s, but this process runs as %s: use another directory, or run as that user or as root",
 					dir, owner.name, me.name)
 			}
 			return owner, nil

@@ -127,7 +127,7 @@ func lastNumber(dir string) int {
 func fits(ctx context.Context, dir string, as account, want string) error {
 	for _, name := range []string{"initdb", "postgres"} {
 		if !isFile(filepath.Join(dir, name)) {
-			return fmt.Errorf("there is no %s", name)
+			return fmt.Errorf("%s does not exist", name)
 		}
 	}
 	out, err := run(ctx, as, "/", filepath.Join(dir, "postgres"), "--version")
@@ -139,7 +139,7 @@ func fits(ctx context.Context, dir string, as account, want string) error {
 		return fmt.Errorf("version %s is older than %d", major, oldest)
 	}
 	if want != "" && major != want {
-		return fmt.Errorf("version %s cannot read the data, which version %s wrote", major, want)
+		return fmt.Errorf("version %s cannot read data written by version %s", major, want)
 	}
 	return nil
 }

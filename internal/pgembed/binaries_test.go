@@ -71,7 +71,7 @@ func TestAChosenFolderIsUsedOrComplainedAbout(t *testing.T) {
 	is.Equal(s.BinDir(), bin)
 
 	_, err := Start(t.Context(), Options{BinDir: t.TempDir()})
-	is.True(err != nil && strings.Contains(err.Error(), "there is no initdb"))
+	is.True(err != nil && strings.Contains(err.Error(), "initdb does not exist"))
 
 	t.Setenv("PGBIN", t.TempDir())
 	_, err = Start(t.Context(), Options{})
@@ -87,7 +87,7 @@ func TestOldVersionsAndOtherVersionsThanTheDataAreNotUsed(t *testing.T) {
 	err := fits(t.Context(), bin, me, "")
 	is.True(err != nil && strings.Contains(err.Error(), "older than 14"))
 	err = fits(t.Context(), ours(t), me, "99")
-	is.True(err != nil && strings.Contains(err.Error(), "version 99 wrote"))
+	is.True(err != nil && strings.Contains(err.Error(), "written by version 99"))
 }
 
 func TestWithoutBinariesTheErrorNamesThreeWaysOut(t *testing.T) {

@@ -33,7 +33,7 @@ func download(ctx context.Context, o Options) (string, error) {
 		return bin, nil
 	}
 
-	ctx, cancel := context.WithTimeoutCause(ctx, downloadWithin, fmt.Errorf("no end after %s", downloadWithin))
+	ctx, cancel := context.WithTimeoutCause(ctx, downloadWithin, fmt.Errorf("not finished after %s", downloadWithin))
 	defer cancel()
 	// The library cannot be interrupted, so we may have to leave it behind; it owns all it touches.
 	fetched := make(chan error, 1)
@@ -136,7 +136,7 @@ func cacheDir(dir string) (string, error) {
 		if os.Geteuid() != 0 {
 			var err error
 			if base, err = os.UserCacheDir(); err != nil {
-				return "", fmt.Errorf("where to keep it: %w", err)
+				return "", fmt.Errorf("find the cache directory: %w", err)
 			}
 		}
 		dir = filepath.Join(base, "trapeze")

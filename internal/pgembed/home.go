@@ -41,7 +41,7 @@ func openHome(o Options, as account) (*home, error) {
 		return nil, err
 	}
 	if _, err := os.Stat(filepath.Join(dir, "PG_VERSION")); err == nil {
-		return nil, fmt.Errorf("%s is itself a PostgreSQL data directory that somebody else made: choose an empty one", dir)
+		return nil, fmt.Errorf("%s is the data directory of another PostgreSQL: use an empty directory", dir)
 	}
 	if err := os.MkdirAll(dir, as.homeMode()); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func openHome(o Options, as account) (*home, error) {
 			return nil, fmt.Errorf("lock %s: %w", dir, err)
 		}
 		holder, _ := os.ReadFile(lock.Name())
-		return nil, fmt.Errorf("data directory %s is %w by process %s: stop that one, or choose another directory",
+		return nil, fmt.Errorf("data directory %s is %w by process %s: stop that process, or use another directory",
 			dir, ErrInUse, strings.TrimSpace(string(holder)))
 	}
 	h := &home{dir: dir, lock: lock}
@@ -70,7 +70,7 @@ func openHome(o Options, as account) (*home, error) {
 func newThrowAway(o Options, as account) (*home, error) {
 	dir, err := os.MkdirTemp(o.temporaryDir(as), throwAwayName)
 	if err != nil {
-		return nil, fmt.Errorf("make a throw-away directory: %w", err)
+		return nil, fmt.Errorf("create a temporary directory: %w", err)
 	}
 	h := &home{dir: dir, throwAway: true}
 	fail := func(err error) (*home, error) { return nil, errors.Join(err, h.close()) }
@@ -198,7 +198,7 @@ func (h *home) version() string {
 func (h *home) reachable(ctx context.Context, binDir string, as account) error {
 	_, err := run(ctx, as, h.dir, filepath.Join(binDir, "postgres"), "--version")
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%s, which PostgreSQL runs as, cannot reach %s: open its parent directories (chmod a+x) or choose another place",
+		return fmt.Errorf("user %s, which runs PostgreSQL, cannot access %s: make its parent directories accessible (chmod a+x) or use another directory",
 			as.name, h.dir)
 	}
 	return err

@@ -18,7 +18,7 @@ func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 	pgdata := h.pgdata()
 	file, err := readPIDFile(pgdata)
 	if err == nil && servesIn(file.pid, pgdata) {
-		logger.WarnContext(ctx, "stopping a postgres without owner", "server_pid", file.pid, "dir", h.dir)
+		logger.WarnContext(ctx, "stopping an orphaned postgres", "server_pid", file.pid, "dir", h.dir)
 		if err := stopStranger(ctx, file.pid, pgdata); err != nil {
 			return err
 		}
@@ -26,7 +26,7 @@ func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 	// Sessions whose postmaster was killed end by themselves as soon as they notice. Until then no new server can
 	// start: it would find their shared memory in use.
 	for _, pid := range serversIn(pgdata) {
-		logger.WarnContext(ctx, "stopping a postgres session without server", "server_pid", pid, "dir", h.dir)
+		logger.WarnContext(ctx, "stopping an orphaned postgres session", "server_pid", pid, "dir", h.dir)
 		if err := stopStranger(ctx, pid, pgdata); err != nil {
 			return err
 		}
@@ -61,14 +61,14 @@ func stopStranger(ctx context.Context, pid int, pgdata string) error {
 			return nil
 		}
 		if err := p.Signal(step.sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("stop postgres %d without owner: %w", pid, err)
+			return fmt.Errorf("stop orphaned postgres %d: %w", pid, err)
 		}
 		if err := waitGone(ctx, pid, pgdata, step.within); err != nil {
-			return fmt.Errorf("stop postgres %d without owner: %w", pid, err)
+			return fmt.Errorf("stop orphaned postgres %d: %w", pid, err)
 		}
 	}
 	if servesIn(pid, pgdata) {
-		return fmt.Errorf("stop postgres %d without owner: it does not end", pid)
+		return fmt.Errorf("stop orphaned postgres %d: it does not exit", pid)
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func removeAbandoned(ctx context.Context, o Options) {
 		homes, _ := filepath.Glob(filepath.Join(parent, throwAwayName+"*"))
 		for _, dir := range homes {
 			if err := removeIfAbandoned(ctx, dir, o.Logger); err != nil {
-				o.Logger.WarnContext(ctx, "cannot remove an abandoned postgres", "dir", dir, "err", err)
+				o.Logger.WarnContext(ctx, "could not remove an abandoned postgres", "dir", dir, "err", err)
 			}
 		}
 	}

@@ -21,7 +21,7 @@ const passwordName = "pgpass"
 
 // accessRules is pg_hba.conf. Every account of the machine can open a connection to a loopback port, so the password,
 // which stands in a file that only the owner can read, decides.
-const accessRules = `# Written by Trapeze at every start; changes are lost.
+const accessRules = `# Written by Trapeze at every start; do not edit.
 local all         all              scram-sha-256
 host  all         all 127.0.0.1/32 scram-sha-256
 local replication all              scram-sha-256
@@ -49,7 +49,7 @@ func (h *home) ensurePassword(ctx context.Context, binDir string, as account) er
 	info, err := os.Stat(h.passwordFile())
 	switch {
 	case err == nil && info.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("other accounts may read the password in %s: chmod 0600 it, or delete it to get a new password", h.passwordFile())
+		return fmt.Errorf("other accounts can read the password in %s: run chmod 0600 on it, or delete it to get a new password", h.passwordFile())
 	case err == nil && info.Size() > 0:
 		return nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):

@@ -107,7 +107,7 @@ func (p *process) waitReady(ctx context.Context, pgdata string) error {
 		select {
 		case <-tick.C:
 		case <-p.done:
-			return fmt.Errorf("the server ended at once: %w", orClean(p.err))
+			return fmt.Errorf("the server exited at once: %w", orClean(p.err))
 		case <-ctx.Done():
 			return fmt.Errorf("the server is not ready: %w", context.Cause(ctx))
 		}
@@ -139,7 +139,7 @@ func (p *process) stop(sig syscall.Signal) error {
 		case <-time.After(step.within):
 		}
 	}
-	return fmt.Errorf("server %d does not end", p.pid)
+	return fmt.Errorf("server %d does not exit", p.pid)
 }
 
 // run runs a short command to its end, as the given user, and returns what it printed.

@@ -167,7 +167,7 @@ func (s *Server) Restart(ctx context.Context, mode string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
-		return errors.New("restart postgres: it was stopped for good")
+		return errors.New("restart postgres: it was stopped permanently")
 	}
 	var err error
 	switch mode {
@@ -176,7 +176,7 @@ func (s *Server) Restart(ctx context.Context, mode string) error {
 	case "immediate":
 		err = s.proc.stop(quitSignal)
 	default:
-		return fmt.Errorf("restart postgres: no mode %q, there are fast and immediate", mode)
+		return fmt.Errorf("restart postgres: unknown mode %q: want fast or immediate", mode)
 	}
 	if err != nil {
 		return fmt.Errorf("restart postgres: %w", err)

@@ -18,10 +18,10 @@ func (p *Pod) MakeLanes(ctx context.Context) error {
 			return err
 		}
 		if made {
-			p.Log.InfoContext(ctx, "lane made as configured", telemetry.Lane, l.Name, "kinds", l.Kinds)
+			p.Log.InfoContext(ctx, "lane created from configuration", telemetry.Lane, l.Name, "kinds", l.Kinds)
 		}
 		if len(left) > 0 {
-			p.Log.WarnContext(ctx, "kinds stay in the lanes that the database has for them", telemetry.Lane, l.Name, "kinds", left)
+			p.Log.WarnContext(ctx, "kinds keep their lanes in the database, which differ from the configuration", telemetry.Lane, l.Name, "kinds", left)
 		}
 	}
 	return nil

@@ -224,7 +224,7 @@ func (p *Pod) notifyPeers(ctx context.Context) {
 		case <-p.peers:
 		}
 		if err := p.Commands.Notify(ctx, p.Commands.Pool()); err != nil && ctx.Err() == nil {
-			p.Log.DebugContext(ctx, "peers could not be woken", telemetry.Err, p.DBError(err))
+			p.Log.DebugContext(ctx, "could not wake peers", telemetry.Err, p.DBError(err))
 		}
 		if !wait.For(ctx, engine.MinWakeInterval) {
 			p.lastWord(ctx)

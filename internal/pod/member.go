@@ -45,7 +45,7 @@ func (m podMember) LeaseLost(ctx context.Context) {
 
 func (m podMember) HistoryChanged() {
 	m.p.Metrics.HistoryChanges.Inc()
-	m.p.Log.Warn("the database's history has changed: a standby was promoted or a backup restored, and its latest commits may be missing",
+	m.p.Log.Warn("the database's history has changed: a standby was promoted or a backup restored, and the latest commits may be missing",
 		telemetry.Pod, m.p.opts.Name, telemetry.Boot, m.p.Boot())
 	m.p.Feed.Wake()
 }
@@ -70,7 +70,7 @@ func (podMember) ClaimMissing(*engine.Run) bool { return false }
 func (m podMember) ClaimsCompared(ctx context.Context) {
 	if m.p.pass.due() {
 		if err := m.p.findOrphaned(ctx); err != nil {
-			m.p.Log.DebugContext(ctx, "orphaned claims could not be looked for, the next heartbeat tries again", telemetry.Err, m.p.DBError(err))
+			m.p.Log.DebugContext(ctx, "could not search for orphaned claims, retrying with the next heartbeat", telemetry.Err, m.p.DBError(err))
 		}
 	}
 	m.p.known.report(ctx, m.p.Engine)
@@ -79,7 +79,7 @@ func (m podMember) ClaimsCompared(ctx context.Context) {
 func (m podMember) MarkLimit() (time.Duration, func()) { return m.p.opts.PollEvery, m.p.Wake }
 
 // errClosedAtOnce says that another pod closed our row before its first heartbeat: the process was frozen, or starved.
-var errClosedAtOnce = errors.New("its row was closed before its first heartbeat")
+var errClosedAtOnce = errors.New("pod row closed before the first heartbeat")
 
 // register opens the pod's row and learns what a heartbeat tells.
 func (p *Pod) register(ctx context.Context) error {

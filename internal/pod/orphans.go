@@ -103,7 +103,7 @@ func (k *knownClaims) report(ctx context.Context, e *engine.Engine) {
 		return
 	}
 	if err := store.ReportKnownClaims(ctx, e.Store, k.boot, n); err != nil {
-		e.Log.DebugContext(ctx, "the number of claims could not be noted, the next heartbeat tries again", telemetry.Err, e.DBError(err))
+		e.Log.DebugContext(ctx, "could not record the number of claims, retrying with the next heartbeat", telemetry.Err, e.DBError(err))
 		return
 	}
 	k.reported = n

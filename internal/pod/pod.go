@@ -95,7 +95,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 	p := &Pod{
 		opts:        o,
 		RemoteStore: s.feed, Slow: s.slow, Feed: feed.New(s.feed, feed.Options{Logger: o.Logger, Metrics: metrics}),
-		listener: listener{gone: errors.New("it is not open yet")}, peers: wait.NewSignal(), pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
+		listener: listener{gone: errors.New("not open yet")}, peers: wait.NewSignal(), pass: slowPass{every: o.PassEvery}, known: knownClaims{reported: -1}, workers: noSessions{},
 	}
 	p.Engine = engine.New(shared, o.Options, podMember{p})
 	p.Calendar = newCalendar(p)
@@ -153,7 +153,7 @@ func (p *Pod) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if err := p.Heartbeats.Leave(leaving, p.Boot()); err != nil {
-		p.Log.WarnContext(ctx, "the pod's row could not be closed: its lease runs out instead", telemetry.Err, err)
+		p.Log.WarnContext(ctx, "could not close the pod's row: its lease will expire instead", telemetry.Err, err)
 	} else if lanes, err := store.VoidSlots(leaving, p.Heartbeats, []string{p.Boot()}); err == nil && len(lanes) > 0 && !p.Deaf() {
 		_ = p.Heartbeats.Notify(leaving, p.Heartbeats.Pool()) // a hint; and where the slots were not taken back, a sweep does it
 	}
@@ -205,7 +205,7 @@ func (p *Pod) open(ctx context.Context, schedules []Schedule) error {
 // sayDrained warns of what would otherwise look like a pod that does not work.
 func (p *Pod) sayDrained(ctx context.Context) {
 	if p.Lanes.Drained() {
-		p.Log.WarnContext(ctx, "this pod starts nothing until it is resumed: an operator drained it", telemetry.Pod, p.opts.Name)
+		p.Log.WarnContext(ctx, "this pod is drained by an operator: it starts no jobs until it is resumed", telemetry.Pod, p.opts.Name)
 	}
 }
 
@@ -222,7 +222,7 @@ func (p *Pod) warm(ctx context.Context) {
 		}
 		if p.Runs.Len() == 0 {
 			if err := p.Store.Warm(ctx, 1); err != nil && ctx.Err() == nil {
-				p.Log.DebugContext(ctx, "connections are not warm: the first jobs wait for that", telemetry.Err, err)
+				p.Log.DebugContext(ctx, "could not warm up connections: the first jobs start more slowly", telemetry.Err, err)
 			}
 		}
 		select {

@@ -105,9 +105,9 @@ func (p *Pod) Declare(ctx context.Context, schedules []Schedule) error {
 		}
 		if len(changed) > 0 {
 			if _, err := p.Calendar.Parse(d.Set, time.Now()); errors.Is(err, scheduler.ErrOver) {
-				p.Log.WarnContext(ctx, "schedule is declared after its moment: it does not fire", telemetry.Schedule, d.Name, telemetry.Err, err)
+				p.Log.WarnContext(ctx, "schedule was declared after its time: it does not fire", telemetry.Schedule, d.Name, telemetry.Err, err)
 			}
-			p.Log.InfoContext(ctx, "schedule set as the program declares it", telemetry.Schedule, d.Name, telemetry.Settings, changed)
+			p.Log.InfoContext(ctx, "schedule set from the program's declaration", telemetry.Schedule, d.Name, telemetry.Settings, changed)
 		}
 	}
 	return nil

@@ -61,7 +61,7 @@ func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
 	w.is.Equal(now.Lanes[0].Name, "default")
 	w.is.Equal(now.Lanes[0].Waiting, 2) // of three, up to the limit
 	w.is.True(now.Lanes[0].Oldest != nil)
-	w.is.Equal(now.Gate, job.Gate{})
+	w.is.Equal(now.Queue, job.QueueState{})
 	w.is.Equal(len(now.Pods), 1)
 	w.is.True(!now.Pods[0].Drained)
 	w.is.Equal([]int{len(now.Running), now.Lanes[0].Running, now.Pods[0].Running}, []int{2, 2, 2})
@@ -91,7 +91,7 @@ func TestEveryViewSaysThatAQueueWithoutItsRowIsPaused(t *testing.T) {
 	fleet, err := view.StatusUpTo(w.ctx(), w.Store, view.StatusLimits{Waiting: 1, Pods: 1, Running: 1})
 	w.is.NoErr(err)
 	for _, now := range []job.Fleet{status, fleet} {
-		w.is.Equal(now.Gate, job.Gate{Paused: true})
+		w.is.Equal(now.Queue, job.QueueState{Paused: true})
 		w.is.True(now.Lanes[0].Paused && !now.Lanes[0].Frozen)
 	}
 	lanes, err := view.Lanes(w.ctx(), w.Store)

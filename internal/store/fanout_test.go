@@ -276,7 +276,7 @@ func TestAFanOutWhoseBranchesAreForgottenIsNotTriedAgain(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
 	_, err = admin.RetryPipeline(w.ctx(), w.Store, parent.ID, nil, "me")
-	w.is.True(errors.Is(err, job.ErrForgotten))
+	w.is.True(errors.Is(err, job.ErrPruned))
 	w.is.Equal(w.at(parent.ID).State, job.Failed)
 }
 

@@ -78,5 +78,5 @@ func (d *Damped) Over(ctx context.Context, message string) {
 	if left > 0 {
 		attrs = append(attrs, LeftOut, left)
 	}
-	d.log.InfoContext(ctx, "trouble is over", attrs...)
+	d.log.InfoContext(ctx, "recovered", attrs...)
 }

@@ -23,7 +23,7 @@ func TestATroubleThatRepeatsIsLoggedAtOnceThenOnceAMinuteAndWhenItIsOver(t *test
 		return a
 	}})))
 	d.now = func() time.Time { return clock }
-	const heartbeatFailed, claimFailed = "heartbeat failed", "claim failed, next try in a second"
+	const heartbeatFailed, claimFailed = "heartbeat failed", "claim failed, retrying in a second"
 	ctx, failed := context.Background(), errors.New("gone")
 	logs := func(want ...string) {
 		t.Helper()
@@ -41,9 +41,9 @@ func TestATroubleThatRepeatsIsLoggedAtOnceThenOnceAMinuteAndWhenItIsOver(t *test
 	logs(`level=WARN msg="heartbeat failed" err=gone`,
 		`level=WARN msg="heartbeat failed" err=gone left_out=39`,
 		`level=WARN msg="heartbeat failed" err=gone left_out=39`,
-		`level=WARN msg="claim failed, next try in a second" err=gone`)
+		`level=WARN msg="claim failed, retrying in a second" err=gone`)
 	d.Over(ctx, heartbeatFailed)
-	logs(`level=INFO msg="trouble is over" what="heartbeat failed" lasted=2m30s left_out=19`)
+	logs(`level=INFO msg=recovered what="heartbeat failed" lasted=2m30s left_out=19`)
 	d.Over(ctx, heartbeatFailed)
 	logs() // that was said
 

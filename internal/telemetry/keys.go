@@ -12,7 +12,7 @@ const (
 	Branches     = "branches"
 	Cause        = "cause" // why a context has ended
 	Check        = "check" // of doctor
-	Chore        = "chore" // of the maintenance
+	Task         = "task"  // of the maintenance
 	Count        = "count"
 	Dead         = "dead" // rows of a table
 	Dir          = "dir"

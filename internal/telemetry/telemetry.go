@@ -23,10 +23,10 @@ type Metrics struct {
 	WaitSeconds     *instrument.Vec[*instrument.Histogram] // lane
 	DBErrors        *instrument.Vec[*instrument.Counter]   // sqlstate_class
 	Leader          *instrument.Gauge
-	Chores          *instrument.Vec[*instrument.Counter]   // chore
-	ChoreErrors     *instrument.Vec[*instrument.Counter]   // chore
-	ChoreSeconds    *instrument.Vec[*instrument.Histogram] // chore
-	ChoreDone       *instrument.Vec[*instrument.Gauge]     // chore
+	Tasks           *instrument.Vec[*instrument.Counter]   // task
+	TaskErrors      *instrument.Vec[*instrument.Counter]   // task
+	TaskSeconds     *instrument.Vec[*instrument.Histogram] // task
+	TaskDone        *instrument.Vec[*instrument.Gauge]     // task
 	Listening       *instrument.Gauge
 	LaneSlots       *instrument.Vec[*instrument.Gauge] // lane, state
 	RemoteWorkers   *instrument.Gauge
@@ -52,38 +52,38 @@ func New() *Metrics {
 	short, long := instrument.Exponential(0.0001, 2.5, 14), instrument.Exponential(0.001, 4, 12)
 	m.Enqueued = m.Set.Counter("trapeze_jobs_enqueued_total", "Jobs submitted by this pod.")
 	m.Claims = m.Set.Counter("trapeze_claims_total", "Jobs claimed by this pod's poller.")
-	m.Finished = m.Set.Counters("trapeze_jobs_finished_total", "Jobs that this pod ended, whatever ended them.", ErrorClass, Kind, "outcome")
-	m.Handoffs = m.Set.Counters("trapeze_handoffs_total", "Starts of jobs: born running (fast) or claimed by the poller (poll).", "path")
-	m.HandoffSeconds = m.Set.Histogram("trapeze_handoff_seconds", "From the commit of a step to the start of the next.", short)
-	m.Recovered = m.Set.Counters("trapeze_orphans_recovered_total", "Jobs that this pod took back from pods that died or lapsed.", "reason")
-	m.RecoverySeconds = m.Set.Histogram("trapeze_recovery_seconds", "From the end of a lapsed pod's lease to the recovery of its jobs.", long)
-	m.Fires = m.Set.Counters("trapeze_schedule_fires_total", "Fires of schedules that this pod decided, by outcome.", "outcome")
-	m.FireLateness = m.Set.Histogram("trapeze_schedule_lateness_seconds", "From the moment of a fire to the decision that made its job.", long)
-	m.StaleWrites = m.Set.Counter("trapeze_stale_writes_rejected_total", "Writes of this pod that were refused because the lease was lost.")
-	m.LeasesLost = m.Set.Counter("trapeze_leases_lost_total", "Times that this pod lost its lease.")
-	m.HistoryChanges = m.Set.Counter("trapeze_history_changes_total", "Times that this pod found a standby promoted or a backup restored.")
-	m.Drift = m.Set.Counter("trapeze_drift_corrected_total", "Fan-outs whose branches were counted wrong, and corrected: rows were changed by hand.")
-	m.Stuck = m.Set.Gauge("trapeze_stuck_handlers", "Handlers that ignore the end of their context.")
-	m.RunSeconds = m.Set.Histograms("trapeze_run_seconds", "How long handlers ran.", long, Kind)
-	m.WaitSeconds = m.Set.Histograms("trapeze_wait_seconds", "From due to claimed.", long, Lane)
-	m.DBErrors = m.Set.Counters("trapeze_db_errors_total", "Errors of the database, by class of SQLSTATE.", "sqlstate_class")
-	m.Leader = m.Set.Gauge("trapeze_leader", "1 while this pod does the maintenance.")
-	m.Chores = m.Set.Counters("trapeze_maintenance_total", "What the maintenance of this pod removed, ended, made or mended.", Chore)
-	m.ChoreErrors = m.Set.Counters("trapeze_maintenance_errors_total", "Rounds of the maintenance that failed on this pod.", Chore)
-	m.ChoreSeconds = m.Set.Histograms("trapeze_maintenance_seconds", "How long a round of the maintenance took on this pod.", long, Chore)
-	m.ChoreDone = m.Set.Gauges("trapeze_maintenance_last_seconds", "When this pod last did it without an error, in seconds since 1970.", Chore)
-	m.Listening = m.Set.Gauge("trapeze_listen_connected", "1 while wake-ups by NOTIFY arrive.")
-	m.LaneSlots = m.Set.Gauges("trapeze_lane_slots", "This pod's slots of a lane, and those of the remote workers that it serves.", Lane, "state")
-	m.LaneWaiting = m.Set.Gauges("trapeze_lane_waiting", "Jobs of the lane that are due and wait, on all pods together; counted up to 100,000.", Lane)
-	m.LaneOldest = m.Set.Gauges("trapeze_lane_oldest_seconds", "For how long the oldest of them has been due; 0 when none waits.", Lane)
-	m.Pods = m.Set.Gauges("trapeze_pods", "Pods and remote workers that are open.")
-	m.RemoteWorkers = m.Set.Gauge("trapeze_remote_workers", "Remote workers whose streams this pod serves.")
-	m.RemoteStreams = m.Set.Counter("trapeze_remote_streams_total", "Streams of jobs that remote workers opened on this pod.")
-	m.RemoteSent = m.Set.Counter("trapeze_remote_jobs_sent_total", "Jobs that this pod sent to remote workers.")
-	m.RemoteReturned = m.Set.Counters("trapeze_remote_jobs_returned_total", "Jobs of remote workers that this pod gave back without a verdict.", Reason)
-	m.RemoteReports = m.Set.Counters("trapeze_remote_reports_total", "Reports of remote workers that this pod answered.", Status)
-	m.StreamClients = m.Set.Gauge("trapeze_sse_clients", "Streams that this pod serves.")
-	m.StreamsDropped = m.Set.Counter("trapeze_sse_dropped_total", "Streams that this pod ended because their clients did not keep up.")
-	m.FeedLag = m.Set.Gauge("trapeze_feed_lag_seconds", "How long an open transaction holds up the stream of all events; 0 while nobody reads it.")
+	m.Finished = m.Set.Counters("trapeze_jobs_finished_total", "Jobs ended by this pod, for any reason.", ErrorClass, Kind, "outcome")
+	m.Handoffs = m.Set.Counters("trapeze_handoffs_total", "Starts of jobs: on insert (fast) or by the poller (poll).", "path")
+	m.HandoffSeconds = m.Set.Histogram("trapeze_handoff_seconds", "Time from the commit of a step to the start of the next step.", short)
+	m.Recovered = m.Set.Counters("trapeze_orphans_recovered_total", "Jobs that this pod recovered from dead or lapsed pods.", "reason")
+	m.RecoverySeconds = m.Set.Histogram("trapeze_recovery_seconds", "Time from the expiry of a pod's lease to the recovery of its jobs.", long)
+	m.Fires = m.Set.Counters("trapeze_schedule_fires_total", "Schedule occurrences handled by this pod, by outcome.", "outcome")
+	m.FireLateness = m.Set.Histogram("trapeze_schedule_lateness_seconds", "Time from a schedule occurrence to the submission of its job.", long)
+	m.StaleWrites = m.Set.Counter("trapeze_stale_writes_rejected_total", "Writes of this pod that were rejected because the lease was lost.")
+	m.LeasesLost = m.Set.Counter("trapeze_leases_lost_total", "Leases lost by this pod.")
+	m.HistoryChanges = m.Set.Counter("trapeze_history_changes_total", "Promotions of a standby and restores of a backup that this pod detected.")
+	m.Drift = m.Set.Counter("trapeze_drift_corrected_total", "Fan-outs whose child count was wrong and corrected, because rows were changed by hand.")
+	m.Stuck = m.Set.Gauge("trapeze_stuck_handlers", "Handlers that ignore their cancelled context.")
+	m.RunSeconds = m.Set.Histograms("trapeze_run_seconds", "Run time of handlers.", long, Kind)
+	m.WaitSeconds = m.Set.Histograms("trapeze_wait_seconds", "Time from due to claimed.", long, Lane)
+	m.DBErrors = m.Set.Counters("trapeze_db_errors_total", "Database errors, by SQLSTATE class.", "sqlstate_class")
+	m.Leader = m.Set.Gauge("trapeze_leader", "1 while this pod leads maintenance.")
+	m.Tasks = m.Set.Counters("trapeze_maintenance_total", "Rows that maintenance on this pod removed, ended, created or repaired.", Task)
+	m.TaskErrors = m.Set.Counters("trapeze_maintenance_errors_total", "Maintenance runs that failed on this pod.", Task)
+	m.TaskSeconds = m.Set.Histograms("trapeze_maintenance_seconds", "Duration of maintenance runs on this pod.", long, Task)
+	m.TaskDone = m.Set.Gauges("trapeze_maintenance_last_seconds", "Unix time of the last successful maintenance run on this pod.", Task)
+	m.Listening = m.Set.Gauge("trapeze_listen_connected", "1 while this pod receives notifications.")
+	m.LaneSlots = m.Set.Gauges("trapeze_lane_slots", "Slots of a lane on this pod, including its remote workers.", Lane, "state")
+	m.LaneWaiting = m.Set.Gauges("trapeze_lane_waiting", "Due jobs that wait in the lane, fleet-wide; counted up to 100,000.", Lane)
+	m.LaneOldest = m.Set.Gauges("trapeze_lane_oldest_seconds", "Age of the oldest due job that waits in the lane; 0 when none waits.", Lane)
+	m.Pods = m.Set.Gauges("trapeze_pods", "Open pods and remote workers.")
+	m.RemoteWorkers = m.Set.Gauge("trapeze_remote_workers", "Remote workers connected to this pod.")
+	m.RemoteStreams = m.Set.Counter("trapeze_remote_streams_total", "Job streams that remote workers opened on this pod.")
+	m.RemoteSent = m.Set.Counter("trapeze_remote_jobs_sent_total", "Jobs sent to remote workers by this pod.")
+	m.RemoteReturned = m.Set.Counters("trapeze_remote_jobs_returned_total", "Jobs of remote workers that this pod handed back without an outcome.", Reason)
+	m.RemoteReports = m.Set.Counters("trapeze_remote_reports_total", "Reports of remote workers answered by this pod.", Status)
+	m.StreamClients = m.Set.Gauge("trapeze_sse_clients", "Event streams served by this pod.")
+	m.StreamsDropped = m.Set.Counter("trapeze_sse_dropped_total", "Event streams that this pod closed because their clients were too slow.")
+	m.FeedLag = m.Set.Gauge("trapeze_feed_lag_seconds", "Delay of the event feed caused by open transactions; 0 without readers.")
 	return m
 }

@@ -57,7 +57,7 @@ var Unclaimed = Job{Writer: unclaimed{}, Claimed: store.Claimed{ParentID: new(in
 // unclaimed writes nothing and reads nothing.
 type unclaimed struct{}
 
-var errUnclaimed = errors.New("a job without a claim: a runner gives handlers their jobs, and runnertest.Call does in a test")
+var errUnclaimed = errors.New("job without a claim: use the job that the runner passes to the handler, or runnertest.Call in a test")
 
 func (unclaimed) Tx(context.Context, TxFunc, func() (json.RawMessage, error)) error {
 	return errUnclaimed
@@ -135,7 +135,7 @@ var levels = []string{"", "debug", "info", "warn", "error"}
 func (j *Job) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
 	switch {
 	case event == "" || strings.HasPrefix(event, "job."):
-		return fmt.Errorf("%w: emit event %q of job %d: want a name that does not begin with job., as those of Trapeze do", job.ErrInvalid, event, j.Claimed.ID)
+		return fmt.Errorf("%w: emit event %q of job %d: want a name without the prefix job., which is reserved for Trapeze", job.ErrInvalid, event, j.Claimed.ID)
 	case !slices.Contains(levels, level):
 		return fmt.Errorf("%w: emit event %s of job %d: level %q, want debug, info, warn or error", job.ErrInvalid, event, j.Claimed.ID, level)
 	}

@@ -24,7 +24,7 @@ type Outcome struct {
 // Validate reports an outcome that contradicts itself. It does not check the next jobs.
 func (o *Outcome) Validate() error {
 	if o.Snooze != nil && len(o.Writes) > 0 {
-		return job.Permanent(errors.New("a job that snoozes has not ended, so there is no commit for its writes to be in: use Job.Tx"))
+		return job.Permanent(errors.New("a snoozed job has not ended, so no commit can include its writes: use Job.Tx"))
 	}
 	return job.Permanent(o.Writes.check())
 }

@@ -114,7 +114,7 @@ func ForFailure(next *Submission, when job.When) ([]Step, error) {
 	}
 	for i := range steps {
 		if steps[i].When != job.AfterSuccess {
-			return nil, fmt.Errorf("%w: plan step %s on failure: nothing can be planned for its own failure", job.ErrInvalid, next.Kind)
+			return nil, fmt.Errorf("%w: plan step %s on failure: a failure step cannot have its own failure step", job.ErrInvalid, next.Kind)
 		}
 		steps[i].When = when
 	}
@@ -127,7 +127,7 @@ func (w *Submission) Steps() ([]Step, error) {
 		return nil, fmt.Errorf("%w (plan step %s)", err, w.Kind)
 	}
 	if w.Delay != 0 || w.MaxAttempts != nil || w.UniqueKey != nil || w.IdempotencyKey != "" || w.Pipeline != "" || w.Approval || w.Submitter != "" {
-		return nil, fmt.Errorf("%w: plan step %s: a step takes a subject, a lane and a priority only", job.ErrInvalid, w.Kind)
+		return nil, fmt.Errorf("%w: plan step %s: a step accepts only a subject, a lane and a priority", job.ErrInvalid, w.Kind)
 	}
 	s := job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Priority: w.Priority, When: w.When}
 	return append([]Step{{s, w.Foreign}}, w.Planned...), nil
@@ -212,7 +212,7 @@ func (w *Submission) Validate() error {
 			complain(false, "%s of %d bytes, at most %d", name, len(s), limit)
 		}
 		if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
-			complain(false, "%s holds bytes that are no text", name)
+			complain(false, "%s is not valid text", name)
 		}
 	}
 	if err := job.ValidateKind(w.Kind); err != nil {

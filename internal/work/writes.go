@@ -156,7 +156,7 @@ func (w Writes) check() error {
 		}
 		statements++
 		if word := strings.ToLower(firstWord.FindString(leading.ReplaceAllString(one.SQL, ""))); !slices.Contains(verbs, word) {
-			return fmt.Errorf("%w: statement %d begins with %q, want one of %s: use InTx for others", job.ErrInvalid, statements, word, strings.Join(verbs, ", "))
+			return fmt.Errorf("%w: statement %d begins with %q: want one of %s, use InTx for others", job.ErrInvalid, statements, word, strings.Join(verbs, ", "))
 		}
 	}
 	switch {

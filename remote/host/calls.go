@@ -153,7 +153,7 @@ func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool)
 // workerRow reads the open row of a worker: [ErrClosed] also when it is somebody else's.
 func (h *Host) workerRow(ctx context.Context, id, owner string) (store.WorkerRow, error) {
 	if !isWorker(id) {
-		return store.WorkerRow{}, fmt.Errorf("%w: worker %q: no id of a worker", job.ErrInvalid, job.Storable(id, 50))
+		return store.WorkerRow{}, fmt.Errorf("%w: invalid worker id %q", job.ErrInvalid, job.Storable(id, 50))
 	}
 	row, err := store.Worker(ctx, h.pod.RemoteStore, id)
 	switch {

@@ -16,12 +16,12 @@ const (
 
 // Why a claim of a remote worker is given back without a verdict.
 const (
-	whyUnsent         = "it could not be sent to its worker"
+	whyUnsent         = "could not send it to its worker"
 	whyShutdown       = "the pod is shutting down"
-	whyUnacknowledged = "its worker did not acknowledge it"
-	whyCut            = "the stream of its worker ended before it was acknowledged"
-	whyForgotten      = "its worker does not work on it any more"
-	whyReported       = "its worker has reported it"
+	whyUnacknowledged = "not acknowledged by its worker"
+	whyCut            = "its worker's stream ended before the acknowledgement"
+	whyForgotten      = "its worker no longer runs it"
+	whyReported       = "reported by its worker"
 )
 
 // returnedFor are those as labels; whatever else a worker says is handedBack.

@@ -38,7 +38,7 @@ func (g *Session) LeaseLost(ctx context.Context) {
 		why = ErrClosed
 		g.host.pod.Metrics.LeasesLost.Inc()
 	}
-	g.host.pod.Log.WarnContext(ctx, "remote worker is not this pod's any more", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, why)
+	g.host.pod.Log.WarnContext(ctx, "remote worker moved to another pod", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, why)
 	g.finish(why)
 }
 

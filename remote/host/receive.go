@@ -28,7 +28,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	}
 	for _, k := range o.Kinds {
 		if known := h.pod.Kinds[k.Name]; known != nil && known.InDatabase {
-			return nil, fmt.Errorf("%w: receive worker %s: kind %q writes into the database", job.ErrInvalid, o.ID, k.Name)
+			return nil, fmt.Errorf("%w: receive worker %s: kind %q writes to the database", job.ErrInvalid, o.ID, k.Name)
 		}
 	}
 	key := make([]byte, 32)
@@ -83,7 +83,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	g.adopt(adopted)
 	go g.live(claiming)
 	h.pod.Metrics.RemoteStreams.Inc()
-	h.pod.Log.InfoContext(ctx, "remote worker received", telemetry.Pod, o.Name, telemetry.Boot, o.ID, telemetry.Slots, o.Slots, telemetry.Kinds, inner.HandledKinds, telemetry.Running, len(adopted))
+	h.pod.Log.InfoContext(ctx, "remote worker accepted", telemetry.Pod, o.Name, telemetry.Boot, o.ID, telemetry.Slots, o.Slots, telemetry.Kinds, inner.HandledKinds, telemetry.Running, len(adopted))
 	return g, nil
 }
 

@@ -52,13 +52,13 @@ var (
 	// ErrClosed says that the worker's lease ran out, or that its id is somebody else's: it begins anew with another id.
 	ErrClosed = errors.New("the worker's row is closed")
 	// ErrSuperseded says that the worker has opened a newer stream.
-	ErrSuperseded = errors.New("the worker has opened another stream")
+	ErrSuperseded = errors.New("the worker opened another stream")
 	// ErrWrongToken says that something was said of a job with a token that is not of its assignment.
 	ErrWrongToken = job.ErrWrongToken
 )
 
 // errLeft is why a session is gone whose worker has left, or has lost its stream and ran nothing.
-var errLeft = errors.New("it left, or lost its stream and ran nothing")
+var errLeft = errors.New("it left, or lost its stream without running jobs")
 
 // live serves the worker until the session ends: claims as long as the stream does (claiming), and after that what it still runs.
 func (g *Session) live(claiming context.Context) {

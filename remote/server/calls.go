@@ -101,7 +101,7 @@ func (s *server) Note(ctx context.Context, in *connect.Request[remotepb.NoteRequ
 	case *remotepb.NoteRequest_Checkpoint:
 		err = s.host.Checkpoint(ctx, m.GetWorkerId(), owner, about, is.Checkpoint)
 	default:
-		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: a note says something"))
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: empty note"))
 	}
 	if err != nil {
 		return nil, wrong(ctx, err)
@@ -143,7 +143,7 @@ func (s *server) Read(ctx context.Context, in *connect.Request[remotepb.ReadRequ
 			})
 		}
 	default:
-		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: a read says what is to be read"))
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: empty read"))
 	}
 	if err != nil {
 		return nil, wrong(ctx, err)

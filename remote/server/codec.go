@@ -98,7 +98,7 @@ func (text) Unmarshal(raw []byte, m any) error {
 	case !ok:
 		return fmt.Errorf("%T is no message", m)
 	case len(raw) == 0:
-		return errors.New("no JSON object")
+		return errors.New("not a JSON object")
 	case bytes.Count(raw, []byte("{")) > maxParts:
 		return errManyParts
 	}

@@ -24,7 +24,7 @@ func wrong(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(ctx.Err(), context.Canceled): // the worker has learned meanwhile what came of it, or is gone: nobody reads the answer
-		return connect.NewError(connect.CodeCanceled, errors.New("the call was given up"))
+		return connect.NewError(connect.CodeCanceled, errors.New("the client cancelled the call"))
 	case errors.Is(err, host.ErrClosed):
 		return says(connect.CodeAborted, "worker_closed")
 	case errors.Is(err, host.ErrSuperseded):
@@ -46,17 +46,17 @@ func wrong(ctx context.Context, err error) error {
 	case errors.Is(err, job.ErrCancelled):
 		return says(connect.CodeCanceled, "cancelled")
 	case errors.Is(err, job.ErrOutcomeUnknown):
-		slog.WarnContext(ctx, "what came of a call of a remote worker is not known", telemetry.Err, err)
-		return connect.NewError(connect.CodeUnavailable, errors.New("outcome_unknown: the database was lost before it answered"))
+		slog.WarnContext(ctx, "outcome of a remote worker's call is unknown", telemetry.Err, err)
+		return connect.NewError(connect.CodeUnavailable, errors.New("outcome_unknown: the database connection was lost before the reply"))
 	case errors.Is(err, job.ErrShutdown):
 		return says(connect.CodeUnavailable, "unavailable")
 	case errors.Is(err, context.Canceled):
-		return connect.NewError(connect.CodeCanceled, errors.New("the call was given up"))
+		return connect.NewError(connect.CodeCanceled, errors.New("the client cancelled the call"))
 	case errors.Is(err, context.DeadlineExceeded):
-		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("it took too long: try again"))
+		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("timed out: try again"))
 	}
-	slog.WarnContext(ctx, "call of a remote worker failed", telemetry.Err, err)
-	return connect.NewError(connect.CodeUnavailable, errors.New("unavailable: this pod cannot do it now: the same again, here or on another pod, is safe"))
+	slog.WarnContext(ctx, "remote worker's call failed", telemetry.Err, err)
+	return connect.NewError(connect.CodeUnavailable, errors.New("unavailable: temporary failure: repeat the call here or on another pod"))
 }
 
 // maxWords bounds the text of an error, in bytes: it goes in a header, of which clients take eight kilobytes or so, and quotes what the

@@ -35,7 +35,7 @@ func reportOf(m *remotepb.ReportResultRequest) (r host.Report, err error) {
 	case *remotepb.ReportResultRequest_HandedBack:
 		r.HandedBack, r.Why = true, is.HandedBack.GetWhy()
 	default:
-		return r, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: a report says what came of the job"))
+		return r, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: the report has no outcome"))
 	}
 	return r, nil
 }
@@ -155,7 +155,7 @@ type handlersError string
 
 func (e handlersError) Error() string {
 	if e == "" {
-		return "the handler returned an error without words"
+		return "the handler returned an error without a message"
 	}
 	return string(e)
 }

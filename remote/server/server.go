@@ -70,7 +70,7 @@ type server struct {
 // Handler returns the path that the service is mounted under and its handler. HTTP/2 is needed: over TLS, or in clear text on loopback.
 func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 	if o.Authenticate == nil {
-		panic("remote/server: nobody says who may run jobs: set Options.Authenticate")
+		panic("remote/server: no authentication: set Options.Authenticate")
 	}
 	if o.CallsPerSecond <= 0 {
 		o.CallsPerSecond = 5000
@@ -114,7 +114,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, err := s.who(r)
 		if err == nil && !s.limit(s.calls, caller.Name, s.opts.CallsPerSecond, s.opts.CallsBurst).Allow() {
-			err = connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: more than %v calls a second: the same again, in a while", s.opts.CallsPerSecond))
+			err = connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: more than %v calls a second: try again later", s.opts.CallsPerSecond))
 		}
 		if err != nil {
 			_ = errs.Write(w, r, err)
@@ -135,7 +135,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 func (s *server) who(r *http.Request) (Caller, error) {
 	caller, err := s.opts.Authenticate(r)
 	if err != nil && connect.CodeOf(err) == connect.CodeUnknown {
-		err = connect.NewError(connect.CodeUnauthenticated, errors.New("say who you are: send Authorization: Bearer and a token that is valid"))
+		err = connect.NewError(connect.CodeUnauthenticated, errors.New("authentication required: send Authorization: Bearer with a valid token"))
 	}
 	return caller, err
 }
@@ -160,7 +160,7 @@ func (s *server) enter(name string) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.streams[name] >= s.opts.MostStreams {
-		return nil, connect.NewError(connect.CodeResourceExhausted, errors.New("you have as many workers here as you may: go to another pod"))
+		return nil, connect.NewError(connect.CodeResourceExhausted, errors.New("you have reached your limit of workers on this pod: connect to another pod"))
 	}
 	s.streams[name]++
 	return func() {

@@ -27,7 +27,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 		return err
 	}
 	if !s.limit(s.opens, caller.Name, s.opts.OpensPerSecond, 2*s.opts.MostStreams).Allow() {
-		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: more than %v streams opened a second: again, in a while", s.opts.OpensPerSecond))
+		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: more than %v streams opened a second: try again later", s.opts.OpensPerSecond))
 	}
 	leave, err := s.enter(caller.Name)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 			case sending <- assignment(a):
 				return nil
 			default:
-				return errors.New("the worker does not read")
+				return errors.New("the worker does not read its stream")
 			}
 		},
 	}
@@ -100,7 +100,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return connect.NewError(connect.CodeUnavailable, errors.New("the stream ended: open it again, unless you stop"))
+			return connect.NewError(connect.CodeUnavailable, errors.New("the stream ended: reopen it, unless you stop"))
 		}
 	}
 }
@@ -122,7 +122,7 @@ func (b *binding) renew(by admitted, kinds []engine.RemoteKind) error {
 	case err != nil:
 		return err
 	case caller.Name != by.Name:
-		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("forbidden: the worker of %s is not yours", by.Name))
+		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("forbidden: the worker belongs to %s", by.Name))
 	}
 	for _, k := range kinds {
 		if err := caller.mayRun(k.Name); err != nil {

@@ -78,7 +78,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	}
 	w.mu.Unlock()
 	if received {
-		w.log.InfoContext(ctx, "received by a pod", telemetry.Server, w.servers.now().address, telemetry.Pod, out.Msg.GetPod(), telemetry.Boot, id,
+		w.log.InfoContext(ctx, "accepted by a pod", telemetry.Server, w.servers.now().address, telemetry.Pod, out.Msg.GetPod(), telemetry.Boot, id,
 			telemetry.Slots, w.opts.Slots-w.strays(), telemetry.Kinds, w.sent(), telemetry.Running, len(w.list()))
 	}
 	for _, v := range out.Msg.GetVerdicts() {
@@ -89,7 +89,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 		switch v.GetVerdict() {
 		case remotepb.JobVerdict_VERDICT_LOST:
 			if !t.returned.Load() { // else its report was faster, and is answered
-				w.log.WarnContext(ctx, "the job is not this worker's any more", append(t.attrs(), telemetry.Cause, cause(v.GetCause()))...)
+				w.log.WarnContext(ctx, "the job no longer belongs to this worker", append(t.attrs(), telemetry.Cause, cause(v.GetCause()))...)
 			}
 			t.lose(cause(v.GetCause()))
 		case remotepb.JobVerdict_VERDICT_CANCEL:
@@ -116,7 +116,7 @@ func (w *Worker) watchTrust(ctx context.Context) {
 	}
 	for _, t := range w.list() {
 		if !t.keeps && t.ctx.Err() == nil {
-			w.log.WarnContext(ctx, "no pod answers for a lease: the handler is cancelled", t.attrs()...)
+			w.log.WarnContext(ctx, "no pod responded for the time of a lease: the handler is cancelled", t.attrs()...)
 			t.cancel(job.ErrLeaseLost)
 		}
 	}

@@ -25,13 +25,13 @@ type complaints struct {
 // complain says why there is no stream; one that was there is news.
 func (w *Worker) complain(ctx context.Context, c *complaints, was bool, server string, err error) {
 	if time.Since(c.last) < complainEvery && !was {
-		w.log.DebugContext(ctx, "no pod receives the worker, it goes on trying", telemetry.Server, server, telemetry.Err, err)
+		w.log.DebugContext(ctx, "no pod accepts the worker, retrying", telemetry.Server, server, telemetry.Err, err)
 		return
 	}
 	c.last = time.Now()
-	text := "no pod receives the worker, it goes on trying"
+	text := "no pod accepts the worker, retrying"
 	if was {
-		text = "the stream of jobs ended, it is opened again"
+		text = "the job stream ended, reopening it"
 	}
 	w.log.WarnContext(ctx, text, telemetry.Server, server, telemetry.Err, err, telemetry.Running, len(w.list()))
 }
@@ -51,15 +51,15 @@ func hint(server string, err error) string {
 	case connect.IsWireError(err), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return ""
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return "what answers there speaks no TLS: give the pod TRAPEZE_TLS_CERT, or on a loopback address say http://"
+		return "the server does not speak TLS: set TRAPEZE_TLS_CERT on the pod, or use http:// for a loopback address"
 	case noHTTP2(err):
-		return "what answers there speaks TLS but not HTTP/2: let the proxy before the pod pass gRPC on, or go round it"
+		return "the server speaks TLS but not HTTP/2: configure the proxy to forward gRPC, or bypass it"
 	case connect.CodeOf(err) == connect.CodeUnimplemented:
-		return "what answers there is no pod: the address is that of a pod's root, without a path"
+		return "the server is not a pod: want the root address of a pod, without a path"
 	case network && wrong.Op == "dial", strings.Contains(err.Error(), "HTTP status "):
 		return ""
 	case clear:
-		return "what answers there does not speak HTTP/2 in clear text: is it a pod, without TLS, and no proxy before it?"
+		return "the server does not speak HTTP/2 in clear text: want a pod without TLS and without a proxy in front"
 	}
 	return ""
 }

@@ -11,7 +11,7 @@ import (
 // of the machine they go on taking, so that each counts against the slots that pods are told of until it has ended.
 
 // errRegained ends a stream, so that the next one is opened with more slots.
-var errRegained = errors.New("a handler of before has ended: there are more slots")
+var errRegained = errors.New("a handler of an earlier session ended: its slot is free")
 
 // strays is how many handlers still run that the worker had before it began anew.
 func (w *Worker) strays() (n int) {
@@ -29,7 +29,7 @@ func (w *Worker) strays() (n int) {
 func (w *Worker) waitForASlot(ctx context.Context) error {
 	for warned := false; w.strays() >= w.opts.Slots; warned = true {
 		if !warned {
-			w.log.WarnContext(ctx, "every slot is taken by a handler that ignores the end of its context", telemetry.Slots, w.opts.Slots)
+			w.log.WarnContext(ctx, "all slots are held by handlers that ignore their cancelled contexts", telemetry.Slots, w.opts.Slots)
 		}
 		select {
 		case <-ctx.Done():

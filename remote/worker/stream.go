@@ -22,7 +22,7 @@ import (
 )
 
 // ErrDistrusted says that the pod does not believe the worker's certificate, or the worker the pod's: of another authority, over, or none.
-var ErrDistrusted = errors.New("the certificate is not believed")
+var ErrDistrusted = errors.New("untrusted certificate")
 
 // stream keeps a stream open until ctx ends, or the pods refuse the worker for good.
 func (w *Worker) stream(ctx context.Context) error {
@@ -48,7 +48,7 @@ func (w *Worker) stream(ctx context.Context) error {
 		case !open && refused(err) && !connect.IsWireError(err):
 			return fmt.Errorf("no pod at %s: %w", server, explained(server, err))
 		case !open && refused(err):
-			return fmt.Errorf("%s refuses the worker: %w", server, err)
+			return fmt.Errorf("%s refused the worker: %w", server, err)
 		}
 		w.complain(ctx, &without, open, server, explained(server, err))
 		w.servers.next()
@@ -92,7 +92,7 @@ func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 		w.take(in.Msg())
 	}
 	if err = in.Err(); err == nil {
-		err = errors.New("the pod ended it")
+		err = errors.New("the pod closed the stream")
 	}
 	if refused(err) { // which comes after the headers
 		w.mu.Lock()
@@ -134,7 +134,7 @@ func (w *Worker) anew(why error) {
 	}
 	cut, id := w.cut, w.id
 	w.mu.Unlock()
-	w.log.Warn("the lease was lost: begun anew as another worker", telemetry.Boot, id, telemetry.Running, len(lost), telemetry.Err, why)
+	w.log.Warn("lease lost: registered again with a new worker id", telemetry.Boot, id, telemetry.Running, len(lost), telemetry.Err, why)
 	for _, t := range lost {
 		t.lose(job.ErrLeaseLost)
 	}

@@ -136,7 +136,7 @@ func (t *task) logReturn(began time.Time, err error) {
 	case err == nil:
 		t.w.log.DebugContext(t.ctx, "handler returned", attrs...)
 	case t.ctx.Err() != nil:
-		t.w.log.InfoContext(t.ctx, "handler ended as it was told to", append(attrs, telemetry.Cause, context.Cause(t.ctx))...)
+		t.w.log.InfoContext(t.ctx, "handler ended after its cancellation", append(attrs, telemetry.Cause, context.Cause(t.ctx))...)
 	default:
 		t.w.log.WarnContext(t.ctx, "handler returned an error", append(attrs, telemetry.Err, cut(err.Error()))...)
 	}
@@ -181,13 +181,13 @@ func (t *task) send(m *remotepb.ReportResultRequest) {
 			return
 		case connect.CodeInvalidArgument, connect.CodeResourceExhausted, connect.CodeUnimplemented, connect.CodeInternal:
 			if _, failed := m.GetOutcome().(*remotepb.ReportResultRequest_Failure); !failed {
-				m.Outcome = &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: cut("what the handler returned was refused: " + err.Error()), Permanent: true}}
+				m.Outcome = &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: cut("the handler's outcome was refused: " + err.Error()), Permanent: true}}
 			}
 		}
 		if err == nil {
 			return
 		}
-		t.w.log.DebugContext(ctx, "report failed, it is sent again", append(t.attrs(), telemetry.Err, err)...)
+		t.w.log.DebugContext(ctx, "report failed, sending it again", append(t.attrs(), telemetry.Err, err)...)
 		if !backoff.Wait(ctx) {
 			return
 		}

@@ -112,7 +112,7 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 		w.servers.all = append(w.servers.all, server{address, client})
 	}
 	if w.kinds = engine.RemoteKinds(w.engine); len(w.kinds) == 0 {
-		return nil, errors.New("remote worker: no handler is registered")
+		return nil, errors.New("remote worker: no registered handlers")
 	}
 	w.keeps = map[string]bool{}
 	for _, k := range w.kinds {
@@ -152,7 +152,7 @@ func (o Options) client(server string) (remotepb.WorkersClient, error) {
 	}
 	if transport.Protocols.SetHTTP2(true); at.Scheme == "http" {
 		if ip := net.ParseIP(at.Hostname()); at.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return nil, fmt.Errorf("server %q: in clear text only to a loopback address: use https://", server)
+			return nil, fmt.Errorf("server %q: http:// is allowed only for loopback addresses: use https://", server)
 		}
 		transport.Protocols = new(http.Protocols)
 		transport.Protocols.SetUnencryptedHTTP2(true)
@@ -222,7 +222,7 @@ func (w *Worker) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if _, err := w.servers.now().client.Heartbeat(leaving, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: w.name(), Running: w.running(), Draining: true, Leaving: true})); err != nil {
-		w.log.WarnContext(ctx, "no pod was told of the end: the lease runs out instead", telemetry.Err, err)
+		w.log.WarnContext(ctx, "could not notify a pod of the shutdown: the lease will expire", telemetry.Err, err)
 	}
 }
 

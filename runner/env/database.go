@@ -58,11 +58,11 @@ func (c Config) open(ctx context.Context, writes bool) (*pgxpool.Pool, error) {
 		if errors.Is(err, ErrReadOnly) {
 			return nil, err
 		}
-		return nil, fmt.Errorf("the database does not answer; check that it runs and that DATABASE_URL is right: %w", err)
+		return nil, fmt.Errorf("the database does not respond; check that it runs and that DATABASE_URL is correct: %w", err)
 	}
 	if number/10000 < oldestPostgres {
 		pool.Close()
-		return nil, fmt.Errorf("%w: the database is PostgreSQL %d: want %d or newer", ErrDatabaseURL, number/10000, oldestPostgres)
+		return nil, fmt.Errorf("%w: PostgreSQL %d is too old: want %d or newer", ErrDatabaseURL, number/10000, oldestPostgres)
 	}
 	return pool, nil
 }

@@ -57,7 +57,7 @@ func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
 	wrong.That(v.Slots >= 1 && v.Slots <= 10_000, "TRAPEZE_SLOTS=%d: want 1 to 10000", v.Slots)
 	wrong.That(v.PollInterval >= leastPoll, "TRAPEZE_POLL_INTERVAL=%s: want at least %s", v.PollInterval, leastPoll)
 	wrong.That(v.Heartbeat > 0, "TRAPEZE_HEARTBEAT=%s: want more than 0", v.Heartbeat)
-	wrong.That(v.Lease > 0 && v.Heartbeat <= v.Lease/3, "TRAPEZE_LEASE=%s: want at least three times TRAPEZE_HEARTBEAT, which is %s", v.Lease, v.Heartbeat)
+	wrong.That(v.Lease > 0 && v.Heartbeat <= v.Lease/3, "TRAPEZE_LEASE=%s: want at least three times TRAPEZE_HEARTBEAT (%s)", v.Lease, v.Heartbeat)
 	wrong.That(v.ShutdownGrace >= 0, "TRAPEZE_SHUTDOWN_GRACE=%s: want 0 or more", v.ShutdownGrace)
 	wrong.That(v.MaxAttempts >= 1 && v.MaxAttempts <= math.MaxInt32, "TRAPEZE_MAX_ATTEMPTS=%d: want 1 to %d", v.MaxAttempts, math.MaxInt32)
 	wrong.That(v.MaxCrashes >= 1, "TRAPEZE_MAX_CRASHES=%d: want at least 1", v.MaxCrashes)
@@ -72,7 +72,7 @@ func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
 	}{{"SUCCEEDED", v.KeepSucceeded}, {"FAILED", v.KeepFailed}, {"CANCELLED", v.KeepCancelled}, {"EVENTS", v.KeepEvents}} {
 		wrong.That(class.keep >= 0, "TRAPEZE_RETENTION_%s=%s: want 0 (keep) or more", class.name, class.keep)
 	}
-	wrong.That(!slices.Contains(v.Kinds, ""), "TRAPEZE_KINDS: an empty name in the list")
+	wrong.That(!slices.Contains(v.Kinds, ""), "TRAPEZE_KINDS: empty name in the list")
 	for _, one := range []struct{ name, url string }{{"DATABASE_URL", v.DatabaseURL}, {"TRAPEZE_DATABASE_DIRECT_URL", v.DirectURL}} {
 		if one.url == "" || one.url == "off" && one.name != "DATABASE_URL" {
 			continue

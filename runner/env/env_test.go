@@ -34,11 +34,11 @@ func set(t *testing.T, values map[string]string) {
 func TestEveryWrongVariableIsNamedAtOnceWithWhatItWants(t *testing.T) {
 	is := is.New(t)
 	wrong := map[string][2]string{
-		"TRAPEZE_SLOTS": {"many", "a whole number"}, "TRAPEZE_LEASE": {"8", "a length of time"}, "TRAPEZE_POLL_INTERVAL": {"10ms", "at least 1s"},
+		"TRAPEZE_SLOTS": {"many", "a whole number"}, "TRAPEZE_LEASE": {"8", "a duration"}, "TRAPEZE_POLL_INTERVAL": {"10ms", "at least 1s"},
 		"TRAPEZE_SCHEMA": {"Robert'; --", "a-z"}, "TRAPEZE_LANES": {"a=x:b", "name=slots:kinds"}, "TRAPEZE_RETENTION_EVENTS": {"-1h", "0 (keep) or more"},
-		"TRAPEZE_MAX_AGE": {"-24h", "0 (off) or more"}, "TRAPEZE_APPROVAL_TTL": {"a day", "a length of time"}, "TRAPEZE_STALE_AFTER": {"-1s", "0 (off)"},
+		"TRAPEZE_MAX_AGE": {"-24h", "0 (off) or more"}, "TRAPEZE_APPROVAL_TTL": {"a day", "a duration"}, "TRAPEZE_STALE_AFTER": {"-1s", "0 (off)"},
 		"TRAPEZE_RUNNER": {"perhaps", "true or false"}, "TRAPEZE_MAX_CRASHES": {"0", "at least 1"}, "DATABASE_URL": {"postgres://h:x/y", "port"},
-		"TRAPEZE_DATABASE_DIRECT_URL": {"postgres://h:x/y", "port"}, "TRAPEZE_SLOT": {"4", "there is no such variable"},
+		"TRAPEZE_DATABASE_DIRECT_URL": {"postgres://h:x/y", "port"}, "TRAPEZE_SLOT": {"4", "unknown variable"},
 	}
 	values := map[string]string{}
 	for name, one := range wrong {

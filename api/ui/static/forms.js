@@ -36,8 +36,8 @@ async function submit(form) {
   const { label, ask: text } = form.dataset;
   let what = form.dataset.form, body;
   for (const field of all("[data-path]", form)) what = what.replace("{" + field.name + "}", encodeURIComponent(field.value));
-  try { body = fill(form); } catch (wrong) { tell("", label + ": this is no JSON: " + wrong.message); return; }
-  if (what.startsWith("PATCH") && !body) { tell("", label + ": nothing was changed"); return; }
+  try { body = fill(form); } catch (wrong) { tell("", label + ": invalid JSON: " + wrong.message); return; }
+  if (what.startsWith("PATCH") && !body) { tell("", label + ": nothing changed"); return; }
   const reason = text ? await ask(label, text, [], Boolean($("button.danger", form))) : "";
   if (reason === null) return;
   const wrong = await send(what, body || undefined, reason);

@@ -36,7 +36,7 @@ async function read() {
     asOf = readAt;
     say(still() ? "" : streaming ? "live" : "every 5 s", streaming ? "live" : "");
   } catch {
-    say("no answer; as of " + new Date(asOf).toLocaleTimeString(), "lost");
+    say("no response; as of " + new Date(asOf).toLocaleTimeString(), "lost");
   } finally {
     reading = false;
     // What the server answers may be a second old: whoever was told of a change looks once more.

@@ -8,7 +8,7 @@ const picks = () => all("input[name=pick]:checked").map((box) => ({ id: box.valu
 
 function count() {
   const picked = picks();
-  if ($("#picked")) $("#picked").textContent = picked.length ? picked.length + (picked.length === 1 ? " job is picked" : " jobs are picked") : "Nothing is picked";
+  if ($("#picked")) $("#picked").textContent = picked.length ? picked.length + " selected" : "None selected";
   for (const button of all("[data-bulk]")) button.disabled = !picked.some(({ row }) => button.dataset.states.split(" ").includes(row.state));
 }
 
@@ -17,7 +17,7 @@ async function bulk(button) {
   const fit = picks().filter(({ row }) => states.split(" ").includes(row.state));
   const left = picks().length - fit.length;
   const title = `${label} ${fit.length} ${fit.length === 1 ? "job" : "jobs"}`;
-  const text = left ? `${left} of the picked jobs stay as they are: for their state this means nothing.` : "";
+  const text = left ? `${left} of the selected jobs are skipped because of their state.` : "";
   const reason = await ask(title, text, fit.map(({ id, row }) => `#${id} ${row.kind}, ${row.state.replaceAll("_", " ")}`), verb === "cancel");
   if (reason === null) return;
   button.disabled = true;
@@ -39,15 +39,15 @@ async function many(button) {
   button.disabled = true;
   const { said: would, wrong: not } = await request(what, body(true));
   button.disabled = false;
-  if (not || !would.matched) { tell("", `${label}: ${not || `no job of this filter can be: ${words}`}`); return; }
-  const text = `All jobs of this filter: ${words}. ` + (would.more ? `There are more: this is for the first ${jobs(would.matched)}, press again for the others. ` : "") +
-    (would.matched > would.sample.length ? "The first of them:" : "They are:");
+  if (not || !would.matched) { tell("", `${label}: ${not || `no job matches: ${words}`}`); return; }
+  const text = `All matching jobs: ${words}. ` + (would.more ? `This covers the first ${jobs(would.matched)}; repeat it for the others. ` : "") +
+    (would.matched > would.sample.length ? "The first ids:" : "Ids:");
   const reason = await ask(`${label} ${jobs(would.matched)}`, text, would.sample.map((id) => "#" + id), button.classList.contains("danger"));
   if (reason === null) return;
   button.disabled = true;
   const { said, wrong } = await request(what, body(false), reason);
   button.disabled = false;
-  tell(wrong ? "" : `${label}: ${jobs(said.done)} done` + (said.passed ? `, ${said.passed} had moved meanwhile` : ""), wrong && `${label}: ${wrong}`);
+  tell(wrong ? "" : `${label}: ${jobs(said.done)} done` + (said.passed ? `, ${said.passed} skipped because their state changed` : ""), wrong && `${label}: ${wrong}`);
   revive();
 }
 

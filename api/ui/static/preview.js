@@ -18,7 +18,7 @@ async function preview(form) {
   const clock = new Intl.DateTimeFormat("en-GB", { timeZone: said.zone, weekday: "short", day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
   const fires = line("ol", "", "fires");
   fires.append(...said.next_fires.map((at) => line("li", clock.format(new Date(at)))));
-  place.replaceChildren(line("p", said.words, "words"), said.next_fires.length ? fires : line("p", "It never fires."));
+  place.replaceChildren(line("p", said.words, "words"), said.next_fires.length ? fires : line("p", "No occurrences."));
 }
 
 // The zones that this browser knows are offered when somebody looks for one.

@@ -19,6 +19,6 @@ export async function request(what, body = "{}", reason = "") {
     return { said, wrong: [said.message || answer.statusText || String(answer.status), said.detail].filter(Boolean).join(": ") +
       (said.request_id ? ` (request ${said.request_id})` : "") };
   } catch {
-    return { said: {}, wrong: "The server does not answer. It may or may not have been done: look again before you repeat it." };
+    return { said: {}, wrong: "The server does not respond. The request may have taken effect: check before you repeat it." };
   }
 }

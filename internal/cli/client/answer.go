@@ -62,15 +62,15 @@ func (at *Client) refusal(method string, response *http.Response) error {
 	}
 	switch {
 	case p.Code == "" && response.StatusCode < 400:
-		e.text = fmt.Sprintf("%s redirects to %s: give that as --server", at.url, response.Header.Get("Location"))
+		e.text = fmt.Sprintf("%s redirects to %s: use that address for --server", at.url, response.Header.Get("Location"))
 	case p.Code == "":
-		e.text = fmt.Sprintf("%s answered %s, not as the API does: is the prefix of --server right?", at.url, response.Status)
+		e.text = fmt.Sprintf("%s answered %s, which is not an answer of the API: check the path prefix of --server", at.url, response.Status)
 	case p.Code == "unauthenticated":
-		e.text = at.url + " does not know who asks: set TRAPEZE_TOKEN to a token that it knows"
+		e.text = at.url + " requires authentication: set TRAPEZE_TOKEN to a valid token"
 	case p.Code == "forbidden":
 		e.text = at.url + ": " + p.Message + ": " + p.Detail
 	case p.Code == "not_found" && p.Detail == "":
-		e.text = fmt.Sprintf("%s has no %s %s: is it of an older release, or is the prefix of --server right?", at.url, method, response.Request.URL.Path)
+		e.text = fmt.Sprintf("%s has no route %s %s: check its release and the path prefix of --server", at.url, method, response.Request.URL.Path)
 	case p.Code == "internal", p.Code == "unavailable":
 		e.text = fmt.Sprintf("%s: %s (request %s)", at.url, e.text, p.RequestID)
 	}

@@ -128,7 +128,7 @@ func Do[T any](ctx context.Context, at *Client, method, path string, body any, h
 		return answer, nil
 	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		const text = "%s %s: the answer of %s cannot be read: %w"
+		const text = "%s %s: decode the answer of %s: %w"
 		if method != http.MethodGet {
 			return answer, exit.Unknown(text, method, path, at.url, err)
 		}
@@ -190,7 +190,7 @@ func (at *Client) Copy(ctx context.Context, to io.Writer, path string) error {
 		if at.local {
 			from = ""
 		}
-		return exit.Unavailable("the export%s was broken off, what is printed is a part of it: %w", from, err)
+		return exit.Unavailable("the export%s was interrupted, the output is incomplete: %w", from, err)
 	}
 	return nil
 }
@@ -232,9 +232,9 @@ func (at *Client) send(ctx context.Context, method, path string, body any, heade
 	case err != nil && at.local:
 		return nil, err
 	case err != nil && sent.Load() && method != http.MethodGet:
-		return nil, exit.Unknown("%s went away after the request was sent, and may have done it: look, then repeat: %w", at.url, err)
+		return nil, exit.Unknown("lost the connection to %s after sending the request, which may have taken effect: check before you repeat it: %w", at.url, err)
 	case err != nil:
-		return nil, exit.Unavailable("%s does not answer; check that it runs and that --server is right: %w", at.url, err)
+		return nil, exit.Unavailable("%s does not respond; check that it runs and that --server is correct: %w", at.url, err)
 	case response.StatusCode >= 300:
 		defer response.Body.Close()
 		return nil, at.refusal(method, response)

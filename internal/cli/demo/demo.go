@@ -32,14 +32,14 @@ func Command() *cobra.Command {
 	d := demo{file: handlers.SampleFlights}
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "Run the example pipeline on real data, and kill a pod in the middle of it",
-		Long: `Run the example pipeline on 20,000 real flights and show what happens: CSV ingest, factor sync, one emission
-recalculation for each of 220 airports at the same time, and the totals that join them, each step handing over to the next in
-one commit. Then run it again on two pods of their own, kill -9 the one that works, and see the other take over, with the same
-result to the last digit. An airport that cannot be recalculated is left out and named, and the pipeline is partial.
+		Short: "Run the example pipeline on real data, and kill a pod during it",
+		Long: `Run the example pipeline on 20,000 real flights and show its progress: CSV ingest, factor sync, a parallel emission
+recalculation for each of 220 airports, and the totals that join them. Each step starts the next one in the same commit. Then
+run it again on two pods, kill -9 the pod that runs the ingest, and watch the other pod take over, with an identical result. The
+demo lists airports that cannot be recalculated; the pipeline is then partial.
 
-Without DATABASE_URL the demo brings a PostgreSQL of its own; with it, it works in schemas of its own. Both are thrown
-away at the end, and nothing is left running.`,
+Without DATABASE_URL the demo starts its own PostgreSQL; otherwise it uses separate schemas. It removes both at the end, and
+leaves no process running.`,
 		Example: `  trapeze demo
   trapeze demo --file flights.csv    columns flown_at, origin, destination, distance_miles
   trapeze demo --keep                stay up with the API until Ctrl-C
@@ -61,8 +61,8 @@ away at the end, and nothing is left running.`,
 			return d.run(c.Context())
 		},
 	}
-	c.Flags().BoolVar(&d.keep, "keep", false, "stay up afterwards with the API, on what the demo made")
-	c.Flags().StringVar(&d.file, "file", d.file, "a CSV file of flights of your own")
+	c.Flags().BoolVar(&d.keep, "keep", false, "keep the API and the data of the demo after the runs")
+	c.Flags().StringVar(&d.file, "file", d.file, "CSV file with your own flights")
 	c.AddCommand(newDemoPodCommand())
 	return c
 }
@@ -119,7 +119,7 @@ func (d *demo) run(parent context.Context) (err error) {
 			err = errors.Join(err, strike)
 		}
 		if ctx.Err() != nil && parent.Err() == nil && err != nil {
-			err = exit.Refused("interrupted: everything that was started has been stopped")
+			err = exit.Refused("interrupted: all pods of the demo have been stopped")
 		}
 	}()
 	what := "20,000 real flights"
@@ -148,10 +148,10 @@ func (d *demo) run(parent context.Context) (err error) {
 		return d.stay(ctx)
 	}
 	d.next(
-		"demo --keep", fmt.Sprintf("stays up, with API and data; then look with: %s pipeline %d", invoked(), d.shown[0]),
-		"demo --file my.csv", "flights of your own",
-		"cron ls", "what fires when; make schedules of your own with: "+invoked()+" cron set",
-		"serve", "a pod of your own")
+		"demo --keep", fmt.Sprintf("keeps the API and the data; then try: %s pipeline %d", invoked(), d.shown[0]),
+		"demo --file my.csv", "your own flights",
+		"cron ls", "list schedules; create one with: "+invoked()+" cron set",
+		"serve", "start your own pod")
 	return nil
 }
 

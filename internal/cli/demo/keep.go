@@ -44,7 +44,7 @@ func (d *demo) tellReady(line server.ReadyLine) error {
 	}
 	at := line.HTTP
 	d.say("")
-	d.say("Still up: the API at %s, until Ctrl-C.", at)
+	d.say("The API is at %s until Ctrl-C.", at)
 	d.say("")
 	d.say("Try next, in another terminal:")
 	if d.server != nil {
@@ -52,14 +52,14 @@ func (d *demo) tellReady(line server.ReadyLine) error {
 	} else {
 		d.say("  export TRAPEZE_SCHEMA=%s", d.config.Options.Schema)
 	}
-	d.say("  %s pipeline %d      the tree of the first run", invoked(), d.shown[0])
-	d.say("  %s pipeline %d      that of the one that was killed", invoked(), d.shown[1])
+	d.say("  %s pipeline %d      the first run as a tree", invoked(), d.shown[0])
+	d.say("  %s pipeline %d      the run with the killed pod", invoked(), d.shown[1])
 	d.say("  %s jobs", invoked())
 	d.say(`  %s enqueue csv_ingest --args '{"year":2025}' --wait`, invoked())
 	d.say("  curl -sS %s/jobs", at)
 	if d.server == nil {
 		d.say("")
-		d.say("The schemas %s, %s and %s stay; drop them when you are done.", d.config.Options.Schema, d.co2, d.co2Net())
+		d.say("The schemas %s, %s and %s are kept; drop them when you are done.", d.config.Options.Schema, d.co2, d.co2Net())
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ const look = 25 * time.Millisecond
 // showPipeline runs the pipeline in this process.
 func (d *demo) showPipeline(ctx context.Context) error {
 	d.say("")
-	d.say("1. The pipeline. A step that ends hands over to the next one, in the same")
+	d.say("1. The pipeline. A step that ends starts the next one in the same")
 	d.say("   commit and the same process; the time of a hand-off includes that commit.")
 	d.say("   The factor sync fans out into one recalculation an airport, and waits")
 	d.say("   for them without a slot; the totals join them.")

@@ -41,7 +41,7 @@ func newDemoPodCommand() *cobra.Command {
 			in := bufio.NewReader(c.InOrStdin())
 			line, err := in.ReadBytes('\n')
 			if err != nil {
-				return exit.Usage("demo pod is started by demo alone: its settings are the first line on stdin")
+				return exit.Usage("only the demo command starts a demo pod: want its settings as the first line on stdin")
 			}
 			var p podSettings
 			if err := json.Unmarshal(line, &p); err != nil {

@@ -43,9 +43,9 @@ func (d *demo) showNet(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, netWithin, fmt.Errorf("no takeover within %s", netWithin))
 	defer cancel()
 	d.say("")
-	d.say("2. The net. The same with two pods, each a process of its own, and the ingest")
-	d.say("   slowed down to %.0f s. The one that works is killed in the middle. Nobody is", ingestFor.Seconds())
-	d.say("   told: its lease of 8 s runs out, and the other one finds what it left.")
+	d.say("2. Recovery. The same with two pods in separate processes, and the ingest")
+	d.say("   slowed down to %.0f s. The pod that runs it is killed midway, without a", ingestFor.Seconds())
+	d.say("   signal to the other: its lease of 8 s expires, and the other takes over.")
 	d.say("")
 	watcher, err := runner.New(d.pool, d.runnerOptions("demo"))
 	if err != nil {
@@ -105,7 +105,7 @@ func (n *netRun) startPods(ctx context.Context) error {
 		}
 		for _, p := range n.pods {
 			if !p.alive() {
-				return exit.Unavailable("%s ended before it was ready: see what it printed above", p.name)
+				return exit.Unavailable("%s ended before it was ready: see its output above", p.name)
 			}
 		}
 		if up(n.pods[0]) && up(n.pods[1]) {
@@ -152,7 +152,7 @@ func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 		}
 		for _, p := range n.pods {
 			if p != n.victim && !p.alive() {
-				return nil, exit.Unavailable("%s ended by itself: see what it printed above", p.name)
+				return nil, exit.Unavailable("%s ended unexpectedly: see its output above", p.name)
 			}
 		}
 		if err := sleep(ctx, look); err != nil {
@@ -243,7 +243,7 @@ func (n *netRun) tellOne(e job.Event, j job.Job) {
 	case e.Event == "job.waiting":
 		n.line(e.At, "%s fans out into one recalculation an airport", pod)
 	case e.Event == "job.succeeded" && j.Kind == demoFans:
-		n.line(e.At, "the last airport is recalculated")
+		n.line(e.At, "the last airport has been recalculated")
 	case e.Event == "job.succeeded":
 		n.line(e.At, "%s ends %s", pod, j.Kind)
 	case j.Step > 0:
@@ -251,7 +251,7 @@ func (n *netRun) tellOne(e job.Event, j job.Job) {
 		n.zero = e.At
 		n.line(e.At, "submitted")
 	case e.Event == "job.recovered":
-		n.line(e.At, "the lease of %s is over: its job is free again", n.victim.name)
+		n.line(e.At, "the lease of %s has expired: its job is pending again", n.victim.name)
 	case e.Event == "job.claimed":
 		again := n.holder != nil
 		for _, p := range n.pods {
@@ -272,7 +272,7 @@ func (n *netRun) tellOne(e job.Event, j job.Job) {
 func (n *netRun) compare(ctx context.Context, steps []job.Job) error {
 	n.say("")
 	if n.victim == nil {
-		n.say("The file is too small to kill anybody in the middle of it.")
+		n.say("The file is too small to kill a pod during its ingest.")
 		return nil
 	}
 	n.report.Takeover = float64(n.taken.Sub(n.killed).Milliseconds()) / 1000
@@ -285,10 +285,10 @@ func (n *netRun) compare(ctx context.Context, steps []job.Job) error {
 		return err
 	}
 	if ingested.Rows != n.report.Rows || total.KgCO2e != n.report.Total || !reflect.DeepEqual(totals, n.totals) {
-		return exit.Refused("after the takeover the result is %s kg from %d rows, without it %s kg from %d: this is a bug, please report it",
+		return exit.Refused("the result is %s kg from %d rows with the takeover, and %s kg from %d without it: this is a bug, please report it",
 			total.KgCO2e, ingested.Rows, n.report.Total, n.report.Rows)
 	}
 	n.say("The result: %s kg CO2e from %s flights.", commas(total.KgCO2e.String()), thousands(total.Flights))
-	n.say("No row lost, none doubled, and the same to the last digit.")
+	n.say("No row was lost or duplicated, and the result is identical.")
 	return nil
 }

@@ -41,7 +41,7 @@ func resultsOf(steps []job.Job) (first handlers.Ingested, last handlers.Totalled
 func (d *demo) tellResult(first job.Job, took time.Duration) {
 	most := d.totals[:min(len(d.totals), 10)]
 	d.say("")
-	d.say("The %d largest of %s airports of departure:", len(most), thousands(d.report.Units))
+	d.say("The %d largest of %s departure airports:", len(most), thousands(d.report.Units))
 	d.say("")
 	for _, u := range most {
 		name := show.Text(u.Name)
@@ -51,7 +51,7 @@ func (d *demo) tellResult(first job.Job, took time.Duration) {
 		d.say("  %-4s %-30s %7s flights %13s kg CO2e", u.Unit, humanize.Short(humanize.Printable(name), 30), thousands(u.Flights), commas(rounded(u.KgCO2e)))
 	}
 	d.say("")
-	d.say("The sum of all: %s kg CO2e from %s flights in %.2f s.", commas(d.report.Total.String()), thousands(d.counted), took.Seconds())
+	d.say("Total: %s kg CO2e from %s flights in %.2f s.", commas(d.report.Total.String()), thousands(d.counted), took.Seconds())
 	d.tellBadUnits()
 	if d.report.Warnings == 0 {
 		return
@@ -63,7 +63,7 @@ func (d *demo) tellResult(first job.Job, took time.Duration) {
 		} `json:"bad_rows"`
 	}
 	_ = json.Unmarshal(first.Result, &bad) // it was read before
-	d.say("Warnings: %s (rows passed by, or flights whose distance has no factor).", thousands(d.report.Warnings))
+	d.say("Warnings: %s (skipped rows, or flights whose distance has no factor).", thousands(d.report.Warnings))
 	for _, row := range bad.BadRows[:min(len(bad.BadRows), 5)] {
 		d.say("  line %d: %s", row.Line, humanize.Printable(row.Reason))
 	}
@@ -74,7 +74,7 @@ func (d *demo) tellBadUnits() {
 	if d.bad == 0 {
 		return
 	}
-	d.say("The pipeline is partial: it leaves out airports that could not be recalculated, %s in all.", thousands(d.bad))
+	d.say("The pipeline is partial: %s airports could not be recalculated and are left out.", thousands(d.bad))
 	for _, u := range d.report.BadUnits[:min(len(d.report.BadUnits), 10)] {
 		d.say("  %-4s %s", humanize.Printable(u.Unit), humanize.Printable(u.Reason))
 	}

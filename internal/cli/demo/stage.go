@@ -43,18 +43,18 @@ func demoLogger(c env.Settings) *slog.Logger {
 // set makes the stage ready. strike clears it, also after an error.
 func (s *stage) set(ctx context.Context, screen *screen) error {
 	began := time.Now()
-	whose := "the one of DATABASE_URL, in schemas of the demo's own"
+	whose := "from DATABASE_URL, in separate schemas"
 	s.config.Options.Schema = "trapeze_demo_" + strings.ToLower(rand.Text()[:8])
 	s.co2 = s.config.Options.Schema + "_co2"
 	if s.config.DatabaseURL == "" {
 		screen.say("Starting a PostgreSQL for this demo ...")
 		server, err := pgembed.Start(ctx, pgembed.Options{Logger: s.log})
 		if err != nil {
-			return fmt.Errorf("without DATABASE_URL the demo brings its own PostgreSQL: %w", err)
+			return fmt.Errorf("start PostgreSQL for the demo, since DATABASE_URL is not set: %w", err)
 		}
 		s.server, s.config.DatabaseURL, s.config.Options.DirectURL = server, server.URL(), ""
 		s.config.Options.Schema, s.co2 = "trapeze", "co2"
-		whose = "thrown away after the demo"
+		whose = "removed after the demo"
 	}
 	var err error
 	if s.pool, err = s.config.Connect(ctx, false); err != nil {
@@ -87,7 +87,7 @@ func (s *stage) strike() (err error) {
 			defer cancel()
 			for _, schema := range []string{s.config.Options.Schema, s.co2, s.co2Net()} {
 				if _, e := s.pool.Exec(ctx, "drop schema if exists "+pgx.Identifier{schema}.Sanitize()+" cascade"); e != nil {
-					err = errors.Join(err, fmt.Errorf("drop schema %s of the demo, which you may do yourself: %w", schema, e))
+					err = errors.Join(err, fmt.Errorf("drop schema %s of the demo; drop it by hand: %w", schema, e))
 				}
 			}
 		}

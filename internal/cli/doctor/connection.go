@@ -60,10 +60,10 @@ func (d *connection) find(check string, status doctor.Health, says, do string) {
 // schema reports whether the tables are those of this program.
 func (d *connection) schema(err error) {
 	if err != nil {
-		d.find("schema", doctor.Failing, humanize.OneLine(err), "trapeze migrate up, with the newest program; then trapeze doctor again, for the rest")
+		d.find("schema", doctor.Failing, humanize.OneLine(err), "run trapeze migrate up with the newest program, then trapeze doctor again for the other checks")
 		return
 	}
-	d.find("schema", doctor.Healthy, fmt.Sprintf("%s is at version %d, as this program needs it", d.config.Options.Schema, schema.Latest()), "")
+	d.find("schema", doctor.Healthy, fmt.Sprintf("%s is at version %d, which this program needs", d.config.Options.Schema, schema.Latest()), "")
 }
 
 // server reports whether the server accepts writes.
@@ -71,28 +71,28 @@ func (d *connection) server(ctx context.Context) {
 	s, err := view.ReadServer(ctx, d.store)
 	switch {
 	case err != nil:
-		d.find("server", doctor.Failing, "could not be examined: "+humanize.OneLine(err), "see whether the database answers, and whether this role may read")
+		d.find("server", doctor.Failing, "check failed: "+humanize.OneLine(err), "check that the database answers and that this role may read")
 	case s.Standby:
-		d.find("server", doctor.Failing, "PostgreSQL "+s.Version+" is a standby: nothing can be written",
+		d.find("server", doctor.Failing, "PostgreSQL "+s.Version+" is a standby and accepts no writes",
 			"point DATABASE_URL at the primary, or list all hosts with target_session_attrs=read-write")
 	default:
-		d.find("server", doctor.Healthy, "PostgreSQL "+s.Version+", a primary", "")
+		d.find("server", doctor.Healthy, "PostgreSQL "+s.Version+", primary", "")
 	}
 }
 
 // notify sends a notification and receives it on the connections that pods use for that.
 func (d *connection) notify(ctx context.Context) {
 	if d.config.Options.DirectURL == "off" {
-		d.find("notify", doctor.Healthy, "off by TRAPEZE_DATABASE_DIRECT_URL: pods poll only, every "+d.config.Options.PollEvery.String(), "")
+		d.find("notify", doctor.Healthy, "disabled by TRAPEZE_DATABASE_DIRECT_URL: pods only poll, every "+d.config.Options.PollEvery.String(), "")
 		return
 	}
 	took, err := d.echo(ctx)
 	if err != nil {
-		do := "see whether TRAPEZE_DATABASE_DIRECT_URL reaches PostgreSQL itself"
+		do := "check that TRAPEZE_DATABASE_DIRECT_URL reaches PostgreSQL directly, without a pooler"
 		if d.config.Options.DirectURL == "" {
-			do = "if a transaction pooler is in between, set TRAPEZE_DATABASE_DIRECT_URL to reach PostgreSQL itself, or to off"
+			do = "behind a transaction pooler, set TRAPEZE_DATABASE_DIRECT_URL to PostgreSQL's own address, or to off"
 		}
-		d.find("notify", doctor.Failing, "a notification did not arrive, so that jobs wait for the next poll: "+humanize.OneLine(err), do)
+		d.find("notify", doctor.Failing, "a notification did not arrive, jobs wait for the next poll: "+humanize.OneLine(err), do)
 		return
 	}
 	d.find("notify", doctor.Healthy, "a notification arrived after "+humanize.Round(took).String(), "")
@@ -119,7 +119,7 @@ func (d *connection) echo(ctx context.Context) (time.Duration, error) {
 		got, err := conn.WaitForNotification(ctx)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return 0, errors.New("nothing within 3s")
+			return 0, errors.New("none within 3s")
 		case err != nil:
 			return 0, err
 		case got.Payload == sent:

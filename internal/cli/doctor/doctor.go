@@ -23,14 +23,14 @@ func Command() *cobra.Command {
 	var t doctor.Thresholds
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Examine the database, the pods, the lanes and the schedules, and say what to do",
-		Long: `Examine everything that keeps jobs from running or makes the database slow, and say for each finding what to do. It changes nothing;
-it sends one notification to itself.
+		Short: "Check the database, pods, lanes and schedules, and propose remedies",
+		Long: `Find the causes of jobs that do not run and of a slow database, and propose a remedy for each finding. It changes nothing; it sends
+one notification to itself.
 
-With --server, the pod that answers examines the database by its own settings. The checks of the connection and the schema (server, notify,
-schema) need DATABASE_URL, and are left out.
+With --server, the pod that answers checks the database by its own settings. The checks of the connection and the schema (server,
+notify, schema) need DATABASE_URL and are skipped.
 
-Exit code 0 when nothing fails, 1 when something does. A warning can wait until daylight.`,
+Exit code 0 when no check fails, 1 otherwise. A warning is not urgent.`,
 		Example: `  trapeze doctor
   trapeze doctor --json | jq -r '.findings[] | select(.status == "fail") | .do'
   trapeze doctor --transactions 1m --overdue 30s    # be stricter`,
@@ -46,8 +46,8 @@ Exit code 0 when nothing fails, 1 when something does. A warning can wait until 
 			return report(c, findings)
 		},
 	}
-	c.Flags().DurationVar(&t.Transaction, "transactions", doctor.DefaultThreshold, "a transaction that is older is a warning; twelve times as old, a failure")
-	c.Flags().DurationVar(&t.Overdue, "overdue", doctor.DefaultThreshold, "a job that has been due for longer, and does not run, is a finding")
+	c.Flags().DurationVar(&t.Transaction, "transactions", doctor.DefaultThreshold, "age of a transaction that is a warning; twelve times this age is a failure")
+	c.Flags().DurationVar(&t.Overdue, "overdue", doctor.DefaultThreshold, "time after which a due job that does not run is a finding")
 	return c
 }
 
@@ -66,8 +66,8 @@ func examine(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	}
 	others, err := served(c, t)
 	if err != nil {
-		others = []doctor.Finding{{Check: "api", Status: doctor.Failing, Says: "the other checks could not be made: " + humanize.OneLine(err),
-			Do: "end the failures above, and see whether the database answers and this role may read; then trapeze doctor again"}}
+		others = []doctor.Finding{{Check: "api", Status: doctor.Failing, Says: "the other checks did not run: " + humanize.OneLine(err),
+			Do: "fix the failures above, check that the database answers and that this role may read, then run trapeze doctor again"}}
 	}
 	return inOrder(append(own, others...)), nil
 }
@@ -109,7 +109,7 @@ func report(c *cobra.Command, findings []doctor.Finding) error {
 		return err
 	}
 	if failures > 0 {
-		return exit.Refused("%s of %d: do what the arrows say, then trapeze doctor again", humanize.Count(failures, "check fails", "checks fail"), len(findings))
+		return exit.Refused("%s of %d: follow the arrows, then run trapeze doctor again", humanize.Count(failures, "check fails", "checks fail"), len(findings))
 	}
 	return nil
 }

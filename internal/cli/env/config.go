@@ -62,7 +62,7 @@ func (c Settings) validate() error {
 
 // ErrNoDatabase is the error of a command without a DATABASE_URL.
 var ErrNoDatabase = exit.Usage("DATABASE_URL is not set: export DATABASE_URL=postgres://user@host/database, " +
-	"such as the one that trapeze serve prints when it brings its own PostgreSQL, or act through a server: --server URL")
+	"such as the one that trapeze serve prints when it starts its own PostgreSQL, or use a server: --server URL")
 
 // Connect opens a pool and makes sure that a server answers which is new enough, and accepts writes when they are wanted.
 func (c Settings) Connect(ctx context.Context, writes bool) (*pgxpool.Pool, error) {
@@ -92,7 +92,7 @@ func (c Settings) MigrationURL() string {
 func ValidServer(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil {
-		return fmt.Errorf("%q is no server: want http://host:port or https://host, with the prefix that its API is mounted at", text)
+		return fmt.Errorf("invalid server %q: want http://host:port or https://host, with the path prefix of its API", text)
 	}
 	return nil
 }

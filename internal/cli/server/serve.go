@@ -48,12 +48,11 @@ func Command(register Register, configure Configure) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a pod: HTTP API and runner",
-		Long: `Run a pod: it submits, runs, hands over and recovers jobs, and answers HTTP.
+		Long: `Run a pod: it submits, runs, hands over and recovers jobs, and serves the HTTP API.
 
-Without DATABASE_URL it brings a PostgreSQL of its own, whose data is kept between runs. It brings the schema up to date
-first, also when many pods start at once. The first line on stdout is JSON and appears when the pod is ready; the log goes
-to stderr. SIGTERM drains: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, what is left is handed to the other pods at
-once. A second SIGTERM hands it over now.`,
+Without DATABASE_URL it starts its own PostgreSQL and keeps the data between runs. It migrates the schema first; many pods may
+start at once. The first line on stdout is JSON and appears when the pod is ready; the log goes to stderr. SIGTERM drains the
+pod: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, then the remaining jobs go to other pods. A second SIGTERM skips the wait.`,
 		Example: `  trapeze serve
   DATABASE_URL=postgres://app@db/app TRAPEZE_HTTP_ADDR=127.0.0.1:0 trapeze serve
   curl -sS 127.0.0.1:8080/jobs -H 'Content-Type: application/json' -d '{"kind":"my_kind","args":{"year":2025}}'`,
@@ -74,8 +73,8 @@ once. A second SIGTERM hands it over now.`,
 			return s.serve(c.Context())
 		},
 	}
-	c.Flags().BoolVar(&s.noMigrate, "no-migrate", false, "leave the schema as it is")
-	c.Flags().StringVar(&s.dataDir, "data-dir", DataDir(), "where the data of its own PostgreSQL is kept, without DATABASE_URL")
+	c.Flags().BoolVar(&s.noMigrate, "no-migrate", false, "do not migrate the schema")
+	c.Flags().StringVar(&s.dataDir, "data-dir", DataDir(), "data directory of its own PostgreSQL, without DATABASE_URL")
 	return c
 }
 
@@ -134,11 +133,11 @@ func (s *serving) serve(ctx context.Context) (err error) {
 	if s.config.DatabaseURL == "" {
 		server, err := pgembed.Start(ctx, pgembed.Options{DataDir: s.dataDir, Logger: s.log})
 		if err != nil {
-			return fmt.Errorf("without DATABASE_URL serve brings its own PostgreSQL: %w", err)
+			return fmt.Errorf("start PostgreSQL, since DATABASE_URL is not set: %w", err)
 		}
 		defer func() {
 			if err := server.Stop(); err != nil {
-				s.log.Error("embedded postgres did not stop", telemetry.Err, err)
+				s.log.Error("embedded PostgreSQL did not stop", telemetry.Err, err)
 			}
 		}()
 		s.config.DatabaseURL, s.shown = server.URL(), server.URL()
@@ -183,7 +182,7 @@ func Run(ctx context.Context, r *runner.Runner, config env.Settings, log *slog.L
 func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct{}) error {
 	listener, err := net.Listen("tcp", s.config.API.Addr)
 	if err != nil {
-		return exit.Usage("TRAPEZE_HTTP_ADDR: %w: choose another address, or port 0 for a free one", err)
+		return exit.Usage("TRAPEZE_HTTP_ADDR: %w: use another address, or port 0 for a free port", err)
 	}
 	web, err := s.web(r)
 	if err != nil {
@@ -215,7 +214,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 				HTTP: url, Database: s.shown,
 			}
 			if err := s.announce(line); err != nil {
-				s.log.Warn("nobody reads the line that says we are ready", telemetry.Err, err)
+				s.log.Warn("stdout is closed: the ready line was not written", telemetry.Err, err)
 			}
 		case <-again:
 			again = nil
@@ -235,7 +234,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 			case errors.Is(err, job.ErrUnknownKind):
 				return exit.Usage("TRAPEZE_KINDS: %w", err)
 			case errors.Is(err, job.ErrUnknownLane):
-				return exit.Usage("%w: make it with trapeze lane set, or give the kind another lane with trapeze lane set LANE kinds=…", err)
+				return exit.Usage("%w: create it with trapeze lane set, or move the kind with trapeze lane set LANE kinds=…", err)
 			}
 			return err
 		}

@@ -37,7 +37,7 @@ func (s *serving) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	for errors.Is(err, dburl.ErrReadOnly) || store.Transient(err) {
 		if time.Since(logged) >= primaryLog {
 			logged = time.Now()
-			s.log.WarnContext(ctx, "not started yet: waits for a database that accepts writes", telemetry.Err, err)
+			s.log.WarnContext(ctx, "not started yet: waiting for a database that accepts writes", telemetry.Err, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -53,7 +53,7 @@ func (s *serving) connect(ctx context.Context) (*pgxpool.Pool, error) {
 func (s *serving) answerNotStarted() (stop func(), err error) {
 	listener, err := net.Listen("tcp", s.config.API.Addr)
 	if err != nil {
-		return nil, exit.Usage("TRAPEZE_HTTP_ADDR: %w: choose another address, or port 0 for a free one", err)
+		return nil, exit.Usage("TRAPEZE_HTTP_ADDR: %w: use another address, or port 0 for a free port", err)
 	}
 	secure, err := s.config.API.TLS()
 	if err != nil {

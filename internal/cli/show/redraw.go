@@ -21,7 +21,7 @@ const leastWatch = 100 * time.Millisecond
 
 // WatchFlag adds --watch to a command that shows how things are; 0: it was not asked for.
 func WatchFlag(c *cobra.Command) *time.Duration {
-	every := c.Flags().Duration("watch", 0, "show it again every so often, until ctrl-C; --watch alone: 2s")
+	every := c.Flags().Duration("watch", 0, "refresh at this interval until ctrl-C; --watch alone: 2s")
 	c.Flags().Lookup("watch").NoOptDefVal = "2s"
 	return every
 }

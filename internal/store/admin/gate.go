@@ -24,7 +24,7 @@ func Pause(ctx context.Context, s *store.Store, closed bool, actor string) (bool
 	if closed {
 		action = "gate.pause"
 	}
-	return moveGate(ctx, s, action, actor, closed, "paused", func(g job.Gate) job.Gate { g.Paused = closed; return g })
+	return moveGate(ctx, s, action, actor, closed, "paused", func(g job.QueueState) job.QueueState { g.Paused = closed; return g })
 }
 
 // Freeze closes the gate for maintenance (closed) or thaws it, and reports whether that is news. A paused one stays closed.
@@ -33,10 +33,10 @@ func Freeze(ctx context.Context, s *store.Store, closed bool, actor string) (boo
 	if closed {
 		action = "gate.freeze"
 	}
-	return moveGate(ctx, s, action, actor, closed, "frozen", func(g job.Gate) job.Gate { g.Frozen = closed; return g })
+	return moveGate(ctx, s, action, actor, closed, "frozen", func(g job.QueueState) job.QueueState { g.Frozen = closed; return g })
 }
 
-func moveGate(ctx context.Context, s *store.Store, action, actor string, closed bool, why string, move func(job.Gate) job.Gate) (changed bool, err error) {
+func moveGate(ctx context.Context, s *store.Store, action, actor string, closed bool, why string, move func(job.QueueState) job.QueueState) (changed bool, err error) {
 	event := "gate.unpaused"
 	if closed {
 		event = "gate.paused"
@@ -45,7 +45,7 @@ func moveGate(ctx context.Context, s *store.Store, action, actor string, closed 
 		if _, err := tx.Exec(ctx, s.In(gateRowSQL)); err != nil {
 			return err
 		}
-		before, err := store.QueryOne[job.Gate](ctx, s, tx, nil, lockGateSQL)
+		before, err := store.QueryOne[job.QueueState](ctx, s, tx, nil, lockGateSQL)
 		if err != nil {
 			return err
 		}

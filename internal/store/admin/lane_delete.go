@@ -45,7 +45,7 @@ func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry
 func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, actor string) (done job.LaneChanged, err error) {
 	done = job.LaneChanged{Lane: name, Changed: []string{}}
 	if name == job.DefaultLane || name == to {
-		return done, fmt.Errorf("%w: the lane %q stays", job.ErrInvalidSetting, name)
+		return done, fmt.Errorf("%w: lane %q cannot be deleted", job.ErrInvalidSetting, name)
 	}
 	target := to // of its kinds
 	if to == "" {

@@ -120,7 +120,7 @@ func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, 
 		if len(live) > 0 { // tried again by itself
 			return fmt.Errorf("branch %d of job %d: %w", live[0], id, job.ErrStillEnding)
 		}
-		return fmt.Errorf("%d of %d branches of job %d: %w", found[0].Branches-len(failed), found[0].Branches, id, job.ErrForgotten)
+		return fmt.Errorf("%d of %d branches of job %d: %w", found[0].Branches-len(failed), found[0].Branches, id, job.ErrPruned)
 	}
 	failed = slices.DeleteFunc(failed, func(b branch) bool { return b.Succeeded })
 	if _, err := store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(reopenSQL), []any{id, actor, len(failed)}); err != nil {

@@ -52,7 +52,7 @@ type endedJob struct {
 // performed again, and its parts that succeeded count. One that nobody approved, as it is now, awaits that. A branch whose fan-out has not ended is waited for again; one whose fan-out has
 // ended is on its own, and is not counted a second time. It returns the jobs that are pending again.
 //
-// Errors: [job.ErrNotFound]; [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrForgotten] when branches are no longer kept;
+// Errors: [job.ErrNotFound]; [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrPruned] when branches are no longer kept;
 // [job.ErrKeyHeld]; [job.ErrInvalid] for arguments of a job that fanned out, which is not performed again.
 func Retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, actor string) (again []int64, err error) {
 	again, err = retry(ctx, s, id, args, actor, "job.retry", func(endedJob) string { return jobTarget(id) })
@@ -96,7 +96,7 @@ func notFailed(ctx context.Context, s *store.Store, id int64, err error) error {
 	if look != nil {
 		return look
 	}
-	return fmt.Errorf("it is %s, in epoch %d: %w", j.State, j.Epoch, err)
+	return fmt.Errorf("state %s, epoch %d: %w", j.State, j.Epoch, err)
 }
 
 // RetryMany is [Retry] of many jobs, in one transaction: those that cannot be tried again are left out. The deed is written down
@@ -183,7 +183,7 @@ func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, arg
 	}
 	switch {
 	case e.FannedOut && args != nil:
-		return on, fmt.Errorf("%w: job %d fanned out, and is not performed again: its branches keep their arguments", job.ErrInvalid, e.ID)
+		return on, fmt.Errorf("%w: job %d is a fan-out: its children run again with their own arguments", job.ErrInvalid, e.ID)
 	case e.FannedOut:
 		err = reopen(ctx, s, tx, e.Pipeline, e.ID, actor, &on)
 	default:
@@ -197,7 +197,7 @@ func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, arg
 		return on, err
 	}
 	if len(free) < len(on.pending) {
-		return on, fmt.Errorf("of %d jobs that are to go on with job %d, %d cannot: %w", len(on.pending), e.ID, len(on.pending)-len(free), job.ErrKeyHeld)
+		return on, fmt.Errorf("%[3]d of %[1]d jobs to retry with job %[2]d are not retriable: %[4]w", len(on.pending), e.ID, len(on.pending)-len(free), job.ErrKeyHeld)
 	}
 	on.pending, err = pendAgain(ctx, s, tx, on.pending, args, actor)
 	return on, err
@@ -205,7 +205,7 @@ func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, arg
 
 // isRefusal reports whether a job is not tried again for a reason that others beside it need not share.
 func isRefusal(err error) bool {
-	return errors.Is(err, job.ErrStillEnding) || errors.Is(err, job.ErrForgotten) || errors.Is(err, job.ErrKeyHeld) ||
+	return errors.Is(err, job.ErrStillEnding) || errors.Is(err, job.ErrPruned) || errors.Is(err, job.ErrKeyHeld) ||
 		errors.Is(err, job.ErrInvalid)
 }
 

@@ -157,7 +157,7 @@ func writeSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, 
 }
 
 // errMeanwhile says that somebody else made a schedule of the same name at the same time.
-var errMeanwhile = errors.New("somebody else has just made it: try again")
+var errMeanwhile = errors.New("created concurrently: try again")
 
 // planAnew plans a schedule that fires at other times than before, or again. One that is over is left to whoever looks next.
 func planAnew(ctx context.Context, s *store.Store, tx pgx.Tx, name string, plan Plan) error {

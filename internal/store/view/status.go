@@ -23,7 +23,7 @@ const (
 )
 
 type gateAt struct {
-	job.Gate
+	job.QueueState
 	At time.Time
 }
 
@@ -150,7 +150,7 @@ func ReadStatus(ctx context.Context, s *store.Store) (now job.Fleet, err error) 
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
 	err = Snapshot(ctx, s, func(tx pgx.Tx) error {
-		if now.Gate, err = store.QueryOne[job.Gate](ctx, s, tx, nil, gateSQL); err == nil {
+		if now.Queue, err = store.QueryOne[job.QueueState](ctx, s, tx, nil, gateSQL); err == nil {
 			now.Lanes, err = store.Query(ctx, s, tx, pgx.RowToStructByPos[job.LaneUse], laneUseSQL)
 		}
 		if err == nil {
@@ -184,7 +184,7 @@ type StatusLimits struct {
 func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now job.Fleet, err error) {
 	gate, err := store.Rows(ctx, s, pgx.RowToStructByPos[gateAt], gateAtSQL)
 	if err == nil {
-		now.Gate, now.At = gate[0].Gate, gate[0].At
+		now.Queue, now.At = gate[0].QueueState, gate[0].At
 		now.Lanes, err = LanesUpTo(ctx, s, most.Waiting)
 	}
 	if err == nil {

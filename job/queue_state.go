@@ -2,8 +2,8 @@ package job
 
 import "time"
 
-// Gate is the global gate: while it is closed, in either way, nothing starts anywhere.
-type Gate struct {
+// QueueState is the state of the queue of all lanes. While it is paused or frozen, no job starts on any pod.
+type QueueState struct {
 	Paused bool `json:"paused"`
 	Frozen bool `json:"frozen"` // for maintenance
 }

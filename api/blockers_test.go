@@ -15,11 +15,11 @@ func TestAJobSaysWhyItDoesNotRun(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, api.Options{})
 	id := h.submit(`{"kind":"echo","delay":"1h"}`)
-	a := h.send("GET", "/jobs/"+id+"/obstacles", "")
+	a := h.send("GET", "/jobs/"+id+"/blockers", "")
 	is.Equal(a.status, http.StatusOK)
 	is.True(strings.Contains(a.text, `"why":"scheduled"`))
-	is.True(strings.Contains(a.text, "its time has not come"))
+	is.True(strings.Contains(a.text, "not due yet"))
 	h.send("POST", "/jobs/"+id+"/cancel", "")
-	is.Equal(strings.TrimSpace(h.send("GET", "/jobs/"+id+"/obstacles", "").text), `{"obstacles":[]}`) // it has ended
-	is.Equal(h.send("GET", "/jobs/999999999/obstacles", "").status, http.StatusNotFound)
+	is.Equal(strings.TrimSpace(h.send("GET", "/jobs/"+id+"/blockers", "").text), `{"blockers":[]}`) // it has ended
+	is.Equal(h.send("GET", "/jobs/999999999/blockers", "").status, http.StatusNotFound)
 }

@@ -54,10 +54,10 @@ type standing struct {
 	Open, Branches                   int // of its fan-out
 }
 
-// Obstacles says why a job that waits does not run: what is its own first, then what keeps others waiting, too. It is empty for a job
+// Blockers says why a job that waits does not run: what is its own first, then what keeps others waiting, too. It is empty for a job
 // that runs, has ended or does not exist. What each lane uses of each pod is asked only where nothing else is in the way: used is
 // [SlotsInUse], or an answer of it that is a moment old, for it is the expensive part.
-func Obstacles(ctx context.Context, s *store.Store, id int64, used func(context.Context) ([]BoardSlots, error)) ([]job.Obstacle, error) {
+func Blockers(ctx context.Context, s *store.Store, id int64, used func(context.Context) ([]BoardSlots, error)) ([]job.Blocker, error) {
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[standing], standingSQL, id)
 	if err != nil {
 		return nil, fmt.Errorf("read why job %d does not run: %w", id, err)
@@ -78,56 +78,56 @@ func Obstacles(ctx context.Context, s *store.Store, id int64, used func(context.
 }
 
 // own is what the job itself waits for.
-func (j standing) own(id int64) (list []job.Obstacle) {
-	o := job.Obstacle{Why: job.Hindrance(j.Why)}
+func (j standing) own(id int64) (list []job.Blocker) {
+	o := job.Blocker{Why: job.BlockerType(j.Why)}
 	o.Says = o.Why.Words()
 	switch o.Why {
-	case job.HinderedScheduled, job.HinderedRetry, job.HinderedSnoozed:
+	case job.BlockerScheduled, job.BlockerRetry, job.BlockerSnoozed:
 		o.Until = j.RunAfter
-	case job.HinderedApproval:
+	case job.BlockerApproval:
 		o.Do = "trapeze approve " + strconv.FormatInt(id, 10)
-	case job.HinderedBranches:
-		return []job.Obstacle{{Why: o.Why, Says: fmt.Sprintf("%d of its %d branches have not ended", j.Open, j.Branches), Do: fmt.Sprintf("trapeze pipeline %d", id)}}
+	case job.BlockerChildren:
+		return []job.Blocker{{Why: o.Why, Says: fmt.Sprintf("%d of its %d children have not ended", j.Open, j.Branches), Do: fmt.Sprintf("trapeze pipeline %d", id)}}
 	}
 	if j.Why != "" {
 		list = append(list, o)
 	}
 	if j.Blocker != nil {
-		list = append(list, job.Obstacle{Why: job.HinderedSubject, Says: fmt.Sprintf("another %s runs for the subject %q", j.Kind, j.Subject), JobID: j.Blocker})
+		list = append(list, job.Blocker{Why: job.BlockerSubject, Says: fmt.Sprintf("another %s is running for the subject %q", j.Kind, j.Subject), JobID: j.Blocker})
 	}
 	return list
 }
 
 // shared is what keeps every job of its lane or kind from running. What waits for its branches is in nobody's way.
-func (j standing) shared() (list []job.Obstacle) {
-	if job.Hindrance(j.Why) == job.HinderedBranches {
+func (j standing) shared() (list []job.Blocker) {
+	if job.BlockerType(j.Why) == job.BlockerChildren {
 		return nil
 	}
-	add := func(when bool, why job.Hindrance, says, do string) {
+	add := func(when bool, why job.BlockerType, says, do string) {
 		if when {
-			list = append(list, job.Obstacle{Why: why, Says: says, Do: do})
+			list = append(list, job.Blocker{Why: why, Says: says, Do: do})
 		}
 	}
 	lane := strconv.Quote(j.Lane)
-	add(j.Paused, job.HinderedPaused, "everything is paused: nothing is claimed in any lane", "trapeze unpause")
-	add(j.Frozen, job.HinderedFrozen, "everything is frozen for maintenance", "trapeze thaw")
-	add(!j.Enabled, job.HinderedDisabled, "its lane "+lane+" is disabled", "trapeze lane set "+shell.Word(j.Lane)+" enabled=true")
-	add(j.Drained, job.HinderedDrained, "its lane "+lane+" is drained", "trapeze resume "+shell.Word(j.Lane))
-	add(j.Slots != nil && *j.Slots == 0, job.HinderedFullLane, "its lane "+lane+" has 0 slots", "trapeze lane set "+shell.Word(j.Lane)+" slots=4")
-	add(j.SlotsPerPod != nil && *j.SlotsPerPod == 0, job.HinderedFullLane, "its lane "+lane+" has 0 slots a pod", "trapeze lane set "+shell.Word(j.Lane)+" slots_per_pod=2")
+	add(j.Paused, job.BlockerPaused, "the queue is paused: no job starts", "trapeze unpause")
+	add(j.Frozen, job.BlockerFrozen, "the queue is frozen for maintenance", "trapeze thaw")
+	add(!j.Enabled, job.BlockerDisabled, "its lane "+lane+" is disabled", "trapeze lane set "+shell.Word(j.Lane)+" enabled=true")
+	add(j.Drained, job.BlockerDrained, "its lane "+lane+" is drained", "trapeze resume "+shell.Word(j.Lane))
+	add(j.Slots != nil && *j.Slots == 0, job.BlockerFullLane, "its lane "+lane+" has 0 slots", "trapeze lane set "+shell.Word(j.Lane)+" slots=4")
+	add(j.SlotsPerPod != nil && *j.SlotsPerPod == 0, job.BlockerFullLane, "its lane "+lane+" has 0 slots per pod", "trapeze lane set "+shell.Word(j.Lane)+" slots_per_pod=2")
 	switch {
 	case j.Alive == 0:
-		add(true, job.HinderedNoPods, "no pod is alive", "trapeze serve")
+		add(true, job.BlockerNoPods, "no pod is alive", "trapeze serve")
 	case j.Known == 0:
-		add(true, job.HinderedNoHandler, fmt.Sprintf("no live pod has a handler of %q", j.Kind), "")
+		add(true, job.BlockerNoHandler, fmt.Sprintf("no live pod has a handler of %q", j.Kind), "")
 	case len(j.Boots) == 0:
-		add(true, job.HinderedPodsDrained, fmt.Sprintf("the pods that have a handler of %q are drained or about to stop", j.Kind), "trapeze pods")
+		add(true, job.BlockerPodsDrained, fmt.Sprintf("the pods that have a handler of %q are drained or about to stop", j.Kind), "trapeze pods")
 	}
 	return list
 }
 
 // turn is why a job is not claimed that could be: others have the slots.
-func (j standing) turn(used []BoardSlots) []job.Obstacle {
+func (j standing) turn(used []BoardSlots) []job.Blocker {
 	lane, pods, here := 0, map[string]int{}, map[string]int{}
 	for _, u := range used {
 		pods[u.Pod] += u.Running
@@ -147,13 +147,13 @@ func (j standing) turn(used []BoardSlots) []job.Obstacle {
 	}
 	switch {
 	case j.Slots != nil && lane >= *j.Slots:
-		return []job.Obstacle{{Why: job.HinderedFullLane, Says: fmt.Sprintf("all %d slots of its lane %q are in use", *j.Slots, j.Lane), Do: "trapeze ps"}}
+		return []job.Blocker{{Why: job.BlockerFullLane, Says: fmt.Sprintf("all %d slots of its lane %q are in use", *j.Slots, j.Lane), Do: "trapeze ps"}}
 	case full > 0 && busy+full == len(j.Boots):
-		return []job.Obstacle{{Why: job.HinderedFullLane, Says: fmt.Sprintf("all slots that its lane %q may have of a pod are in use: %d each", j.Lane, *j.SlotsPerPod), Do: "trapeze ps"}}
+		return []job.Blocker{{Why: job.BlockerFullLane, Says: fmt.Sprintf("all slots per pod of its lane %q are in use: %d each", j.Lane, *j.SlotsPerPod), Do: "trapeze ps"}}
 	case busy == len(j.Boots):
-		return []job.Obstacle{{Why: job.HinderedFullPods, Says: "all slots of the pods that have a handler are in use", Do: "trapeze ps"}}
+		return []job.Blocker{{Why: job.BlockerFullPods, Says: "all slots of the pods that have a handler are in use", Do: "trapeze ps"}}
 	case j.Isolated:
-		return []job.Obstacle{{Why: job.HinderedIsolated, Says: job.HinderedIsolated.Words()}}
+		return []job.Blocker{{Why: job.BlockerIsolated, Says: job.BlockerIsolated.Words()}}
 	}
-	return []job.Obstacle{{Why: job.HinderedDue, Says: "nothing is in its way: the next claim takes it, after what is more urgent"}}
+	return []job.Blocker{{Why: job.BlockerDue, Says: "not blocked: the next claim takes it, after more urgent jobs"}}
 }

@@ -11,9 +11,9 @@ import (
 )
 
 // why is what keeps a job from running, in a word each.
-func (w *world) why(id int64) (list []job.Hindrance) {
+func (w *world) why(id int64) (list []job.BlockerType) {
 	w.t.Helper()
-	found, err := view.Obstacles(w.ctx(), w.Store, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
+	found, err := view.Blockers(w.ctx(), w.Store, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
 	for _, o := range found {
 		w.is.True(o.Says != "")        // in words
@@ -26,11 +26,11 @@ func (w *world) why(id int64) (list []job.Hindrance) {
 func TestAJobThatWaitsSaysWhatIsInItsWay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	only := func(why ...job.Hindrance) []job.Hindrance { return why }
+	only := func(why ...job.BlockerType) []job.BlockerType { return why }
 	early := w.put(plain)[0]
-	w.is.Equal(w.why(early), only(job.HinderedNoPods))
+	w.is.Equal(w.why(early), only(job.BlockerNoPods))
 	pod := w.pod("web-1")
-	w.is.Equal(w.why(early), only(job.HinderedDue)) // nothing is in its way
+	w.is.Equal(w.why(early), only(job.BlockerDue)) // nothing is in its way
 	w.one(pod)
 	w.is.Equal(len(w.why(early)), 0) // it runs
 	w.is.Equal(len(w.why(1<<60)), 0) // there is none
@@ -40,27 +40,27 @@ func TestAJobThatWaitsSaysWhatIsInItsWay(t *testing.T) {
 	ids := w.put(about("travel"), func(n *store.NewJob) { n.Kind = "nobody" }, func(n *store.NewJob) { n.DelayMillis = time.Hour.Milliseconds() },
 		func(n *store.NewJob) { n.NeedsApproval = true }, plain)
 	busy, unknown, later, asks, free := ids[0], ids[1], ids[2], ids[3], ids[4]
-	list, err := view.Obstacles(w.ctx(), w.Store, busy, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
+	list, err := view.Blockers(w.ctx(), w.Store, busy, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
-	w.is.Equal(list[0].Why, job.HinderedSubject)
+	w.is.Equal(list[0].Why, job.BlockerSubject)
 	w.is.Equal(*list[0].JobID, blocker) // by name
-	w.is.Equal(w.why(unknown), only(job.HinderedNoHandler))
-	list, err = view.Obstacles(w.ctx(), w.Store, later, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
+	w.is.Equal(w.why(unknown), only(job.BlockerNoHandler))
+	list, err = view.Blockers(w.ctx(), w.Store, later, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
-	w.is.Equal(list[0].Why, job.HinderedScheduled)
+	w.is.Equal(list[0].Why, job.BlockerScheduled)
 	w.is.True(list[0].Until.After(time.Now()))
-	list, err = view.Obstacles(w.ctx(), w.Store, asks, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
+	list, err = view.Blockers(w.ctx(), w.Store, asks, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
-	w.is.Equal(list[0].Why, job.HinderedApproval)
+	w.is.Equal(list[0].Why, job.BlockerApproval)
 	w.is.True(list[0].Do != "") // and how to do that
 
 	w.exec(`update trapeze.gate set paused = true`)
-	w.is.Equal(w.why(free), only(job.HinderedPaused))
+	w.is.Equal(w.why(free), only(job.BlockerPaused))
 	w.exec(`update trapeze.gate set paused = true, frozen = true`)
 	w.exec(`update trapeze.lanes set drained = true, enabled = false`)
 	w.exec(`update trapeze.pods set drained = true`)
-	w.is.Equal(w.why(later), only(job.HinderedScheduled, job.HinderedPaused, job.HinderedFrozen, job.HinderedDisabled, job.HinderedDrained,
-		job.HinderedPodsDrained)) // everything at once, so that no one is found after the other
+	w.is.Equal(w.why(later), only(job.BlockerScheduled, job.BlockerPaused, job.BlockerFrozen, job.BlockerDisabled, job.BlockerDrained,
+		job.BlockerPodsDrained)) // everything at once, so that no one is found after the other
 }
 
 func TestAJobThatIsDueSaysWhoseSlotsAreFull(t *testing.T) {
@@ -70,22 +70,22 @@ func TestAJobThatIsDueSaysWhoseSlotsAreFull(t *testing.T) {
 	w.put(plain, plain)
 	w.claims(pod, 2)
 	waits := w.put(plain)[0]
-	for set, want := range map[string]job.Hindrance{
-		`update trapeze.lanes set slots = 2`:         job.HinderedFullLane,
-		`update trapeze.lanes set slots_per_pod = 2`: job.HinderedFullLane,
-		`update trapeze.lanes set slots = 0`:         job.HinderedFullLane,
-		`update trapeze.pods set slots = 2`:          job.HinderedFullPods,
-		`update trapeze.live set isolated = true`:    job.HinderedIsolated,
+	for set, want := range map[string]job.BlockerType{
+		`update trapeze.lanes set slots = 2`:         job.BlockerFullLane,
+		`update trapeze.lanes set slots_per_pod = 2`: job.BlockerFullLane,
+		`update trapeze.lanes set slots = 0`:         job.BlockerFullLane,
+		`update trapeze.pods set slots = 2`:          job.BlockerFullPods,
+		`update trapeze.live set isolated = true`:    job.BlockerIsolated,
 	} {
 		w.exec(set)
-		w.is.Equal(w.why(waits), []job.Hindrance{want})
+		w.is.Equal(w.why(waits), []job.BlockerType{want})
 		w.exec(`update trapeze.lanes set slots = null, slots_per_pod = null`)
 		w.exec(`update trapeze.pods set slots = 8`)
 		w.exec(`update trapeze.live set isolated = false`)
 	}
 	asked := false
 	w.exec(`update trapeze.lanes set drained = true`)
-	_, err := view.Obstacles(w.ctx(), w.Store, waits, func(context.Context) ([]view.BoardSlots, error) { asked = true; return nil, nil })
+	_, err := view.Blockers(w.ctx(), w.Store, waits, func(context.Context) ([]view.BoardSlots, error) { asked = true; return nil, nil })
 	w.is.NoErr(err)
 	w.is.True(!asked) // what is expensive is not asked where it would say nothing
 }

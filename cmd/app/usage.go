@@ -1,0 +1,44 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// plainUsage replaces the messages of cobra and pflag about arguments and values of flags, for c and the commands below it.
+func plainUsage(c *cobra.Command) {
+	if check := c.Args; check != nil && !c.HasSubCommands() {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if check(c, args) == nil {
+				return nil
+			}
+			usage := c.CommandPath() + strings.TrimPrefix(c.Use, c.Name())
+			for more := args; len(more) < len(args)+3; {
+				if more = append(more, ""); check(c, more) == nil {
+					return fmt.Errorf("missing argument: %s", usage)
+				}
+			}
+			return fmt.Errorf("too many arguments: %s", usage)
+		}
+	}
+	for _, below := range c.Commands() {
+		plainUsage(below)
+	}
+}
+
+// wants is the form of a flag's value, by its type.
+var wants = map[string]string{"int": "a whole number", "int64": "a whole number", "duration": "a duration such as 90s", "bool": "true or false"}
+
+// flagError returns the message about a flag's value without that of the parser.
+func flagError(_ *cobra.Command, err error) error {
+	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		if want := wants[wrong.GetFlag().Value.Type()]; want != "" {
+			return fmt.Errorf("--%s %q: want %s", wrong.GetFlag().Name, wrong.GetValue(), want)
+		}
+	}
+	return err
+}
