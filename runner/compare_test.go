@@ -35,7 +35,7 @@ func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) 
 		"next": nothing,
 	})
 	id := begun(t, r, of("lost"))
-	exec(t, pool, forgetsClaim, id)
+	exec(t, pool, takesClaim, id)
 	is.True(errors.Is(soonest(t, causes), job.ErrLeaseLost)) // though every heartbeat was answered
 	j := ended(t, r, id)                                     // in the only slot of the pod
 	is.Equal(j.State, job.Succeeded)
@@ -43,7 +43,7 @@ func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) 
 	is.Equal(j.Attempt, 1)
 	is.Equal(value(t, r, "trapeze_stale_writes_rejected_total"), 1.0)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'next'`), 0)
-	is.Equal(log.Count("handlers cancelled whose claims are missing in the table"), 1)
+	is.Equal(log.Count("cancelled handlers without a claim in the table"), 1)
 }
 
 // An operator's stop is one, however soon after it the handlers are compared with the table.

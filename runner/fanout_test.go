@@ -181,7 +181,7 @@ func TestFailedChildrenEndThePipelineAsItsPolicySays(t *testing.T) {
 			is.Equal(joined.Load(), c.joined)
 			if c.bad > 0 {
 				is.Equal(why(parent), job.ReasonChildrenFailed)
-				is.Equal(message(parent), fmt.Sprintf("%d of 4 branches failed", c.bad))
+				is.Equal(message(parent), fmt.Sprintf("%d of 4 children failed", c.bad))
 			}
 			if c.failFast && c.bad > 0 {
 				is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 3) // the siblings
@@ -249,7 +249,7 @@ func TestAFanOutThatIsTooLargeIsRefusedWhole(t *testing.T) {
 	})
 	j := ended(t, r, enqueue(t, r, of("parent")))
 	is.Equal(j.State, job.Failed)
-	is.Equal(message(j), "too large: fan-out of 4 branches, at most 3")
+	is.Equal(message(j), "too large: fan-out of 4 children, at most 3")
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child of it
 	checkHistory(t, pool, r)
 }

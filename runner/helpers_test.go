@@ -42,7 +42,7 @@ var (
 	checkHistory = podtest.CheckHistory
 )
 
-const forgetsClaim = podtest.ForgetsClaim
+const takesClaim = podtest.TakesClaim
 
 func one[T any](t tester, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()

@@ -116,18 +116,18 @@ func TestTheHookIsCalledHoweverAJobFails(t *testing.T) {
 		"args": {fails(job.ErrInvalidArgs), job.ReasonInvalidArgs, job.ClassInvalidArgs, 2, "invalid args", ""},
 		"refused": {func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.Then(of("taken", `{"once":"x"}`)), nil
-		}, job.ReasonUnstorable, job.ClassUnstorable, 1, "what the handler returned could not be stored", ""},
+		}, job.ReasonUnstorable, job.ClassUnstorable, 1, "could not store the handler's outcome", ""},
 		"large": {func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.Done(strings.Repeat("x", 2<<20)), nil
 		}, job.ReasonResultTooLarge,
 			job.ClassUnstorable, 1, "too large", ""},
 		"fans": {func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(of("permanent")), nil }, job.ReasonChildrenFailed,
-			job.ClassChildrenFailed, 1, "1 of 1 branches failed", ""},
+			job.ClassChildrenFailed, 1, "1 of 1 children failed", ""},
 		"join_refused": {func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.FanOut(of("taken", `{"once":"y"}`)).Join(of("taken", `{"once":"x"}`)), nil
-		}, job.ReasonUnstorable, job.ClassUnstorable, 1, "the step that follows could not be stored", ""},
+		}, job.ReasonUnstorable, job.ClassUnstorable, 1, "could not store the next step", ""},
 		"waits": {nil, job.ReasonTimeout, job.ClassTimeout, 2, "context deadline exceeded", ""},
-		"deaf":  {nil, job.ReasonTimeout, job.ClassTimeout, 2, "handler ignored the end of its context", ""},
+		"deaf":  {nil, job.ReasonTimeout, job.ClassTimeout, 2, "handler ignored its cancelled context", ""},
 	}
 	for kind, way := range ways {
 		if way.run != nil {

@@ -92,7 +92,7 @@ func TestAHandlerThatIgnoresItsContextIsSettledWithoutItAndKeepsItsSlot(t *testi
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Failed)
 	is.Equal(why(j), job.ReasonTimeout)
-	is.True(strings.Contains(message(j), "ignored the end of its context"))
+	is.True(strings.Contains(message(j), "ignored its cancelled context"))
 	is.Equal(value(t, r, "trapeze_stuck_handlers"), 1.0)
 	is.Equal(r.Running(), 1) // its slot stays taken, for it still uses this process
 	next := enqueue(t, r, of("fine"))

@@ -45,7 +45,7 @@ func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(string(j.Result), `"fine"`)
-	is.Equal(log.Count("handler ignores the end of its context"), 0)
+	is.Equal(log.Count("handler ignores its cancelled context"), 0)
 }
 
 // Handlers return while the database is away, before the pod stops to trust its lease. What they returned is kept until the database is
@@ -111,6 +111,6 @@ func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
 	quiet(t, direct)
 	is.Equal(one[int](t, direct, `select count(*) from rows`), 1)
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'next'`), 1)
-	is.Equal(log.Count("handler ignores the end of its context"), 0)
+	is.Equal(log.Count("handler ignores its cancelled context"), 0)
 	checkHistory(t, direct, r)
 }

@@ -48,7 +48,7 @@ type Failure struct {
 func HandedBack(cause error) string {
 	switch {
 	case errors.Is(cause, job.ErrLeaseLost):
-		return "the pod lost touch with the database"
+		return "the pod lost its database connection"
 	case errors.Is(cause, job.ErrShutdown):
 		return "the pod is shutting down"
 	}

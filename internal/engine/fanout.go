@@ -68,7 +68,7 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	}
 	one.Wrote.Store(true)
 	one.span.State(job.Waiting)
-	fin.Log.DebugContext(one.Ctx, "job waits for its branches", append(one.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
+	fin.Log.DebugContext(one.Ctx, "job waits for its children", append(one.attrs(), telemetry.Branches, len(f.Children)+f.Parts)...)
 	fin.freeSubject(one)
 	if empty {
 		fin.fanOuts.Unsettled.add(one.Lease.JobID)
@@ -87,7 +87,7 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	fail := func(err error) (store.FanOut, time.Duration, error) { return store.FanOut{}, 0, err }
 	switch n := len(fan.Children) + fan.Parts; {
 	case n > fin.Opts.MaxFanOut:
-		return fail(fmt.Errorf("%w: fan-out of %d branches, at most %d", job.ErrTooLarge, n, fin.Opts.MaxFanOut))
+		return fail(fmt.Errorf("%w: fan-out of %d children, at most %d", job.ErrTooLarge, n, fin.Opts.MaxFanOut))
 	case c.Step+1 > job.MaxChainSteps:
 		return fail(fmt.Errorf("%w: fan-out at step %d of at most %d", job.ErrTooLarge, c.Step, job.MaxChainSteps))
 	}

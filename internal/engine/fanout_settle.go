@@ -83,7 +83,7 @@ func (f *fanOuts) settleUntil(ctx context.Context) {
 			err = errors.Join(err, f.SettleFanOuts(ctx))
 		}
 		if err != nil && ctx.Err() == nil {
-			f.Log.WarnContext(ctx, "fan-outs could not be settled, the next heartbeat tries again", telemetry.Err, f.DBError(err))
+			f.Log.WarnContext(ctx, "could not settle fan-outs, retrying with the next heartbeat", telemetry.Err, f.DBError(err))
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	e := store.Ending{ID: w.ID, Fence: w.Fence, EventNo: w.EventNo, State: job.Succeeded, Outcome: w.Outcome, Reason: job.ReasonOK, Result: w.Result, Branch: w.Branch}
 	if bad := w.Failed + w.Harmed; bad > 0 {
 		e.Reason, e.Impaired = job.ReasonChildrenFailed, true
-		e.Error = fmt.Sprintf("%d of %d branches failed", w.Failed, w.Branches)
+		e.Error = fmt.Sprintf("%d of %d children failed", w.Failed, w.Branches)
 		if w.Harmed > 0 {
 			e.Error += fmt.Sprintf(", %d in part", w.Harmed)
 		}
@@ -193,7 +193,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	case store.Refused(err):
 		// The step that follows cannot be stored: that can.
 		e.State, e.Outcome, e.Reason, e.Class = job.Failed, job.Error, job.ReasonUnstorable, job.ClassUnstorable
-		e.Error = job.Storable("the step that follows could not be stored: "+err.Error(), 1000)
+		e.Error = job.Storable("could not store the next step: "+err.Error(), 1000)
 		next := e.Next
 		e.Next = nil
 		ended, ok, err = f.Store.EndWaiting(ctx, boot, e)

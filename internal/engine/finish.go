@@ -90,16 +90,16 @@ func (fin *finisher) pursue(w *flush) *Run {
 	if err != nil && store.Refused(err) {
 		// What the handler returned cannot be stored: its failure can.
 		fin.undoStart(one, next)
-		fin.Log.ErrorContext(one.Ctx, "result could not be stored", append(one.attrs(), telemetry.Err, err)...)
+		fin.Log.ErrorContext(one.Ctx, "could not store the result", append(one.attrs(), telemetry.Err, err)...)
 		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
-			Error: job.Storable("what the handler returned could not be stored: "+err.Error(), 1000)}
+			Error: job.Storable("could not store the handler's outcome: "+err.Error(), 1000)}
 		next = nil
 		ended, err = fin.flusher.writeEnd(one, e)
 	}
 	// Neither is the database away nor the payload at fault: a partition is missing, a right was taken. A person must see to
 	// it; until then the job has not ended, and keeps its slot.
 	for backoff := wait.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.IsLost(); {
-		fin.Log.ErrorContext(one.Ctx, "end of job could not be written", append(one.attrs(), telemetry.Err, err)...)
+		fin.Log.ErrorContext(one.Ctx, "could not write the end of a job", append(one.attrs(), telemetry.Err, err)...)
 		if !backoff.Wait(fin.leases.alive) {
 			break
 		}
@@ -116,7 +116,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 			fin.stale(one, e.Error, err)
 		} else {
 			// The pod is stopping and the database does not answer: the lease runs out, and another pod recovers the job.
-			fin.Log.ErrorContext(one.Ctx, "end of job was not written", append(one.attrs(), telemetry.Err, err)...)
+			fin.Log.ErrorContext(one.Ctx, "end of a job was not written", append(one.attrs(), telemetry.Err, err)...)
 		}
 		return nil
 	}

@@ -215,14 +215,14 @@ func (s *Services) CommandError(err error) error {
 // The messages of [telemetry.Damped].
 const (
 	heartbeatFailed = "heartbeat failed"
-	notRegistered   = "pod could not register again"
-	NotListening    = "wake-ups by notification are interrupted: polling goes on"
-	notHandedBack   = "jobs that this pod does not know of could not be handed back yet"
-	recoveryFailed  = "recovery failed, next try in a second"
-	promotionFailed = "promotion failed, next try in a second"
-	claimFailed     = "claim failed, next try in a second"
-	NotStarted      = "not started yet: waits for a database that accepts writes"
-	commitNotKnown  = "what became of a commit is not known yet"
+	notRegistered   = "could not register the pod again"
+	NotListening    = "notifications are interrupted, polling continues"
+	notHandedBack   = "could not hand back unknown jobs yet"
+	recoveryFailed  = "recovery failed, retrying in a second"
+	promotionFailed = "promotion failed, retrying in a second"
+	claimFailed     = "claim failed, retrying in a second"
+	NotStarted      = "not started yet: waiting for a database that accepts writes"
+	commitNotKnown  = "outcome of a commit is not known yet"
 )
 
 // Options configure an engine: see the Options of package runner.

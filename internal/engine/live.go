@@ -124,7 +124,7 @@ func (e *Engine) Drain(ctx context.Context) {
 	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := e.sweeper.handBackOrphans(asking); err != nil {
-		e.Log.WarnContext(ctx, "jobs whose claim's reply was lost are left to the other pods", telemetry.Err, err)
+		e.Log.WarnContext(ctx, "reply to a claim was lost: leaving its jobs to other pods", telemetry.Err, err)
 	}
 }
 
@@ -134,7 +134,7 @@ func (e *Engine) handBackRest(ctx context.Context) {
 		one.cancel(job.ErrShutdown)
 		if one.Settled.CompareAndSwap(false, true) {
 			e.Metrics.Stuck.Inc()
-			e.Log.WarnContext(ctx, "handler ignores the shutdown: its job is handed back", one.attrs()...)
+			e.Log.WarnContext(ctx, "handler ignores the shutdown: handing back its job", one.attrs()...)
 			e.ends.handBack(one, "the pod is shutting down")
 		}
 	})

@@ -27,7 +27,7 @@ func (e *Engine) compare(ctx context.Context) {
 			e.Log.DebugContext(ctx, "starts of claims ahead could not be noted, the next heartbeat tries again", telemetry.Err, e.DBError(err))
 		}
 		if err := e.cancelMissing(ctx); err != nil {
-			e.Log.DebugContext(ctx, "handlers could not be compared with the table, the next heartbeat tries again", telemetry.Err, e.DBError(err))
+			e.Log.DebugContext(ctx, "could not compare handlers with the table, retrying with the next heartbeat", telemetry.Err, e.DBError(err))
 			continue
 		}
 		e.Member.ClaimsCompared(ctx)
@@ -104,7 +104,7 @@ func (e *Engine) cancelMissing(ctx context.Context) error {
 			one.lose(job.ErrLeaseLost)
 		}
 	}
-	e.Log.WarnContext(ctx, "handlers cancelled whose claims are missing in the table: the jobs were deleted, or the server has lost its latest commits",
+	e.Log.WarnContext(ctx, "cancelled handlers without a claim in the table: the jobs were deleted, or the server lost its latest commits",
 		telemetry.Pod, e.Opts.Name, telemetry.JobIDs, ids)
 	return nil
 }

@@ -63,7 +63,7 @@ func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context
 	})
 	if err != nil && !errors.Is(err, job.ErrLeaseLost) && !store.Refused(err) {
 		// The pod is stopping, and the database does not answer: the lease runs out, and another pod recovers the job.
-		fin.Log.ErrorContext(one.Ctx, "wait of job was not written", append(one.attrs(), telemetry.Err, err)...)
+		fin.Log.ErrorContext(one.Ctx, "could not write the wait of a job", append(one.attrs(), telemetry.Err, err)...)
 		return true
 	}
 	if err == nil {
@@ -133,7 +133,7 @@ type NoVerdict struct {
 	Done  func()                     // runs before the claim is given back; to be set with Why
 }
 
-func (*NoVerdict) Error() string { return "no verdict of its worker" }
+func (*NoVerdict) Error() string { return "no outcome from its worker" }
 
 // endWithoutVerdict ends a run without a verdict of its handler.
 func (fin *finisher) endWithoutVerdict(one *Run, err *NoVerdict) {

@@ -121,7 +121,7 @@ func (one *Run) attrs() []any {
 }
 
 // errOpen is the error of a transaction or checkpoint of a job inside a transaction of the same job.
-var errOpen = errors.New("a transaction of the job is open: write in that one, and give Job.Tx the checkpoint")
+var errOpen = errors.New("a transaction of the job is open: write in it, and pass the checkpoint to Job.Tx")
 
 // inside calls the function of a handler that writes in the transaction that holds the lease.
 func (one *Run) inside(write func() error) error {

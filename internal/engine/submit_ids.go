@@ -13,7 +13,7 @@ const idTries = 3
 // renumber gives new jobs other ids, after one of theirs was found in use: by a job that another pod submitted under it, as after a failover
 // that lost commits and that PostgreSQL does not report.
 func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error {
-	sub.Log.WarnContext(ctx, "job ids are in use already: others are taken", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
+	sub.Log.WarnContext(ctx, "job ids already in use, using others", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
 	sub.Commands.DropIDs()
 	sub.Store.DropIDs()
 	ids, err := sub.Commands.NewIDs(ctx, len(jobs))

@@ -17,7 +17,7 @@ import (
 // Submissions with a unique or idempotency key, and those in a transaction of the caller's.
 
 // errUnderWay says that a submission must be sent again.
-var errUnderWay = errors.New("another try of the same submission was under way")
+var errUnderWay = errors.New("a concurrent attempt of the same submission is running")
 
 // unknownYet reports, after a reply was lost, whether the outcome is still unknown.
 func unknownYet(err error) bool {

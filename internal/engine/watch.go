@@ -56,9 +56,9 @@ func (x *executor) watchStuck(one *Run) {
 	}
 	cause := context.Cause(one.Ctx)
 	x.Metrics.Stuck.Inc()
-	x.Log.ErrorContext(one.Ctx, "handler ignores the end of its context", append(one.attrs(), telemetry.Cause, cause, telemetry.Goroutines, stacks())...)
+	x.Log.ErrorContext(one.Ctx, "handler ignores its cancelled context", append(one.attrs(), telemetry.Cause, cause, telemetry.Goroutines, stacks())...)
 	one.Events.Close()
-	x.conclude(one, nil, fmt.Errorf("handler ignored the end of its context for %s: %w", x.Opts.StuckAfter, cause))
+	x.conclude(one, nil, fmt.Errorf("handler ignored its cancelled context for %s: %w", x.Opts.StuckAfter, cause))
 }
 
 func stacks() string {

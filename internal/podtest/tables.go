@@ -87,5 +87,5 @@ func Counted(t *testing.T, url string) (*pgxpool.Pool, *Counter) {
 	return pool, c
 }
 
-// ForgetsClaim makes a running job pending without its pod's knowledge: the statement takes its id.
-const ForgetsClaim = `update trapeze.live set state = 'pending', pod = null, attempt = 0, fence = fence + 1000 where id = $1`
+// TakesClaim makes a running job pending without its pod's knowledge: the statement takes its id.
+const TakesClaim = `update trapeze.live set state = 'pending', pod = null, attempt = 0, fence = fence + 1000 where id = $1`
