@@ -76,7 +76,7 @@ var plan = []floor{
 	{folder: "internal/testdb/with", imports: "internal/testdb"}, // a server for all packages' tests
 	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed internal/testdb", testOnly: true},
 	{folder: "internal/store/plantest", imports: "job internal/pgtest", testOnly: true}, // statements, their plans and the rows they touch
-	{folder: "internal/floors"},
+	{folder: "internal/floors", tests: "api internal/pgtest internal/telemetry"},
 
 	// the live feed, which reads with a hand and tells by the bus: the engine keeps it, the API serves it
 	{folder: "internal/feed", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/bus internal/telemetry internal/wait"},

@@ -201,7 +201,7 @@ func noSuicide(r *history.Run) checker.Finding {
 			if p.Signal != "" {
 				accuse("had to be killed, since SIGTERM did not end it")
 			}
-		case p.Told != "" || killedByAJob(r, p):
+		case p.StoppedBy != "" || killedByAJob(r, p):
 		case p.Ready == nil && p.Exit == unavailable:
 			// It found no database, which a process says and ends.
 		default:

@@ -24,8 +24,8 @@ func TestAProcessThatEndsOfItsOwnIsAccused(t *testing.T) {
 		p       history.Process
 		accused bool
 	}{
-		"killed by us":             {p: history.Process{Ready: &ready, Told: byASignal, Signal: "killed", Exit: -1}},
-		"killed by a failpoint":    {p: history.Process{Ready: &ready, Told: byAFailpoint, Exit: 7}},
+		"killed by us":             {p: history.Process{Ready: &ready, StoppedBy: byASignal, Signal: "killed", Exit: -1}},
+		"killed by a failpoint":    {p: history.Process{Ready: &ready, StoppedBy: byAFailpoint, Exit: 7}},
 		"ended by its job":         {p: history.Process{Ready: &ready, Exit: 3, Boots: []string{"killer"}}},
 		"its job had ended before": {p: history.Process{Ready: &ready, Exit: 2, Boots: []string{"panicked"}}, accused: true},
 		"ended by the first job of a boot": {p: history.Process{Ready: &ready, Exit: 3, Pod: "hasty", Boots: []string{"its first"},
@@ -35,8 +35,8 @@ func TestAProcessThatEndsOfItsOwnIsAccused(t *testing.T) {
 		"found no database":         {p: history.Process{Exit: unavailable}},
 		"failed to start otherwise": {p: history.Process{Exit: 1}, accused: true},
 		"ended as if all were well": {p: history.Process{Ready: &ready}, accused: true},
-		"left in the quiet tail":    {p: history.Process{Ready: &ready, Told: byASignal, TermAt: &late}},
-		"had to be killed then":     {p: history.Process{Ready: &ready, Told: byASignal, TermAt: &late, Signal: "killed", Exit: -1}, accused: true},
+		"left in the quiet tail":    {p: history.Process{Ready: &ready, StoppedBy: byASignal, TermAt: &late}},
+		"had to be killed then":     {p: history.Process{Ready: &ready, StoppedBy: byASignal, TermAt: &late, Signal: "killed", Exit: -1}, accused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)

@@ -115,13 +115,13 @@ func (l *life) said(line []byte) {
 		fired := strings.TrimPrefix(string(line), "failpoint ")
 		l.record.Fired = append(l.record.Fired, fired)
 		if _, what, _ := strings.Cut(fired, ": "); what == "kill" || strings.HasPrefix(what, "exit") {
-			l.record.Told = byAFailpoint
+			l.record.StoppedBy = byAFailpoint
 		}
 	}
 }
 
 // introductions are the messages of the log with which a process says under which boot id it goes on.
-var introductions = []string{"runner started", "pod registered again", "remote worker started", "the lease was lost: begun anew as another worker"}
+var introductions = []string{"runner started", "pod registered again", "remote worker started", "lease lost: registered again with a new worker id"}
 
 // saidObject takes a line of JSON: the one that says the pod is ready, or one of its log.
 func (l *life) saidObject(line []byte) {

@@ -84,10 +84,10 @@ func (p *place) Signal(s syscall.Signal) error {
 			now := time.Now()
 			r.TermAt = &now
 		}
-		r.Told = byASignal
+		r.StoppedBy = byASignal
 	case syscall.SIGSTOP, syscall.SIGCONT:
 	default:
-		r.Told = byASignal
+		r.StoppedBy = byASignal
 	}
 	if err := p.now.cmd.Process.Signal(s); errors.Is(err, os.ErrProcessDone) {
 		return ErrNoProcess

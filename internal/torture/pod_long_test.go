@@ -70,13 +70,13 @@ func TestAPlaceIsFilledAgainUnlessItIsHeldDown(t *testing.T) {
 	killed, ended, exited := lives[0], lives[1], lives[2]
 	is.Equal(killed.Signal, "killed")
 	is.Equal(killed.Exit, -1)
-	is.Equal(killed.Told, byASignal)
+	is.Equal(killed.StoppedBy, byASignal)
 	is.Equal(killed.Boots, []string{first})
 	is.Equal(ended.Exit, 0)
 	is.Equal(ended.TermsGot, 2)
 	is.True(ended.TermAt != nil)
 	is.Equal(exited.Exit, 7)
-	is.Equal(exited.Told, byAFailpoint)
+	is.Equal(exited.StoppedBy, byAFailpoint)
 	is.Equal(exited.Fired, []string{"heartbeat.send: exit:7"})
 	for _, one := range lives {
 		log, err := os.ReadFile(filepath.Join(w.Dir, one.Log))

@@ -105,7 +105,7 @@ func eventful(t *testing.T) *past {
 	short := p.submit("demo.sleep", `{"ms":600}`).claim("pod1")
 	p.fault("F5", "term", "pod1", 0, nil)
 	at := p.step()
-	p.pods["pod1"].now.TermAt, p.pods["pod1"].now.TermsGot, p.pods["pod1"].now.Told = &at, 1, "signal"
+	p.pods["pod1"].now.TermAt, p.pods["pod1"].now.TermsGot, p.pods["pod1"].now.StoppedBy = &at, 1, "signal"
 	p.pass(500 * time.Millisecond)
 	short.succeed()
 	p.pass(2500 * time.Millisecond)

@@ -108,14 +108,14 @@ func (p *past) beat(name string) {
 func (p *past) kill(name string) {
 	p.quiet(name)
 	one := p.pods[name].now
-	one.Ended, one.Exit, one.Signal, one.Told = p.step(), -1, "killed", "signal"
+	one.Ended, one.Exit, one.Signal, one.StoppedBy = p.step(), -1, "killed", "signal"
 }
 
 // term ends a pod's process in order.
 func (p *past) term(name string, takes time.Duration) {
 	at := p.step()
 	one := p.pods[name]
-	one.now.TermAt, one.now.TermsGot, one.now.Told = &at, 1, "signal"
+	one.now.TermAt, one.now.TermsGot, one.now.StoppedBy = &at, 1, "signal"
 	p.pass(takes)
 	p.podEvent("pod.left", name, one.boot)
 	p.quiet(name)

@@ -111,7 +111,7 @@ func TestNobodyIsAccusedOfWhatMayHappenToARemoteWorker(t *testing.T) {
 			p.pass(6 * time.Second)
 			at := p.step()
 			one := p.pods["worker1"].now
-			one.TermAt, one.TermsGot, one.Told = &at, 1, "signal"
+			one.TermAt, one.TermsGot, one.StoppedBy = &at, 1, "signal"
 			p.pass(3 * time.Second)
 			j.takenBack()
 			p.podEvent("pod.left", "worker1", p.pods["worker1"].boot)

@@ -213,21 +213,21 @@ type Schedule struct {
 
 // Process is one life of a pod, written when it has ended.
 type Process struct {
-	Pod      string     `json:"pod"`             // or the name of a remote worker
-	Via      []string   `json:"via,omitempty"`   // the pods that a remote worker talks to; none: a pod
-	Slots    int        `json:"slots,omitempty"` // 0: as the settings say
-	Boots    []string   `json:"boots"`           // it takes a new one when its lease was lost
-	PID      int        `json:"pid"`
-	Race     bool       `json:"race"`
-	Started  time.Time  `json:"started"`
-	Ready    *time.Time `json:"ready"`               // when it said so; nil: never
-	TermAt   *time.Time `json:"term_at,omitempty"`   // of the first SIGTERM
-	TermsGot int        `json:"terms_got,omitempty"` // how many it was sent
-	Ended    time.Time  `json:"ended"`
-	Exit     int        `json:"exit"`             // its code; -1 after a signal
-	Signal   string     `json:"signal,omitempty"` // that ended it
-	Races    int        `json:"races,omitempty"`  // data races that its detector reported
-	Fired    []string   `json:"fired,omitempty"`  // failpoints that fired in it
-	Told     string     `json:"told,omitempty"`   // who told it to end: signal or failpoint; "": nobody did
-	Log      string     `json:"log"`              // its log, in the run's folder
+	Pod       string     `json:"pod"`             // or the name of a remote worker
+	Via       []string   `json:"via,omitempty"`   // the pods that a remote worker talks to; none: a pod
+	Slots     int        `json:"slots,omitempty"` // 0: as the settings say
+	Boots     []string   `json:"boots"`           // it takes a new one when its lease was lost
+	PID       int        `json:"pid"`
+	Race      bool       `json:"race"`
+	Started   time.Time  `json:"started"`
+	Ready     *time.Time `json:"ready"`               // when it said so; nil: never
+	TermAt    *time.Time `json:"term_at,omitempty"`   // of the first SIGTERM
+	TermsGot  int        `json:"terms_got,omitempty"` // how many it was sent
+	Ended     time.Time  `json:"ended"`
+	Exit      int        `json:"exit"`             // its code; -1 after a signal
+	Signal    string     `json:"signal,omitempty"` // that ended it
+	Races     int        `json:"races,omitempty"`  // data races that its detector reported
+	Fired     []string   `json:"fired,omitempty"`  // failpoints that fired in it
+	StoppedBy string     `json:"told,omitempty"`   // signal or failpoint; "" when neither stopped it
+	Log       string     `json:"log"`              // its log, in the run's folder
 }
