@@ -21,7 +21,7 @@ import (
 
 // routes are all rows but /metrics and the dashboard's pages. Each group is in the file of its resource; a test fails for a row without a
 // permission or a summary.
-var routes = slices.Concat(submissionRoutes, jobRoutes, jobCommandRoutes, manyRoutes, pipelineRoutes, historyRoutes, streamRoutes, exportRoutes, healthRoutes, laneRoutes,
+var routes = slices.Concat(submissionRoutes, jobRoutes, jobCommandRoutes, manyRoutes, eraseRoutes, pipelineRoutes, historyRoutes, streamRoutes, exportRoutes, healthRoutes, laneRoutes,
 	podRoutes, doctorRoutes, scheduleRoutes, retentionRoutes, auditRoutes, roleRoutes, sessionRoutes, documentRoutes)
 
 // Routes returns the rows of the API.

@@ -40,7 +40,7 @@ var (
 	// ErrStillEnding says that jobs beside one that is to be retried have not ended yet: they are being cancelled, or the job that
 	// waits for them is about to end.
 	ErrStillEnding = errors.New("related jobs have not ended yet: try again shortly")
-	// ErrPruned says that a pipeline cannot be retried, because jobs of it that it would need are no longer kept.
+	// ErrPruned says that a job or pipeline cannot be retried, because its data was erased or jobs that it needs are no longer kept.
 	ErrPruned = errors.New("removed by retention")
 	// ErrKeyHeld says that a job cannot be retried, because another one holds its unique key.
 	ErrKeyHeld = errors.New("another job holds its unique key")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/pod"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
@@ -28,7 +29,7 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 			return job.ScheduleChanged{}, fmt.Errorf("%w: %w (set schedule %q)", job.ErrInvalidSchedule, err, name)
 		}
 	}
-	if err := a.laneOfSchedule(ctx, name, c); err != nil {
+	if err := checkLane(ctx, a.pod, name, c); err != nil {
 		return job.ScheduleChanged{}, err
 	}
 	var from, next time.Time // if its times have changed
@@ -52,16 +53,16 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 	return done, a.operated(ctx, nil)
 }
 
-// laneOfSchedule refuses a lane that does not exist: every fire would be refused. One that is deleted later is what the doctor finds.
-func (a Admin) laneOfSchedule(ctx context.Context, name string, c job.ScheduleChange) error {
+// checkLane refuses a lane that does not exist: every fire would be refused. One that is deleted later is what the doctor finds.
+func checkLane(ctx context.Context, p *pod.Pod, name string, c job.ScheduleChange) error {
 	if c.Lane == nil || *c.Lane == "" {
 		return nil
 	}
-	_, exists, err := view.LaneFor(ctx, a.pod.Commands, "", *c.Lane, job.DefaultLane)
+	_, exists, err := view.LaneFor(ctx, p.Commands, "", *c.Lane, job.DefaultLane)
 	if err == nil && !exists {
 		err = fmt.Errorf("%w: set schedule %q: lane %q", job.ErrUnknownLane, name, *c.Lane)
 	}
-	return a.pod.DBError(err)
+	return p.DBError(err)
 }
 
 // ahead says in words when a schedule fires, and lists its fires from the next one on.

@@ -105,7 +105,7 @@ NO_COLOR=1 disables colors.`,
 		newEnqueueCommand(), newJobsCommand(), newJobCommand(), newEventsCommand(), newPsCommand(),
 		newPipelinesCommand(), newPipelineCommand(), newAbortCommand(), newCompleteCommand(),
 		newLanesCommand(), newLaneCommand(), newDrainCommand(), newResumeCommand(), newFreezeCommand(), newThawCommand(),
-		newPauseCommand(), newUnpauseCommand(), newCronCommand(), newRetentionCommand(),
+		newPauseCommand(), newUnpauseCommand(), newCronCommand(), newRetentionCommand(), newEraseCommand(),
 		newCancelCommand(), newStopCommand(), newRetryCommand(), newNiceCommand(), newApproveCommand(), newPodsCommand(),
 		doctor.Command(), newAuditCommand(), newRoutesCommand(), newExportCommand(), newVersionCommand(),
 	)
@@ -127,7 +127,7 @@ var groups = []struct {
 }{
 	{"look", "Inspect:", []string{"ps", "job", "jobs", "pipeline", "pipelines", "lanes", "pods", "events", "doctor", "audit", "export"}},
 	{"act", "Operate:", []string{"cancel", "stop", "retry", "nice", "approve", "complete", "abort", "drain", "resume", "pause",
-		"unpause", "freeze", "thaw", "lane", "cron", "retention"}},
+		"unpause", "freeze", "thaw", "lane", "cron", "retention", "erase"}},
 	{GroupRun, "Run:", []string{"serve", "worker", "enqueue", "migrate"}},
 }
 

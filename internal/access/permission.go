@@ -12,6 +12,7 @@ const (
 	JobsRetry       Permission = "jobs:retry"       // run failed and cancelled jobs and pipelines again
 	JobsApprove     Permission = "jobs:approve"     // let jobs go that await approval
 	JobsArgs        Permission = "jobs:args"        // see arguments and results unmasked
+	JobsErase       Permission = "jobs:erase"       // erase the data of a subject's jobs
 	WorkersView     Permission = "workers:view"     // see lanes, pods and what they run
 	WorkersManage   Permission = "workers:manage"   // change, drain and resume them; stop and reprioritise jobs
 	WorkersStream   Permission = "workers:stream"   // take jobs as a remote worker, of the kinds and lanes that one is bound to
@@ -21,5 +22,5 @@ const (
 )
 
 // Permissions are all of them, in the order of the documentation.
-var Permissions = []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsApprove, JobsArgs, WorkersView, WorkersManage, WorkersStream,
+var Permissions = []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsApprove, JobsArgs, JobsErase, WorkersView, WorkersManage, WorkersStream,
 	SchedulesManage, AuditRead, RolesManage}

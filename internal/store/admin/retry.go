@@ -12,9 +12,11 @@ import (
 )
 
 // retryStateSQL locks the ends of jobs, so that two retries take turns, and the jobs, so that they are not forgotten meanwhile. It
-// tells whether they fanned out to children, and of whose fan-out they are branches. Plan: done_by_id and primary keys, a row a job.
+// tells whether they fanned out to children, of whose fan-out they are branches, and whether they, or children that they join, were erased. Plan:
+// done_by_id and primary keys, a row a job; jobs_of_pipeline.
 const retryStateSQL = `
-select d.id, d.state, ` + hasChildren + `, j.pipeline_id, j.group_id, j.step
+select d.id, d.state, ` + hasChildren + `, j.pipeline_id, j.group_id, j.step, j.erased_at is not null or coalesce((select true from trapeze.jobs b
+	where b.pipeline_id = j.pipeline_id and coalesce(b.group_id, 0) = j.parent_id and b.step > 0 and b.erased_at is not null limit 1), false)
 from trapeze.done d join trapeze.jobs j on j.id = d.id
 where d.id = any($1::bigint[]) order by d.id for update of d, j`
 
@@ -23,12 +25,12 @@ where d.id = any($1::bigint[]) order by d.id for update of d, j`
 const hasChildren = `coalesce((select true from trapeze.fan_outs f where f.id = d.id limit 1)
 	and (select true from trapeze.deferrals f where f.id = d.id limit 1) is null, false)`
 
-// endedBranchesSQL locks the last jobs of the branches of the fan-out $2, so that none is forgotten meanwhile, and tells which have
-// succeeded and which fanned out to children. Plan: as branchStatesSQL; primary keys.
+// endedBranchesSQL locks the last jobs of the branches of the fan-out $2 that were not erased, so that none is forgotten meanwhile, and tells
+// which have succeeded and which fanned out to children. Plan: as branchStatesSQL; primary keys.
 const endedBranchesSQL = `
 select d.id, d.state = 'succeeded', ` + hasChildren + ` from (` + store.BranchTails + `) b
 join trapeze.done d on d.id = b.id join trapeze.jobs k on k.id = b.id
-order by d.id for update of k`
+where k.erased_at is null order by d.id for update of k`
 
 // openCountSQL locks a fan-out that has ended, and tells how many branches it has and how many have not ended. Plan: fan_outs_pkey.
 const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 and ended for update`

@@ -45,6 +45,7 @@ type endedJob struct {
 	Pipeline  int64
 	Group     *int64
 	Step      int
+	Erased    bool // it, or a child whose result it reads
 }
 
 // Retry makes a job that failed or was cancelled pending again, in its next epoch, with other arguments when args is not nil. A job
@@ -135,6 +136,8 @@ func retryIn(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args j
 		case slices.Contains(on.waiting, e.ID), slices.Contains(on.pending, e.ID):
 			delete(r.Refused, e.ID)
 		case e.State == job.Succeeded:
+		case e.Erased:
+			r.Refused[e.ID] = errErased(e.ID)
 		case e.Group == nil && !e.FannedOut:
 			alone = append(alone, e.ID)
 		default:

@@ -1,0 +1,81 @@
+package app
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/cli/client"
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/cli/show"
+	"github.com/trapeze-run/trapeze/internal/humanize"
+)
+
+func newEraseCommand() *cobra.Command {
+	var e api.Erasure
+	c := &cobra.Command{
+		Use:   "erase",
+		Short: "Erase the data of a subject's jobs that have ended",
+		Long: `Erase args, results, errors, keys, checkpoints, progress and the contents of events of all ended jobs of a subject, and of
+the jobs that followed from them: later steps, children and on-failure jobs. Kinds, states and times stay. It cannot be undone.
+
+Jobs stay whose pipeline has not ended. End them first, for example with trapeze cancel --subject, and repeat the command. Exit
+code 1 when jobs or schedules of the subject stay. The audit log records the erasure under a hash of the subject: do not name the
+subject in --reason.
+
+It reads all jobs, and needs more rights in the database than a pod: see docs/erasure.md.`,
+		Example: "  trapeze erase --subject customer:4711 --dry-run\n  trapeze erase --subject customer:4711",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if e.Subject == "" {
+				return exit.Usage("--subject is required")
+			}
+			return onClient(c, func(at *client.Client) error { return erase(c, at, e) })
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&e.Subject, "subject", "", "the subject whose data is erased")
+	f.StringVar(&e.Kind, "kind", "", "only jobs of this kind, and jobs that followed from them")
+	f.BoolVarP(&e.DryRun, "dry-run", "n", false, "count the jobs and change nothing")
+	return c
+}
+
+// erase repeats the request until all jobs have been read, and prints the total.
+func erase(c *cobra.Command, at *client.Client, e api.Erasure) error {
+	var all api.Erased
+	for {
+		did, err := client.Post[api.Erased](c.Context(), at, "/admin/subjects/erase", e)
+		if err != nil {
+			return err
+		}
+		did.Erased, did.Open = did.Erased+all.Erased, did.Open+all.Open
+		did.Sample = append(all.Sample, did.Sample...)
+		all = did
+		if e.After = did.Next; e.After == "" {
+			break
+		}
+	}
+	all.Sample = all.Sample[:min(len(all.Sample), 10)]
+	text := humanize.Count(all.Erased, "job", "jobs") + " would be erased"
+	if !all.DryRun {
+		text = fmt.Sprintf("%s erased, and the subject removed from %s", humanize.Count(all.Erased, "job", "jobs"),
+			humanize.Count(all.AuditEntries, "audit entry", "audit entries"))
+	}
+	if err := show.Done(c, all, "%s", text); err != nil || all.DryRun {
+		return err
+	}
+	var stay []string
+	if all.Open > 0 {
+		stay = append(stay, fmt.Sprintf("%s: they, or jobs that followed from them, have not ended (%s): cancel them or let them end, and repeat the command",
+			humanize.Count(all.Open, "job stays", "jobs stay"), strings.Join(all.Sample, " ")))
+	}
+	if len(all.Schedules) > 0 {
+		stay = append(stay, "schedules submit jobs of the subject ("+strings.Join(all.Schedules, " ")+"): delete them with trapeze cron rm")
+	}
+	if len(stay) > 0 {
+		return exit.Refused("%s", strings.Join(stay, "; "))
+	}
+	return nil
+}

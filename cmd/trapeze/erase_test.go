@@ -1,0 +1,31 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/cli/exit"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+)
+
+func TestEraseRefusesUntilTheJobsOfTheSubjectHaveEnded(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	is.Equal(db.run("erase").code, exit.CodeUsage)
+	id := db.enqueue("some.kind", "--subject", "s", "--args", `{"name":"Ann"}`)
+	s := db.run("erase", "--subject", "s")
+	is.Equal(s.code, exit.CodeRefused)
+	is.True(strings.Contains(s.err, "1 job stays") && strings.Contains(s.err, id) && strings.Contains(s.err, "cancel")) // what to do
+	is.True(strings.Contains(db.run("job", id).out, "Ann"))
+	is.Equal(db.run("cancel", "--subject", "s").code, exit.CodeOK)
+	is.Equal(db.run("erase", "--subject", "s", "--dry-run").out, "1 job would be erased\n")
+	s = db.run("erase", "--subject", "s")
+	is.Equal(s.code, exit.CodeOK)
+	is.Equal(s.out, "1 job erased, and the subject removed from 1 audit entry\n") // that of the cancel
+	is.True(!strings.Contains(db.run("job", id).out, "Ann"))
+	is.True(strings.Contains(db.run("audit").out, "subject.erase"))
+	is.True(strings.Contains(db.run("events", "--job", id).out, "job.erased"))
+}

@@ -1,0 +1,260 @@
+package admin
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/upkeep"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// subjectPageSQL reads one page of all jobs: which have the subject, and which have a planned step with it. Jobs have no index by subject.
+// Plan: jobs_pkey from an id on, stops at the limit; fan_outs_pkey.
+const subjectPageSQL = `
+with page as materialized (
+	select j.id, j.subject = $2 and ($3::text is null or j.kind = $3) as has,
+		exists (select from json_array_elements(j.planned) p where p ->> 'subject' = $2 and ($3::text is null or p ->> 'kind' = $3)) or exists (
+			select from trapeze.fan_outs f cross join json_array_elements(f.plan) p
+			where f.id = j.id and p ->> 'subject' = $2 and ($3::text is null or p ->> 'kind' = $3)) as plans
+	from trapeze.jobs j where j.id > $1 order by j.id limit $4
+)
+select coalesce(max(id), 0), count(*), coalesce(array_agg(id) filter (where has), '{}'), coalesce(array_agg(id) filter (where plans and not has), '{}')
+from page`
+
+// descendantsSQL lists jobs, each with its descendants: later steps, children of its fan-out, and on-failure jobs. Each row has the job that
+// it descends from and whether its pipeline is open. Plan: jobs_of_pipeline for each job; job_events_of_job in each day kept; primary keys.
+const descendantsSQL = `
+with recursive family as (
+	select j.id as root, j.id, j.pipeline_id, j.group_id, j.child_no, j.step from trapeze.jobs j where j.id = any($1::bigint[])
+	union
+	select f.root, n.* from family f cross join lateral (
+		select s.id, s.pipeline_id, s.group_id, s.child_no, s.step from trapeze.jobs s
+		where s.pipeline_id = f.pipeline_id and coalesce(s.group_id, 0) = coalesce(f.group_id, 0)
+			and coalesce(s.child_no, 0) = coalesce(f.child_no, 0) and s.step > f.step and s.step > 0
+		union all
+		select c.id, c.pipeline_id, c.group_id, c.child_no, c.step from trapeze.jobs c
+		where c.pipeline_id = f.pipeline_id and coalesce(c.group_id, 0) = f.id and c.step > 0
+		union all
+		select o.id, o.pipeline_id, o.group_id, o.child_no, o.step from trapeze.job_events e
+		join trapeze.jobs o on o.id = (e.fields ->> 'job')::bigint
+		where e.job = f.id and e.event = 'job.followed'
+	) n
+), pipelines as materialized (
+	select p.id, exists (select from (
+			select p.id union all select s.id from trapeze.jobs s where s.pipeline_id = p.id and s.step > 0
+		) j where coalesce((select true from trapeze.live l where l.id = j.id limit 1),
+			(select true from trapeze.parked k where k.id = j.id limit 1), false)) as open
+	from (select distinct pipeline_id as id from family) p
+)
+select f.root, f.id, p.open from family f join pipelines p on p.id = f.pipeline_id order by f.root, f.id`
+
+// eraseSQL removes the data of jobs that have ended. The rows stay, with their kinds, states and times: other
+// jobs of their pipelines count them. erased_at keeps them from running again. An erased job frees its keys. Plan: primary keys, done_by_id,
+// job_events_of_job, unique_keys_of_job, current_runs_of_subject; one pass over submissions, those of a day.
+const eraseSQL = `
+with erased as (
+	update trapeze.jobs set args = '{}', planned = null, subject = '', unique_key = null, traceparent = null, erased_at = now()
+	where id = any($1::bigint[])
+), ends as (
+	update trapeze.done set result = null, error = case when error is not null then 'erased' end, error_code = null, undo = null,
+		event_no = event_no + 1
+	where id = any($1::bigint[])
+	returning id, state, fence, event_no
+), progress as (
+	delete from trapeze.job_progress where id = any($1::bigint[])
+), fan_outs as (
+	update trapeze.fan_outs set result = null, plan = null where id = any($1::bigint[])
+), deferrals as (
+	delete from trapeze.deferrals where id = any($1::bigint[])
+), parts as (
+	delete from trapeze.parts where id = any($1::bigint[])
+), keys as (
+	delete from trapeze.unique_keys where job_id = any($1::bigint[])
+), answers as (
+	delete from trapeze.submissions where job_id = any($1::bigint[])
+), runs as (
+	delete from trapeze.current_runs c using trapeze.jobs j
+	where j.id = any($1::bigint[]) and j.subject <> '' and c.kind = j.kind and c.subject = j.subject and c.job_id = j.id and c.state = 'ended'
+), names as (
+	update trapeze.pipelines set name = '' where id = any($1::bigint[])
+), history as (
+	update trapeze.job_events set message = null, fields = case when event = 'job.followed' then fields end where job = any($1::bigint[])
+)
+insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
+select id, event_no, fence, state, state, 'job.erased', $2 from ends`
+
+// erasePlansSQL removes the plans of jobs that have ended and that planned a step of the subject. Plan: primary keys.
+const erasePlansSQL = `
+with fan_outs as (
+	update trapeze.fan_outs set plan = null where id = any($1::bigint[])
+)
+update trapeze.jobs set planned = null, erased_at = now() where id = any($1::bigint[])`
+
+// eraseAuditSQL clears details and reasons of the audit that name the subject: as a JSON string, in the query of an address, or as a word of a
+// reason.
+// Plan: one pass over audit.
+const eraseAuditSQL = `
+update trapeze.audit set before = case when before::text ~ $1 then '{"erased":true}' else before end,
+	after = case when after::text ~ $1 then '{"erased":true}' else after end, reason = case when reason ~ $2 then 'erased' else reason end
+where before::text ~ $1 or after::text ~ $1 or reason ~ $2`
+
+// schedulesOfSQL lists the schedules that submit jobs of the subject. Plan: schedules, of which there are few.
+const schedulesOfSQL = `
+select name from trapeze.schedules where subject = $1 and ($2::text is null or kind = $2) and not removed order by name`
+
+// erasePage limits the jobs that one statement reads, eraseBatch the jobs of the subject that one transaction erases with their descendants.
+const erasePage, eraseBatch = 10_000, 200
+
+// Erasure is one page of [Erase].
+type Erasure struct {
+	Jobs int     // erased
+	Open []int64 // jobs of the subject that stay, because they or their descendants have not ended
+	Next int64   // the last id read; 0: that was the last page
+}
+
+// Erase removes the data of a subject's jobs that have ended, and of their descendants, in one page of all jobs after an id. Each
+// transaction that removes any has an audit entry, which names the subject by its hash alone. kind is empty for all kinds. With dryRun it counts.
+func Erase(ctx context.Context, s *store.Store, subject, kind string, after int64, dryRun bool, actor string) (e Erasure, err error) {
+	type page struct {
+		Last, Count int64
+		Has, Plans  []int64
+	}
+	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[page], subjectPageSQL, after, subject, store.Some(kind), erasePage)
+	if err != nil {
+		return e, fmt.Errorf("find the jobs of a subject: %w", err)
+	}
+	if found[0].Count == erasePage {
+		e.Next = found[0].Last
+	}
+	d := Deed{Actor: actor, Action: "subject.erase", Target: SubjectTarget(subject)}
+	for ids := range slices.Chunk(found[0].Has, eraseBatch) {
+		err := eraseIn(ctx, s, &e, ids, true, dryRun, d)
+		if err != nil {
+			return e, err
+		}
+	}
+	for ids := range slices.Chunk(found[0].Plans, eraseBatch) {
+		if err := eraseIn(ctx, s, &e, ids, false, dryRun, d); err != nil {
+			return e, err
+		}
+	}
+	return e, nil
+}
+
+// eraseIn erases jobs with their descendants, or, without all, their plans alone, in one transaction with its audit entry.
+func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all, dryRun bool, d Deed) error {
+	var erased int
+	var open []int64
+	err := s.Tx(ctx, func(tx pgx.Tx) error {
+		if err := s.BoundLocks(ctx, tx); err != nil {
+			return err
+		}
+		before, _, err := family(ctx, s, tx, roots)
+		if err != nil {
+			return err
+		}
+		// From here on no retry takes them. The second read sees every change before the locks.
+		if _, err := upkeep.LockEnded(ctx, s, tx, slices.Sorted(maps.Keys(before))); err != nil {
+			return err
+		}
+		var ids map[int64]bool
+		if ids, open, err = family(ctx, s, tx, roots); err != nil {
+			return err
+		}
+		list := slices.DeleteFunc(slices.Sorted(maps.Keys(ids)), func(id int64) bool { return !before[id] || !all && !slices.Contains(roots, id) })
+		if erased = len(list); erased == 0 || dryRun {
+			return nil
+		}
+		if all {
+			_, err = tx.Exec(ctx, s.In(eraseSQL), list, d.Actor)
+		} else {
+			_, err = tx.Exec(ctx, s.In(erasePlansSQL), list)
+		}
+		if err != nil {
+			return err
+		}
+		d := d
+		d.After = map[string]any{"jobs": erased}
+		return auditIn(ctx, s, tx, d)
+	})
+	if err != nil {
+		return fmt.Errorf("erase %d jobs: %w", len(roots), err)
+	}
+	e.Jobs += erased
+	e.Open = append(e.Open, open...)
+	return nil
+}
+
+// family returns the jobs that may be erased with some roots, and the roots that stay with theirs.
+func family(ctx context.Context, s *store.Store, tx pgx.Tx, roots []int64) (ids map[int64]bool, open []int64, err error) {
+	type member struct {
+		Root, ID int64
+		Open     bool
+	}
+	list, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[member], s.In(descendantsSQL), []any{roots})
+	if err != nil {
+		return nil, nil, err
+	}
+	stays := map[int64]bool{}
+	for _, m := range list {
+		if m.Open && !stays[m.Root] {
+			stays[m.Root] = true
+			open = append(open, m.Root)
+		}
+	}
+	ids = map[int64]bool{}
+	for _, m := range list {
+		if !stays[m.Root] {
+			ids[m.ID] = true
+		}
+	}
+	return ids, open, nil
+}
+
+// EraseAudit removes a subject from the audit, with an audit entry that counts the changed entries. It returns the schedules that will
+// submit jobs of the subject.
+func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRun bool, actor string) (entries int, schedules []string, err error) {
+	if schedules, err = store.Rows(ctx, s, pgx.RowTo[string], schedulesOfSQL, subject, store.Some(kind)); err != nil || dryRun {
+		return 0, schedules, err
+	}
+	raw, err := json.Marshal(subject)
+	if err != nil {
+		return 0, nil, err
+	}
+	quoted := regexp.QuoteMeta
+	named := quoted(string(raw)) + `|subject=` + quoted(url.QueryEscape(subject)) + `("|&|\\u0026)`
+	word := `(^|[^[:alnum:]_])` + quoted(subject) + `($|[^[:alnum:]_])`
+	err = s.Tx(ctx, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, s.In(eraseAuditSQL), named, word)
+		if err != nil {
+			return err
+		}
+		entries = int(tag.RowsAffected())
+		return auditIn(ctx, s, tx, Deed{Actor: actor, Action: "subject.erase", Target: SubjectTarget(subject), After: map[string]any{"audit_entries": entries}})
+	})
+	if err != nil {
+		return 0, nil, fmt.Errorf("erase a subject from the audit: %w", err)
+	}
+	return entries, schedules, nil
+}
+
+// SubjectTarget names a subject in the audit without its text: by the beginning of its SHA-256.
+func SubjectTarget(subject string) string {
+	sum := sha256.Sum256([]byte(subject))
+	return "subject sha256:" + hex.EncodeToString(sum[:16])
+}
+
+// errErased refuses to run an erased job again.
+func errErased(id int64) error {
+	return fmt.Errorf("job %d or a child of its was erased: %w", id, job.ErrPruned)
+}

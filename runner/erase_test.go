@@ -1,0 +1,217 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// planted marks the data of the subject that is erased, wherever a program or a person may put it.
+const planted = "PLANTED"
+
+// tablesWith lists the tables of the schema, and the partitions, with rows whose text contains a word.
+func tablesWith(t *testing.T, pool *pgxpool.Pool, word string) (list []string) {
+	t.Helper()
+	tables := column[string](t, pool, `select c.relname from pg_class c where c.relnamespace = 'trapeze'::regnamespace and c.relkind in ('r', 'm') order by 1`)
+	if len(tables) < 30 {
+		t.Fatalf("only %d tables: %v", len(tables), tables)
+	}
+	for _, name := range tables {
+		if n := one[int](t, pool, fmt.Sprintf(`select count(*) from trapeze.%s r where r::text like '%%' || $1 || '%%'`, name), word); n > 0 {
+			list = append(list, fmt.Sprintf("%s (%d)", name, n))
+		}
+	}
+	return list
+}
+
+// erasable starts a pod whose handlers write the text of their args wherever a handler can.
+func erasable(t *testing.T, pool *pgxpool.Pool) *runner.Runner {
+	fails := func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		return nil, job.Permanent(job.Code(strings.Trim(string(j.Args.JSON), `"`), errors.New(string(j.Args.JSON))))
+	}
+	return start(t, pool, runner.Options{}, map[string]does{
+		"nothing": nothing, "fails": fails,
+		"works": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			text := string(j.Args.JSON)
+			j.Progress(1, 2)
+			j.Message(text)
+			if err := j.Checkpoint(ctx, text); err != nil {
+				return nil, err
+			}
+			return runner.Done(text).OnFailure(of("nothing", text)), j.Emit(ctx, "note", "info", text, map[string]string{"text": text})
+		},
+		"fans": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			text := string(j.Args.JSON)
+			return runner.FanOut(of("works", text), runner.Step(of("works", text), runner.Subject("child"))).Join(of("works", text)).Result(text), nil
+		},
+		"mixed": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			text := string(j.Args.JSON)
+			return runner.FanOut(runner.Step(of("works", text), runner.Subject(planted)), of("works", `"TZ"`)).Join(of("fails", `"TZ"`)), nil
+		},
+		"fast": func(_ context.Context, j *raw) (*runner.Outcome, error) {
+			return runner.FanOut(runner.Step(of("works", string(j.Args.JSON)), runner.Subject(planted)), of("fails", `"TZ"`)).FailFast(), nil
+		},
+		"deferred": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			token, err := j.Token(ctx)
+			j.Message(token)
+			return runner.Deferred(1), err
+		},
+	})
+}
+
+func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := erasable(t, pool)
+	text := `"` + planted + `"`
+	of1 := runner.Subject(planted)
+	submit := func(args job.Args, options ...runner.EnqueueOption) int64 {
+		return enqueue(t, r, args, append(options, of1)...)
+	}
+	ctx := job.WithOrigin(t.Context(), job.Origin{Reason: "asked by " + planted})
+
+	ended(t, r, submit(of("works", text), runner.IdempotencyKey("i "+planted), runner.Unique("u "+planted, runner.WhileActive), runner.Pipeline("p "+planted)))
+	failed := submit(of("fails", text), runner.OnFailure(runner.Step(of("works", text), runner.Subject("follower"))))
+	ended(t, r, failed)
+	chain := submit(runner.Chain(of("works", text), runner.Step(of("works", text), runner.Subject("later")), of("fails", text)))
+	over(t, pool, chain)
+	over(t, pool, submit(of("fans", text), runner.Pipeline("fan")))
+	// A job of another subject plans a step of this one, which never runs.
+	planner := enqueue(t, r, runner.Chain(of("fails", `"TZ"`), runner.Step(of("works", text), of1)), runner.Subject("planner"))
+	ended(t, r, planner)
+	// One of two children has the subject.
+	mixed := enqueue(t, r, of("mixed", `"`+planted+` child"`))
+	over(t, pool, mixed)
+	fast := enqueue(t, r, of("fast", `"`+planted+` child"`))
+	over(t, pool, fast)
+	deferred := submit(of("deferred", text))
+	inState(t, r, deferred, job.Waiting)
+	token := one[string](t, pool, `select token from trapeze.deferrals where id = $1`, deferred)
+	is.NoErr(r.Complete(t.Context(), deferred, token, planted, runner.Part(planted)))
+	ended(t, r, deferred)
+	// Operators name it.
+	submit(of("nothing", text), runner.Delay(time.Hour))
+	_, err := r.Admin().CancelMany(ctx, job.Filter{Subject: planted}, false, "ann")
+	is.NoErr(err)
+	// Days before.
+	exec(t, pool, `update trapeze.done set finished_at = finished_at - interval '1 day' where id = $1`, failed)
+	exec(t, pool, `update trapeze.job_events set at = at - interval '1 day' where job = $1`, failed)
+	// Others: another subject, and one that begins like this.
+	other := enqueue(t, r, of("works", `"KEPT"`), runner.Subject(planted+"2"))
+	before := ended(t, r, other)
+	quiet(t, pool)
+	waits := submit(of("works", text), runner.Delay(time.Hour))
+	untouched := one[string](t, pool, `select string_agg(e::text, ' ' order by event_no) from trapeze.job_events e where job = $1`, other)
+	exec(t, pool, `update trapeze.jobs set subject = 'alike' where id = $1`, other) // so that the search finds what is to go alone
+	exec(t, pool, `delete from trapeze.current_runs where job_id = $1`, other)
+
+	had := tablesWith(t, pool, planted)
+	for _, table := range []string{"audit", "current_runs", "done_succeeded", "done_failed", "job_events", "job_progress", "jobs", "fan_outs", "parts", "pipelines", "submissions", "parked"} {
+		if !strings.Contains(strings.Join(had, " "), table) {
+			t.Errorf("the test plants nothing in %s: %v", table, had)
+		}
+	}
+
+	dry, err := r.Admin().Erase(ctx, runner.Erasure{Subject: planted, DryRun: true}, "ann")
+	is.NoErr(err)
+	is.Equal(tablesWith(t, pool, planted), had) // a dry run changes nothing
+
+	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: planted}, "ann")
+	is.NoErr(err)
+	is.Equal(did.Jobs, dry.Jobs)
+	is.Equal(did.Sample, []int64{waits}) // it has not ended
+	is.Equal(did.Open, 1)
+	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.jobs where id = $1 and args::text like '%PLANTED%'`, waits), 1)
+	_, err = r.Admin().Cancel(t.Context(), waits, "ann")
+	is.NoErr(err)
+	did, err = r.Admin().Erase(t.Context(), runner.Erasure{Subject: planted}, "ann")
+	is.NoErr(err)
+	is.Equal(did.Jobs, 1)
+	is.Equal(did.Open, 0)
+	exec(t, pool, `update trapeze.jobs set args = '{}' where id = any($1)`, []int64{mixed, fast}) // the parents have no subject: their args are their own
+	is.Equal(tablesWith(t, pool, planted), []string(nil))
+	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.submissions`), 0) // nor a hash of it
+
+	// It is recorded, once a batch, without the subject.
+	is.Equal(one[int](t, pool, `select sum((after ->> 'jobs')::int)::int from trapeze.audit where action = 'subject.erase' and target like 'subject sha256:%' and actor = 'ann'`), dry.Jobs+1)
+	events := told(t, r, failed)
+	is.Equal(events, []string{"job.enqueued", "job.claimed", "job.failed", "job.followed", "job.erased"})
+	is.Equal(why(ended(t, r, failed)), job.ReasonError) // what happened stays
+
+	// Nothing of it runs again with args that are gone.
+	for _, id := range []int64{failed, planner, fast, one[int64](t, pool, `select id from trapeze.jobs where parent_id = $1 and group_id is null`, mixed), one[int64](t, pool, `select id from trapeze.jobs where pipeline_id = $1 and kind = 'fails'`, chain)} {
+		_, err := r.Admin().RunAgain(t.Context(), id, "ann", nil)
+		if !errors.Is(err, job.ErrPruned) {
+			t.Errorf("job %d runs again: %v", id, err)
+		}
+	}
+	// Others are as they were.
+	after := get(t, r, other)
+	is.Equal(string(after.Args), string(before.Args))
+	is.Equal(string(after.Result), string(before.Result))
+	is.Equal(one[string](t, pool, `select string_agg(e::text, ' ' order by event_no) from trapeze.job_events e where job = $1`, other), untouched)
+	checkHistory(t, pool, r)
+}
+
+func TestAnErasureLeavesJobsWhoseDescendantsStillRun(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	hold, open := gate(t)
+	r := start(t, pool, runner.Options{}, map[string]does{"nothing": nothing, "waits": until(hold),
+		"fails": func(context.Context, *raw) (*runner.Outcome, error) { return nil, job.Permanent(errors.New("no")) }})
+	ctx := t.Context()
+	chain := enqueue(t, r, runner.Chain(of("nothing", `"args"`), runner.Step(of("waits"), runner.Subject("b"))), runner.Subject("a"))
+	failed := enqueue(t, r, of("fails", `"args"`), runner.Subject("a"), runner.OnFailure(of("waits")))
+	alone := enqueue(t, r, of("nothing", `"args"`), runner.Subject("a"))
+	ended(t, r, chain)
+	ended(t, r, failed)
+	ended(t, r, alone)
+	_, err := r.Admin().SetSchedule(ctx, "daily", job.ScheduleChange{Expression: new("@daily"), Kind: new("nothing"), Subject: new("a")}, "ann")
+	is.NoErr(err)
+
+	did, err := r.Admin().Erase(ctx, runner.Erasure{Subject: "a", Kind: "waits"}, "ann")
+	is.NoErr(err)
+	is.Equal(did.Jobs, 0)
+	did, err = r.Admin().Erase(ctx, runner.Erasure{Subject: "a"}, "ann")
+	is.NoErr(err)
+	is.Equal(did.Jobs, 1) // the one alone
+	is.Equal(did.Schedules, []string{"daily"})
+	for _, id := range []int64{chain, failed} {
+		is.Equal(string(get(t, r, id).Args), `"args"`) // whose descendants may read them
+	}
+	open()
+	quiet(t, pool)
+	did, err = r.Admin().Erase(ctx, runner.Erasure{Subject: "a"}, "ann")
+	is.NoErr(err)
+	is.Equal(did.Jobs, 4) // with what followed
+	is.Equal(did.Open, 0)
+	_, err = r.Admin().Erase(ctx, runner.Erasure{}, "ann")
+	is.True(errors.Is(err, job.ErrInvalid))
+}
+
+func TestTheAuditCanBeErasedAndNotChanged(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.audit (actor, action, target, reason, before) values ('ann', 'job.cancel', 'job 1', 'why', '{"a":1}')`)
+	for _, sql := range []string{`update trapeze.audit set actor = 'bob'`, `update trapeze.audit set at = now()`, `update trapeze.audit set allowed = false`,
+		`update trapeze.audit set reason = 'other'`, `update trapeze.audit set before = '{"a":2}'`, `update trapeze.audit set before = null`,
+		`update trapeze.audit set before = '{"erased":true}', target = 'job 2'`, `delete from trapeze.audit`, `truncate trapeze.audit`} {
+		_, err := pool.Exec(t.Context(), sql)
+		is.True(err != nil && strings.Contains(err.Error(), "only added to"))
+	}
+	_, err := pool.Exec(t.Context(), `update trapeze.audit set before = '{"erased":true}', reason = 'erased'`)
+	is.NoErr(err)
+}
