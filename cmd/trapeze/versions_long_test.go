@@ -81,7 +81,7 @@ func TestPodsOfThePreviousVersionAndOfThisOneWorkSideBySide(t *testing.T) {
 		})
 	}
 	mixed(old)
-	database{t, url}.ok("migrate") // while the old pod runs jobs
+	database{t, url}.ok("migrate", "up") // while the old pod runs jobs
 	mixed(old)
 	young := serve(t, url, quick)
 	mixed(old)
