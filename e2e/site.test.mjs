@@ -77,7 +77,7 @@ for (const [name, size] of Object.entries(sizes)) {
     await page.locator("#localsearch-input").fill("point-in-time restore");
     const first = page.locator(".VPLocalSearchBox .result").first();
     await first.click();
-    await page.waitForURL(/\/backup\.html/);
+    await page.waitForURL(/\/backup-and-restore\.html/);
     await page.locator("h1", { hasText: "Backup" }).waitFor();
     await fits(page, `the found page, ${name}`);
     assert.deepEqual(complaints, []);
