@@ -68,7 +68,7 @@ type Options struct {
 	// Disabled makes a pod that submits and recovers the jobs of dead pods, but never claims.
 	Disabled bool
 	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. Otherwise it does so while the handlers of a kind return
-	// sooner than a claim takes: at most 10 × Slots jobs, which wait for at most 200 ms. See docs/guarantees.md for what a crash then means.
+	// sooner than a claim takes: at most 10 × Slots jobs, and 100, which wait for at most 200 ms. See docs/guarantees.md for what a crash then means.
 	NoClaimAhead bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
 	Kinds []string

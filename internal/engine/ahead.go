@@ -20,6 +20,9 @@ import (
 const (
 	// aheadPerSlot is the largest number of claims ahead for each slot, and of ends that are written while their slots have gone on.
 	aheadPerSlot = 10
+	// aheadAtMost is the largest number of claims ahead of a pod. A claim of so many costs hardly less for each job than one of fewer, and keeps
+	// more memory alive: with ten for each of 100 slots a drain took a tenth longer.
+	aheadAtMost = 100
 	// aheadFor is how long a claim waits for a slot at most. Then it returns to its lane, where another pod may take it.
 	aheadFor = 200 * time.Millisecond
 	// shortestLimit is the shortest timeout, or limit for runs without a sign of life, of kinds that are claimed ahead.
@@ -34,10 +37,10 @@ type ahead struct {
 	refill  atomic.Bool  // half of the claims are used up
 
 	mu     sync.Mutex
-	lanes  map[string][]claimAhead // the most urgent first
-	names  []string                // of lanes, which take turns
+	lanes  map[string][]*claimAhead // the most urgent first
+	names  []string                 // of lanes, which take turns
 	turn   int
-	known  map[job.Lease]bool // also those that are being started or returned
+	taken  map[*claimAhead]bool // those that are being started or returned
 	timer  *time.Timer
 	filled int64 // claims after the latest put
 }
@@ -50,20 +53,20 @@ type claimAhead struct {
 }
 
 // put adds claims, and has expire called when they have waited for too long.
-func (a *ahead) put(claims []claimAhead, expire func()) {
+func (a *ahead) put(claims []*claimAhead, expire func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.lanes == nil {
-		a.lanes, a.known = map[string][]claimAhead{}, map[job.Lease]bool{}
+		a.lanes, a.taken = map[string][]*claimAhead{}, map[*claimAhead]bool{}
 	}
 	for _, c := range claims {
 		if _, found := a.lanes[c.Lane]; !found {
 			a.names = append(a.names, c.Lane)
 		}
-		a.lanes[c.Lane], a.known[c.lease] = append(a.lanes[c.Lane], c), true
+		a.lanes[c.Lane] = append(a.lanes[c.Lane], c)
 	}
 	for _, list := range a.lanes {
-		slices.SortFunc(list, func(a, b claimAhead) int { return comparePosition(&a.Claimed, &b.Claimed) })
+		slices.SortFunc(list, func(a, b *claimAhead) int { return comparePosition(&a.Claimed, &b.Claimed) })
 	}
 	a.filled = a.waiting.Add(int64(len(claims)))
 	a.perSlot.Store(min(a.perSlot.Load()+1, aheadPerSlot-1))
@@ -77,10 +80,10 @@ func comparePosition(a, b *store.Claimed) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.ReadyAt.Compare(b.ReadyAt), cmp.Compare(a.ID, b.ID))
 }
 
-// take takes the most urgent claim of the next lane that gives it a slot. The caller must call done with its lease.
-func (a *ahead) take(slot func(lane string) bool) (c claimAhead, ok bool) {
+// take takes the most urgent claim of the next lane that gives it a slot; nil: there is none. The caller must call done with it.
+func (a *ahead) take(slot func(lane string) bool) *claimAhead {
 	if a.waiting.Load() == 0 {
-		return c, false
+		return nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,26 +91,26 @@ func (a *ahead) take(slot func(lane string) bool) (c claimAhead, ok bool) {
 		name := a.names[(a.turn+i)%len(a.names)]
 		if list := a.lanes[name]; len(list) > 0 && slot(name) {
 			a.turn += i + 1
-			a.lanes[name] = list[1:]
+			a.lanes[name], a.taken[list[0]] = list[1:], true
 			if a.waiting.Add(-1) <= a.filled/2 {
 				a.refill.Store(true)
 			}
-			return list[0], true
+			return list[0]
 		}
 	}
-	return c, false
+	return nil
 }
 
-// remove removes the claims that match. The caller must call done with their leases.
-func (a *ahead) remove(match func(claimAhead) bool) (removed []claimAhead) {
+// remove removes the claims that match. The caller must call done with them.
+func (a *ahead) remove(match func(*claimAhead) bool) (removed []*claimAhead) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for name, list := range a.lanes {
-		a.lanes[name] = slices.DeleteFunc(list, func(c claimAhead) bool {
+		a.lanes[name] = slices.DeleteFunc(list, func(c *claimAhead) bool {
 			if !match(c) {
 				return false
 			}
-			removed = append(removed, c)
+			removed, a.taken[c] = append(removed, c), true
 			return true
 		})
 	}
@@ -116,11 +119,11 @@ func (a *ahead) remove(match func(claimAhead) bool) (removed []claimAhead) {
 }
 
 // done forgets claims that were taken or removed, once they are known elsewhere, or no longer ours.
-func (a *ahead) done(claims ...claimAhead) {
+func (a *ahead) done(claims ...*claimAhead) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range claims {
-		delete(a.known, c.lease)
+		delete(a.taken, c)
 	}
 }
 
@@ -128,8 +131,13 @@ func (a *ahead) done(claims ...claimAhead) {
 func (a *ahead) addKnown(known map[job.Lease]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for lease := range a.known {
-		known[lease] = true
+	for c := range a.taken {
+		known[c.lease] = true
+	}
+	for _, list := range a.lanes {
+		for _, c := range list {
+			known[c.lease] = true
+		}
 	}
 }
 
@@ -180,8 +188,8 @@ func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 	if x.Closing.Load() || !x.Lease.Trusted() {
 		return nil
 	}
-	c, ok := x.ahead.take(slot)
-	if !ok {
+	c := x.ahead.take(slot)
+	if c == nil {
 		return nil
 	}
 	defer x.ahead.done(c)
@@ -192,7 +200,7 @@ func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 }
 
 // startAhead makes the run of a claim ahead, whose slot is reserved.
-func (x *executor) startAhead(c claimAhead) *Run {
+func (x *executor) startAhead(c *claimAhead) *Run {
 	c.ClaimedAt = c.ClaimedAt.Add(time.Since(c.since)) // its handler starts now
 	x.observeWait(&c.Claimed)
 	one := x.NewRun(c.Claimed, c.lease.Pod)
@@ -234,14 +242,14 @@ func (x *executor) slotFree(lane string) {
 
 // expireAhead returns claims that have waited for too long for a slot.
 func (x *executor) expireAhead() {
-	if x.returnAhead(x.leases.alive, func(c claimAhead) bool { return time.Since(c.since) >= aheadFor }) {
+	if x.returnAhead(x.leases.alive, func(c *claimAhead) bool { return time.Since(c.since) >= aheadFor }) {
 		x.ahead.perSlot.Store(x.ahead.perSlot.Load() / 2)
 	}
 	x.ahead.rearm(x.expireAhead)
 }
 
 // returnAhead returns the claims that match to their lanes, unspent, and reports whether there were some.
-func (x *executor) returnAhead(ctx context.Context, match func(claimAhead) bool) bool {
+func (x *executor) returnAhead(ctx context.Context, match func(*claimAhead) bool) bool {
 	removed := x.ahead.remove(match)
 	if len(removed) == 0 {
 		return false
@@ -265,7 +273,7 @@ func (x *executor) returnAhead(ctx context.Context, match func(claimAhead) bool)
 
 // dropAhead lets go of a claim ahead whose job is to end, and reports whether there was one. The search for orphaned claims ends it.
 func (i *Identity) dropAhead(id, fence int64) bool {
-	removed := i.ahead.remove(func(c claimAhead) bool { return c.ID == id && c.Fence == fence })
+	removed := i.ahead.remove(func(c *claimAhead) bool { return c.ID == id && c.Fence == fence })
 	i.ahead.done(removed...)
 	if len(removed) > 0 {
 		i.Unknown.Raise()
@@ -302,7 +310,7 @@ func (c *claimer) wantsAhead(lane string, longest time.Duration) int {
 	if n == 0 || longest == 0 {
 		return 0
 	}
-	cover := min(int64(n)*(c.ahead.perSlot.Load()+1), int64(n)*int64(min(c.roundTrip, aheadFor))/int64(longest))
+	cover := min(int64(n)*(c.ahead.perSlot.Load()+1), aheadAtMost, int64(n)*int64(min(c.roundTrip, aheadFor))/int64(longest))
 	return int(cover - c.ahead.waiting.Load())
 }
 

@@ -146,10 +146,10 @@ func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[st
 	_ = failpoint.Hit(failpoint.ClaimCommitted)
 	x.Metrics.Claims.Add(float64(len(found.Jobs)))
 	claims := make([]*Run, 0, len(found.Jobs))
-	var waiting []claimAhead
+	var waiting []*claimAhead
 	for _, c := range found.Jobs {
 		if c.Ahead {
-			waiting = append(waiting, claimAhead{Claimed: c, lease: job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}, since: time.Now()})
+			waiting = append(waiting, &claimAhead{Claimed: c, lease: job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}, since: time.Now()})
 			continue
 		}
 		x.observeWait(&c)

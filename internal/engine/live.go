@@ -31,7 +31,7 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	<-ctx.Done()
 	e.StopClaims()
 	claims.Wait()
-	e.returnAhead(alive, func(claimAhead) bool { return true })
+	e.returnAhead(alive, func(*claimAhead) bool { return true })
 	life.Go(func() { e.claims.returnSlots(alive) }) // those of limited lanes that it does not use: others wait for them
 	drain(alive)
 	die()
@@ -100,7 +100,7 @@ func (e *Engine) NoteUnknownOutcome() {
 func (e *Engine) LoseLease() (old string) {
 	old = e.Lease.NewBoot()
 	e.Lanes.DropGrants()
-	e.ahead.done(e.ahead.remove(func(c claimAhead) bool { return c.lease.Pod == old })...)
+	e.ahead.done(e.ahead.remove(func(c *claimAhead) bool { return c.lease.Pod == old })...)
 	e.Runs.Each(func(one *Run) {
 		if one.Lease.Pod == old {
 			one.lose(job.ErrLeaseLost)

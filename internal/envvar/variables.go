@@ -21,7 +21,7 @@ type Runner struct {
 	Runner bool `envconfig:"TRAPEZE_RUNNER"`
 	// The number of jobs that the pod runs at the same time, in all lanes together.
 	Slots int `envconfig:"TRAPEZE_SLOTS"`
-	// `true`: while handlers return sooner than a claim takes, the pod claims up to 10 more jobs for each slot, each for at most 200 ms.
+	// `true`: while handlers return sooner than a claim takes, the pod claims up to 10 more jobs for each slot, at most 100, each for at most 200 ms.
 	// `false`: no more jobs than slots are free.
 	ClaimAhead bool `envconfig:"TRAPEZE_CLAIM_AHEAD"`
 	// The kinds that the pod runs, separated by commas. Default: all that have a handler.
