@@ -36,7 +36,7 @@ func auditFilterOf(c echo.Context) (admin.AuditFilter, error) {
 		case "target":
 			f.Target, err = storable(value)
 		case "before":
-			if c.QueryParam("cursor") == "" { // which goes on from there
+			if c.QueryParam("cursor") == "" { // the cursor continues from there
 				f.Before, err = ParseID(value)
 			}
 		case "limit":

@@ -15,10 +15,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// service is what handlers work with.
+// service holds the dependencies of the handlers.
 type service struct {
 	r       *runner.Runner
-	lists   *store.Store // for reads that may be long or slow, so that commands need not wait for them
+	lists   *store.Store // for reads that may be long or slow, so that they do not delay commands
 	opts    Options
 	door    *door
 	secrets *secrets
@@ -27,8 +27,8 @@ type service struct {
 	openapi []byte // the document
 }
 
-// cutOff reports whether the pod's heartbeats have failed until it no longer trusts its lease. A connection of such a pod may
-// still answer, from a standby or from a former primary, with an old state.
+// cutOff reports whether the pod's heartbeats have failed for so long that it no longer trusts its lease. A connection of such a pod
+// may still answer, from a standby or from a former primary, with outdated data.
 func (s *service) cutOff() bool {
 	_, reasons := s.r.Ready()
 	return slices.Contains(reasons, runner.ReasonCutOff)
@@ -47,18 +47,18 @@ type call struct {
 	*service
 
 	to     Route
-	caller access.Principal // its sender; on a route without a permission, a principal without any
+	caller access.Principal // its sender; without any permission on a route that needs none
 }
 
 func (c *call) ctx() context.Context { return c.Request().Context() }
 
-// present returns what holds jobs, pipelines or schedules as the caller may see it.
+// present returns jobs, pipelines or schedules as the caller may see them.
 func (c *call) present(what any) (any, error) {
 	return c.secrets.present(c.Request(), c.caller, what)
 }
 
-// presentPage returns a page of jobs or pipelines as the caller may see it. searched is the moment at which the search ended early; zero:
-// it did not.
+// presentPage returns a page of jobs or pipelines as the caller may see them. searched is the time back to which the search went before
+// it stopped early; zero: it did not.
 func (c *call) presentPage(name string, found any, next string, searched time.Time) (any, error) {
 	shown, err := c.present(found)
 	body := map[string]any{name: shown, "next_cursor": cursor.Sealed(name, next)}
@@ -68,13 +68,13 @@ func (c *call) presentPage(name string, found any, next string, searched time.Ti
 	return body, err
 }
 
-// readBody reads a body of JSON that has to be there.
+// readBody reads a required JSON body.
 func readBody[T any](c *call) (body T, err error) {
 	err = readJSON(c, &body)
 	return body, err
 }
 
-// readOptional reads a body of JSON, if there is one.
+// readOptional reads an optional JSON body.
 func readOptional[T any](c *call) (body T, err error) {
 	err = optional(c, &body)
 	return body, err
@@ -83,11 +83,11 @@ func readOptional[T any](c *call) (body T, err error) {
 // dryRun reports whether a request only previews its effect.
 func (c *call) dryRun() (bool, error) { return boolParam(c, "dry_run") }
 
-// mostWait bounds the time that a request may wait for quiet: servers and proxies give an answer more.
-const mostWait = 50 * time.Second
+// maxWait limits how long a request may wait until no job runs: servers and proxies allow an answer more time.
+const maxWait = 50 * time.Second
 
-// patience reads how long a command is to wait for quiet, from {"wait":"30s"} or the query; 0 is not at all.
-func (c *call) patience() (time.Duration, error) {
+// waitLimit reads how long a command waits until no job runs, from {"wait":"30s"} or the query; 0 means not at all.
+func (c *call) waitLimit() (time.Duration, error) {
 	body, err := readOptional[struct {
 		Wait Delay `json:"wait"`
 	}](c)
@@ -96,8 +96,8 @@ func (c *call) patience() (time.Duration, error) {
 			err = invalid("wait %q: want seconds, or a duration such as 30s", text)
 		}
 	}
-	if wait := time.Duration(body.Wait); err == nil && (wait < 0 || wait > mostWait) {
-		err = invalid("wait %s: want 0 to %s per request; repeat the request to wait longer", wait, mostWait)
+	if wait := time.Duration(body.Wait); err == nil && (wait < 0 || wait > maxWait) {
+		err = invalid("wait %s: want 0 to %s per request; repeat the request to wait longer", wait, maxWait)
 	}
 	return time.Duration(body.Wait), err
 }
@@ -108,7 +108,7 @@ func (c *call) refuseBody() error {
 	return err
 }
 
-// onJob is a handler on the job or pipeline whose id the path has.
+// onJob returns a handler for the job or pipeline whose id is in the path.
 func onJob(do func(c *call, id int64) (any, error)) handler {
 	return func(c *call) (any, error) {
 		id, err := jobID(c.Param("id"))
@@ -119,16 +119,16 @@ func onJob(do func(c *call, id int64) (any, error)) handler {
 	}
 }
 
-// drain answers a command that closes something and waits until nothing runs there.
+// drain answers a command that closes a lane, a pod or the queue and waits until no job runs there.
 func drain[T any](c *call, do func(wait time.Duration) (T, error)) (any, error) {
-	wait, err := c.patience()
+	wait, err := c.waitLimit()
 	if err != nil {
 		return nil, err
 	}
 	return do(wait)
 }
 
-// toggle answers a command that opens something, or closes it without waiting.
+// toggle answers a command that reopens a lane, a pod or the queue, or closes it without waiting.
 func toggle(c *call, do func(ctx context.Context, actor string) (bool, error)) (any, error) {
 	if err := c.refuseBody(); err != nil {
 		return nil, err
@@ -142,18 +142,18 @@ func toggleOne(c *call, name string, do func(ctx context.Context, name, actor st
 	return toggle(c, func(ctx context.Context, actor string) (bool, error) { return do(ctx, name, actor) })
 }
 
-// reply is an answer whose status is not its route's usual one.
+// reply is an answer whose status is not the route's usual one.
 type reply struct {
 	status int
 	body   any
 }
 
-// changed answers a command that opens something, or closes it without waiting.
+// changed is the answer of a [toggle].
 type changed struct {
-	Changed bool `json:"changed"` // false: it was so before
+	Changed bool `json:"changed"` // false: it was in that state before
 }
 
-// pageOf is a page of a list. A full one has the cursor of the next page, which its last row gives.
+// pageOf returns a page of a list. A full page has the cursor of the next page, which its last row determines.
 func pageOf[T any](name string, list []T, limit int, cursor func(last T) string) map[string]any {
 	next := ""
 	if len(list) == limit {

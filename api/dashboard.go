@@ -11,12 +11,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pageRoutes are the dashboard at /ui/. Its pages ask for permissions themselves, and answer with pages.
+// pageRoutes returns the routes of the dashboard at /ui/. Its pages check permissions themselves and
+// answer with pages.
 func (s *service) pageRoutes() []Route {
 	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Sessions: s.opts.Login != nil})
 	return []Route{
 		{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(c *call) (any, error) {
-			// Relative, for the prefix may be known to a proxy in front alone.
+			// Relative, because only a proxy in front may know the prefix.
 			c.Response().Header().Set("Location", "ui/")
 			return nil, c.NoContent(http.StatusMovedPermanently)
 		}},

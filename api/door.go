@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// door decides whether a request may use a route: by where it comes from, who sends it, and how often. It is safe for concurrent use.
+// door decides whether a request may use a route: by its origin, its sender and its rate. It is safe for concurrent use.
 type door struct {
 	opts      Options
 	store     *store.Store
@@ -37,7 +37,7 @@ func newDoor(st *store.Store, o Options) *door {
 	}
 }
 
-// admit lets a request through to a route, whose caller its context has from then on, or returns why not. Its body has not been read yet.
+// admit admits a request to a route and stores its caller in the context, or returns why not. It does not read the body.
 func (d *door) admit(c echo.Context, to Route) error {
 	from := d.origin(c)
 	ctx := job.WithOrigin(c.Request().Context(), from)
@@ -56,7 +56,7 @@ func (d *door) admit(c echo.Context, to Route) error {
 		return err
 	}
 	c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))
-	if to.changes() { // after the sender is known, so that strangers at the same address do not use up the limit
+	if to.changes() { // after authentication, so that strangers at the same address do not use up the limit
 		if err := d.clients.enforce(neighbourhood(from.Source)); err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (d *door) admit(c echo.Context, to Route) error {
 	return d.principals.enforce(p.Name)
 }
 
-// recheck returns the sender of an admitted request as it would be admitted now: streams outlive tokens and grants.
+// recheck authenticates the sender of an admitted request again, because streams outlive tokens and grants.
 func (d *door) recheck(c echo.Context, to Route) (access.Principal, error) {
 	p, err := d.who(c.Request())
 	if err != nil {
@@ -76,7 +76,7 @@ func (d *door) recheck(c echo.Context, to Route) (access.Principal, error) {
 	return p, d.may(c.Request().Context(), p, to, c.Param("id"))
 }
 
-// who returns the sender of a request, with the sender's permissions.
+// who returns the sender of a request with its permissions.
 func (d *door) who(request *http.Request) (access.Principal, error) {
 	p, err := d.opts.Authenticate(request)
 	if err == nil {
@@ -89,7 +89,7 @@ func (d *door) who(request *http.Request) (access.Principal, error) {
 	return p.With(rights), err
 }
 
-// may refuses a principal that may not use a route on the job or pipeline that its path names.
+// may returns an error if a principal may not use a route on the job or pipeline in its path.
 func (d *door) may(ctx context.Context, p access.Principal, to Route, id string) error {
 	own := false
 	for _, permission := range to.permissions() {
@@ -108,7 +108,7 @@ func (d *door) may(ctx context.Context, p access.Principal, to Route, id string)
 	return forbidden("your permissions cover only your own jobs")
 }
 
-// mustOwn answers for another principal's job as for one that does not exist.
+// mustOwn returns the same error for another principal's job as for one that does not exist.
 func (d *door) mustOwn(ctx context.Context, p access.Principal, text string) error {
 	id, err := jobID(text)
 	if err != nil {
@@ -123,7 +123,7 @@ func (d *door) mustOwn(ctx context.Context, p access.Principal, text string) err
 	return err
 }
 
-// guard refuses requests that a page of another origin may have sent.
+// guard rejects requests that a page of another origin may have sent.
 func (d *door) guard(request *http.Request, to Route) error {
 	if d.opts.LoopbackOnly && !loopback(request.Host) && !slices.Contains(d.opts.Hosts, nameOf(request.Host)) {
 		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server accepts only loopback host names",
@@ -135,7 +135,7 @@ func (d *door) guard(request *http.Request, to Route) error {
 	}
 	err := d.pages.Check(request)
 	if err == nil && to.changes() {
-		err = ofAPage(request)
+		err = requirePageOrigin(request)
 	}
 	if err != nil {
 		return &problem{status: http.StatusForbidden, code: "forbidden", message: "cross-origin requests are refused", detail: err.Error(), refused: true}
@@ -143,9 +143,9 @@ func (d *door) guard(request *http.Request, to Route) error {
 	return nil
 }
 
-// ofAPage refuses a request with a session and no token that does not name the page it comes from: every browser does in a request
-// that changes something, and other clients have to send a token.
-func ofAPage(r *http.Request) error {
+// requirePageOrigin rejects a request that has a session but no token and does not name the page that it comes from. Every browser names it in a
+// request that changes something; other clients have to send a token.
+func requirePageOrigin(r *http.Request) error {
 	if r.Header.Get("Authorization") != "" || r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
 		return nil
 	}
@@ -173,15 +173,15 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// maxReason bounds the reasons that are kept, in bytes.
+// maxReason limits the length of a stored reason, in bytes.
 const maxReason = 500
 
-// origin returns where a request comes from and why, for the audit.
+// origin returns the source of a request and its reason, for the audit log.
 func (d *door) origin(c echo.Context) job.Origin {
-	return job.Origin{Source: d.client(c.Request()), RequestID: requestID(c), Reason: bounded(c.Request().Header.Get("X-Reason"), maxReason)}
+	return job.Origin{Source: d.client(c.Request()), RequestID: requestID(c), Reason: truncate(c.Request().Header.Get("X-Reason"), maxReason)}
 }
 
-// originOfCall returns the same of a remote worker's call.
+// originOfCall returns the same for a remote worker's call.
 func (d *door) originOfCall(request *http.Request) job.Origin {
 	id := request.Header.Get(echo.HeaderXRequestID)
 	if !validRequestID.MatchString(id) {
@@ -198,8 +198,8 @@ func (d *door) client(request *http.Request) string {
 	return request.RemoteAddr
 }
 
-// askedPath returns the path that a client asked for, also behind an [http.StripPrefix].
-func askedPath(request *http.Request) string {
+// requestPath returns the path that a client requested, even behind an [http.StripPrefix].
+func requestPath(request *http.Request) string {
 	if at, err := url.ParseRequestURI(request.RequestURI); err == nil {
 		return at.Path
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// problem is an error with its answer.
+// problem is an error and its answer.
 type problem struct {
 	status  int
 	code    string
@@ -27,23 +27,23 @@ type problem struct {
 	err     error
 
 	retryAfter string // the header, in seconds; empty: none
-	refused    bool   // because of who asks, or from where: it is audited
+	refused    bool   // because of the sender or its origin; such refusals are audited
 }
 
 func (p *problem) Error() string { return p.message }
 func (p *problem) Unwrap() error { return p.err }
 
-// invalid is the answer to a request that cannot be understood.
+// invalid returns the answer to a malformed request.
 func invalid(format string, args ...any) error {
 	return &problem{status: http.StatusBadRequest, code: "invalid_request", message: fmt.Sprintf(format, args...)}
 }
 
-// forbidden is the answer to a caller without the right to a thing. It is audited.
+// forbidden returns the answer to a caller that lacks a permission. It is audited.
 func forbidden(format string, args ...any) error {
 	return &problem{status: http.StatusForbidden, code: "forbidden", message: "permission denied", detail: fmt.Sprintf(format, args...), refused: true}
 }
 
-// knownErrors are the errors that have a separate code, the more precise ones first.
+// knownErrors lists the errors that have a separate code, the more specific ones first.
 var knownErrors = []struct {
 	err    error
 	status int
@@ -78,7 +78,7 @@ var knownErrors = []struct {
 	{job.ErrInvalidSchedule, http.StatusUnprocessableEntity, "invalid_schedule"},
 }
 
-// ErrorOf returns the error of package job that a code stands for, for clients; nil when it stands for none.
+// ErrorOf returns the error of package job for a code, for clients; nil for any other code.
 func ErrorOf(code string) error {
 	for _, k := range knownErrors {
 		if k.code == code {
@@ -108,14 +108,14 @@ func problemOf(err error) *problem {
 		return &problem{status: clientClosedRequest, code: "unavailable", message: "the client closed the connection", err: err}
 	}
 	if store.Transient(err) || errors.Is(err, context.DeadlineExceeded) {
-		// What the driver says may name hosts and users: it goes to the log only.
+		// The driver's text may name hosts and users: only the log has it.
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "the database does not respond: try again", err: err}
 	}
 	return &problem{status: http.StatusInternalServerError, code: "internal", message: "internal error: see the server's log", err: err}
 }
 
-// detailOf returns the detail of an answer to an error. Of a server's error, the text behind the known one is the driver's, which may name
-// hosts and users: it goes to the log only.
+// detailOf returns the detail of an answer to an error. In a server's error, the text after the known error is the driver's, which may
+// name hosts and users: only the log has it.
 func detailOf(err, known error, status int) string {
 	detail := err.Error()
 	if status < http.StatusInternalServerError {
@@ -126,7 +126,7 @@ func detailOf(err, known error, status int) string {
 	return before + known.Error() + where
 }
 
-// clientClosedRequest keeps callers that go away apart from errors in logs and proxies, which know it from nginx.
+// clientClosedRequest marks requests whose clients disconnected in logs and proxies, which know this status from nginx.
 const clientClosedRequest = 499
 
 func routeCode(status int) string {
@@ -146,7 +146,7 @@ func HandleError(err error, c echo.Context) {
 	p, id := problemOf(err), requestID(c)
 	if p.status >= http.StatusInternalServerError {
 		level := slog.LevelError
-		if p.status == http.StatusServiceUnavailable { // it passes, or who asks asks again
+		if p.status == http.StatusServiceUnavailable { // the condition passes, or the client tries again
 			level = slog.LevelWarn
 		}
 		slog.Log(c.Request().Context(), level, "request failed", telemetry.Method, c.Request().Method, telemetry.Route, c.Path(),
@@ -164,7 +164,7 @@ func HandleError(err error, c echo.Context) {
 
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,100}$`)
 
-// requestID is the caller's, when it is one, or a new one; the answer carries it too, and says it from then on.
+// requestID returns the caller's id if it is valid, or a new one. It also sets the header of the answer, from which later calls read it.
 func requestID(c echo.Context) string {
 	if id := c.Response().Header().Get(echo.HeaderXRequestID); validRequestID.MatchString(id) {
 		return id
@@ -177,8 +177,8 @@ func requestID(c echo.Context) string {
 	return id
 }
 
-// secure sets how browsers treat an answer: nothing is loaded from elsewhere, no script or style inside a page runs, no page frames it,
-// and no cache keeps it. Referrers stay within the origin: with none at all, a browser also hides the origin of the dashboard's forms.
+// secure sets the security headers of an answer: browsers load nothing from elsewhere, run no inline script or style, allow no frames, and
+// cache nothing. Referrers stay within the origin: without any, a browser would also hide the origin of the dashboard's forms.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -17,8 +17,8 @@ var historyRoutes = []Route{
 		query:   []string{"after", "limit"}, out: page("events", component("Event")), do: onJob(listPipelineEvents)},
 }
 
-// mostEvents is the length of a page of events unless a request asks for another.
-const mostEvents = 1000
+// defaultEvents is the default number of events of a page.
+const defaultEvents = 1000
 
 func listPipelineEvents(c *call, id int64) (any, error) {
 	if _, err := c.r.Job(c.ctx(), id); err != nil {
@@ -27,10 +27,10 @@ func listPipelineEvents(c *call, id int64) (any, error) {
 	return listEvents(c, id)
 }
 
-// listEvents answers with events below the horizon under which none can still appear: a client that goes on from the last cursor skips
-// none. With 0 for a pipeline they are those of everything.
+// listEvents answers with events up to the horizon before which no new event can appear: a client that continues from the last cursor
+// misses none. For pipeline 0 it lists all events.
 func listEvents(c *call, pipeline int64) (any, error) {
-	limit, err := limitOf(c, mostEvents)
+	limit, err := limitOf(c, defaultEvents)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func listEvents(c *call, pipeline int64) (any, error) {
 	return eventsPage(found, limit), err
 }
 
-// eventsPage is a page of events; without a next cursor there are no more for now.
+// eventsPage returns a page of events. It has no next cursor if there are no further events yet.
 func eventsPage(list []job.Event, limit int) map[string]any {
 	return pageOf("events", list, limit, func(last job.Event) string { return last.Cursor })
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// exportRoutes return everything that is kept, so they need the permission to read all jobs.
+// exportRoutes return all stored jobs and events, so they need the permission to read all jobs.
 var exportRoutes = []Route{
 	{Method: http.MethodGet, Path: "/admin/export/jobs", Needs: access.JobsRead, Summary: "Stream every job, oldest first, one JSON object per line, from one snapshot",
 		media: ndjson, do: exportJobs},
@@ -29,13 +29,13 @@ var exportRoutes = []Route{
 
 const ndjson = "application/x-ndjson"
 
-// exporting limits the exports of a process: each keeps a connection for as long as its reader takes.
+// exporting limits the concurrent exports of a process: each holds a connection for as long as its reader takes.
 var exporting = make(chan struct{}, 2)
 
-// exportPatience is the time limit for a reader that rests, exportLeast the rate in bytes a second at which it must read otherwise.
+// exportTimeout is how long a reader may stall. exportLeast is the minimum rate in bytes a second at which it must read otherwise.
 const (
-	exportPatience = 30 * time.Second
-	exportLeast    = 256 << 10
+	exportTimeout = 30 * time.Second
+	exportMinRate = 256 << 10
 )
 
 func exportJobs(c *call) (any, error) {
@@ -57,8 +57,8 @@ func exportEvents(c *call) (any, error) {
 	})
 }
 
-// export streams what write encodes. An error after the first bytes breaks the connection off, so that no client takes a part for the
-// whole.
+// export streams the rows that write encodes. After an error it aborts the connection, so that no client takes a partial export for a
+// complete one.
 func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Encoder) error) error {
 	select {
 	case exporting <- struct{}{}:
@@ -67,7 +67,7 @@ func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Enc
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "two exports are already running: try again later"}
 	}
 	ctx := c.ctx()
-	// A slow reader keeps no connection that claims or commands wait for.
+	// A separate connection, so that a slow reader does not hold one that claims or commands wait for.
 	from, err := inside.Of(c.r).Store.Beside(ctx, 1)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Enc
 	response := c.Response()
 	err = storeview.Snapshot(ctx, from, func(tx pgx.Tx) error {
 		response.Header().Set(echo.HeaderContentType, ndjson)
-		buffered := bufio.NewWriterSize(&patient{response, http.NewResponseController(response.Writer), exportPatience}, 1<<16)
+		buffered := bufio.NewWriterSize(&patientWriter{response, http.NewResponseController(response.Writer), exportTimeout}, 1<<16)
 		lines := json.NewEncoder(buffered)
 		lines.SetEscapeHTML(false)
 		if err := write(ctx, from, tx, lines); err != nil {
@@ -92,25 +92,25 @@ func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Enc
 	return err
 }
 
-// patient gives the reader of an answer time for each write, in place of the server's limit for a whole answer. A slow reader uses it up,
-// and gets it back by reading faster than exportLeast: an export holds a snapshot, which keeps dead rows in all of the
-// database, so a reader cannot make one last by reading now and then.
-type patient struct {
+// patientWriter limits the time of each write instead of the server's limit for a whole answer. A slow reader uses the time up, and regains it
+// by reading faster than exportLeast. An export holds a snapshot, which keeps dead rows in the whole database. A reader can therefore not
+// prolong one by reading now and then.
+type patientWriter struct {
 	to    http.ResponseWriter
 	clock *http.ResponseController
-	left  time.Duration // how long the reader may still take
+	left  time.Duration // how long the reader may still stall
 }
 
-func (p *patient) Write(b []byte) (int, error) {
+func (p *patientWriter) Write(b []byte) (int, error) {
 	began := time.Now()
-	_ = p.clock.SetWriteDeadline(began.Add(p.left)) // a host's own writer may have none
+	_ = p.clock.SetWriteDeadline(began.Add(p.left)) // a host's custom writer may not support it
 	n, err := p.to.Write(b)
 	if err == nil {
 		_ = p.clock.Flush()
 	}
-	p.left = min(p.left-time.Since(began)+time.Duration(n)*time.Second/exportLeast, exportPatience)
+	p.left = min(p.left-time.Since(began)+time.Duration(n)*time.Second/exportMinRate, exportTimeout)
 	if err == nil && p.left <= 0 {
-		err = errNotTaken
+		err = errSlowClient
 	}
 	return n, err
 }

@@ -32,13 +32,13 @@ var jobCommandRoutes = []Route{
 		Summary: "Change the priority of a waiting job", in: newPriority{}, do: onJob(setPriority)},
 }
 
-// endedJob answers a command that ends a job.
+// endedJob is the answer to a command that ends a job.
 type endedJob struct {
 	ID    int64     `json:"id,string"`
 	State job.State `json:"state"` // running until its handler returns
 }
 
-// cancelJob answers the cancellation of a job that has ended as if it had ended it.
+// cancelJob cancels a job. For a job that has already ended it gives the same answer.
 func cancelJob(c *call, id int64) (any, error) {
 	did, err := c.r.Admin().Cancel(c.ctx(), id, c.caller.Name)
 	if errors.Is(err, job.ErrAlreadyTerminal) {
@@ -75,12 +75,12 @@ func approveJob(c *call, id int64) (any, error) {
 	return endedJob{ID: id, State: job.Pending}, err
 }
 
-// again is the body of a retry; without one, a job keeps its arguments.
+// again is the body of a retry. Without one, a job keeps its arguments.
 type again struct {
 	Args json.RawMessage `json:"args"`
 }
 
-// otherArgs returns the arguments of a retry; nil: those that the job had.
+// otherArgs returns the new arguments of a retry; nil: the job keeps its arguments.
 func (a again) otherArgs() any {
 	if a.Args == nil {
 		return nil
@@ -88,8 +88,8 @@ func (a again) otherArgs() any {
 	return a.Args
 }
 
-// retried answers a retry.
-type retried struct {
+// retryAnswer is the answer to a retry.
+type retryAnswer struct {
 	ID      int64    `json:"id,string"`
 	State   string   `json:"state"`
 	Retried []string `json:"retried"` // the jobs that are pending again
@@ -107,7 +107,7 @@ func retryJob(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	state := job.Waiting // for the children that go on
+	state := job.Waiting // for its children that run again
 	if len(ids) == 1 && ids[0] == id {
 		state = job.Pending
 	} else if len(ids) == 0 {
@@ -115,12 +115,12 @@ func retryJob(c *call, id int64) (any, error) {
 			state = j.State
 		}
 	}
-	return retried{ID: id, State: string(state), Retried: idTexts(ids)}, nil
+	return retryAnswer{ID: id, State: string(state), Retried: idTexts(ids)}, nil
 }
 
-// mayChange refuses other arguments for a later step of a pipeline that was approved with those it had, unless the caller may approve
-// it. Whether the first job needed approval is in the beginning of its history; where that is no longer kept, the lanes' present settings
-// decide. The test is TestNoLaneAndNoChainLeadsAroundAnApproval.
+// mayChange rejects new arguments for a later step of an approved pipeline, unless the caller may approve it. The start of the first
+// job's history shows whether it needed approval. Once that is pruned, the current settings of the lanes decide. The test is
+// TestNoLaneAndNoChainLeadsAroundAnApproval.
 func mayChange(c *call, id int64) error {
 	step, err := c.r.Job(c.ctx(), id)
 	if err != nil || step.PipelineID == id || c.caller.Sees(access.JobsApprove, step.Submitter) {

@@ -17,9 +17,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// readJSON reads a request's body: one JSON value of v's form.
+// readJSON reads a request's body: one JSON value of v's type.
 func readJSON(c echo.Context, v any) error {
-	// A form of another page can send text without a preflight request, but not JSON.
+	// A form on another origin's page can send text without a preflight request, but not JSON.
 	if media, _, err := mime.ParseMediaType(c.Request().Header.Get("Content-Type")); err != nil || media != "application/json" {
 		return &problem{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type", message: "send Content-Type: application/json"}
 	}
@@ -33,7 +33,7 @@ func readJSON(c echo.Context, v any) error {
 	return err
 }
 
-// optional reads as [readJSON] a body that may be empty, which leaves v as it is.
+// optional reads a body as [readJSON] does. An empty body leaves v as it is.
 func optional(c echo.Context, v any) error {
 	raw, err := io.ReadAll(c.Request().Body)
 	if err != nil || len(raw) == 0 {
@@ -43,8 +43,8 @@ func optional(c echo.Context, v any) error {
 	return readJSON(c, v)
 }
 
-// Decode reads one JSON value into v: a field that v does not have, one that is there twice, a second value, and text
-// that is no UTF-8 are errors.
+// Decode reads one JSON value into v. It rejects fields that v does not have, duplicate fields, a second value, and text that is not
+// UTF-8.
 func Decode(body io.Reader, v any) error {
 	raw, err := io.ReadAll(body)
 	if err != nil {
@@ -64,7 +64,7 @@ func Decode(body io.Reader, v any) error {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w: data after the JSON value", errJSON)
 	}
-	if pointer, found := twice(raw); found {
+	if pointer, found := duplicateMember(raw); found {
 		return fmt.Errorf("%w: duplicate member %.200s", errJSON, pointer)
 	}
 	return nil
@@ -75,10 +75,10 @@ var (
 	errJSON = errors.New("JSON of an unexpected type")
 )
 
-// twice finds a member that an object of valid JSON has twice, as a JSON pointer. Of two, readers
-// take the first, the last or both, so a check of one does not hold for another. Members of ours are the same in upper and lower case, as
-// encoding/json takes them; in arguments and results, which are the handlers' own, only when they are the same to the letter.
-func twice(raw []byte) (pointer string, found bool) {
+// duplicateMember returns a duplicate member of an object in valid JSON, as a JSON pointer. Some readers use the first of two, some the last, some
+// both. A check of one would therefore not hold for the others. Names of API fields are compared without case, as encoding/json does.
+// Names in arguments and results, which belong to the handlers, are compared exactly.
+func duplicateMember(raw []byte) (pointer string, found bool) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	return twiceIn(d, true)
@@ -120,11 +120,11 @@ func twiceIn(d *json.Decoder, ours bool) (pointer string, found bool) {
 	default:
 		return "", false
 	}
-	_, _ = d.Token() // its end
+	_, _ = d.Token() // its closing delimiter
 	return "", false
 }
 
-// Delay is a length of time in JSON: seconds as a number, or text such as "1m30s".
+// Delay is a duration in JSON: seconds as a number, or text such as "1m30s".
 type Delay time.Duration
 
 // MarshalJSON implements [json.Marshaler].
@@ -152,12 +152,12 @@ func (d *Delay) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// plain is the context of a request whose JSON goes out as it came in: echo escapes <, > and & as \u003c, \u003e and \u0026, so that
-// the arguments of a job would not be the bytes that were submitted. The answers are not put into pages, and a header keeps browsers from
-// reading them as such. It is for the API's handlers alone: a host's echo keeps its own way.
+// plain is a context whose answers contain JSON without HTML escapes. echo escapes <, > and & as \u003c, \u003e and \u0026, so that the
+// arguments of a job would differ from the submitted bytes. The answers are not embedded in pages, and a header keeps browsers from
+// reading them as such. Only the API's handlers use it: a host's echo keeps its own encoding.
 type plain struct{ echo.Context }
 
-// JSON answers with a value. An error of encoding leaves the answer unsent.
+// JSON answers with a value. After an encoding error nothing is sent.
 func (c plain) JSON(status int, v any) error {
 	raw, err := encodeJSON(v)
 	if err != nil {
@@ -167,7 +167,7 @@ func (c plain) JSON(status int, v any) error {
 	return c.Blob(status, "application/json; charset=UTF-8", append(raw, '\n'))
 }
 
-// encodeJSON encodes a value without escaping for pages.
+// encodeJSON encodes a value without HTML escapes.
 func encodeJSON(v any) ([]byte, error) {
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)

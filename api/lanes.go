@@ -31,7 +31,8 @@ func listLanes(c *call) (any, error) {
 	return map[string]any{"lanes": orEmpty(found)}, err
 }
 
-// setLane answers a change of a lane, made whole by as.
+// setLane answers a change of a lane, after as has converted it: PUT sets missing settings to their
+// defaults.
 func setLane(as func(job.LaneChange) job.LaneChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()
@@ -79,7 +80,7 @@ func resumeLane(c *call) (any, error) {
 	return did, laneInPath(err)
 }
 
-// laneInPath answers an unknown lane with 404: it is the resource that the path names.
+// laneInPath answers an unknown lane with 404, because it is the resource in the path.
 func laneInPath(err error) error {
 	if errors.Is(err, job.ErrUnknownLane) {
 		return &problem{status: http.StatusNotFound, code: "not_found", message: "no such lane", detail: err.Error(), err: err}

@@ -12,10 +12,11 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxBuckets bounds the callers with a bucket each: beyond it, further ones share a bucket, until some have rested.
+// maxBuckets limits the number of callers with their own bucket. Further callers share one, until other buckets
+// have refilled.
 const maxBuckets = 10_000
 
-// buckets limit each of many callers to a rate, and a burst after a rest. It is safe for concurrent use.
+// buckets limits each of many callers to a rate, plus a burst after idle time. It is safe for concurrent use.
 type buckets struct {
 	each  rate.Limit
 	burst int
@@ -25,7 +26,7 @@ type buckets struct {
 	others *rate.Limiter
 }
 
-// newBuckets returns buckets; each below 0 is no limit.
+// newBuckets returns buckets; each below 0 means no limit.
 func newBuckets(each float64, burst int) *buckets {
 	limit := rate.Limit(each)
 	if each < 0 {
@@ -34,7 +35,7 @@ func newBuckets(each float64, burst int) *buckets {
 	return &buckets{each: limit, burst: burst, of: map[string]*rate.Limiter{}, others: rate.NewLimiter(limit, burst)}
 }
 
-// reserve takes one from a caller's bucket. When that is empty, it returns how long to wait.
+// reserve takes a token from a caller's bucket. If the bucket is empty, it returns the time to wait.
 func (b *buckets) reserve(who string) (wait time.Duration, ok bool) {
 	if b.each == rate.Inf {
 		return 0, true
@@ -57,7 +58,7 @@ func (b *buckets) bucket(who string, now time.Time) *rate.Limiter {
 	if len(b.of) >= maxBuckets {
 		for key, one := range b.of {
 			if one.TokensAt(now) >= float64(b.burst) {
-				delete(b.of, key) // a new one would be as full
+				delete(b.of, key) // a new bucket would be as full
 			}
 		}
 	}
@@ -82,7 +83,7 @@ func neighbourhood(client string) string {
 	return block.String()
 }
 
-// enforce refuses a request when the bucket of its sender is empty.
+// enforce returns an error if the bucket of the sender is empty.
 func (b *buckets) enforce(who string) error {
 	if wait, ok := b.reserve(who); !ok {
 		return tooMany("too many requests", wait)
@@ -95,18 +96,18 @@ func tooMany(message string, wait time.Duration) *problem {
 		detail: "try again after " + wait.Round(time.Millisecond).String(), retryAfter: strconv.Itoa(int(math.Ceil(wait.Seconds())))}
 }
 
-// openStreams counts the streams that are open. It is safe for concurrent use.
+// openStreams counts the open streams. It is safe for concurrent use.
 type openStreams struct {
 	mu  sync.Mutex
 	all int
 	of  map[string]int
 }
 
-// enter counts one more, unless there are too many.
+// enter counts a new stream, or returns an error if there are too many.
 func (o *openStreams) enter(principal string, limit StreamOptions) (release func(), err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	later := strconv.Itoa(1 + rand.IntN(5)) // #nosec G404 -- not all clients at once
+	later := strconv.Itoa(1 + rand.IntN(5)) // #nosec G404 -- jitter, so that not all clients come back at once
 	switch {
 	case o.all >= limit.Most:
 		return nil, &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod has reached its limit of streams", retryAfter: later}

@@ -17,7 +17,7 @@ var manyRoutes = []Route{
 		in: Selection{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().RunManyAgain) }},
 }
 
-// Selection is the body of a command for many jobs. A filter must say something.
+// Selection is the body of a command for many jobs. Its filter must not be empty.
 type Selection struct {
 	Filter struct {
 		State      []string `json:"state,omitempty"`
@@ -26,7 +26,7 @@ type Selection struct {
 		Subject    string   `json:"subject,omitempty"`
 		Pipeline   string   `json:"pipeline,omitempty"`
 		Parent     string   `json:"parent,omitempty"`
-		Since      string   `json:"since,omitempty"` // RFC 3339, or how long ago, such as 90m
+		Since      string   `json:"since,omitempty"` // RFC 3339, or a duration before now, such as 90m
 		Reason     string   `json:"reason,omitempty"`
 		ErrorClass string   `json:"error_class,omitempty"`
 		ErrorCode  string   `json:"error_code,omitempty"`
@@ -64,14 +64,14 @@ func (s Selection) Jobs() (f job.Filter, err error) {
 	return f, err
 }
 
-// Many answers a command for many jobs.
+// Many is the answer to a command for many jobs.
 type Many struct {
 	Matched int      `json:"matched"` // number of selected jobs
-	Sample  []string `json:"sample"`  // the first of them
-	More    bool     `json:"more"`    // there are others: give the command again
+	Sample  []string `json:"sample"`  // the ids of the first of them
+	More    bool     `json:"more"`    // more jobs match: repeat the command
 	DryRun  bool     `json:"dry_run"`
 	Done    int      `json:"done"`
-	Passed  int      `json:"passed"` // had moved meanwhile, or could not be tried again
+	Passed  int      `json:"passed"` // had ended or changed meanwhile, or cannot be retried
 }
 
 func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (runner.Many, error)) (any, error) {

@@ -19,15 +19,15 @@ import (
 	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
-// routes are all rows but /metrics and the dashboard's pages. Each group is in the file of its resource; a test fails for a row without a
-// permission or a summary.
+// routes lists all rows except /metrics and the dashboard's pages. Each group is in the file of its resource. A test fails for a row
+// without a permission or a summary.
 var routes = slices.Concat(submissionRoutes, jobRoutes, jobCommandRoutes, manyRoutes, eraseRoutes, pipelineRoutes, historyRoutes, streamRoutes, exportRoutes, healthRoutes, laneRoutes,
 	podRoutes, doctorRoutes, scheduleRoutes, retentionRoutes, auditRoutes, roleRoutes, sessionRoutes, documentRoutes)
 
 // Routes returns the rows of the API.
 func Routes() []Route { return slices.Clone(routes) }
 
-// Handler returns the API as an http.Handler, for hosts without an echo: take a prefix off with [http.StripPrefix]. It panics as [Mount] does.
+// Handler returns the API as an http.Handler, for hosts without echo. Use [http.StripPrefix] to remove a prefix. It panics as [Mount] does.
 func Handler(r *runner.Runner, o Options) http.Handler {
 	e := echo.New()
 	e.HTTPErrorHandler = HandleError
@@ -35,8 +35,8 @@ func Handler(r *runner.Runner, o Options) http.Handler {
 	return e
 }
 
-// Mount adds the routes to g. Requests that change something must not come from another origin's page. It panics, as on any
-// wiring mistake, when the options neither authenticate callers nor let all of them in.
+// Mount adds the routes to g. It rejects changes that come from a page of another origin. It panics, as on any wiring mistake, if the
+// options neither authenticate callers nor admit all of them.
 func Mount(g *echo.Group, r *runner.Runner, o Options) { mount(g, r, o, routes) }
 
 func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
@@ -66,7 +66,7 @@ func (s *service) metricsRoute() Route {
 	}}
 }
 
-// serve returns the echo handler of a row. It answers errors itself, for a host's echo may have another error handler.
+// serve returns the echo handler of a row. It answers errors itself, because a host's echo may have a different error handler.
 func (s *service) serve(to Route) echo.HandlerFunc {
 	answer := recovered(func(c echo.Context) error { return s.respond(c, to) })
 	return func(c echo.Context) error {
@@ -82,13 +82,13 @@ func (s *service) serve(to Route) echo.HandlerFunc {
 		s.reportFailure(c.Request(), err)
 		HandleError(err, c)
 		if begun && errors.Is(err, errPanic) {
-			panic(http.ErrAbortHandler) // the client must not take a part for the whole
+			panic(http.ErrAbortHandler) // the client must not take a partial answer for a complete one
 		}
 		return nil
 	}
 }
 
-// respond lets a request through to a row's handler and writes its answer.
+// respond admits a request, calls the row's handler and writes its answer.
 func (s *service) respond(c echo.Context, to Route) error {
 	if !to.changes() && to.Needs != access.Nothing && s.cutOff() { // changes fail, or reach the new primary
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod has lost its database connection: try again, or another pod",
@@ -96,7 +96,7 @@ func (s *service) respond(c echo.Context, to Route) error {
 	}
 	err := s.door.admit(c, to)
 	if err == nil {
-		err = legible(c)
+		err = checkText(c)
 	}
 	if err == nil {
 		err = to.unknown(c.QueryParams())
@@ -121,7 +121,7 @@ func (s *service) respond(c echo.Context, to Route) error {
 // errPanic is the error of a handler that panicked.
 var errPanic = errors.New("panic")
 
-// recovered turns a panic into an error, which the log gets with the stack: net/http would only cut the connection and write to its own log.
+// recovered turns a panic into an error, which is logged with the stack. net/http would only cut the connection and write to its own log.
 var recovered = middleware.RecoverWithConfig(middleware.RecoverConfig{
 	StackSize: 64 << 10, DisableStackAll: true, DisableErrorHandler: true,
 	LogErrorFunc: func(_ echo.Context, err error, stack []byte) error {

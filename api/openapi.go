@@ -47,7 +47,8 @@ var meanings = map[string]string{
 	"zone":            "IANA time zone, default UTC",
 }
 
-// openAPI describes routes as an OpenAPI 3.1 document, which holds for any prefix: its server is where it was read from.
+// openAPI describes routes as an OpenAPI 3.1 document. It is valid under any prefix, because the URL of its server is
+// relative.
 func openAPI(all []Route) ([]byte, error) {
 	paths := map[string]map[string]any{"/metrics": {"get": map[string]any{
 		"summary":   "Metrics for Prometheus",
@@ -120,7 +121,7 @@ func operation(route Route) map[string]any {
 	return o
 }
 
-// operationID is a name that a generated client gives its method: getJobsId, postAdminWorkersFreeze.
+// operationID returns the name that generated clients give a route's method: getJobsId, postAdminWorkersFreeze.
 func operationID(route Route) string {
 	words := strings.FieldsFunc(route.Path, func(r rune) bool { return strings.ContainsRune("/:._-", r) })
 	for i, word := range words {

@@ -27,7 +27,7 @@ func TestNobodyMakesAnExportLastByReadingNowAndThen(t *testing.T) {
 		is := is.New(t)
 		export := func(each time.Duration, writes int) (took time.Duration, err error) {
 			to := taking{httptest.NewRecorder(), each}
-			p := &patient{to, http.NewResponseController(to), exportPatience}
+			p := &patientWriter{to, http.NewResponseController(to), exportTimeout}
 			began := time.Now()
 			for range writes {
 				if _, err = p.Write(make([]byte, 64<<10)); err != nil {
@@ -37,7 +37,7 @@ func TestNobodyMakesAnExportLastByReadingNowAndThen(t *testing.T) {
 			return time.Since(began), err
 		}
 		took, err := export(20*time.Second, 1000)
-		is.True(errors.Is(err, errNotTaken))
+		is.True(errors.Is(err, errSlowClient))
 		is.True(took <= time.Minute) // not 5 hours and a half
 		took, err = export(200*time.Millisecond, 1000)
 		is.NoErr(err) // whoever reads all the time may take long

@@ -43,7 +43,7 @@ func listPipelines(c *call) (any, error) {
 	return c.presentPage("pipelines", found.Pipelines, found.Cursor, found.Searched)
 }
 
-// pipelineFilterOf reads the filters of a list of pipelines.
+// pipelineFilterOf parses the filters of a list of pipelines.
 func pipelineFilterOf(c echo.Context) (f storeview.PipelineFilter, err error) {
 	err = eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
@@ -63,18 +63,18 @@ func pipelineFilterOf(c echo.Context) (f storeview.PipelineFilter, err error) {
 	return f, err
 }
 
-// shownBranches is the number of children of each fan-out that are shown unless a request asks for another, mostBranches the largest.
+// defaultBranches is the default number of children that are shown of each fan-out; mostBranches is the maximum.
 const (
-	shownBranches = 5
-	mostBranches  = 1000
+	defaultBranches = 5
+	maxBranches     = 1000
 )
 
 func showPipeline(c *call, id int64) (any, error) {
-	branches := shownBranches
+	branches := defaultBranches
 	if text := c.QueryParam("branches"); text != "" {
 		var err error
-		if branches, err = strconv.Atoi(text); err != nil || branches < 0 || branches > mostBranches {
-			return nil, invalid("branches %q: want 0 to %d", text, mostBranches)
+		if branches, err = strconv.Atoi(text); err != nil || branches < 0 || branches > maxBranches {
+			return nil, invalid("branches %q: want 0 to %d", text, maxBranches)
 		}
 	}
 	tree, err := storeview.ReadTree(c.ctx(), c.lists, id, storeview.TreeLimits{Children: branches})
@@ -91,7 +91,7 @@ func abortPipeline(c *call, id int64) (any, error) {
 
 func retryPipeline(c *call, id int64) (any, error) {
 	body, err := readOptional[again](c)
-	if err == nil && body.Args != nil { // they are those of its last job
+	if err == nil && body.Args != nil { // the arguments are those of its last job
 		p, missing := c.r.Admin().Pipeline(c.ctx(), id)
 		if err = missing; err == nil {
 			err = mayChange(c, p.LastJob)

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// unescape gives the parameters of a path the text that was sent: the router leaves them escaped where the path holds an escaped slash.
+// unescape unescapes the parameters of a path: the router leaves them escaped if the path contains an escaped slash.
 func unescape(c echo.Context) {
 	if c.Request().URL.RawPath == "" {
 		return
@@ -29,10 +29,10 @@ func unescape(c echo.Context) {
 	c.SetParamValues(values...)
 }
 
-// legible refuses a query that cannot be parsed as a whole, and a path or a query with text that PostgreSQL cannot store,
-// so that no route needs its own check. The standard library drops the parts of a query that it cannot parse:
-// ?dry_run=true; would be a change.
-func legible(c echo.Context) error {
+// checkText rejects a query that cannot be parsed completely, and a path or a query with text that PostgreSQL cannot store, so that no
+// route needs its own check. The standard library drops the parts of a query that it cannot parse: ?dry_run=true; would be a real
+// change.
+func checkText(c echo.Context) error {
 	query, err := url.ParseQuery(c.Request().URL.RawQuery)
 	if err != nil {
 		return &problem{status: http.StatusBadRequest, code: "invalid_query", message: "invalid query string",
@@ -61,7 +61,7 @@ func eachFilter(c echo.Context, read func(name, value string, values []string) e
 	return nil
 }
 
-// limitOf reads the parameter limit.
+// limitOf parses the parameter limit.
 func limitOf(c echo.Context, usual int) (int, error) {
 	text := c.QueryParam("limit")
 	if text == "" {
@@ -74,7 +74,7 @@ func limitOf(c echo.Context, usual int) (int, error) {
 	return limit, err
 }
 
-// boolParam reads a parameter of the query that is true or false.
+// boolParam parses a query parameter that is true or false.
 func boolParam(c echo.Context, name string) (bool, error) {
 	text := c.QueryParam(name)
 	if text == "" {
@@ -87,7 +87,7 @@ func boolParam(c echo.Context, name string) (bool, error) {
 	return yes, nil
 }
 
-// jobID reads the id of a job in a path: text that is no id names no job.
+// jobID parses the id of a job in a path. It answers 404 to invalid text.
 func jobID(text string) (int64, error) {
 	id, err := ParseID(text)
 	if err != nil {
@@ -96,7 +96,7 @@ func jobID(text string) (int64, error) {
 	return id, nil
 }
 
-// ParseID reads the id of a job or pipeline.
+// ParseID parses the id of a job or pipeline.
 func ParseID(text string) (int64, error) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id <= 0 {
@@ -105,7 +105,7 @@ func ParseID(text string) (int64, error) {
 	return id, nil
 }
 
-// ParseYes reads true or false.
+// ParseYes parses true or false.
 func ParseYes(text string) (*bool, error) {
 	yes, err := strconv.ParseBool(text)
 	if err != nil {
@@ -114,7 +114,7 @@ func ParseYes(text string) (*bool, error) {
 	return &yes, nil
 }
 
-// ParseStates reads states, each value one or several separated by commas.
+// ParseStates parses states. Each value holds one or several, separated by commas.
 func ParseStates(values []string) ([]job.State, error) {
 	var states []job.State
 	for _, name := range strings.Split(strings.Join(values, ","), ",") {
@@ -127,7 +127,7 @@ func ParseStates(values []string) ([]job.State, error) {
 	return states, nil
 }
 
-// ParseStatuses reads statuses of pipelines, each value one or several separated by commas.
+// ParseStatuses parses statuses of pipelines. Each value holds one or several, separated by commas.
 func ParseStatuses(values []string) (list []job.Status, err error) {
 	for _, name := range strings.Split(strings.Join(values, ","), ",") {
 		if !slices.Contains(job.Statuses(), job.Status(name)) {
@@ -138,7 +138,7 @@ func ParseStatuses(values []string) (list []job.Status, err error) {
 	return list, nil
 }
 
-// ParseSince reads a moment: RFC 3339, or how long before now, such as 90m.
+// ParseSince parses a time: RFC 3339, or a duration before now, such as 90m.
 func ParseSince(text string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
@@ -157,16 +157,16 @@ func parseLimit(text string) (int, error) {
 	return n, nil
 }
 
-// storable refuses text that PostgreSQL cannot compare with its own.
+// storable rejects text that PostgreSQL cannot store.
 func storable(text string) (string, error) {
-	if bounded(text, len(text)) != text {
+	if truncate(text, len(text)) != text {
 		return "", errText
 	}
 	return text, nil
 }
 
-// bounded cuts text to a number of bytes and to what PostgreSQL can store.
-func bounded(text string, most int) string {
+// truncate cuts text to at most most bytes and removes content that PostgreSQL cannot store.
+func truncate(text string, most int) string {
 	if len(text) > most {
 		text = text[:most]
 	}

@@ -16,22 +16,22 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// refusals audits refused changes. A flood cannot fill the table: after a burst it is one row
-// a second, with separate limits for authenticated and unauthenticated callers, and the next row has the number of those left out.
+// refusals audits rejected changes. A flood cannot fill the table: after a burst it writes one row a second, with separate limits
+// for authenticated and unauthenticated callers. The next row has the number of those left out.
 type refusals struct {
 	store            *store.Store
 	known, anonymous *rate.Limiter
 	left             atomic.Int64
 }
 
-// refusalBurst is the number of refusals that are audited before the limit of one a second holds.
+// refusalBurst is the number of refusals that are audited before the limit of one a second applies.
 const refusalBurst = 60
 
 func newRefusals(st *store.Store) *refusals {
 	return &refusals{store: st, known: rate.NewLimiter(1, refusalBurst), anonymous: rate.NewLimiter(1, refusalBurst)}
 }
 
-// note audits err, if it refuses a change.
+// note audits err if it rejects a change.
 func (r *refusals) note(request *http.Request, to Route, err error) {
 	p, ok := errors.AsType[*problem](err)
 	if !ok || !p.refused || !to.changes() {
@@ -45,18 +45,18 @@ func (r *refusals) note(request *http.Request, to Route, err error) {
 		r.left.Add(1)
 		return
 	}
-	deed := admin.Deed{Actor: actor, Action: to.Method + " " + to.Path, Target: bounded(request.URL.EscapedPath(), 200), Refused: p.because()}
+	entry := admin.AuditEntry{Actor: actor, Action: to.Method + " " + to.Path, Target: truncate(request.URL.EscapedPath(), 200), Refused: p.because()}
 	if left := r.left.Swap(0); left > 0 {
-		deed.After = map[string]int64{"not_written": left}
+		entry.After = map[string]int64{"not_written": left}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(request.Context()), 2*time.Second)
 	defer cancel()
-	if err := admin.Audit(ctx, r.store, deed); err != nil {
-		slog.WarnContext(ctx, "refusal not recorded in the audit log", "actor", actor, "action", deed.Action, telemetry.Err, err)
+	if err := admin.Audit(ctx, r.store, entry); err != nil {
+		slog.WarnContext(ctx, "refusal not recorded in the audit log", "actor", actor, "action", entry.Action, telemetry.Err, err)
 	}
 }
 
-// because returns why a request was refused.
+// because returns why a request was rejected.
 func (p *problem) because() string {
 	if p.detail == "" {
 		return p.code

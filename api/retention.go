@@ -21,7 +21,7 @@ func listRetention(c *call) (any, error) {
 	return map[string]any{"retention": orEmpty(found)}, err
 }
 
-// keep is the body of PUT.
+// keep is the body of a PUT.
 type keep struct {
 	Keep *job.Seconds `json:"keep_s"` // 0: for ever
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// rightsFor is the time for which a pod trusts its last reading of the tables of roles and grants: changes through the pod hold there at
-// once, on other pods, and after plain SQL, at most so much later.
+// rightsFor is how long a pod caches the roles and grants of the database. A change through the pod takes effect there at once. On other
+// pods, and after plain SQL, it takes effect after this time at the latest.
 const rightsFor = 2 * time.Second
 
-// maxRights bounds the principals whose rights are remembered.
+// maxRights limits the number of principals whose permissions are cached.
 const maxRights = 4096
 
-// rights returns what principals may do, by the roles that their tokens and the table of grants give them. It is safe for concurrent use.
+// rights computes permissions from the roles of a principal's token and of the table of grants. It is safe for concurrent use.
 type rights struct {
 	store *store.Store
 
@@ -34,7 +34,7 @@ type cachedRights struct {
 
 func newRights(st *store.Store) *rights { return &rights{store: st, known: map[string]cachedRights{}} }
 
-// of returns a principal's rights. An unknown role gives none.
+// of returns a principal's permissions. An unknown role grants none.
 func (r *rights) of(ctx context.Context, p access.Principal) (access.Rights, error) {
 	key := strings.Join(append([]string{p.Name}, p.Roles...), "\x00")
 	r.mu.Lock()
@@ -67,14 +67,14 @@ func (r *rights) of(ctx context.Context, p access.Principal) (access.Rights, err
 	return all, nil
 }
 
-// forget drops the remembered rights of every principal.
+// forget drops the cached permissions of every principal.
 func (r *rights) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.known)
 }
 
-// roleOf returns a role of the table. A permission that this release does not know allows nothing here.
+// roleOf converts a role of the table. A permission that this release does not know grants nothing.
 func roleOf(one admin.Role) access.Role {
 	role := access.Role{Name: one.Name, Scope: access.Own}
 	if one.Scope == string(access.All) {

@@ -71,7 +71,7 @@ func putRole(c *call) (any, error) {
 		return nil, err
 	}
 	one := admin.Role{Name: c.Param("name"), Permissions: body.Permissions, Scope: body.Scope}
-	if err := changeable(one.Name); err != nil {
+	if err := checkRoleName(one.Name); err != nil {
 		return nil, err
 	}
 	if err := validateRole(one); err != nil {
@@ -81,7 +81,7 @@ func putRole(c *call) (any, error) {
 	return role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope}, c.rightsChanged(err)
 }
 
-// rightsChanged drops the remembered rights after a successful change of the roles or grants.
+// rightsChanged drops the cached permissions after a successful change of the roles or grants.
 func (c *call) rightsChanged(err error) error {
 	if err == nil {
 		c.door.rights.forget()
@@ -89,8 +89,8 @@ func (c *call) rightsChanged(err error) error {
 	return err
 }
 
-// changeable refuses names that a role of the table cannot have.
-func changeable(name string) error {
+// checkRoleName rejects names that a role of the table cannot have.
+func checkRoleName(name string) error {
 	if !validRole.MatchString(name) || name == "grants" {
 		return invalid("invalid role name %q: want %s, and not grants", name, validRole)
 	}
@@ -123,7 +123,7 @@ func validateRole(one admin.Role) error {
 
 func deleteRole(c *call) (any, error) {
 	name := c.Param("name")
-	if err := changeable(name); err != nil {
+	if err := checkRoleName(name); err != nil {
 		return nil, err
 	}
 	return nil, c.rightsChanged(admin.DeleteRole(c.ctx(), inside.Of(c.r).Store, name, c.caller.Name))
@@ -141,7 +141,7 @@ func listGrants(c *call) (any, error) {
 			f.Limit, err = parseLimit(value)
 		case "cursor":
 			if value, err = cursor.Opened("grants", value); err == nil {
-				f.After.Principal, f.After.Role, _ = strings.Cut(value, "\n") // neither holds a control character
+				f.After.Principal, f.After.Role, _ = strings.Cut(value, "\n") // neither contains a control character
 			}
 		}
 		return err

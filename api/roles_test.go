@@ -93,9 +93,9 @@ func TestTheAuditIsReadPageByPage(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, api.Options{})
 	for range 5 {
-		is.NoErr(admin.Audit(t.Context(), inside.Of(h.Runner).Store, admin.Deed{Actor: "ana", Action: "lane.set", Target: "lane default"}))
+		is.NoErr(admin.Audit(t.Context(), inside.Of(h.Runner).Store, admin.AuditEntry{Actor: "ana", Action: "lane.set", Target: "lane default"}))
 	}
-	is.NoErr(admin.Audit(t.Context(), inside.Of(h.Runner).Store, admin.Deed{Actor: "bob", Action: "lane.set", Target: "lane default"}))
+	is.NoErr(admin.Audit(t.Context(), inside.Of(h.Runner).Store, admin.AuditEntry{Actor: "bob", Action: "lane.set", Target: "lane default"}))
 	cursor, seen := "", 0
 	for {
 		page := h.send("GET", "/admin/audit?actor=ana&limit=2&cursor="+cursor, "")

@@ -8,38 +8,38 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 )
 
-// Route is a row of the API: a method and a path, the permission to use them, what goes in and out, and the handler. Authorization, the
-// refusal of unknown query parameters, the OpenAPI document and `trapeze routes` read it.
+// Route is a row of the API: a method and a path, the permission to use them, the input and output, and the handler. Authorization, the
+// rejection of unknown query parameters, the OpenAPI document and `trapeze routes` read it.
 type Route struct {
 	Method  string
-	Path    string            // below the prefix it is mounted at
-	Needs   access.Permission // to use it; [access.Nothing] for everyone
+	Path    string            // below the prefix of the API
+	Needs   access.Permission // to use it; [access.Nothing]: none
 	Summary string            // a sentence, for the OpenAPI document and `trapeze routes`
 
-	right access.Permission // on the job, which an operator's route to jobs needs as well
-	scope scope             // of a permission for own jobs only
+	right access.Permission // for the job itself; an operator's route to jobs needs it too
+	scope scope             // for a permission that covers own jobs only
 
-	query    []string // the parameters it takes, see meanings; others are refused
+	query    []string // the parameters it accepts, see meanings; others are rejected
 	headers  []string
 	in       any    // a value of the body's type; nil: not described
 	form     bool   // the body is a form, not JSON
 	out      schema // of the answer; nil: an object
-	media    string // of the answer, when it is not JSON
-	statuses []int  // of answers without a problem, the usual one first; nil: 200
+	media    string // of the answer, if it is not JSON
+	statuses []int  // of successful answers, the usual one first; nil: 200
 
 	do handler
 }
 
-// handler answers a request with a value for JSON: nil when it has no body, or when the handler has written it.
+// handler handles a request and returns a value for JSON. It returns nil if the answer has no body or the handler has written it.
 type handler func(*call) (any, error)
 
-// scope is the use of a route to a caller whose permission is for own jobs only.
+// scope defines how a caller may use a route if its permission covers own jobs only.
 type scope int
 
 const (
-	allJobs   scope = iota // closed: the permission has to be for all jobs
-	jobInPath              // open when the job or pipeline whose id the path has is the caller's
-	ownJobs                // open: the handler shows and makes the caller's jobs only
+	allJobs   scope = iota // closed: the permission must cover all jobs
+	jobInPath              // open if the job or pipeline in the path belongs to the caller
+	ownJobs                // open: the handler shows and creates only the caller's jobs
 )
 
 // changes reports whether the route may change anything.
@@ -53,7 +53,7 @@ func (r Route) permissions() []access.Permission {
 	return []access.Permission{r.Needs, r.right}
 }
 
-// usualStatus returns the status of an answer without a problem.
+// usualStatus returns the status of a successful answer.
 func (r Route) usualStatus() int {
 	if len(r.statuses) == 0 {
 		return http.StatusOK
@@ -61,8 +61,8 @@ func (r Route) usualStatus() int {
 	return r.statuses[0]
 }
 
-// unknown refuses query parameters that the row does not have: a misspelt one would be ignored, and the answer would be to another
-// question. Routes without a permission ignore them: a prober, or a page that leads to the login, may add any.
+// unknown rejects query parameters that the row does not have. If a misspelt one were ignored, the answer would be to a different
+// question. Routes without a permission ignore unknown parameters: a prober, or a page that leads to the login, may add any.
 func (r Route) unknown(query map[string][]string) error {
 	for name := range query {
 		if r.Needs != access.Nothing && !slices.Contains(r.query, name) {
@@ -72,7 +72,7 @@ func (r Route) unknown(query map[string][]string) error {
 	return nil
 }
 
-// The schemas in which rows describe answers.
+// The schemas with which rows describe answers.
 var textual = schema{"type": "string"}
 
 func of[T any]() schema            { return describe(reflect.TypeFor[T]()) }
@@ -84,7 +84,7 @@ func page(name string, items schema) schema {
 	return object(name, listOf(items), "next_cursor", textual)
 }
 
-// object is an object with members, name and schema in turn.
+// object returns the schema of an object with members, given as name and schema in turn.
 func object(members ...any) schema {
 	properties := schema{}
 	for pair := range slices.Chunk(members, 2) {

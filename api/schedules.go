@@ -46,7 +46,7 @@ func listSchedules(c *call) (any, error) {
 	return map[string]any{"schedules": shown}, err
 }
 
-// previewFires is the number of occurrences that a preview has.
+// previewFires is the number of occurrences in a preview.
 const previewFires = 5
 
 func previewSchedule(c *call) (any, error) {
@@ -83,13 +83,13 @@ func listFires(c *call) (any, error) {
 	}), err
 }
 
-// scheduleBody is the body of PUT and PATCH.
+// scheduleBody is the body of a PUT or PATCH.
 type scheduleBody struct {
 	job.ScheduleChange
 	Foreign bool `json:"foreign,omitempty"` // another program has the handler: this pod need not know the kind
 }
 
-// setSchedule answers a change of a schedule, made whole by as.
+// setSchedule answers a change of a schedule, after as has converted it: PUT sets missing settings to their defaults.
 func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()
@@ -106,7 +106,7 @@ func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
 			return nil, fmt.Errorf(`%w: schedule %q: register its handler, or say "foreign": true when another program has it`, job.ErrUnknownKind, *change.Kind)
 		}
 		var done job.ScheduleChanged
-		err = unmoved(func() error {
+		err = retryMoved(func() error {
 			if change.From, err = maySchedule(c, change); err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func triggerSchedule(c *call) (any, error) {
 		return nil, err
 	}
 	var fire job.Fire
-	err := unmoved(func() error {
+	err := retryMoved(func() error {
 		as, err := mayTrigger(c)
 		if err != nil {
 			return err
@@ -150,14 +150,14 @@ func triggerSchedule(c *call) (any, error) {
 	return fire, err
 }
 
-// A schedule has handlers run: its setting holds their kind and arguments. So the right to manage schedules is that to submit for
-// every principal, as SECURITY.md states. It includes neither the right to approve nor the right to see secrets:
-// jobs of schedules run without approval in every lane, so a change, a trigger or a resumption needs that right here. The test is
-// TestNoScheduleLeadsAroundAnApprovalOrAMask.
+// A schedule runs handlers: its setting contains their kind and arguments. The permission to manage schedules therefore includes that to
+// submit for every principal, as SECURITY.md states. It includes neither the permission to approve nor the permission to see secrets. Jobs
+// of schedules run without approval in every lane, so a change, a trigger or a resumption needs the permission to approve here. The test
+// is TestNoScheduleLeadsAroundAnApprovalOrAMask.
 
-// maySchedule refuses a change whose jobs would need approval, unless the caller may approve them; and one that would
-// pass arguments on to another kind, which has other secrets, unless the caller may see them. It returns the setting that it has read, for
-// which alone it holds; nil: there is none.
+// maySchedule rejects a change whose jobs would need approval, unless the caller may approve them. It also rejects a change that would
+// pass arguments on to another kind, which has other secrets, unless the caller may see them. It returns the setting on which the decision
+// is based; nil: the schedule does not exist.
 func maySchedule(c *call, change job.ScheduleChange) (looked *job.ScheduleSetting, err error) {
 	setting := job.DefaultSchedule()
 	before, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
@@ -174,8 +174,8 @@ func maySchedule(c *call, change job.ScheduleChange) (looked *job.ScheduleSettin
 	return looked, mayRun(c, after)
 }
 
-// mayTrigger refuses to trigger or resume a schedule whose jobs would need approval, unless the caller may approve them. It returns
-// the setting that it has read.
+// mayTrigger rejects a trigger or resumption of a schedule whose jobs would need approval, unless the caller may approve them. It returns
+// the setting on which the decision is based.
 func mayTrigger(c *call) (*job.ScheduleSetting, error) {
 	one, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
 	if err != nil {
@@ -184,8 +184,8 @@ func mayTrigger(c *call) (*job.ScheduleSetting, error) {
 	return &one.ScheduleSetting, mayRun(c, one.ScheduleSetting)
 }
 
-// unmoved retries a decision on a schedule's setting when that was changed before the decision took effect, a few times.
-func unmoved(do func() error) (err error) {
+// retryMoved repeats a decision a few times if the schedule's setting changed before it took effect.
+func retryMoved(do func() error) (err error) {
 	for range 4 {
 		if err = do(); !errors.Is(err, job.ErrScheduleMoved) {
 			return err

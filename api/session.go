@@ -22,16 +22,16 @@ var sessionRoutes = []Route{
 // loginForm is the form of the dashboard's login.
 type loginForm struct {
 	Token string `json:"token"`
-	Next  string `json:"next,omitempty"` // the page that was asked for: its address from /ui/ on
+	Next  string `json:"next,omitempty"` // the requested page: its address from /ui/ on
 }
 
-// login answers a form with a cookie that stands for the token in it, and sends the browser on to the page that was asked for, or back
-// to the form.
+// login answers a form with a cookie that replaces the token in it. It redirects the browser to the requested page, or back to the
+// form.
 func login(c *call) (any, error) {
 	if c.opts.Login == nil {
 		return nil, &problem{status: http.StatusNotFound, code: "not_found", message: "sessions are disabled"}
 	}
-	token := strings.TrimSpace(c.Request().PostFormValue("token")) // of the form alone: logs have addresses
+	token := strings.TrimSpace(c.Request().PostFormValue("token")) // only from the form: logs contain URLs
 	next := ui.Onward(c.Request().PostFormValue("next"))
 	session, until, err := c.opts.Login(token)
 	if err != nil {
@@ -39,20 +39,20 @@ func login(c *call) (any, error) {
 			return nil, err // valid tokens are not limited
 		}
 		no := &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "unknown or expired token", err: err, refused: true}
-		if !wantsPage(c) {
+		if !acceptsHTML(c) {
 			return nil, no
 		}
 		c.door.refusals.note(c.Request(), c.to, no)
 		return nil, c.Redirect(http.StatusSeeOther, "login?"+back(next).Encode())
 	}
 	c.SetCookie(c.sessionCookie(session, until))
-	return nil, onward(c, next)
+	return nil, redirect(c, next)
 }
 
-// logout makes the browser forget its session.
+// logout deletes the browser's session cookie.
 func logout(c *call) (any, error) {
 	c.SetCookie(c.sessionCookie("", time.Unix(1, 0)))
-	return nil, onward(c, "")
+	return nil, redirect(c, "")
 }
 
 // back returns the query with which the form is shown again.
@@ -64,34 +64,35 @@ func back(next string) url.Values {
 	return asked
 }
 
-// onward sends a browser to a page of the dashboard, by its address from there on.
-func onward(c echo.Context, next string) error {
-	if wantsPage(c) {
+// redirect redirects a browser to a page of the dashboard, by its address relative to the dashboard's root.
+func redirect(c echo.Context, next string) error {
+	if acceptsHTML(c) {
 		return c.Redirect(http.StatusSeeOther, "./"+next)
 	}
 	return c.NoContent(http.StatusNoContent)
 }
 
-// wantsPage reports whether the answer is for a browser's window.
-func wantsPage(c echo.Context) bool {
+// acceptsHTML reports whether the answer is shown in a browser's window.
+func acceptsHTML(c echo.Context) bool {
 	return strings.Contains(c.Request().Header.Get("Accept"), "text/html")
 }
 
-// sessionCookie is that of a session: no script reads it, no other site's page sends it, and it does not leave the prefix of the API.
+// sessionCookie returns the cookie of a session: scripts cannot read it, pages of other sites cannot send it, and it is limited to the
+// prefix of the API.
 func (c *call) sessionCookie(value string, until time.Time) *http.Cookie {
-	path := askedPath(c.Request())
+	path := requestPath(c.Request())
 	if cut := strings.LastIndex(path, "/ui/"); cut > 0 {
 		path = path[:cut]
 	} else {
 		path = "/"
 	}
-	return &http.Cookie{ // #nosec G124 -- Secure whenever the request was
+	return &http.Cookie{ // #nosec G124 -- Secure if the request was
 		Name: access.SessionCookie, Value: value, Path: path, Expires: until, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: encrypted(c.Request(), c.opts.TrustedProxies),
+		Secure: usedTLS(c.Request(), c.opts.TrustedProxies),
 	}
 }
 
-// encrypted reports whether a request came through TLS: here, or at a trusted proxy.
-func encrypted(r *http.Request, trusted Proxies) bool {
+// usedTLS reports whether a request came through TLS: to this server, or to a trusted proxy.
+func usedTLS(r *http.Request, trusted Proxies) bool {
 	return r.TLS != nil || trusted.Believe(access.Peer(r)) && r.Header.Get("X-Forwarded-Proto") == "https"
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/feed"
 )
 
-// errNotTaken is the end of a stream whose client does not take what is written.
-var errNotTaken = errors.New("the client does not read its stream")
+// errSlowClient ends a stream whose client does not read it.
+var errSlowClient = errors.New("the client does not read its stream")
 
-// sse writes server-sent events. What was written is sent by flush.
+// sse writes server-sent events. flush sends the written ones.
 type sse struct {
 	to     http.ResponseWriter
 	ctl    *http.ResponseController
@@ -29,7 +29,7 @@ type sse struct {
 	err    error
 }
 
-// newSSE begins the answer. The deadlines of the server are for answers that end; here each write has its own.
+// newSSE begins the answer. The deadlines of the server are for answers that end. Here each write has its own deadline.
 func newSSE(c echo.Context, within time.Duration) *sse {
 	s := &sse{to: c.Response(), ctl: http.NewResponseController(c.Response().Writer), within: within}
 	_ = s.ctl.SetReadDeadline(time.Time{})
@@ -37,12 +37,12 @@ func newSSE(c echo.Context, within time.Duration) *sse {
 	h := c.Response().Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx passes on what comes, when it comes
+	h.Set("X-Accel-Buffering", "no") // makes nginx pass data on without buffering
 	c.Response().WriteHeader(http.StatusOK)
 	return s
 }
 
-// printf writes to the buffers, and waits for the client where they are full: each time for as long as it may take.
+// printf writes to the buffers. If they are full, each write waits at most s.within for the client.
 func (s *sse) printf(format string, args ...any) {
 	if s.err == nil {
 		_ = s.ctl.SetWriteDeadline(time.Now().Add(s.within))
@@ -50,7 +50,7 @@ func (s *sse) printf(format string, args ...any) {
 	}
 }
 
-// oneLine keeps a name that a handler gave its event from being more than a name.
+// oneLine removes line breaks from the name of an event, which a handler chose: they would break the stream's format.
 var oneLine = strings.NewReplacer("\n", " ", "\r", " ", "\x00", " ")
 
 func (s *sse) writeEvent(i feed.Item) {
@@ -62,13 +62,13 @@ func (s *sse) writeEvent(i feed.Item) {
 
 func (s *sse) comment(text string) { s.printf(": %s\n\n", text) }
 
-// begin writes what a stream begins with: what is watched, as its reader may see it.
+// begin writes the start of a stream: the watched job or pipeline, as its reader may see it.
 func (s *sse) begin(watched *feed.Stream, seen any) error {
 	snapshot, err := encodeJSON(seen)
 	if err != nil {
 		return err
 	}
-	again := time.Second + rand.N(2*time.Second) // #nosec G404 -- not everybody at once
+	again := time.Second + rand.N(2*time.Second) // #nosec G404 -- jitter, so that not all clients come back at once
 	s.printf("retry: %d\n\n", again.Milliseconds())
 	if watched.Reset != "" {
 		reason, err := json.Marshal(map[string]string{"reason": watched.Reset})
@@ -81,33 +81,33 @@ func (s *sse) begin(watched *feed.Stream, seen any) error {
 	return s.flush()
 }
 
-// flush sends what was written: errNotTaken when the client does not take it in time.
+// flush sends the written events. It returns errSlowClient if the client does not read them in time.
 func (s *sse) flush() error {
 	if s.err == nil {
 		s.err = s.ctl.Flush()
 	}
 	if errors.Is(s.err, os.ErrDeadlineExceeded) || errors.Is(s.err, syscall.ETIMEDOUT) {
-		return errNotTaken
+		return errSlowClient
 	}
 	return s.err
 }
 
 type connKey struct{}
 
-// ConnContext is for the field of that name of an [http.Server]: with it, the API knows the connection of a stream, and has its buffers
-// in the kernel bounded, so that a client which does not read is noticed soon. Without it, megabytes may wait for such a client first.
+// ConnContext is a value for http.Server.ConnContext. With it, the API knows the connection of a stream and limits its kernel buffers,
+// so that a client that does not read is noticed soon. Without it, megabytes may be buffered first.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// streamBuffer is how much of a stream may wait in the kernel for its client.
+// streamBuffer is the size of a stream's send buffer in the kernel.
 const streamBuffer = 64 << 10
 
-// shrink bounds what waits for the client of a stream, and how long what was sent may stay without an answer.
+// shrink limits the kernel buffers of a stream and the time that sent data may stay unacknowledged.
 func shrink(request *http.Request, within time.Duration) {
 	conn, ok := request.Context().Value(connKey{}).(net.Conn)
 	if !ok || request.ProtoMajor != 1 {
-		return // HTTP/2 shares its connection
+		return // the connection of HTTP/2 is shared
 	}
 	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = secured.NetConn()

@@ -15,13 +15,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// strangers counts, limits and logs unauthenticated requests. Each address has a separate bucket for them, so that a flood does not lock out
-// authenticated callers behind the same address. It is safe for concurrent use, and bounded: see [buckets].
+// strangers counts, limits and logs unauthenticated requests. Each address has a separate bucket for them, so that a flood does not lock
+// out authenticated callers at the same address. It is safe for concurrent use, and limited in size: see [buckets].
 type strangers struct {
-	each    *buckets
-	lines   *rate.Limiter // of the log
-	unsaid  atomic.Int64  // lines left out
-	counted *prometheus.CounterVec
+	each       *buckets
+	lines      *rate.Limiter // of the log
+	suppressed atomic.Int64  // number of suppressed lines
+	counted    *prometheus.CounterVec
 }
 
 func newStrangers(o Options) *strangers {
@@ -31,7 +31,7 @@ func newStrangers(o Options) *strangers {
 	}, []string{"credentials"})}
 }
 
-// refuse answers one such request with 401, or with 429 when its address has sent too many of them. err is the error of authentication.
+// refuse answers such a request with 401, or with 429 if its address has sent too many of them. err is the error of authentication.
 func (s *strangers) refuse(request *http.Request, from string, err error) *problem {
 	kind := "none"
 	if showsCredentials(request) {
@@ -52,12 +52,12 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 // log writes a line for wrong credentials, at most one a second after a burst.
 func (s *strangers) log(request *http.Request, from string, err error) {
 	if !s.lines.Allow() {
-		s.unsaid.Add(1)
+		s.suppressed.Add(1)
 		return
 	}
 	ctx := request.Context()
-	attrs := []any{"source", from, "method", request.Method, "path", bounded(request.URL.EscapedPath(), 200), "request_id", job.OriginOf(ctx).RequestID, telemetry.Err, fmt.Sprint(err)}
-	if left := s.unsaid.Swap(0); left > 0 {
+	attrs := []any{"source", from, "method", request.Method, "path", truncate(request.URL.EscapedPath(), 200), "request_id", job.OriginOf(ctx).RequestID, telemetry.Err, fmt.Sprint(err)}
+	if left := s.suppressed.Swap(0); left > 0 {
 		attrs = append(attrs, "not_logged", left)
 	}
 	slog.WarnContext(ctx, "authentication failed", attrs...)

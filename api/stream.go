@@ -37,7 +37,8 @@ func streamOf(open func(from *feed.Feed, ctx context.Context, id int64, after st
 	})
 }
 
-// serveStream answers with the stream that open returns, until it is over or the client has gone. Errors are answered before it begins.
+// serveStream answers with the stream that open returns, until it ends or the client disconnects. Errors are answered only before the
+// stream begins.
 func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler {
 	return func(c *call) (any, error) {
 		release, err := c.streams.enter(c.caller.Name, c.opts.Streams)
@@ -47,7 +48,7 @@ func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler
 		defer release()
 		after := c.QueryParam("after")
 		if last := c.Request().Header.Get("Last-Event-ID"); last != "" {
-			after = last // of a client that comes back: newer than the one in its address
+			after = last // of a client that reconnects: newer than the one in the URL
 		}
 		watched, err := open(c, after)
 		if errors.Is(err, feed.ErrClosing) || errors.Is(err, feed.ErrStuck) {
@@ -62,23 +63,23 @@ func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler
 			return nil, err
 		}
 		out := newSSE(c, c.opts.Streams.WriteWithin)
-		if err := follow(c, out, watched, snapshot); errors.Is(err, errNotTaken) {
+		if err := follow(c, out, watched, snapshot); errors.Is(err, errSlowClient) {
 			watched.Dropped()
 		}
-		return nil, nil // it has begun: an error cannot be answered any more
+		return nil, nil // it has begun: an error can no longer be answered
 	}
 }
 
-// mayGoOn reports whether the caller may still read its stream: a token may have ended, or a grant been taken back.
-func (c *call) mayGoOn() bool {
+// stillAllowed reports whether the caller may still read its stream: a token may have expired, or a grant may have been revoked.
+func (c *call) stillAllowed() bool {
 	p, err := c.door.recheck(c, c.to)
 	if err == nil {
 		return p.Owner(access.JobsRead) == c.caller.Owner(access.JobsRead)
 	}
-	return problemOf(err).status >= http.StatusInternalServerError // the database does not say
+	return problemOf(err).status >= http.StatusInternalServerError // the database could not be queried: continue
 }
 
-// follow writes a stream from its snapshot on, which is shown as its reader may see it.
+// follow writes a stream, starting with its snapshot, as its reader may see it.
 func follow(c *call, out *sse, watched *feed.Stream, snapshot any) error {
 	if err := out.begin(watched, snapshot); err != nil {
 		return err
@@ -90,7 +91,7 @@ func follow(c *call, out *sse, watched *feed.Stream, snapshot any) error {
 			return nil
 		}
 		if time.Since(checked) >= 2*keepAlive {
-			if !c.mayGoOn() {
+			if !c.stillAllowed() {
 				out.comment("permission revoked")
 				return out.flush()
 			}
@@ -112,7 +113,7 @@ func follow(c *call, out *sse, watched *feed.Stream, snapshot any) error {
 	}
 }
 
-// why returns the reason for which a client has to come back.
+// why returns the reason why a client has to reconnect.
 func why(err error) string {
 	for _, known := range []error{feed.ErrClosing, feed.ErrSlow, feed.ErrMoved, feed.ErrStuck} {
 		if errors.Is(err, known) {

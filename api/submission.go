@@ -21,24 +21,23 @@ var submissionRoutes = []Route{
 		headers: []string{"Idempotency-Key"}, in: Submission{}, out: of[submitted](), statuses: []int{http.StatusAccepted}, do: submit},
 }
 
-// Submission is a job on its way in, as JSON: the body of POST /jobs, and what the command line submits. Only the kind is
-// required.
+// Submission is the JSON form of a new job: the body of POST /jobs, and the input of the command line. Only the kind is required.
 type Submission struct {
 	Kind        string          `json:"kind"`
 	Args        json.RawMessage `json:"args,omitempty"`
 	Subject     *string         `json:"subject,omitempty"`
 	Lane        string          `json:"lane,omitempty"`
-	Priority    *int            `json:"priority,omitempty"` // missing: the default; 0 means 0
+	Priority    *int            `json:"priority,omitempty"` // missing: the default; 0 is 0
 	Delay       Delay           `json:"delay,omitempty"`
 	MaxAttempts *int            `json:"max_attempts,omitempty"`
 	UniqueKey   string          `json:"unique_key,omitempty"`
 	UniqueWhile string          `json:"unique_while,omitempty"` // pending (default) or active
 	Foreign     bool            `json:"foreign,omitempty"`      // another program has the handlers: this pod need not know the kinds
 	Approval    bool            `json:"needs_approval,omitempty"`
-	Chain       []Step          `json:"chain,omitempty"` // the steps that follow
+	Chain       []Step          `json:"chain,omitempty"` // the next steps
 }
 
-// Step is a step of a chain. What it leaves out it takes from the step before it.
+// Step is a step of a chain. Missing fields are taken from the step before it.
 type Step struct {
 	Kind     string          `json:"kind"`
 	Args     json.RawMessage `json:"args,omitempty"`
@@ -81,7 +80,7 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 	if err != nil || !submitted.Duplicate {
 		return submitted, err
 	}
-	// The holder of the key may have moved since.
+	// The holder of the key may have changed its state since.
 	holder, err := r.Job(ctx, submitted.ID)
 	if errors.Is(err, job.ErrNotFound) { // its retention is over
 		return submitted, nil
@@ -104,7 +103,7 @@ func jobOptions(lane string, subject *string, priority *int) []runner.EnqueueOpt
 	return options
 }
 
-// submitted answers POST /jobs.
+// submitted is the answer of POST /jobs.
 type submitted struct {
 	ID         int64     `json:"id,string"`
 	PipelineID int64     `json:"pipeline_id,string"`
@@ -138,12 +137,12 @@ func submit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Response().Header().Set("Location", strings.TrimSuffix(askedPath(c.Request()), "/")+"/"+idText(made.ID))
+	c.Response().Header().Set("Location", strings.TrimSuffix(requestPath(c.Request()), "/")+"/"+idText(made.ID))
 	return submitted(made), nil
 }
 
-// asksApproval reports whether a submission needs approval by one of the lanes or kinds that it names, for the store itself checks the
-// lane of the first step only: neither another lane, nor an earlier step, nor a retry leads around an approval. The test is
+// asksApproval reports whether one of the lanes or kinds in a submission requires approval. The store checks only the lane of the
+// first step. This check ensures that neither another lane, nor an earlier step, nor a retry bypasses an approval. The test is
 // TestNoLaneAndNoChainLeadsAroundAnApproval.
 func asksApproval(c *call, body Submission) (bool, error) {
 	if body.Lane == "" && len(body.Chain) == 0 {
@@ -161,7 +160,7 @@ func asksApproval(c *call, body Submission) (bool, error) {
 	return admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, lanes, kinds)
 }
 
-// mayLearn refuses to name the job that holds the unique key of a submission to a caller who may not read it.
+// mayLearn rejects a submission whose answer would reveal the holder of its unique key to a caller that may not read that job.
 func mayLearn(c *call, id int64) error {
 	owner, err := storeview.Owner(c.ctx(), inside.Of(c.r).Store, id)
 	if errors.Is(err, job.ErrNotFound) { // its retention is over

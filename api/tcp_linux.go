@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// tcpUserTimeout is TCP_USER_TIMEOUT of tcp(7), which package syscall does not name.
+// tcpUserTimeout is TCP_USER_TIMEOUT of tcp(7), which package syscall does not define.
 const tcpUserTimeout = 18
 
-// answerWithin has the kernel end a connection whose other side does not take, or acknowledge, what it was sent.
+// answerWithin makes the kernel close a connection whose peer does not acknowledge sent data within the limit.
 func answerWithin(c *net.TCPConn, limit time.Duration) {
 	raw, err := c.SyscallConn()
 	if err != nil {

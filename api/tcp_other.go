@@ -7,5 +7,6 @@ import (
 	"time"
 )
 
-// answerWithin is Linux's alone: elsewhere a client that vanishes is noticed when the kernel gives up sending.
+// answerWithin works only on Linux. Elsewhere a vanished client is noticed when the kernel gives up
+// retransmitting.
 func answerWithin(*net.TCPConn, time.Duration) {}

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// secrets hides secrets from callers who may not see them, and has it audited when a caller sees those of others.
+// secrets hides secrets from callers that may not see them, and audits when a caller sees those of others.
 type secrets struct {
 	masks    *masks
 	readings *readings
@@ -24,20 +24,20 @@ type secrets struct {
 
 func (s *secrets) view(to access.Principal) *view { return &view{masks: s.masks, to: to} }
 
-// view is what one request shows to its caller: with the secrets hidden in arguments, results and planned steps, unless the caller has the
-// permission jobs:args. Everything that shows a job uses one: lists, streams, exports, pages. Errors, messages and events are as their
-// handlers wrote them: a secret there is shown. It is for one goroutine.
+// view holds the rules for one request: it hides the secrets in arguments, results and planned steps, unless the caller has the permission
+// jobs:args. All lists, streams, exports and pages that show a job use one. Errors, messages and events are shown as their handlers wrote
+// them, including any secrets. It is for one goroutine.
 type view struct {
-	masks *masks
-	to    access.Principal
-	bared []string // the jobs and pipelines of others, secrets of which it shows
-	known bool     // it is audited that it shows secrets: the rest need not be searched for them
+	masks   *masks
+	to      access.Principal
+	shownOf []string // the jobs and pipelines of others whose secrets it shows
+	known   bool     // already audited: further secrets need not be recorded
 }
 
 func (v *view) hideJob(j job.Job) job.Job {
 	bare := v.to.Sees(access.JobsArgs, j.Submitter)
 	if bare && (v.known || j.Submitter == v.to.Name) {
-		return j // it is the caller's own
+		return j // it belongs to the caller
 	}
 	hidden, mask := j, v.masks.of(j.Kind)
 	var args, result, plan bool
@@ -48,7 +48,7 @@ func (v *view) hideJob(j job.Job) job.Job {
 		return hidden
 	}
 	if args || result || plan {
-		v.bared = append(v.bared, "job "+idText(j.ID))
+		v.shownOf = append(v.shownOf, "job "+idText(j.ID))
 	}
 	return j
 }
@@ -61,7 +61,7 @@ func (v *view) hideJobs(list []job.Job) []job.Job {
 	return shown
 }
 
-// hidePipeline returns a pipeline as its reader may see it. A caller who sees only own ones sees all of each.
+// hidePipeline returns a pipeline as its reader may see it. A caller that sees only its own pipelines sees all of each.
 func (v *view) hidePipeline(p job.Pipeline) job.Pipeline {
 	planned, hid := v.masks.plan(p.Planned)
 	_, reads := v.to.Can(access.JobsRead)
@@ -70,7 +70,7 @@ func (v *view) hidePipeline(p job.Pipeline) job.Pipeline {
 	case !allowed || own && !reads:
 		p.Planned = planned
 	case hid && !reads:
-		v.bared = append(v.bared, "pipeline "+idText(p.ID))
+		v.shownOf = append(v.shownOf, "pipeline "+idText(p.ID))
 	}
 	return p
 }
@@ -94,8 +94,8 @@ func (v *view) hideTreeJobs(jobs []job.TreeJob) []job.TreeJob {
 	return shown
 }
 
-// present returns what holds jobs as a caller may see it: a job, several, a pipeline, a tree, schedules. Any other value stays as it is.
-// When it shows the caller secrets of others, that is audited first.
+// present returns a value as a caller may see it: a job, several, a pipeline, a tree, or schedules. It returns any other value unchanged.
+// Before it shows the caller secrets of others, it writes an audit entry.
 func (s *secrets) present(request *http.Request, to access.Principal, what any) (any, error) {
 	v, target := s.view(to), ""
 	switch shows := what.(type) {
@@ -131,20 +131,20 @@ func (s *secrets) present(request *http.Request, to access.Principal, what any) 
 		}
 		what, target = shows, "schedule "+shows.Schedule
 		if shows.Before == nil {
-			v.bared = nil // the caller has just sent it
+			v.shownOf = nil // the caller has just sent it
 		}
 	}
 	return what, s.readings.note(request, v, target)
 }
 
-// hideSetting returns the setting of the schedule called name as its reader may see it: its jobs are no caller's own.
+// hideSetting returns the setting of the schedule called name as its reader may see it. Its jobs belong to no caller.
 func (v *view) hideSetting(name string, one job.ScheduleSetting) job.ScheduleSetting {
 	args, hid := v.masks.of(one.Kind).Strict().Hide(one.Args)
 	switch {
 	case !v.to.Sees(access.JobsArgs, ""):
 		one.Args = args
-	case hid && !slices.Contains(v.bared, "schedule "+name):
-		v.bared = append(v.bared, "schedule "+name)
+	case hid && !slices.Contains(v.shownOf, "schedule "+name):
+		v.shownOf = append(v.shownOf, "schedule "+name)
 	}
 	return one
 }
@@ -169,7 +169,7 @@ func (m *masks) plan(planned json.RawMessage) (shown json.RawMessage, hid bool) 
 	return raw, hid
 }
 
-// masks has the mask of each kind's arguments. It is safe for concurrent use.
+// masks caches the mask of each kind's arguments. It is safe for concurrent use.
 type masks struct {
 	r      *runner.Runner
 	always []string
@@ -178,7 +178,7 @@ type masks struct {
 	by map[string]access.Mask
 }
 
-// newMasks panics when always holds text that is no JSON pointer: it is wired wrong.
+// newMasks panics if always contains text that is not a JSON pointer, which is a wiring mistake.
 func newMasks(r *runner.Runner, always []string) *masks {
 	if _, err := access.MaskOf(always...); err != nil {
 		panic("api: " + err.Error())
@@ -204,17 +204,17 @@ func (m *masks) of(kind string) access.Mask {
 	return mask
 }
 
-// readings audits who sees secrets of others, by the permission jobs:args, before the answer: without the row there is none.
-// Pages refresh themselves, so the same reading within a minute is one row of each pod. It is safe for concurrent use.
+// readings audits, before the answer, who sees secrets of others by the permission jobs:args. If the audit entry cannot be written, the
+// request fails. Pages refresh themselves, so each pod writes one row for the same reading within a minute. It is safe for concurrent use.
 type readings struct {
 	store *store.Store
-	open  bool // every request may do everything, without credentials: there is nothing to audit
+	open  bool // every request has all permissions, without credentials: there is nothing to audit
 
 	mu     sync.Mutex
-	lately map[string]time.Time // when a reading was audited
+	recent map[string]time.Time // when a reading was audited
 }
 
-// Bounds of the readings that are remembered, and of the jobs that one row names.
+// Limits on the remembered readings, and on the jobs that one row names.
 const (
 	sameReading   = time.Minute
 	mostReadings  = 4096
@@ -222,28 +222,28 @@ const (
 )
 
 func newReadings(st *store.Store, open bool) *readings {
-	return &readings{store: st, open: open, lately: map[string]time.Time{}}
+	return &readings{store: st, open: open, recent: map[string]time.Time{}}
 }
 
-// reading is the audit's record of one.
+// reading is the content of the audit entry.
 type reading struct {
 	Asked string   `json:"asked"`          // the path and query
 	Shown []string `json:"shown"`          // the jobs and pipelines whose secrets were shown
-	More  int      `json:"more,omitempty"` // beside these
+	More  int      `json:"more,omitempty"` // how many others
 }
 
-// note audits the secrets of others that v shows, if there are any. target names the job, pipeline or list that was asked for.
+// note audits the secrets of others that v shows, if any. target names the requested job, pipeline or list.
 func (r *readings) note(request *http.Request, v *view, target string) error {
-	if len(v.bared) == 0 || v.known || r.open {
+	if len(v.shownOf) == 0 || v.known || r.open {
 		return nil
 	}
 	ctx := request.Context()
 	now := time.Now()
-	key := strings.Join(append([]string{v.to.Name, job.OriginOf(ctx).Source, target}, v.bared...), "\x00")
+	key := strings.Join(append([]string{v.to.Name, job.OriginOf(ctx).Source, target}, v.shownOf...), "\x00")
 	if !r.again(key, now) {
-		named := v.bared[:min(len(v.bared), mostBaredRows)]
-		deed := admin.Deed{Actor: v.to.Name, Action: "job.read_args", Target: target,
-			After: reading{Asked: bounded(request.RequestURI, 500), Shown: named, More: len(v.bared) - len(named)}}
+		named := v.shownOf[:min(len(v.shownOf), mostBaredRows)]
+		deed := admin.AuditEntry{Actor: v.to.Name, Action: "job.read_args", Target: target,
+			After: reading{Asked: truncate(request.RequestURI, 500), Shown: named, More: len(v.shownOf) - len(named)}}
 		if err := admin.Audit(ctx, r.store, deed); err != nil {
 			return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "secrets are hidden: the access could not be recorded in the audit log", err: err}
 		}
@@ -253,19 +253,19 @@ func (r *readings) note(request *http.Request, v *view, target string) error {
 	return nil
 }
 
-// again reports whether a reading was audited lately.
+// again reports whether the same reading was audited within the last minute.
 func (r *readings) again(key string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at, ok := r.lately[key]
+	at, ok := r.recent[key]
 	return ok && now.Sub(at) < sameReading
 }
 
 func (r *readings) remember(key string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.lately) >= mostReadings {
-		clear(r.lately)
+	if len(r.recent) >= mostReadings {
+		clear(r.recent)
 	}
-	r.lately[key] = now
+	r.recent[key] = now
 }

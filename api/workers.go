@@ -16,21 +16,21 @@ import (
 // Worker is a principal that may run jobs as a remote worker.
 type Worker struct {
 	Name string
-	Kind func(name string) bool // which kinds
-	Lane func(name string) bool // from which lanes
+	Kind func(name string) bool // reports the kinds that it may run
+	Lane func(name string) bool // reports the lanes that it may claim from
 
-	// Refused audits that it asked for something that it may not run, as refusals of routes are.
+	// Refused audits that it requested a kind that it may not run, as refusals of routes are audited.
 	Refused func(why string)
 }
 
-// Workers returns the authentication of remote workers' calls: by a principal with the permission workers:stream, by the same means as in
-// requests to the API. Its errors are those of gRPC.
+// Workers returns the authentication of remote workers' calls. It requires a principal with the permission workers:stream, authenticated by
+// the same means as requests to the API. Its errors are those of gRPC.
 func Workers(r *runner.Runner, o Options) func(*http.Request) (Worker, error) {
 	return newDoor(inside.Of(r).Store, o.withDefaults()).worker
 }
 
-// worker authenticates a call of a remote worker. A refusal is audited as on other routes. Calls without
-// valid credentials count for the address that they came from, see [strangers]. Calls that are let through count for their principal alone.
+// worker authenticates a call of a remote worker. It audits a refusal as other routes do. Calls without valid credentials count against the
+// limit of their address, see [strangers]. Admitted calls count only against the limit of their principal.
 func (d *door) worker(request *http.Request) (Worker, error) {
 	to := Route{Method: http.MethodPost, Path: request.URL.Path, Needs: access.WorkersStream}
 	from := d.originOfCall(request)
@@ -44,18 +44,19 @@ func (d *door) worker(request *http.Request) (Worker, error) {
 	d.refusals.note(request.WithContext(access.Into(request.Context(), p)), to, err)
 	switch is := problemOf(err); {
 	case is.status == http.StatusTooManyRequests:
-		return Worker{}, connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: %w", inWords(err)))
+		return Worker{}, connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: %w", withDetail(err)))
 	case is.refused, is.status == http.StatusUnauthorized, is.status == http.StatusForbidden:
 		code := connect.CodePermissionDenied
 		if is.status == http.StatusUnauthorized {
 			code = connect.CodeUnauthenticated
 		}
-		return Worker{}, connect.NewError(code, inWords(err))
+		return Worker{}, connect.NewError(code, withDetail(err))
 	}
 	return Worker{}, connect.NewError(connect.CodeUnavailable, errors.New("authentication is unavailable: try again"))
 }
 
-// mayStream lets a call of a remote worker through, or returns why not. An error with a principal is about that one.
+// mayStream admits a call of a remote worker, or returns why not. If it returns an error and a principal, the principal lacks the
+// permission.
 func (d *door) mayStream(request *http.Request, to Route) (p Principal, err error) {
 	if err := d.guard(request, to); err != nil {
 		return p, err
@@ -69,8 +70,8 @@ func (d *door) mayStream(request *http.Request, to Route) (p Principal, err erro
 	return p, nil
 }
 
-// inWords returns an error with its detail in the text, for gRPC.
-func inWords(err error) error {
+// withDetail returns an error whose text includes its detail, for gRPC.
+func withDetail(err error) error {
 	if p := problemOf(err); p.detail != "" {
 		return fmt.Errorf("%w: %s", err, p.detail)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A batch replaces the lines it covers, so that reading them again changes nothing and leaves nothing of an older file.
+// A batch replaces the lines that it covers. Reading them again changes nothing and leaves no lines of an older file.
 const (
 	clearLinesSQL = `delete from co2.activities where year = $1 and source = $2 and line > $3 and line <= $4`
 
@@ -24,7 +24,7 @@ select $1, $2, line, flown_at, origin, destination, miles::numeric
 from unnest($3::bigint[], $4::timestamptz[], $5::text[], $6::text[], $7::text[]) as f (line, flown_at, origin, destination, miles)`
 )
 
-// writeFlights writes the lines after one up to another.
+// writeFlights replaces the lines after one line up to another.
 func (p *pipeline) writeFlights(ctx context.Context, tx pgx.Tx, a Ingest, after, upTo int64, b flightBatch) error {
 	var batch pgx.Batch
 	batch.Queue(p.in(clearLinesSQL), a.Year, a.File, after, upTo)
@@ -33,7 +33,7 @@ func (p *pipeline) writeFlights(ctx context.Context, tx pgx.Tx, a Ingest, after,
 	return tx.SendBatch(ctx, &batch).Close()
 }
 
-// dropRestSQL removes what an earlier, longer version of the file had after its last line.
+// dropRestSQL deletes the lines beyond the file's last one, which an earlier, longer version of the file had.
 const dropRestSQL = `delete from co2.activities where year = $1 and source = $2 and line > $3`
 
 // countUnitsSQL counts the airports of departure in a file, and those among them without a name.
@@ -42,7 +42,7 @@ select count(*), count(*) filter (where u.name is null)
 from co2.units u
 where u.code in (select origin from co2.activities where year = $1 and source = $2 and line <= $3)`
 
-// nameUnitsSQL writes what a list of airports says about units, where it says something new.
+// nameUnitsSQL updates units from a list of airports, where the values differ.
 const nameUnitsSQL = `
 update co2.units u set name = a.name, city = a.city, state = a.state, latitude = a.latitude::numeric, longitude = a.longitude::numeric
 from (
@@ -54,8 +54,8 @@ where u.code = a.code and (u.name, u.city, u.state, u.latitude, u.longitude)
 
 const airportsAtOnce = 1000
 
-// nameUnits reads a list of airports and names the units it knows. Every batch can be written again, so it needs no
-// checkpoint. A name is a nicety: rows that cannot be used are passed by.
+// nameUnits reads a list of airports and names the units that exist. Every batch can be written again, so it needs no
+// checkpoint. Names are optional: rows that cannot be used are skipped.
 func (p *pipeline) nameUnits(ctx context.Context, j *runner.Job[Ingest], file string) error {
 	t, err := p.openTable(file, "iata", "name", "city", "state", "latitude", "longitude")
 	if err != nil {

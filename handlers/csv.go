@@ -14,11 +14,11 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// maxLine bounds what one line of a file may be, in bytes, and so the memory that any file takes.
+// maxLine limits the length of a line in bytes, and so the memory that any file takes.
 const maxLine = 1 << 20
 
-// table reads a CSV file with a header row, line by line: a row is a line, so that one unclosed quote spoils its own row
-// and not the rest of the file. It is used by one goroutine.
+// table reads a CSV file with a header row, line by line. A row is one line, so that an unclosed quote spoils only its
+// row. One goroutine uses it.
 type table struct {
 	name    string
 	file    fs.File
@@ -28,12 +28,12 @@ type table struct {
 	columns map[string]int // by name
 	width   int
 	text    strings.Reader
-	buffer  *bufio.Reader // of text, used again for every line
+	buffer  *bufio.Reader // of text, reused for every line
 	row     []string
 }
 
-// openTable opens a file and reads its header, which must have the given columns, in any order and among others. Its
-// errors are permanent: another try would read the same file. The caller closes it.
+// openTable opens a file and reads its header, which must contain the given columns, in any order. Its errors are
+// permanent, because another try would read the same file. The caller closes it.
 func (p *pipeline) openTable(name string, columns ...string) (*table, error) {
 	f, err := p.openFile(name)
 	if err != nil {
@@ -83,7 +83,7 @@ func (t *table) header(want []string) error {
 	return nil
 }
 
-// badRow is a row that cannot be used, and why. The rows after it can.
+// badRow is a row that cannot be used, with the reason. The rows after it can be used.
 type badRow struct {
 	Line   int64  `json:"line"`
 	Reason string `json:"reason"`
@@ -95,8 +95,8 @@ func (t *table) bad(format string, args ...any) error {
 	return &badRow{Line: t.line, Reason: fmt.Sprintf(format, args...)}
 }
 
-// next reads the next row that is not blank. It returns io.EOF at the end, a *badRow for a row to be passed by, and any
-// other error when the file cannot be read on.
+// next reads the next row that is not blank. It returns io.EOF at the end, a *badRow for a row to skip, and any other
+// error if the file cannot be read further.
 func (t *table) next() error {
 	for t.lines.Scan() {
 		t.line++
@@ -132,17 +132,17 @@ func (t *table) next() error {
 	return io.EOF
 }
 
-// get returns a field of the row read last, without the blanks around it.
+// get returns a field of the row read last, without surrounding blanks.
 func (t *table) get(column string) string { return strings.TrimSpace(t.row[t.columns[column]]) }
 
-// skip passes by all lines up to the given one.
+// skip skips all lines up to the given one.
 func (t *table) skip(line int64) {
 	for t.line < line && t.lines.Scan() {
 		t.line++
 	}
 }
 
-// countLines reads a file through to know how far progress has to go.
+// countLines counts the lines of a file, for the total of the progress.
 func (p *pipeline) countLines(name string) (int64, error) {
 	f, err := p.openFile(name)
 	if err != nil {

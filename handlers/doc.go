@@ -1,28 +1,28 @@
-// Package handlers is the worked example: a pipeline of four kinds of job that turns a file of flights into the
-// emissions of each airport, written as a user of package runner would write it.
+// Package handlers is the worked example: a pipeline of four kinds of job that turns a file of flights into the emissions of each
+// airport. It uses only what a user of package runner can use.
 //
 //	                             ┌▶ emission_recalc ATL ─┐
 //	csv_ingest ──▶ factor_sync ──┼▶ emission_recalc BOS ─┼──▶ unit_totals
 //	 activities      factors     └▶ emission_recalc …   ─┘     totals
 //	 units                           emissions
 //
-// The ingest ends with runner.Then(next): its result, its last writes and the next step's row are one commit. It writes in
-// batches through Job.Tx, whose checkpoint is committed with the batch; a run that follows a crash goes on from there, and every
-// batch replaces what it covers, so that nothing is lost and nothing is there twice.
+// The ingest ends with runner.Then(next): its result, its last writes and the row of the next step are one commit. It writes in
+// batches through Job.Tx, which commits a checkpoint with each batch. After a crash the next run continues from that checkpoint.
+// Every batch replaces the lines that it covers, so that none is lost and none is stored twice.
 //
-// The factor sync ends its run with runner.FanOut(…).Join(next): it waits, without a slot, for one recalculation a unit, all of
-// which were inserted in the commit that wrote the factors. Each of them writes its unit's emissions in InTx, in the commit that
-// ends it, so that a unit is counted once, whatever dies. The join reads with Job.Branches what became of them: a unit that could
-// not be recalculated is left out and named, and makes the pipeline partial.
+// The factor sync ends its run with runner.FanOut(…).Join(next): it waits, without a slot, for one recalculation per unit, all of
+// which were inserted in the commit that wrote the factors. Each recalculation writes its unit's emissions with InTx, in the
+// commit that ends it. A unit is therefore counted once, even after crashes. The join reads their outcomes with Job.Branches. It
+// leaves out and reports units that could not be recalculated, and the pipeline then ends as partial.
 //
-// Each table has one writer. What a recalculation is about, its subject, is a year and a unit: datasets of several years can be
-// under way at once, and two of the same year take turns, unit by unit.
+// Each table has one writer. The subject of a recalculation is a year and a unit. Datasets of several years can be processed at
+// once; two of the same year take turns, unit by unit.
 //
-// The unit of the example is an airport of departure. A flight counts one passenger over its great-circle distance, and
-// emits kilometres × the factor of their distance band:
+// The unit of the example is an airport of departure. A flight counts one passenger over its great-circle distance, and emits
+// kilometres × the factor of its distance band:
 //
 //	kg CO2e = distance_miles × 1.609344 × kg_co2e_per_passenger_km
 //
-// Everything is computed in PostgreSQL's exact numeric type, so the sum does not depend on the order of rows or on who
-// computed it, to the last digit. The files in testdata are real; SOURCES.md there says where they come from.
+// PostgreSQL computes everything in its exact numeric type. The sum therefore does not depend on the order of rows, to the last
+// digit. The files in testdata are real; SOURCES.md there names their sources.
 package handlers

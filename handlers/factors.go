@@ -13,10 +13,11 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// SyncFactors makes the emission factors of a year those of a file and fans out: a [Recalculate] for each unit, then a
-// [TotalUnits] that joins them. Submit it alone when the factors have changed: the flights need not be read again.
+// SyncFactors replaces the emission factors of a year by those of a file and fans out: a [Recalculate] for each unit,
+// then a [TotalUnits] that joins them. Submit it alone when the factors have changed: the flights need not be read again.
 //
-// A factor that cannot be used would make every total wrong without a trace, so any bad row fails the job, with its line.
+// A factor that cannot be used would make every total wrong without a trace. Any bad row therefore fails the job, with
+// its line.
 type SyncFactors struct {
 	File string `json:"file,omitempty"` // columns as in [SampleFactors], which is the default
 	Year int    `json:"year"`
@@ -31,7 +32,7 @@ type SyncedFactors struct {
 	Changed bool `json:"changed"` // whether the year had other factors before
 }
 
-// band is a distance band with its factor, in the file's own digits.
+// band is a distance band with its factor, with the digits of the file.
 type band struct {
 	name     string
 	min, per string
@@ -64,8 +65,8 @@ func (p *pipeline) syncFactors(ctx context.Context, j *runner.Job[SyncFactors]) 
 	for i, unit := range units {
 		recalculations[i] = runner.Step(Recalculate{Year: a.Year, Unit: unit}, runner.Subject(subjectOf(a.Year, unit)))
 	}
-	// Also when nothing changed: flights may have come. What is already right is then not written again. The handler tells no
-	// progress of its own, so that the job's is that of the recalculations it waits for.
+	// Fan out even if no factor has changed, because there may be new flights. A recalculation does not rewrite correct
+	// emissions. The handler reports no progress, so that the job shows that of its recalculations.
 	return runner.FanOut(recalculations...).Join(TotalUnits{Year: a.Year}).Result(result).
 		InTx(func(ctx context.Context, tx pgx.Tx) error {
 			var batch pgx.Batch
@@ -75,7 +76,7 @@ func (p *pipeline) syncFactors(ctx context.Context, j *runner.Job[SyncFactors]) 
 		}), nil
 }
 
-// unitsOf lists the units of a year.
+// unitsOf returns the units of a year.
 func (p *pipeline) unitsOf(ctx context.Context, year int) ([]string, error) {
 	rows, err := p.pool.Query(ctx, p.in(unitsSQL), year)
 	if err != nil {
@@ -104,11 +105,11 @@ on conflict (year, band) do update
 set min_km = excluded.min_km, max_km = excluded.max_km, kg_per_km = excluded.kg_per_km`
 )
 
-// maxBands bounds a file of factors.
+// maxBands limits the number of bands in a file of factors.
 const maxBands = 1000
 
-// readBands reads a file of factors and checks that no distance has two. Its errors are permanent, those of reading
-// apart.
+// readBands reads a file of factors and checks that its bands do not overlap. Its errors are permanent, except those of
+// reading.
 func (p *pipeline) readBands(file string) ([]band, error) {
 	t, err := p.openTable(file, "band", "min_km", "max_km", "kg_co2e_per_passenger_km")
 	if err != nil {
@@ -147,7 +148,7 @@ func (p *pipeline) readBands(file string) ([]band, error) {
 	return bands, nil
 }
 
-// band checks the row read last.
+// band parses the row read last.
 func (t *table) band() (band, error) {
 	b := band{name: t.get("band"), min: t.get("min_km"), per: t.get("kg_co2e_per_passenger_km")}
 	if b.name == "" {
@@ -167,7 +168,7 @@ func (t *table) band() (band, error) {
 	return b, nil
 }
 
-// overlaps reports whether a distance is in both bands: from their min on, below their max.
+// overlaps reports whether both bands contain a common distance. A band includes its min and excludes its max.
 func (b band) overlaps(other band) bool {
 	return (b.max == nil || less(other.min, *b.max)) && (other.max == nil || less(b.min, *other.max))
 }

@@ -15,15 +15,15 @@ import (
 )
 
 // Ingest reads a file of flights into activities and their airports of departure into units, then syncs the factors.
-// Reading a file again replaces what was read from it before, for the same year.
+// Reading a file again replaces its earlier contents for the same year.
 //
-// A row that cannot be used is passed by, reported with its line and reason, and makes the outcome a warning. A file that
-// cannot be read, that lacks a column, or whose rows are all unusable fails the job without another try.
+// A row that cannot be used is skipped and reported with its line and reason, and makes the outcome a warning. A file
+// that cannot be read, that lacks a column, or whose rows are all unusable fails the job without another try.
 type Ingest struct {
 	File     string `json:"file,omitempty"`     // columns as in [SampleFlights], which is the default
 	Airports string `json:"airports,omitempty"` // names of airports; default [SampleAirports]
 	Factors  string `json:"factors,omitempty"`  // passed on to [SyncFactors]
-	Year     int    `json:"year"`               // for which the flights are booked and whose factors apply
+	Year     int    `json:"year"`               // the year of the flights and of the factors
 }
 
 // Kind implements runner.Args.
@@ -33,17 +33,17 @@ func (Ingest) Kind() string { return "csv_ingest" }
 type Ingested struct {
 	Rows    int64     `json:"rows"`     // flights read
 	Units   int64     `json:"units"`    // airports of departure in this file
-	Bad     int64     `json:"bad"`      // rows passed by
+	Bad     int64     `json:"bad"`      // skipped rows
 	BadRows []*badRow `json:"bad_rows"` // the first of them
 	Unnamed int64     `json:"unnamed"`  // airports of departure that the list of airports lacks
 }
 
-// firstBad is how many bad rows are reported one by one; all are counted.
+// firstBad is the number of bad rows that are reported one by one; all are counted.
 const firstBad = 20
 
-// ingestPoint is how far an ingest is, kept with each batch: the next run goes on after Line.
+// ingestPoint is the checkpoint of an ingest, committed with each batch: the next run continues after Line.
 type ingestPoint struct {
-	Size    int64     `json:"size"` // of the file; another size is another file, and is read from its beginning
+	Size    int64     `json:"size"` // of the file; a different size means a different file, which is read from the start
 	Line    int64     `json:"line"`
 	Rows    int64     `json:"rows"`
 	Bad     int64     `json:"bad"`
@@ -87,7 +87,7 @@ func (p *pipeline) ingest(ctx context.Context, j *runner.Job[Ingest]) (*runner.O
 	return outcome, nil
 }
 
-// readFlights reads the flights in batches, from where the latest checkpoint says, to the end.
+// readFlights reads the flights in batches, from the latest checkpoint to the end.
 func (p *pipeline) readFlights(ctx context.Context, j *runner.Job[Ingest], a Ingest, t *table) (at ingestPoint, err error) {
 	found, err := j.LastCheckpoint(&at)
 	if err != nil || !found || at.Size != t.size {
@@ -107,7 +107,7 @@ func (p *pipeline) readFlights(ctx context.Context, j *runner.Job[Ingest], a Ing
 			return at, err
 		}
 		if t.line == at.Line {
-			break // nothing after the batch before
+			break // no rows after the previous batch
 		}
 		next := at
 		next.Line, next.Rows, next.Bad = t.line, at.Rows+int64(len(b.lines)), at.Bad+int64(len(b.bad))
@@ -123,7 +123,7 @@ func (p *pipeline) readFlights(ctx context.Context, j *runner.Job[Ingest], a Ing
 				return at, err
 			}
 		}
-		j.Progress(t.line-1, total-1) // the header is no row
+		j.Progress(t.line-1, total-1) // without the header
 		if done {
 			break
 		}
@@ -134,7 +134,7 @@ func (p *pipeline) readFlights(ctx context.Context, j *runner.Job[Ingest], a Ing
 	return at, nil
 }
 
-// flightBatch holds rows column by column, as they are sent.
+// flightBatch holds rows by column, in the form in which they are sent.
 type flightBatch struct {
 	lines                        []int64
 	flown                        []time.Time
@@ -142,7 +142,7 @@ type flightBatch struct {
 	bad                          []*badRow
 }
 
-// readBatch reads up to n rows; done says that the file has ended.
+// readBatch reads up to n rows; done reports that the file has ended.
 func (t *table) readBatch(n int) (b flightBatch, done bool, err error) {
 	for len(b.lines)+len(b.bad) < n {
 		flown, err := time.Time{}, t.next()

@@ -11,23 +11,23 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Options configure the pipeline. The zero value works; give [Setup], [Register] and [ReadTotals] the same.
+// Options configure the pipeline. The zero value works. Pass the same options to [Setup], [Register] and [ReadTotals].
 type Options struct {
-	// Schema is the schema of the example's tables, apart from Trapeze's own. Default co2.
+	// Schema is the schema of the example's tables, separate from Trapeze's. Default co2.
 	Schema string
-	// Dir is the folder that files are read from; a path that leads out of it is refused. Default: any path goes, and a
-	// relative one begins at the working directory.
+	// Dir is the directory that files are read from; a path that leads out of it is rejected. Default: any path is allowed,
+	// and a relative one starts at the working directory.
 	Dir string
-	// BatchRows is how many rows one transaction of the ingest covers. Default 1000.
+	// BatchRows is the number of rows of one transaction of the ingest. Default 1000.
 	BatchRows int
-	// BatchPause slows the ingest down by a wait after every batch, to have time to watch it. Default 0.
+	// BatchPause is a wait after every batch that slows the ingest down, so that it can be watched. Default 0.
 	BatchPause time.Duration
-	// OnRun is called after each run of a handler in this process, whatever came of it, with its start and end. It must
-	// be safe for concurrent use. Default: nobody is told.
+	// OnRun is called after each run of a handler in this process, with its start and end, regardless of its outcome. It must
+	// be safe for concurrent use. Default: none.
 	OnRun func(kind string, began, ended time.Time)
 }
 
-// pipeline is what the four handlers share.
+// pipeline holds the data that the four handlers share.
 type pipeline struct {
 	Options
 	pool *pgxpool.Pool
@@ -50,15 +50,15 @@ func newPipeline(pool *pgxpool.Pool, o Options) (*pipeline, error) {
 
 var schemaName = regexp.MustCompile(`\bco2\b`)
 
-// in returns a statement with the configured schema in the place of co2.
+// in returns a statement with the configured schema in place of co2.
 func (p *pipeline) in(sql string) string { return schemaName.ReplaceAllString(sql, p.Schema) }
 
-// retry is for what may pass: a database that is restarting or does not answer. What the same input would only repeat is
-// marked permanent where it is found.
+// retry covers temporary errors, such as a database that restarts or does not answer. Errors that the same input would repeat
+// are marked permanent where they occur.
 var retry = runner.Retry(8, runner.Backoff{Base: 500 * time.Millisecond, Cap: 15 * time.Second})
 
-// Register registers the four kinds. Call it before r.Run, with the pool that [Setup] was given. They write in the commit that ends
-// them, so that it panics for a runner of [runner.NewRemote].
+// Register registers the four kinds. Call it before r.Run, with the pool that was passed to [Setup]. The handlers write in the
+// commit that ends them, so Register panics for a runner of [runner.NewRemote].
 func Register(r *runner.Runner, pool *pgxpool.Pool, o Options) error {
 	p, err := newPipeline(pool, o)
 	if err != nil {
@@ -71,7 +71,7 @@ func Register(r *runner.Runner, pool *pgxpool.Pool, o Options) error {
 	return nil
 }
 
-// timed tells OnRun about each run.
+// timed calls OnRun after each run.
 func timed[A runner.Args](p *pipeline, handle runner.Func[A]) runner.Func[A] {
 	if p.OnRun == nil {
 		return handle
@@ -83,7 +83,7 @@ func timed[A runner.Args](p *pipeline, handle runner.Func[A]) runner.Func[A] {
 	}
 }
 
-// pause waits as long as Options.BatchPause says, or until ctx ends.
+// pause waits for Options.BatchPause, or until ctx ends.
 func (p *pipeline) pause(ctx context.Context) error {
 	if p.BatchPause <= 0 {
 		return nil

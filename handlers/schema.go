@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// setupSQL makes the tables. One transaction-level lock keeps two pods that start together from making them at once.
+// setupSQL creates the tables. A transaction-level lock keeps two pods that start together from creating them at
+// once.
 const setupSQL = `
 select pg_advisory_xact_lock(420022);
 
@@ -70,7 +71,7 @@ create table if not exists co2.totals (
     primary key (year, unit)
 );`
 
-// Setup makes the example's tables where they do not exist. Safe to call at every start, from any number of pods.
+// Setup creates the example's tables if they do not exist. Call it at every start, from any number of pods.
 func Setup(ctx context.Context, pool *pgxpool.Pool, o Options) error {
 	p, err := newPipeline(pool, o)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// TotalUnits adds up the emissions of a year by airport of departure. It is the end of the pipeline, and joins the recalculations
-// of a [SyncFactors]: a unit whose recalculation failed is in none of the totals, is named in the result, and makes the outcome a
-// warning. Submitted alone it adds up whatever there is.
+// TotalUnits adds up the emissions of a year by airport of departure. It ends the pipeline, and joins the recalculations of a
+// [SyncFactors]. A unit whose recalculation failed is in none of the totals, is listed in the result, and makes the outcome a
+// warning. Submitted alone, it adds up all emissions of the year.
 type TotalUnits struct {
 	Year int `json:"year"`
 }
@@ -30,12 +30,12 @@ type Totalled struct {
 	Flights int64       `json:"flights"`
 	KgCO2e  json.Number `json:"kg_co2e"` // with all its digits
 
-	NoFactor int64     `json:"no_factor"`           // flights without an emission, as their distance is in no band
+	NoFactor int64     `json:"no_factor"`           // flights without an emission, because their distance is in no band
 	Bad      int64     `json:"bad"`                 // units that could not be recalculated
 	BadUnits []BadUnit `json:"bad_units,omitempty"` // the first 1000 of them
 }
 
-// BadUnit is a unit that could not be recalculated, and why.
+// BadUnit is a unit that could not be recalculated, with the reason.
 type BadUnit struct {
 	Unit   string `json:"unit"`
 	Reason string `json:"reason"`
@@ -75,7 +75,7 @@ from co2.totals t left join co2.units u on u.code = t.unit
 where t.year = $1 order by t.kg desc, t.unit`
 )
 
-// total sums in one snapshot, so that the result and the table agree, and writes the table with the end of the job.
+// total sums in one snapshot, so that the result and the table agree. It writes the table in the commit that ends the job.
 func (p *pipeline) total(ctx context.Context, j *runner.Job[TotalUnits]) (*runner.Outcome, error) {
 	year := j.Args.Year
 	if err := checkYear(year); err != nil {
@@ -117,10 +117,10 @@ func (p *pipeline) total(ctx context.Context, j *runner.Job[TotalUnits]) (*runne
 	}), nil
 }
 
-// badUnitsNamed bounds the result.
+// badUnitsNamed limits the units that the result lists.
 const badUnitsNamed = 1000
 
-// joined reads what became of the recalculations, and returns the units that could not be recalculated.
+// joined reads the outcomes of the recalculations, and returns the units that could not be recalculated.
 func (p *pipeline) joined(ctx context.Context, j *runner.Job[TotalUnits], result *Totalled) (bad []string, err error) {
 	bad = []string{}
 	for b, err := range j.Branches(ctx) {
@@ -146,7 +146,7 @@ func (p *pipeline) joined(ctx context.Context, j *runner.Job[TotalUnits], result
 	return bad, nil
 }
 
-// reasonOf is why a branch did not succeed: the first line of its error, and not all of that.
+// reasonOf returns why a branch did not succeed: the first line of its error, at most 200 characters.
 func reasonOf(b runner.Branch) string {
 	reason, _, _ := strings.Cut(cmp.Or(b.Error, string(b.Reason)), "\n")
 	return fmt.Sprintf("%.200s", reason)

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Backoff is the wait before the next attempt: Base doubled with every attempt, capped, and spread by Jitter so that
-// jobs which failed together do not come back together.
+// Backoff computes the wait before the next attempt. Base doubles with every attempt up to Cap. Jitter spreads the
+// waits, so that jobs that failed together do not retry together.
 type Backoff struct {
 	Base   time.Duration // wait after the first attempt; default 1s
 	Cap    time.Duration // longest wait; default 10m
 	Jitter float64       // share of the wait that is random, 0 to 1; default 0.2; negative = none
 }
 
-// Wait returns the wait after the given attempt, counted from 1, for a random number u in [0, 1): a pure function.
-// wait = min(Cap, Base · 2^(attempt−1)), less up to Jitter of itself.
+// Wait returns the wait after the given attempt, counted from 1. It is a pure function of u, a random number in [0,
+// 1). wait = min(Cap, Base · 2^(attempt−1)), less up to Jitter of itself.
 func (b Backoff) Wait(attempt int, u float64) time.Duration {
 	base, limit, jitter := b.Base, b.Cap, b.Jitter
 	if base <= 0 {
@@ -32,10 +32,10 @@ func (b Backoff) Wait(attempt int, u float64) time.Duration {
 	}
 	wait := math.Min(float64(limit), float64(base)*math.Pow(2, float64(max(attempt, 1)-1)))
 	if wait *= 1 - min(jitter, 1)*u; wait >= math.MaxInt64 {
-		return math.MaxInt64 // more would be less than nothing
+		return math.MaxInt64 // a larger value would overflow
 	}
 	return time.Duration(wait)
 }
 
-// Random returns a wait with its jitter drawn.
+// Random returns the wait after the given attempt with random jitter.
 func (b Backoff) Random(attempt int) time.Duration { return b.Wait(attempt, rand.Float64()) } // #nosec G404 -- jitter

@@ -5,21 +5,21 @@ import (
 	"fmt"
 )
 
-// Branch is the end of one branch of a fan-out: of a child and the steps after it, or of a part that was completed from outside.
+// Branch is the outcome of one branch of a fan-out: of a child and its next steps, or of a part that was completed from outside.
 type Branch struct {
-	No      int    // which child, counted from 1; 0: a part
-	JobID   int64  // the last job of the branch; 0: a part
-	Kind    string // of that job
-	Subject string // of that job
-	Part    string // the name of a part
+	No      int    // the child's number, counted from 1; 0 for a part
+	JobID   int64  // the last job of the branch; 0 for a part
+	Kind    string // of the last job
+	Subject string // of the last job
+	Part    string // the name of the part; empty for a child
 	State   State
 	Outcome OutcomeStatus
 	Reason  Reason
 	Error   string
-	JSON    json.RawMessage // the result; nil: none
+	JSON    json.RawMessage // the result; nil if there is none
 }
 
-// Result decodes the result of the branch into v. It returns [ErrNotFound] when there is none.
+// Result decodes the result of the branch into v. It returns [ErrNotFound] if the branch has no result.
 func (b *Branch) Result(v any) error {
 	if b.JSON == nil {
 		return fmt.Errorf("child %d ended without a result: %w", b.No, ErrNotFound)

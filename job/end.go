@@ -1,20 +1,20 @@
 package job
 
-// End is how a job ended for good, as the database keeps it, or a try of it that another one follows: for the hooks of a program, Options.OnEnd
-// and OnRetry of package runner. It holds texts and no error values, because the process that writes an end need not be the one that ran the
-// handler.
+// End describes how a job ended for good, or a failed try that another one follows. Options.OnEnd and OnRetry of package runner receive it.
+// It holds texts instead of error values, because the process that writes an end may not be the one that ran the handler.
 type End struct {
 	ID         int64  `json:"id,string"`
-	PipelineID int64  `json:"pipeline_id,string"` // the id of the first job of its pipeline; a lone job's own id
+	PipelineID int64  `json:"pipeline_id,string"` // the id of the pipeline's first job; for a single job, its id
 	Kind       string `json:"kind"`
 	Lane       string `json:"lane"`
 	Subject    string `json:"subject"` // empty: none
 	Attempt    int    `json:"attempt"` // the last try, counted from 1; 0: no handler was called
-	State      State  `json:"state"`   // succeeded, failed or cancelled; of a try: pending
+	State      State  `json:"state"`   // succeeded, failed or cancelled; pending for a failed try
 	Reason     Reason `json:"reason"`
-	// Error is the handler's error, or the cause of an end without it; empty: none. Error and Stack have at most [MaxErrorBytes] together.
+	// Error is the handler's error, or the cause if the job ended without one; empty: none. Error and Stack together have at most
+	// [MaxErrorBytes].
 	Error      string     `json:"error"`
-	ErrorClass ErrorClass `json:"error_class"` // of a job or try that failed
-	ErrorCode  string     `json:"error_code"`  // an SQLSTATE, or the handler's own; empty: none
-	Stack      string     `json:"stack"`       // of the goroutine that panicked; empty: no handler in Go panicked
+	ErrorClass ErrorClass `json:"error_class"` // set if the job or try failed
+	ErrorCode  string     `json:"error_code"`  // an SQLSTATE, or the code that the handler set; empty: none
+	Stack      string     `json:"stack"`       // the stack of the goroutine that panicked; empty: no Go handler panicked
 }

@@ -8,7 +8,7 @@ import (
 // ErrorClass groups failures by their cause. The set is closed, so that metrics can carry it as a label.
 type ErrorClass string
 
-// The classes of errors.
+// The error classes.
 const (
 	ClassError          ErrorClass = "error"           // the handler returned an error
 	ClassPanic          ErrorClass = "panic"           // the handler panicked, or ended its goroutine without returning
@@ -41,8 +41,8 @@ func (c ErrorClass) Known() bool {
 // MaxCodeBytes is the longest error code.
 const MaxCodeBytes = 64
 
-// Code gives err a code of the handler's own, such as card_declined: it is kept with the job's end, and lists filter by it. A code has at
-// most 64 bytes of A-Z a-z 0-9 _ - . : and /; any other character is kept as _. An error that has a method Code() string needs no Code.
+// Code attaches an error code to err, such as card_declined. The code is kept with the job's end, and lists can filter by it. A code has
+// at most 64 bytes of A-Z a-z 0-9 _ - . : and /; any other character is stored as _. An error with a method Code() string needs no Code.
 // Code(code, nil) is nil.
 func Code(code string, err error) error {
 	if err == nil {
@@ -59,7 +59,7 @@ type coded struct {
 func (c *coded) Unwrap() error { return c.error }
 func (c *coded) Code() string  { return c.code }
 
-// CodeOf returns the code of the outermost error in err's chain that has one; empty: none has.
+// CodeOf returns the code of the outermost error in err's chain that has one, or the empty string.
 func CodeOf(err error) string {
 	for err != nil {
 		c, ok := errors.AsType[interface {
@@ -77,7 +77,7 @@ func CodeOf(err error) string {
 	return ""
 }
 
-// SQLStateOf returns the SQLSTATE of the outermost error in err's chain that is of a database; empty: none is.
+// SQLStateOf returns the SQLSTATE of the outermost database error in err's chain, or the empty string.
 func SQLStateOf(err error) string {
 	if s, ok := errors.AsType[interface {
 		error
@@ -88,7 +88,7 @@ func SQLStateOf(err error) string {
 	return ""
 }
 
-// CleanCode returns a code as it is kept: see [Code].
+// CleanCode returns a code in the form in which it is stored; see [Code].
 func CleanCode(code string) string {
 	return strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_-.:/", c) {

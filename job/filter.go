@@ -14,18 +14,19 @@ type Filter struct {
 	Subject    string
 	Pipeline   int64
 	Parent     int64
-	Children   *bool // whether children of fan-outs are selected, see [Filter.WithChildren]
-	Current    bool  // only the current run of each kind and subject, children of fan-outs included
+	Children   *bool // whether children of fan-outs are selected; see [Filter.WithChildren]
+	Current    bool  // only the current run of each kind and subject, including children of fan-outs
 	Since      time.Time
 	Reason     Reason
 	ErrorClass ErrorClass
 	ErrorCode  string
 	Owner      string // the submitter
-	Limit      int    // of a page: default 50, at most 1000; commands ignore it
-	Cursor     string // of the previous page; commands ignore it
+	Limit      int    // page size: default 50, at most 1000; commands ignore it
+	Cursor     string // the end of the previous page; commands ignore it
 }
 
-// Validate reports a reason, an error class or an error code that no job can have: an empty list would pass for an answer.
+// Validate rejects a reason, an error class or an error code that no job can have. Without this check, a mistyped value would return an
+// empty list.
 func (f Filter) Validate() error {
 	switch {
 	case f.Reason != "" && f.Reason.States() == nil:
@@ -38,8 +39,8 @@ func (f Filter) Validate() error {
 	return nil
 }
 
-// Possible returns the states that can match the filter: those that it names, or else those of its error class or reason; none means any.
-// A list begins with the few jobs that failed or were cancelled when only these can match.
+// Possible returns the states that can match the filter: the states it names, or else those of its error class or reason. None means any
+// state. If only failed or cancelled jobs can match, a list reads just these few jobs.
 func (f Filter) Possible() []State {
 	switch {
 	case len(f.States) > 0:
@@ -50,14 +51,14 @@ func (f Filter) Possible() []State {
 	return f.Reason.States()
 }
 
-// Any reports whether the filter selects less than everything. Children, in or out, are no selection.
+// Any reports whether the filter selects less than everything. Children does not count.
 func (f Filter) Any() bool {
 	f.Children = nil
 	return len(f.asked()) > 0
 }
 
-// WithChildren reports whether the filter selects children of fan-outs too. A list of everything is easier to read without them. With
-// any filter they count, so that a list shows what a command with the same filter is for.
+// WithChildren reports whether the filter selects children of fan-outs too. A list without any filter omits them, because it is easier to
+// read. With a filter they are included, so that a list shows the jobs to which a command with the same filter applies.
 func (f Filter) WithChildren() bool {
 	if f.Children != nil {
 		return *f.Children
@@ -65,7 +66,7 @@ func (f Filter) WithChildren() bool {
 	return f.Any()
 }
 
-// MarshalJSON encodes what the filter selects by, under the names of the HTTP API, for logs and audit entries.
+// MarshalJSON encodes the fields that the filter sets, under their names in the HTTP API, for logs and audit entries.
 func (f Filter) MarshalJSON() ([]byte, error) { return json.Marshal(f.asked()) }
 
 func (f Filter) asked() map[string]any {

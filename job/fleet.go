@@ -14,7 +14,7 @@ type Fleet struct {
 // LaneUse is a lane with its settings and its running and waiting jobs.
 type LaneUse struct {
 	Name             string     `json:"name"`
-	Slots            *int       `json:"slots"` // of all pods together; nil: no limit
+	Slots            *int       `json:"slots"` // limit over all pods; nil: no limit
 	SlotsPerPod      *int       `json:"slots_per_pod"`
 	PollInterval     *Millis    `json:"poll_interval_ms"`
 	StaleAfter       *Seconds   `json:"stale_after_s"`
@@ -22,10 +22,10 @@ type LaneUse struct {
 	RequiresApproval bool       `json:"requires_approval"`
 	Enabled          bool       `json:"enabled"`
 	Drained          bool       `json:"drained"`
-	Kinds            []string   `json:"kinds"` // whose default lane it is
+	Kinds            []string   `json:"kinds"` // the kinds whose default lane it is
 	Running          int        `json:"running"`
-	Waiting          int        `json:"waiting"` // due, and not claimed
+	Waiting          int        `json:"waiting"` // due and not claimed
 	Oldest           *time.Time `json:"oldest_waiting_since"`
-	Paused           bool       `json:"paused"` // the queue is closed: nothing is claimed in any lane
-	Frozen           bool       `json:"frozen"` // for maintenance
+	Paused           bool       `json:"paused"` // the queue is paused: no pod claims jobs in any lane
+	Frozen           bool       `json:"frozen"` // the queue is frozen for maintenance
 }

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// DefaultLane is the lane of kinds that the table lane_kinds does not mention.
+// DefaultLane is the lane of kinds that the table lane_kinds does not list.
 const DefaultLane = "default"
 
-// Priorities: higher runs first, ties run first ready, first out.
+// Limits and default of a priority. Jobs of higher priority run first; among equals, the job that became ready first.
 const (
 	MinPriority     = -100
 	MaxPriority     = 100
 	DefaultPriority = 10
 )
 
-// Limits of what a job may carry.
+// Limits on the contents of a job.
 const (
 	MaxKindBytes    = 100
 	MaxSubjectBytes = 500
@@ -28,16 +28,15 @@ const (
 
 // Args is the input of one kind of job: a type that encodes to JSON and names its kind.
 type Args interface {
-	// Kind is the handler's stable name, such as csv_ingest: at most 100 bytes, never changed while jobs of it exist.
+	// Kind returns the stable name of the handler, such as csv_ingest: at most 100 bytes. It must not change while jobs of the kind exist.
 	Kind() string
 }
 
-// Lease identifies one claim of a job. Every write by a worker carries it, and a write whose lease is not the job's
-// latest is refused.
+// Lease identifies one claim of a job. Every write of a worker carries it. A write whose lease is not the job's latest is rejected.
 type Lease struct {
 	JobID int64
-	Fence int64  // rises by one at every claim and is never reset
-	Pod   string // the boot id of the process that claimed
+	Fence int64  // rises by one with every claim and is never reset
+	Pod   string // the boot id of the process that claimed the job
 }
 
 // When is the condition under which a planned step follows.
@@ -45,14 +44,14 @@ type When string
 
 // The values of When.
 const (
-	AfterSuccess      When = ""                    // of the step before it
-	Always            When = "always"              // of a join: also when no branch has succeeded
-	OnFailure         When = "failed"              // of the job whose plan it is in
-	OnFailureOrCancel When = "failed_or_cancelled" // of the same
+	AfterSuccess      When = ""                    // the step before it succeeded
+	Always            When = "always"              // of a join: all branches have ended, even if none succeeded
+	OnFailure         When = "failed"              // the job that has the plan failed
+	OnFailureOrCancel When = "failed_or_cancelled" // that job failed or was cancelled
 )
 
-// Step is a planned step that has not been reached yet. A plan lists, in this order, the steps for the failure of the job itself, the steps
-// of its chain, each followed by those for its own failure, and the steps for the failure of any of these.
+// Step is a planned step that has not been reached yet. A plan lists, in this order: the steps that follow a failure of the job itself, the
+// steps of its chain, each followed by the steps for its failure, and the steps that follow a failure of any of these.
 type Step struct {
 	Kind     string          `json:"kind"`
 	Args     json.RawMessage `json:"args"`
@@ -60,13 +59,13 @@ type Step struct {
 	Subject  *string         `json:"subject,omitempty"`  // nil: its parent's
 	Priority *int            `json:"priority,omitempty"` // nil: its parent's
 	When     When            `json:"when,omitempty"`
-	Own      bool            `json:"own,omitempty"` // it follows the failure of the step before it in the plan, and of no other
+	Own      bool            `json:"own,omitempty"` // it follows only a failure of the step before it in the plan
 }
 
-// Follows reports whether the step follows when all goes well.
+// Follows reports whether the step follows when the steps before it succeed.
 func (s Step) Follows() bool { return s.When == AfterSuccess || s.When == Always }
 
-// Following decodes a plan and returns the steps that follow when all goes well; none when it is no plan.
+// Following decodes a plan and returns the steps that follow when every step succeeds. It returns none for an invalid plan.
 func Following(plan json.RawMessage) (steps []Step) {
 	var all []Step
 	_ = json.Unmarshal(plan, &all)
@@ -95,8 +94,8 @@ type Job struct {
 	Pod             *string         `json:"pod"`
 	PipelineID      int64           `json:"pipeline_id,string"`
 	ParentID        *int64          `json:"parent_id,string"`
-	GroupID         *int64          `json:"group_id,string"` // the job that waits for it; nil: none does
-	ChildNo         *int            `json:"child_no"`        // which branch of that it is in, counted from 1
+	GroupID         *int64          `json:"group_id,string"` // the job that waits for it; nil: none
+	ChildNo         *int            `json:"child_no"`        // its branch of that fan-out, counted from 1
 	Step            int             `json:"step"`
 	Args            json.RawMessage `json:"args"`
 	Planned         json.RawMessage `json:"planned,omitempty"`
@@ -104,8 +103,8 @@ type Job struct {
 	Outcome         *OutcomeStatus  `json:"outcome"`
 	Reason          *Reason         `json:"reason"`
 	Error           *string         `json:"error"`
-	ErrorClass      *ErrorClass     `json:"error_class"` // of a job that failed
-	ErrorCode       *string         `json:"error_code"`  // an SQLSTATE, or the handler's own
+	ErrorClass      *ErrorClass     `json:"error_class"` // set if the job failed
+	ErrorCode       *string         `json:"error_code"`  // an SQLSTATE, or the code that the handler set
 	Progress        *Progress       `json:"progress"`
 	UniqueKey       *string         `json:"unique_key"`
 	Submitter       string          `json:"submitter"`
@@ -117,15 +116,14 @@ type Job struct {
 	EventNo         int             `json:"event_no"`
 }
 
-// Progress is how far a running job says it is.
+// Progress is the progress that a running job reported.
 type Progress struct {
 	Done    *int64  `json:"done"`
 	Total   *int64  `json:"total"`
 	Message *string `json:"message"`
 }
 
-// Event is one line of the history. Job is nil for events of pods and of the gate; EventNo counts from 1 in each job,
-// without gaps.
+// Event is one entry of the history. Job is nil for events of pods and of the queue. EventNo counts from 1 within each job, without gaps.
 type Event struct {
 	Cursor  string          `json:"cursor"`
 	Job     *int64          `json:"job,string"`
@@ -154,11 +152,11 @@ type Pod struct {
 	Running    int        `json:"running"`
 	StartedAt  time.Time  `json:"started_at"`
 	LeaseUntil time.Time  `json:"lease_until"`
-	Draining   bool       `json:"draining"` // it stops
-	Drained    bool       `json:"drained"`  // by an operator: it starts nothing until it is resumed
+	Draining   bool       `json:"draining"` // it is shutting down
+	Drained    bool       `json:"drained"`  // drained by an operator: it starts nothing until it is resumed
 	ClosedAt   *time.Time `json:"closed_at"`
 	Closed     *string    `json:"closed"` // left, lapsed
 	Remote     bool       `json:"remote"` // a remote worker: it has no database, and a pod serves its stream
-	Owner      *string    `json:"owner"`  // the principal that may speak for a remote worker
+	Owner      *string    `json:"owner"`  // the principal that may act for a remote worker
 	Stream     *int64     `json:"stream"` // the number of a remote worker's latest stream, from 1: it rises with each
 }

@@ -12,19 +12,20 @@ import (
 	"unicode/utf8"
 )
 
-// Limit is a number or a duration that a change sets, takes away, or leaves as it is. In JSON: a number, null, or no field at all.
+// Limit is a number or a duration that a change sets, removes or leaves as it is. In JSON these are a number, null, and a missing
+// field.
 type Limit[T int | Seconds | Millis] struct {
 	Set   bool
-	Value *T // nil: none
+	Value *T // nil: no limit
 }
 
-// To sets a limit.
+// To returns a Limit that sets n.
 func To[T int | Seconds | Millis](n T) Limit[T] { return Limit[T]{Set: true, Value: &n} }
 
-// NoLimit takes a limit away.
+// NoLimit returns a Limit that removes a limit.
 func NoLimit[T int | Seconds | Millis]() Limit[T] { return Limit[T]{Set: true} }
 
-// IsZero reports whether the limit stays as it is.
+// IsZero reports whether the change leaves the limit as it is.
 func (l Limit[T]) IsZero() bool { return !l.Set }
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -46,7 +47,7 @@ func (l Limit[T]) apply(into **T) {
 	}
 }
 
-// validate returns [ErrInvalidSetting] for a limit of a name in JSON that is outside its range, or is no whole number of units.
+// validate returns [ErrInvalidSetting] if the limit is out of range or is not a whole number of units. name is its name in JSON.
 func (l Limit[T]) validate(name string, least, most, unit T) error {
 	switch {
 	case l.Value == nil:
@@ -59,7 +60,7 @@ func (l Limit[T]) validate(name string, least, most, unit T) error {
 	return nil
 }
 
-// LaneChange is what becomes different in a lane; what it does not mention stays.
+// LaneChange is a change of a lane. A setting that it does not mention stays as it is.
 type LaneChange struct {
 	Slots            Limit[int]     `json:"slots,omitzero"`
 	SlotsPerPod      Limit[int]     `json:"slots_per_pod,omitzero"`
@@ -68,15 +69,15 @@ type LaneChange struct {
 	MaxAge           Limit[Seconds] `json:"max_age_s,omitzero"`        // whole seconds
 	RequiresApproval *bool          `json:"requires_approval,omitempty"`
 	Enabled          *bool          `json:"enabled,omitempty"`
-	Kinds            *[]string      `json:"kinds,omitempty"` // all kinds whose default lane it is to be; others go to the lane default
+	Kinds            *[]string      `json:"kinds,omitempty"` // every kind whose default lane it shall be; the kinds that it loses go to the lane default
 
-	// Existing makes the change one of a lane that is there: without it, one that is not is created.
+	// Existing requires that the lane exists. Without it, a missing lane is created.
 	Existing bool `json:"-"`
-	// DryRun tells what would change, and changes nothing.
+	// DryRun reports the result of the change without making it.
 	DryRun bool `json:"-"`
 }
 
-// Whole is the change with every setting that it does not mention at its default; kinds stay as they are.
+// Whole returns the change with every setting that it does not mention set to its default. Kinds stay as they are.
 func (c LaneChange) Whole() LaneChange {
 	for _, set := range []*bool{&c.Slots.Set, &c.SlotsPerPod.Set, &c.PollInterval.Set, &c.StaleAfter.Set, &c.MaxAge.Set} {
 		*set = true
@@ -91,7 +92,7 @@ func (c LaneChange) Whole() LaneChange {
 	return c
 }
 
-// Apply returns the lane as it is after the change.
+// Apply returns the lane with the change applied.
 func (c LaneChange) Apply(l Lane) Lane {
 	c.Slots.apply(&l.Slots)
 	c.SlotsPerPod.apply(&l.SlotsPerPod)
@@ -110,7 +111,7 @@ func (c LaneChange) Apply(l Lane) Lane {
 	return l
 }
 
-// Limits of what a lane may be set to.
+// Limits of a lane's settings.
 const (
 	MaxLaneSlots    = 1_000_000
 	MinPollInterval = 100 * time.Millisecond
@@ -120,8 +121,8 @@ const (
 
 var validLane = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
 
-// ValidateLaneName returns [ErrInvalidSetting] for a name that a new lane cannot have: letters, digits, dot, underscore and minus,
-// at most 100 of them, the first a letter or digit.
+// ValidateLaneName returns [ErrInvalidSetting] if name is not valid for a new lane. A valid name has 1 to 100 letters, digits,
+// dots, underscores or minus signs, and begins with a letter or digit.
 func ValidateLaneName(name string) error {
 	if !validLane.MatchString(name) {
 		return fmt.Errorf("%w: lane %q: want 1 to 100 letters, digits, dots, underscores or minus signs", ErrInvalidSetting, name)

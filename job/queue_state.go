@@ -2,23 +2,25 @@ package job
 
 import "time"
 
-// QueueState is the state of the queue of all lanes. While it is paused or frozen, no job starts on any pod.
+// Gate is the state of the queue. While it is paused or frozen, no job starts on any pod.
 type QueueState struct {
 	Paused bool `json:"paused"`
 	Frozen bool `json:"frozen"` // for maintenance
 }
 
-// Quiet is what a command that lets work end found.
+// Quiet is the result of a command that stops new starts and waits for running jobs to end.
 type Quiet struct {
-	Changed bool `json:"changed"` // false: it was so before
-	Running int  `json:"running"` // jobs that still run where it was asked for
-	// Quiet says that nothing runs there, and that nothing will until it is resumed: every pod has heard.
+	Changed bool `json:"changed"` // false: it was already paused, frozen or drained
+	Running int  `json:"running"` // jobs that still run in the scope of the command
+	// Quiet means that nothing runs in the scope of the command and that nothing starts there until it is
+	// resumed: every pod knows of the command.
 	Quiet bool `json:"quiet"`
-	// TimedOut says that it was waited for in vain. Nothing was ended, and what was closed stays closed.
+	// TimedOut means that the wait ended while jobs were still running. No job was ended, and the command
+	// stays in force.
 	TimedOut bool `json:"timed_out"`
 }
 
-// Slot is a slot in use: the job in it, on which pod, since when, and how far it is.
+// Slot is a slot in use: its job, the pod, the time of the claim and the progress.
 type Slot struct {
 	Job             int64     `json:"job,string"`
 	Kind            string    `json:"kind"`
@@ -29,7 +31,7 @@ type Slot struct {
 	Fence           int64     `json:"fence"`
 	Boot            string    `json:"boot"`
 	Pod             string    `json:"pod"`
-	Since           time.Time `json:"since"` // of this claim
+	Since           time.Time `json:"since"` // the time of this claim
 	CancelRequested bool      `json:"cancel_requested"`
 	Progress        *Progress `json:"progress"`
 }

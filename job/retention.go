@@ -8,17 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// MaxKeep is the longest that a kind may be kept, but for ever: a hundred years.
+// MaxKeep is the longest retention other than for ever: a hundred years.
 const MaxKeep = 100 * 365 * 24 * time.Hour
 
-// Retention says for how long the jobs of a kind are kept that ended in a state, where that is another time than for all kinds.
+// Retention overrides how long the ended jobs of a kind are kept, for one end state.
 type Retention struct {
 	Kind  string  `json:"kind"`
-	State State   `json:"state"`  // one in which jobs end
+	State State   `json:"state"`  // a terminal state
 	Keep  Seconds `json:"keep_s"` // whole seconds, at most [MaxKeep]; 0: for ever
 }
 
-// Validate reports every mistake at once: [ErrInvalidSetting].
+// Validate returns every mistake at once, as an [ErrInvalidSetting].
 func (r Retention) Validate() error {
 	var wrong []string
 	if r.Kind == "" || len(r.Kind) > MaxKindBytes || !utf8.ValidString(r.Kind) || strings.ContainsRune(r.Kind, 0) {
@@ -36,11 +36,11 @@ func (r Retention) Validate() error {
 	return nil
 }
 
-// RetentionChanged is what became of a [Retention].
+// RetentionChanged is the result of a change of a [Retention].
 type RetentionChanged struct {
 	Kind    string   `json:"kind"`
 	State   State    `json:"state"`
 	Changed bool     `json:"changed"`
-	Before  *Seconds `json:"before"` // 0: for ever; nil: as all other kinds
+	Before  *Seconds `json:"before"` // 0: for ever; nil: the default for all kinds
 	After   *Seconds `json:"after"`
 }

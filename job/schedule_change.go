@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// ScheduleChange is what becomes different in a schedule; what it does not mention stays, or has its default in a new one.
+// ScheduleChange is a change of a schedule. A setting that it does not mention stays, or has its default in a new schedule.
 type ScheduleChange struct {
 	Expression *string          `json:"expression,omitempty"`
 	Zone       *string          `json:"zone,omitempty"`
@@ -25,41 +25,41 @@ type ScheduleChange struct {
 	Overlap    *Overlap         `json:"overlap,omitempty"`
 	Paused     *bool            `json:"paused,omitempty"`
 
-	// Existing makes the change one of a schedule that is there: without it, one that is not is created.
+	// Existing requires that the schedule exists. Without it, a missing schedule is created.
 	Existing bool `json:"-"`
-	// DryRun tells what would change and when it would fire, and changes nothing.
+	// DryRun reports the result of the change and the next occurrences without making the change.
 	DryRun bool `json:"-"`
-	// From is the setting that the change was decided upon: a schedule that is set otherwise stays as it is, with [ErrScheduleMoved].
-	// Default: whatever it is.
+	// From is the setting on which the change is based. If the schedule has a different one now, the change fails with
+	// [ErrScheduleMoved]. Default, nil: no check.
 	From *ScheduleSetting `json:"-"`
 }
 
-// ScheduleChanged is what became, or in a dry run would become, of a schedule.
+// ScheduleChanged is the result of a change of a schedule. In a dry run it is the result that the change would have.
 type ScheduleChanged struct {
 	Schedule  string           `json:"schedule"`
 	Created   bool             `json:"created"`
 	DryRun    bool             `json:"dry_run"`
-	Changed   []string         `json:"changed"`    // the settings that differ, by their names in JSON
-	Before    *ScheduleSetting `json:"before"`     // nil: there was none
-	After     *ScheduleSetting `json:"after"`      // nil: it was deleted
-	Words     string           `json:"words"`      // what After says, in plain language
-	NextFires []time.Time      `json:"next_fires"` // the next five, if it is not paused
+	Changed   []string         `json:"changed"`    // the JSON names of the settings that differ
+	Before    *ScheduleSetting `json:"before"`     // nil: the schedule did not exist
+	After     *ScheduleSetting `json:"after"`      // nil: the schedule was deleted
+	Words     string           `json:"words"`      // the expression in After in plain language
+	NextFires []time.Time      `json:"next_fires"` // the next five, unless it is paused
 }
 
-// ScheduleUse is a schedule with what it does.
+// ScheduleUse is a schedule with its past and next occurrences.
 type ScheduleUse struct {
 	Schedule
-	Words     string      `json:"words"`      // what the expression says, in plain language
+	Words     string      `json:"words"`      // the expression in plain language
 	NextFires []time.Time `json:"next_fires"` // the next five; none while it is paused
 	LastFires []Fire      `json:"last_fires"` // the latest twenty, newest first
 }
 
-// DefaultSchedule is the setting of a new schedule of which nothing is said.
+// DefaultSchedule returns the default settings of a new schedule.
 func DefaultSchedule() ScheduleSetting {
 	return ScheduleSetting{Zone: "UTC", Args: json.RawMessage("{}"), Priority: DefaultPriority, Missed: MissedCoalesce, CatchUp: DefaultCatchUp, Overlap: OverlapQueue}
 }
 
-// Apply returns the setting as it is after the change.
+// Apply returns the setting with the change applied.
 func (c ScheduleChange) Apply(s ScheduleSetting) ScheduleSetting {
 	take(c.Expression, &s.Expression)
 	take(c.Zone, &s.Zone)
@@ -76,8 +76,8 @@ func (c ScheduleChange) Apply(s ScheduleSetting) ScheduleSetting {
 	return s
 }
 
-// Whole is the change with everything that it does not mention at its default, but for the expression and the kind, which have none; one
-// that is paused stays so.
+// Whole returns the change with every setting that it does not mention set to its default. The expression and the kind have no default.
+// A paused schedule stays paused.
 func (c ScheduleChange) Whole() ScheduleChange {
 	usual := DefaultSchedule()
 	orElse(&c.Expression, usual.Expression)
@@ -106,10 +106,10 @@ func take[T any](from *T, into *T) {
 	}
 }
 
-// validScheduleName is also a check of the database.
+// validScheduleName is also checked by a constraint in the database.
 var validScheduleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$`)
 
-// ValidateScheduleName returns [ErrInvalidSchedule] for what is no name of a schedule.
+// ValidateScheduleName returns [ErrInvalidSchedule] if name is not valid for a schedule.
 func ValidateScheduleName(name string) error {
 	if !validScheduleName.MatchString(name) {
 		return fmt.Errorf("%w: name %q: want 1 to 100 letters, digits, and _ . : - after the first", ErrInvalidSchedule, name)
@@ -120,8 +120,8 @@ func ValidateScheduleName(name string) error {
 	return nil
 }
 
-// Validate returns every mistake at once, each an [ErrInvalidSchedule], but for those of the expression and the zone, which
-// scheduler.Parse finds.
+// Validate returns every mistake at once, each an [ErrInvalidSchedule]. It does not check the expression and the zone: scheduler.Parse
+// does.
 func (s ScheduleSetting) Validate() error {
 	var errs []error
 	complain := func(ok bool, format string, args ...any) {

@@ -2,10 +2,10 @@ package job
 
 import "time"
 
-// SchedulePreview is what an expression comes to.
+// SchedulePreview describes a schedule expression and its next occurrences.
 type SchedulePreview struct {
 	Expression string      `json:"expression"`
 	Zone       string      `json:"zone"`
-	Words      string      `json:"words"`      // what it says, in plain language
+	Words      string      `json:"words"`      // the expression in plain language
 	NextFires  []time.Time `json:"next_fires"` // none: it never fires again
 }

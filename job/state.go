@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// State is where a job stands. On the fast path a new job is born running.
+// State is the state of a job. On the fast path a new job is started on insert, as running.
 //
 //	awaiting_approval ──approve──▶ pending ──claim──▶ running ──finish──▶ succeeded
 //	                                 ▲                  │  ├─────────────▶ failed
@@ -14,12 +14,12 @@ import (
 //	                                 ├──retry, later────┤                 │ last child
 //	                                 │                  └──fan-out──▶ waiting
 //	                                 └──operator's retry── failed, cancelled (of a job that fanned out: waiting;
-//	                                                        of one that nobody approved so: awaiting_approval)
+//	                                                        of one that was never approved: awaiting_approval)
 //
-// A pending job may be cancelled too. Terminal states end an epoch; only an operator opens the next one.
+// A pending job may be cancelled too. A terminal state ends an epoch. Only an operator starts the next one.
 type State string
 
-// The states, as the database, the API and the metrics spell them.
+// The states, as spelled in the database, the API and the metrics.
 const (
 	AwaitingApproval State = "awaiting_approval"
 	Pending          State = "pending"
@@ -45,7 +45,7 @@ func States() []State {
 	return []State{AwaitingApproval, Pending, Running, Waiting, Succeeded, Failed, Cancelled}
 }
 
-// CanMove reports whether a job may go from one state to another; from "" it is created.
+// CanMove reports whether a job may go from one state to another. From "" means that the job is created.
 func CanMove(from, to State) bool {
 	for _, s := range moves[from] {
 		if s == to {
@@ -68,29 +68,29 @@ func (s State) Known() bool {
 	return false
 }
 
-// Reason says why a job stands where it stands.
+// Reason is the reason for a job's state.
 type Reason string
 
-// The reasons of terminal states, and of waiting ones where a person would ask.
+// The reasons of terminal states, and of other states that a reader would ask about.
 const (
 	ReasonOK                Reason = "ok"
-	ReasonError             Reason = "error"              // the handler's error, final
-	ReasonAttemptsExhausted Reason = "attempts_exhausted" // the handler's error, once too often
-	ReasonCrashed           Reason = "crashed"            // its pod died or lapsed once too often
+	ReasonError             Reason = "error"              // the handler's error was permanent
+	ReasonAttemptsExhausted Reason = "attempts_exhausted" // the handler's error, with no attempts left
+	ReasonCrashed           Reason = "crashed"            // its pod died or lapsed too often
 	ReasonTimeout           Reason = "timeout"
 	ReasonStale             Reason = "stale"    // its handler gave no sign of life for too long
-	ReasonDeadline          Reason = "deadline" // too old: it did not end within its lane's age
+	ReasonDeadline          Reason = "deadline" // it did not end within the maximum age
 	ReasonStopped           Reason = "stopped"
 	ReasonCancelled         Reason = "cancelled"
 	ReasonInvalidArgs       Reason = "invalid_args"
 	ReasonResultTooLarge    Reason = "result_too_large"
-	ReasonUnstorable        Reason = "unstorable"      // what the handler returned could not be written
-	ReasonChildrenFailed    Reason = "children_failed" // branches of its fan-out failed: some of them (it succeeded), or too many
+	ReasonUnstorable        Reason = "unstorable"      // the handler's result could not be stored
+	ReasonChildrenFailed    Reason = "children_failed" // branches of its fan-out failed: some (the job succeeded) or too many (it failed)
 	ReasonAborted           Reason = "aborted"         // its pipeline was aborted
-	ReasonExpired           Reason = "expired"         // nobody approved it in time
+	ReasonExpired           Reason = "expired"         // it was not approved in time
 	ReasonScheduled         Reason = "scheduled"       // pending: waits for its delay
-	ReasonRetry             Reason = "retry"           // pending: waits for another try
-	ReasonRetryLater        Reason = "retry_later"     // pending: waits for when its handler asked to be called
+	ReasonRetry             Reason = "retry"           // pending: waits for its next attempt
+	ReasonRetryLater        Reason = "retry_later"     // pending: waits for the time that its handler asked for
 	ReasonCancelRequested   Reason = "cancel_requested"
 	ReasonApproval          Reason = "approval"
 	ReasonChildren          Reason = "children"
@@ -104,7 +104,7 @@ var reasons = map[Reason][]State{
 	ReasonCancelRequested: {Running}, ReasonApproval: {AwaitingApproval}, ReasonChildren: {Waiting},
 }
 
-// States returns the states of jobs that can have the reason; none for a reason that is not known.
+// States returns the states of jobs that can have the reason; none for an unknown reason.
 func (r Reason) States() []State { return reasons[r] }
 
 // Reasons lists every reason, sorted.

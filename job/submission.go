@@ -2,19 +2,19 @@ package job
 
 import "time"
 
-// UniqueWhile is the span for which a unique key is taken.
+// UniqueWhile is the period during which a job holds its unique key.
 type UniqueWhile string
 
-// The spans of a unique key.
+// The periods of a unique key.
 const (
-	// WhilePending frees the key when the job starts: a trigger that comes later makes a new job, which sees the new data.
+	// WhilePending frees the key when the job starts. A trigger that comes later makes a new job, which sees the new data.
 	WhilePending UniqueWhile = "pending"
 	// WhileActive frees the key when the job has ended.
 	WhileActive UniqueWhile = "active"
 )
 
-// Submission is a job before it is submitted, with the values of its options: a first job, a next step or a child of a fan-out. A field
-// that is empty, 0 or nil was not set: then the kind decides, or for a step the job before it.
+// Submission is a job before it is submitted, with its options: a first job, a next step or a child of a fan-out. An empty, 0 or nil
+// field is not set: the kind decides or, for a step, the previous job.
 type Submission struct {
 	Step           // kind, args as JSON, lane, subject and priority
 	Delay          time.Duration
@@ -23,7 +23,7 @@ type Submission struct {
 	UniqueWhile    UniqueWhile // with a UniqueKey
 	IdempotencyKey string
 	Submitter      string
-	Pipeline       string // its name
+	Pipeline       string // the pipeline's name
 	NeedsApproval  bool
 	Foreign        bool
 	Then           []Step // the further steps of a chain, in order

@@ -1,6 +1,6 @@
 package job
 
-// Tree is a pipeline with the jobs of its spine and the children that they fanned out to.
+// Tree is a pipeline with the jobs of its spine and the children of their fan-outs.
 type Tree struct {
 	Pipeline
 	Jobs []TreeJob `json:"jobs"`
@@ -9,10 +9,10 @@ type Tree struct {
 // TreeJob is a job of a tree.
 type TreeJob struct {
 	Job
-	FanOut *TreeFanOut `json:"fan_out,omitempty"` // nil: it has not fanned out, or the tree's limits leave that out
+	FanOut *TreeFanOut `json:"fan_out,omitempty"` // nil: it has not fanned out, or the fan-out exceeds the limits of the tree
 }
 
-// TreeFanOut is what a job fanned out to. A child is shown, and counted, by the last job of its chain.
+// TreeFanOut is the fan-out of a job. Each child is shown, and counted, by the last job of its chain.
 type TreeFanOut struct {
 	Branches int           `json:"branches"`
 	States   map[State]int `json:"states"` // children by state

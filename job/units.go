@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Seconds and Millis are durations whose JSON, and whose columns in the database, are numbers of a unit, which the names of the fields
-// there end with: max_age_s, poll_interval_ms. Make them from a [time.Duration] by conversion, such as Seconds(48 * time.Hour). A number that
-// exceeds a Duration becomes the longest one.
+// Seconds and Millis are durations that are numbers of one unit in JSON and in the database. The names of such fields end with the unit:
+// max_age_s, poll_interval_ms. Convert from a [time.Duration], such as Seconds(48 * time.Hour). A number too large for a Duration becomes
+// the longest one.
 type (
-	// Seconds is a duration in seconds there.
+	// Seconds is a duration that is stored in seconds.
 	Seconds time.Duration
-	// Millis is a duration in milliseconds there.
+	// Millis is a duration that is stored in milliseconds.
 	Millis time.Duration
 )
 

@@ -1,8 +1,8 @@
-// Package poller decides when an engine polls; its [Source] knows what for. It merges wake-ups and never spins. All claims of waiting jobs are made
-// in its sweeps, so that a lost wake-up costs one interval and no job. Each engine has one.
+// Package poller decides when an engine polls; its [Source] polls. It merges wake-ups and never spins. All claims of waiting jobs are made
+// in its sweeps. A lost wake-up therefore delays a job by one interval at most. Each engine has one poller.
 //
 //	interval ± 10 % ───┐
-//	a wake-up ─────────┼──▶ Sweep, again and again until dry ──▶ wait
+//	a wake-up ─────────┼──▶ Sweep, repeated while it finds more ──▶ wait
 //	a due moment ──────┘
 package poller
 
@@ -15,11 +15,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Source is what a poller looks at.
+// Source is polled by a [Poller].
 type Source interface {
-	// Sweep looks once and reports whether another look at once may find more.
+	// Sweep polls once and reports whether another poll right away may find more.
 	Sweep(ctx context.Context) (more bool)
-	// NextDue returns the earliest moment at which a look is worth it, or the zero time when none is known.
+	// NextDue returns the earliest moment at which a poll may find something, or the zero time if none is known.
 	NextDue() time.Time
 }
 
@@ -31,7 +31,7 @@ type Poller struct {
 	nudge  wait.Signal
 }
 
-// Spread is the share of the interval by which rounds vary, so that pods do not look in step.
+// Spread is the share of the interval by which sweeps vary, so that pods do not poll in step.
 const Spread = 0.1
 
 // New returns a poller that sweeps source every interval, ± [Spread].
@@ -41,26 +41,24 @@ func New(source Source, every time.Duration) *Poller {
 	return p
 }
 
-// SetEvery changes the interval, also that of the wait that is under way. Safe for concurrent use.
+// SetEvery changes the interval, including the current wait. Safe for concurrent use.
 func (p *Poller) SetEvery(every time.Duration) {
 	if p.every.Swap(int64(every)) != int64(every) {
 		p.Nudge()
 	}
 }
 
-// Wake asks for a sweep now, or for another one after the sweep that is under way. Any number of calls meanwhile are one.
-// Safe for concurrent use.
+// Wake requests a sweep now, or another one after the current sweep. Several calls before it are one. Safe for concurrent use.
 func (p *Poller) Wake() {
 	p.wake.Set()
 }
 
-// Nudge makes the poller ask its source again when something becomes due; it costs no sweep. Safe for concurrent use.
+// Nudge makes the poller call NextDue of its source again, without a sweep. Safe for concurrent use.
 func (p *Poller) Nudge() {
 	p.nudge.Set()
 }
 
-// Run sweeps until ctx ends: at once, then at every interval, wake-up and due moment. A sweep is not interrupted by the
-// poller.
+// Run sweeps until ctx ends: at once, then at every interval, wake-up and due moment. The poller does not interrupt a sweep.
 func (p *Poller) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -74,7 +72,7 @@ func (p *Poller) Run(ctx context.Context) {
 			if now := p.every.Load(); now != every && !swept.IsZero() {
 				every, lookAt = now, swept.Add(p.interval())
 			}
-			// A moment that has come is not put off: nudges may come faster than the least wait.
+			// Do not postpone a due moment that has come: nudges may arrive more often than the minimum wait.
 			if wait := p.wait(lookAt); wait > least || time.Since(swept) < least {
 				timer.Reset(wait)
 				continue
@@ -106,11 +104,11 @@ func (p *Poller) due() bool {
 	return !due.IsZero() && !time.Now().Before(due)
 }
 
-// least is the time between two looks at a due moment that the first one did not clear.
+// least is the minimum wait between two sweeps for a due moment that the first one did not clear.
 const least = 20 * time.Millisecond
 
-// wait is the time to the next look: the interval's end or a due moment before it. A due moment that has passed and was
-// not cleared by the sweep waits a little, so that a source that cannot look does not spin.
+// wait returns the time until the next sweep: until the interval ends or an earlier due moment. If a sweep did not clear a due moment that
+// has passed, the wait is at least the minimum, so that a failing source does not spin.
 func (p *Poller) wait(lookAt time.Time) time.Duration {
 	next := lookAt
 	if due := p.source.NextDue(); !due.IsZero() && due.Before(next) {

@@ -1,4 +1,4 @@
-// Package remote holds the protocol of remote workers (trapeze/v1/workers.proto) and the tests of both its ends. remotepb is generated
-// from it by `make proto`, server speaks it on a pod, host has the sessions of the workers there, and worker runs handlers where there is no
-// database.
+// Package remote holds the protocol of remote workers (trapeze/v1/workers.proto) and the tests of both its ends. `make proto` generates
+// package remotepb from it. Package server serves the protocol on a pod, package host has the sessions of the workers there, and package
+// worker runs handlers without a database.
 package remote

@@ -7,29 +7,30 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The words of package job that a user of this package meets, so that one import is enough.
+// The types of package job that users of this package need, so that one import is enough.
 type (
 	// Args is the input of one kind of job: a type that encodes to JSON and names its kind.
 	Args = job.Args
-	// Backoff is the wait before the next attempt; see [Retry].
+	// Backoff computes the wait before the next attempt; see [Retry].
 	Backoff = job.Backoff
-	// State is where a job stands.
+	// State is the state of a job.
 	State = job.State
 	// OutcomeStatus is the outcome of a job that ended.
 	OutcomeStatus = job.OutcomeStatus
-	// End is how a job ended, as Options.OnEnd gets it.
+	// End describes how a job ended; Options.OnEnd receives it.
 	End = job.End
 	// EndError is the error of [Result] for a job that failed or was cancelled.
 	EndError = job.EndError
-	// Branch is the end of one branch of a fan-out.
+	// Branch is the outcome of one branch of a fan-out.
 	Branch = job.Branch
 	// Filter selects jobs.
 	Filter = job.Filter
-	// UniqueWhile is the span for which a unique key is taken: [WhilePending] or [WhileActive].
+	// UniqueWhile is the period during which a job holds its unique key: [WhilePending] or [WhileActive].
 	UniqueWhile = job.UniqueWhile
-	// Submission is a job before it is submitted; see [Describe] and [EnqueueMiddleware]. Its arguments are as given, secrets included.
+	// Submission is a job before it is submitted; see [Describe] and [EnqueueMiddleware]. Its arguments are unredacted, including
+	// secrets.
 	Submission = job.Submission
-	// View is a job as [Runner.Job] and the operators see it.
+	// View is a job as [Runner.Job] returns it.
 	View = job.Job
 )
 
@@ -96,17 +97,18 @@ var (
 	ErrShutdown  = job.ErrShutdown
 )
 
-// Permanent marks err as final: no attempt that is left is used. Permanent(nil) is nil.
+// Permanent marks err as final: the job is not tried again, even if attempts are left. Permanent(nil) is nil.
 func Permanent(err error) error { return job.Permanent(err) }
 
 // IsPermanent reports whether err is marked by [Permanent].
 func IsPermanent(err error) bool { return job.WishOf(err).Permanent }
 
-// IsCancelled reports whether err, or the cause of a handler's context, says that an operator ended the job.
+// IsCancelled reports whether err, or the cause of a handler's context, means that an operator ended the job.
 func IsCancelled(err error) bool { return errors.Is(err, ErrCancelled) || errors.Is(err, ErrStopped) }
 
-// Retryable marks err as worth another attempt: at least ten in all where neither the job nor its kind sets a limit. Retryable(nil) is nil.
+// Retryable marks err as worth another attempt, up to at least ten in all if neither the job nor its kind sets a limit. Retryable(nil) is
+// nil.
 func Retryable(err error) error { return job.Retryable(err) }
 
-// RetryAfter is [Retryable] with a wait of its own. RetryAfter(d, nil) is nil.
+// RetryAfter is [Retryable] with d as the wait before the next attempt. RetryAfter(d, nil) is nil.
 func RetryAfter(d time.Duration, err error) error { return job.RetryAfter(d, err) }

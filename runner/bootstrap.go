@@ -7,17 +7,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// LaneSetup is a lane as a program would have it: see Options.Lanes.
+// LaneSetup declares a lane; see Options.Lanes.
 type LaneSetup struct {
 	Name  string
-	Slots *int     // of all pods together; nil: no limit
-	Kinds []string // whose default lane it is
-	// SlotsPerPod is how many of its jobs one pod may run at once; nil: no limit.
+	Slots *int     // limit over all pods; nil: no limit
+	Kinds []string // the kinds whose default lane it is
+	// SlotsPerPod limits how many of its jobs one pod runs at once; nil: no limit.
 	SlotsPerPod *int
 }
 
-// ValidateLanes returns every mistake in Options.Lanes at once: [job.ErrInvalidSetting], and [job.ErrKindInTwoLanes], since a kind
-// has one default lane.
+// ValidateLanes returns every mistake in Options.Lanes at once: [job.ErrInvalidSetting], and [job.ErrKindInTwoLanes] because a
+// kind has one default lane.
 func ValidateLanes(lanes []LaneSetup) error {
 	var errs []error
 	names, laneOf := map[string]bool{}, map[string]string{}

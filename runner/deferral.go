@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// CompleteOption says more of a part that is completed.
+// CompleteOption sets an option of [Runner.Complete].
 type CompleteOption func(*completion)
 
 type completion struct {
@@ -22,23 +22,25 @@ type completion struct {
 	by      string
 }
 
-// Part names the part, where a job has several: each counts once, however often it is completed. At most 500 bytes.
+// Part sets the name of the part, for a job with several. Each part counts once, even if it is completed more than once. At most 500
+// bytes.
 func Part(name string) CompleteOption { return func(c *completion) { c.part = name } }
 
-// PartFailed says that the part has failed. It counts as ended; [Deferred] says what becomes of the job.
+// PartFailed marks the part as failed. A failed part counts as ended; [Deferred] describes the effect on the job.
 func PartFailed(err error) CompleteOption {
 	return func(c *completion) { c.failure = job.Storable("failed: "+err.Error(), job.MaxErrorBytes) }
 }
 
-// CompletedBy names the operator who completes the part, for the audit. Without it, whoever has the token is nobody's business.
+// CompletedBy sets the operator who completes the part, for the audit log. Without it, no audit entry is written: the token is proof
+// enough.
 func CompletedBy(actor string) CompleteOption { return func(c *completion) { c.by = named(actor) } }
 
-// Complete ends one part of a job that is [Deferred], from any process: with the token that its handler got, and with a result that
-// encodes to JSON (nil: none). It may come before the handler has returned. When it was the last part, the job ends and what follows
-// it is inserted. The same part a second time changes nothing.
+// Complete completes one part of a [Deferred] job, from any process. It needs the token that the job's handler got from [Job.Token].
+// The result is encoded to JSON; nil is none. It may be called before the handler has returned. After the last part, the job ends
+// and its next step is inserted. Completing the same part again has no effect.
 //
-// Errors: [job.ErrNotFound], [job.ErrWrongToken], [job.ErrAlreadyTerminal] (all parts are in already, or the job was cancelled),
-// [job.ErrInvalid], [job.ErrTooLarge], and [job.ErrOutcomeUnknown]: complete it again.
+// Errors: [job.ErrNotFound]; [job.ErrWrongToken]; [job.ErrAlreadyTerminal] if all parts are complete or the job was cancelled;
+// [job.ErrInvalid]; [job.ErrTooLarge]; and [job.ErrOutcomeUnknown], after which the call can be repeated.
 func (r *Runner) Complete(ctx context.Context, id int64, token string, result any, options ...CompleteOption) error {
 	var c completion
 	for _, o := range options {
@@ -67,8 +69,9 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 	return nil
 }
 
-// Branches reads what the branches of a job that fanned out came to, in the order of the fan-out, page by page: 10,000 results need
-// not be in memory at once. Iteration ends with the first error. [job.ErrNotFound]: the job never fanned out.
+// Branches returns the outcomes of the branches of a job that fanned out, in the order of the fan-out. It reads them page by page,
+// so that 10,000 results need not be in memory at once. Iteration stops at the first error, which is [job.ErrNotFound] if the job
+// never fanned out.
 func (r *Runner) Branches(ctx context.Context, id int64) iter.Seq2[Branch, error] {
 	return r.pod.Branches(ctx, id)
 }

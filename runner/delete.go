@@ -6,11 +6,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// Delete removes a job that has ended; by its first job a pipeline is removed as a whole, once all of it has ended. Its events stay
-// until their time is over. It returns how many jobs were removed.
+// Delete deletes a job that has ended, and returns the number of deleted jobs. The id of a pipeline's first job deletes the whole
+// pipeline, once all its jobs have ended. Events are kept until their retention is over.
 //
-// Errors: [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline] for a later step, and [job.ErrOutcomeUnknown]: asking
-// again is safe.
+// Errors: [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline] for a later step, and [job.ErrOutcomeUnknown], after
+// which the call can be repeated.
 func (a Admin) Delete(ctx context.Context, id int64, actor string) (int, error) {
 	n, err := admin.Delete(ctx, a.pod.Commands, id, named(actor))
 	if err != nil {

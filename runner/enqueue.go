@@ -12,13 +12,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Enqueue submits a job. When a slot of its lane is free in this pod, nothing that goes before it
-// waits there, and its subject is free, the job is born running and starts at once, here; else it is pending, and whoever
-// has a slot claims it.
+// Enqueue submits a job. The job starts in this pod at once if a slot of its lane is free here, no job that goes before it waits in the
+// lane, and its subject is free. Otherwise it is pending, and a pod with a free slot claims it.
 //
-// Errors: [job.ErrUnknownKind], [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid],
-// [job.ErrKeyReused]; and [job.ErrOutcomeUnknown] when the connection was lost and the database could not be asked what
-// came of it: give an [IdempotencyKey] to be able to submit again. Safe for concurrent use, also before [Runner.Run].
+// Errors: [job.ErrUnknownKind], [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid], [job.ErrKeyReused]; and
+// [job.ErrOutcomeUnknown] when the connection was lost and the outcome could not be read back. With an [IdempotencyKey], repeating the
+// call is safe. Enqueue is safe for concurrent use, also before [Runner.Run].
 func (r *Runner) Enqueue(ctx context.Context, args job.Args, options ...EnqueueOption) (Submitted, error) {
 	w, err := encodeSubmission(args, options)
 	if err != nil {
@@ -27,9 +26,8 @@ func (r *Runner) Enqueue(ctx context.Context, args job.Args, options ...EnqueueO
 	return r.submitOne(ctx, w, func(ctx context.Context) (work.Submitted, error) { return r.pod.Submit(ctx, w) })
 }
 
-// EnqueueTx submits a job in the caller's transaction: it exists if and only if that commits. It is pending, or awaits
-// approval, and wakes the pods that listen when the commit happens; [Runner.Tx] wakes this one without a notification.
-// Errors as of [Runner.Enqueue].
+// EnqueueTx submits a job in the caller's transaction: the job exists if and only if that commits. The job is pending, or awaits approval.
+// The commit notifies the pods that listen; [Runner.Tx] wakes this pod without a notification. Errors: as for [Runner.Enqueue].
 func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, options ...EnqueueOption) (Submitted, error) {
 	w, err := encodeSubmission(args, options)
 	if err != nil {
@@ -74,8 +72,8 @@ func (r *Runner) submitAll(ctx context.Context, jobs []*work.Submission, do func
 	return made, err
 }
 
-// Describe returns the job that args and options ask for. It needs no database: a fake of an interface of yours calls it in a test, to read
-// the submissions of the code under test. Errors: as of [Runner.Enqueue], but kinds, lanes and keys are not checked.
+// Describe returns the submission that args and options make. It needs no database: in a test, a fake of your own interface can call it to
+// inspect the submissions of the code under test. Errors: as for [Runner.Enqueue], but kinds, lanes and keys are not checked.
 func Describe(args job.Args, options ...EnqueueOption) (Submission, error) {
 	w, err := encodeSubmission(args, options)
 	if err != nil {
@@ -87,7 +85,7 @@ func Describe(args job.Args, options ...EnqueueOption) (Submission, error) {
 	return w.Describe(), nil
 }
 
-// Tx runs do in a transaction of the host's pool, commits it, and wakes this pod for the jobs that do submitted.
+// Tx runs do in a transaction of the host's pool and commits it. It then wakes this pod for the jobs that do submitted.
 func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	if err := pgx.BeginFunc(ctx, r.pod.Pool, do); err != nil {
 		if store.Unknown(err) && ctx.Err() == nil {
@@ -99,11 +97,11 @@ func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return nil
 }
 
-// manyAtOnce is the number of jobs that one statement of EnqueueMany inserts.
-const manyAtOnce = 2000
+// enqueueBatch is the number of jobs that one statement of EnqueueMany inserts.
+const enqueueBatch = 2000
 
-// EnqueueMany submits jobs with the same options, pending or awaiting approval, and returns their ids in order. Each 2,000 of them are one
-// commit: after an error the ids returned are those that are known to be committed. Keys are not among its options.
+// EnqueueMany submits jobs with the same options, as pending or awaiting approval, and returns their ids in order. Each 2,000 jobs are one
+// commit. After an error it returns the ids that are known to be committed. Unique and idempotency keys are not allowed as options.
 func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...EnqueueOption) ([]int64, error) {
 	done, err := r.enqueueMany(ctx, list, options, r.pod.SubmitMany)
 	if err == nil {
@@ -113,7 +111,7 @@ func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...En
 	return done, err
 }
 
-// EnqueueManyTx is [Runner.EnqueueMany] in the caller's transaction: all jobs exist if and only if that commits. Each 2,000 of them take a
+// EnqueueManyTx is [Runner.EnqueueMany] in the caller's transaction: all jobs exist if and only if that commits. Each 2,000 jobs take a
 // savepoint. After an error it returns no ids, and the caller must roll back. [Runner.Tx] wakes this pod without a notification.
 func (r *Runner) EnqueueManyTx(ctx context.Context, tx pgx.Tx, list []job.Args, options ...EnqueueOption) ([]int64, error) {
 	done, err := r.enqueueMany(ctx, list, options, func(ctx context.Context, part []*work.Submission) ([]int64, error) {
@@ -125,10 +123,10 @@ func (r *Runner) EnqueueManyTx(ctx context.Context, tx pgx.Tx, list []job.Args, 
 	return done, nil
 }
 
-// enqueueMany submits jobs in parts. After an error it returns the ids of the parts before.
+// enqueueMany submits jobs in parts. After an error it returns the ids of the earlier parts.
 func (r *Runner) enqueueMany(ctx context.Context, list []job.Args, options []EnqueueOption,
 	submit func(context.Context, []*work.Submission) ([]int64, error)) (done []int64, err error) {
-	for part := range slices.Chunk(list, manyAtOnce) {
+	for part := range slices.Chunk(list, enqueueBatch) {
 		encoded := make([]*work.Submission, len(part))
 		for i, args := range part {
 			if encoded[i], err = encodeSubmission(args, options); err != nil {

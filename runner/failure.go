@@ -8,25 +8,25 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// FailureOption names the job that is submitted when another one fails. It is an option of a submission, of a [Step], and of a kind, but
-// not of a schedule.
+// FailureOption sets the job that is submitted when another one fails. It is an option of a submission, of a [Step], and of a kind, but not
+// of a schedule.
 type FailureOption struct {
 	args job.Args
 	when job.When
 }
 
-// OnFailure submits a job when the job with this option fails for good: it has no tries left or its error is permanent, its pod has died too
-// often, it is too old, its branches failed, its result could not be stored. The submission is in the commit of the failure, on every path that
-// ends a job, also in a pod that knows neither kind. A job that succeeds on a later try has not failed.
+// OnFailure submits a job when the job with this option fails for good: it has no tries left, its error is permanent, its pod died too
+// often, it is too old, its branches failed, or its result could not be stored. The failure and the submission are one commit, on every
+// path that ends a job, even in a pod that knows neither kind. A job that succeeds on a later try has not failed.
 //
-// args may be a [Chain], and each of its steps a [Step] with a subject, a lane and a priority; without them it has those of the failed job,
-// and its kind's lane. It begins a separate pipeline, so that a cancel or retry of the failed one does not touch it; [Job.Failure]
-// returns the failed job. When the new job fails, nothing follows, unless its kind has an on-failure job.
+// args may be a [Chain], and each of its steps a [Step] with a subject, a lane and a priority. Without them the job has the subject and the
+// priority of the failed job, and its kind's lane. It begins a separate pipeline, so that a cancel or retry of the failed one does not
+// touch it; [Job.Failure] returns the failed job. When the new job fails, nothing follows, unless its kind has an on-failure job.
 //
-// The option of a job counts before that of its kind. For compensations of the steps of a pipeline see [Outcome.OnFailure].
+// A job's option overrides its kind's. For compensations of the steps of a pipeline see [Outcome.OnFailure].
 func OnFailure(args job.Args) FailureOption { return FailureOption{args, job.OnFailure} }
 
-// OnFailureOrCancel is [OnFailure], and also when the job is cancelled or stopped, or its approval expired.
+// OnFailureOrCancel is [OnFailure], but also applies when the job is cancelled or stopped, or its approval expires.
 func OnFailureOrCancel(args job.Args) FailureOption {
 	return FailureOption{args, job.OnFailureOrCancel}
 }
@@ -43,7 +43,7 @@ func (o FailureOption) handle(k *registered) {
 	k.OnFailure = steps
 }
 
-// orMissing makes a missing job a mistake, rather than no option.
+// orMissing turns a missing job into an error instead of treating it as no option.
 func (o FailureOption) orMissing() FailureOption {
 	if o.args == nil {
 		o.args = Chain(nil)
@@ -60,7 +60,7 @@ func (o FailureOption) steps() ([]work.Step, error) {
 	return work.ForFailure(next, o.when)
 }
 
-// plan plans the steps for the failure of a job.
+// plan adds the steps that follow a failure of the job to its plan.
 func (o FailureOption) plan(w *work.Submission) error {
 	if o.args == nil {
 		return nil
@@ -72,8 +72,8 @@ func (o FailureOption) plan(w *work.Submission) error {
 	return err
 }
 
-// Always makes a [Outcome.Join] follow also when all branches have failed, or one with [Outcome.FailFast], whose others are cancelled first:
-// the job then ends with a warning instead of failing, and its pipeline as partial. It is an option of a join alone.
+// Always makes an [Outcome.Join] follow even when all branches have failed, or when one has failed under [Outcome.FailFast], which cancels
+// the others first. The job then ends with a warning instead of failing, and its pipeline ends as partial. It is an option of a join only.
 const Always = joinOption(job.Always)
 
 type joinOption job.When
@@ -82,6 +82,6 @@ func (o joinOption) enqueue(w *submission) { w.When = job.When(o) }
 
 func (o joinOption) schedule(d *declaration) { o.enqueue(&d.job) }
 
-// Failure reads the failed job, for a job that was submitted by [OnFailure], and for the steps after it. It returns [job.ErrNotFound] for
-// any other job, and when the failed one is not kept any more.
+// Failure returns the failed job, in a job that [OnFailure] submitted and in the steps after it. It returns [job.ErrNotFound] in any other
+// job, and when the failed job has been pruned.
 func (c core) Failure(ctx context.Context) (job.Failure, error) { return c.claim().Writer.Failure(ctx) }

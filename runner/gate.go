@@ -8,29 +8,31 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Pause closes the gate: nothing starts anywhere, also after restarts, until [Admin.Unpause]. It reports whether that is news.
+// Pause pauses the queue: no job starts on any pod, also after restarts, until [Admin.Unpause]. It reports whether the queue
+// was open before.
 func (a Admin) Pause(ctx context.Context, actor string) (bool, error) {
 	changed, err := admin.Pause(ctx, a.pod.Commands, true, named(actor))
-	return changed, a.operated(ctx, err)
+	return changed, a.finishCommand(ctx, err)
 }
 
-// Unpause opens the gate, and reports whether it was paused. One that is frozen stays closed.
+// Unpause resumes the queue and reports whether it was paused. A frozen queue stays frozen.
 func (a Admin) Unpause(ctx context.Context, actor string) (bool, error) {
 	changed, err := admin.Pause(ctx, a.pod.Commands, false, named(actor))
-	return changed, a.operated(ctx, err)
+	return changed, a.finishCommand(ctx, err)
 }
 
-// Freeze closes the gate for maintenance until [Admin.Thaw]. With a wait it waits until nothing runs anywhere.
+// Freeze freezes the queue for maintenance until [Admin.Thaw]. With a positive wait, it blocks for at most that time until no
+// job runs.
 func (a Admin) Freeze(ctx context.Context, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, err := admin.Freeze(ctx, a.pod.Commands, true, named(actor))
-	if err := a.operated(ctx, err); err != nil {
+	if err := a.finishCommand(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
 	return a.quiet(ctx, changed, wait, admin.Scope{})
 }
 
-// Thaw ends a freeze, and reports whether there was one. Lanes and pods that were drained stay drained, a paused gate stays closed.
+// Thaw ends a freeze and reports whether there was one. Drained lanes and pods stay drained, and a paused queue stays paused.
 func (a Admin) Thaw(ctx context.Context, actor string) (bool, error) {
 	changed, err := admin.Freeze(ctx, a.pod.Commands, false, named(actor))
-	return changed, a.operated(ctx, err)
+	return changed, a.finishCommand(ctx, err)
 }

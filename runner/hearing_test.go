@@ -9,7 +9,7 @@ import (
 // A pod has heard of a command when two heartbeats began after it at the latest, and has taken in what they told by the next look.
 func TestAPodHasHeardAfterTwoHeartbeatsAndALook(t *testing.T) {
 	is := is.New(t)
-	h := heardBy{}
+	h := podLeases{}
 	took := func(a, b string) bool { return h.took(map[string]string{"a": a, "b": b}) }
 	is.True(!took("1", "1"))
 	is.True(!took("2", "2")) // it may have begun before the command

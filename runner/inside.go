@@ -2,7 +2,7 @@ package runner
 
 import "github.com/trapeze-run/trapeze/internal/inside"
 
-// Our own packages reach the pod of a Runner by this hook: see package inside.
+// Other packages of this module reach the pod of a Runner through this hook; see package inside.
 func init() {
 	inside.Of = func(it inside.Runner) inside.Parts {
 		r := it.(*Runner)

@@ -11,13 +11,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// SetLane creates a lane, or changes what c mentions of it. Waiting jobs of a kind that gets another default lane move there, in
-// batches after the change, each with the event job.moved; an error on the way leaves some where they were, and the same change
-// again moves none: name the lane by [Admin.SetLane] of the one they are in. A dry run tells what would change.
-// Errors: [job.ErrInvalidSetting], [job.ErrUnknownLane] when it should exist.
+// SetLane creates a lane, or changes the settings that c mentions. Waiting jobs of a kind that gets another default lane move
+// there, in batches after the change, each with the event job.moved. After an error some jobs may still be in their old lane,
+// and repeating the same change does not move them: call SetLane on that lane instead. A dry run reports the result without
+// making the change. Errors: [job.ErrInvalidSetting], and [job.ErrUnknownLane] if c requires an existing lane.
 func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor string) (job.LaneChanged, error) {
 	done, moves, err := admin.SetLane(ctx, a.pod.Commands, name, c, named(actor))
-	if err := a.operated(ctx, err); err != nil || c.DryRun {
+	if err := a.finishCommand(ctx, err); err != nil || c.DryRun {
 		return done, err
 	}
 	done.Moved = 0
@@ -30,7 +30,7 @@ func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor
 	return done, nil
 }
 
-// moveTries is how often a move looks again for jobs whose rows somebody held.
+// moveTries is how often a move is retried for jobs whose rows were locked.
 const moveTries = 5
 
 // move moves waiting jobs to another lane, and wakes the pods for them.
@@ -48,14 +48,14 @@ func (a Admin) move(ctx context.Context, m admin.Moving, actor string) (total in
 	return total, nil
 }
 
-// DeleteLane deletes a lane. One that has jobs is not, unless moveTo names another: then what waits moves there, with the kinds
-// whose default lane it was, and what runs goes on to its end. The lane default stays.
-// Errors: [job.ErrLaneNotEmpty], [job.ErrUnknownLane] for either lane, [job.ErrInvalidSetting].
+// DeleteLane deletes a lane. A lane with jobs is deleted only if moveTo names another lane. Its waiting jobs and the kinds whose
+// default lane it was then move there, and running jobs continue. The lane default cannot be deleted. Errors:
+// [job.ErrLaneNotEmpty], [job.ErrUnknownLane] for either lane, [job.ErrInvalidSetting].
 func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRun bool) (job.LaneChanged, error) {
-	// Tried first: whoever names a lane that does not exist must not move anything.
+	// A dry run comes first: a command with an unknown lane must not move any job.
 	done, err := admin.DeleteLane(ctx, a.pod.Commands, name, moveTo, named(actor), moveTo != "" || dryRun)
 	if err != nil || dryRun || moveTo == "" {
-		return done, a.operated(ctx, err)
+		return done, a.finishCommand(ctx, err)
 	}
 	moved := 0
 	for try, backoff := 0, wait.NewBackoff(); ; try++ {
@@ -65,25 +65,25 @@ func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRu
 			done, err = admin.DeleteLane(ctx, a.pod.Commands, name, moveTo, named(actor), false)
 		}
 		if errors.Is(err, job.ErrLaneNotEmpty) && try < moveTries && backoff.Wait(ctx) {
-			continue // somebody holds the row of a job, or submits
+			continue // a job's row was locked, or a job was submitted meanwhile
 		}
 		done.Moved += moved
-		return done, a.operated(ctx, err)
+		return done, a.finishCommand(ctx, err)
 	}
 }
 
-// DrainLane closes a lane until [Admin.ResumeLane]: what runs goes on to its end, nothing new starts, next steps of chains
-// included. With a wait it waits until nothing of the lane runs. Error: [job.ErrUnknownLane].
+// DrainLane drains a lane until [Admin.ResumeLane]: running jobs continue, but no job starts, including next steps of chains.
+// With a positive wait, it blocks for at most that time until no job of the lane runs. Error: [job.ErrUnknownLane].
 func (a Admin) DrainLane(ctx context.Context, lane string, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, err := admin.DrainLane(ctx, a.pod.Commands, lane, true, named(actor))
-	if err := a.operated(ctx, err); err != nil {
+	if err := a.finishCommand(ctx, err); err != nil {
 		return job.Quiet{}, err
 	}
 	return a.quiet(ctx, changed, wait, admin.Scope{Lane: lane})
 }
 
-// ResumeLane opens a lane again, and reports whether it was drained. Error: [job.ErrUnknownLane].
+// ResumeLane reopens a drained lane and reports whether it was drained. Error: [job.ErrUnknownLane].
 func (a Admin) ResumeLane(ctx context.Context, lane, actor string) (bool, error) {
 	changed, err := admin.DrainLane(ctx, a.pod.Commands, lane, false, named(actor))
-	return changed, a.operated(ctx, err)
+	return changed, a.finishCommand(ctx, err)
 }

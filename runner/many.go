@@ -40,7 +40,7 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 	if err != nil || dryRun {
 		return m, err
 	}
-	d := deedOf("jobs.cancel", actor, f, ids)
+	d := auditEntry("jobs.cancel", actor, f, ids)
 	var more []int64
 	for page := range slices.Chunk(ids, engine.CancelPage) {
 		off, done, err := a.cancelBatch(ctx, page, actor, d)
@@ -59,7 +59,7 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 }
 
 // cancelBatch cancels one batch, those that somebody holds one by one, and returns the fan-outs that this leaves off balance.
-func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *admin.Deed) (more []int64, done int, err error) {
+func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *admin.AuditEntry) (more []int64, done int, err error) {
 	c, err := admin.CancelMany(ctx, a.pod.Commands, ids, job.ReasonCancelled, actor, d)
 	if err != nil {
 		return nil, 0, err
@@ -100,7 +100,7 @@ func (a Admin) RunManyAgain(ctx context.Context, f job.Filter, dryRun bool, acto
 	if err != nil || dryRun {
 		return m, err
 	}
-	d := deedOf("jobs.retry", actor, f, ids)
+	d := auditEntry("jobs.retry", actor, f, ids)
 	for page := range slices.Chunk(ids, retryPage) {
 		did, err := admin.RetryMany(ctx, a.pod.Commands, page, actor, d)
 		d = nil
@@ -110,7 +110,7 @@ func (a Admin) RunManyAgain(ctx context.Context, f job.Filter, dryRun bool, acto
 		m.Done += len(page) - len(did.Refused)
 		m.Passed += len(did.Refused)
 	}
-	a.wentAgain(ctx)
+	a.wakeRetried(ctx)
 	return m, nil
 }
 
@@ -154,7 +154,7 @@ func match(ctx context.Context, p *pod.Pod, f job.Filter, ended, dryRun bool) (m
 	return m, ids, nil
 }
 
-// deedOf is a command for many jobs, as it is written down: which they are, and how many.
-func deedOf(action, actor string, f job.Filter, ids []int64) *admin.Deed {
-	return &admin.Deed{Actor: actor, Action: action, Target: "jobs", After: map[string]any{"filter": f, "matched": len(ids)}}
+// auditEntry returns the audit entry of a command for many jobs: their filter and their number.
+func auditEntry(action, actor string, f job.Filter, ids []int64) *admin.AuditEntry {
+	return &admin.AuditEntry{Actor: actor, Action: action, Target: "jobs", After: map[string]any{"filter": f, "matched": len(ids)}}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-// Middleware is called instead of the handler of a job, with the claim, whatever the type of its arguments: for spans, logs and checks that
-// hold for all kinds. next calls the handler, or the next of Options.Middleware. What it returns is taken as the handler's. The values of the
-// context that it gives to next reach the handler, and also [Outcome.InTx] unless the pod's own context has them, as the span of the run.
+// Middleware is called around the handler of every kind, for spans, logs and checks. next calls the handler, or the next of
+// Options.Middleware. The runner uses Middleware's return in place of the handler's. The values of the context passed to next reach the
+// handler. They also reach [Outcome.InTx], unless the pod's context already has a value for the key, such as the span of the run.
 type Middleware func(ctx context.Context, j *Job[Raw], next func(context.Context) (*Outcome, error)) (*Outcome, error)
 
 // through returns a handler that is called through middleware, the first outermost.
@@ -32,7 +32,7 @@ func through(list []Middleware, kind string, handler func(context.Context, *work
 	}
 }
 
-// withValues returns an outcome whose writes see the values of a context as well as those of their own.
+// withValues returns an outcome whose InTx functions also see the values of from.
 func (o *Outcome) withValues(from context.Context) *Outcome {
 	if o == nil || len(o.writes) == 0 {
 		return o
@@ -47,7 +47,7 @@ func (o *Outcome) withValues(from context.Context) *Outcome {
 	return &with
 }
 
-// valued is a context with the values of another one where it has none.
+// valued is a context that falls back to the values of another context.
 type valued struct {
 	context.Context
 	from context.Context
@@ -60,13 +60,13 @@ func (v valued) Value(key any) any {
 	return v.from.Value(key)
 }
 
-// EnqueueMiddleware is called around each submission, with its jobs: one of [Runner.Enqueue] or [Runner.EnqueueTx], or up to 2,000 of
-// [Runner.EnqueueMany], which are one commit, or of [Runner.EnqueueManyTx]. Handlers that call them and clients of the HTTP API submit through
-// it too.
+// EnqueueMiddleware is called around each submission: one job of [Runner.Enqueue] or [Runner.EnqueueTx], or up to 2,000 jobs of
+// [Runner.EnqueueMany], which are one commit, or of [Runner.EnqueueManyTx]. It also sees the submissions of handlers and of clients of the
+// HTTP API.
 //
-// next submits the jobs with the context that it is given, or calls the next of Options.EnqueueMiddleware; it returns one [Submitted] a job,
-// in the same order, or an error. The caller gets the return of the middleware: an error without a call of next refuses the submission. After
-// EnqueueTx and EnqueueManyTx the jobs exist only if the caller commits.
+// next submits the jobs with the context that it is given, or calls the next of Options.EnqueueMiddleware. It returns one [Submitted] per
+// job, in the same order, or an error. The caller gets the return of the middleware: an error without a call of next rejects the
+// submission. After EnqueueTx and EnqueueManyTx the jobs exist only if the caller commits.
 //
-// It is not called for jobs that follow from others and are part of their commits, by [Then] or [FanOut], nor for those of schedules.
+// It is not called for jobs that follow from others in the same commit, by [Then] or [FanOut], nor for those of schedules.
 type EnqueueMiddleware func(ctx context.Context, jobs []Submission, next func(context.Context) ([]Submitted, error)) ([]Submitted, error)

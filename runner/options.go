@@ -31,85 +31,87 @@ type Options struct {
 	Version string
 	// Schema is the schema of all tables. Default trapeze.
 	Schema string
-	// Slots is how many jobs this pod runs at once, over all lanes. Default 4 × CPUs.
+	// Slots limits how many jobs this pod runs at once, over all lanes. Default 4 × CPUs.
 	Slots int
-	// PollEvery is how often the safety net looks for due jobs, ± 10 %. Default 10s, at least 100ms.
+	// PollEvery is the interval at which the pod polls for due jobs, ± 10 %, as a safety net for lost wake-ups. Default 10s, at least
+	// 100ms.
 	PollEvery time.Duration
-	// LeaseFor is how long this pod's claims last unless its heartbeat renews them: the longest a crash can delay a job,
-	// one heartbeat aside. Default 8s; at least 3 × HeartbeatEvery. Give all pods the same.
+	// LeaseFor is how long this pod's claims last unless its heartbeat renews them. It bounds how long a crash delays a job, plus one
+	// heartbeat. Default 8s; at least 3 × HeartbeatEvery. Set the same value on all pods.
 	LeaseFor time.Duration
-	// HeartbeatEvery is how often the pod renews its lease. Default 2s.
+	// HeartbeatEvery is the interval at which the pod renews its lease. Default 2s.
 	HeartbeatEvery time.Duration
-	// ShutdownGrace is how long handlers may go on after Run's context ended, before their own is cancelled. Default 20s.
+	// ShutdownGrace is how long handlers may continue after Run's context ended, before their contexts are cancelled. Default 20s.
 	ShutdownGrace time.Duration
-	// StuckAfter is how long a handler may ignore the end of its context before the runner settles the job without it.
-	// Default 10s.
+	// StuckAfter is how long a handler may ignore the end of its context before the runner settles the job without it. Default 10s.
 	StuckAfter time.Duration
-	// MaxAttempts is the number of tries that may end in the handler's error, for kinds and jobs that set none; between them it waits
-	// about 1, 2, 4 … seconds, as the zero [Backoff] says. Default 5. 1: an error fails at once, which suits handlers that must not do twice
-	// what they do outside the database.
+	// MaxAttempts is the number of tries that may end in the handler's error, for kinds and jobs that set none. Between them the job waits
+	// about 1, 2, 4 … seconds, as the zero [Backoff] defines. Default 5. With 1, an error fails the job at once, which suits handlers that
+	// must not repeat their effects outside the database.
 	MaxAttempts int
 	// MaxCrashes is the number of times a job's pod may die or lapse, for kinds and jobs that set none. Default 3.
 	MaxCrashes int
-	// MaxFanOut is the number of branches that a fan-out may have. Default 10,000.
+	// MaxFanOut is the maximum number of branches of a fan-out. Default 10,000.
 	MaxFanOut int
-	// Timeout bounds each run of kinds that set none. Default 0: no bound.
+	// Timeout limits each run, for kinds that set none. Default 0: no limit.
 	Timeout time.Duration
-	// MaxAge is how long a job may be pending or running before it fails with the reason deadline, counted from when it became
-	// due, for lanes that set none (lanes.max_age_s). A running one ends at once and its handler's context with
-	// [job.ErrDeadline]. It is looked for once a minute. Default 0: no limit. Give all pods the same.
+	// MaxAge is how long a job may be pending or running before it fails with the reason deadline, counted from when it became due, for
+	// lanes that set none (lanes.max_age_s). A running job ends at once, and its handler's context ends with [job.ErrDeadline]. Checked
+	// once a minute. Default 0: no limit. Set the same value on all pods.
 	MaxAge time.Duration
-	// ApprovalTTL is how long a job may await approval before it is cancelled as expired, counted from its submission and its
-	// delay. Default 0: no limit. Give all pods the same.
+	// ApprovalTTL is how long a job may await approval before it is cancelled as expired, counted from its submission plus its delay.
+	// Default 0: no limit. Set the same value on all pods.
 	ApprovalTTL time.Duration
-	// StaleAfter ends runs whose handlers give no sign of life for so long, of kinds that set none: see the option of [Handle]
-	// of that name. Default 0: off.
+	// StaleAfter ends a run whose handler gives no sign of life for this long, for kinds that set none; see the option [StaleAfter] of
+	// [Handle]. Default 0: off.
 	StaleAfter time.Duration
-	// Disabled makes a pod that submits and recovers the jobs of dead pods, but never claims.
+	// Disabled makes a pod that submits jobs and recovers the jobs of dead pods, but never claims.
 	Disabled bool
 	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. Otherwise it does so while the handlers of a kind return
 	// sooner than a claim takes: at most 10 × Slots jobs, and 100, which wait for at most 200 ms. See docs/guarantees.md for what a crash then means.
 	NoClaimAhead bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
 	Kinds []string
-	// MinScheduleInterval is the least time between two fires of a schedule that may be set or declared. Default 1s.
+	// MinScheduleInterval is the shortest allowed interval between two occurrences of a schedule. Default 1s.
 	MinScheduleInterval time.Duration
-	// Lanes are made, with their slots and kinds, where the database has none of their names; after that it is the database that
-	// says. A kind in two of them is an error of [New]. Default: none; there is always the lane default.
+	// Lanes are created, with their slots and kinds, if the database has no lanes of these names. Afterwards the settings in the database
+	// apply. [New] returns an error if a kind is in two of them. Default: none; the lane default always exists.
 	Lanes []LaneSetup
-	// DirectURL is a connection string for LISTEN and the maintenance lock that reaches PostgreSQL without a transaction
-	// pooler in between. Default: as the host's pool. "off": neither; wake-ups from other pods then wait for a poll.
+	// DirectURL is a connection string for LISTEN and the maintenance lock that reaches PostgreSQL without a transaction pooler. Default:
+	// the settings of the host's pool. "off" disables both; wake-ups from other pods then wait for the next poll.
 	DirectURL string
-	// BehindPooler says that the host's pool goes through a transaction pooler. Default: whether DirectURL is set.
+	// BehindPooler states whether the host's pool connects through a transaction pooler. Default: true if DirectURL is set.
 	BehindPooler bool
 	// Middleware is called around each handler, the first outermost. Default: none.
 	Middleware []Middleware
 	// EnqueueMiddleware is called around each submission, the first outermost. Default: none.
 	EnqueueMiddleware []EnqueueMiddleware
-	// OnEnd is called with each job that a statement of this process ended for good, after its commit: also with those that no handler ended,
-	// such as the jobs of a pod that crashed once too often, which the pod that recovers them fails. Each end is reported in one process, at most
-	// once, and without a promise: a process that dies between the commit and the call does not make it, and an end that a program without the
-	// hook wrote, such as trapeze cancel with DATABASE_URL, is not reported.
+	// OnEnd is called with each job that a statement of this process ended for good, after its commit. This includes jobs that ended
+	// without a handler, such as those of a pod that crashed too often, which the recovering pod fails. Each end is reported in one
+	// process, at most once, without a guarantee. A process that dies between the commit and the call does not report it, nor does a
+	// program without the hook, such as trapeze cancel with DATABASE_URL.
 	//
-	// It delays no job: a separate goroutine makes the calls one after the other. While jobs end faster than it returns, 1,000 ends
-	// wait, the last 500 places for failures alone; the others are dropped, with a line in the log. ctx ends after ten seconds.
-	// [Runner.Run] and [Runner.Close] wait up to five seconds for the remaining calls, then end ctx and drop the others. A
-	// panic is logged. Default: none.
+	// It delays no job: a separate goroutine makes the calls one after the other. While jobs end faster than it returns, 1,000 ends are
+	// queued; the last 500 places are reserved for failures. Further ends are dropped, and the log reports it. ctx ends after ten seconds.
+	// [Runner.Run] and [Runner.Close] wait up to five seconds for the remaining calls, then cancel ctx and drop the others. A panic is
+	// logged. Default: none.
 	OnEnd func(ctx context.Context, e job.End)
-	// OnRetry is called with each try that failed and that another one follows, after the commit that makes the job pending again: also with
-	// errors of [Outcome.InTx], timeouts and handlers that ignore their context, which middleware does not see. e.State is pending, e.Reason that
-	// of the try. A crash of the pod, a hand-back and a [Snooze] are no failed tries. Otherwise as OnEnd. Default: none.
+	// OnRetry is called with each failed try that another one follows, after the commit that makes the job pending again. It also reports
+	// errors of [Outcome.InTx], timeouts, and handlers that ignore their context, which middleware does not see. e.State is pending, and
+	// e.Reason is the reason of the try. A crash of the pod, a hand-back and a [Snooze] are not failed tries. Otherwise it works as OnEnd
+	// does. Default: none.
 	OnRetry func(ctx context.Context, e job.End)
-	// Retention of ended jobs and of the history. Defaults 48h, 168h, 48h, 168h; negative = keep for ever.
+	// RetainSucceeded, RetainFailed, RetainCancelled and RetainEvents are how long ended jobs and the history are kept. Defaults 48h, 168h,
+	// 48h, 168h; negative = keep for ever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
-	// TracerProvider makes the spans of submissions and runs; see docs/observability.md. Default: OpenTelemetry's global one
-	// as it is at each submission and run; when none is set, nothing is traced and nothing is stored.
+	// TracerProvider makes the spans of submissions and runs; see docs/observability.md. Default: OpenTelemetry's global provider at the
+	// time of each submission and run. Without one, nothing is traced and nothing is stored.
 	TracerProvider trace.TracerProvider
-	// TraceQueries shows the statements of the runner's own connections, claims, polls and heartbeats, to the query tracer of the host's pool
-	// (pgx.ConnConfig.Tracer, for example otelpgx). Default false: the tracer sees the statements in the host's pool, such as EnqueueTx,
-	// [Job.Tx] and [Outcome.InTx], and nothing else.
+	// TraceQueries passes the statements of the runner's own connections (claims, polls, heartbeats) to the query tracer of the host's pool
+	// (pgx.ConnConfig.Tracer, for example otelpgx). Default false: the tracer sees only the statements in the host's pool, such as
+	// EnqueueTx, [Job.Tx] and [Outcome.InTx].
 	TraceQueries bool
-	// Logger receives one line an event. Default: slog.Default().
+	// Logger receives one line per event. Default: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -152,10 +154,10 @@ func set[T int | time.Duration](field *T, value T) {
 	}
 }
 
-// maxSlots is more than any process can use: a number with a digit too many.
+// maxSlots exceeds what any process can use. It catches a number with one digit too many.
 const maxSlots = 10_000
 
-// validate reports every problem at once, so that an operator mends a configuration in one go.
+// validate returns every mistake at once, so that an operator can fix a configuration in one go.
 func (o Options) validate() error {
 	var errs []error
 	complain := func(ok bool, format string, args ...any) {

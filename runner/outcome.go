@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Outcome is what follows a handler that succeeded: made by [Done], [Then], [FanOut], [Deferred] or [Snooze]. nil is Done(nil).
+// Outcome is a handler's successful return. Make one with [Done], [Then], [FanOut], [Deferred] or [Snooze]. nil is Done(nil).
 type Outcome struct {
 	result   any
 	status   job.OutcomeStatus
@@ -22,10 +22,10 @@ type Outcome struct {
 	fan      *fan
 	undo     []FailureOption
 	endChain bool
-	wrong    error // the first mistake in how it was made: the job fails with it
+	wrong    error // the first mistake in its construction: the job fails with it
 }
 
-// complain keeps the first mistake in how an outcome was made.
+// complain records the first mistake in the construction of an outcome.
 func (o *Outcome) complain(format string, args ...any) *Outcome {
 	if o.wrong == nil {
 		o.wrong = fmt.Errorf("%w: "+format, append([]any{job.ErrInvalid}, args...)...)
@@ -41,27 +41,27 @@ type fan struct {
 	join     job.Args
 }
 
-// Done ends the job with a result that encodes to JSON; nil is none. A job of a declared chain goes on to its next step.
+// Done ends the job with a result that encodes to JSON; nil is none. In a declared chain the next step follows.
 func Done(result any) *Outcome { return &Outcome{result: result, status: job.OK} }
 
-// Then ends the job and hands its pipeline to the next step: in the same commit, and in this process at once when a slot
-// of its lane is free here and nothing more urgent waits there. The step keeps its parent's subject and priority, and its
-// kind's lane or else its parent's, unless an option says otherwise. A declared chain goes on after it.
+// Then ends the job and submits the next step of its pipeline in the same commit. The step starts in this process at once if a slot of its
+// lane is free here and no more urgent job waits there. The step keeps its parent's subject and priority, and has its kind's lane or else
+// its parent's, unless an option overrides them. A declared chain continues after it.
 func Then(next job.Args, options ...EnqueueOption) *Outcome {
 	if next == nil {
-		next = Chain(nil) // refused when the job ends, rather than taken for Done
+		next = Chain(nil) // rejected when the job ends, instead of being treated as Done
 	}
 	return &Outcome{status: job.OK, next: next, options: options}
 }
 
-// Snooze ends this run without a verdict: the job waits for d and runs again. No attempt is spent and no slot is held. A d of 0 or less is
-// no wait at all. why goes into the history.
+// Snooze ends this run without a result: the job waits for d and runs again. No attempt is spent and no slot is used. If d is 0 or less,
+// the job does not wait. why is recorded in the history.
 func Snooze(d time.Duration, why string) *Outcome {
 	return &Outcome{status: job.OK, snooze: &work.Snooze{Wait: d, Why: why}}
 }
 
-// WithBackoff makes the wait of a [Snooze] grow: the n-th time that a job snoozes it waits for d · 2ⁿ⁻¹, at most ten minutes, or d if that
-// is longer. The count is [Job.Snoozes] and is never reset.
+// WithBackoff makes the wait of a [Snooze] grow. At its n-th snooze a job waits for d · 2ⁿ⁻¹, at most ten minutes, or d if that is longer.
+// The count is [Job.Snoozes] and is never reset.
 func (o *Outcome) WithBackoff() *Outcome {
 	if o.snooze == nil {
 		return o.complain("WithBackoff of an outcome that is not Snooze")
@@ -70,22 +70,24 @@ func (o *Outcome) WithBackoff() *Outcome {
 	return o
 }
 
-// FanOut ends the run, not the job: it waits for the children, in the state waiting, without a slot, a lease or a goroutine, and
-// its subject is free. They are inserted in the commit that ends the run; each may be a [Chain] or fan out itself, and counts until
-// what follows it has ended too. Give a child options with [Step]: a child has no subject unless it is given one, its parent's
-// priority, and its kind's lane or else its parent's. A child whose [Unique] key is taken is left out: whoever holds the key does
-// its work, and nobody waits for it.
+// FanOut ends the run, not the job. The job waits for its children, in the state waiting, without a slot, a lease or a goroutine, and its
+// subject is free. The children are inserted in the commit that ends the run. Each may be a [Chain] or fan out itself; it counts as ended
+// once its next steps have ended too. [Step] sets options of a child. Without them a child has no subject, its parent's priority, and its
+// kind's lane or else its parent's. A child whose [Unique] key is taken is left out: the holder of the key does its work, and the parent
+// does not wait for it.
 //
-// When the last child has ended, so does the job, and the step of [Outcome.Join] is inserted in that commit; without a join a
-// declared chain goes on. When all children failed, or one with [Outcome.FailFast], the job fails with the reason children_failed and
-// nothing follows; when some did, it succeeds with a warning, the join sees which ([Job.Branches]), and the pipeline ends partial.
-// At most Options.MaxFanOut children: more is [job.ErrTooLarge], and the job fails with nothing inserted.
+// When the last child has ended, the job ends too, and the step of [Outcome.Join] is inserted in the same commit. Without a join, a
+// declared chain continues. When all children failed, or one failed under [Outcome.FailFast], the job fails with the reason children_failed
+// and nothing follows. When only some failed, the job succeeds with a warning, [Job.Branches] shows the join which ones failed, and the
+// pipeline ends as partial. A fan-out has at most Options.MaxFanOut children: with more, the job fails with [job.ErrTooLarge] and nothing
+// is inserted.
 func FanOut(children ...job.Args) *Outcome {
 	return &Outcome{status: job.OK, fan: &fan{children: children}}
 }
 
-// Deferred ends the run, not the job: it waits until parts of it, so many in all, have been completed from outside with
-// [Runner.Complete] and the token of [Job.Token]. Otherwise as [FanOut]. With no part at all the job fails: nobody could complete it.
+// Deferred ends the run, not the job. The job waits until the given number of parts has been completed from outside with [Runner.Complete]
+// and the token of [Job.Token]. Otherwise it works as [FanOut] does. With fewer than one part the job fails, because nothing could complete
+// it.
 func Deferred(parts int) *Outcome {
 	o := &Outcome{status: job.OK, fan: &fan{parts: parts}}
 	if parts < 1 {
@@ -94,9 +96,8 @@ func Deferred(parts int) *Outcome {
 	return o
 }
 
-// Join sets the step that follows when all branches of a [FanOut] or [Deferred] have ended. It reads the result of the job that
-// fanned out with [Job.PreviousResult] and those of the branches with [Job.Branches]. Its options are those of a [Step]. The join may be
-// a [Chain].
+// Join sets the step that follows when all branches of a [FanOut] or [Deferred] have ended. It reads the result of the job that fanned out
+// with [Job.PreviousResult] and those of the branches with [Job.Branches]. Its options are those of a [Step]. The join may be a [Chain].
 func (o *Outcome) Join(next job.Args, options ...EnqueueOption) *Outcome {
 	if o.fan == nil {
 		return o.complain("Join of an outcome that is neither FanOut nor Deferred")
@@ -105,7 +106,7 @@ func (o *Outcome) Join(next job.Args, options ...EnqueueOption) *Outcome {
 	return o
 }
 
-// FailFast makes the first branch of a [FanOut] or [Deferred] that fails end the job as failed; the branches that are open are cancelled.
+// FailFast makes the first failed branch of a [FanOut] or [Deferred] fail the job. The open branches are cancelled.
 func (o *Outcome) FailFast() *Outcome {
 	if o.fan == nil {
 		return o.complain("FailFast of an outcome that is neither FanOut nor Deferred")
@@ -114,20 +115,20 @@ func (o *Outcome) FailFast() *Outcome {
 	return o
 }
 
-// EndChain ends the job as [Done] does, and the chain that was declared with it: the steps after this one do not follow.
+// EndChain ends the job as [Done] does and drops the remaining steps of its declared chain.
 func EndChain(result any) *Outcome { return Done(result).EndChain() }
 
-// EndChain drops the remaining steps of a declared chain: the next step is that of [Then], the [Outcome.Join], or none. Inside a
-// branch of a fan-out it is the chain of that branch.
+// EndChain drops the remaining steps of a declared chain: the next step is that of [Then], the [Outcome.Join], or none. Inside a branch of
+// a fan-out it drops the chain of that branch.
 func (o *Outcome) EndChain() *Outcome { o.endChain = true; return o }
 
-// OnFailure names a compensation, a job that undoes this step. Trapeze submits it when a later step of the pipeline fails, in the commit of
-// that failure. Those of several steps are one chain, the latest first. It counts from the return of the handler on, also when this run
-// fails after that, but not when the job is tried again and another run fails. A compensation of a branch of a fan-out counts until the
-// branch has ended. See the function [OnFailure].
+// OnFailure sets a compensation, a job that undoes this step. Trapeze submits it when a later step of the pipeline fails, in the commit of
+// that failure. The compensations of several steps form one chain, the latest first. It applies once the handler has returned, even if this
+// run fails afterwards, but not if the job is tried again and another run fails. A compensation of a branch of a fan-out applies until the
+// branch has ended. See also the function [OnFailure].
 func (o *Outcome) OnFailure(args job.Args) *Outcome { return o.undone(OnFailure(args)) }
 
-// OnFailureOrCancel is [Outcome.OnFailure], and also when a later step is cancelled, or this job while it ends.
+// OnFailureOrCancel is [Outcome.OnFailure], but also applies when a later step is cancelled, or this job while it ends.
 func (o *Outcome) OnFailureOrCancel(args job.Args) *Outcome {
 	return o.undone(OnFailureOrCancel(args))
 }
@@ -143,13 +144,13 @@ func (o *Outcome) undone(f FailureOption) *Outcome {
 // Result sets the result of the job, read by the next step with [Job.PreviousResult].
 func (o *Outcome) Result(result any) *Outcome { o.result = result; return o }
 
-// Warning marks the outcome: the job succeeded, and someone should look at its result.
+// Warning marks the outcome as a warning: the job succeeded, but a person should check its result.
 func (o *Outcome) Warning() *Outcome { o.status = job.Warning; return o }
 
-// InTx adds the handler's own writes to the commit that ends the job: they happen exactly once. write runs after the
-// handler has returned, with the job's lease held; an error of it, or a panic, rolls everything back and counts as the
-// handler's error. The transaction is one of the host's pool. Given twice, both write, in this order. [Outcome.Write] is faster for statements
-// whose result is not read.
+// InTx adds the handler's writes to the commit that ends the job: they happen exactly once. write runs after the handler has returned,
+// while the transaction locks the job's lease. If write returns an error or panics, everything is rolled back, and the error counts as the
+// handler's. The transaction is one of the host's pool. If InTx is called twice, both functions run, in this order. [Outcome.Write] is
+// faster for statements whose result is not read.
 func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcome {
 	if write == nil {
 		return o.complain("InTx of a nil function")
@@ -158,19 +159,20 @@ func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcom
 	return o
 }
 
-// Write adds a statement to the commit that ends the job, as [Outcome.InTx] does: it happens exactly once. Its result is not read, so
-// jobs that end at the same time share a commit, which is several times faster than InTx. It begins with insert, update, delete, merge,
-// select, with or call; the arguments are those of pgx, and must not change any more. At most 100 statements and 1 MiB for one job.
+// Write adds a statement to the commit that ends the job, as [Outcome.InTx] does: it happens exactly once. Its result is not read. Jobs
+// that end at the same time can therefore share a commit, which is several times faster than InTx. The statement begins with insert,
+// update, delete, merge, select, with or call. The arguments are those of pgx and must not be modified afterwards. At most 100 statements
+// and 1 MiB for one job.
 //
-// An error of the statement fails its job alone, as an error of InTx does. A shared commit waits for a lock for at most a second; then,
-// and after any other error, its jobs are committed in smaller groups, at last one by one. A setting that a statement makes, such as with
-// set_config, may hold for statements of other jobs: use InTx for those.
+// An error of the statement fails only its job, as an error of InTx does. A shared commit waits at most a second for a lock. After that,
+// and after any other error, its jobs are committed in smaller groups, down to single jobs. A setting that a statement makes, such as with
+// set_config, may affect statements of other jobs: use InTx for those.
 func (o *Outcome) Write(sql string, args ...any) *Outcome {
 	o.writes = append(o.writes, work.Write{SQL: sql, Args: args})
 	return o
 }
 
-// WriteBatch is [Outcome.Write] of each statement of a batch. None may have a function that reads its result.
+// WriteBatch calls [Outcome.Write] for each statement of a batch. None may have a function that reads its result.
 func (o *Outcome) WriteBatch(b *pgx.Batch) *Outcome {
 	if b == nil {
 		return o.complain("WriteBatch of a nil batch")

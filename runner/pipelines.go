@@ -11,14 +11,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Pipeline reads a pipeline by the id of its first job, also one of a single job: [job.ErrNotFound] when there is none.
+// Pipeline returns a pipeline by the id of its first job. A single job is a pipeline too. It returns [job.ErrNotFound] if there is none.
 func (a Admin) Pipeline(ctx context.Context, id int64) (job.Pipeline, error) {
 	return view.Pipeline(ctx, a.pod.Commands, id)
 }
 
-// AbortPipeline cancels every job of a pipeline that has not ended, and inserts no next step: those that do not run end at once,
-// those that do when their handlers return; it returns the ids of both. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal] when
-// nothing of it is open; and [job.ErrOutcomeUnknown]: asking again is safe.
+// AbortPipeline cancels every job of a pipeline that has not ended, and no next step follows. Jobs that are not running end at once;
+// running jobs end when their handlers return. It returns the ids of both. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal] if all its
+// jobs have ended, and [job.ErrOutcomeUnknown], after which the call can be repeated.
 func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int64, error) {
 	actor = named(actor)
 	p, err := view.Pipeline(ctx, a.pod.Commands, id)
@@ -29,7 +29,7 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 		return nil, fmt.Errorf("abort pipeline %d, status %s: %w", id, p.Status, job.ErrAlreadyTerminal)
 	}
 	var aborted []int64
-	d := &admin.Deed{Actor: actor, Action: "pipeline.abort", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
+	d := &admin.AuditEntry{Actor: actor, Action: "pipeline.abort", Target: fmt.Sprintf("pipeline %d", id), Before: map[string]any{"status": p.Status}}
 	more, err := a.pod.CancelOpen(ctx, job.ReasonAborted, actor, d, true, func(ctx context.Context, limit int) ([]int64, error) {
 		return admin.OpenOfPipeline(ctx, a.pod.Commands, id, limit)
 	}, func(ids ...int64) { aborted = append(aborted, ids...) })
@@ -43,15 +43,17 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 	return slices.Compact(aborted), nil
 }
 
-// RunPipelineAgain makes a pipeline that failed or was cancelled go on from the step where it did, in that job's next epoch: with other
-// arguments when args is not nil. A job that fanned out is not performed again: it waits for those of its branches that had not
-// succeeded, which go on likewise. One that was deferred is performed again, and its parts that succeeded count. It returns the ids of
-// the jobs that are pending again. Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrPruned] when
-// branches are no longer kept, [job.ErrKeyHeld] when another job holds a unique key of theirs, [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and
+// RunPipelineAgain retries a failed or cancelled pipeline from the step that failed, in that job's next epoch. If args is not nil, it
+// replaces the job's arguments. A job that fanned out does not run again: it waits for those of its branches that had not succeeded, which
+// are retried in the same way. A deferred job runs again, and its parts that succeeded still count. It returns the ids of the jobs that are
+// pending again.
+//
+// Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrForgotten] when branches have been pruned, [job.ErrKeyHeld]
+// when another job holds a unique key of theirs, [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and
 // [job.ErrOutcomeUnknown].
 func (a Admin) RunPipelineAgain(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	actor = named(actor)
-	encoded, err := otherArgs(args)
+	encoded, err := encodeNewArgs(args)
 	if err != nil {
 		return nil, fmt.Errorf("retry pipeline %d: encode its args: %w", id, err)
 	}
@@ -66,6 +68,6 @@ func (a Admin) RunPipelineAgain(ctx context.Context, id int64, actor string, arg
 	if err != nil {
 		return nil, a.pod.CommandError(err)
 	}
-	a.wentAgain(ctx)
+	a.wakeRetried(ctx)
 	return again, nil
 }

@@ -9,26 +9,26 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// quietEvery is how often it is looked whether something still runs.
-const quietEvery = 50 * time.Millisecond
+// idlePollInterval is the minimum interval at which drain and freeze re-check for running jobs.
+const idlePollInterval = 50 * time.Millisecond
 
-// heardBy is which pods have heard of a command that was committed before the first look. A heartbeat that was under way then may
-// not have seen it; the next one has: so a pod has heard when the end of its lease has changed twice. It has taken the answer in, and
-// what it sent before is over, by the look after that.
-type heardBy map[string]*hearing
+// podLeases tracks which pods have applied a command that was committed before the first poll. A heartbeat that was in flight at that
+// time may have missed the command, but the next one reads it. A pod has therefore applied the command once the end of its lease has
+// changed twice. The poll after that also sees the result of everything the pod sent before.
+type podLeases map[string]*leaseEnd
 
-type hearing struct {
+type leaseEnd struct {
 	until string
 	times int
 }
 
-// took takes a look, and reports whether every pod in it had heard by the one before.
-func (h heardBy) took(leases map[string]string) (all bool) {
+// took records the leases of one poll. It reports whether every pod had applied the command by the poll before.
+func (h podLeases) took(leases map[string]string) (all bool) {
 	all = true
 	for boot, until := range leases {
 		one := h[boot]
 		if one == nil {
-			one = &hearing{until: until}
+			one = &leaseEnd{until: until}
 			h[boot] = one
 		}
 		all = all && one.times >= 2
@@ -40,10 +40,10 @@ func (h heardBy) took(leases map[string]string) (all bool) {
 	return all
 }
 
-// quiet tells what still runs where nothing is to start any more; for at most so long it waits until nothing does, and nothing can.
+// quiet polls for jobs that run in a scope where no job may start any more. It waits up to atMost until none runs and none can start.
 func (a Admin) quiet(ctx context.Context, changed bool, atMost time.Duration, of admin.Scope) (q job.Quiet, err error) {
 	q.Changed = changed
-	heard := heardBy{}
+	heard := podLeases{}
 	for began := time.Now(); ; {
 		asked := time.Now()
 		running, leases, err := admin.Running(ctx, a.pod.Commands, of)
@@ -60,10 +60,10 @@ func (a Admin) quiet(ctx context.Context, changed bool, atMost time.Duration, of
 			return q, nil
 		}
 		if !all && !a.pod.Deaf() {
-			_ = a.pod.Commands.NotifySettings(ctx, a.pod.Commands.Pool()) // a hint: they beat their hearts now
+			_ = a.pod.Commands.NotifySettings(ctx, a.pod.Commands.Pool()) // best effort: it makes the pods send a heartbeat now
 		}
-		// Counting may be slow over a large backlog: it is not to be what the database does.
-		pause := max(quietEvery, 10*time.Since(asked))
+		// Counting may be slow with a large backlog, so it may use at most a tenth of the time.
+		pause := max(idlePollInterval, 10*time.Since(asked))
 		if !wait.For(ctx, min(pause, max(atMost-time.Since(began), time.Millisecond))) {
 			return q, ctx.Err()
 		}

@@ -16,24 +16,24 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Func handles one kind of job. A nil [Outcome] and a nil error mean that the job succeeded without a result.
+// Func handles jobs of one kind. A nil [Outcome] and a nil error mean that the job succeeded without a result.
 //
-// Its context ends with a cause ([context.Cause]) when an operator cancels or stops the job, its timeout is over, it gave no
-// sign of life for too long ([StaleAfter]), the job is too old, the pod lost its lease or shuts down; a handler that returns
-// an error then is not blamed for it. What a handler writes outside [Outcome.InTx] and [Job.Tx] may happen twice, after a
-// crash: at-least-once.
+// Its context ends with a cause ([context.Cause]): an operator cancelled or stopped the job, its timeout is over, it gave no sign of
+// life for too long ([StaleAfter]), the job is too old, or the pod lost its lease or is shutting down. An error that the handler
+// returns after that does not count against it. Writes outside [Outcome.InTx] and [Job.Tx] may happen twice after a crash: they are
+// at-least-once.
 //
-// Its goroutine is used again: a handler that locks its thread (runtime.LockOSThread) or sets labels for profiles undoes it.
+// Its goroutine is reused: a handler that locks its thread (runtime.LockOSThread) or sets profiler labels must undo that.
 type Func[A job.Args] func(ctx context.Context, j *Job[A]) (*Outcome, error)
 
-// HandleOption sets what holds for all jobs of a kind.
+// HandleOption sets an option for all jobs of a kind.
 type HandleOption interface{ handle(k *registered) }
 
 type handleOption func(*registered)
 
 func (o handleOption) handle(k *registered) { o(k) }
 
-// Timeout bounds each run: its context then ends with [job.ErrTimeout], and its error counts as an attempt. Default:
+// Timeout limits each run: its context then ends with [job.ErrTimeout], and the run counts as a failed attempt. Default:
 // Options.Timeout.
 func Timeout(d time.Duration) HandleOption {
 	return handleOption(func(k *registered) {
@@ -42,7 +42,7 @@ func Timeout(d time.Duration) HandleOption {
 	})
 }
 
-// Retry lets a job's handler fail: max tries in all, with the given wait in between. Default: Options.MaxAttempts.
+// Retry sets the number of tries and the wait between them. Default: Options.MaxAttempts.
 func Retry(max int, wait job.Backoff) HandleOption {
 	return handleOption(func(k *registered) {
 		k.complain(max >= 1, "Retry(%d), want at least one try", max)
@@ -51,7 +51,7 @@ func Retry(max int, wait job.Backoff) HandleOption {
 	})
 }
 
-// MaxCrashes is how often the pod of a job may die or lapse before the job fails. Default: Options.MaxCrashes.
+// MaxCrashes sets how often the pod of a job may die or lapse before the job fails. Default: Options.MaxCrashes.
 func MaxCrashes(n int) HandleOption {
 	return handleOption(func(k *registered) {
 		k.complain(n >= 1, "MaxCrashes(%d), want at least 1", n)
@@ -59,14 +59,14 @@ func MaxCrashes(n int) HandleOption {
 	})
 }
 
-// KeepRunning lets handlers of this kind go on while the pod cannot reach the database for longer than its lease. Their
-// writes are fenced all the same; what they do elsewhere may happen at the same time as on another pod.
+// KeepRunning lets handlers of this kind continue while the pod cannot reach the database for longer than its lease. Their writes are
+// still fenced. Their effects elsewhere may happen at the same time as those of a run on another pod.
 func KeepRunning() HandleOption { return handleOption(func(k *registered) { k.KeepRunning = true }) }
 
-// StaleAfter ends the context of a run with [job.ErrStale] when its handler has for that long neither noted progress
-// ([Job.Progress], [Job.Message]), nor emitted an event, nor committed a [Job.Tx]: that the process is alive does not make
-// a hung job look alive. The run counts as an attempt, with the reason stale. 0 is off, whatever the lane says. Default: what
-// the lane says (lanes.stale_after_s, also changed while it runs), else Options.StaleAfter.
+// StaleAfter ends the context of a run with [job.ErrStale] if its handler gives no sign of life for d. Signs of life are progress
+// ([Job.Progress], [Job.Message]), an emitted event, and a committed [Job.Tx]. A hung handler is thus detected even while its process
+// is alive. The run counts as a failed attempt, with the reason stale. 0 turns it off, regardless of the lane. Default: the lane's
+// setting (lanes.stale_after_s, which applies to running jobs too), else Options.StaleAfter.
 func StaleAfter(d time.Duration) HandleOption {
 	return handleOption(func(k *registered) {
 		k.complain(d >= 0, "StaleAfter(%s), want 0 or more", d)
@@ -74,7 +74,7 @@ func StaleAfter(d time.Duration) HandleOption {
 	})
 }
 
-// registered is a kind with what the public face keeps of it.
+// registered is a kind with the data that this package keeps about it.
 type registered struct {
 	*engine.Handler
 	secrets      []string // JSON pointers into its arguments
@@ -88,8 +88,8 @@ func (k *registered) complain(ok bool, format string, args ...any) {
 	}
 }
 
-// Handle registers the handler of a kind. Call it before [Runner.Run], once a kind: a second one panics, for it is a
-// mistake in the wiring, and so do a nil handler, an option that cannot be and a name that [job.ValidateKind] refuses.
+// Handle registers the handler of a kind. Call it once per kind, before [Runner.Run]. It panics on a mistake in the wiring: a kind
+// registered twice, a nil handler, an invalid option, or a name that [job.ValidateKind] rejects.
 func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	var zero A
 	name := zero.Kind()
@@ -108,8 +108,8 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	})
 }
 
-// HandleRaw registers a handler of a kind whose arguments it decodes itself: a kind chosen at run time, such as those of
-// a configuration. Otherwise as [Handle].
+// HandleRaw registers a handler that decodes its arguments itself, for kinds whose names are known only at run time. Otherwise it
+// works as [Handle] does.
 func HandleRaw(r *Runner, name string, handler Func[Raw], options ...HandleOption) {
 	if handler == nil {
 		panic(fmt.Sprintf("runner: the handler of kind %q is nil", name))
@@ -157,7 +157,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	r.pod.Kinds[name], r.registered[name] = k.Handler, k
 }
 
-// followsItself reports whether steps that follow a failure, or the steps that follow theirs, are of a kind.
+// followsItself reports whether the steps that follow a failure, or the steps that follow their failures, include a job of kind.
 func (r *Runner) followsItself(kind string, steps []work.Step, seen map[string]bool) bool {
 	return slices.ContainsFunc(steps, func(s work.Step) bool {
 		next := r.registered[s.Kind]
@@ -180,11 +180,11 @@ func encoded(run func(context.Context, *work.Job) (*Outcome, error)) func(contex
 	}
 }
 
-// Kinds lists the registered kinds that this runner runs, sorted: all, or those of Options.Kinds.
+// Kinds returns the registered kinds that this runner runs, sorted: all, or those of Options.Kinds.
 func (r *Runner) Kinds() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	names, _ := r.kindsToRun() // what Options.Kinds asks for in vain is Run's error
+	names, _ := r.kindsToRun() // Run returns the error for unregistered kinds in Options.Kinds
 	return names
 }
 
@@ -195,7 +195,7 @@ func (r *Runner) handles(kind string) bool {
 	return r.pod.Kinds[kind] != nil
 }
 
-// Raw is a job of a kind given by name, with arguments that are JSON already. Its kind need not be known here.
+// Raw is a job whose kind is given by name and whose arguments are already JSON. The kind need not be known here.
 type Raw struct {
 	Name string
 	JSON json.RawMessage
@@ -212,7 +212,7 @@ func (r Raw) MarshalJSON() ([]byte, error) {
 	return r.JSON, nil
 }
 
-// kindsToRun lists the kinds that this pod claims, sorted.
+// kindsToRun returns the kinds that this pod claims, sorted.
 func (r *Runner) kindsToRun() ([]string, error) {
 	names := []string{}
 	for name := range r.pod.Kinds {
@@ -229,8 +229,8 @@ func (r *Runner) kindsToRun() ([]string, error) {
 	return names, nil
 }
 
-// decodeArgs decodes the arguments of a job into args. Its error is permanent, for they stay as they are. It is shown to people who may
-// not see secrets, so it names the place and the types, never a value.
+// decodeArgs decodes the arguments of a job into args. Its error is permanent, because the arguments do not change. People who may not
+// see secrets can read the error, so it names the place and the types, never a value.
 func decodeArgs(kind string, raw json.RawMessage, args any) error {
 	err := json.Unmarshal(raw, args)
 	if err == nil {
@@ -239,7 +239,8 @@ func decodeArgs(kind string, raw json.RawMessage, args any) error {
 	return job.Permanent(fmt.Errorf("%w: decode the args of %s: %s", job.ErrInvalidArgs, kind, withoutValues(err)))
 }
 
-// withoutValues describes an error of decoding JSON. The text of a decoder that is not ours to know may quote what it read.
+// withoutValues describes a JSON decoding error without quoting values. The error text of a custom decoder may quote its input, so it
+// is not used.
 func withoutValues(err error) string {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Sprintf("invalid JSON at byte %d", syntax.Offset)
@@ -248,7 +249,7 @@ func withoutValues(err error) string {
 	if !ok {
 		return fmt.Sprintf("the type's decoder returned %T; its text is omitted because it may contain a secret", err)
 	}
-	have, _, _ := strings.Cut(wrong.Value, " ") // of a number this is "number" and the number itself
+	have, _, _ := strings.Cut(wrong.Value, " ") // for a number, Value is "number" followed by the number itself
 	if wrong.Field == "" {
 		return fmt.Sprintf("want %s, have %s", wrong.Type, have)
 	}

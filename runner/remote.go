@@ -10,31 +10,31 @@ import (
 	"github.com/trapeze-run/trapeze/internal/engine"
 )
 
-// ErrNoDatabase is the error of everything that needs the database, in a program that has none: a remote worker.
+// ErrNoDatabase is the error of every operation that needs the database, in a program without one: a remote worker.
 var ErrNoDatabase = engine.ErrNoDatabase
 
-// InDatabase says that handlers of the kind write with [Job.Tx] or [Outcome.InTx], so that no remote worker can run it: to register
-// it there is a mistake in the wiring, and pods refuse a worker that names it.
+// InDatabase declares that handlers of the kind write with [Job.Tx] or [Outcome.InTx], so that no remote worker can run it.
+// Registering such a kind on a remote worker is a wiring mistake, and pods reject a worker that offers it.
 func InDatabase() HandleOption { return handleOption(func(k *registered) { k.InDatabase = true }) }
 
 // RemoteOptions configure [NewRemote].
 type RemoteOptions struct {
 	// Name is the display name. Default: the host name.
 	Name string
-	// Logger receives what is worth a line. Default [slog.Default].
+	// Logger receives the worker's log lines. Default [slog.Default].
 	Logger *slog.Logger
 	// Middleware is called around each handler, as Options.Middleware on a pod. Default: none.
 	Middleware []Middleware
 }
 
-// NewRemote returns a runner that opens no connection to a database: register handlers with it as with any other and have package
+// NewRemote returns a runner that opens no connection to a database. Register handlers as with any other runner, and let package
 // remote/worker run it. [Runner.Run], submissions and commands return [ErrNoDatabase].
 func NewRemote(o RemoteOptions) (*Runner, error) {
 	config, err := pgxpool.ParseConfig("sslmode=disable")
 	if err != nil {
 		return nil, err
 	}
-	// Every connection of ours passes this hook, also those beside the pool.
+	// Every connection calls this hook, including those outside the pool.
 	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { return ErrNoDatabase }
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {

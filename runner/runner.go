@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pod"
 )
 
-// Runner submits and runs jobs in this process. Make one with [New], register handlers with [Handle], then call
-// [Runner.Run]. Its methods are safe for concurrent use.
+// Runner submits and runs jobs in this process. Make one with [New], register handlers with [Handle], then call [Runner.Run]. Its methods
+// are safe for concurrent use.
 type Runner struct {
 	pod  *pod.Pod
 	opts Options
@@ -20,17 +20,17 @@ type Runner struct {
 	mu       sync.Mutex
 	started  bool
 	declared []declaration // schedules
-	remote   *pgxpool.Pool // refuses to connect, see NewRemote; nil: the runner has a database
+	remote   *pgxpool.Pool // a pool that refuses to connect, see NewRemote; nil: the runner has a database
 
 	registered map[string]*registered // kinds
 }
 
-// PodConnections is the number of connections that a busy pod opens beside the host's pool; an idle one keeps three. Each export takes one
-// more while it is written.
+// PodConnections is the maximum number of connections that a busy pod opens beside the host's pool. An idle pod keeps three. Each export
+// takes one more while it is written.
 const PodConnections = pod.Connections
 
-// New returns a runner on the host's pool, of which it copies the configuration for a few connections of its own. It does
-// not connect. It reports every mistake in the options at once.
+// New returns a runner on the host's pool, whose configuration it copies for a few connections of its own. It does not connect. It returns
+// every mistake in the options at once.
 func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	if pool == nil {
 		return nil, errors.New("runner: the pool is nil")
@@ -46,10 +46,10 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	return &Runner{pod: p, opts: o, registered: map[string]*registered{}}, nil
 }
 
-// Run runs jobs until ctx ends, then drains: claims stop, handlers get Options.ShutdownGrace to end before their context
-// is cancelled, and what is left then is handed back to the other pods. It returns nil after a drain, when every
-// goroutine it started has ended, except those of handlers that ignore the end of their context. It returns nil too when ctx ends before
-// the runner has started, for example while it waits for the database; the log has the reason. Call it once.
+// Run runs jobs until ctx ends, then drains. It stops claiming, gives handlers Options.ShutdownGrace to end before it cancels their
+// contexts, and hands the remaining jobs back to other pods. It returns nil after a drain, when every goroutine it started has ended,
+// except those of handlers that ignore the end of their context. It also returns nil when ctx ends before the runner has started, for
+// example while it waits for the database; the log has the reason. Call it once.
 func (r *Runner) Run(ctx context.Context) error {
 	kinds, schedules, err := r.begin()
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	return r.pod.Run(ctx, kinds, schedules)
 }
 
-// begin checks the wiring, after which nothing can be registered or declared, and returns the kinds and the schedules to run.
+// begin checks the wiring and returns the kinds and the schedules to run. After it, nothing can be registered or declared.
 func (r *Runner) begin() (kinds []string, schedules []pod.Schedule, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +78,7 @@ func (r *Runner) begin() (kinds []string, schedules []pod.Schedule, err error) {
 	return kinds, schedules, nil
 }
 
-// Close closes the runner's own connections. Call it after Run, or instead of it in a program that only submits.
+// Close closes the runner's own connections. Call it after Run, or instead of Run in a program that only submits.
 func (r *Runner) Close() {
 	r.pod.Close()
 	if r.remote != nil {
@@ -86,23 +86,23 @@ func (r *Runner) Close() {
 	}
 }
 
-// Admin returns the operator's side of the runner.
+// Admin returns the runner's commands for operators.
 func (r *Runner) Admin() Admin { return Admin{r.pod} }
 
-// Boot returns the id of this process as a pod: a random one for every start, and a new one after a lease that was lost.
+// Boot returns the id of this process as a pod. It is random for every start, and changes after a lost lease.
 func (r *Runner) Boot() string { return r.pod.Boot() }
 
-// PodName is the display name of this pod.
+// PodName returns the display name of this pod.
 func (r *Runner) PodName() string { return r.opts.Name }
 
-// Running is the number of jobs that run in this process.
+// Running returns the number of jobs that run in this process.
 func (r *Runner) Running() int { return r.pod.Runs.Len() }
 
-// ReasonDrained is why a pod is not ready that an operator has drained: it starts nothing until it is resumed.
+// ReasonDrained is the reason of [Runner.Ready] for a pod that an operator has drained: it starts nothing until it is resumed.
 const ReasonDrained = "drained by an operator"
 
-// ReasonCutOff is why a pod is not ready whose heartbeats have failed until the trust in its lease was over. What it can still read may
-// be out of date: a connection may lead to a standby, or to a primary that no longer is one.
+// ReasonCutOff is the reason of [Runner.Ready] for a pod whose heartbeats have failed for so long that it no longer trusts its lease. Its
+// reads may be outdated: a connection may lead to a standby, or to a former primary.
 const ReasonCutOff = "heartbeats fail: the database does not respond"
 
 // Ready reports whether this pod may take work, and if not, why.
@@ -120,9 +120,9 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 	return len(reasons) == 0, reasons
 }
 
-// Maintain does every task of the maintenance once, now; a runner that is run does them by itself, by the minute. It is for tools and tests that
-// must not wait for that. It goes on after an error and returns the errors of all tasks. Safe for concurrent use.
+// Maintain runs every maintenance task once, now. A running runner does this every minute; Maintain is for tools and tests that must not
+// wait for that. It continues after an error and returns the errors of all tasks. Safe for concurrent use.
 func (r *Runner) Maintain(ctx context.Context) error { return r.pod.Maintain(ctx) }
 
-// HandBackNow ends the grace of a shutdown that is under way: contexts are cancelled now and jobs handed back.
+// HandBackNow ends the grace period of a shutdown in progress: it cancels the handlers' contexts and hands their jobs back now.
 func (r *Runner) HandBackNow() { r.pod.HurryDrain() }

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// ScheduleOption sets how a schedule that the program declares fires, and what its jobs are like. Of the options of a submission,
-// [Subject], [Lane], [Priority] and [Unique] while active are options of a schedule too.
+// ScheduleOption sets an option of a declared schedule or of its jobs. Of the options of a submission, [Subject], [Lane], [Priority] and
+// [Unique] with [WhileActive] are options of a schedule too.
 type ScheduleOption interface{ schedule(d *declaration) }
 
 type scheduleOption func(s *job.ScheduleSetting)
@@ -24,35 +24,36 @@ type declarationOption func(d *declaration)
 
 func (o declarationOption) schedule(d *declaration) { o(d) }
 
-// Zone is the time zone that the expression is read in, by its IANA name such as Europe/Zurich. Default UTC.
+// Zone sets the time zone of the expression by its IANA name, such as Europe/Zurich. Default UTC.
 func Zone(name string) ScheduleOption {
 	return scheduleOption(func(s *job.ScheduleSetting) { s.Zone = name })
 }
 
-// CatchUp makes up for fires that nobody was there for: a job for each of the latest n, 1 to 1000. Default: one job for all of them.
+// CatchUp submits a job for each of the latest n missed occurrences, 1 to 1000. Default: one job for all of them.
 func CatchUp(n int) ScheduleOption {
 	return declarationOption(func(d *declaration) { d.missed(job.MissedCatchUp, n) })
 }
 
-// SkipMissed makes no job for fires that nobody was there for. Default: one job for all of them.
+// SkipMissed submits no job for missed occurrences. Default: one job for all of them.
 func SkipMissed() ScheduleOption {
 	return declarationOption(func(d *declaration) { d.missed(job.MissedSkip, job.DefaultCatchUp) })
 }
 
-// SkipOverlap makes no job while that of an earlier fire, or what follows from it, has not ended. Default: a job all the same.
+// SkipOverlap submits no job while that of an earlier occurrence, or a job that follows from it, has not ended. Default: the job is
+// submitted anyway.
 func SkipOverlap() ScheduleOption {
 	return scheduleOption(func(s *job.ScheduleSetting) { s.Overlap = job.OverlapSkip })
 }
 
-// declaration is a schedule as the program has it.
+// declaration is a schedule as the program declares it.
 type declaration struct {
 	pod.Schedule
 	args  job.Args
-	job   submission // what its options say of its jobs
+	job   submission // the options of its jobs
 	wrong error      // a mistake in its options
 }
 
-// missed sets what becomes of fires that nobody was there for.
+// missed sets the policy for missed occurrences.
 func (d *declaration) missed(how job.Missed, catchUp int) {
 	if d.Set.Missed != job.MissedCoalesce && d.Set.Missed != how {
 		d.wrong = fmt.Errorf("%w: CatchUp and SkipMissed contradict each other", job.ErrInvalidSchedule)
@@ -60,14 +61,13 @@ func (d *declaration) missed(how job.Missed, catchUp int) {
 	d.Set.Missed, d.Set.CatchUp = how, catchUp
 }
 
-// DeclareSchedule declares a schedule: its job is submitted whenever the expression says, once on all pods together. See the documentation of
-// expressions (docs/scheduling.md); five or six fields of cron, macros such as @daily, "@every 15m" and "@at 2027-01-31T03:00".
+// DeclareSchedule declares a schedule: its job is submitted whenever the expression fires, once for all pods. An expression has five or six
+// cron fields, or is a macro such as @daily, "@every 15m" or "@at 2027-01-31T03:00"; see docs/scheduling.md.
 //
-// Call it before [Runner.Run], which makes the schedule where there is none of the name, and changes what the program says differently
-// than when it was last run. What an operator has set otherwise stays as he set it, and what he deleted stays away. A schedule that the
-// program does not declare any more stays until it is deleted. An @at whose moment has passed when it is first declared is over: it never
-// fires, and the log warns of it. A name declared twice panics; any other mistake is an error of Run:
-// [job.ErrInvalidSchedule], [job.ErrUnknownKind].
+// Call it before [Runner.Run], which creates the schedule if the name is new, and applies the settings that the program has changed since
+// it last ran. Settings that an operator has changed stay, and a schedule that an operator has deleted stays deleted. A schedule that the
+// program no longer declares stays until it is deleted. An @at whose moment has passed when it is first declared never fires, and the log
+// has a warning. A name declared twice panics; any other mistake is an error of Run: [job.ErrInvalidSchedule], [job.ErrUnknownKind].
 func (r *Runner) DeclareSchedule(name, expression string, args job.Args, options ...ScheduleOption) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +91,7 @@ func (r *Runner) DeclareSchedule(name, expression string, args job.Args, options
 	r.declared = append(r.declared, d)
 }
 
-// declareNow writes the declarations into the database, before Run or instead of it.
+// declareNow writes the declarations to the database, before Run or instead of it.
 func (r *Runner) declareNow(ctx context.Context) error {
 	r.mu.Lock()
 	list, err := r.checkDeclared()
@@ -102,7 +102,7 @@ func (r *Runner) declareNow(ctx context.Context) error {
 	return r.pod.Declare(ctx, list)
 }
 
-// checkDeclared returns the declarations, and reports every mistake in them at once.
+// checkDeclared returns the declarations, or every mistake in them at once.
 func (r *Runner) checkDeclared() (list []pod.Schedule, err error) {
 	var errs []error
 	for i := range r.declared {
@@ -115,7 +115,7 @@ func (r *Runner) checkDeclared() (list []pod.Schedule, err error) {
 	return list, errors.Join(errs...)
 }
 
-// complete says the same as the program, in the words of a setting.
+// complete derives the schedule's setting from its arguments and options.
 func (r *Runner) complete(d *declaration) error {
 	switch d.args.(type) {
 	case nil, chain, step:
@@ -149,7 +149,7 @@ func (r *Runner) complete(d *declaration) error {
 		s.UniqueKey = *w.UniqueKey
 	}
 	if _, err = r.pod.Calendar.Parse(*s, time.Now()); errors.Is(err, scheduler.ErrOver) {
-		err = nil // a program that starts again after the moment of an @at is not wrong
+		err = nil // an @at in the past is no mistake: the program may start again after that moment
 	}
 	return errors.Join(job.ValidateScheduleName(d.Name), s.Validate(), err)
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// nextFires is how many fires ahead are shown, lastFires how many of the past.
+// nextFires is the number of next occurrences that are shown; lastFires is that of past ones.
 const (
 	nextFires = 5
 	lastFires = 20
 )
 
-// SetSchedule creates a schedule, or changes what c mentions of it. One that is to fire at other times than before does so from now on;
-// one that the program declares and somebody deleted comes back as it is declared, with the change. The kind need not be known here: a
-// schedule fires as soon as a program that has its handler is there. A dry run tells what would change and when it would fire.
-// Errors: [job.ErrInvalidSchedule], [job.ErrUnknownLane], [job.ErrUnknownSchedule] when it should exist, [job.ErrScheduleMoved].
+// SetSchedule creates a schedule, or changes the settings that c mentions. New times apply from now on. A declared schedule that was
+// deleted is restored as declared, with the change. The kind need not be known here: a schedule fires once a program with its handler
+// runs. A dry run reports the result and the next occurrences without making the change. Errors: [job.ErrInvalidSchedule],
+// [job.ErrUnknownLane], [job.ErrScheduleMoved], and [job.ErrUnknownSchedule] if c requires an existing schedule.
 func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChange, actor string) (job.ScheduleChanged, error) {
 	if c.Kind != nil && *c.Kind != "" {
 		if err := job.ValidateKind(*c.Kind); err != nil {
@@ -32,7 +32,7 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 	if err := checkLane(ctx, a.pod, name, c); err != nil {
 		return job.ScheduleChanged{}, err
 	}
-	var from, next time.Time // if its times have changed
+	var from, next time.Time // set if its times have changed
 	done, err := admin.SetSchedule(ctx, a.pod.Commands, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
 		from = anchor
 		next, err = a.pod.Calendar.First(s, anchor)
@@ -46,14 +46,15 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 			from, next = one.Anchor, orZero(one.NextAt)
 		}
 	}
-	done.Words, done.NextFires = ahead(*done.After, from, next)
+	done.Words, done.NextFires = upcoming(*done.After, from, next)
 	if c.DryRun {
 		return done, nil
 	}
-	return done, a.operated(ctx, nil)
+	return done, a.finishCommand(ctx, nil)
 }
 
-// checkLane refuses a lane that does not exist: every fire would be refused. One that is deleted later is what the doctor finds.
+// laneOfSchedule rejects a lane that does not exist, because every submission would be rejected. The doctor reports lanes that are deleted
+// later.
 func checkLane(ctx context.Context, p *pod.Pod, name string, c job.ScheduleChange) error {
 	if c.Lane == nil || *c.Lane == "" {
 		return nil
@@ -65,8 +66,8 @@ func checkLane(ctx context.Context, p *pod.Pod, name string, c job.ScheduleChang
 	return p.DBError(err)
 }
 
-// ahead says in words when a schedule fires, and lists its fires from the next one on.
-func ahead(s job.ScheduleSetting, anchor, next time.Time) (words string, fires []time.Time) {
+// upcoming describes in words when a schedule fires, and returns its occurrences from next on.
+func upcoming(s job.ScheduleSetting, anchor, next time.Time) (words string, fires []time.Time) {
 	fires = []time.Time{}
 	cal, err := scheduler.Parse(s.Expression, s.Zone, anchor)
 	if err != nil && !errors.Is(err, scheduler.ErrOver) {
@@ -85,44 +86,43 @@ func orZero(t *time.Time) time.Time {
 	return *t
 }
 
-// DeleteSchedule takes a schedule away; its last fires are kept as long as the history. One that the program declares stays away, also
-// when the program starts again, until it is set anew. Error: [job.ErrUnknownSchedule].
+// DeleteSchedule deletes a schedule. Its past occurrences are kept as long as the history. A declared schedule stays deleted, even when
+// the program starts again, until it is set again. Error: [job.ErrUnknownSchedule].
 func (a Admin) DeleteSchedule(ctx context.Context, name, actor string) error {
-	return a.operated(ctx, admin.DeleteSchedule(ctx, a.pod.Commands, name, named(actor)))
+	return a.finishCommand(ctx, admin.DeleteSchedule(ctx, a.pod.Commands, name, named(actor)))
 }
 
-// PauseSchedule keeps a schedule from firing until [Admin.ResumeSchedule], and reports whether it fired before.
-// Error: [job.ErrUnknownSchedule].
+// PauseSchedule pauses a schedule until [Admin.ResumeSchedule], and reports whether it was active before. Error: [job.ErrUnknownSchedule].
 func (a Admin) PauseSchedule(ctx context.Context, name, actor string) (bool, error) {
 	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, true, a.pod.Calendar.First, named(actor))
-	return changed, a.operated(ctx, err)
+	return changed, a.finishCommand(ctx, err)
 }
 
-// ResumeSchedule lets a schedule fire again, from now on: what would have fired meanwhile is not made up for. It reports whether it was
-// paused. Error: [job.ErrUnknownSchedule].
+// ResumeSchedule resumes a schedule and reports whether it was paused. Occurrences during the pause are not caught up on. Error:
+// [job.ErrUnknownSchedule].
 func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, error) {
 	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, false, a.pod.Calendar.First, named(actor))
-	return changed, a.operated(ctx, err)
+	return changed, a.finishCommand(ctx, err)
 }
 
-// TriggerSchedule submits the job of a schedule now, beside what the calendar says: also of one that is paused, and while the job of the
-// fire before goes on. Its unique key counts. Errors: [job.ErrUnknownSchedule], and those of [Runner.Enqueue]; after
-// [job.ErrOutcomeUnknown] the list of its fires tells.
+// TriggerSchedule submits the job of a schedule now, in addition to its regular occurrences. It works on a paused schedule and while the
+// previous job has not ended. Its unique key applies. Errors: [job.ErrUnknownSchedule], and those of [Runner.Enqueue]. After
+// [job.ErrOutcomeUnknown], [Admin.ScheduleFires] shows the outcome.
 func (a Admin) TriggerSchedule(ctx context.Context, name, actor string) (job.Fire, error) {
 	return a.TriggerScheduleAs(ctx, name, nil, actor)
 }
 
-// TriggerScheduleAs is [Admin.TriggerSchedule] of a schedule as somebody has looked at it: [job.ErrScheduleMoved] when it is set otherwise
-// by now. What it is set to is the caller's decision only then. Nil: however it is set.
+// TriggerScheduleAs is [Admin.TriggerSchedule] on the condition that the schedule still has the settings as; otherwise it returns
+// [job.ErrScheduleMoved]. This ensures that the caller triggers the job that it has seen. With nil there is no condition.
 func (a Admin) TriggerScheduleAs(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
 	fire, err := a.pod.Calendar.Trigger(ctx, name, as, named(actor))
 	if err != nil {
-		return job.Fire{}, a.operated(ctx, err)
+		return job.Fire{}, a.finishCommand(ctx, err)
 	}
 	return fire, nil
 }
 
-// Schedules lists the schedules by name, each with what its expression says, its next fires and its latest ones.
+// Schedules returns all schedules by name, each with a description of its expression, its next occurrences and its latest ones.
 func (a Admin) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
 	list, err := admin.Schedules(ctx, a.pod.Commands)
 	if err != nil {
@@ -148,11 +148,11 @@ func use(s job.Schedule, last []job.Fire) job.ScheduleUse {
 	if u.LastFires == nil {
 		u.LastFires = []job.Fire{}
 	}
-	u.Words, u.NextFires = ahead(s.ScheduleSetting, s.Anchor, orZero(s.NextAt))
+	u.Words, u.NextFires = upcoming(s.ScheduleSetting, s.Anchor, orZero(s.NextAt))
 	return u
 }
 
-// ScheduleByName reads one schedule, as [Admin.Schedules] lists it. Error: [job.ErrUnknownSchedule].
+// ScheduleByName returns one schedule in the form of [Admin.Schedules]. Error: [job.ErrUnknownSchedule].
 func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error) {
 	one, err := admin.Schedule(ctx, a.pod.Commands, name)
 	if err != nil {
@@ -165,13 +165,13 @@ func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse
 	return use(one, fires[name]), nil
 }
 
-// ScheduleFires lists the latest fires of a schedule, newest first, at most limit (default 50, at most 1000): also those of one that was
-// deleted, as long as they are kept. Error: [job.ErrUnknownSchedule] when there are none, and no schedule either.
+// ScheduleFires returns the latest occurrences of a schedule, newest first, at most limit (default 50, at most 1000). It includes those of
+// a deleted schedule until they are pruned. It returns [job.ErrUnknownSchedule] if there are neither occurrences nor a schedule.
 func (a Admin) ScheduleFires(ctx context.Context, name string, limit int) ([]job.Fire, error) {
 	return a.ScheduleFiresBefore(ctx, name, time.Time{}, limit)
 }
 
-// ScheduleFiresBefore is [Admin.ScheduleFires] of the fires before a moment; the zero moment is no bound.
+// ScheduleFiresBefore is [Admin.ScheduleFires] for the occurrences before a moment; the zero time means no limit.
 func (a Admin) ScheduleFiresBefore(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
 	if limit <= 0 {
 		limit = 50

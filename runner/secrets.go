@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Secrets says which of a kind's arguments are shown only to those who may see them, as JSON pointers in which * stands for every
-// member and every element, such as /password or /users/*/token. It is beside the fields of the arguments' type with the tag
-// `secret:"true"`. A kind of [HandleRaw] without it is shown with all its values hidden, because nobody knows which are secret; Secrets()
-// says that none is.
+// Secrets marks arguments of a kind as secret: they are shown only to principals that may see secrets. The pointers are JSON pointers in
+// which * stands for every member and every element, such as /password or /users/*/token. They add to the fields of the arguments' type
+// with the tag `secret:"true"`. Without this option, a kind of [HandleRaw] is shown with all its values hidden, because the runner cannot
+// know which are secret. Secrets() without pointers declares that none is.
 func Secrets(pointers ...string) HandleOption {
 	for _, pointer := range pointers {
 		if !strings.HasPrefix(pointer, "/") {
@@ -23,8 +23,8 @@ func Secrets(pointers ...string) HandleOption {
 	})
 }
 
-// secrets returns JSON pointers to the secret arguments of a kind, see [Secrets]. They are unknown for kinds without a handler here,
-// and for those whose type of arguments does not name them.
+// secrets returns JSON pointers to the secret arguments of a kind, see [Secrets]. They are unknown for kinds without a handler here, and
+// for those whose type of arguments does not mark them.
 func (r *Runner) secrets(name string) (pointers []string, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -35,7 +35,7 @@ func (r *Runner) secrets(name string) (pointers []string, known bool) {
 	return slices.Clone(k.secrets), k.secretsKnown
 }
 
-// secretsOf finds the fields of a type that are marked secret. It is not known of a type with a JSON encoding of its own.
+// secretsOf returns the fields of a type that are marked secret. They are unknown for a type with a custom JSON encoding.
 func secretsOf(t reflect.Type) (pointers []string, known bool) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -56,8 +56,8 @@ var (
 	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// opaque reports whether a type has a JSON encoding of its own, which its fields need not follow. Times and [json.RawMessage] are as they
-// look, and scalars have no fields.
+// opaque reports whether a type has a custom JSON encoding, which its fields need not match. Times and [json.RawMessage] are not opaque,
+// and scalars have no fields.
 func opaque(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Slice, reflect.Array, reflect.Map:
@@ -71,7 +71,7 @@ func opaque(t reflect.Type) bool {
 	return p.Implements(marshaler) || p.Implements(unmarshaler)
 }
 
-// marked reports whether a field below a type is marked secret, whether or not encoding/json would see it.
+// marked reports whether a field below a type is marked secret, whether or not encoding/json encodes it.
 func marked(t reflect.Type, within []reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
@@ -90,11 +90,11 @@ func marked(t reflect.Type, within []reflect.Type) bool {
 	return false
 }
 
-// secretWalk collects pointers to what is marked secret, and to where nobody can tell what is: where a struct holds itself, there no end
-// is in sight, and where a type has an encoding of its own. If anything is secret, these are hidden whole.
+// secretWalk collects pointers to secret fields in found. In again it collects places whose content it cannot examine: a struct that
+// contains itself, and a type with a custom encoding. If any field is secret, these places are hidden entirely.
 type secretWalk struct{ found, again []string }
 
-// walk looks at a value of type t at a place. within are the structs it is in; hidden: all its fields are secret.
+// walk examines a value of type t at a place. within lists the enclosing structs; with hidden all its fields are secret.
 func (s *secretWalk) walk(t reflect.Type, at string, within []reflect.Type, hidden bool) {
 	switch {
 	case !opaque(t):
@@ -132,7 +132,7 @@ func (s *secretWalk) field(f reflect.StructField, at string, within []reflect.Ty
 	switch {
 	case f.Tag.Get("json") == "-" || !f.IsExported() && !f.Anonymous:
 		return
-	case f.Anonymous && name == "" && target(f.Type).Kind() == reflect.Struct: // its fields are those of the struct that it is in, whatever its encoding
+	case f.Anonymous && name == "" && target(f.Type).Kind() == reflect.Struct: // its fields belong to the enclosing struct, regardless of its encoding
 		s.fields(target(f.Type), at, within, hidden)
 		return
 	case name == "":
@@ -146,7 +146,7 @@ func (s *secretWalk) field(f reflect.StructField, at string, within []reflect.Ty
 	s.walk(f.Type, below, within, false)
 }
 
-// target is the type that a pointer points to; any other type is its own.
+// target returns the type that a pointer points to, or t itself.
 func target(t reflect.Type) reflect.Type {
 	if t.Kind() == reflect.Pointer {
 		return t.Elem()

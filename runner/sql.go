@@ -14,25 +14,25 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// SQL is a transaction, or a connection, of database/sql or of a library above it: *sql.Tx, *sqlx.Tx, the Tx in a bun.Tx, the
+// SQL is a transaction or a connection of database/sql, or of a library on top of it: *sql.Tx, *sqlx.Tx, the Tx in a bun.Tx, the
 // Statement.ConnPool of a *gorm.DB, and an ent.Tx that is generated with the feature sql/execquery.
 type SQL interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// enqueueSQL submits a job by the function of the schema. Its arguments are texts, which every driver sends alike.
+// enqueueSQL submits a job by the function enqueue of the schema. All arguments are texts, which every driver sends in the same way.
 const enqueueSQL = `select id, pipeline_id, coalesce(state, ''), duplicate from %s.enqueue(kind => $1::text, args => $2::text::json, lane => $3::text,
 	subject => $4::text, priority => $5::text::integer, run_at => now() + $6::text::interval, idempotency_key => $7::text, unique_key => $8::text,
 	unique_while => $9::text, max_attempts => $10::text::integer, chain => $11::text::json, submitter => $12::text,
 	pipeline => $13::text, needs_approval => $14::text::boolean, traceparent => $15::text)`
 
-// EnqueueSQL submits a job in a transaction of database/sql, by the function enqueue of Trapeze's schema: it exists if and only if that commits,
-// and wakes the pods that listen then. It needs no [Runner], and no right but to execute that function. The kind need not be known here.
-// The job continues the trace of ctx.
-// Without [Submitter] the submitter is the database's session_user; naming another takes the right to insert into Trapeze's table jobs.
+// EnqueueSQL submits a job in a transaction of database/sql, by the function enqueue of Trapeze's schema. The job exists if and only if the
+// transaction commits, and the commit notifies the pods that listen. It needs no [Runner], and no privilege except to execute that
+// function. The kind need not be known here. The job continues the trace of ctx. Without [Submitter] the submitter is the database's
+// session_user; setting another one requires the privilege to insert into Trapeze's table jobs.
 //
-// Errors: [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid], [job.ErrKeyReused]; after one of them the caller's
-// transaction can only be rolled back, as after any error of PostgreSQL.
+// Errors: [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid], [job.ErrKeyReused]. After one of them the
+// caller's transaction can only be rolled back, as after any error of PostgreSQL.
 func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOption) (s Submitted, err error) {
 	w, schema, err := encodeForSQL(args, options)
 	if err != nil {
@@ -62,7 +62,7 @@ func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOp
 	return s, work.SQLError(rows.Err())
 }
 
-// encodeForSQL encodes a job with the steps after it, and checks them as far as that can be done here.
+// encodeForSQL encodes a job with its next steps, and makes the checks that need no database.
 func encodeForSQL(args job.Args, options []EnqueueOption) (w *work.Submission, schema string, err error) {
 	schema = "trapeze"
 	w, err = encodeSubmission(args, append(options[:len(options):len(options)], enqueueOption(func(s *submission) {

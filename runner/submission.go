@@ -12,8 +12,8 @@ import (
 type Submitted struct {
 	ID         int64 // of the job
 	PipelineID int64
-	State      job.State // empty where a middleware sees a submission of EnqueueMany or EnqueueManyTx: the jobs are pending or await approval
-	Duplicate  bool      // the job of an earlier submission with the same unique or idempotency key
+	State      job.State // empty in middleware around EnqueueMany or EnqueueManyTx: the jobs are pending or await approval
+	Duplicate  bool      // an earlier submission with the same unique or idempotency key made the job
 }
 
 // submission is the form of a job that [EnqueueOption] sets.
@@ -24,7 +24,7 @@ type submission struct {
 	wrong   error  // a mistake in the options
 }
 
-// encodeSubmission encodes a job and the steps of its chain. The engine checks the rest.
+// encodeSubmission encodes a job and the steps of its chain. The engine makes the other checks.
 func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission, error) {
 	switch a := args.(type) {
 	case nil:
@@ -62,7 +62,7 @@ func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission,
 	return &w.Submission, err
 }
 
-// encodeOutcome encodes the return of a handler. An error, or a panic of the handler's types, fails the job for good.
+// encodeOutcome encodes the return of a handler. An encoding error, or a panic of an encoder, fails the job for good.
 func encodeOutcome(o *Outcome) (_ *work.Outcome, err error) {
 	defer func() { err = job.Permanent(err) }()
 	defer guard.Recover(&err)
@@ -80,7 +80,7 @@ func encodeOutcome(o *Outcome) (_ *work.Outcome, err error) {
 		}
 		w.Undo = append(steps, w.Undo...) // the latest first
 	}
-	if o.snooze == nil { // else the job has no result yet
+	if o.snooze == nil { // a snoozed job has no result yet
 		if w.Result, err = work.EncodeResult(o.result); err != nil {
 			return nil, err
 		}

@@ -8,18 +8,18 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Wait waits until a job has ended and returns it, succeeded or not, wherever it runs: from any pod, and from a program that
-// runs no jobs at all. A job that is waiting for its next attempt, or that an operator retried, has not ended.
+// Wait blocks until a job has ended, on any pod, and returns it, succeeded or not. It also works in a program that runs no
+// jobs. A job that waits for its next attempt, or that an operator has retried, has not ended.
 //
-// The end of a job in this process is seen at once, that of others by looking: after 50 ms at first and at least once a
-// second. However many wait in this process, a look is one statement. An outage of the database is waited through. It
-// returns [job.ErrNotFound] when there is no such job, and ctx's cause when that ends first.
+// The end of a job in this process is noticed at once. Other jobs are polled, after 50 ms at first and at least once a
+// second. All waiters of a process share one statement per poll. Wait survives an outage of the database. It returns
+// [job.ErrNotFound] if the job does not exist, and ctx's cause if ctx ends first.
 func (r *Runner) Wait(ctx context.Context, id int64) (job.Job, error) {
 	return r.pod.Waiters.Wait(ctx, id)
 }
 
-// Result waits for a job as [Runner.Wait] does and decodes its result. A job that succeeded without one gives the zero value;
-// of one that failed or was cancelled the error is a [*job.EndError], for [errors.As].
+// Result waits for a job as [Runner.Wait] does and decodes its result. For a job without a result it returns the zero value.
+// For a job that failed or was cancelled it returns a [*job.EndError]; use [errors.As].
 func Result[T any](ctx context.Context, r *Runner, id int64) (result T, err error) {
 	j, err := r.Wait(ctx, id)
 	if err != nil {

@@ -10,33 +10,33 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// MaxExpressionBytes is how long an expression may be.
+// MaxExpressionBytes is the maximum length of an expression.
 const MaxExpressionBytes = 200
 
-// Limits of what is looked at.
+// Limits of the search for occurrences.
 const (
-	lookAhead = 10   // years: longer than the eight between two leap days about the year 2100
-	lookedAt  = 1000 // fires, for the least interval
-	lastYear  = 9999 // the last that RFC 3339 can write
+	searchYears    = 10   // years: longer than the eight between two leap days around the year 2100
+	maxOccurrences = 1000 // occurrences, for MinInterval
+	lastYear       = 9999 // the last year that RFC 3339 can express
 )
 
-// ErrOver says that the one moment of an expression has passed.
+// ErrOver means that the only moment of an expression has passed.
 var ErrOver = errors.New("that time has passed")
 
-// Calendar says when a schedule fires. Make one with [Parse]. It does not change and is safe for concurrent use.
+// Calendar computes when a schedule fires. Make one with [Parse]. It is immutable and safe for concurrent use.
 type Calendar struct {
 	rule   rule
 	zone   *time.Location
 	anchor time.Time
 }
 
-// rule is one of three: fields of the wall clock, a steady interval, or once.
+// rule is one of three: fields of the wall clock, a fixed interval, or once.
 type rule interface {
-	next(after time.Time) time.Time // the first fire after it; zero: none
+	next(after time.Time) time.Time // the first occurrence after it; zero: none
 	words(zone *time.Location) string
 }
 
-// Parse reads an expression, in a time zone by its IANA name (empty: UTC), of which the fires are after anchor:
+// Parse parses an expression in a time zone, given by its IANA name (empty: UTC). Its occurrences are after anchor:
 //
 //	30 2 * * *                minute, hour, day of the month, month, day of the week; * ? , - / and names as in cron
 //	15 30 2 * * *             seconds first
@@ -44,13 +44,13 @@ type rule interface {
 //	@every 15m                anchor + 15 minutes, + 30 minutes and so on; at least 1s, in units h m s ms us
 //	@at 2027-01-31T03:00      once; also with seconds, and with Z or an offset such as +01:00
 //
-// A day of the month and a day of the week that are both given, neither of them as *, fire on either. Errors are
-// [job.ErrInvalidSchedule]: also for what would not fire within ten years. One is [ErrOver] too, when the moment of an @at is not after the
-// anchor: then there is a Calendar all the same, with words and without fires.
+// If both the day of the month and the day of the week are set and neither is *, the schedule fires on either. Errors are
+// [job.ErrInvalidSchedule], also for an expression that does not fire within ten years. If the moment of an @at is not after the anchor,
+// the error is also [ErrOver], and Parse still returns a Calendar, without occurrences, so that its Words can be shown.
 func Parse(expression, zone string, anchor time.Time) (*Calendar, error) {
 	loc, zoneErr := loadZone(zone)
 	if zoneErr != nil {
-		loc = time.UTC // to find what else is wrong
+		loc = time.UTC // continue, to find further mistakes
 	}
 	r, err := parseRule(expression, loc, anchor)
 	if err = errors.Join(zoneErr, err); err != nil {
@@ -60,8 +60,8 @@ func Parse(expression, zone string, anchor time.Time) (*Calendar, error) {
 	if one, ok := r.(once); ok && !one.at.After(anchor) {
 		return c, fmt.Errorf("%w: expression %q, after %s: %w", job.ErrInvalidSchedule, expression, anchor.UTC().Format(time.RFC3339), ErrOver)
 	}
-	if next := c.Next(anchor); next.IsZero() || next.After(anchor.AddDate(lookAhead, 0, 0)) {
-		return nil, invalid("expression %q never fires within %d years after %s", expression, lookAhead,
+	if next := c.Next(anchor); next.IsZero() || next.After(anchor.AddDate(searchYears, 0, 0)) {
+		return nil, invalid("expression %q never fires within %d years after %s", expression, searchYears,
 			anchor.UTC().Format(time.RFC3339))
 	}
 	return c, nil
@@ -85,7 +85,7 @@ func parseRule(expression string, zone *time.Location, anchor time.Time) (rule, 
 	}
 }
 
-// Next returns the first fire after a moment, in UTC; zero: there is none within ten years.
+// Next returns the first occurrence after a moment, in UTC. It is zero if there is none within ten years.
 func (c *Calendar) Next(after time.Time) time.Time {
 	if after.Before(c.anchor) {
 		after = c.anchor
@@ -97,15 +97,15 @@ func (c *Calendar) Next(after time.Time) time.Time {
 	return next.UTC()
 }
 
-// Latest returns the latest fire that is after from and not after until, in UTC; zero: there is none. It takes some sixty looks at
-// most, however many fires there are.
+// Latest returns the latest occurrence after from and not after until, in UTC. It is zero if there is none. It takes at most some sixty
+// steps, regardless of the number of occurrences.
 func (c *Calendar) Latest(from, until time.Time) time.Time {
 	due := func(t time.Time) bool { return !t.IsZero() && !t.After(until) }
 	best := c.Next(from)
 	if !due(best) {
 		return time.Time{}
 	}
-	for end := until; ; { // no fire is after end
+	for end := until; ; { // no occurrence is after end
 		following := c.Next(best)
 		if !due(following) {
 			return best
@@ -120,18 +120,18 @@ func (c *Calendar) Latest(from, until time.Time) time.Time {
 	}
 }
 
-// between returns the moment in the middle of two, which may be further apart than a duration is long.
+// between returns the moment halfway between two, whose distance may exceed the longest duration.
 func between(a, b time.Time) time.Time {
 	from, until := a.UnixMicro(), b.UnixMicro()
 	return time.UnixMicro(from + (until-from)/2)
 }
 
-// MinInterval returns the least time between two of the thousand fires after the anchor, or of those of the ten years after it; of a
-// schedule that fires once, the longest duration there is.
+// MinInterval returns the shortest interval between the first thousand occurrences after the anchor, or between those of the first ten
+// years. For a schedule that fires once it returns the longest duration.
 func (c *Calendar) MinInterval() time.Duration {
 	least := time.Duration(math.MaxInt64)
-	last, end := c.Next(c.anchor), c.anchor.AddDate(lookAhead, 0, 0)
-	for range lookedAt {
+	last, end := c.Next(c.anchor), c.anchor.AddDate(searchYears, 0, 0)
+	for range maxOccurrences {
 		next := c.Next(last)
 		if next.IsZero() || last.After(end) {
 			break
@@ -141,14 +141,14 @@ func (c *Calendar) MinInterval() time.Duration {
 	return least
 }
 
-// Words says in plain language when the schedule fires, with its zone.
+// Words describes in plain language when the schedule fires, with its zone.
 func (c *Calendar) Words() string { return c.rule.words(c.zone) }
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{job.ErrInvalidSchedule}, args...)...)
 }
 
-// loadZone returns a zone that means the same on every pod: never the machine's own.
+// loadZone returns a zone that is the same on every pod: never the machine's local zone.
 func loadZone(name string) (*time.Location, error) {
 	const want = `want an IANA time zone such as "Europe/Zurich", "America/New_York" or "UTC"`
 	switch lower := strings.ToLower(name); {

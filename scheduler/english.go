@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// star is the bit by which the parser remembers that a field was given as *.
+// star is the bit with which the parser marks a field that was given as *.
 const star = 1 << 63
 
-// members are the numbers in a set of the parser's, in order.
+// members returns the numbers in a bit set of the parser, in order.
 func members(bits uint64) (list []int) {
 	for n := range 60 {
 		if bits&(1<<n) != 0 {
@@ -19,7 +19,8 @@ func members(bits uint64) (list []int) {
 	return list
 }
 
-// spacing returns how far apart neighbours are when a set of two or more is evenly spaced from 0 round a clock of n; 0: it is not.
+// spacing returns the interval of a set of two or more numbers that are evenly spaced from 0 around a clock of n, or 0 if they are
+// not.
 func spacing(set []int, n int) int {
 	if len(set) < 2 || set[0] != 0 || n%len(set) != 0 {
 		return 0
@@ -32,7 +33,7 @@ func spacing(set []int, n int) int {
 	return n / len(set)
 }
 
-// progression returns the step of four or more numbers that are evenly apart; 0: they are not.
+// progression returns the interval of four or more evenly spaced numbers, or 0 if they are not evenly spaced.
 func progression(set []int) int {
 	if len(set) < 4 {
 		return 0
@@ -45,10 +46,10 @@ func progression(set []int) int {
 	return set[1] - set[0]
 }
 
-// run reports whether numbers, two or more, follow one another.
+// run reports whether two or more numbers are consecutive.
 func run(set []int) bool { return len(set) > 1 && set[len(set)-1]-set[0] == len(set)-1 }
 
-// each says "every minute" or "every 15 minutes".
+// each returns "every minute" or "every 15 minutes".
 func each(n int, unit string) string {
 	if n == 1 {
 		return "every " + unit
@@ -56,7 +57,7 @@ func each(n int, unit string) string {
 	return fmt.Sprintf("every %d %ss", n, unit)
 }
 
-// field says "every minute", "minute 5", or "minutes 5, 7 and 20 to 30".
+// field returns "every minute", "minute 5", or "minutes 5, 7 and 20 to 30".
 func field(unit string, set []int, all int) string {
 	switch d := progression(set); {
 	case len(set) == all:
@@ -69,7 +70,7 @@ func field(unit string, set []int, all int) string {
 	return unit + "s " + ranges(set, strconv.Itoa)
 }
 
-// ranges lists numbers, three or more that follow one another as "1 to 3".
+// ranges lists numbers. It writes three or more consecutive numbers as "1 to 3".
 func ranges(set []int, name func(int) string) string {
 	parts := []string{}
 	for i := 0; i < len(set); {
@@ -88,7 +89,7 @@ func ranges(set []int, name func(int) string) string {
 	return list(parts)
 }
 
-// list says "a", "a and b", or "a, b and c".
+// list returns "a", "a and b", or "a, b and c".
 func list(parts []string) string {
 	if len(parts) == 1 {
 		return parts[0]

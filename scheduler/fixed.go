@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// every fires at anchor + n · interval, n from 1: evenly, whatever the wall clocks do.
+// every fires at anchor + n · interval, with n from 1, independent of wall clocks.
 type every struct {
 	anchor   time.Time
 	interval time.Duration
@@ -24,7 +24,7 @@ func parseEvery(text string, anchor time.Time) (rule, error) {
 	return every{anchor.Truncate(time.Microsecond), interval}, nil
 }
 
-// next counts in microseconds, as the database does: durations end at 292 years.
+// next counts in microseconds, as the database does, because a duration cannot exceed 292 years.
 func (e every) next(after time.Time) time.Time {
 	anchor, interval := e.anchor.UnixMicro(), e.interval.Microseconds()
 	n := max((after.UnixMicro()-anchor)/interval, 0) + 1

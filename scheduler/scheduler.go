@@ -1,8 +1,8 @@
-// Package scheduler is the clock and the calendar: it knows when, never what. What must happen once on all pods together is decided by
-// rows, not here.
+// Package scheduler provides clocks and calendars for schedules: it computes times and knows nothing about jobs. It does not ensure
+// that a run happens once across all pods: rows in the database do.
 //
-// A [Scheduler] runs functions at intervals, on gocron, and at moments. A [Calendar] is an expression such as "30 2 * * *", read in a
-// time zone: it computes when a schedule fires, and asks no clock.
+// A [Scheduler] runs functions at intervals, on gocron, and at given times. A [Calendar] is an expression such as "30 2 * * *" in a
+// time zone: it computes when a schedule fires, and reads no clock.
 package scheduler
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/go-co-op/gocron/v2"
 )
 
-// Scheduler runs functions at intervals and at moments. Make one with [New].
+// Scheduler runs functions at intervals and at given times. Make one with [New].
 type Scheduler struct {
 	cron gocron.Scheduler
 	log  *slog.Logger
-	ctx  context.Context // of Run, for the functions; it ends with it
+	ctx  context.Context // passed to the functions; ends with the context of Run
 	stop context.CancelFunc
 }
 
@@ -34,7 +34,7 @@ func New(log *slog.Logger) (*Scheduler, error) {
 	return s, nil
 }
 
-// Every runs do now and then at every interval, ± 10 %, one at a time: a run that is late is skipped, not stacked.
+// Every runs do at once and then at every interval, ± 10 %, one run at a time. A run that would start during another is skipped.
 func (s *Scheduler) Every(name string, interval time.Duration, do func(ctx context.Context)) error {
 	_, err := s.cron.NewJob(
 		gocron.DurationRandomJob(interval*9/10, interval*11/10),
@@ -49,14 +49,14 @@ func (s *Scheduler) Every(name string, interval time.Duration, do func(ctx conte
 	return nil
 }
 
-// After runs do once, after a wait, instead of what was to run once under the same name and has not begun. Nothing runs before
-// [Scheduler.Run], of which the wait then counts. Call it from one goroutine at a time for each name.
+// After runs do once, after a wait. It replaces a function of the same name that has not started. Nothing runs before [Scheduler.Run],
+// from which the wait counts. Call it from one goroutine at a time for each name.
 //
-// It is an interval of which one run is wanted: gocron's one-time jobs are of a moment, and one that has passed before its loop looks
-// at it keeps that loop busy for ever.
+// It uses an interval job with a limit of one run instead of gocron's one-time job. A one-time job whose time has passed before
+// gocron's loop reads it keeps that loop spinning for ever.
 func (s *Scheduler) After(name string, wait time.Duration, do func(ctx context.Context)) error {
 	s.cron.RemoveByTags(name)
-	var once sync.Once // a short wait may come twice before the limit is known
+	var once sync.Once // a short interval may fire twice before the limit applies
 	_, err := s.cron.NewJob(
 		gocron.DurationJob(max(wait, time.Millisecond)),
 		gocron.NewTask(func() { once.Do(func() { do(s.ctx) }) }),
@@ -69,7 +69,7 @@ func (s *Scheduler) After(name string, wait time.Duration, do func(ctx context.C
 	return nil
 }
 
-// Run keeps the time until ctx ends, then ends the context of what runs and waits for it. Call it once.
+// Run runs the functions until ctx ends. It then cancels the context of running functions and waits for them. Call it once.
 func (s *Scheduler) Run(ctx context.Context) {
 	s.cron.Start()
 	<-ctx.Done()

@@ -8,7 +8,7 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// fields fires when a zone's wall clock shows a time that five or six fields name.
+// fields fires when a zone's wall clock shows a time that matches five or six cron fields.
 type fields struct {
 	text string // six fields
 	spec *cron.SpecSchedule
@@ -25,7 +25,7 @@ var macros = map[string]string{
 	"@annually": "0 0 1 1 *",
 }
 
-// fieldNames are of the six fields, each with what it takes.
+// fieldNames names the six fields and their valid values.
 var fieldNames = [6]struct{ name, want string }{
 	{"second", "0 to 59"},
 	{"minute", "0 to 59"},
@@ -35,8 +35,8 @@ var fieldNames = [6]struct{ name, want string }{
 	{"day of the week", "0 (sun) to 6 (sat), or the names"},
 }
 
-// element is what a field lists. The parser that reads it afterwards takes more than is sound: "*-5" as "*", nothing at all as
-// never, +5, and any text before a space as a zone.
+// element matches one element of a field's list. This check is needed because the cron parser accepts too much: "*-5" as "*",
+// an empty list as never, +5, and any text before a space as a zone.
 var element = regexp.MustCompile(`^([*?]|([0-9]{1,2}|[A-Za-z]{3})(-([0-9]{1,2}|[A-Za-z]{3}))?)(/[0-9]{1,2})?$`)
 
 var parser = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
@@ -72,7 +72,7 @@ func parseWall(text string, zone *time.Location) (rule, error) {
 	return fields{text, spec, zone}, nil
 }
 
-// checkField complains about a field by itself, among others that are right.
+// checkField checks one field alone, with valid values for the others.
 func checkField(parts []string, i int) error {
 	alone := [6]string{"*", "*", "*", "*", "*", "*"}
 	alone[i] = parts[i]
@@ -90,12 +90,12 @@ func checkField(parts []string, i int) error {
 	return nil
 }
 
-// next looks twice, because the search for a wall time ends after five years.
+// next searches twice, because the search for a wall time stops after five years.
 func (f fields) next(after time.Time) time.Time {
 	w := shown(after, f.zone)
 	next := f.spec.Next(w)
 	if next.IsZero() {
-		next = f.spec.Next(w.AddDate(lookAhead/2, 0, 0))
+		next = f.spec.Next(w.AddDate(searchYears/2, 0, 0))
 	}
 	if next.IsZero() {
 		return next

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Words are made from what an expression means, never from how it is written: two that fire alike read alike, and two that do not
-// read differently (TestWordsTellSchedulesApart). What has no handier form is told field by field.
+// The words depend on the meaning of an expression, never on its notation. Two expressions that fire at the same times have the
+// same words, and others have different words (TestWordsTellSchedulesApart). Without a shorter form, each field is described.
 
 func (e every) words(*time.Location) string {
 	for _, u := range []struct {
@@ -41,7 +41,7 @@ func (f fields) words(zone *time.Location) string {
 	return join(clock, days) + zoned(zone)
 }
 
-// join puts a comma where one is needed to tell what belongs together.
+// join joins two phrases, with a comma where the meaning would otherwise be ambiguous.
 func join(first, second string) string {
 	if strings.HasPrefix(first, "at ") && !strings.Contains(first, " of ") || strings.HasPrefix(second, "at ") && !strings.Contains(second, " of ") {
 		return first + " " + second
@@ -58,7 +58,7 @@ func zoned(zone *time.Location) string {
 
 func (f fields) allDay() bool { return len(members(f.spec.Hour)) == 24 }
 
-// clockWords says at which times of a day.
+// clockWords describes the times of a day.
 func (f fields) clockWords() string {
 	s, m, h := members(f.spec.Second), members(f.spec.Minute), members(f.spec.Hour)
 	sharp := len(s) == 1 && s[0] == 0
@@ -81,7 +81,7 @@ func (f fields) clockWords() string {
 	return "at " + field("second", s, 60) + " of " + field("minute", m, 60) + " of " + field("hour", h, 24)
 }
 
-// times are those of a day, in order; with seconds, if one has some.
+// times returns the times of a day, in order; with seconds if any is not on the minute.
 func times(s, m, h []int) (list []string) {
 	for _, hour := range h {
 		for _, minute := range m {
@@ -97,7 +97,7 @@ func times(s, m, h []int) (list []string) {
 	return list
 }
 
-// dayWords says on which days.
+// dayWords describes the days.
 func (f fields) dayWords() string {
 	days, weekdays, months := members(f.spec.Dom), members(f.spec.Dow), members(f.spec.Month)
 	anyDay, anyWeekday := len(days) == 31, len(weekdays) == 7

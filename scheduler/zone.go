@@ -2,16 +2,16 @@ package scheduler
 
 import "time"
 
-// A wall time is kept as a time in UTC that reads the same. What a zone's wall clock shows rises evenly but for its changes, at which
-// it leaps ahead (the wall times between do not exist: a gap) or back (those between come twice). Two functions lead from one to
-// the other, each the other's inverse, so that a wall time is met once, whatever the clock does:
+// A wall time is stored as a time in UTC with the same clock reading. A zone's wall clock advances evenly except at its changes.
+// There it leaps forward, so that the wall times in between do not exist, or back, so that those in between occur twice. Two
+// functions convert between both kinds of time. Each is the other's inverse, so that every wall time is visited once:
 //
-//	moment(w)  the first moment at which the clock shows w or more: in a gap the moment of the change, of doubled times the first
-//	shown(t)   the most that the clock has shown until t: while it shows times again, the last before it was put back
+//	moment(w)  the first moment at which the clock shows w or more: in a gap the moment of the change, of repeated times the first
+//	shown(t)   the latest wall time that the clock has shown until t: while times repeat, the last one before the clock went back
 //
-// A schedule's next fire after t is thus the moment of its first wall time after shown(t).
+// A schedule's next occurrence after t is thus the moment of its first wall time after shown(t).
 
-// reach is longer than any wall clock is off UTC, and than any change of one.
+// reach is longer than the offset of any wall clock from UTC, and longer than any change of one.
 const reach = 48 * time.Hour
 
 // moment returns the first moment at which the zone's clock shows w or more.
@@ -20,7 +20,7 @@ func moment(w time.Time, zone *time.Location) time.Time {
 	for {
 		_, offset := t.Zone()
 		_, end := t.ZoneBounds()
-		if !end.IsZero() && !end.After(t) { // so Go says on the last day of leap years that are beyond a zone's table
+		if !end.IsZero() && !end.After(t) { // Go returns such an end on the last day of leap years after the end of a zone's table
 			end = t.Add(24 * time.Hour)
 		}
 		if at := w.Add(-seconds(offset)); end.IsZero() || at.Before(end) {
@@ -40,7 +40,7 @@ func shown(t time.Time, zone *time.Location) time.Time {
 	return most
 }
 
-// wall returns what the zone's clock shows at t.
+// wall returns the wall time of the zone at t.
 func wall(t time.Time, zone *time.Location) time.Time {
 	_, offset := t.In(zone).Zone()
 	return t.Add(seconds(offset)).UTC()

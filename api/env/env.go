@@ -1,6 +1,6 @@
-// Package env configures the HTTP API by environment variables, as the command trapeze does:
+// Package env configures the HTTP API from environment variables, as the command trapeze does:
 //
-//	config, err := env.Load()        // every mistake at once, each with its variable
+//	config, err := env.Load()        // returns every mistake at once, each with its variable
 //	options, err := config.Options() // reads the files that the variables name
 //	api.Mount(e.Group("/trapeze"), r, options)
 //
@@ -20,18 +20,18 @@ import (
 
 // Config is the part of the environment that configures the API.
 type Config struct {
-	// Addr is TRAPEZE_HTTP_ADDR, where to listen: an IP address and a port, of which 0 is a free one. A host may listen elsewhere. Default
-	// 127.0.0.1:8080.
+	// Addr is TRAPEZE_HTTP_ADDR, the address to listen on: an IP address and a port; port 0 picks a free one. A host may listen elsewhere.
+	// Default 127.0.0.1:8080.
 	Addr string
-	// Auth is TRAPEZE_AUTH: token, jwt, header or none. none lets every request from this machine do everything, and no other request
-	// anything. It is the default when Addr is a loopback address and there is no TRAPEZE_TOKENS_FILE; elsewhere the default is token.
+	// Auth is TRAPEZE_AUTH: token, jwt, header or none. With none, every request from this machine has all permissions, and every other
+	// request is rejected. Default: none if Addr is a loopback address and TRAPEZE_TOKENS_FILE is not set, else token.
 	Auth string
 
 	vars envvar.API
 }
 
-// Load reads the environment, but none of the files that it names. Its error joins one for each mistake, which names the variable and the
-// values that it takes. Variables that do not exist are errors of runner/env's Load.
+// Load reads the environment, but not the files that it names. Its error joins one for each mistake, with the variable and its valid
+// values. Load of runner/env reports unknown variables.
 func Load() (Config, error) {
 	v, err := envvar.Read[envvar.API]()
 	c := Config{Addr: v.Addr, Auth: v.Auth, vars: v}
@@ -40,7 +40,7 @@ func Load() (Config, error) {
 		c.Addr = addr
 	}
 	if os.Getenv("TRAPEZE_AUTH") == "" && v.TokensFile == "" && c.OnLoopback() {
-		c.Auth = "none" // the first start needs no settings
+		c.Auth = "none" // so that a first start needs no settings
 	}
 	if err := errors.Join(err, addrErr, c.validate()); err != nil {
 		return Config{}, err
@@ -48,14 +48,14 @@ func Load() (Config, error) {
 	return c, nil
 }
 
-// OnLoopback reports whether Addr is reached from this machine alone.
+// OnLoopback reports whether only this machine can reach Addr.
 func (c Config) OnLoopback() bool {
 	host, _, err := net.SplitHostPort(c.Addr)
 	ip := net.ParseIP(host)
 	return err == nil && ip != nil && ip.IsLoopback()
 }
 
-// listenAddr checks where to listen. Without a host it is loopback: to be reached from elsewhere is asked for by name.
+// listenAddr checks the address to listen on. Without a host it listens on loopback: access from elsewhere must be requested explicitly.
 func listenAddr(addr string) (string, error) {
 	wrong := func(format string, args ...any) (string, error) {
 		return "", fmt.Errorf("TRAPEZE_HTTP_ADDR=%q: "+format, append([]any{addr}, args...)...)
@@ -100,7 +100,8 @@ func (c Config) validate() error {
 	return errors.Join(wrong...)
 }
 
-// Options returns the options of the API. It reads the file of tokens or keys, whose later changes are noticed. Its error names the variable.
+// Options returns the options of the API. It reads the file of tokens or keys; later changes of the file take effect without a restart. Its
+// error names the variable.
 func (c Config) Options() (api.Options, error) {
 	proxies, err := api.TrustedProxies(c.vars.TrustedProxies)
 	o := api.Options{TrustedProxies: proxies}
@@ -121,7 +122,7 @@ func (c Config) Options() (api.Options, error) {
 		}
 		o.Authenticate, o.Login = signed.Authenticate, signed.Login
 	case "header":
-		// The headers come from a loopback address then, and so would those of a web page that points its name there.
+		// The trusted headers then come from a loopback address. A web page whose host name resolves to that address could send them too.
 		o.Authenticate, o.LoopbackOnly, o.Hosts = proxies.Authenticate, c.OnLoopback(), c.vars.Hosts
 	case "none":
 		o.InsecureAllowAll, o.LoopbackOnly = true, true
@@ -131,7 +132,7 @@ func (c Config) Options() (api.Options, error) {
 	return o, nil
 }
 
-// Warnings lists settings that are allowed and may be a mistake: each is a line for the log of the program that serves the API.
+// Warnings returns a line for each setting that is valid but may be a mistake. The program that serves the API logs them.
 func (c Config) Warnings() (list []string) {
 	if c.Auth == "none" {
 		list = append(list, "no authentication: every request from this machine has all permissions; set TRAPEZE_TOKENS_FILE or TRAPEZE_AUTH")

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// TLS returns the settings of an HTTPS server; nil without TRAPEZE_TLS_CERT. With TRAPEZE_TLS_CLIENT_CA, every client must show a certificate of
-// that authority. Its error names the variable.
+// TLS returns the settings of an HTTPS server, or nil without TRAPEZE_TLS_CERT. With TRAPEZE_TLS_CLIENT_CA, every client must present a
+// certificate of that authority. Its error names the variable.
 func (c Config) TLS() (*tls.Config, error) {
 	if c.vars.TLSCert == "" {
 		return nil, nil

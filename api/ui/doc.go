@@ -1,11 +1,10 @@
-// Package ui is the dashboard: pages that the server renders, for people. It shows what runs, what waits and why, the history of
-// each job and pipeline, and has buttons that send what the API offers. It changes nothing itself: a button is a request to the
-// API's own routes, and whoever may not do a thing sees no button for it.
+// Package ui is the dashboard: pages that the server renders. It shows which jobs run, which wait and why, and the history of each
+// job and pipeline. Its buttons send requests to the API; the package itself changes nothing. A visitor sees only the buttons that
+// it may use.
 //
-// The pages can be read without JavaScript. With it they follow the API's streams, and where those cannot be had, they look
-// every five seconds.
+// The pages can be read without JavaScript. With it they follow the API's streams, or poll every five seconds where streams are not
+// available.
 //
-// Everything comes from the program itself: no script, style or font of anybody else, and none inside a page, so that the content
-// security policy can forbid both. Whatever jobs carry is text, never markup. All links are relative: the dashboard works below any
-// prefix.
+// The program serves all scripts, styles and fonts itself and puts none inline, so that the content security policy can forbid
+// everything else. The content of jobs is always text, never markup. All links are relative: the dashboard works below any prefix.
 package ui

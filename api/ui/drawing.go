@@ -8,37 +8,37 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// drawing is a pipeline as an SVG: a column a step, and a column for the branches of each fan-out.
+// drawing is a pipeline as an SVG: one column for each step, and one for the branches of each fan-out.
 type drawing struct {
 	W, H  int
 	Boxes []box
 	Lines []line
 }
 
-// box is a job, the branches of a fan-out in one, or a step to come.
+// box is a job, all branches of a fan-out, or a planned step.
 type box struct {
 	X, Y, W, H int
-	Link       string // from the page's root; empty: none
+	Link       string // relative to the page's root; empty: none
 	State      string
 	Title      string
 	Sub, Foot  string
 	Planned    bool
-	Parts      []part // of a fan-out: a bar
+	Parts      []part // of a fan-out, shown as a bar
 }
 
-// part is a part of the bar of a fan-out.
+// part is a segment of the bar of a fan-out.
 type part struct {
 	State string
 	X, W  int
 }
 
-// line leads from one box to another.
+// line connects two boxes.
 type line struct {
 	D       string
 	Planned bool
 }
 
-// The measures of the drawing, and how much of a long pipeline is drawn: its latest steps and the next ones.
+// The dimensions of the drawing, and limits on the number of drawn steps: the latest ones and the next ones.
 const (
 	boxW, boxH   = 176, 66
 	fanH         = 82
@@ -53,12 +53,12 @@ const (
 type pen struct {
 	drawing
 	x    int
-	ends []point // from where lines lead to the next column
+	ends []point // the points where lines to the next column begin
 }
 
 type point struct{ x, y int }
 
-// draw lays a pipeline out.
+// draw lays out a pipeline.
 func draw(t tree, now time.Time) drawing {
 	p := &pen{x: edge}
 	steps := t.Jobs
@@ -88,7 +88,7 @@ func draw(t tree, now time.Time) drawing {
 	return p.drawing
 }
 
-// column draws boxes below each other and joins each with what stands before.
+// column draws boxes below each other and connects each with the column before.
 func (p *pen) column(planned bool, boxes ...box) {
 	y := edge
 	var ends []point
@@ -106,7 +106,7 @@ func (p *pen) column(planned bool, boxes ...box) {
 	p.x += boxW + gapX
 }
 
-// curve leads from one point to another, level at both.
+// curve returns the path between two points, horizontal at both ends.
 func curve(a, b point) string {
 	if a.y == b.y {
 		return fmt.Sprintf("M%d %dH%d", a.x, a.y, b.x)
@@ -127,7 +127,7 @@ func jobBox(j job.Job, now time.Time) box {
 	return box{H: boxH, Link: "jobs/" + strconv.FormatInt(j.ID, 10), State: shade(j), Title: short(titleLetters, j.Kind), Sub: short(25, sub), Foot: foot}
 }
 
-// shade is the state of a job, or warning when it succeeded with one.
+// shade returns the state of a job, or warning if it succeeded with one.
 func shade(j job.Job) string {
 	if j.State == job.Succeeded && j.Outcome != nil && *j.Outcome == job.Warning {
 		return "warning"
@@ -135,7 +135,7 @@ func shade(j job.Job) string {
 	return string(j.State)
 }
 
-// fanBoxes are the branches of a fan-out: all of them in one box, then those that run or went wrong.
+// fanBoxes returns the boxes of a fan-out: one for all branches, then those that run or have failed.
 func fanBoxes(s job.TreeJob, now time.Time) []box {
 	all := box{H: fanH, State: "branches", Title: number(s.FanOut.Branches) + " children", Link: "jobs?parent=" + strconv.FormatInt(s.ID, 10)}
 	x, done := 0, 0

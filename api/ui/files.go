@@ -15,15 +15,15 @@ import (
 //go:embed static
 var static embed.FS
 
-// file is a file that pages need.
+// file is a static file.
 type file struct {
 	body []byte
 	hash string // of its content
 	kind string // its media type
 }
 
-// files serves what pages need, in a folder that is named after the hash of all of them: a browser keeps them for good, a new
-// release is a new folder, and scripts that import one another by their bare names are of one release.
+// files holds the static files, in a folder that is named after the hash of all of them. Browsers cache them for good, and a
+// new release has a new folder. Scripts that import one another by name are therefore from one release.
 var files = load()
 
 type fileServer struct {
@@ -49,7 +49,7 @@ func load() fileServer {
 	return fileServer{hex.EncodeToString(all.Sum(nil)[:8]), list}
 }
 
-// address is how a page names a file.
+// address returns the URL of a file, relative to the dashboard's root.
 func (s fileServer) address(name string) string { return "static/" + s.folder + "/" + name }
 
 func (s fileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// jobPage is what the page of a job shows.
+// jobPage is the content of the page of a job.
 type jobPage struct {
 	history
 	Attempts  []attempt
@@ -19,14 +19,14 @@ type jobPage struct {
 	Actions   []action
 	Blockers  []job.Blocker // why it does not run
 	CanReprio bool
-	Editable  string // the arguments for a retry with others; empty: there is none
+	Editable  string // the arguments that a retry can change; empty: no retry
 }
 
 // action is a button that sends a request to the API.
 type action struct {
-	Method, Path string // from the API's root
+	Method, Path string // relative to the API's root
 	Label        string
-	Ask          string // what is asked before; empty: nothing
+	Ask          string // the question of the confirmation dialog; empty: none
 	Danger       bool
 }
 
@@ -58,7 +58,8 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 	return nil
 }
 
-// blockers are why a job does not run. Who may only see jobs of his own is not told which other is in its way.
+// obstacles returns why a job does not run. A visitor that may only see its own jobs does not learn which other
+// job is in the way.
 func (d *dashboard) blockers(ctx context.Context, who access.Principal, j job.Job) ([]job.Blocker, error) {
 	if j.State.Terminal() || j.State == job.Running {
 		return nil, nil
@@ -74,7 +75,7 @@ func (d *dashboard) blockers(ctx context.Context, who access.Principal, j job.Jo
 	return list, err
 }
 
-// jobActions are what the visitor may do to a job in its state.
+// jobActions returns the actions that the visitor may take on a job in its state.
 func (v visitor) jobActions(j job.Job) (list []action) {
 	id := strconv.FormatInt(j.ID, 10)
 	offer := func(needs access.Permission, when bool, a action) {

@@ -15,9 +15,9 @@ import (
 type jobList struct {
 	*filters
 	Jobs    []job.Job
-	Next    string     // the address of the next page; empty: there is none
+	Next    string     // the URL of the next page; empty: there is none
 	Later   bool       // it is not the first page
-	Until   *time.Time // how far the search went where it ended early; nil: it did not
+	Until   *time.Time // how far back the search went before it stopped early; nil: it did not
 	States  []job.State
 	Lanes   []string
 	Reasons []job.Reason
@@ -46,7 +46,7 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 		l.Lanes = append(l.Lanes, one.Name)
 	}
 	p.Title, p.Data = "Jobs", l
-	if p.Still = l.Later; !l.Later { // a page further on does not change under its reader
+	if p.Still = l.Later; !l.Later { // a later page is not refreshed while a visitor reads it
 		p.Live = "events/stream"
 	}
 	return err
@@ -58,14 +58,14 @@ type pipelineList struct {
 	Pipelines []pipelineRow
 	Next      string
 	Later     bool
-	Until     *time.Time // how far the search went where it ended early; nil: it did not
+	Until     *time.Time // how far back the search went before it stopped early; nil: it did not
 	Statuses  []job.Status
 }
 
-// pipelineRow is a pipeline with how many steps it has.
+// pipelineRow is a pipeline with its number of steps.
 type pipelineRow struct {
 	job.Pipeline
-	At, Steps int // the step it is at, counted from 1, and those that are known
+	At, Steps int // the current step, counted from 1, and the number of known steps
 }
 
 // pipelines lists pipelines, newest first.
@@ -92,7 +92,7 @@ func (d *dashboard) pipelines(p *page, r *http.Request) error {
 	return err
 }
 
-// auditList is a page of the audit.
+// auditList is a page of the audit log.
 type auditList struct {
 	*filters
 	Rows  []admin.AuditRow
@@ -100,7 +100,7 @@ type auditList struct {
 	Later bool
 }
 
-// audit lists who did what, newest first.
+// audit lists the audit entries, newest first.
 func (d *dashboard) audit(p *page, r *http.Request) error {
 	l := auditList{filters: filtersOf(r, "audit")}
 	filter := admin.AuditFilter{Actor: l.Get("actor"), Action: l.Get("action"), Target: l.Get("target"), Limit: perPage}

@@ -9,20 +9,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// many is a button for all jobs of a filter. What it would do is shown before it is done.
+// many is a button for all jobs that match a filter. It shows the effect before it acts.
 type many struct {
-	Path   string // from the API's root
+	Path   string // relative to the API's root
 	Label  string
-	Filter string // as the API's body has it
-	Words  string // the same, for people
+	Filter string // as JSON for the API's body
+	Words  string // the same in words
 	Danger bool
 }
 
-// mostWords is how much of each value of a filter is said, in characters.
+// mostWords limits the displayed length of each value of a filter, in characters.
 const mostWords = 60
 
-// manyOf are the buttons for all jobs of a list's filter; none for a list of everything, and none that would mean nothing for the states
-// that are asked for.
+// manyOf returns the buttons for all jobs that match a list's filter. It returns none for a list of everything, and none that have no
+// effect on the selected states.
 func (v visitor) manyOf(f *filters) (list []many) {
 	if !f.Set() && f.Get("since") == "" {
 		return nil
@@ -54,7 +54,7 @@ func (v visitor) manyOf(f *filters) (list []many) {
 	return list
 }
 
-// body is the filter as the API's body has it, with these states, and in words; empty: it selects everything.
+// body returns the filter, restricted to these states, as JSON for the API's body and in words; empty: it selects everything.
 func (f filters) body(states []job.State) (body, words string) {
 	fields, said := map[string]any{}, []string{}
 	if len(states) > 0 {

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// pageAddress is the address of a page, from the dashboard's root on. It holds no scheme, no host, no slash or dots at the beginning of a
-// part, nothing escaped and nothing that a browser would read as one of these: whatever matches leads below the root.
+// pageAddress matches the URL of a page, relative to the dashboard's root. It allows no scheme, no host, no leading slash or dot in a
+// segment, and no escapes. Every match therefore leads below the root.
 var pageAddress = regexp.MustCompile(`^[a-z]+(/[A-Za-z0-9][A-Za-z0-9_.:-]*)*$`)
 
-// maxNext bounds the address that a login leads back to, in bytes.
+// maxNext limits the length of the URL to which a login returns, in bytes.
 const maxNext = 2000
 
-// Onward is the address, relative to the dashboard's root, of the page that was asked for before a login. What is not the address of a
-// page of the dashboard leads nowhere but to its first page: the answer is empty.
+// Onward returns the URL, relative to the dashboard's root, of the page that was requested before a login. It returns an empty string,
+// the dashboard's first page, if next is not a page of the dashboard.
 func Onward(next string) string {
 	path, query, _ := strings.Cut(next, "?")
 	if len(next) > maxNext || !pageAddress.MatchString(path) || !hasPage(path) {
@@ -28,7 +28,7 @@ func Onward(next string) string {
 	return path + "?" + asked.Encode()
 }
 
-// hasPage reports whether a page's address begins so.
+// hasPage reports whether a page exists for a path.
 func hasPage(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return slices.ContainsFunc(pages, func(v view) bool { return v.here == first })

@@ -9,7 +9,8 @@ import (
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// overlay says of due jobs what their rows do not: that the gate is closed, the lane is drained, or all slots are in use.
+// overlay adds to due jobs the obstacles that their rows do not show: the queue is paused, the lane is drained, or all
+// slots are in use.
 func (b *board) overlay() {
 	lanes := map[string]lane{}
 	for _, l := range b.Lanes {
@@ -45,7 +46,7 @@ func (b *board) overlay() {
 // Open reports whether the pod takes work.
 func (p pod) Open() bool { return p.ClosedAt == nil && !p.Lapsed && !p.Draining && !p.Drained }
 
-// Streams says whose a remote worker is, and how often it has opened its stream.
+// Streams describes the owner of a remote worker and how often it has opened its stream.
 func (p pod) Streams() string {
 	if p.Owner == nil || p.Stream == nil {
 		return ""
@@ -53,12 +54,12 @@ func (p pod) Streams() string {
 	return fmt.Sprintf("of %s, stream %d", *p.Owner, *p.Stream)
 }
 
-// Remote reports whether what runs on a pod does so on a remote worker.
+// Remote reports whether a pod is a remote worker.
 func (b board) Remote(boot string) bool {
 	return slices.ContainsFunc(b.Pods, func(p pod) bool { return p.Boot == boot && p.Remote })
 }
 
-// State is how the pod is, in a word.
+// State returns the state of the pod in a word.
 func (p pod) State() string {
 	switch {
 	case p.Closed != nil:
@@ -73,7 +74,7 @@ func (p pod) State() string {
 	return "alive"
 }
 
-// State is how the lane is, in a word.
+// State returns the state of the lane in a word.
 func (l lane) State() string {
 	switch {
 	case !l.Enabled:
@@ -84,7 +85,7 @@ func (l lane) State() string {
 	return "open"
 }
 
-// Limit is how many of the lane's jobs may run at a time, as far as the lane says: nil, no limit.
+// Limit returns how many of the lane's jobs may run at a time, according to the lane's settings; nil: no limit.
 func (b board) Limit(l lane) *int {
 	var limit *int
 	if l.SlotsPerPod != nil {
@@ -97,7 +98,7 @@ func (b board) Limit(l lane) *int {
 	return limit
 }
 
-// Alive counts the pods that are there.
+// Alive returns the number of live pods.
 func (b board) Alive() (n int) {
 	for _, p := range b.Pods {
 		if p.ClosedAt == nil && !p.Lapsed {
@@ -107,7 +108,7 @@ func (b board) Alive() (n int) {
 	return n
 }
 
-// Slots counts the slots of the pods that take work.
+// Slots returns the total slots of the pods that take work.
 func (b board) Slots() (n int) {
 	for _, p := range b.Pods {
 		if p.Open() {
@@ -117,13 +118,13 @@ func (b board) Slots() (n int) {
 	return n
 }
 
-// bar is a bar of 100 units, as an SVG draws it.
+// bar is a bar of 100 units in an SVG.
 type bar struct {
 	Part, Whole int
 	Full        bool
 }
 
-// Width is the drawn part, at least visible when there is any.
+// Width returns the width of the filled part, at least 1 if there is any.
 func (b bar) Width() int64 {
 	if b.Part > 0 {
 		return max(percent(int64(b.Part), int64(b.Whole)), 2)
@@ -131,7 +132,7 @@ func (b bar) Width() int64 {
 	return 0
 }
 
-// Bar shows how much of the lane is in use; against all slots of the pods where the lane says no limit.
+// Bar shows the used slots of a lane, relative to all slots of the pods if the lane has no limit.
 func (b board) Bar(l lane) bar {
 	whole := b.Slots()
 	if limit := b.Limit(l); limit != nil {
@@ -140,12 +141,12 @@ func (b board) Bar(l lane) bar {
 	return bar{l.Running, whole, l.Running > 0 && l.Running >= whole}
 }
 
-// PodBar shows how much of a pod is in use.
+// PodBar shows the used slots of a pod.
 func (b board) PodBar(p pod) bar {
 	return bar{p.Running, p.Slots, p.Running > 0 && p.Running >= p.Slots}
 }
 
-// Due counts what is due and not claimed.
+// Due returns the number of jobs that are due and not claimed.
 func (b board) Due() (n int) {
 	for _, l := range b.Lanes {
 		n += l.Waiting
@@ -153,7 +154,7 @@ func (b board) Due() (n int) {
 	return n
 }
 
-// Parts counts what is parked for one of the reasons.
+// Parts returns the number of parked jobs with one of the reasons.
 func (b board) Parts(reasons ...string) (n int) {
 	for _, w := range b.Parked {
 		if slices.Contains(reasons, w.Why) {
@@ -163,11 +164,12 @@ func (b board) Parts(reasons ...string) (n int) {
 	return n
 }
 
-// Most is up to where jobs are counted, and MostLooked up to where a lane's due jobs are asked what they wait for.
+// Most returns the limit up to which jobs are counted. MostLooked returns the number of due jobs of a lane whose reasons
+// are determined.
 func (b board) Most() int       { return mostCounted }
 func (b board) MostLooked() int { return mostLooked }
 
-// now shows what is going on.
+// now shows the overview.
 func (d *dashboard) now(p *page, r *http.Request) error {
 	b, err := d.readBoard(r)
 	b.Pods = slices.DeleteFunc(slices.Clone(b.Pods), func(p pod) bool { return p.ClosedAt != nil })
@@ -182,7 +184,7 @@ func (d *dashboard) lanes(p *page, r *http.Request) error {
 	return err
 }
 
-// pods shows the pods, also those that left or lapsed of late.
+// pods shows the pods, including those that recently left or lapsed.
 func (d *dashboard) pods(p *page, r *http.Request) error {
 	b, err := d.readBoard(r)
 	p.Title, p.Live, p.Data = "Pods", "events/stream", b

@@ -19,7 +19,7 @@ import (
 //go:embed templates/*.html
 var sources embed.FS
 
-// templates are the pages by file, each with the layout.
+// templates holds the template of each page, with the layout.
 var templates = parse()
 
 func parse() map[string]*template.Template {
@@ -34,36 +34,37 @@ func parse() map[string]*template.Template {
 	return list
 }
 
-// page is what a template sees.
+// page is the data of a template.
 type page struct {
 	Title string
-	Here  string    // its place in the navigation
-	Root  string    // the way from this page to the dashboard's first
+	Here  string    // its entry in the navigation
+	Root  string    // the path from this page to the dashboard's first page
 	API   string    // and to the API
-	Live  string    // the stream to follow, from the API's root; empty: none
-	Still bool      // nothing of the page will change any more
-	Now   time.Time // of the moment it was read
+	Live  string    // the stream to follow, relative to the API's root; empty: none
+	Still bool      // the page will not change any more
+	Now   time.Time // when the data was read
 	Data  any
 	visitor
 	Session bool // there is a session that can be ended
 }
 
-// visitor is who looks at a page. Templates ask for each button whether he may use it.
+// visitor is the principal that views a page. Templates check for each button whether it may use
+// it.
 type visitor struct{ access.Principal }
 
-// Can reports whether he has a permission for everything.
+// Can reports whether it has a permission for all jobs.
 func (v visitor) Can(permission string) bool {
 	allowed, own := v.Principal.Can(access.Permission(permission))
 	return allowed && !own
 }
 
-// May reports whether he has a permission at all, if only for his own jobs.
+// May reports whether it has a permission, possibly only for its own jobs.
 func (v visitor) May(permission string) bool {
 	allowed, _ := v.Principal.Can(access.Permission(permission))
 	return allowed
 }
 
-// MayTo reports whether he has a permission for a job that somebody submitted.
+// MayTo reports whether it has a permission for the jobs of a submitter.
 func (v visitor) MayTo(permission, submitter string) bool {
 	return v.Sees(access.Permission(permission), submitter)
 }
@@ -93,7 +94,7 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 			err = p.mayEnter(v)
 		}
 		if other := p.firstPage(); errors.Is(err, errForbidden) && v.path == "/{$}" && other != "" {
-			http.Redirect(w, r, p.Root+other, http.StatusSeeOther) // #nosec G710 -- Root is ../ and no more
+			http.Redirect(w, r, p.Root+other, http.StatusSeeOther) // #nosec G710 -- Root consists of ../ only
 			return
 		}
 		if err == nil {
@@ -107,7 +108,8 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 	}
 }
 
-// firstPage is where a visitor begins for whom the first page is closed; empty: all are.
+// firstPage returns the page to which a visitor without access to the first page is redirected;
+// empty: it has access to none.
 func (v visitor) firstPage() string {
 	switch {
 	case v.May(string(access.JobsRead)):
@@ -118,7 +120,7 @@ func (v visitor) firstPage() string {
 	return ""
 }
 
-// mayEnter says why a page is closed to its visitor.
+// mayEnter returns an error if the visitor may not see a page.
 func (v visitor) mayEnter(to view) error {
 	switch allowed, own := v.Principal.Can(to.needs); {
 	case !allowed:
@@ -129,7 +131,7 @@ func (v visitor) mayEnter(to view) error {
 	return nil
 }
 
-// render writes a page whole or not at all.
+// render writes a page completely or not at all.
 func (d *dashboard) render(w http.ResponseWriter, r *http.Request, status int, file string, p *page) {
 	var body bytes.Buffer
 	if err := templates[file].ExecuteTemplate(&body, "layout.html", p); err != nil {
@@ -140,7 +142,7 @@ func (d *dashboard) render(w http.ResponseWriter, r *http.Request, status int, f
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = body.WriteTo(w) // whoever has gone does not miss it
+	_, _ = body.WriteTo(w) // the client may have disconnected
 }
 
 var (
@@ -148,14 +150,14 @@ var (
 	errForbidden = errors.New("permission denied")
 )
 
-// problem is what an error page says.
+// problem is the content of an error page.
 type problem struct {
 	Status  int
 	Message string
 	Detail  string
 }
 
-// fail answers with a page that says what went wrong and what to do.
+// fail answers with a page that describes the error and the remedy.
 func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err error) {
 	said := problem{http.StatusInternalServerError, "Internal error", "See the server's log for the cause."}
 	switch {
@@ -193,6 +195,6 @@ func (d *dashboard) login(w http.ResponseWriter, r *http.Request) {
 }
 
 type login struct {
-	Failed bool   // the token before was wrong
-	Next   string // the page that was asked for, see [Onward]
+	Failed bool   // the previous token was wrong
+	Next   string // the requested page, see [Onward]
 }

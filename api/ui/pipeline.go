@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pipelinePage is what the page of a pipeline shows.
+// pipelinePage is the content of the page of a pipeline.
 type pipelinePage struct {
 	tree
 	Drawing drawing
@@ -25,7 +25,7 @@ func (d *dashboard) pipeline(p *page, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	owner := t.Jobs[0].Submitter // that of all its jobs
+	owner := t.Jobs[0].Submitter // the same for all its jobs
 	show := pipelinePage{tree: t, Drawing: draw(t, p.Now)}
 	number := strconv.FormatInt(id, 10)
 	if t.Status == job.PipelineRunning && p.Sees(access.JobsCancel, owner) {
@@ -41,8 +41,8 @@ func (d *dashboard) pipeline(p *page, r *http.Request) error {
 	return nil
 }
 
-// Earlier counts the steps that are not drawn.
+// Earlier returns the number of steps that are not drawn.
 func (t tree) Earlier() int { return max(len(t.Jobs)-mostSteps, 0) }
 
-// Latest are the steps that are drawn.
+// Latest returns the steps that are drawn.
 func (t tree) Latest() []job.TreeJob { return t.Jobs[t.Earlier():] }

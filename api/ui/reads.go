@@ -12,9 +12,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// What pages read is read here: of jobs and pipelines, only what their visitor may see.
+// This file reads the data of the pages. It reads only the jobs and pipelines that the visitor may see.
 
-// mustSee answers for somebody else's job, as for one that does not exist.
+// mustSee returns the same error for another principal's job as for one that does not exist.
 func (d *dashboard) mustSee(ctx context.Context, p access.Principal, id int64) error {
 	if p.Owner(access.JobsRead) == "" {
 		return nil
@@ -26,26 +26,26 @@ func (d *dashboard) mustSee(ctx context.Context, p access.Principal, id int64) e
 	return err
 }
 
-// How much a page shows, and up to where is counted.
+// Limits on the jobs that a page shows and counts.
 const (
 	mostCounted  = 10_000 // waiting jobs of each lane, and parked ones
-	mostLooked   = 1_000  // due jobs of each lane whose reasons are looked for
+	mostLooked   = 1_000  // due jobs of each lane whose reasons are determined
 	mostGroups   = 100
-	mostRunning  = 1_000 // read; so many are counted by their rows
+	mostRunning  = 1_000 // running jobs that are read and counted
 	mostShown    = 100   // running jobs
 	mostPods     = 200
-	mostBranches = 6 // of a fan-out, those that run or went wrong
+	mostBranches = 6 // branches of a fan-out that run or have failed
 	mostEvents   = 500
 	perPage      = 50
 )
 
-// board is what is going on.
+// board is the content of the overview.
 type board struct {
 	Queue     job.QueueState
 	Lanes     []lane
 	Pods      []pod
 	Running   []job.Slot
-	Used      int // slots, by all running jobs
+	Used      int // slots in use by all running jobs
 	Waiting   []storeview.BoardWait
 	Parked    []storeview.BoardWait
 	Approvals []storeview.BoardApproval
@@ -57,11 +57,11 @@ type lane struct{ job.LaneUse }
 // pod is a pod as pages show it.
 type pod struct {
 	job.Pod
-	Lapsed bool // its lease has run out, and its row is still open
+	Lapsed bool // its lease has expired, and its row is still open
 }
 
-// readBoard reads what is going on. The script says with the header X-Anew that its person has just done something: who presses a
-// button wants to see what came of it, not how things were a second ago.
+// readBoard reads the overview. The script sets the header X-Anew after the visitor has pressed a button, so that the page shows
+// the result instead of a cached answer.
 func (d *dashboard) readBoard(r *http.Request) (board, error) {
 	return d.board.get(r.Context(), r.Header.Get("X-Anew") != "", func(ctx context.Context) (b board, err error) {
 		s := d.o.Store
@@ -103,12 +103,12 @@ func (d *dashboard) readTree(ctx context.Context, who access.Principal, id int64
 type history struct {
 	job.Job
 	Events  []job.Event
-	Missing int // events before those
+	Missing int // number of events before those
 	Fan     *job.TreeFanOut
 	PodName string
-	// Followed are the ids of the jobs that followed its failures.
+	// Followed lists the ids of the jobs that its failures started.
 	Followed []string
-	Worker   *store.WorkerRow // the remote worker that runs it, or ran it last; nil: a pod did, or its row is gone
+	Worker   *store.WorkerRow // the remote worker that runs it, or ran it last; nil: a pod did, or the row has been deleted
 	InChain  bool             // it is part of a pipeline of more than one job
 }
 
@@ -148,7 +148,7 @@ func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id in
 	return h, nil
 }
 
-// readWorker reads the row of a remote worker, and returns nil for a pod.
+// readWorker returns the row of a remote worker, or nil for a pod.
 func (d *dashboard) readWorker(ctx context.Context, boot *string) (*store.WorkerRow, error) {
 	if boot == nil {
 		return nil, nil

@@ -13,13 +13,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Calendar knows the schedules: a runner does.
+// Calendar reads schedules. A runner implements it.
 type Calendar interface {
-	// Schedules lists the schedules by name.
+	// Schedules returns all schedules by name.
 	Schedules(ctx context.Context) ([]job.ScheduleUse, error)
-	// ScheduleByName reads one: [job.ErrUnknownSchedule].
+	// ScheduleByName returns one schedule, or [job.ErrUnknownSchedule].
 	ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error)
-	// ScheduleFiresBefore lists the fires of a schedule before a moment, newest first; the zero moment is no bound.
+	// ScheduleFiresBefore returns the occurrences of a schedule before a time, newest first; the zero time means no
+	// limit.
 	ScheduleFiresBefore(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error)
 }
 
@@ -29,10 +30,10 @@ type schedule struct {
 	Now time.Time
 }
 
-// overdueAfter is how late a fire may be decided before it is said: a few heartbeats.
+// overdueAfter is how late an occurrence may be before the page reports it: a few heartbeats.
 const overdueAfter = 10 * time.Second
 
-// State is how the schedule is, in a word.
+// State returns the state of the schedule in a word.
 func (s schedule) State() string {
 	switch {
 	case s.Error != "":
@@ -49,7 +50,7 @@ func (s schedule) State() string {
 	return "on"
 }
 
-// Overdue reports whether nobody has decided a fire whose time has come.
+// Overdue reports whether an occurrence is due and no pod has processed it.
 func (s schedule) Overdue() bool {
 	return s.NextAt != nil && !s.Paused && s.Now.Sub(*s.NextAt) > overdueAfter
 }
@@ -57,7 +58,7 @@ func (s schedule) Overdue() bool {
 // ZoneUnsaid reports whether the words do not name the zone.
 func (s schedule) ZoneUnsaid() bool { return !strings.HasSuffix(s.Words, s.Zone) }
 
-// Last is the latest fire; nil: there was none.
+// Last returns the latest occurrence; nil: there was none.
 func (s schedule) Last() *job.Fire {
 	if len(s.LastFires) == 0 {
 		return nil
@@ -65,7 +66,7 @@ func (s schedule) Last() *job.Fire {
 	return &s.LastFires[0]
 }
 
-// Moment is a moment with the time that the clocks of the schedule's zone show then.
+// Moment returns a time with the wall time of the schedule's zone.
 func (s schedule) Moment(t *time.Time) moment {
 	m := ago(s.Now, t)
 	if t != nil {
@@ -74,7 +75,7 @@ func (s schedule) Moment(t *time.Time) moment {
 	return m
 }
 
-// missedWords says what becomes of missed fires.
+// missedWords describes the policy for missed occurrences.
 func missedWords(s job.ScheduleSetting) string {
 	switch s.Missed {
 	case job.MissedCatchUp:
@@ -85,10 +86,10 @@ func missedWords(s job.ScheduleSetting) string {
 	return "one job for all of them"
 }
 
-// Local is a moment as the clocks of the schedule's zone show it.
+// Local returns the wall time of the schedule's zone.
 func (s schedule) Local(t time.Time) string { return inZone(s.Zone, t) }
 
-// inZone is a moment as the clocks of a zone show it, with the zone's name of that time of the year.
+// inZone returns the wall time of a zone, with the zone's abbreviation at that time.
 func inZone(zone string, t time.Time) string {
 	place, err := time.LoadLocation(zone)
 	if err != nil {
@@ -97,17 +98,17 @@ func inZone(zone string, t time.Time) string {
 	return t.In(place).Format("Mon 2 Jan 2006, 15:04:05 MST")
 }
 
-// scheduleList is what the page of all schedules shows.
+// scheduleList is the content of the page of all schedules.
 type scheduleList struct {
 	Schedules []schedule
-	Lane      string              // of a new one
-	New       job.ScheduleSetting // how a new one is unless its form says otherwise
+	Lane      string              // of a new schedule
+	New       job.ScheduleSetting // the defaults of a new schedule
 	scheduleChoices
 }
 
-// scheduleChoices are what a form for a schedule offers.
+// scheduleChoices are the options of a schedule's form.
 type scheduleChoices struct {
-	Kinds []string // that the pods have handlers of
+	Kinds []string // kinds with a handler on a pod
 	Lanes []string
 }
 
@@ -143,15 +144,15 @@ func (d *dashboard) schedules(p *page, r *http.Request) error {
 	return err
 }
 
-// schedulePage is what the page of a schedule shows.
+// schedulePage is the content of the page of a schedule.
 type schedulePage struct {
 	schedule
 	scheduleChoices
 	Fires   []job.Fire
-	Next    string // the address of the page with the fires before those; empty: there is none
+	Next    string // the URL of the page with earlier occurrences; empty: there is none
 	Later   bool   // it is not the first page
 	Actions []action
-	Args    string // for the form; empty: what they are is not to be seen
+	Args    string // for the form; empty: the visitor may not see them
 	AsksFor string // the path of the form's request
 }
 
@@ -196,7 +197,7 @@ func (d *dashboard) schedule(p *page, r *http.Request) error {
 	return err
 }
 
-// scheduleActions are what may be done to a schedule.
+// scheduleActions returns the actions on a schedule.
 func scheduleActions(s job.Schedule) []action {
 	path := "admin/workers/schedules/" + s.Name
 	list := []action{{"POST", path + "/trigger", "Trigger now", "The job of schedule " + s.Name + " is submitted now, in addition to its planned occurrences.", false}}

@@ -10,15 +10,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// spark draws the latest fires of a schedule, the newest at the right: of each what became of it, as a shape and a colour, and how long its
-// job took, as a bar.
+// spark draws the latest occurrences of a schedule, the newest at the right. Each has its outcome as a shape and a colour, and the duration
+// of its job as a bar.
 type spark struct {
 	W, H  int
 	Marks []mark
-	Says  string // all of it in words, for who does not see it
+	Says  string // a description for screen readers
 }
 
-// mark is one fire.
+// mark is one occurrence.
 type mark struct {
 	X         int // the left edge of its shape
 	BarX      int
@@ -27,15 +27,15 @@ type mark struct {
 	Says      string
 }
 
-// The measures of a spark.
+// The dimensions of a spark.
 const (
-	sparkStep  = 12 // from one fire to the next
+	sparkStep  = 12 // the distance between occurrences
 	sparkShape = 10 // of a shape
 	sparkBar   = 16 // of the longest bar
-	sparkMost  = 20 // fires
+	sparkMost  = 20 // number of occurrences
 )
 
-// sparkOf draws fires, which come newest first.
+// sparkOf draws occurrences, which are sorted newest first.
 func sparkOf(fires []job.Fire) spark {
 	fires = fires[:min(len(fires), sparkMost)]
 	s := spark{W: len(fires) * sparkStep, H: sparkBar + 2 + sparkShape}
@@ -73,7 +73,8 @@ func sparkOf(fires []job.Fire) spark {
 	return s
 }
 
-// height is that of the bar of a job that took so long, in proportion to the logarithm: an hour and a second can both be seen.
+// height returns the height of the bar of a job, proportional to the logarithm of its duration, so that a second and an hour are both
+// visible.
 func height(took, longest time.Duration) int {
 	if longest <= 0 {
 		return 1
@@ -82,7 +83,7 @@ func height(took, longest time.Duration) int {
 	return min(max(int(math.Round(part*sparkBar)), 1), sparkBar)
 }
 
-// becameOf says what became of a fire.
+// becameOf describes the outcome of an occurrence.
 func becameOf(f job.Fire) string {
 	switch f.Outcome {
 	case job.FireFired:
@@ -102,7 +103,7 @@ func becameOf(f job.Fire) string {
 	return plain(string(f.Outcome))
 }
 
-// shapeOf is the state whose shape and colour a fire has.
+// shapeOf returns the state whose shape and colour an occurrence has.
 func shapeOf(f job.Fire) string {
 	switch f.Outcome {
 	case job.FireFired:
@@ -118,7 +119,7 @@ func shapeOf(f job.Fire) string {
 	return "cancelled"
 }
 
-// tookOf renders a duration; nothing when it is unknown.
+// tookOf renders a duration, or the empty string if it is unknown.
 func tookOf(d *job.Seconds) string {
 	if d == nil {
 		return ""
@@ -126,7 +127,7 @@ func tookOf(d *job.Seconds) string {
 	return length(max(d.Duration(), 0))
 }
 
-// late says how long after its time a fire was decided.
+// late describes how long after its time an occurrence was processed.
 func late(f job.Fire) string {
 	if f.Manual {
 		return ""

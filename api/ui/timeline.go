@@ -9,24 +9,24 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// attempt is one claim of a job, from there to whatever ended it.
+// attempt is one claim of a job, until the event that ended it.
 type attempt struct {
 	Fence  int64
 	Pod    string
 	Remote bool // it ran on a remote worker
 	Began  time.Time
-	Ended  *time.Time // nil: it runs
-	Event  string     // what ended it
-	Reason string     // of that
+	Ended  *time.Time // nil: it is running
+	Event  string     // the event that ended it
+	Reason string     // of that event
 	Actor  string
 	To     job.State
-	X, W   int64 // where its bar is drawn, in thousandths of the time that is shown
+	X, W   int64 // position and width of its bar, in thousandths of the displayed time
 }
 
-// mostAttempts is how many claims are drawn, the latest ones.
+// mostAttempts is the number of claims that are drawn, the latest ones.
 const mostAttempts = 25
 
-// attemptsOf draws the claims of a job: from its creation, or from the first event that was read, to its end or now.
+// attemptsOf draws the claims of a job, from its creation, or the first event that was read, to its end or now.
 func attemptsOf(h history, now time.Time) []attempt {
 	var list []attempt
 	for _, e := range h.Events {
@@ -62,7 +62,7 @@ func attemptsOf(h history, now time.Time) []attempt {
 	return list
 }
 
-// place gives each attempt its place on a line of a thousand.
+// place sets the position of each attempt on a line of length 1000.
 func place(list []attempt, from, to time.Time) {
 	whole := max(to.Sub(from), time.Microsecond)
 	at := func(t time.Time) int64 { return min(max(int64(1000*float64(t.Sub(from))/float64(whole)), 0), 1000) }
@@ -77,20 +77,20 @@ func place(list []attempt, from, to time.Time) {
 	}
 }
 
-// Lasted says how long the attempt took, or has taken.
+// Lasted returns how long the attempt took, or has taken so far.
 func (a attempt) Lasted(now time.Time) string { return lasted(now, &a.Began, a.Ended) }
 
-// What says what ended the attempt.
+// What names the event that ended the attempt.
 func (a attempt) What() string { return strings.TrimPrefix(a.Event, "job.") }
 
-// followerIn finds the id of the job that follows a failure in the fields of its event.
+// followerIn returns the id of the job that follows a failure, from the fields of its event.
 func followerIn(fields json.RawMessage) string {
 	var f struct{ Job string }
 	_ = json.Unmarshal(fields, &f)
 	return f.Job
 }
 
-// reasonIn finds the reason in the fields of an event.
+// reasonIn returns the reason from the fields of an event.
 func reasonIn(fields json.RawMessage) string {
 	var f struct{ Reason string }
 	if json.Unmarshal(fields, &f) != nil {

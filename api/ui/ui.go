@@ -13,24 +13,25 @@ import (
 
 // Options configure [New].
 type Options struct {
-	// Store is read from. Required.
+	// Store is the store that pages read. Required.
 	Store *store.Store
-	// Calendar knows the schedules. Required.
+	// Calendar reads the schedules. Required.
 	Calendar Calendar
-	// Visitor says who asks, and what he may do. An error that wraps [access.ErrUnauthenticated] leads to the login page. Required.
+	// Visitor returns the sender of a request with its permissions. An error that wraps [access.ErrUnauthenticated] leads to the
+	// login page. Required.
 	Visitor func(*http.Request) (access.Principal, error)
-	// Shown hides of a job what a visitor may not see: secrets in arguments, results and steps to come. It writes down who sees
-	// secrets of others; its error is that this is not possible. Default: nothing is hidden.
+	// Shown hides the secrets of a job that a visitor may not see: in its arguments, result and planned steps. It audits when a
+	// visitor sees secrets of others, and returns an error if that fails. Default: nothing is hidden.
 	Shown func(*http.Request, access.Principal, job.Job) (job.Job, error)
 	// ShownSchedule does the same for the arguments of a schedule, by its name. Default: nothing is hidden.
 	ShownSchedule func(request *http.Request, to access.Principal, name string, s job.ScheduleSetting) (job.ScheduleSetting, error)
-	// Sessions says that POST login begins a session, and POST logout ends it: without it there is no form for a token.
+	// Sessions states that POST login begins a session and POST logout ends it. Without it there is no login form.
 	Sessions bool
-	// Logger takes errors that should not happen. Default [slog.Default].
+	// Logger receives unexpected errors. Default [slog.Default].
 	Logger *slog.Logger
 }
 
-// within bounds how long a page may read: an operator had better learn that the database does not answer.
+// within limits how long a page may read, so that an operator soon learns that the database does not answer.
 const within = 8 * time.Second
 
 // dashboard serves the pages.
@@ -41,7 +42,7 @@ type dashboard struct {
 	slots    *shared[[]storeview.BoardSlots]
 }
 
-// New returns the dashboard. It serves /, /jobs, /static/… : mount it below a prefix that is taken off, with a slash at its end.
+// New returns the dashboard. It serves /, /jobs, /static/… : mount it below a prefix that is stripped and ends with a slash.
 func New(o Options) http.Handler {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -68,12 +69,12 @@ func New(o Options) http.Handler {
 
 // view is one kind of page.
 type view struct {
-	own   bool // it is open to those who may only see their own jobs: it shows nothing else then
+	own   bool // visitors that may only see their own jobs may open it; it then shows nothing else
 	path  string
 	file  string // its template
-	here  string // its place in the navigation
+	here  string // its entry in the navigation
 	needs access.Permission
-	show  func(d *dashboard, p *page, r *http.Request) error // reads what the page shows
+	show  func(d *dashboard, p *page, r *http.Request) error // reads the content of the page
 }
 
 var pages = []view{
@@ -89,11 +90,11 @@ var pages = []view{
 	{false, "/audit", "audit.html", "audit", access.AuditRead, (*dashboard).audit},
 }
 
-// Page is one kind of page, for whoever tries each as each role.
+// Page describes one kind of page, for tests of every page with every role.
 type Page struct {
-	Path  string // below the dashboard's root; {id} and {name} vary
+	Path  string // relative to the dashboard's root; {id} and {name} vary
 	Needs access.Permission
-	Own   bool // it is open to those who may only see their own jobs
+	Own   bool // visitors that may only see their own jobs may open it
 }
 
 // Pages lists the pages that need a permission.
@@ -104,7 +105,7 @@ func Pages() (list []Page) {
 	return list
 }
 
-// policy allows what comes from here and nothing else, and no script or style inside a page.
+// policy allows content only from this origin, and no inline script or style.
 const policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 
 func secured(next http.Handler) http.Handler {

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// words are what templates call to say things to people.
+// words lists the functions that templates call.
 var words = template.FuncMap{
 	"ago": ago, "lasted": lasted, "number": number[int], "upTo": upTo, "short": short, "plain": plain, "lines": lines, "pretty": pretty,
 	"calls": calls, "counts": counts, "text": text[string], "reason": text[job.Reason], "class": text[job.ErrorClass], "quality": text[job.OutcomeStatus], "file": files.address, "percent": percent, "title": title, "at": at,
@@ -23,10 +23,10 @@ var words = template.FuncMap{
 	"spark": sparkOf, "shape": shapeOf, "became": becameOf, "late": late, "took": tookOf, "missed": missedWords,
 }
 
-// moment is a point in time as pages show it.
+// moment is a time as pages show it.
 type moment struct{ ISO, Full, Text string }
 
-// ago says how long before or after now a moment is; nil and zero are nothing.
+// ago describes how long before or after now a time is; empty for nil and zero.
 func ago(now time.Time, at any) moment {
 	var t time.Time
 	switch v := at.(type) {
@@ -52,7 +52,7 @@ func ago(now time.Time, at any) moment {
 	return m
 }
 
-// lasted says how long something took, or has taken until now; nothing when it has not begun.
+// lasted describes how long something took, or has taken until now; empty if it has not begun.
 func lasted(now time.Time, began, ended *time.Time) string {
 	if began == nil {
 		return ""
@@ -63,10 +63,10 @@ func lasted(now time.Time, began, ended *time.Time) string {
 	return length(max(now.Sub(*began), 0))
 }
 
-// at is the address of a moment, for lasted.
+// at returns the address of t, for lasted.
 func at(t time.Time) *time.Time { return &t }
 
-// length is a duration in two units at most.
+// length returns a duration in at most two units.
 func length(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -83,7 +83,7 @@ func length(d time.Duration) string {
 	return fmt.Sprintf("%dd %dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// number groups the digits of a whole number.
+// number groups the digits of an integer.
 func number[N int | int64](n N) string {
 	digits := strconv.FormatInt(int64(n), 10)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -92,7 +92,7 @@ func number[N int | int64](n N) string {
 	return digits
 }
 
-// upTo is a number that was counted up to a limit.
+// upTo returns a number that was counted up to a limit.
 func upTo(most, n int) string {
 	if n >= most {
 		return number(most) + "+"
@@ -100,7 +100,7 @@ func upTo(most, n int) string {
 	return number(n)
 }
 
-// percent is a part of a whole, 0 to 100.
+// percent returns a part of a whole, 0 to 100.
 func percent(part, whole int64) int64 {
 	if whole <= 0 {
 		return 0
@@ -108,7 +108,7 @@ func percent(part, whole int64) int64 {
 	return min(max(part*100/whole, 0), 100)
 }
 
-// plain is somebody else's text on one line, with what cannot be seen, or turns the direction of writing around, made visible.
+// plain returns untrusted text on one line, with invisible characters and those that change the writing direction made visible.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -140,10 +140,10 @@ func short(n int, s string) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// mostJSON is how much of a value a page shows.
+// mostJSON limits how much of a value a page shows.
 const mostJSON = 64 << 10
 
-// pretty is JSON for people to read.
+// pretty formats JSON for display.
 func pretty(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return ""
@@ -159,7 +159,8 @@ func pretty(raw json.RawMessage) string {
 	return lines(strings.ToValidUTF8(b.String()[:mostJSON], "")) + fmt.Sprintf("\n… %s more bytes", number(b.Len()-mostJSON))
 }
 
-// editable is JSON for a person to change: complete, with what cannot be seen written as escapes. Empty: it is too long for a form.
+// editable formats JSON for an editor: complete, with invisible characters as escapes. It returns the empty string if the value is
+// too long for a form.
 func editable(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if len(raw) > mostJSON || json.Indent(&b, raw, "", "  ") != nil {
@@ -171,14 +172,14 @@ func editable(raw json.RawMessage) string {
 			text.WriteRune(r)
 			continue
 		}
-		for _, unit := range utf16.Encode([]rune{r}) { // outside of strings there is none
+		for _, unit := range utf16.Encode([]rune{r}) { // there are none outside of strings
 			fmt.Fprintf(&text, `\u%04x`, unit)
 		}
 	}
 	return text.String()
 }
 
-// rowsFor is how many lines a field for a list of words has.
+// rowsFor returns the number of lines of a text field for a list of words.
 func rowsFor(list []string) int { return min(max(len(list)+1, 2), 12) }
 
 func text[S ~string](s *S) string {
@@ -188,7 +189,7 @@ func text[S ~string](s *S) string {
 	return string(*s)
 }
 
-// calls says a state or a reason as people would: what has no words is its own name with spaces.
+// calls returns the display name of a state or a reason. Without an entry it is the value itself with spaces.
 func calls(name any) string {
 	s := fmt.Sprint(name)
 	if said := job.BlockerType(s).Words(); said != "" {

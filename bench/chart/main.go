@@ -1,5 +1,5 @@
-// Command chart draws the results of the peers' bench: a panel a workload, a bar a peer (median, with the span from the worst
-// round to the best).
+// Command chart draws the results of the peers' bench: one panel per workload, with one bar per peer (median, with the range
+// from the worst to the best round).
 //
 //	go run ./chart results.jsonl > peers.svg
 package main
@@ -16,14 +16,14 @@ import (
 	"strings"
 )
 
-// panel is what is shown of a workload.
+// panel describes the panel of a workload.
 type panel struct {
 	workload, title, unit string
-	less                  bool // less is better
+	less                  bool // a smaller value is better
 	value                 func(result) float64
 }
 
-// result is a line of the driver's output, as far as it is drawn.
+// result holds the drawn part of a line of the driver's output.
 type result struct {
 	Peer     string             `json:"peer"`
 	Workload string             `json:"workload"`
@@ -152,7 +152,7 @@ func (p panel) draw(body []byte, peers map[string][]float64, x, y int) []byte {
 	return body
 }
 
-// figure shows three digits or so.
+// figure formats a value with about three digits.
 func figure(v float64) string {
 	if v < 100 {
 		return strconv.FormatFloat(v, 'f', 2, 64)

@@ -19,10 +19,10 @@ type bench struct {
 	workload string
 	n        int // jobs, or chains
 	workers  int
-	r        map[string]any // what was measured
+	r        map[string]any // the measured values
 }
 
-// drain is W1 and W5: a backlog is worked off, to its end or for a while.
+// drain is W1 and W5: workers drain a backlog, completely or for a limited time.
 func (b *bench) drain() {
 	var count atomic.Int64
 	counter := func(context.Context, Payload, func(Payload) error) error { count.Add(1); return nil }
@@ -73,7 +73,7 @@ func (b *bench) submit() {
 	finish(b.r, a, Snap(b.url), b.n, secs)
 }
 
-// pickUp is W3: how soon a job that is submitted to an idle fleet begins.
+// pickUp is W3: the delay between the submission of a job to an idle fleet and its start.
 func (b *bench) pickUp() {
 	ch := make(chan int64, 10)
 	stop, err := b.p.Start(b.ctx, b.url, b.workers, func(ctx context.Context, pl Payload, next func(Payload) error) error {
@@ -98,8 +98,8 @@ func (b *bench) pickUp() {
 // chainSteps is the number of steps of a chain.
 const chainSteps = 5
 
-// startChains starts the workers with a handler that hands on to the next step. times has when each step of a chain began, under mu;
-// done gets each chain that ends.
+// startChains starts the workers with a handler that enqueues the next step. times holds when each step of a chain began, under mu.
+// done receives each chain that ends.
 func (b *bench) startChains() (times map[int][]time.Time, mu *sync.Mutex, done chan int, stop func()) {
 	if WritesRows() {
 		Exec(b.url, "create table bench_rows (chain int not null, step int not null)")

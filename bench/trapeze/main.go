@@ -1,4 +1,4 @@
-// Adapter for Trapeze: its public API with default options; the bench says how many workers.
+// Adapter for Trapeze: its public API with default options; the bench sets the number of workers.
 package main
 
 import (
@@ -64,7 +64,7 @@ func (p *peer) Enqueue(ctx context.Context, x common.Payload) error {
 
 func (p *peer) Start(ctx context.Context, url string, workers int, h common.Handler) (func(), error) {
 	conns := 4
-	if common.WritesRows() { // the host's pool is at work then: as many as River's
+	if common.WritesRows() { // the steps then use the host's pool: it gets the size of River's
 		conns = common.Env("CONNS", 20)
 	}
 	pool := common.Pool(ctx, url, int32(conns))
@@ -99,7 +99,8 @@ func (p *peer) Start(ctx context.Context, url string, workers int, h common.Hand
 	}, nil
 }
 
-// withRow adds the row of a step of W4T to the commit that ends it: in a transaction of its own, or queued, among others.
+// withRow adds the row of a step of W4T to the commit that ends the step: in a separate transaction, or queued with
+// others.
 func withRow(after *runner.Outcome, x common.Payload) *runner.Outcome {
 	if after == nil {
 		after = runner.Done(nil)

@@ -11,7 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// onOne makes the RunE of a command for one job or pipeline, whose id is its first argument. It opens the client around do.
+// onOne returns the RunE of a command for one job or pipeline, whose id is its first argument. It opens and closes the
+// client around do.
 func onOne(do func(c *cobra.Command, at *client.Client, id int64) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, words []string) error {
 		id, err := api.ParseID(words[0])
@@ -22,7 +23,7 @@ func onOne(do func(c *cobra.Command, at *client.Client, id int64) error) func(*c
 	}
 }
 
-// onClient opens the client around do.
+// onClient opens and closes the client around do.
 func onClient(c *cobra.Command, do func(at *client.Client) error) error {
 	at, err := client.For(c)
 	if err != nil {

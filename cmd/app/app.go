@@ -18,7 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	_ "time/tzdata" // schedules name time zones, and a container of this program alone has none
+	_ "time/tzdata" // schedules name time zones, and a container with only this program has no zone data
 
 	"github.com/spf13/cobra"
 
@@ -30,29 +30,29 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Register registers the handlers of a program with the runner of serve or worker, before it runs. serve has brought the tables up to date
-// then, unless --no-migrate is set. The pool is that of DATABASE_URL; it is nil in worker, which has no database. An error ends the command.
+// Register registers the handlers of a program with the runner of serve or worker, before it runs. serve has already migrated the tables,
+// unless --no-migrate is set. The pool is that of DATABASE_URL; it is nil in worker, which has no database. An error ends the command.
 type Register = server.Register
 
 // Options configure [Command]. The zero value works.
 type Options struct {
-	// Name is the program's name in help, messages and completion. Default: that of its file.
+	// Name is the program's name in help, messages and completion. Default: the name of its file.
 	Name string
-	// Release is the program's version, as version prints it and the list of pods shows it. Default: the module version of the build.
+	// Release is the program's version, shown by the command version and in the list of pods. Default: the module version of the build.
 	Release string
-	// Register registers the handlers. Default: none; serve then submits, answers HTTP and recovers, and worker refuses to start.
+	// Register registers the handlers. Default: none; serve then submits, answers HTTP and recovers, and worker returns an error.
 	Register Register
-	// Configure changes the options of the runner of serve, which the environment has set: it adds those without a variable, such as Middleware,
-	// OnEnd and TracerProvider. Of a worker it sets Middleware alone. Default: none.
+	// Configure changes the runner's options after the environment has set them. For serve it can set those without a variable, such as
+	// Middleware, OnEnd and TracerProvider. For worker only Middleware is used. Default: none.
 	Configure func(*runner.Options)
 }
 
-// Main runs the command that the arguments of the process name, and exits with its code.
+// Main runs the command in the arguments of the process, and exits with its code.
 func Main(register Register) {
 	os.Exit(Run(context.Background(), Command(Options{Register: register}), os.Args[1:]))
 }
 
-// Run runs one command line and returns its exit code. An error is one line on stderr.
+// Run runs one command line and returns its exit code. It prints an error as one line on stderr.
 func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	running := false
@@ -61,15 +61,15 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	if err == nil {
 		return exit.CodeOK
 	}
-	if !running { // cobra refused the command line itself
+	if !running { // cobra rejected the command line
 		err = exit.Usage("%w; see %s --help", err, command.CommandPath())
 	}
 	fmt.Fprintln(os.Stderr, root.Name()+": "+humanize.OneLine(err))
 	return exit.Code(err)
 }
 
-// Command returns the root of the commands, for [Run]. A program may add its own commands, and flags to the commands of trapeze. It
-// must stay the root.
+// Command returns the root command, for [Run]. A program may add its own commands, and add flags to those of trapeze. Do not put the root
+// below another command.
 func Command(o Options) *cobra.Command {
 	root := &cobra.Command{
 		Use:         cmp.Or(o.Name, strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")),
@@ -120,7 +120,7 @@ NO_COLOR=1 disables colors.`,
 // GroupRun is the id of the group of commands that run pods and workers, for commands that a program adds.
 const GroupRun = "run"
 
-// groups are the headings of --help, with the commands below them: the commands that an operator needs at night stand first.
+// groups are the headings of --help with their commands. Those that an operator needs in an emergency come first.
 var groups = []struct {
 	id, title string
 	commands  []string
@@ -131,7 +131,7 @@ var groups = []struct {
 	{GroupRun, "Run:", []string{"serve", "worker", "enqueue", "migrate"}},
 }
 
-// group puts the commands of root below their headings.
+// group assigns the commands of root to their groups.
 func group(root *cobra.Command) {
 	of := map[string]string{}
 	for _, g := range groups {
@@ -145,13 +145,13 @@ func group(root *cobra.Command) {
 	}
 }
 
-// typed finds the program's name where a text shows a command.
-var typed = regexp.MustCompile(`(?m)(^|[ (;|])trapeze ([a-z])`)
+// commandName matches the program's name in a command that a text shows.
+var commandName = regexp.MustCompile(`(?m)(^|[ (;|])trapeze ([a-z])`)
 
-// rename puts the program's name into the texts of c and of the commands below it.
+// rename replaces the program's name in the texts of c and of the commands below it.
 func rename(c *cobra.Command, name string) {
 	for _, text := range []*string{&c.Long, &c.Example} {
-		*text = typed.ReplaceAllString(*text, "${1}"+strings.ReplaceAll(name, "$", "$$")+" ${2}")
+		*text = commandName.ReplaceAllString(*text, "${1}"+strings.ReplaceAll(name, "$", "$$")+" ${2}")
 	}
 	for _, below := range c.Commands() {
 		rename(below, name)

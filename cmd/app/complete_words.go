@@ -13,20 +13,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// completeWithin is how long somebody who pressed tab waits for words from the database or the server.
+// completeWithin limits how long the completion waits for words from the database or the server.
 const completeWithin = 2 * time.Second
 
-// candidates are the words that may stand in a place of the command line; a tab separates a word from its meaning.
+// candidates returns the completions for a place in the command line. A tab separates a word from its description.
 type candidates func(ctx context.Context, c *cobra.Command) []string
 
-// completeWords lets the shell complete the flags and arguments of every command below c by their names.
+// completeWords registers completions by name for the flags and arguments of every command below c.
 func completeWords(c *cobra.Command) {
 	for flag, list := range map[string]candidates{
 		"state": stateWords, "status": statusWords, "lane": laneWords, "kind": kindWords, "pod": podWords, "unique-while": fixed("pending", "active"),
 		"missed": fixed("coalesce", "catch_up", "skip"), "overlap": fixed("queue", "skip"),
 	} {
 		if c.Flags().Lookup(flag) != nil {
-			_ = c.RegisterFlagCompletionFunc(flag, completes(list)) // it is there
+			_ = c.RegisterFlagCompletionFunc(flag, completes(list)) // the flag exists
 		}
 	}
 	_, argument, _ := strings.Cut(c.Use, " ")
@@ -40,7 +40,8 @@ func completeWords(c *cobra.Command) {
 	}
 }
 
-// completes makes candidates a completion. Without a database there are none: no tab may print an error.
+// completes returns a completion of candidates. Without a database it completes nothing, because a completion must
+// not print an error.
 func completes(list candidates) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), completeWithin)
@@ -56,7 +57,7 @@ func completes(list candidates) cobra.CompletionFunc {
 	}
 }
 
-// firstArgument completes the first argument only.
+// firstArgument completes only the first argument.
 func firstArgument(f cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -84,8 +85,8 @@ func statusWords(context.Context, *cobra.Command) (list []string) {
 	return list
 }
 
-// asked makes candidates of the server's answer.
-func asked[T any](read func(context.Context, *client.Client) ([]T, error), name func(T) []string) candidates {
+// fromServer returns the candidates in the server's answer.
+func fromServer[T any](read func(context.Context, *client.Client) ([]T, error), name func(T) []string) candidates {
 	return func(ctx context.Context, c *cobra.Command) (list []string) {
 		at, err := client.For(c)
 		if err != nil {
@@ -109,14 +110,14 @@ func asked[T any](read func(context.Context, *client.Client) ([]T, error), name 
 }
 
 var (
-	scheduleWords = asked(readSchedules,
+	scheduleWords = fromServer(readSchedules,
 		func(s job.ScheduleUse) []string { return []string{s.Name + "\t" + humanize.Printable(s.Words)} })
-	laneWords = asked(readLanes,
+	laneWords = fromServer(readLanes,
 		func(l job.LaneUse) []string { return []string{l.Name} })
-	kindWords = asked(openPods, func(p job.Pod) []string { return p.Kinds })
-	podWords  = asked(openPods, func(p job.Pod) []string { return []string{p.Name} })
+	kindWords = fromServer(openPods, func(p job.Pod) []string { return p.Kinds })
+	podWords  = fromServer(openPods, func(p job.Pod) []string { return []string{p.Name} })
 
-	jobWords = asked(func(ctx context.Context, at *client.Client) ([]job.Job, error) {
+	jobWords = fromServer(func(ctx context.Context, at *client.Client) ([]job.Job, error) {
 		answer, err := client.Get[struct {
 			Jobs []job.Job `json:"jobs"`
 		}](ctx, at, "/jobs", client.Query("limit", "30", "state", "running,pending,awaiting_approval,waiting,failed"))

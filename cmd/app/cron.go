@@ -68,7 +68,7 @@ func printSchedules(c *cobra.Command, list []job.ScheduleUse, now time.Time) err
 	})
 }
 
-// scheduleState says whether a schedule fires, and if not, why.
+// scheduleState describes whether a schedule fires, and if not, why.
 func scheduleState(s job.ScheduleUse) string {
 	switch {
 	case s.Error != "":
@@ -81,7 +81,7 @@ func scheduleState(s job.ScheduleUse) string {
 	return "on"
 }
 
-// nextOf is when a schedule fires next: the moment that the database has, else, before a pod has planned it, what the expression says.
+// nextOf describes when a schedule fires next: the time in the database or, until a pod has planned it, that of the expression.
 func nextOf(s job.ScheduleUse, now time.Time) string {
 	at := s.NextAt
 	if at == nil && len(s.NextFires) > 0 {
@@ -90,18 +90,18 @@ func nextOf(s job.ScheduleUse, now time.Time) string {
 	if at == nil || s.Paused {
 		return ""
 	}
-	return ahead(*at, now) + ", " + humanize.ClockIn(s.Zone, at)
+	return untilText(*at, now) + ", " + humanize.ClockIn(s.Zone, at)
 }
 
-// ahead says how long it is until a moment, or for how long it has been due.
-func ahead(at, now time.Time) string {
+// untilText describes the time until at, or how long at has passed.
+func untilText(at, now time.Time) string {
 	if d := now.Sub(at); d >= time.Second {
 		return "due for " + humanize.Since(&at, now)
 	}
 	return "in " + humanize.Since(&now, at)
 }
 
-// lastOf says what came of the latest fire.
+// lastOf describes the outcome of the latest occurrence.
 func lastOf(s job.ScheduleUse, now time.Time) string {
 	if len(s.LastFires) == 0 {
 		return "never"
@@ -110,7 +110,7 @@ func lastOf(s job.ScheduleUse, now time.Time) string {
 	return fireResult(last) + " " + humanize.Since(&last.FireAt, now) + " ago"
 }
 
-// fireResult is what became of a fire: of its job, if there is one.
+// fireResult describes the outcome of an occurrence, or of its job if there is one.
 func fireResult(f job.Fire) string {
 	switch {
 	case f.Outcome != job.FireFired:
@@ -121,7 +121,7 @@ func fireResult(f job.Fire) string {
 	return string(f.Outcome)
 }
 
-// fireNote says what is special about a fire.
+// fireNote lists the special facts of an occurrence.
 func fireNote(f job.Fire) string {
 	var notes []string
 	if f.Manual {
@@ -136,7 +136,7 @@ func fireNote(f job.Fire) string {
 	return strings.Join(notes, "; ")
 }
 
-// onSchedule makes a command whose first word is a schedule's name, which the shell completes.
+// onSchedule returns a command whose first argument is a schedule's name, which the shell completes.
 func onSchedule(c *cobra.Command, do func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error) *cobra.Command {
 	c.Args = cobra.ExactArgs(1)
 	c.ValidArgsFunction = firstArgument(completes(scheduleWords))
@@ -163,7 +163,7 @@ func newCronShowCommand() *cobra.Command {
 	})
 }
 
-// printSchedule prints the facts of a schedule, one a line, and its last fires below.
+// printSchedule prints the facts of a schedule, one per line, and its last occurrences.
 func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 	var b strings.Builder
 	colours := show.InkFor(c.OutOrStdout())
@@ -321,7 +321,7 @@ when no job was submitted: its unique key is held, or it was refused.`,
 	})
 }
 
-// printTriggered prints the job of a fire, and returns an error when there is none.
+// printTriggered prints the job of an occurrence, and returns an error if there is none.
 func printTriggered(c *cobra.Command, fire job.Fire) (err error) {
 	switch {
 	case show.WantsJSON(c):

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// mostNext is how many fires cron next shows at most.
+// mostNext is the maximum number of occurrences that cron next shows.
 const mostNext = 1000
 
 func newCronNextCommand() *cobra.Command {

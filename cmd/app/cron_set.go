@@ -13,15 +13,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// scheduling is the flags of cron set.
-type scheduling struct {
+// scheduleFlags holds the flags of cron set.
+type scheduleFlags struct {
 	args, zone, lane, subject, unique, missed, overlap string
 	priority, catchUp                                  int
 	dry                                                bool
 }
 
 func newCronSetCommand() *cobra.Command {
-	var s scheduling
+	var s scheduleFlags
 	usual := job.DefaultSchedule()
 	c := &cobra.Command{
 		Use:   "set NAME [EXPRESSION [KIND]]",
@@ -62,7 +62,7 @@ skip (no). The kind may be unknown: the schedule does not fire until a pod has i
 			return onClient(c, func(at *client.Client) error {
 				body := struct {
 					job.ScheduleChange
-					Foreign bool `json:"foreign"` // the kind need not be known to the server
+					Foreign bool `json:"foreign"` // the server need not know the kind
 				}{change, true}
 				done, err := putSetting[job.ScheduleChanged](c.Context(), at, client.Path(scheduleRoute, args[0]), s.dry, body, !change.Existing)
 				if err != nil {
@@ -86,8 +86,9 @@ skip (no). The kind may be unknown: the schedule does not fire until a pod has i
 	return c
 }
 
-// change is what the words and flags say; those that were not given change nothing.
-func (s *scheduling) change(c *cobra.Command, words []string) (job.ScheduleChange, error) {
+// change returns the change that the arguments and flags request. Flags that are not set change
+// nothing.
+func (s *scheduleFlags) change(c *cobra.Command, words []string) (job.ScheduleChange, error) {
 	change := job.ScheduleChange{Existing: len(words) < 2}
 	if len(words) > 0 {
 		change.Expression = &words[0]
@@ -118,7 +119,7 @@ func (s *scheduling) change(c *cobra.Command, words []string) (job.ScheduleChang
 	return change, err
 }
 
-// printScheduleChanged tells what became of a schedule, or in a dry run would, and when it fires next.
+// printScheduleChanged prints the result of a change of a schedule and its next occurrences.
 func printScheduleChanged(c *cobra.Command, done job.ScheduleChanged) error {
 	if show.WantsJSON(c) {
 		return show.JSON(c, done)

@@ -13,13 +13,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// target is the lane or the pod that a command is about.
+// target is the lane or the pod to which a command applies.
 type target struct {
 	pod  string
 	lane string
 }
 
-// read takes the lane from the arguments; either that or a pod is wanted.
+// read takes the lane from the arguments. Either a lane or a pod is required.
 func (t *target) read(args []string) error {
 	if len(args) == 1 {
 		t.lane = args[0]
@@ -30,7 +30,7 @@ func (t *target) read(args []string) error {
 	return nil
 }
 
-// path is that of a command for the target.
+// path returns the path of a command for the target.
 func (t *target) path(command string) string {
 	if t.pod != "" {
 		return client.Path("/admin/workers/pods/:id/", t.pod) + command
@@ -62,7 +62,7 @@ pod. A drained pod is alive but not ready. It stays drained when its process res
 			if err := t.read(args); err != nil {
 				return err
 			}
-			return untilQuiet(c, t.String()+" drained", t.path("drain"), wait)
+			return awaitIdle(c, t.String()+" drained", t.path("drain"), wait)
 		},
 	}
 	c.Flags().StringVar(&t.pod, "pod", "", "name or boot id of a pod")
@@ -99,7 +99,7 @@ func newFreezeCommand() *cobra.Command {
 		Example: "  trapeze freeze --wait 10m && pg_upgrade … && trapeze thaw",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return untilQuiet(c, "frozen", "/admin/workers/freeze", wait)
+			return awaitIdle(c, "frozen", "/admin/workers/freeze", wait)
 		},
 	}
 	c.Flags().DurationVar(&wait, "wait", 0, "maximum time to wait until no job runs")
@@ -126,7 +126,7 @@ func gateCommand(use, short, long, done string) *cobra.Command {
 	}
 }
 
-// opens runs a command that has nothing to wait for, and prints what is so now.
+// opens runs a command that need not wait, and prints the new state.
 func opens(c *cobra.Command, now, path string) error {
 	return onClient(c, func(at *client.Client) error { return opensAt(c, at, now, path) })
 }
@@ -150,12 +150,12 @@ func opensAt(c *cobra.Command, at *client.Client, now, path string) error {
 	return show.Done(c, news, "%s", now)
 }
 
-// waitAtOnce is the time limit of one waiting request: less than a server may take to begin its answer.
+// waitAtOnce is how long one request waits: less than the time that a server may take to begin its answer.
 const waitAtOnce = 20 * time.Second
 
-// untilQuiet runs a command that lets work end, asks again until nothing runs there or the wait is over, and prints what still runs. Waiting
-// in vain is exit code 1.
-func untilQuiet(c *cobra.Command, now, path string, wait time.Duration) error {
+// awaitIdle runs a command that drains or freezes. It repeats the request until no job runs there or the wait is over, and prints the jobs
+// that still run. If jobs still run at the end, the exit code is 1.
+func awaitIdle(c *cobra.Command, now, path string, wait time.Duration) error {
 	return onClient(c, func(at *client.Client) error {
 		changed := false
 		for until := time.Now().Add(wait); ; {

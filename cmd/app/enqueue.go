@@ -19,8 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// enqueuing is the flags of enqueue.
-type enqueuing struct {
+// enqueueFlags holds the flags of enqueue.
+type enqueueFlags struct {
 	args, chain, subject, lane, key, while, idempotencyKey string
 
 	priority, maxAttempts int
@@ -29,7 +29,7 @@ type enqueuing struct {
 }
 
 func newEnqueueCommand() *cobra.Command {
-	var e enqueuing
+	var e enqueueFlags
 	c := &cobra.Command{
 		Use:   "enqueue KIND",
 		Short: "Submit a job, or a pipeline, and print its id",
@@ -63,7 +63,7 @@ server does not create a second job.`,
 	return c
 }
 
-func (e *enqueuing) run(c *cobra.Command, kind string) error {
+func (e *enqueueFlags) run(c *cobra.Command, kind string) error {
 	s, err := e.submission(c, kind)
 	if err != nil {
 		return err
@@ -107,13 +107,13 @@ func (e *enqueuing) run(c *cobra.Command, kind string) error {
 		}
 	}
 	if last.State != job.Succeeded {
-		return exit.Refused("job %d (%s) %s: %s", last.ID, last.Kind, ended(last.State), whyNot(last))
+		return exit.Refused("job %d (%s) %s: %s", last.ID, last.Kind, ended(last.State), failureText(last))
 	}
 	return nil
 }
 
-// submission makes the job of the flags.
-func (e *enqueuing) submission(c *cobra.Command, kind string) (api.Submission, error) {
+// submission builds the submission from the flags.
+func (e *enqueueFlags) submission(c *cobra.Command, kind string) (api.Submission, error) {
 	s := api.Submission{
 		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.key, UniqueWhile: e.while, Foreign: true, Approval: e.approval,
 	}
@@ -146,7 +146,7 @@ func (e *enqueuing) submission(c *cobra.Command, kind string) (api.Submission, e
 	return s, nil
 }
 
-// decode reads the JSON of a flag: itself, a file, or stdin.
+// decode reads the JSON of a flag from its value, a file, or stdin.
 func decode(c *cobra.Command, flag, value string, v any) error {
 	source := io.Reader(strings.NewReader(value))
 	switch {
@@ -160,7 +160,7 @@ func decode(c *cobra.Command, flag, value string, v any) error {
 		defer file.Close()
 		source = file
 	}
-	// One byte more than is allowed is enough to be refused.
+	// The server's limit is lower, and rejects larger input.
 	if err := api.Decode(io.LimitReader(source, 64<<20), v); err != nil {
 		return exit.Usage("%s: %w: want JSON, @file with JSON, or - for stdin", flag, err)
 	}
@@ -170,7 +170,7 @@ func decode(c *cobra.Command, flag, value string, v any) error {
 	return nil
 }
 
-// jsonOf reads the JSON of a flag, if it was given: nil when it was not.
+// jsonOf reads the JSON of a flag. It returns nil if the flag is not set.
 func jsonOf(c *cobra.Command, flag, value string) (any, error) {
 	if !c.Flags().Changed(flag) {
 		return nil, nil
@@ -182,7 +182,7 @@ func jsonOf(c *cobra.Command, flag, value string) (any, error) {
 	return raw, nil
 }
 
-// ended is how people say that a job has come to a terminal state.
+// ended returns the verb for a job's terminal state.
 func ended(s job.State) string {
 	if s == job.Cancelled {
 		return "was cancelled"
@@ -190,8 +190,8 @@ func ended(s job.State) string {
 	return string(s)
 }
 
-// whyNot says why a job did not succeed.
-func whyNot(j job.Job) string {
+// failureText describes why a job did not succeed.
+func failureText(j job.Job) string {
 	why := show.Text(j.Reason)
 	if j.Error != nil {
 		first, _, _ := strings.Cut(*j.Error, "\n")

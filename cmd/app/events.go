@@ -18,7 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// eventsEvery is how often --follow looks for more, and eventsAtOnce how many events one look reads.
+// eventsEvery is the polling interval of --follow, and eventsAtOnce the number of events of one
+// poll.
 const (
 	eventsEvery  = 250 * time.Millisecond
 	eventsAtOnce = 1000
@@ -77,11 +78,11 @@ interrupted, or, with --job, until the job has finished.`,
 	return c
 }
 
-// watch is a reading of the history.
+// watch reads the history.
 type watch struct {
 	at    *client.Client
 	path  string
-	job   int64 // 0: not of one job alone
+	job   int64 // 0: events of all jobs
 	after string
 	goOn  bool
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// followEvery is how often a job that is followed is looked at.
+// followEvery is the interval at which a followed job is polled.
 const followEvery = 100 * time.Millisecond
 
-// follow waits for the end of a job and of the steps after it, and returns the last one. It goes on through an outage of
-// the database: the job does too.
-func follow(ctx context.Context, at *client.Client, id int64, show *following) (job.Job, error) {
+// follow waits until a job and the steps after it have ended, and returns the last one. It continues through an outage
+// of the database, as the job does.
+func follow(ctx context.Context, at *client.Client, id int64, show *progressLine) (job.Job, error) {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
@@ -52,7 +52,7 @@ func follow(ctx context.Context, at *client.Client, id int64, show *following) (
 	}
 }
 
-// nextStep finds the step that a job handed over to: it exists from the moment in which the job succeeded.
+// nextStep returns the next step after a job. It exists as soon as the job has succeeded.
 func nextStep(ctx context.Context, at *client.Client, j job.Job) (*job.Job, error) {
 	if j.State != job.Succeeded {
 		return nil, nil
@@ -65,21 +65,21 @@ func nextStep(ctx context.Context, at *client.Client, j job.Job) (*job.Job, erro
 	}
 	next := &page.Jobs[0]
 	if (next.GroupID == nil) != (j.GroupID == nil) || j.GroupID != nil && *next.GroupID != *j.GroupID {
-		return nil, nil // a child of a fan-out that nothing joined
+		return nil, nil // a child of a fan-out that has no join
 	}
 	return next, nil
 }
 
-// following shows a job's way: one line that is drawn again and again on a terminal, a line a change elsewhere.
-type following struct {
-	to    io.Writer // nil: silence
+// progressLine shows the progress of a job: one line that is redrawn on a terminal, or else one line per change.
+type progressLine struct {
+	to    io.Writer // nil: no output
 	bar   bool
 	last  string
 	began time.Time
 }
 
-func newFollowing(to io.Writer, silent bool) *following {
-	f := &following{to: to, began: time.Now()}
+func newFollowing(to io.Writer, silent bool) *progressLine {
+	f := &progressLine{to: to, began: time.Now()}
 	if silent {
 		f.to = nil
 	}
@@ -87,7 +87,7 @@ func newFollowing(to io.Writer, silent bool) *following {
 	return f
 }
 
-func (f *following) job(j job.Job) {
+func (f *progressLine) job(j job.Job) {
 	if f.to == nil {
 		return
 	}
@@ -108,14 +108,14 @@ func (f *following) job(j job.Job) {
 	}
 }
 
-// endLine ends the line that is being drawn.
-func (f *following) endLine() {
+// endLine ends the line that is being redrawn.
+func (f *progressLine) endLine() {
 	if f.to != nil && f.bar {
 		fmt.Fprintln(f.to)
 	}
 }
 
-// drawBar draws how far a job says it is.
+// drawBar draws the progress that a job reports.
 func drawBar(j job.Job) string {
 	const width = 30
 	p := j.Progress

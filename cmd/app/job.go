@@ -34,7 +34,7 @@ func newJobCommand() *cobra.Command {
 	}
 }
 
-// podOf names the pod of a job. Its boot id alone must do when the pod's row is gone, or who asks may not see pods.
+// podOf returns the name of a job's pod. It returns the boot id if the pod's row has been deleted, or the caller may not see pods.
 func podOf(ctx context.Context, at *client.Client, j job.Job) string {
 	if j.Pod == nil {
 		return ""
@@ -55,7 +55,8 @@ func podOf(ctx context.Context, at *client.Client, j job.Job) string {
 	return *j.Pod
 }
 
-// blockersOf says why a job does not run, a line each. A server that is older than this program does not know; the job is shown all the same.
+// obstaclesOf describes why a job does not run, one reason per line. It returns an empty string if the server is older and does not report
+// reasons.
 func blockersOf(ctx context.Context, at *client.Client, j job.Job) string {
 	if j.State.Terminal() || j.State == job.Running {
 		return ""
@@ -83,7 +84,7 @@ func blockersOf(ctx context.Context, at *client.Client, j job.Job) string {
 	return b.String()
 }
 
-// printJob prints what is known of a job, a line a fact, without those that say nothing.
+// printJob prints the facts of a job, one per line, without empty ones.
 func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	var b strings.Builder
 	colours := show.InkFor(c.OutOrStdout())

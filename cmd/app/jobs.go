@@ -16,7 +16,7 @@ import (
 
 func newJobsCommand() *cobra.Command {
 	var (
-		which   selecting
+		which   jobFlags
 		limit   int
 		current bool
 	)
@@ -58,11 +58,11 @@ func newJobsCommand() *cobra.Command {
 	return c
 }
 
-// remark is what a person wants to know of a job beside its state.
+// remark returns the most important fact about a job beside its state.
 func remark(j job.Job) string {
 	switch {
 	case j.State == job.Failed, j.State == job.Cancelled:
-		return whyNot(j)
+		return failureText(j)
 	case j.State.Terminal():
 		if show.Text(j.Outcome) == string(job.Warning) {
 			return "warning"

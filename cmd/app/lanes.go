@@ -49,7 +49,7 @@ func printLanes(c *cobra.Command, lanes []job.LaneUse, now time.Time) error {
 	})
 }
 
-// laneState says whether a lane's jobs start, and if not, why.
+// laneState describes whether a lane's jobs start, and if not, why.
 func laneState(l job.LaneUse) string {
 	switch {
 	case l.Frozen:
@@ -66,7 +66,7 @@ func laneState(l job.LaneUse) string {
 	return "open"
 }
 
-// span shows a duration; nothing when the pods set it.
+// span formats a duration, or returns an empty string if the pods set it.
 func span[T fmt.Stringer](d *T) string {
 	if d == nil {
 		return ""
@@ -148,7 +148,7 @@ The lane default cannot be deleted.`,
 	return c
 }
 
-// printLaneChanged tells what became of a lane, or in a dry run would.
+// printLaneChanged prints the result of a change of a lane.
 func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
 	if show.WantsJSON(c) {
 		return show.JSON(c, done)
@@ -169,7 +169,7 @@ func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
 	return err
 }
 
-// putSetting changes a lane or a schedule that is there, or makes one, unless the change is for one that exists.
+// putSetting changes a lane or a schedule. It creates a missing one, unless the change requires that it exists.
 func putSetting[T any](ctx context.Context, at *client.Client, path string, dry bool, change any, make bool) (T, error) {
 	path += "?dry_run=" + strconv.FormatBool(dry)
 	done, err := client.Do[T](ctx, at, http.MethodPatch, path, change)
@@ -179,7 +179,7 @@ func putSetting[T any](ctx context.Context, at *client.Client, path string, dry 
 	return done, err
 }
 
-// limitOf returns the limits of a lane's running jobs: on all pods together, on each.
+// limitOf returns the limits of a lane's running jobs: over all pods, and on each pod.
 func limitOf(l job.LaneUse) string {
 	var limits []string
 	if l.Slots != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/humanize"
 )
 
-// manyOrOne is the flags of a command that is for one job, by its id, or for all jobs of a filter.
+// manyOrOne holds the flags of a command for one job, by its id, or for all jobs that match a filter.
 type manyOrOne struct {
-	which  selecting
+	which  jobFlags
 	dryRun bool
-	did    string // what was done: cancelled
+	did    string // the past participle of the command: cancelled
 	one    func(c *cobra.Command, at *client.Client, id int64) error
 	many   string // the route for many jobs
 }
@@ -47,12 +47,12 @@ func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 		if err != nil {
 			return err
 		}
-		return show.Done(c, did, "%s", m.told(did))
+		return show.Done(c, did, "%s", m.summary(did))
 	})
 }
 
-// told says in a line what became of many jobs.
-func (m *manyOrOne) told(did api.Many) string {
+// summary describes the result of a command for many jobs in one line.
+func (m *manyOrOne) summary(did api.Many) string {
 	var b strings.Builder
 	jobs := humanize.Count(did.Matched, "job", "jobs")
 	switch {
@@ -120,7 +120,8 @@ Exit code 1 when the job does not exist, is neither failed nor cancelled, or whe
 	return c
 }
 
-// tryAgain retries a job or a pipeline, if need be with other arguments, and returns the ids of the jobs that are pending again.
+// tryAgain retries a job or a pipeline, with new arguments if they are not nil. It returns the ids of the jobs that are pending
+// again.
 func tryAgain(c *cobra.Command, at *client.Client, path string, args any) ([]string, error) {
 	var body any
 	if args != nil {

@@ -34,8 +34,8 @@ its start, unless --no-migrate is set.`,
 	return c
 }
 
-// migrating runs do with a configuration whose database answers, and accepts writes when they are wanted.
-func migrating(c *cobra.Command, writes bool, do func(ctx context.Context, config env.Settings) error) error {
+// withConfig calls do with a configuration whose database answers and, if writes is set, accepts writes.
+func withConfig(c *cobra.Command, writes bool, do func(ctx context.Context, config env.Settings) error) error {
 	config, err := env.Load()
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func newMigrateUp() *cobra.Command {
 		Short: "Apply every pending migration",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return migrating(c, true, func(ctx context.Context, config env.Settings) error {
+			return withConfig(c, true, func(ctx context.Context, config env.Settings) error {
 				pool, err := config.Connect(ctx, false)
 				if err != nil {
 					return err
@@ -85,7 +85,7 @@ func newMigrateDown() *cobra.Command {
 			case to < 0 || to > schema.Latest():
 				return exit.Usage("--to %d: want 0 to %d", to, schema.Latest())
 			}
-			return migrating(c, true, func(ctx context.Context, config env.Settings) error {
+			return withConfig(c, true, func(ctx context.Context, config env.Settings) error {
 				if err := migrate.Down(ctx, config.MigrationURL(), config.Options.Schema, to); err != nil {
 					return err
 				}
@@ -111,7 +111,7 @@ func newMigrateStatus() *cobra.Command {
 		Short: "List the migrations and when they were applied",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return migrating(c, false, func(ctx context.Context, config env.Settings) error {
+			return withConfig(c, false, func(ctx context.Context, config env.Settings) error {
 				list, err := migrate.Status(ctx, config.MigrationURL(), config.Options.Schema)
 				if err != nil {
 					return err

@@ -59,7 +59,7 @@ children, and lists the running and failed ones.
 	return c
 }
 
-// tree is a pipeline as it is drawn.
+// tree is a pipeline to be drawn.
 type tree api.Tree
 
 func readTree(ctx context.Context, at *client.Client, id int64, branches int) (tree, error) {
@@ -70,14 +70,14 @@ var marks = map[job.State]string{
 	job.Succeeded: "✓", job.Failed: "✗", job.Cancelled: "⊘", job.Running: "▶", job.Waiting: "⧗", job.Pending: "·", job.AwaitingApproval: "?",
 }
 
-// draw draws the tree, a line a job.
+// draw draws the tree, one line per job.
 func (t tree) draw(to io.Writer, now time.Time) error {
 	var b strings.Builder
 	name := ""
 	if t.Name != "" {
 		name = " " + strconv.Quote(humanize.Printable(t.Name))
 	}
-	fmt.Fprintf(&b, "pipeline %d%s  %s  %s\n", t.ID, name, t.Status, lasted(&t.CreatedAt, t.FinishedAt, now))
+	fmt.Fprintf(&b, "pipeline %d%s  %s  %s\n", t.ID, name, t.Status, elapsed(&t.CreatedAt, t.FinishedAt, now))
 	for _, j := range t.Jobs {
 		drawBranch(&b, j, "", now)
 	}
@@ -98,10 +98,10 @@ func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time)
 		subject = " " + humanize.Short(humanize.Printable(j.Subject), 30)
 	}
 	fmt.Fprintf(b, "%s%s %-*s %-10d %-10s %8s%s", indent, mark, max(24-len([]rune(indent)), 1), humanize.Short(humanize.Printable(j.Kind), 24), j.ID, j.State,
-		lasted(j.StartedAt, j.FinishedAt, now), subject)
+		elapsed(j.StartedAt, j.FinishedAt, now), subject)
 	switch {
 	case j.State == job.Failed || show.Text(j.Outcome) == string(job.Warning):
-		if note := whyNot(j.Job); note != "" {
+		if note := failureText(j.Job); note != "" {
 			fmt.Fprintf(b, "  %s", humanize.Short(humanize.Printable(note), 80))
 		}
 	case j.State == job.Running:
@@ -130,7 +130,7 @@ func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time)
 	}
 }
 
-// meter is a bar of a fixed width.
+// meter returns a bar of a fixed width.
 func meter(done, total int) string {
 	const width = 24
 	full := width
@@ -140,8 +140,8 @@ func meter(done, total int) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
-// lasted shows how long something took, or has taken until now.
-func lasted(began, ended *time.Time, now time.Time) string {
+// elapsed returns how long something took, or has taken until now.
+func elapsed(began, ended *time.Time, now time.Time) string {
 	if began == nil {
 		return ""
 	}
@@ -155,10 +155,11 @@ func lasted(began, ended *time.Time, now time.Time) string {
 	return humanize.Since(began, now)
 }
 
-// followEveryTree is how often a pipeline that is followed is drawn.
+// followEveryTree is the interval at which a followed pipeline is redrawn.
 const followEveryTree = 300 * time.Millisecond
 
-// followTree draws a pipeline again and again until it is over: in place on a terminal, each change of its status elsewhere.
+// followTree draws a pipeline until it is over. It redraws in place on a terminal, and otherwise prints each change of its
+// status.
 func followTree(c *cobra.Command, at *client.Client, id int64, branches int) error {
 	ctx, stop := exit.OnSignal(c.Context())
 	defer stop()

@@ -41,7 +41,7 @@ func newPodsCommand() *cobra.Command {
 	return c
 }
 
-// remoteOf says of a remote worker who may speak for it, and how often it has opened its stream; empty: a pod.
+// remoteOf describes the owner of a remote worker and how often it has opened its stream; empty for a pod.
 func remoteOf(p job.Pod) string {
 	if !p.Remote || p.Owner == nil || p.Stream == nil {
 		return ""
@@ -49,7 +49,7 @@ func remoteOf(p job.Pod) string {
 	return fmt.Sprintf("%s, stream %d", *p.Owner, *p.Stream)
 }
 
-// podState says how a pod is, as far as its lease tells.
+// podState returns the state of a pod, as far as its row and its lease show it.
 func podState(p job.Pod, now time.Time) string {
 	switch {
 	case p.Closed != nil:

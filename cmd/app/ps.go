@@ -71,7 +71,8 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	return show.Table(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
 }
 
-// gateCloses says why nothing starts in any lane, and what opens the gate; empty: it is open.
+// gateCloses describes why no job starts in any lane, and the command that reopens the queue;
+// empty: it is open.
 func gateCloses(g job.QueueState) string {
 	switch {
 	case g.Paused && g.Frozen:
@@ -84,7 +85,7 @@ func gateCloses(g job.QueueState) string {
 	return ""
 }
 
-// podWith names a pod, and says when it is a remote worker.
+// podWith returns the name of a pod, marked if it is a remote worker.
 func podWith(name string, remote bool) string {
 	if remote {
 		return name + " (remote)"
@@ -92,7 +93,7 @@ func podWith(name string, remote bool) string {
 	return name
 }
 
-// remarkOfSlot is what a person wants to know of a running job beside its slot.
+// remarkOfSlot returns the most important fact about a running job beside its slot.
 func remarkOfSlot(j job.Slot) string {
 	return remark(job.Job{State: job.Running, CancelRequested: j.CancelRequested, Progress: j.Progress})
 }

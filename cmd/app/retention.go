@@ -41,7 +41,9 @@ func newRetentionListCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			return onClient(c, func(at *client.Client) error {
 				list := client.List[job.Retention](c.Context(), at, "/admin/workers/retention", "retention", nil)
-				return show.List(c, "KIND STATE KEPT", list, func(one job.Retention) []string { return []string{one.Kind, string(one.State), kept(&one.Keep)} })
+				return show.List(c, "KIND STATE KEPT", list, func(one job.Retention) []string {
+					return []string{one.Kind, string(one.State), retentionText(&one.Keep)}
+				})
 			})
 		},
 	}
@@ -85,18 +87,18 @@ func changeRetention(c *cobra.Command, method string, args []string, body any) e
 		if err != nil {
 			return err
 		}
-		news := "before: " + kept(done.Before)
+		news := "before: " + retentionText(done.Before)
 		if !done.Changed {
 			news = "unchanged"
 		}
-		return show.Done(c, done, "retention of %s jobs of kind %s: %s; %s", done.State, done.Kind, kept(done.After), news)
+		return show.Done(c, done, "retention of %s jobs of kind %s: %s; %s", done.State, done.Kind, retentionText(done.After), news)
 	})
 }
 
 const day = 24 * time.Hour
 
-// kept says for how long something is kept: in days where they are whole.
-func kept(keep *job.Seconds) string {
+// retentionText formats a retention, in whole days if possible.
+func retentionText(keep *job.Seconds) string {
 	switch {
 	case keep == nil:
 		return "default"
@@ -108,7 +110,7 @@ func kept(keep *job.Seconds) string {
 	return keep.String()
 }
 
-// parseKeep reads a length of time in whole seconds, in days too; forever is 0.
+// parseKeep parses a duration in whole seconds, or in days; forever is 0.
 func parseKeep(text string) (time.Duration, error) {
 	if text == "forever" {
 		return 0, nil

@@ -15,15 +15,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// selecting is the flags that select jobs.
-type selecting struct {
+// jobFlags holds the flags that select jobs.
+type jobFlags struct {
 	states                                        []string
 	kind, lane, subject, pipeline, parent, moment string
 	children                                      string
 	reason, class, code                           string
 }
 
-func (s *selecting) flags(c *cobra.Command) {
+func (s *jobFlags) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringSliceVar(&s.states, "state", nil, "only these states, separated by commas")
 	f.StringVar(&s.kind, "kind", "", "only this kind")
@@ -40,18 +40,18 @@ func (s *selecting) flags(c *cobra.Command) {
 }
 
 // any reports whether the flags select less than everything.
-func (s *selecting) any() bool {
+func (s *jobFlags) any() bool {
 	return len(s.states) > 0 || s.kind+s.lane+s.subject+s.pipeline+s.parent+s.moment+s.reason+s.class+s.code != ""
 }
 
-// selection is the flags as the body of a command for many jobs.
-func (s *selecting) selection() (api.Selection, error) {
+// selection returns the flags as the body of a command for many jobs.
+func (s *jobFlags) selection() (api.Selection, error) {
 	var body api.Selection
 	if _, err := s.query(); err != nil {
 		return body, err
 	}
 	if s.children != "" {
-		body.Filter.Children, _ = api.ParseYes(s.children) // as query has found
+		body.Filter.Children, _ = api.ParseYes(s.children) // query has checked it
 	}
 	body.Filter.State, body.Filter.Kind, body.Filter.Lane, body.Filter.Subject = s.states, s.kind, s.lane, s.subject
 	body.Filter.Pipeline, body.Filter.Parent, body.Filter.Since = s.pipeline, s.parent, s.moment
@@ -59,8 +59,8 @@ func (s *selecting) selection() (api.Selection, error) {
 	return body, nil
 }
 
-// query is the flags as the query of a list of jobs. Its error names the flag that is wrong.
-func (s *selecting) query() (url.Values, error) {
+// query returns the flags as the query of a list of jobs. Its error names the invalid flag.
+func (s *jobFlags) query() (url.Values, error) {
 	if err := (job.Filter{Reason: job.Reason(s.reason), ErrorClass: job.ErrorClass(s.class), ErrorCode: s.code}).Validate(); err != nil {
 		return nil, exit.Usage("--job-reason, --error-class, --error-code: %w", err)
 	}
@@ -84,7 +84,7 @@ func (s *selecting) query() (url.Values, error) {
 		"parent", s.parent, "since", since, "children", s.children, "reason", s.reason, "error_class", s.class, "error_code", s.code), err
 }
 
-// moment makes --since a moment that is the same for every page of a list.
+// moment converts --since to an absolute time, which is the same for every page of a list.
 func moment(text string) (string, error) {
 	if text == "" {
 		return "", nil

@@ -14,7 +14,7 @@ import (
 )
 
 func newCancelCommand() *cobra.Command {
-	m := manyOrOne{did: "cancelled", one: ends("/admin/workers/jobs/:id/cancel"), many: "/admin/workers/jobs/cancel"}
+	m := manyOrOne{did: "cancelled", one: endJob("/admin/workers/jobs/:id/cancel"), many: "/admin/workers/jobs/cancel"}
 	c := &cobra.Command{
 		Use:     "cancel [ID]",
 		Aliases: []string{"kill"},
@@ -42,12 +42,12 @@ func newStopCommand() *cobra.Command {
 
 Exit code 1 when the job does not exist or has finished.`,
 		Args: cobra.ExactArgs(1),
-		RunE: onOne(ends("/admin/workers/jobs/:id/stop")),
+		RunE: onOne(endJob("/admin/workers/jobs/:id/stop")),
 	}
 }
 
-// ends makes what ends one job, by a route.
-func ends(route string) func(*cobra.Command, *client.Client, int64) error {
+// endJob returns a function that ends one job by a route.
+func endJob(route string) func(*cobra.Command, *client.Client, int64) error {
 	return func(c *cobra.Command, at *client.Client, id int64) error {
 		now, err := client.Post[struct {
 			State job.State `json:"state"`
@@ -112,12 +112,12 @@ it in time.`,
 	}
 }
 
-// completion is one part of a deferred job that is completed.
+// completion is the completion of one part of a deferred job.
 type completion struct {
 	Token  string          `json:"token"`
 	Part   string          `json:"part,omitempty"`
 	Result json.RawMessage `json:"result,omitempty"`
-	Error  string          `json:"error,omitempty"` // empty: it did not fail
+	Error  string          `json:"error,omitempty"` // empty: the part did not fail
 }
 
 func newCompleteCommand() *cobra.Command {

@@ -94,7 +94,7 @@ The worker retries pods that it cannot reach. When a pod refuses the worker, it 
 	return c
 }
 
-// workerEnded says what a worker's end means to a script.
+// workerEnded returns the error of a worker with its exit code.
 func workerEnded(err error) error {
 	if errors.Is(err, worker.ErrDistrusted) {
 		return exit.Refused("%w", err)
@@ -108,7 +108,8 @@ func workerEnded(err error) error {
 	return err
 }
 
-// clientTLS is what a worker shows and believes; nil: what the system does.
+// clientTLS returns the worker's certificate and its trusted authorities; nil: the system's
+// defaults.
 func clientTLS(ca, cert, key string) (*tls.Config, error) {
 	if ca == "" && cert == "" && key == "" {
 		return nil, nil

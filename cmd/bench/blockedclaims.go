@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// blockedClaims measures claims and submissions while jobs wait that the pod cannot claim, by their number and by what blocks them.
+// blockedClaims measures claims and submissions while jobs wait that the pod cannot claim, for different numbers and causes.
 func (b *lab) blockedClaims(ctx context.Context) (l line, err error) {
 	l = line{What: "up to 100 claims for ten slots, each from the lane's start, and 200 single submissions to a pod with ten slots, beside n jobs that it cannot claim: of one busy subject, of a kind that no pod runs, in a full lane",
 		Goal: "claim p50 ≤ 2 ms beside 200,000"}
@@ -105,7 +105,7 @@ func (b *lab) besideBlocked(ctx context.Context, shape string, n int) (claims, s
 	}
 	defer st.Close()
 	boot := uuid.NewString()
-	const lease = 15 * time.Second // a much longer one is taken for lapsed by the other pod
+	const lease = 15 * time.Second // the other pod would treat a much longer lease as lapsed
 	kinds := []string{noop{}.Kind(), about{}.Kind()}
 	if err := st.Register(ctx, store.PodInfo{Boot: boot, Name: "bench", Kinds: kinds, Slots: 10}, lease); err != nil {
 		return nil, nil, err
@@ -121,7 +121,7 @@ func (b *lab) besideBlocked(ctx context.Context, shape string, n int) (claims, s
 	return claims, starts, nil
 }
 
-// blockedHead measures the cost of passing over jobs that may not run yet.
+// blockedHead measures the cost of skipping jobs that may not run yet.
 func (b *lab) blockedHead(ctx context.Context) (l line, err error) {
 	n := b.size(10_000)
 	l = line{What: "10,000 free no-op jobs in a lane behind 10,000 of one subject, of which one runs at a time, one pod with 100 slots; beside it the free ones alone",
@@ -142,7 +142,7 @@ func (b *lab) blockedHead(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// pastHead returns how long n free jobs behind a blocked head took, and how many of the head ended meanwhile.
+// pastHead returns the time that n free jobs behind a blocked head took, and how many of the head ended meanwhile.
 func (b *lab) pastHead(ctx context.Context, n, head int) (seconds float64, ended int, err error) {
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
 	if err != nil {

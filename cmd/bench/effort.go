@@ -9,14 +9,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// effort is what a piece of work took.
+// effort is the cost of a piece of work.
 type effort struct {
 	seconds float64
-	xact    float64 // transactions that wrote
+	xact    float64 // number of writing transactions
 	wal     float64 // bytes
 }
 
-// measure does something and returns what it took.
+// measure runs a function and returns its cost.
 func (g *rig) measure(ctx context.Context, do func() error) (e effort, err error) {
 	before, err := g.meter(ctx)
 	if err != nil {
@@ -35,7 +35,7 @@ func (g *rig) measure(ctx context.Context, do func() error) (e effort, err error
 	return e, nil
 }
 
-// workOff starts the pod on a backlog of n jobs and returns what it took until all of them had succeeded.
+// workOff starts the pod on a backlog of n jobs and returns the cost until all have succeeded.
 func (g *rig) workOff(ctx context.Context, n int) (e effort, err error) {
 	if err := g.tidy(ctx); err != nil {
 		return e, err
@@ -50,7 +50,7 @@ func (g *rig) workOff(ctx context.Context, n int) (e effort, err error) {
 	return e, g.succeeded(ctx, n)
 }
 
-// succeeded returns an error unless the database says that n jobs have succeeded and that there are no others.
+// succeeded returns an error unless n jobs have succeeded and there are no others, according to the database.
 func (g *rig) succeeded(ctx context.Context, n int) error {
 	var submitted, succeeded int
 	err := g.pool.QueryRow(ctx, `select (select count(*) from trapeze.jobs),
@@ -61,7 +61,7 @@ func (g *rig) succeeded(ctx context.Context, n int) error {
 	return err
 }
 
-// copies is n times the same job.
+// copies returns n copies of a job.
 func copies(of job.Args, n int) []job.Args {
 	list := make([]job.Args, n)
 	for i := range list {
@@ -70,7 +70,7 @@ func copies(of job.Args, n int) []job.Args {
 	return list
 }
 
-// say tells whoever waits how far a long workload is.
+// say prints the progress of a long workload.
 func (b *lab) say(format string, args ...any) {
 	if !b.quiet {
 		fmt.Fprintf(os.Stderr, format+"\n", args...)

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// elsewhere measures how long a job waits for its handler that another process has submitted.
+// elsewhere measures how long a job waits for its handler if another process has submitted it.
 func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
 	l = line{What: "another process submits no-op jobs one by one (open loop), a pod with default options runs them: from the moment each was due until its handler begins; idle: gaps of 60 ms and an exponential part of 60 ms mean",
 		Goal: "idle with notifications ≤ River's from another process"}
@@ -55,8 +55,8 @@ func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// elsewhereOnce runs a pod on a road, polling as often as said (0: the default), and another process that submits over the
-// same road. It returns the jobs' waits and how late the other process was with each.
+// elsewhereOnce runs a pod over a road with the given poll interval (0: the default), and another process that submits
+// over the same road. It returns the jobs' delays and how late each submission was.
 func (b *lab) elsewhereOnce(ctx context.Context, w road, poll time.Duration, load arrivals) (list, late []float64, err error) {
 	g, err := b.rigOn(ctx, w, runner.Options{PollEvery: poll})
 	if err != nil {
@@ -86,7 +86,7 @@ func (b *lab) elsewhereOnce(ctx context.Context, w road, poll time.Duration, loa
 	return list, late, g.succeeded(ctx, load.N+1) // and the one for the connections
 }
 
-// listens waits until the pod listens for notifications, unless it is deaf.
+// listens waits until the pod listens for notifications, unless the road has none.
 func (g *rig) listens(ctx context.Context, w road) error {
 	if w.deaf {
 		return nil

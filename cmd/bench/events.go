@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// teller is a job that tells what it does.
+// teller is a job that emits progress and events.
 type teller struct {
 	Events int           `json:"events"`
 	Notes  int           `json:"notes"`
@@ -21,7 +21,7 @@ type teller struct {
 
 func (teller) Kind() string { return "bench.teller" }
 
-// events measures what an event that a handler emits costs.
+// events measures the cost of an event that a handler emits.
 func (b *lab) events(ctx context.Context) (l line, err error) {
 	n := b.size(20_000)
 	l = line{What: "20,000 jobs that emit no event, one or ten and do nothing else, one pod with 100 slots, to the last end",
@@ -44,7 +44,8 @@ func (b *lab) events(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// tellerDrain drains n jobs that emit so many events each, and sees whether all of them are there.
+// tellerDrain drains n jobs that emit the given number of events each, and checks that all events
+// exist.
 func (b *lab) tellerDrain(ctx context.Context, n, events int) (e effort, err error) {
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
 	if err != nil {
@@ -73,7 +74,7 @@ func (b *lab) tellerDrain(ctx context.Context, n, events int) (e effort, err err
 	return e, err
 }
 
-// statements counts those that write notes and events.
+// statements counts the statements that write progress and events.
 type statements struct{ notes, events atomic.Int64 }
 
 func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {

@@ -12,10 +12,11 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fleet is several pods in this process on one fresh database, each with a pool of its own. The first made the database.
+// fleet is several pods in this process on one fresh database, each with its own pool. The first one created the
+// database.
 type fleet []*rig
 
-// fleet makes n pods, none of which runs yet; handle registers the handlers of each.
+// fleet makes n pods that do not run yet; handle registers the handlers of each.
 func (b *lab) fleet(ctx context.Context, n int, o runner.Options, handle func(*runner.Runner)) (f fleet, err error) {
 	for i := range n {
 		var g *rig
@@ -34,7 +35,7 @@ func (b *lab) fleet(ctx context.Context, n int, o runner.Options, handle func(*r
 	return f, nil
 }
 
-// peer is another runner on the same database.
+// peer returns another runner on the same database.
 func (g *rig) peer(ctx context.Context, o runner.Options) (*rig, error) {
 	p := &rig{url: g.url}
 	var err error
@@ -65,7 +66,7 @@ func (f fleet) close() {
 	}
 }
 
-// crowd counts who runs at the same time. Safe for concurrent use.
+// crowd counts concurrent runs. Safe for concurrent use.
 type crowd struct {
 	now, most, all atomic.Int64
 	first          sync.Once
@@ -82,8 +83,8 @@ func (c *crowd) enter() {
 
 func (c *crowd) leave() { c.now.Add(-1) }
 
-// began is when the first entered; the zero time when nobody has.
+// began returns when the first run started; zero: none has.
 func (c *crowd) began() time.Time {
-	c.first.Do(func() {}) // for what it says of memory
+	c.first.Do(func() {}) // for its memory ordering
 	return c.at
 }

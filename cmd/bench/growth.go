@@ -10,17 +10,17 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Days of history. The pods themselves forget nothing here: the workload does, and measures it.
+// Days of history. The pods prune nothing here: the workload does, and measures it.
 const (
 	growthDays      = 10 // of ended jobs
 	growthEventDays = 30
-	growthRounds    = 5 // days that are filled anew, and retired, after the first measurements
-	growthLater     = 2 // days by which failed and cancelled jobs outlive the others
+	growthRounds    = 5 // days that are filled and pruned after the first measurements
+	growthLater     = 2 // days by which failed and cancelled jobs are kept longer than the others
 )
 
 var growthKeeps = runner.Options{Slots: 100, RetainSucceeded: -1, RetainFailed: -1, RetainCancelled: -1, RetainEvents: -1}
 
-// growth fills a database with the history of a long time and compares it with one that is empty; then lets days pass.
+// growth fills a database with a long history and compares it with an empty one; then it lets days pass.
 func (b *lab) growth(ctx context.Context) (l line, err error) {
 	perDay := b.size(10_000_000) / growthDays
 	l = line{What: fmt.Sprintf("%d days of %d ended jobs each (a third of them in chains of three, one in 500 failed or cancelled) and %d days of events, against an empty database on the same server, in alternating rounds; then %d days go by, the oldest retired under load",
@@ -54,10 +54,10 @@ func (b *lab) growth(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// growthTurns is how often each database has its turn.
+// growthTurns is the number of measurements of each database.
 const growthTurns = 11
 
-// growthCompared measures both databases in turns, and sets the medians of both, and that of how they compare in each turn.
+// growthCompared measures both databases in turn. It sets the medians of both, and the median of their ratios.
 func (b *lab) growthCompared(ctx context.Context, l *line, empty, full *rig) error {
 	sides := []*growthSide{}
 	for _, g := range []*rig{empty, full} {
@@ -95,7 +95,7 @@ type history struct {
 	g      *rig
 	perDay int
 	first  time.Time // day 0
-	next   int       // the day to be filled
+	next   int       // the next day to fill
 	say    func(format string, args ...any)
 }
 
@@ -106,7 +106,7 @@ func newHistory(g *rig, perDay int, say func(string, ...any)) *history {
 
 func (h *history) day(n int) time.Time { return h.first.AddDate(0, 0, n) }
 
-// growthDaySQL makes the partitions of a day, as trapeze.ensure_partitions makes those of the days to come.
+// growthDaySQL creates the partitions of a day, as trapeze.ensure_partitions does for future days.
 const growthDaySQL = `
 do $$
 declare
@@ -123,8 +123,8 @@ begin
 	end loop;
 end $$`
 
-// growthJobsSQL fills a part of a day, as a transaction of its own: jobs, where they ended, and the pipelines of those that are
-// chains. The third step of every hundredth chain failed, and one job in a thousand was cancelled.
+// growthJobsSQL fills a part of a day in a separate transaction: jobs, their ends, and the pipelines of chains. The third step of
+// every hundredth chain failed, and one job in a thousand was cancelled.
 const growthJobsSQL = `
 with job as materialized (
 	select $1::bigint + n as id, n, case when n % 10 < 3 then n % 10 else 0 end as step,
@@ -144,7 +144,7 @@ select id, s.state, case when s.state = 'succeeded' then 'ok' else 'error' end, 
 	1, '00000000-0000-4000-8000-000000000001', 3, 1, 1, 0, 0, 'default', at, at + $3::float8 * interval '1 second', pg_current_xact_id(), pg_current_xact_id()
 from job cross join lateral (select case n % 1000 when 2 then 'failed' when 505 then 'cancelled' else 'succeeded' end as state) s`
 
-// growthEventsSQL writes the three events that a job has, in rows that twenty jobs share, as batches of a busy pod do.
+// growthEventsSQL inserts the three events of each job, in rows that twenty jobs share, as batches of a busy pod do.
 const growthEventsSQL = `
 insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event, at)
 select array_agg($1::bigint + n order by n), array_agg(e.no), array_agg(1::bigint), '00000000-0000-4000-8000-000000000001',
@@ -153,7 +153,7 @@ from generate_series($4::int, $5::int - 1) n
 cross join (values (1, '', 'pending', 'job.enqueued'), (2, 'pending', 'running', 'job.claimed'), (3, 'running', 'succeeded', 'job.succeeded')) e(no, was, now, event)
 group by n / 20, e.no, e.was, e.now, e.event`
 
-// fill fills all days but those of the rounds.
+// fill fills all days except those of the rounds.
 func (h *history) fill(ctx context.Context) error {
 	for h.next < growthEventDays {
 		if err := h.fillDay(ctx); err != nil {
@@ -183,7 +183,7 @@ func (h *history) fillDay(ctx context.Context) error {
 	if err := conn.QueryRow(ctx, `select setval('trapeze.job_ids', nextval('trapeze.job_ids') + $1) - $1`, h.perDay).Scan(&base); err != nil {
 		return err
 	}
-	apart := 86_000 / float64(h.perDay) // seconds from job to job
+	apart := 86_000 / float64(h.perDay) // seconds between jobs
 	for from := 0; from < h.perDay; from += atOnce {
 		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			args := []any{base, day, apart, from, min(from+atOnce, h.perDay)}
@@ -203,7 +203,7 @@ func (h *history) fillDay(ctx context.Context) error {
 	return nil
 }
 
-// growthSizesSQL lists tables and indexes by size; days are added up, by what they are days of.
+// growthSizesSQL lists tables and indexes by size; the days of a partitioned table are summed.
 const growthSizesSQL = `
 select name, sum(bytes)::float8 / 1e6 from (
 	select regexp_replace(c.relname, '_\d{8}', '') as name, pg_relation_size(c.oid) as bytes

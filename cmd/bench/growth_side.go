@@ -18,14 +18,14 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// growthSide is one of the two databases that are compared, with a pod that runs.
+// growthSide is one of the two compared databases, with a running pod.
 type growthSide struct {
 	g      *rig
 	starts chan time.Time
 	ended  chan struct{}
 	web    http.Handler
-	boot   string // of a pod that only beats and polls
-	peer   *rig   // with the runner of the drain; nil: none
+	boot   string // of a pod that only sends heartbeats and polls
+	peer   *rig   // runs the drain; nil: none
 	seen   map[string][]float64
 	order  []string
 }
@@ -63,7 +63,8 @@ func (s *growthSide) note(name string, value float64) {
 	s.seen[name] = append(s.seen[name], value)
 }
 
-// round measures everything once: a drain of n jobs, chains one at a time, and each read ten times.
+// round makes each measurement once: a drain of n jobs, chains one at a time, and each read ten
+// times.
 func (s *growthSide) round(ctx context.Context, n, chains int) error {
 	if err := s.drain(ctx, n); err != nil {
 		return fmt.Errorf("drain: %w", err)
@@ -74,7 +75,7 @@ func (s *growthSide) round(ctx context.Context, n, chains int) error {
 	return s.reads(ctx)
 }
 
-// drain has a pod of its own work off a backlog.
+// drain drains a backlog with a separate pod.
 func (s *growthSide) drain(ctx context.Context, n int) error {
 	r, err := runner.New(s.g.pool, growthKeeps)
 	if err != nil {
@@ -128,7 +129,7 @@ func (s *growthSide) chains(ctx context.Context, n int) error {
 	return nil
 }
 
-// reads asks what a pod asks while it has nothing to do, and what people ask.
+// reads runs the queries of an idle pod, and those of people.
 func (s *growthSide) reads(ctx context.Context) error {
 	st := inside.Of(s.g.r).Store
 	page, err := view.Jobs(ctx, st, job.Filter{})
@@ -175,7 +176,7 @@ func (s *growthSide) reads(ctx context.Context) error {
 	return nil
 }
 
-// get asks for a page as somebody does who has just changed something: nothing that was read a moment ago is shown again.
+// get requests a page without cached data, as the dashboard does after a change.
 func (s *growthSide) get(ctx context.Context, path string) error {
 	request := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	request.Header.Set("X-Anew", "1")

@@ -16,15 +16,15 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// lab makes a fresh database for each measurement.
+// lab creates a fresh database for each measurement.
 type lab struct {
 	url   string
 	scale float64
-	quiet bool // nothing beside the results
+	quiet bool // prints nothing but the results
 	n     atomic.Int64
 }
 
-// size is how large a workload of n is at the lab's scale, at least one.
+// size returns a workload's size at the lab's scale, at least 1.
 func (b *lab) size(n int) int { return max(int(float64(n)*b.scale), 1) }
 
 func (b *lab) version(ctx context.Context) (version string, err error) {
@@ -37,7 +37,7 @@ func (b *lab) version(ctx context.Context) (version string, err error) {
 	return version, err
 }
 
-// fresh makes a database with the schema in it, and drops it at the end.
+// fresh creates a database with the schema, and returns a function that drops it.
 func (b *lab) fresh(ctx context.Context) (url string, drop func(), err error) {
 	admin, err := pgx.Connect(ctx, b.url)
 	if err != nil {
@@ -112,7 +112,7 @@ func (g *rig) close() {
 	}
 }
 
-// unfinished counts what has not ended in the database.
+// unfinished returns the number of jobs that have not ended.
 func (g *rig) unfinished(ctx context.Context) (n int, err error) {
 	err = g.pool.QueryRow(ctx, `select (select count(*) from (select from trapeze.live limit 1) l) + (select count(*) from (select from trapeze.parked limit 1) p)`).Scan(&n)
 	return n, err
@@ -132,7 +132,7 @@ func (g *rig) drained(ctx context.Context) error {
 	}
 }
 
-// meter is what the server counted.
+// meter holds the server's counters.
 type meter struct {
 	wal  float64
 	xact float64
@@ -151,7 +151,7 @@ func (g *rig) tidy(ctx context.Context) error {
 	return err
 }
 
-// quantile of sorted values.
+// quantile returns a quantile of sorted values.
 func quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0

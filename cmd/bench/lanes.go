@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// nap is a job that takes a while without using the processor.
+// nap is a job that takes some time without using the processor.
 type nap struct {
 	Lane  int           `json:"lane"`
 	Sleep time.Duration `json:"sleep"`
@@ -27,7 +27,8 @@ type trial struct {
 	rates []float64
 }
 
-// lanes measures what a limit over all pods costs, beside pods that have just as many slots and no limit.
+// lanes measures the cost of a limit over all pods, compared with pods that have the same number of slots
+// and no limit.
 func (b *lab) lanes(ctx context.Context) (l line, err error) {
 	rounds := b.size(3)
 	l = line{What: fmt.Sprintf("jobs of 1 ms over eight pods of one process (default slots, unless said), from the first start to the last end, median of %d alternating rounds; that no more run at once than the lane allows is checked", rounds),
@@ -62,7 +63,7 @@ func (t *trial) median() float64 {
 	return quantile(t.rates, 0.5)
 }
 
-// try returns the jobs/s of a trial.
+// try returns the jobs per second of a trial.
 func (b *lab) try(ctx context.Context, t *trial) (rate float64, err error) {
 	var c crowd
 	f, err := b.fleet(ctx, t.pods, runner.Options{Slots: t.slots}, func(r *runner.Runner) {
@@ -100,7 +101,8 @@ func (b *lab) try(ctx context.Context, t *trial) (rate float64, err error) {
 	return float64(t.jobs) / seconds, g.succeeded(ctx, t.jobs)
 }
 
-// manyLanes measures lanes with different limits side by side: none is overfull, and none waits for another.
+// manyLanes measures several lanes with different limits: none exceeds its limit, and none waits for
+// another.
 func (b *lab) manyLanes(ctx context.Context) (l line, err error) {
 	const lanes, pods, sleep = 20, 8, 50 * time.Millisecond
 	each := b.size(40)

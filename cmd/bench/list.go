@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// workloads is what can be measured, in the order in which it is.
+// workloads lists all workloads, in order.
 var workloads = []workload{
 	{"takeover", (*lab).takeover},
 	{"handoff", (*lab).handoff},
@@ -43,16 +43,16 @@ var workloads = []workload{
 	{"held-day", (*lab).heldDay},
 }
 
-// whenNamed are workloads that run only when they are named: growth takes half an hour and 15 GB of disk, held-day as long on a slow machine.
+// whenNamed lists workloads that run only if they are named: growth takes half an hour and 15 GB of disk.
 var whenNamed = []string{"growth", "held-day"}
 
-// processes are what this program is when it starts itself again: the first argument says which.
+// processes maps the first argument, with which this program starts itself again, to the function to run.
 var processes = map[string]func() error{
 	"pod":       podProcess,
 	"submitter": submitterProcess,
 }
 
-// workload measures one thing; its sizes are multiplied by the lab's scale.
+// workload measures one thing. The lab's scale multiplies its sizes.
 type workload struct {
 	name string
 	do   func(*lab, context.Context) (line, error)
@@ -65,7 +65,7 @@ func names() (all []string) {
 	return all
 }
 
-// choose finds the workloads of a list with commas; when it is empty, all but those that are to be named.
+// choose returns the workloads in a comma-separated list; if it is empty, all except those that have to be named.
 func choose(only string) (chosen []workload, err error) {
 	if only == "" {
 		return slices.DeleteFunc(slices.Clone(workloads), func(w workload) bool { return slices.Contains(whenNamed, w.name) }), nil

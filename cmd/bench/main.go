@@ -1,10 +1,11 @@
-// Command bench measures what Trapeze promises, through its public API with default options unless a line says otherwise, on
-// a PostgreSQL of its own with fsync and synchronous_commit on. The workloads are in list.go, each in a file of its own.
+// Command bench measures the performance of Trapeze through its public API, with default options unless a line states
+// otherwise, on its own PostgreSQL with fsync and synchronous_commit on. The workloads are listed in list.go; each has a
+// file.
 //
-//	go run ./cmd/bench                        everything but growth and held-day, which run when named
+//	go run ./cmd/bench                        everything but growth, which has to be named
 //	go run ./cmd/bench -only drain,chains     a part
 //	go run ./cmd/bench -json                  one JSON object a line
-//	go run ./cmd/bench -scale 0.1             smaller, to see whether it works
+//	go run ./cmd/bench -scale 0.1             smaller, to check that it works
 package main
 
 import (
@@ -23,7 +24,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgembed"
 )
 
-// line is one measured workload.
+// line is the result of one workload.
 type line struct {
 	Name    string             `json:"name"`
 	What    string             `json:"what"`

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// waitUntil waits until a moment, to about 0.1 ms: a timer of the Go runtime is late by up to a millisecond on an idle process.
+// waitUntil blocks until a given time, to about 0.1 ms. A timer of the Go runtime is up to a millisecond late in an idle
+// process.
 func waitUntil(until time.Time) {
 	for left := time.Until(until); left > 0; left = time.Until(until) {
 		for short := syscall.NsecToTimespec(int64(min(left, 100*time.Millisecond))); syscall.Nanosleep(&short, &short) == syscall.EINTR; {
@@ -13,7 +14,7 @@ func waitUntil(until time.Time) {
 	}
 }
 
-// ownCPU is the processor time that this process has used.
+// ownCPU returns the processor time that this process has used.
 func ownCPU() (used time.Duration, known bool) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -18,19 +18,20 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// poisonBatch is how many jobs are submitted, or end, together.
+// poisonBatch is the number of jobs that are submitted, or end, together.
 const poisonBatch = 500
 
-// poisoned is one side of a job's life, and with what a batch of it is poisoned: first with nothing. once runs one batch
-// and tells for how long the others were kept.
+// poisoned is one phase of a job's life, with the ways in which a batch of it is poisoned; the first is not poisoned.
+// once runs one batch and returns how long the other members were delayed.
 type poisoned struct {
 	side  string
 	with  []string
 	once  func(ctx context.Context, with string) (time.Duration, error)
-	after func(ctx context.Context) error // checks what became of all batches
+	after func(ctx context.Context) error // checks the outcome of all batches
 }
 
-// poison measures what one poisoned member costs the others of its batch, and that it costs them nothing else.
+// poison measures the cost of one poisoned member for the others of its batch, and checks that they are otherwise
+// unaffected.
 func (b *lab) poison(ctx context.Context) (l line, err error) {
 	rounds := b.size(20)
 	l = line{What: fmt.Sprintf("%d jobs submitted together (calls of EnqueueMany; one transaction with keys), and %d steps that end together and hand over (one pod with %[1]d slots, args with a unique index of the host's), with one among them that is refused; time until the others are in, sent again where they must, or their next steps run; medians of %[3]d",
@@ -90,7 +91,7 @@ func (b *lab) poison(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// counted fails unless a query counts what was done.
+// counted returns an error unless a query returns the expected count.
 func (g *rig) counted(ctx context.Context, want int, sql string, args ...any) error {
 	var n int
 	if err := g.pool.QueryRow(ctx, sql, args...).Scan(&n); err != nil {
@@ -102,7 +103,7 @@ func (g *rig) counted(ctx context.Context, want int, sql string, args ...any) er
 	return nil
 }
 
-// poisonCalls submits batches by one call each. A call is refused as a whole, so its caller sends the others again.
+// poisonCalls submits each batch by one call. A call is rejected as a whole, so its caller sends the other jobs again.
 type poisonCalls struct {
 	g    *rig
 	good int
@@ -120,7 +121,7 @@ func (p *poisonCalls) once(ctx context.Context, with string) (time.Duration, err
 	for i := range list {
 		list[i] = poisonJob{"nothing wrong"}
 	}
-	at := poisonBatch - 1 // where most has been done before
+	at := poisonBatch - 1 // where most work has been done before
 	var want error
 	switch with {
 	case "oversized":
@@ -146,8 +147,8 @@ func (p *poisonCalls) check(ctx context.Context) error {
 	return p.g.counted(ctx, p.good, `select count(*) from trapeze.jobs join trapeze.done d using (id) where kind = 'bench.submitted' and d.state = 'succeeded'`)
 }
 
-// poisonKeys submits batches in one transaction each, every job with an idempotency key of its own; the conflict is a key
-// that a job with other args has.
+// poisonKeys submits each batch in one transaction, every job with its own idempotency key. The conflict is a key of a
+// job with other args.
 type poisonKeys struct {
 	g    *rig
 	n    int
@@ -193,8 +194,8 @@ func (p *poisonKeys) check(ctx context.Context) error {
 	return p.g.counted(ctx, p.good, `select count(*) from trapeze.jobs join trapeze.done d using (id) where kind = 'bench.keyed' and d.state = 'succeeded'`)
 }
 
-// poisonSteps has steps end together, each with a next one. The host has an index of its own on the args of those, so that
-// PostgreSQL itself refuses the poisoned: a key that is taken, a value too large for an index, text that is no date.
+// poisonSteps lets steps end together, each with a next one. The host has its own index on the args of these, so that
+// PostgreSQL rejects the poisoned one: a duplicate key, a value too large for an index, text that is not a date.
 type poisonSteps struct {
 	g       *rig
 	round   atomic.Pointer[poisonRound]
@@ -203,7 +204,7 @@ type poisonSteps struct {
 	refused int
 }
 
-// poisonRound is one batch: its steps wait at the gate, and the last of the next steps that begins rings.
+// poisonRound is one batch: its steps wait at the gate, and the last of the next steps to begin signals the end.
 type poisonRound struct {
 	gate chan struct{}
 	left atomic.Int64
@@ -244,7 +245,7 @@ func newPoisonSteps(g *rig) *poisonSteps {
 	return p
 }
 
-// prepare makes the index, and the job that a conflict is with. It has no next step to ring for.
+// prepare creates the index, and the job with the conflicting key. It has no next step.
 func (p *poisonSteps) prepare(ctx context.Context) error {
 	for _, sql := range []string{
 		`create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'bench.after'`,
@@ -308,7 +309,8 @@ func (p *poisonSteps) once(ctx context.Context, with string) (time.Duration, err
 	}
 }
 
-// check counts what all batches came to: every step but the poisoned has succeeded and has one next step, which has too.
+// check checks the outcome of all batches: every step except the poisoned ones has succeeded and has one next step, which
+// has succeeded too.
 func (p *poisonSteps) check(ctx context.Context) error {
 	const ended = `select count(*) from trapeze.jobs j join trapeze.done d using (id) where `
 	return errors.Join(
@@ -319,7 +321,7 @@ func (p *poisonSteps) check(ctx context.Context) error {
 	)
 }
 
-// noise is text that does not compress.
+// noise returns text that does not compress.
 func noise(bytes int) string {
 	text := make([]byte, bytes)
 	for i := range text {

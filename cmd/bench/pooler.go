@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// pooler measures what a transaction pooler between the pod and the server costs.
+// pooler measures the cost of a transaction pooler between the pod and the server.
 func (b *lab) pooler(ctx context.Context) (l line, err error) {
 	rounds, jobs, chains := 3, b.size(30_000), b.size(150)
 	l = line{What: fmt.Sprintf("direct, and with the pool through pgbouncer in transaction mode and the direct URL to the server: drain of %d no-op jobs (100 slots) and the gap between the steps of %d idle chains of five, medians of %d rounds in turn", jobs, chains, rounds),
@@ -62,7 +62,7 @@ func (b *lab) pooler(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// drainOn is how many no-op jobs a second a pod with 100 slots works off that were there before it started.
+// drainOn returns how many no-op jobs a second a pod with 100 slots drains from a backlog.
 func (b *lab) drainOn(ctx context.Context, w road, n int) (float64, error) {
 	g, err := b.rigOn(ctx, w, runner.Options{Slots: 100})
 	if err != nil {
@@ -85,7 +85,7 @@ func (b *lab) drainOn(ctx context.Context, w road, n int) (float64, error) {
 	return rate, g.succeeded(ctx, n)
 }
 
-// gapsOn runs chains of five steps, one at a time, and returns the times from one step's start to the next one's in ms,
+// gapsOn runs chains of five steps, one at a time, and returns the times between the starts of consecutive steps in ms,
 // sorted.
 func (b *lab) gapsOn(ctx context.Context, w road, n int) (gaps []float64, err error) {
 	g, err := b.rigOn(ctx, w, runner.Options{})
@@ -153,7 +153,7 @@ const notInstalled = "not measured: there is no pgbouncer on this machine"
 // errNoPgbouncer is returned on a machine without PgBouncer.
 var errNoPgbouncer = errors.New("no pgbouncer on this machine")
 
-// startPgbouncer starts one; it returns errNoPgbouncer when the machine has none.
+// startPgbouncer starts a PgBouncer. It returns errNoPgbouncer if the machine has none.
 func (b *lab) startPgbouncer(ctx context.Context) (_ *pgbouncer, err error) {
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -185,7 +185,7 @@ func (b *lab) startPgbouncer(ctx context.Context) (_ *pgbouncer, err error) {
 	}
 	args := []string{"-q", file}
 	if os.Geteuid() == 0 {
-		args = []string{"-q", "-u", "nobody", file} // it refuses to be root; it reads its file before it changes
+		args = []string{"-q", "-u", "nobody", file} // it refuses to run as root; it reads its file before it changes the user
 	}
 	p.cmd = exec.Command(bin, args...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
@@ -200,7 +200,7 @@ func (b *lab) startPgbouncer(ctx context.Context) (_ *pgbouncer, err error) {
 	return p, nil
 }
 
-// listens waits until it does.
+// listens waits until it listens.
 func (p *pgbouncer) listens(ctx context.Context) error {
 	return until(ctx, 10*time.Second, "it listens", func() (bool, error) {
 		if conn, err := net.Dial("tcp", p.address); err == nil {

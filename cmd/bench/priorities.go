@@ -65,8 +65,8 @@ func (b *lab) prioritiesOnce(ctx context.Context, pods, calls int) (rate, share 
 	return rate, share, err
 }
 
-// outOfOrder is the share, among the pairs of jobs with different priorities, of those in which the less urgent was claimed
-// earlier; what one statement claimed was claimed at once. It returns an error unless n jobs were claimed.
+// outOfOrder returns the share of pairs of jobs with different priorities in which the less urgent one was claimed earlier.
+// Jobs that one statement claimed count as simultaneous. It returns an error unless n jobs were claimed.
 func (g *rig) outOfOrder(ctx context.Context, n int) (share float64, err error) {
 	rows, err := g.pool.Query(ctx, `select e.at, d.priority, count(*) from trapeze.job_event e join trapeze.done d on d.id = e.job
 		where e.event = 'job.claimed' group by e.at, d.priority order by e.at, d.priority desc`)
@@ -82,7 +82,7 @@ func (g *rig) outOfOrder(ctx context.Context, n int) (share float64, err error) 
 		if err := rows.Scan(&at, &priority, &count); err != nil {
 			return 0, err
 		}
-		// Of one moment the most urgent come first, so that they are not behind the others of their statement.
+		// Of those claimed at the same time the most urgent come first, so that they do not count as later.
 		for other, earlier := range claimed {
 			if other < priority {
 				wrong += earlier * count

@@ -13,10 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// tellsFor is how long the handler of progress tells how far it is.
+// tellsFor is how long the handler of progress reports its progress.
 const tellsFor = 2 * time.Second
 
-// progress measures what a handler costs the database that tells how far it is, and what happens, 10,000 times a second.
+// progress measures the database cost of a handler that reports progress, and emits events, 10,000 times a second.
 func (b *lab) progress(ctx context.Context) (l line, err error) {
 	l = line{What: "one handler that calls Progress 10,000 times a second for 2 s, and then one that calls Emit as often: statements that write them",
 		Goal: "≤ 4 writes a second and job; every event is kept"}
@@ -37,7 +37,7 @@ func (b *lab) progress(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// tell runs one job that tells as much as its arguments say, evenly, and counts the statements that write it.
+// tell runs one job that emits as its arguments set, evenly, and counts the statements that write it.
 func (b *lab) tell(ctx context.Context, args teller) (seconds float64, writes int64, err error) {
 	url, drop, err := b.fresh(ctx)
 	if err != nil {
@@ -88,12 +88,12 @@ func (b *lab) tell(ctx context.Context, args teller) (seconds float64, writes in
 	return seconds, heard.notes.Load() + heard.events.Load(), toldAll(j, args)
 }
 
-// toldAll returns an error unless everything that a job told is in the database.
+// toldAll returns an error unless everything that a job emitted is in the database.
 func toldAll(j job.Job, args teller) error {
 	if args.Notes > 0 && (j.Progress == nil || *j.Progress.Done != int64(args.Notes)) {
 		return errors.New("the last note is missing")
 	}
-	// One event for its birth, or two with a claim, and one for its end.
+	// One event for its creation, or two with a claim, and one for its end.
 	if told := j.EventNo; told < args.Events+2 || told > args.Events+3 {
 		return fmt.Errorf("%d events, want %d and those of the job itself", told, args.Events)
 	}

@@ -44,7 +44,7 @@ func (b *lab) retries(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// flakyDrain drains n jobs of which so many, evenly spread, fail at their first try.
+// flakyDrain drains n jobs, of which the given number, evenly spread, fail at their first try.
 func (b *lab) flakyDrain(ctx context.Context, n, failing int) (e effort, err error) {
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// road is how a program reaches the database.
+// road is the way in which a program reaches the database.
 type road struct {
-	via  *pgbouncer // nil: nothing is in between
+	via  *pgbouncer // nil: a direct connection
 	deaf bool       // no notifications: TRAPEZE_DATABASE_DIRECT_URL=off
 }
 
-// pool is the address for the host's pool, of a database with the given address.
+// pool returns the address for the host's pool, given the database's address.
 func (w road) pool(url string) (string, error) {
 	if w.via == nil {
 		return url, nil
@@ -26,12 +26,12 @@ func (w road) pool(url string) (string, error) {
 	}
 	parsed.Host = w.via.address
 	query := parsed.Query()
-	query.Set("default_query_exec_mode", "exec") // no statement is prepared that the next backend lacks
+	query.Set("default_query_exec_mode", "exec") // so that no statement is prepared that the next backend lacks
 	parsed.RawQuery = query.Encode()
 	return parsed.String(), nil
 }
 
-// direct is the runner's option for it.
+// direct returns the value of Options.DirectURL.
 func (w road) direct(url string) string {
 	switch {
 	case w.deaf:
@@ -42,7 +42,7 @@ func (w road) direct(url string) string {
 	return ""
 }
 
-// rigOn is rig, on a road to the database.
+// rigOn returns a rig over a road to the database.
 func (b *lab) rigOn(ctx context.Context, w road, o runner.Options) (*rig, error) {
 	url, drop, err := b.fresh(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (b *lab) rigOn(ctx context.Context, w road, o runner.Options) (*rig, error)
 	return g, nil
 }
 
-// runner makes a runner with a pool of its own.
+// runner returns a runner with its own pool.
 func (w road) runner(ctx context.Context, url string, o runner.Options) (*pgxpool.Pool, *runner.Runner, error) {
 	o.DirectURL = w.direct(url)
 	address, err := w.pool(url)

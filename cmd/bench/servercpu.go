@@ -16,8 +16,8 @@ import (
 // tick is the unit of times in Linux's /proc/PID/stat, the same on all machines (proc_pid_stat(5), USER_HZ).
 const tick = 10 * time.Millisecond
 
-// serverCPU is the processor time that the server's processes have used until now, those that have ended included. It is
-// known when the server runs on this machine and this is Linux.
+// serverCPU returns the processor time that the server's processes have used, including those that have ended. It is
+// known if the server runs on this machine and this is Linux.
 func (b *lab) serverCPU(ctx context.Context) (used time.Duration, known bool) {
 	postmaster, ok := b.postmaster(ctx)
 	if !ok {
@@ -40,7 +40,7 @@ func (b *lab) serverCPU(ctx context.Context) (used time.Duration, known bool) {
 	return used, known
 }
 
-// postmaster is the parent of a session of ours, when both are on this machine.
+// postmaster returns the parent process of one of our sessions, if the server is on this machine.
 func (b *lab) postmaster(ctx context.Context) (pid int, ok bool) {
 	conn, err := pgx.Connect(ctx, b.url)
 	if err != nil {
@@ -60,19 +60,19 @@ func (b *lab) postmaster(ctx context.Context) (pid int, ok bool) {
 	return p.parent, ok
 }
 
-// process is what /proc/PID/stat says of one.
+// process holds the relevant fields of /proc/PID/stat.
 type process struct {
 	pid, parent   int
 	own, children time.Duration // of processor time; children: those that have ended and been waited for
 }
 
-// readProcess reads what /proc knows of a process, from /proc/PID.
+// readProcess reads a process from /proc/PID.
 func readProcess(dir string) (p process, ok bool) {
 	text, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return p, false
 	}
-	name := strings.LastIndex(string(text), ") ") // its program's name, in brackets, may hold any
+	name := strings.LastIndex(string(text), ") ") // its program's name, in brackets, may contain any character
 	if name < 0 {
 		return p, false
 	}
@@ -89,7 +89,7 @@ func readProcess(dir string) (p process, ok bool) {
 	p.pid, p.parent = number(filepath.Base(dir)), number(fields[1])
 	p.own = time.Duration(number(fields[11])+number(fields[12])) * tick
 	p.children = time.Duration(number(fields[13])+number(fields[14])) * tick
-	// A server's process has one thread, so this is all of it, and to the nanosecond.
+	// A server's process has one thread, so this is its total, in nanoseconds.
 	if exact, err := os.ReadFile(filepath.Join(dir, "schedstat")); err == nil {
 		if running, _, ok := strings.Cut(string(exact), " "); ok {
 			p.own = time.Duration(number(running))

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// napping is a job that sleeps for a second, held one that waits until it is let go.
+// napping is a job that sleeps for a second; held is one that waits until it is released.
 type (
 	napping struct{}
 	held    struct{}
@@ -20,7 +20,7 @@ type (
 func (napping) Kind() string { return "bench.nap" }
 func (held) Kind() string    { return "bench.held" }
 
-// sleepers measures what ten thousand running jobs cost that only wait.
+// sleepers measures the cost of ten thousand running jobs that only wait.
 func (b *lab) sleepers(ctx context.Context) (l line, err error) {
 	n := b.size(10_000)
 	l = line{What: fmt.Sprintf("%d jobs that sleep for 1 s, in one pod with as many slots, from the pod's start until all have ended; then as many that are held for longer than a lease while a second pod watches: goroutines, and memory (heap and stacks in use after a collection) for each", n),
@@ -85,7 +85,7 @@ func (b *lab) holdOnce(ctx context.Context, l *line, n int) error {
 		}
 	})
 	g.start(ctx)
-	watcher, err := g.second(ctx, runner.Options{Disabled: true}) // it would take over what is not kept
+	watcher, err := g.second(ctx, runner.Options{Disabled: true}) // it would take over jobs whose lease is not renewed
 	if err != nil {
 		return err
 	}
@@ -113,11 +113,11 @@ func (b *lab) holdOnce(ctx context.Context, l *line, n int) error {
 	if err := g.drained(ctx); err != nil {
 		return err
 	}
-	return g.untaken(ctx, n) // nobody took one over
+	return g.untaken(ctx, n) // no job was taken over
 }
 
-// renewedForALease waits until the pod's lease reaches further than it does now by more than its length: had nothing
-// renewed it, it would have run out.
+// renewedForALease waits until the end of the pod's lease has moved by more than its length. Without renewals it
+// would have expired.
 func (g *rig) renewedForALease(ctx context.Context) error {
 	const lease = 8 * time.Second
 	read := func() (until time.Time, err error) {
@@ -134,7 +134,7 @@ func (g *rig) renewedForALease(ctx context.Context) error {
 	})
 }
 
-// second is another pod on the same database, running.
+// second starts another pod on the same database.
 func (g *rig) second(ctx context.Context, o runner.Options) (*rig, error) {
 	pool, r, err := road{}.runner(ctx, g.url, o)
 	if err != nil {
@@ -145,16 +145,16 @@ func (g *rig) second(ctx context.Context, o runner.Options) (*rig, error) {
 	return other, nil
 }
 
-// inUse is the memory that holds objects and stacks, after a collection.
+// inUse returns the memory of objects and stacks, after a collection.
 func inUse() int64 {
 	runtime.GC()
-	runtime.GC() // the second one frees what the first one's finalizers and pools let go
+	runtime.GC() // the second one frees what the first one's finalizers and pools released
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// until waits for a condition, looking every 20 ms.
+// until waits for a condition, and checks it every 20 ms.
 func until(ctx context.Context, atMost time.Duration, what string, is func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, atMost, errors.New("waited "+atMost.String()+" in vain: "+what))
 	defer cancel()

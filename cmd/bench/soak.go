@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Shares of the soak's length: the snapshot is held from minute 3 to 6 of 10, and drift is what the last two minutes differ
-// in from minutes 1 to 3.
+// Shares of the soak's length: the snapshot is held from minute 3 to 6 of 10, and drift compares the last two minutes with
+// minutes 1 to 3.
 const (
 	soakHeldFrom, soakHeldTo   = 0.3, 0.6
 	soakEarlyFrom, soakEarlyTo = 0.1, 0.3
@@ -23,16 +23,16 @@ const (
 )
 
 // soakRetention keeps ended jobs and their history for a second. Retention drops whole days of UTC, so this is the shortest
-// there is: what ended yesterday goes, and what ends today stays until midnight, whatever is set.
+// possible: yesterday's jobs are dropped, and today's stay until midnight regardless of the setting.
 var soakRetention = runner.Options{RetainSucceeded: time.Second, RetainFailed: time.Second, RetainCancelled: time.Second, RetainEvents: time.Second}
 
-// soak runs at half of what was measured first, looks at the tables meanwhile, and draws what it saw.
+// soak runs at half of the rate that was measured first, samples the tables meanwhile, and draws the result.
 func (b *lab) soak(ctx context.Context) (l line, err error) {
 	length := max(time.Duration(b.scale*float64(10*time.Minute)), 10*time.Second)
 	every := max(length/300, 200*time.Millisecond)
 	out := "docs"
 	if b.scale < 1 {
-		out = os.TempDir() // a trial replaces no result
+		out = os.TempDir() // a trial must not replace a result
 	}
 	samplesFile, chartFile := filepath.Join(out, "soak.jsonl"), filepath.Join(out, "soak.svg")
 	l = line{What: fmt.Sprintf("%s at half of capacity, jobs submitted one by one; a snapshot held open from %s to %s; retention on (1 s; it drops whole days, so the jobs of the capacity run are dated back to yesterday and go, and today's stay); samples and chart in %s and %s",
@@ -83,7 +83,7 @@ func soakShare(d time.Duration, part float64) time.Duration {
 	return time.Duration(part * float64(d)).Round(100 * time.Millisecond)
 }
 
-// soakRun submits, watches and holds the snapshot for a while, and waits until all that was submitted has ended.
+// soakRun submits, watches and holds the snapshot for a while, and waits until all submitted jobs have ended.
 func (g *rig) soakRun(ctx context.Context, length time.Duration, load *soakLoad, watch *soakWatch) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -114,7 +114,8 @@ func (g *rig) soakRun(ctx context.Context, length time.Duration, load *soakLoad,
 	return g.drained(ctx)
 }
 
-// soakSnapshot holds a snapshot of the whole database for the middle of the soak: nothing that died since can be vacuumed.
+// soakSnapshot holds a snapshot of the whole database during the middle of the soak: rows that die meanwhile cannot be
+// vacuumed.
 func (g *rig) soakSnapshot(ctx context.Context, watch *soakWatch, began time.Time, length time.Duration) error {
 	if err := soakUntil(ctx, began.Add(soakShare(length, soakHeldFrom))); err != nil {
 		return err
@@ -155,7 +156,7 @@ func soakUntil(ctx context.Context, at time.Time) error {
 	}
 }
 
-// soakChecked compares the database with what was submitted, and that retention has dropped yesterday.
+// soakChecked compares the database with the submitted jobs, and checks that retention has dropped yesterday.
 func (g *rig) soakChecked(ctx context.Context, load *soakLoad) error {
 	sent := int(load.sent.Load())
 	if ended := int(load.begun.Load()); ended != sent {
@@ -170,7 +171,7 @@ func (g *rig) soakChecked(ctx context.Context, load *soakLoad) error {
 	return g.counted(ctx, 0, `select count(*) from trapeze.done where finished_at < $1::timestamptz`, load.today)
 }
 
-// soakFigures are the numbers of the line.
+// soakFigures sets the figures of the line.
 func soakFigures(l *line, w *soakWatch) {
 	var early, held, late soakSpan
 	for _, s := range w.samples {
@@ -202,8 +203,8 @@ type soakSpan struct {
 	jobs      int
 	seconds   float64
 	latencies []float64
-	dead      int64 // of all tables together, the most at once
-	live      int64 // bytes of live with its indexes, the most
+	dead      int64 // of all tables together, the maximum at one time
+	live      int64 // bytes of live with its indexes, the maximum
 }
 
 func (p *soakSpan) add(s soakSample) {

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// The chart's sizes in pixels, and where a panel's curves are within it.
+// The chart's dimensions in pixels, and the position of a panel's curves in it.
 const (
 	chartWidth, panelHeight = 900, 220
 	plotLeft, plotRight     = 70, 880
 	plotTop, plotBottom     = 34, 180
 )
 
-// chartStyle is readable on light and on dark paper; the curves' colours are told apart by colour-blind people too.
+// chartStyle is readable on light and dark backgrounds; colour-blind readers can distinguish the curves too.
 const chartStyle = `
 svg { --paper: #ffffff; --ink: #1f2328; --faint: #d0d7de; --held: #0072b2; --c0: #0072b2; --c1: #c2570c; --c2: #007a5a; --c3: #a3468a; --c4: #6b7280; }
 @media (prefers-color-scheme: dark) {
@@ -31,7 +31,7 @@ text { font: 12px system-ui, sans-serif; fill: var(--ink); } .title { font-size:
 // panel is one set of axes.
 type panel struct {
 	title  string // with its unit
-	log    bool   // an axis of decades
+	log    bool   // a logarithmic axis
 	curves []curve
 }
 
@@ -41,7 +41,7 @@ type curve struct {
 	at    func(soakSample) float64
 }
 
-// panels are the parts of the chart.
+// soakPanels returns the panels of the chart.
 func (w *soakWatch) panels() []panel {
 	sizes, dead := panel{title: "size, MB (dashed: indexes)", log: true}, panel{title: "dead tuples (none: 1)", log: true}
 	for i, table := range w.tables {
@@ -62,7 +62,7 @@ func (w *soakWatch) panels() []panel {
 	return []panel{{title: "throughput, jobs/s", curves: []curve{{"begun", "c0", func(s soakSample) float64 { return s.Rate }}}}, latency, sizes, dead}
 }
 
-// soakChart draws the samples as SVG, one panel below the other on one axis of time.
+// soakChart draws the samples as SVG, one panel below the other over a common time axis.
 func soakChart(w *soakWatch) []byte {
 	var out bytes.Buffer
 	panels := w.panels()
@@ -126,7 +126,7 @@ func (p panel) draw(out *bytes.Buffer, w *soakWatch) {
 	}
 }
 
-// scale returns where a value is, and the values to write at the axis.
+// scale returns the position of a value, and the values to label on the axis.
 func (p panel) scale(samples []soakSample) (y func(float64) float64, ticks []float64) {
 	low, high := math.Inf(1), 0.0
 	for _, s := range samples {
@@ -161,7 +161,7 @@ func (p panel) scale(samples []soakSample) (y func(float64) float64, ticks []flo
 	}, ticks
 }
 
-// heldSpan is from when to when, in seconds, samples saw the snapshot.
+// heldSpan returns from when to when, in seconds, the samples had the snapshot.
 func heldSpan(samples []soakSample) (from, to float64) {
 	for _, s := range samples {
 		if s.Held && from == 0 {
@@ -174,7 +174,7 @@ func heldSpan(samples []soakSample) (from, to float64) {
 	return from, to
 }
 
-// niceStep is the next of 1, 2 and 5 times a power of ten.
+// niceStep returns the next larger of 1, 2 and 5 times a power of ten.
 func niceStep(least float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(least)))
 	for _, factor := range []float64{1, 2, 5} {

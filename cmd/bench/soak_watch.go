@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// soakTables are the tables that are looked at; those that have days are all their days together.
+// soakTables are the sampled tables; the days of a partitioned table are summed.
 var soakTables = []string{"jobs", "live", "done", "job_events"}
 
-// soakSample is what was seen at one moment, and since the one before.
+// soakSample holds the values at one time, and changes since the previous sample.
 type soakSample struct {
 	At      float64              `json:"at_s"` // since the soak began
 	Seconds float64              `json:"seconds"`
@@ -36,7 +36,7 @@ type soakTable struct {
 	Dead  int64 `json:"dead_tuples"`
 }
 
-// soakWatch takes samples and writes them down.
+// soakWatch takes samples and writes them to out.
 type soakWatch struct {
 	g       *rig
 	load    *soakLoad
@@ -48,12 +48,12 @@ type soakWatch struct {
 	hours   float64                                // that the run stands for, and its chart shows; 0: its real time
 	title   string                                 // of the chart
 	say     func(format string, args ...any)
-	held    atomic.Bool // the snapshot
+	held    atomic.Bool // the snapshot is held
 	samples []soakSample
 }
 
 func (w *soakWatch) run(ctx context.Context, began time.Time) error {
-	conn, err := pgx.Connect(ctx, w.g.url) // waits for no connection that the load uses
+	conn, err := pgx.Connect(ctx, w.g.url) // so that it waits for no connection of the load
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (w *soakWatch) run(ctx context.Context, began time.Time) error {
 	return nil
 }
 
-// soakSizesSQL sums the days of a table up. One that is dropped at this moment has no size any more.
+// soakSizesSQL sums the days of a table. A day that is just being dropped has no size.
 const soakSizesSQL = `
 select t.name, coalesce(sum(pg_relation_size(c.oid)), 0)::bigint, coalesce(sum(pg_indexes_size(c.oid)), 0)::bigint,
 	coalesce(sum(pg_stat_get_dead_tuples(c.oid)), 0)::bigint

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// standby measures what pods cost that have nothing to do.
+// standby measures the cost of idle pods.
 func (b *lab) standby(ctx context.Context) (l line, err error) {
 	length := max(b.length(30*time.Second), 5*time.Second)
 	l = line{What: fmt.Sprintf("idle pods with default options for %s: statements as they go over the wire, a second and pod (pings are the connection pool's), and processor time in percent of one core; the server's is less what it uses without a pod", length),
@@ -47,7 +47,7 @@ func (b *lab) standby(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// spell is a while of standing by.
+// spell is a period of idle time.
 type spell struct {
 	seconds                  float64
 	told                     map[string]int // statements by class
@@ -55,7 +55,7 @@ type spell struct {
 	clientKnown, serverKnown bool
 }
 
-// standbyOnce lets pods stand by for a while, after each has done what is done once.
+// standbyOnce leaves pods idle for a given time, after their start is complete.
 func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (s spell, err error) {
 	url, drop, err := b.fresh(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (
 		runner.Handle(r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) { return nil, nil })
 		fleet.start(ctx)
 	}
-	// The connections are open and have been used, and the start's look at the lanes is over.
+	// The connections are open and have been used, and the first poll of the lanes is over.
 	err = until(ctx, time.Minute, "every pod listens, has looked and has beaten twice", func() (bool, error) {
 		t := heard.so()
 		return t["listen"] >= pods && t["poll"] >= pods && t["heartbeat"] >= 3*pods, nil
@@ -111,7 +111,7 @@ func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (
 	return s, fleet.standsBy(ctx, pods, s)
 }
 
-// standsBy checks that all pods were alive and idle for the whole spell.
+// standsBy checks that all pods were alive and idle for the whole period.
 func (g *rig) standsBy(ctx context.Context, pods int, s spell) error {
 	var alive, jobs int
 	err := g.pool.QueryRow(ctx, `select (select count(*) from trapeze.pods where closed_at is null and lease_until > now()),
@@ -159,14 +159,14 @@ func (t *tally) hear(sql string) {
 	t.told["statements"]++
 }
 
-// so is what was told so far.
+// so returns the counts so far.
 func (t *tally) so() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.told)
 }
 
-// pool is a pool whose connections are listened in on, and so are those that a runner makes from its configuration.
+// pool returns a pool whose connections are monitored, including those that a runner makes from its configuration.
 func (t *tally) pool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// streams measures what a client costs that watches and hears nothing, and how late an event is told while thousands do.
+// streams measures the cost of a client whose stream is silent, and the delay of an event while thousands of clients are
+// connected.
 func (b *lab) streams(ctx context.Context) (l line, err error) {
 	n := b.size(2000)
 	l = line{What: "idle clients that each watch a job, a pipeline or everything: memory of the pod, with the clients' sockets; then from a submission to its event on another stream, 100 times",
@@ -44,7 +45,7 @@ func (b *lab) streams(ctx context.Context) (l line, err error) {
 		return l, err
 	}
 	paths := []string{fmt.Sprintf("/jobs/%d/stream", made.ID), fmt.Sprintf("/pipelines/%d/stream", made.ID), "/events/stream"}
-	first, err := watchRaw(listener.Addr().String(), paths[2]) // what everybody shares
+	first, err := watchRaw(listener.Addr().String(), paths[2]) // allocates what all clients share
 	if err != nil {
 		return l, err
 	}
@@ -85,7 +86,7 @@ func (b *lab) streams(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// watchRaw opens a stream and reads its snapshot, with nothing on the client's side but a socket.
+// watchRaw opens a stream and reads its snapshot, with only a socket on the client's side.
 func watchRaw(address, path string) (net.Conn, error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -107,7 +108,7 @@ func watchRaw(address, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// memoryInUse is the memory that this process needs, without what waits to be reused.
+// memoryInUse returns the memory of this process, without memory that can be reused.
 func memoryInUse() uint64 {
 	runtime.GC()
 	runtime.GC()

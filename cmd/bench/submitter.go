@@ -16,15 +16,15 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// task is what a submitter process is told on its standard input.
+// task is the input of a submitter process, on its stdin.
 type task struct {
 	Pool   string   `json:"pool"`   // address of the host's pool
-	Direct string   `json:"direct"` // runner.Optiont.DirectURL
+	Direct string   `json:"direct"` // runner.Options.DirectURL
 	Load   arrivals `json:"load"`
 }
 
-// submitterProcess is a program that only submits: its runner is never run. It submits a no-op job first, for the connections,
-// and tells on its standard output how late it was with each of the others, in ms, sorted.
+// submitterProcess is a program that only submits: its runner never runs. It first submits a no-op job, to open the
+// connections. It then prints how late each of the other submissions was, in ms, sorted.
 func submitterProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -52,7 +52,7 @@ func submitterProcess() error {
 	return json.NewEncoder(os.Stdout).Encode(late)
 }
 
-// submitElsewhere has another process submit jobs and returns, when it has ended, how late it was with each.
+// submitElsewhere lets another process submit jobs and returns, when it has ended, how late each submission was.
 func submitElsewhere(ctx context.Context, t task) (late []float64, err error) {
 	self, err := os.Executable()
 	if err != nil {

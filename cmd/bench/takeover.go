@@ -25,7 +25,7 @@ func (sleeper) Kind() string { return "bench.sleep" }
 
 const takeoverJobs = 50
 
-// podProcess is a pod as a process of its own: default options but for its slots.
+// podProcess runs a pod in a separate process, with default options except for its slots.
 func podProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -96,7 +96,7 @@ func (b *lab) takeoverOnce(ctx context.Context) ([]float64, error) {
 		return nil, err
 	}
 	defer second.kill()
-	// Anywhere in the heartbeats of both.
+	// At a random point in the heartbeats of both.
 	select {
 	case <-time.After(5*time.Second + time.Duration(rand.IntN(2000))*time.Millisecond):
 	case <-ctx.Done():
@@ -159,7 +159,7 @@ func startPod(ctx context.Context, url, name string) (*pod, error) {
 	return &pod{cmd}, nil
 }
 
-// kill is kill -9.
+// kill sends kill -9.
 func (p *pod) kill() {
 	if p.cmd.ProcessState == nil {
 		_ = p.cmd.Process.Kill()

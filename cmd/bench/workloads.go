@@ -21,7 +21,7 @@ type step struct {
 
 func (step) Kind() string { return "bench.step" }
 
-// drain measures how fast a pod works off jobs that do nothing and are there already.
+// drain measures how fast a pod drains a backlog of empty jobs.
 func (b *lab) drain(ctx context.Context) (l line, err error) {
 	n := b.size(100_000)
 	l = line{What: "enqueue no-op jobs in calls of 2,000, then start one pod with 100 slots; clock stops when nothing is unfinished in the database",
@@ -64,7 +64,8 @@ func (b *lab) drain(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// handoff measures the gap between two steps on an idle pod, and from a submission to its start.
+// handoff measures the gap between two steps on an idle pod, and the delay from a submission to its
+// start.
 func (b *lab) handoff(ctx context.Context) (l line, err error) {
 	n := b.size(300)
 	l = line{What: "chains of five steps, one at a time: handler start to next handler start; and submission to first start",

@@ -1,4 +1,4 @@
-// Command torture breaks a small fleet with the faults of a seed and judges the records. See package command, or -help.
+// Command torture breaks a small fleet with the faults of a seed and checks the records. See package command, or -help.
 package main
 
 import (

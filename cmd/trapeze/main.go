@@ -1,4 +1,4 @@
-// Command trapeze serves, watches and steers background jobs on PostgreSQL. `trapeze --help` teaches it.
+// Command trapeze serves, monitors and controls background jobs on PostgreSQL. `trapeze --help` is its introduction.
 //
 // It is the command line of package cmd/app with the worked example, the demo, and the demo kinds. Any other program can do the
 // same with the packages cmd/app, runner and api.
@@ -55,10 +55,10 @@ with package cmd/app or remote/worker.`
 	return root
 }
 
-// example registers the handlers that come with this program: the worked example, and, when asked, the demo kinds.
+// example registers the handlers of this program: the worked example and, on request, the demo kinds.
 type example struct {
 	files     string
-	noMigrate func() string // the flag's value
+	noMigrate func() string // returns the flag's value
 }
 
 func (e *example) register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error {

@@ -44,7 +44,7 @@ func serve(ctx context.Context, database, addr string, deliver func(string) erro
 	runner.Handle(r, func(_ context.Context, j *runner.Job[Deliver]) (*runner.Outcome, error) {
 		return nil, deliver(j.Args.Text)
 	})
-	r.DeclareSchedule("nightly", "30 2 * * *", Compose{Name: "all"}, runner.Zone("Europe/Zurich")) // composed anew every night, once on all pods
+	r.DeclareSchedule("nightly", "30 2 * * *", Compose{Name: "all"}, runner.Zone("Europe/Zurich")) // every night, once for all pods
 	e := echo.New()
 	e.POST("/greet/:name", func(c echo.Context) error {
 		made, err := r.Enqueue(c.Request().Context(), Compose{Name: c.Param("name")})

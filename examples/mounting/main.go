@@ -24,10 +24,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
-// prefix is where the host has Trapeze.
+// prefix is the path below which the host serves Trapeze.
 const prefix = "/trapeze"
 
-// routers are the three ways to mount the API in a host's own routes.
+// routers are the three ways to mount the API in a host's routes.
 var routers = map[string]func(*runner.Runner, api.Options) http.Handler{"echo": inEcho, "chi": inChi, "http": inMux}
 
 func inEcho(r *runner.Runner, o api.Options) http.Handler {
@@ -40,7 +40,7 @@ func inEcho(r *runner.Runner, o api.Options) http.Handler {
 func inChi(r *runner.Runner, o api.Options) http.Handler {
 	c := chi.NewRouter()
 	c.Get("/hello", hello)
-	c.Mount(prefix, http.StripPrefix(prefix, api.Handler(r, o))) // chi leaves the prefix in the path of other handlers
+	c.Mount(prefix, http.StripPrefix(prefix, api.Handler(r, o))) // chi does not strip the prefix for other handlers
 	return c
 }
 
@@ -104,7 +104,7 @@ func serve(ctx context.Context, router string) error {
 	}()
 	err = r.Run(ctx) // until ctx ends, then drains
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-		err = errors.Join(err, cause) // the server ended first, and says why
+		err = errors.Join(err, cause) // the server ended first, with this cause
 	}
 	return errors.Join(err, server.Close())
 }

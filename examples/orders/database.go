@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgembed"
 )
 
-// createTables makes the service's own tables. Its migrations would, in a real service.
+// createTables creates the service's own tables. In a real service, its migrations would.
 func createTables(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, `
 		create table if not exists orders (
@@ -21,8 +21,8 @@ func createTables(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// openDatabase returns url, or the address of a PostgreSQL that ends with the program when url is empty.
-// A service of yours has no need of it: it gets a DATABASE_URL.
+// openDatabase returns url or, if it is empty, the address of a PostgreSQL that stops with the program.
+// Your service does not need this: it gets a DATABASE_URL.
 func openDatabase(ctx context.Context, url string) (string, func(), error) {
 	if url != "" {
 		return url, func() {}, nil

@@ -29,8 +29,8 @@ func (Ship) Kind() string    { return "ship" }
 func (Release) Kind() string { return "release" }
 func (Refund) Kind() string  { return "refund" }
 
-// fulfil is an order's pipeline. It names the refund with the step already, beside the outcome in charge below: a pod can die after the
-// request to the provider and before the handler has returned, and that outcome is lost with it.
+// fulfil returns an order's pipeline. It declares the refund with the charge step, in addition to the outcome of charge below. A pod
+// can die after the request to the provider and before the handler has returned, and that outcome is then lost.
 func fulfil(o Order) runner.Args {
 	return runner.Chain(
 		runner.Step(Charge{Order: o.ID, Cents: o.Cents, Card: o.Card}, runner.OnFailureOrCancel(Refund{o.ID})),
@@ -43,7 +43,7 @@ func (s *service) register(r *runner.Runner) {
 	runner.Handle(r, s.charge, runner.Retry(8, patient), runner.Timeout(10*time.Second))
 	runner.Handle(r, s.reserve)
 	runner.Handle(r, s.ship)
-	runner.Handle(r, s.release, runner.Retry(30, patient), runner.MaxCrashes(30)) // what undoes has to get there
+	runner.Handle(r, s.release, runner.Retry(30, patient), runner.MaxCrashes(30)) // a compensation must succeed
 	runner.Handle(r, s.refund, runner.Retry(30, patient), runner.MaxCrashes(30), runner.Timeout(10*time.Second))
 	runner.Handle(r, s.dailyReport)
 	runner.Handle(r, s.regionReport)
@@ -51,8 +51,8 @@ func (s *service) register(r *runner.Runner) {
 	r.DeclareSchedule("daily-report", "15 6 * * *", DailyReport{}, runner.Zone("Europe/Zurich"), runner.SkipOverlap())
 }
 
-// charge asks the provider for the money and then waits, without a slot or a goroutine, for its webhook. It may ask twice, after a
-// crash or a lost answer; the order's id makes that one charge.
+// charge asks the provider for the money and then waits, without a slot or a goroutine, for its webhook. After a crash or a lost reply
+// it may ask twice; because of the order's id the provider charges once.
 func (s *service) charge(ctx context.Context, j *runner.Job[Charge]) (*runner.Outcome, error) {
 	token, err := j.Token(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *service) ship(_ context.Context, j *runner.Job[Ship]) (*runner.Outcome,
 	}), nil
 }
 
-// release undoes reserve. It gives back what there is a reservation for, so it is safe to repeat.
+// release undoes reserve. It returns items only if there is a reservation, so it is safe to repeat.
 func (s *service) release(_ context.Context, j *runner.Job[Release]) (*runner.Outcome, error) {
 	return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
@@ -109,7 +109,7 @@ func (s *service) refund(ctx context.Context, j *runner.Job[Refund]) (*runner.Ou
 	}), nil
 }
 
-// ask sends a request to the payment provider. The key makes the same request again the same payment.
+// ask sends a request to the payment provider. Requests with the same key are the same payment.
 func (s *service) ask(ctx context.Context, path, key string, p Payment) error {
 	body, err := json.Marshal(p)
 	if err != nil {

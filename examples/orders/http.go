@@ -13,18 +13,18 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// large orders wait until a person has approved them.
+// large is the amount from which an order needs approval.
 const large = 100_000 // cents
 
 // Order is an order as clients send and see it.
 type Order struct {
-	ID       string `json:"id"` // the client's: sent twice, it is the same order
+	ID       string `json:"id"` // set by the client: the same id is the same order
 	Item     string `json:"item"`
 	Region   string `json:"region"`
 	Cents    int64  `json:"cents"`
 	Card     string `json:"card,omitempty"`
 	State    string `json:"state"`              // placed, shipped, refunded
-	Pipeline int64  `json:"pipeline,omitempty"` // of Trapeze, by the id of its first job
+	Pipeline int64  `json:"pipeline,omitempty"` // the pipeline's id in Trapeze
 }
 
 func (s *service) endpoints(r *runner.Runner) http.Handler {
@@ -44,7 +44,7 @@ func (s *service) endpoints(r *runner.Runner) http.Handler {
 		}
 		return answer(c, err)
 	})
-	e.DELETE("/orders/:id", func(c echo.Context) error { // whatever has been done of it is undone
+	e.DELETE("/orders/:id", func(c echo.Context) error { // completed steps are undone
 		o, err := s.order(c)
 		if err == nil {
 			_, err = r.Admin().AbortPipeline(c.Request().Context(), o.Pipeline, "customer")
@@ -52,7 +52,7 @@ func (s *service) endpoints(r *runner.Runner) http.Handler {
 		return answer(c, err)
 	})
 	e.POST("/payments/:job", func(c echo.Context) error { return paid(c, r) })
-	e.POST("/reports/:day", func(c echo.Context) error { // asked twice while one is being made: one report
+	e.POST("/reports/:day", func(c echo.Context) error { // a second request during the first makes no second report
 		_, err := r.Enqueue(c.Request().Context(), DailyReport{Day: c.Param("day")}, runner.Unique(c.Param("day"), runner.WhileActive))
 		return answer(c, err)
 	})
@@ -60,7 +60,7 @@ func (s *service) endpoints(r *runner.Runner) http.Handler {
 	return e
 }
 
-// place stores the order and submits its pipeline in one transaction: there is never one without the other.
+// place stores the order and submits its pipeline in one transaction: neither exists without the other.
 func (s *service) place(c echo.Context, r *runner.Runner) error {
 	ctx, o := c.Request().Context(), Order{State: "placed"}
 	if err := json.NewDecoder(c.Request().Body).Decode(&o); err != nil {
@@ -89,8 +89,8 @@ func (s *service) place(c echo.Context, r *runner.Runner) error {
 	return answer(c, err)
 }
 
-// paid is the payment provider's webhook: it completes the deferred job whose id and token the provider was given.
-// The provider repeats it until we answer, so it may come twice; a part counts once.
+// paid is the payment provider's webhook: it completes the deferred job, with the id and token that the provider
+// received. The provider repeats the call until we answer, so it may come twice; a part counts once.
 func paid(c echo.Context, r *runner.Runner) error {
 	id, err := strconv.ParseInt(c.Param("job"), 10, 64)
 	if err != nil {
@@ -107,7 +107,7 @@ func paid(c echo.Context, r *runner.Runner) error {
 	token := strings.TrimPrefix(c.Request().Header.Get("Authorization"), "Bearer ")
 	err = r.Complete(c.Request().Context(), id, token, receipt, options...)
 	if errors.Is(err, runner.ErrAlreadyTerminal) {
-		err = nil // cancelled or complete: there is nothing that the provider could do about it
+		err = nil // cancelled or complete: the provider can do nothing about it
 	}
 	return answer(c, err)
 }

@@ -34,15 +34,15 @@ func main() {
 	}
 }
 
-// service is shared by the handlers and endpoints.
+// service holds what the handlers and endpoints share.
 type service struct {
 	pool     *pgxpool.Pool
 	provider string // URL of the payment provider
 	address  string // URL of this service, for the provider
 }
 
-// options are the same for every pod: two requests at a time to the payment provider, from all pods together. The other kinds have a
-// lane too, because a step without one runs in the lane of the step before it.
+// options are the same for every pod: two requests at a time to the payment provider, over all pods. The other kinds have a lane
+// too, because a step without one runs in the lane of the previous step.
 func options() runner.Options {
 	two := 2
 	return runner.Options{Lanes: []runner.LaneSetup{

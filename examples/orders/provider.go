@@ -13,8 +13,8 @@ import (
 type Payment struct {
 	Cents   int64
 	Card    string
-	Webhook string // is sent the Receipt, until it answers
-	Token   string // goes with it
+	Webhook string // receives the Receipt, repeatedly until it answers
+	Token   string // sent with it
 }
 
 // Receipt is the body of the provider's webhook.
@@ -23,15 +23,15 @@ type Receipt struct {
 	Declined string `json:"declined,omitempty"` // why; empty: paid
 }
 
-// provider stands for a payment provider, with its books in memory. It behaves like a real one: a request with a known
-// Idempotency-Key is the same payment, the answer comes later by a webhook, and a webhook that fails is sent again.
+// provider simulates a payment provider, with its books in memory. It behaves like a real one: a request with a known
+// Idempotency-Key is the same payment, the answer comes later by a webhook, and a failed webhook is repeated.
 type provider struct {
 	http.ServeMux
 	mu       sync.Mutex
-	charges  map[string]int // by key: how often money was taken
-	refunds  map[string]int // and given back
+	charges  map[string]int // by key: the number of charges
+	refunds  map[string]int // and of refunds
 	closed   map[string]bool
-	receipts map[string]Payment // still to be sent
+	receipts map[string]Payment // not sent yet
 }
 
 func newProvider() *provider {

@@ -59,7 +59,7 @@ func (s *service) storeReport(ctx context.Context, j *runner.Job[StoreReport]) (
 	for branch, err := range j.Branches(ctx) {
 		var line Line
 		if err == nil {
-			err = branch.Result(&line) // a region that failed is an error: no report rather than half of one
+			err = branch.Result(&line) // a failed region is an error: no report rather than an incomplete one
 		}
 		if err != nil {
 			return nil, err

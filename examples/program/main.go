@@ -1,4 +1,4 @@
-// Command program is a pod, a worker and all other commands of trapeze, with one handler that it adds.
+// Command program has all commands of trapeze, including a pod and a worker, with one added handler.
 package main
 
 import (

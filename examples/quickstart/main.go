@@ -24,7 +24,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := migrate.Up(ctx, pool, runner.Options{}); err != nil { // makes the tables
+	if err := migrate.Up(ctx, pool, runner.Options{}); err != nil { // creates the tables
 		log.Fatal(err)
 	}
 	r, err := runner.New(pool, runner.Options{})
@@ -36,7 +36,7 @@ func main() {
 	})
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[Report]) (*runner.Outcome, error) {
 		fmt.Println("length:", j.Args.Length)
-		stop() // a service would go on until SIGTERM
+		stop() // a service would run until SIGTERM
 		return nil, nil
 	})
 	if _, err := r.Enqueue(ctx, Measure{Text: "trapeze"}, runner.Subject("texts/1")); err != nil {

@@ -1,5 +1,5 @@
-// Package world is what surrounds the same small program, written for River in withriver and for Trapeze in withtrapeze. The guide that
-// compares them is docs/migrating/river.md; its code is that of these packages.
+// Package world is the environment of the same small program, written for River in withriver and for Trapeze in withtrapeze. The guide
+// that compares them is docs/migrating/river.md; its code comes from these packages.
 package world
 
 import (
@@ -17,7 +17,7 @@ type World struct {
 	visits map[string]int
 }
 
-// Did notes that something was done.
+// Did records an effect.
 func (w *World) Did(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -38,7 +38,7 @@ func (w *World) Record() map[string]int {
 	return record
 }
 
-// first reports whether it is asked about what for the first time.
+// first reports whether what is asked for the first time.
 func (w *World) first(what string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,10 +49,10 @@ func (w *World) first(what string) bool {
 	return w.visits[what] == 1
 }
 
-// ErrNoAddress is what Send returns for an address that does not exist.
+// ErrNoAddress is the error of Send for an address that does not exist.
 var ErrNoAddress = errors.New("no such address")
 
-// Send sends a mail. The first one to an address fails; those to an unknown address always do.
+// Send sends a mail. The first one to an address fails; those to an unknown address always fail.
 func (w *World) Send(to string) error {
 	if to == "nobody" {
 		return ErrNoAddress

@@ -1,5 +1,5 @@
-// Package orders stores an order and submits its job in one transaction of database/sql, sqlx, GORM, Bun, ent or sqlc: there is a job
-// exactly where there is an order.
+// Package orders stores an order and submits its job in one transaction of database/sql, sqlx, GORM, Bun, ent or sqlc: a job exists
+// if and only if its order does.
 package orders
 
 //go:generate go run -mod=mod entgo.io/ent/cmd/ent@v0.14.5 generate --feature sql/execquery ./ent/schema
@@ -24,7 +24,7 @@ type Ship struct{ Order int }
 // Kind implements the arguments of a job.
 func (Ship) Kind() string { return "ship" }
 
-// Order is a row, to GORM, Bun and sqlx.
+// Order is a row for GORM, Bun and sqlx.
 type Order struct {
 	No int `gorm:"primaryKey" bun:",pk"`
 }
@@ -56,7 +56,7 @@ func WithGORM(tx *gorm.DB, no int) error {
 	return err
 }
 
-// WithBun uses a transaction of Bun, which replaces placeholders itself: the *sql.Tx inside does not.
+// WithBun uses a transaction of Bun, which replaces placeholders itself; the *sql.Tx inside it does not.
 func WithBun(ctx context.Context, tx bun.Tx, no int) error {
 	if _, err := tx.NewInsert().Model(&Order{no}).Exec(ctx); err != nil {
 		return err

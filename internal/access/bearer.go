@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// SessionCookie is the name of the cookie that a browser has instead of a token.
+// SessionCookie is the name of the cookie that a browser sends instead of a token.
 const SessionCookie = "trapeze_session"
 
-// maxToken bounds what is looked at as a token, in bytes.
+// maxToken limits the length of a token, in bytes.
 const maxToken = 8 << 10
 
-// bearer is the token of a request: that of the header Authorization, or, without such a header, the session in its cookie.
+// bearer returns the token of a request: that of the header Authorization or, without that header, the session in its
+// cookie.
 func bearer(r *http.Request) (token string, session bool, err error) {
 	switch headers := r.Header.Values("Authorization"); {
 	case len(headers) > 1:

@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// ErrUnknownCertificate says that a request shows a client certificate which is believed, and whose name is in no line of the file, or
-// whose time is over. Its text names the certificate, and may be told to who showed it.
+// ErrUnknownCertificate means that a request has a trusted client certificate whose name is not in the file, or which has expired. Its
+// text names the certificate and may be sent to the client.
 var ErrUnknownCertificate = errors.New("unknown client certificate")
 
-// maxCertificateName bounds the name of a certificate, in bytes.
+// maxCertificateName limits the length of a certificate's name, in bytes.
 const maxCertificateName = 500
 
-// certifies reports what is wrong with a line that has the name of a certificate:
-// {"certificate":"spiffe://example.org/gpu","name":"gpu","roles":["worker"]}. A name with "://" is a URI among the certificate's
-// alternative names, any other one its common name.
+// certifies checks a line with the name of a certificate: {"certificate":"spiffe://example.org/gpu","name":"gpu","roles":["worker"]}. A
+// name with "://" is a URI among the certificate's alternative names; any other name is its common name.
 func (e entry) certifies(before map[string]Principal) error {
 	switch {
 	case e.Token != "":
@@ -32,8 +31,8 @@ func (e entry) certifies(before map[string]Principal) error {
 	return nil
 }
 
-// certificateOf is the client certificate that speaks for a request: one that the handshake has verified, where there is neither a token
-// nor a session. A token says more exactly who asks than what a machine shows to everybody.
+// certificateOf returns the client certificate that authenticates a request: one that the handshake has verified, if there is neither a
+// token nor a session. A token identifies the sender more precisely than a certificate, which a machine sends to every server.
 func certificateOf(r *http.Request) *x509.Certificate {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.PeerCertificates) == 0 || len(r.Header.Values("Authorization")) > 0 {
 		return nil
@@ -44,8 +43,9 @@ func certificateOf(r *http.Request) *x509.Certificate {
 	return r.TLS.PeerCertificates[0]
 }
 
-// certified finds whose a certificate is. The handshake looked at its end; a connection may outlive that.
-func (t *Tokens) certified(leaf *x509.Certificate, now time.Time) (Principal, error) {
+// principalOf returns the principal of a certificate. It checks the expiry again, because a connection may outlive the certificate that
+// the handshake verified.
+func (t *Tokens) principalOf(leaf *x509.Certificate, now time.Time) (Principal, error) {
 	names := namesOf(leaf)
 	if now.After(leaf.NotAfter) {
 		return Principal{}, fmt.Errorf("%w: the certificate of %q expired at %s", ErrUnknownCertificate, names, leaf.NotAfter.UTC().Format(time.RFC3339))
@@ -59,7 +59,7 @@ func (t *Tokens) certified(leaf *x509.Certificate, now time.Time) (Principal, er
 	return Principal{}, fmt.Errorf("%w: no entry of the tokens file has the certificate %q", ErrUnknownCertificate, names)
 }
 
-// namesOf are what a certificate is known by: its URIs, then its common name. A common name that looks like a URI is none.
+// namesOf returns the names of a certificate: its URIs, then its common name. It ignores a common name that looks like a URI.
 func namesOf(leaf *x509.Certificate) (names []string) {
 	for _, uri := range leaf.URIs {
 		if text := uri.String(); strings.Contains(text, "://") {

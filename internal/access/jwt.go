@@ -9,14 +9,14 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// leeway is how far the clocks of the issuer and of this machine may be apart.
+// leeway is the tolerated difference between the clocks of the issuer and of this machine.
 const leeway = 30 * time.Second
 
-// Signed are principals with tokens that somebody else signs (JWT). What is believed stands in a file, see [KeysFile]; a token must
-// name the issuer and the audience of that file, its end, and be signed with one of its keys by the algorithm which the file gives for
-// that key. Its methods are safe for concurrent use.
+// Signed authenticates principals by tokens that another party signs (JWT). A file sets which tokens are trusted, see [KeysFile]. A
+// token must name the issuer and the audience of that file and its expiry, and be signed with one of its keys, by that key's algorithm.
+// Its methods are safe for concurrent use.
 type Signed struct {
-	file *watched[*keys]
+	file *watchedFile[*keys]
 }
 
 // KeysFile reads the file:
@@ -24,9 +24,9 @@ type Signed struct {
 //	{"issuer":"https://id.example.org","audience":"trapeze","name_claim":"sub","roles_claim":"roles",
 //	 "keys":[{"kid":"2025-01","alg":"RS256","key":"-----BEGIN PUBLIC KEY-----\n…"}]}
 //
-// name_claim and roles_claim may be left out and are then as shown. Algorithms: RS256, ES256, EdDSA with a public key in PEM, HS256 with
-// a secret of at least 32 bytes. A token without a kid is tried with the only key of its algorithm. The file is read again when it
-// changes.
+// name_claim and roles_claim are optional, with these values as default. Algorithms: RS256, ES256, EdDSA with a public key in PEM, HS256
+// with a secret of at least 32 bytes. A token without a kid is verified with the only key of its algorithm. The file is read again when
+// it changes.
 func KeysFile(path string) (*Signed, error) {
 	file, err := watch(path, parseKeys)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Signed) Authenticate(r *http.Request) (Principal, error) {
 	return p, err
 }
 
-// Login begins the session of a browser: the token itself, until its own end.
+// Login begins the session of a browser: the session is the token itself, until it expires.
 func (s *Signed) Login(given string) (session string, until time.Time, err error) {
 	if len(given) > 3800 {
 		return "", time.Time{}, fmt.Errorf("%w: the token is too long for a cookie", ErrUnauthenticated)
@@ -81,7 +81,7 @@ func (s *Signed) verify(given string) (Principal, time.Time, error) {
 	return Principal{Name: name, Roles: roles}, until.Time, nil
 }
 
-// roleNames reads a claim: a list of texts, or one text with spaces between them. None is none.
+// roleNames reads a claim: a list of strings, or one string with spaces between names. A missing claim has none.
 func roleNames(claim any) (names []string, err error) {
 	switch v := claim.(type) {
 	case nil:

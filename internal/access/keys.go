@@ -12,10 +12,10 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// algorithms are the ones that a file may name, and so all that a token may be signed by.
+// algorithms lists the algorithms that a file may name, and so all by which a token may be signed.
 var algorithms = []string{"RS256", "ES256", "EdDSA", "HS256"}
 
-// keys are the file of [KeysFile].
+// keys is the content of the file of [KeysFile].
 type keys struct {
 	Issuer     string `json:"issuer"`
 	Audience   string `json:"audience"`
@@ -29,7 +29,7 @@ type key struct {
 	Algorithm string `json:"alg"`
 	Text      string `json:"key"`
 
-	key any // what the algorithm verifies with
+	key any // the key in the form that the algorithm needs
 }
 
 func parseKeys(raw []byte) (*keys, error) {
@@ -60,7 +60,7 @@ func parseKeys(raw []byte) (*keys, error) {
 	return k, errors.Join(errs...)
 }
 
-// parse reads the key as its algorithm wants it.
+// parse decodes the key for its algorithm.
 func (k *key) parse() (err error) {
 	pem := []byte(k.Text)
 	switch k.Algorithm {
@@ -88,8 +88,8 @@ func (k *key) parse() (err error) {
 	return err
 }
 
-// find finds the key of a token: the one it names, or the only one of its algorithm. The algorithm is the key's, never the token's:
-// a public key is no secret that a token could be signed with.
+// find returns the key of a token: the one that it names, or the only one of its algorithm. The key, never the token, sets the
+// algorithm. Otherwise an attacker could sign a token with a public key as HMAC secret.
 func (k *keys) find(t *jwt.Token) (any, error) {
 	id, named := t.Header["kid"].(string)
 	var found *key

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Masked is what is shown in the place of a secret, as JSON.
+// Masked is the JSON that replaces a secret.
 const Masked = `"***"`
 
 // Mask hides secrets in JSON. The zero value hides nothing.
@@ -19,18 +19,18 @@ type Mask struct {
 	strict bool
 }
 
-// MaskAll hides every value and shows the names of members alone: for what nobody here knows the secrets of.
+// MaskAll hides every value and shows only the names of members. It is for kinds whose secrets are unknown.
 var MaskAll = Mask{all: true}
 
-// Strict returns a mask that also hides a value that has another shape than its pointers expect: text where an object with a secret
-// should be, or a list of them. It is for arguments, whose shape the pointers describe; a result has any shape.
+// Strict returns a mask that also hides values of a different shape than its pointers expect, for example text or a list in place
+// of an object with a secret. It is for arguments, whose shape the pointers describe; a result may have any shape.
 func (m Mask) Strict() Mask {
 	m.strict = true
 	return m
 }
 
-// MaskOf makes a mask of JSON pointers (RFC 6901), in which * stands for every member and every element. Names of members are found
-// whatever their case, as encoding/json does when it decodes.
+// MaskOf returns a mask for JSON pointers (RFC 6901), in which * stands for every member and every element. Names of members match
+// regardless of their case, as in encoding/json.
 func MaskOf(pointers ...string) (Mask, error) {
 	var m Mask
 	for _, pointer := range pointers {
@@ -46,39 +46,39 @@ func MaskOf(pointers ...string) (Mask, error) {
 	return m, nil
 }
 
-// JSON returns raw with its secrets hidden; what cannot be read is hidden whole. Without secrets to hide it is raw itself.
+// JSON returns raw with its secrets hidden. If raw cannot be parsed, all of it is hidden. Without secrets it returns raw itself.
 func (m Mask) JSON(raw json.RawMessage) json.RawMessage {
 	shown, _ := m.Hide(raw)
 	return shown
 }
 
-// Hide is JSON, and reports whether there was a secret to hide.
+// Hide is JSON, and also reports whether there was a secret to hide.
 func (m Mask) Hide(raw json.RawMessage) (shown json.RawMessage, hid bool) {
 	if len(raw) == 0 || len(m.paths) == 0 && !m.all {
 		return raw, false
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
-	var out masked
+	var out maskOutput
 	if err := m.value(d, &out, m.paths); err != nil {
 		return json.RawMessage(Masked), true
 	}
 	return out.text.Bytes(), out.hid
 }
 
-// masked is what a mask lets through.
-type masked struct {
+// maskOutput is the output of a mask.
+type maskOutput struct {
 	text bytes.Buffer
 	hid  bool // something was hidden
 }
 
-func (out *masked) hide() {
+func (out *maskOutput) hide() {
 	out.hid = true
 	out.text.WriteString(Masked)
 }
 
-// value copies one value; paths lead from it to the secrets in it.
-func (m Mask) value(d *json.Decoder, out *masked, paths [][]string) error {
+// value copies one value; paths lead from it to its secrets.
+func (m Mask) value(d *json.Decoder, out *maskOutput, paths [][]string) error {
 	if !m.all && len(paths) == 0 { // nothing below is secret
 		var raw json.RawMessage
 		err := d.Decode(&raw)
@@ -102,12 +102,12 @@ func (m Mask) value(d *json.Decoder, out *masked, paths [][]string) error {
 		return write(out, token)
 	}
 	if err == nil {
-		_, err = d.Token() // its end
+		_, err = d.Token() // the closing delimiter
 	}
 	return err
 }
 
-func (m Mask) members(d *json.Decoder, out *masked, paths [][]string) error {
+func (m Mask) members(d *json.Decoder, out *maskOutput, paths [][]string) error {
 	out.text.WriteByte('{')
 	for first := true; d.More(); first = false {
 		name, err := d.Token()
@@ -129,7 +129,7 @@ func (m Mask) members(d *json.Decoder, out *masked, paths [][]string) error {
 	return nil
 }
 
-func (m Mask) elements(d *json.Decoder, out *masked, paths [][]string) error {
+func (m Mask) elements(d *json.Decoder, out *maskOutput, paths [][]string) error {
 	out.text.WriteByte('[')
 	for i := 0; d.More(); i++ {
 		if i > 0 {
@@ -151,14 +151,14 @@ func (m Mask) elements(d *json.Decoder, out *masked, paths [][]string) error {
 	return nil
 }
 
-// ofMember reports whether a pointer leads on to a member of an object, which no list has.
+// ofMember reports whether a pointer leads to a member of an object, not to an element of a list.
 func ofMember(path []string) bool {
 	_, err := strconv.Atoi(path[0])
 	return err != nil && path[0] != "*"
 }
 
-// below copies the value of a member or element, or hides it.
-func (m Mask) below(d *json.Decoder, out *masked, paths [][]string, name string) error {
+// below copies or hides the value of a member or element.
+func (m Mask) below(d *json.Decoder, out *maskOutput, paths [][]string, name string) error {
 	var rest [][]string
 	for _, path := range paths {
 		if path[0] != "*" && !strings.EqualFold(path[0], name) {
@@ -175,9 +175,9 @@ func (m Mask) below(d *json.Decoder, out *masked, paths [][]string, name string)
 }
 
 // write writes a name or a scalar.
-func write(out *masked, token json.Token) error {
+func write(out *maskOutput, token json.Token) error {
 	encoder := json.NewEncoder(&out.text)
-	encoder.SetEscapeHTML(false) // what is shown is shown as it is
+	encoder.SetEscapeHTML(false) // output keeps the input's characters
 	err := encoder.Encode(token)
 	out.text.Truncate(len(bytes.TrimSuffix(out.text.Bytes(), []byte("\n"))))
 	return err

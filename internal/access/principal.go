@@ -12,19 +12,20 @@ import (
 	"unicode/utf8"
 )
 
-// Principal is who sends a request, as an [Authenticator] found out.
+// Principal is the sender of a request, as an [Authenticator] determined it.
 type Principal struct {
-	// Name is the submitter of his jobs and the actor of his commands: 1 to 200 bytes, the same at every request.
+	// Name is the submitter of its jobs and the actor of its commands: 1 to 200 bytes, the same in every request.
 	Name string
-	// Roles are those that his token, his session or the proxy gives him. The table of grants may give him more.
+	// Roles are the roles that its token, its session or the proxy grants. The table of grants may add more.
 	Roles []string
-	// Kinds and Lanes bind a remote worker to jobs of these kinds and lanes: names, or patterns such as gpu.*. Empty: all.
+	// Kinds and Lanes restrict a remote worker to jobs of these kinds and lanes: names, or patterns such as gpu.*. Empty: all.
 	Kinds, Lanes []string
 
 	rights Rights
 }
 
-// Validate reports a principal who cannot be told from others, or from what the program itself is called in the history.
+// Validate returns an error for a principal whose name could be confused with another's, or with a name that the program uses in
+// the history.
 func (p Principal) Validate() error {
 	switch {
 	case p.Name == "" || len(p.Name) > 200 || !utf8.ValidString(p.Name):
@@ -37,13 +38,13 @@ func (p Principal) Validate() error {
 	return nil
 }
 
-// With returns p with the rights that his roles come to.
+// With returns p with the permissions of its roles.
 func (p Principal) With(rights Rights) Principal {
 	p.rights = rights
 	return p
 }
 
-// Can reports whether p has a permission, and whether only for jobs and pipelines of his own: those whose submitter he is.
+// Can reports whether p has a permission, and whether only for its own jobs and pipelines: those that it submitted.
 func (p Principal) Can(what Permission) (allowed, own bool) {
 	if what == Nothing {
 		return true, false
@@ -52,8 +53,8 @@ func (p Principal) Can(what Permission) (allowed, own bool) {
 	return allowed, allowed && scope == Own
 }
 
-// Owner is whose jobs p may use a permission on: his own name when it is for his own only, empty when it is for all. It says
-// nothing to those who lack the permission.
+// Owner returns the submitter on whose jobs p may use a permission: p's name if it covers own jobs only, empty if it covers all.
+// The result is meaningless without the permission.
 func (p Principal) Owner(what Permission) string {
 	if _, own := p.Can(what); own {
 		return p.Name
@@ -61,16 +62,16 @@ func (p Principal) Owner(what Permission) string {
 	return ""
 }
 
-// Sees reports whether p has a permission for what a submitter owns.
+// Sees reports whether p has a permission for the jobs of a submitter.
 func (p Principal) Sees(what Permission, submitter string) bool {
 	allowed, own := p.Can(what)
 	return allowed && (!own || submitter == p.Name)
 }
 
-// MayRun reports whether p may be sent jobs of a kind, as a remote worker.
+// MayRun reports whether p may run jobs of a kind as a remote worker.
 func (p Principal) MayRun(kind string) bool { return within(p.Kinds, kind) }
 
-// MayUse reports whether p may be sent jobs of a lane, as a remote worker.
+// MayUse reports whether p may run jobs of a lane as a remote worker.
 func (p Principal) MayUse(lane string) bool { return within(p.Lanes, lane) }
 
 func within(patterns []string, name string) bool {
@@ -80,21 +81,21 @@ func within(patterns []string, name string) bool {
 	})
 }
 
-// ErrUnauthenticated says that a request does not tell whose it is, or not in a way that is believed.
+// ErrUnauthenticated means that a request has no credentials, or credentials of a type that is not accepted.
 var ErrUnauthenticated = errors.New("unauthenticated")
 
-// Authenticator finds out who sends a request. Every error means that nobody is believed to; its text goes to the log, never to the
-// caller. It is safe for concurrent use.
+// Authenticator returns the sender of a request. Every error means that the request is not authenticated; its text is logged and
+// never sent to the caller. It is safe for concurrent use.
 type Authenticator func(*http.Request) (Principal, error)
 
 type principalKey struct{}
 
-// Into returns a context that knows who asks.
+// Into returns a context with a principal.
 func Into(ctx context.Context, p Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
 
-// Of returns who asks: a principal who may do nothing when nobody was asked.
+// Of returns the principal of a context: one without permissions if there is none.
 func Of(ctx context.Context) Principal {
 	p, _ := ctx.Value(principalKey{}).(Principal)
 	return p

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// The headers in which a proxy says whom it has authenticated, and with which roles, separated by commas.
+// The headers in which a proxy names the authenticated user and its roles, separated by commas.
 const (
 	UserHeader   = "X-Forwarded-User"
 	GroupsHeader = "X-Forwarded-Groups"
 )
 
-// Proxies are the addresses of proxies that are believed.
+// Proxies are the addresses of trusted proxies.
 type Proxies []netip.Prefix
 
-// ParseProxies reads addresses and blocks of them, such as 10.1.0.0/16.
+// ParseProxies parses addresses and blocks of them, such as 10.1.0.0/16.
 func ParseProxies(list []string) (Proxies, error) {
 	var proxies Proxies
 	for _, text := range list {
@@ -34,7 +34,7 @@ func ParseProxies(list []string) (Proxies, error) {
 	return proxies, nil
 }
 
-// Believe reports whether an address is one of a proxy.
+// Believe reports whether an address belongs to a trusted proxy.
 func (p Proxies) Believe(addr netip.Addr) bool {
 	for _, block := range p {
 		if block.Contains(addr) {
@@ -44,7 +44,7 @@ func (p Proxies) Believe(addr netip.Addr) bool {
 	return false
 }
 
-// Authenticate is an [Authenticator]: it believes the headers of a request that comes from a proxy, and nobody else's.
+// Authenticate is an [Authenticator]. It trusts the headers of requests that come from a proxy, and no others.
 func (p Proxies) Authenticate(r *http.Request) (Principal, error) {
 	if from := Peer(r); !p.Believe(from) {
 		return Principal{}, fmt.Errorf("%w: %s is not a trusted proxy", ErrUnauthenticated, from)
@@ -64,7 +64,8 @@ func (p Proxies) Authenticate(r *http.Request) (Principal, error) {
 	return who, nil
 }
 
-// Client is the address that a request was sent from: its peer's, or, behind proxies, the last one in X-Forwarded-For that is not theirs.
+// Client returns the address that a request was sent from: its peer's or, behind proxies, the last one in X-Forwarded-For that is not a
+// trusted proxy.
 func (p Proxies) Client(r *http.Request) netip.Addr {
 	client := Peer(r)
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
@@ -78,7 +79,7 @@ func (p Proxies) Client(r *http.Request) netip.Addr {
 	return client
 }
 
-// Peer is the address at the other end of a request's connection; the zero one when it has none.
+// Peer returns the address of the other end of a request's connection; zero if it has none.
 func Peer(r *http.Request) netip.Addr {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

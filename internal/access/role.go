@@ -5,32 +5,32 @@ import (
 	"slices"
 )
 
-// Scope is whose jobs and pipelines a permission is for.
+// Scope defines which jobs and pipelines a permission covers.
 type Scope string
 
 // The scopes.
 const (
-	Own Scope = "own" // those whose submitter one is
+	Own Scope = "own" // those that the principal submitted
 	All Scope = "all"
 )
 
-// Role is a bundle of permissions.
+// Role is a set of permissions.
 type Role struct {
 	Name        string
 	Permissions []Permission
 	Scope       Scope
 }
 
-// The roles that come with the program. They cannot be changed: others are added beside them.
+// The built-in roles. They cannot be changed; others can be added.
 const (
 	Viewer        = "viewer"
 	Submitter     = "submitter"
 	Operator      = "operator"
 	PlatformAdmin = "platform_admin"
-	Worker        = "worker" // a remote worker: may take jobs, and use no other route
+	Worker        = "worker" // a remote worker: it may run jobs, and use no other route
 )
 
-// BuiltIn are the roles that come with the program, the weakest first.
+// BuiltIn lists the built-in roles, the one with the fewest permissions first.
 var BuiltIn = []Role{
 	{Viewer, []Permission{JobsRead, WorkersView}, All},
 	{Submitter, []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsArgs}, Own},
@@ -40,7 +40,7 @@ var BuiltIn = []Role{
 	{Worker, []Permission{WorkersStream}, Own},
 }
 
-// BuiltInRole finds a role that comes with the program.
+// BuiltInRole returns a built-in role by its name.
 func BuiltInRole(name string) (Role, bool) {
 	i := slices.IndexFunc(BuiltIn, func(r Role) bool { return r.Name == name })
 	if i < 0 {
@@ -49,10 +49,11 @@ func BuiltInRole(name string) (Role, bool) {
 	return BuiltIn[i], true
 }
 
-// Rights are the permissions that several roles come to. A permission that one of them gives for all is for all.
+// Rights are the permissions of several roles together. If one of them grants a permission for all jobs, it
+// covers all.
 type Rights map[Permission]Scope
 
-// RightsOf are the rights of some roles.
+// RightsOf returns the permissions of roles.
 func RightsOf(roles ...Role) Rights {
 	rights := Rights{}
 	for _, role := range roles {
@@ -65,5 +66,5 @@ func RightsOf(roles ...Role) Rights {
 	return rights
 }
 
-// List are the permissions, sorted.
+// List returns the permissions, sorted.
 func (r Rights) List() []Permission { return slices.Sorted(maps.Keys(r)) }

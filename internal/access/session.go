@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// sessionFor is how long a browser need not show its token again.
+// sessionFor is how long a browser need not send its token again.
 const sessionFor = 12 * time.Hour
 
-// A session says which token it began with and when it ends, under a code made with a key that only this token gives. All pods that
-// have the same file believe it, none of them remembers it, and it ends with its token.
+// A session contains the token with which it began and its end, authenticated by a code whose key is derived from that token. All
+// pods with the same file accept it, no pod stores it, and it ends with its token.
 //
 //	version 1 byte · token 8 bytes · end 8 bytes, Unix seconds · code 32 bytes, HMAC-SHA-256 of all before it
 const (
@@ -21,7 +21,7 @@ const (
 	sessionBytes   = 1 + 8 + 8 + sha256.Size
 )
 
-// Login begins the session of a browser that shows a token: what its cookie holds, and when it ends.
+// Login begins the session of a browser that sends a token. It returns the content of the cookie, and when it ends.
 func (t *Tokens) Login(given string) (session string, until time.Time, err error) {
 	found, err := t.find(given)
 	if err != nil {
@@ -33,7 +33,7 @@ func (t *Tokens) Login(given string) (session string, until time.Time, err error
 	return base64.RawURLEncoding.EncodeToString(append(raw, found.code(raw)...)), until, nil
 }
 
-// resume finds the token that a session began with.
+// resume returns the token with which a session began.
 func (t *Tokens) resume(session string, now time.Time) (token, error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(session)
 	if err != nil || len(raw) != sessionBytes || raw[0] != sessionVersion {
@@ -51,7 +51,7 @@ func (t *Tokens) resume(session string, now time.Time) (token, error) {
 	return token{}, fmt.Errorf("%w: the session's token was removed", ErrUnauthenticated)
 }
 
-// mark tells tokens apart in a session.
+// mark returns the identifier of a token in a session.
 func (t token) mark() []byte {
 	sum := sha256.Sum256(append([]byte("trapeze session of "), t.hash[:]...))
 	return sum[:8]

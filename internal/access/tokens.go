@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// minToken is the length of the shortest token, in characters.
+// minToken is the minimum length of a token, in characters.
 const minToken = 20
 
-// Tokens are principals with a token each, in a file: {"tokens":[{"token":"…","name":"ops","roles":["operator"]}]}. Instead of a token a
-// line may have the name of a client certificate: see certificate.go. The file is read again when it changes: a token that is taken out
-// of it is refused within a second, and the sessions that began with it. Its methods are safe for concurrent use.
+// Tokens authenticates principals by a token each, from a file: {"tokens":[{"token":"…","name":"ops","roles":["operator"]}]}. A line may
+// have the name of a client certificate instead of a token: see certificate.go. The file is read again when it changes: a removed token,
+// and the sessions that began with it, are rejected within a second. Its methods are safe for concurrent use.
 type Tokens struct {
-	file *watched[secrets]
+	file *watchedFile[secrets]
 }
 
-// secrets are the lines of the file. Those of certificates are kept apart: what a session is made with is only a token's.
+// secrets holds the lines of the file. Those of certificates are separate, because only a token can begin a session.
 type secrets struct {
 	tokens       []token
 	certificates map[string]Principal // by the name in the certificate
 }
 
-// token is a line of the file; of the token itself only a hash is kept.
+// token is a line of the file. Only a hash of the token is kept.
 type token struct {
 	hash [sha256.Size]byte
 	who  Principal
@@ -47,7 +47,7 @@ func TokenFile(path string) (*Tokens, error) {
 // Authenticate is an [Authenticator].
 func (t *Tokens) Authenticate(r *http.Request) (Principal, error) {
 	if leaf := certificateOf(r); leaf != nil {
-		return t.certified(leaf, time.Now())
+		return t.principalOf(leaf, time.Now())
 	}
 	given, session, err := bearer(r)
 	if err != nil {
@@ -63,7 +63,7 @@ func (t *Tokens) Authenticate(r *http.Request) (Principal, error) {
 	return found.who, nil
 }
 
-// find finds a token by its hash. It looks at all of them, whichever it is: how long that takes tells nothing.
+// find returns a token by its hash. It always compares all of them, so that its duration reveals nothing.
 func (t *Tokens) find(given string) (token, error) {
 	hash, found := sha256.Sum256([]byte(given)), -1
 	all := t.file.get().tokens
@@ -78,7 +78,7 @@ func (t *Tokens) find(given string) (token, error) {
 	return all[found], nil
 }
 
-// entry is a line of the file as it is written.
+// entry is a line of the file as JSON.
 type entry struct {
 	Token       string   `json:"token"`
 	Certificate string   `json:"certificate"`
@@ -88,7 +88,7 @@ type entry struct {
 	Lanes       []string `json:"lanes"`
 }
 
-// parseTokens reads the file and reports everything that is wrong with it at once, without quoting a token.
+// parseTokens parses the file and returns all mistakes in it at once, without quoting a token.
 func parseTokens(raw []byte) (all secrets, err error) {
 	var file struct {
 		Tokens []entry `json:"tokens"`
@@ -129,7 +129,7 @@ func parseTokens(raw []byte) (all secrets, err error) {
 	return all, errors.Join(errs...)
 }
 
-// bounds reports what is wrong with the patterns that bind a remote worker.
+// bounds checks the patterns that restrict a remote worker.
 func (e entry) bounds() error {
 	var errs []error
 	for _, pattern := range append(slices.Clone(e.Kinds), e.Lanes...) {

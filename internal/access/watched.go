@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// lookEvery is how often a file is looked at, at most: so long does a token that was taken out of it go on.
-const lookEvery = time.Second
+// checkInterval is the minimum interval between checks of a file. A removed token stays valid for this long.
+const checkInterval = time.Second
 
-// watched is a file of secrets that is read again when it has changed. One that can no longer be understood changes nothing: what it
-// said before holds, and the log says why. It is safe for concurrent use.
-type watched[T any] struct {
+// watchedFile is a file of secrets that is read again when it has changed. If it can no longer be parsed, its last valid content
+// applies, and the log has the reason. It is safe for concurrent use.
+type watchedFile[T any] struct {
 	path  string
 	parse func([]byte) (T, error)
 	every time.Duration
@@ -25,17 +25,17 @@ type watched[T any] struct {
 	value  T
 }
 
-// watch reads a file for the first time: then, what is wrong with it is an error.
-func watch[T any](path string, parse func([]byte) (T, error)) (*watched[T], error) {
-	w := &watched[T]{path: path, parse: parse, every: lookEvery}
+// watch reads a file for the first time. A mistake in it is then an error.
+func watch[T any](path string, parse func([]byte) (T, error)) (*watchedFile[T], error) {
+	w := &watchedFile[T]{path: path, parse: parse, every: checkInterval}
 	if err := w.read(); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
-// get returns what the file says, or said when it was last understood.
-func (w *watched[T]) get() T {
+// get returns the latest valid content of the file.
+func (w *watchedFile[T]) get() T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if time.Since(w.looked) >= w.every {
@@ -46,8 +46,8 @@ func (w *watched[T]) get() T {
 	return w.value
 }
 
-// read reads the file if it is another one than the last time. A file that is wrong is complained of once.
-func (w *watched[T]) read() error {
+// read reads the file if it has changed. It logs an invalid file once.
+func (w *watchedFile[T]) read() error {
 	w.looked = time.Now()
 	now, err := os.Stat(w.path)
 	if err != nil {

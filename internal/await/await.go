@@ -17,17 +17,18 @@ import (
 )
 
 const (
-	// waitLeast and waitMost are between two looks at all jobs that somebody waits for; each wait is twice the one before.
-	waitLeast = 50 * time.Millisecond
-	waitMost  = time.Second
-	// waitTimes is how many times the length of a look the wait after it is at least: looks are a twentieth of the time.
-	waitTimes = 20
+	// minWait and waitMost limit the time between two polls of all awaited jobs. Each wait is twice the previous one.
+	minWait = 50 * time.Millisecond
+	maxWait = time.Second
+	// waitFactor is the minimum wait after a poll, as a multiple of its duration: polls take at most a twentieth of the
+	// time.
+	waitFactor = 20
 )
 
 // waiter waits for the end of one job.
 type waiter struct {
 	id      int64
-	verdict chan verdict // one, and room for it
+	verdict chan verdict // buffered for one value
 }
 
 type verdict struct {
@@ -35,7 +36,7 @@ type verdict struct {
 	err error
 }
 
-// Waiters are the callers that wait for jobs to end. While there are any, one goroutine reads for all of them.
+// Waiters holds the callers that wait for jobs to end. While there are any, one goroutine polls for all of them.
 type Waiters struct {
 	store   *store.Store
 	log     *slog.Logger
@@ -44,12 +45,12 @@ type Waiters struct {
 
 	mu    sync.Mutex
 	all   map[int64]map[*waiter]bool
-	fresh map[int64]bool // to be looked at now: somebody has begun to wait, or a job has ended here
-	news  wait.Signal    // holds one when something is fresh
-	watch *watch         // nil: nobody waits
+	fresh map[int64]bool // to be read now: a caller has begun to wait, or a job has ended here
+	news  wait.Signal    // set when something is fresh
+	watch *watch         // nil: no caller waits
 }
 
-// watch is the goroutine that looks.
+// watch is the goroutine that polls.
 type watch struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -75,7 +76,7 @@ func (w *Waiters) Wait(ctx context.Context, id int64) (job.Job, error) {
 	}
 }
 
-// add has somebody wait for a job.
+// add registers a caller that waits for a job.
 func (w *Waiters) add(id int64) *waiter {
 	one := &waiter{id: id, verdict: make(chan verdict, 1)}
 	w.mu.Lock()
@@ -99,7 +100,7 @@ func (w *Waiters) add(id int64) *waiter {
 	return one
 }
 
-// remove ends a wait; the last one ends the goroutine, and waits for that.
+// remove ends a wait. The last one stops the goroutine, and waits for it.
 func (w *Waiters) remove(one *waiter) {
 	w.mu.Lock()
 	if w.all[one.id][one] {
@@ -125,7 +126,7 @@ func (w *Waiters) drop(one *waiter) {
 	w.count.Add(-1)
 }
 
-// Seen notes that a claim of a job has ended here: if a caller waits for the job, it is read now.
+// Seen records that a claim of a job has ended here. If a caller waits for the job, it is read now.
 func (w *Waiters) Seen(id int64) {
 	if w.count.Load() == 0 {
 		return
@@ -142,9 +143,9 @@ func (w *Waiters) renew(id int64) {
 	w.news.Set()
 }
 
-// run looks until nobody waits: at what is fresh at once, and at everything after waits that grow.
+// run polls until no caller waits: fresh jobs at once, and all jobs after growing waits.
 func (w *Waiters) run(ctx context.Context, self *watch) {
-	wait := waitLeast
+	wait := minWait
 	for full := time.Now().Add(wait); ; {
 		timer := time.NewTimer(time.Until(full))
 		select {
@@ -157,20 +158,20 @@ func (w *Waiters) run(ctx context.Context, self *watch) {
 				return
 			}
 			began := time.Now()
-			if w.look(ctx, ids) > 0 {
-				wait = waitLeast
+			if w.poll(ctx, ids) > 0 {
+				wait = minWait
 			} else {
-				wait = min(2*wait, waitMost)
+				wait = min(2*wait, maxWait)
 			}
-			full = time.Now().Add(max(wait, waitTimes*time.Since(began)))
+			full = time.Now().Add(max(wait, waitFactor*time.Since(began)))
 		case <-w.news:
 			timer.Stop()
 			ids, ok := w.ids(self, true)
 			if !ok {
 				return
 			}
-			w.look(ctx, ids)
-			wait = waitLeast
+			w.poll(ctx, ids)
+			wait = minWait
 			if soon := time.Now().Add(wait); soon.Before(full) {
 				full = soon
 			}
@@ -178,7 +179,7 @@ func (w *Waiters) run(ctx context.Context, self *watch) {
 	}
 }
 
-// ids lists the jobs to look at. It is not ok when the goroutine is to end: nobody waits, or another one looks.
+// ids returns the jobs to poll. ok is false if the goroutine has to end: no caller waits, or another goroutine polls.
 func (w *Waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,8 +202,8 @@ func (w *Waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
 	return ids, true
 }
 
-// look asks for jobs and tells who waits for them. It returns for how many that was.
-func (w *Waiters) look(ctx context.Context, ids []int64) (told int) {
+// poll reads jobs and notifies the callers that wait for them. It returns the number of notified callers.
+func (w *Waiters) poll(ctx context.Context, ids []int64) (told int) {
 	if len(ids) == 0 {
 		return 0
 	}

@@ -22,7 +22,7 @@ type Batcher[T, R any] struct {
 	flushing int // at most parallel
 }
 
-// call is one item on its way.
+// call is an item that is queued or being flushed.
 type call[T, R any] struct {
 	item   T
 	result R
@@ -31,12 +31,13 @@ type call[T, R any] struct {
 }
 
 // New returns a batcher that runs at most parallel flushes at the same time, with at most limit items each. flush returns a result for
-// each item, in order, or an error for all of them. It has no context of a caller, since it works for many: it must end by itself.
+// each item, in order, or an error for all of them. It gets no caller's context, because it works for many callers: it must end by
+// itself.
 func New[T, R any](parallel, limit int, flush func(items []T) ([]R, error)) *Batcher[T, R] {
 	return &Batcher[T, R]{parallel: parallel, limit: limit, flush: flush}
 }
 
-// Do adds an item and returns its result. When ctx ends first it returns the cause, and the item may be flushed all the same.
+// Do adds an item and returns its result. If ctx ends first, it returns the cause, and the item may still be flushed.
 func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	c := &call[T, R]{item: item, done: make(chan struct{})}
 	b.mu.Lock()
@@ -47,7 +48,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	}
 	b.mu.Unlock()
 	if leads && b.flushOnce() {
-		go func() { // a caller flushes once; its own work does not wait for the items of others
+		go func() { // a caller flushes once; it does not wait for the items of others
 			for b.flushOnce() {
 			}
 		}()

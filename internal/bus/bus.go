@@ -1,6 +1,6 @@
-// Package bus hands what one goroutine publishes to the many of this process that listen. Nobody waits for a listener: each has a
-// queue of a fixed length, and one whose queue is full is cut off, at that moment and for good. It comes back by whatever it
-// remembers of what it was given.
+// Package bus distributes the messages that one goroutine publishes to the listeners in this process. The publisher never waits
+// for a listener. Each has a queue of fixed length, and a listener whose queue is full is cut off at once and for good. It can
+// subscribe again from the position that it remembers.
 package bus
 
 import (
@@ -8,21 +8,21 @@ import (
 	"sync"
 )
 
-// ErrSlow is why a listener was cut off that did not keep up.
+// ErrSlow is the error of a listener that was cut off because it did not keep up.
 var ErrSlow = errors.New("client too slow: disconnected")
 
-// Bus fans messages M out to those who listen to a topic T. Its methods are safe for concurrent use.
+// Bus distributes messages M to the listeners of a topic T. Its methods are safe for concurrent use.
 type Bus[T comparable, M any] struct {
 	mu  sync.Mutex
 	all map[T]map[*Listener[T, M]]struct{}
 }
 
-// New returns a bus that nobody listens to.
+// New returns a bus without listeners.
 func New[T comparable, M any]() *Bus[T, M] {
 	return &Bus[T, M]{all: map[T]map[*Listener[T, M]]struct{}{}}
 }
 
-// Listener is somebody who listens to one topic.
+// Listener is a subscription to one topic.
 type Listener[T comparable, M any] struct {
 	bus   *Bus[T, M]
 	topic T
@@ -30,7 +30,7 @@ type Listener[T comparable, M any] struct {
 	err   error // why it was cut off; written before the queue is closed
 }
 
-// Listen gives whatever is published under a topic from now on a place in a queue of the given length.
+// Listen subscribes to a topic, with a queue of the given length for messages that are published from now on.
 func (b *Bus[T, M]) Listen(topic T, room int) *Listener[T, M] {
 	l := &Listener[T, M]{bus: b, topic: topic, queue: make(chan M, room)}
 	b.mu.Lock()
@@ -42,7 +42,7 @@ func (b *Bus[T, M]) Listen(topic T, room int) *Listener[T, M] {
 	return l
 }
 
-// Publish hands m to all who listen to a topic, and cuts off those whose queues are full.
+// Publish sends m to all listeners of a topic, and cuts off those whose queues are full.
 func (b *Bus[T, M]) Publish(topic T, m M) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +55,7 @@ func (b *Bus[T, M]) Publish(topic T, m M) {
 	}
 }
 
-// CutAll cuts off everybody.
+// CutAll cuts off all listeners.
 func (b *Bus[T, M]) CutAll(why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +79,7 @@ func (b *Bus[T, M]) forget(l *Listener[T, M]) {
 	}
 }
 
-// Topics lists what somebody listens to, in no order.
+// Topics returns the topics with listeners, in no order.
 func (b *Bus[T, M]) Topics() []T {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,13 +90,13 @@ func (b *Bus[T, M]) Topics() []T {
 	return topics
 }
 
-// Queue is where messages arrive. It is closed when the listener is cut off, behind what still fitted in.
+// Queue returns the channel of messages. It is closed when the listener is cut off, after the messages that are already queued.
 func (l *Listener[T, M]) Queue() <-chan M { return l.queue }
 
-// Err is why the listener was cut off: call it once the queue is closed.
+// Err returns why the listener was cut off. Call it after the queue is closed.
 func (l *Listener[T, M]) Err() error { return l.err }
 
-// Close ends the listening. Closing one that was cut off, or was closed before, does nothing.
+// Close ends the subscription. It has no effect on a listener that was cut off or closed before.
 func (l *Listener[T, M]) Close() {
 	l.bus.mu.Lock()
 	defer l.bus.mu.Unlock()

@@ -1,9 +1,10 @@
-// Package calendar turns due schedules into jobs. When a schedule is due is the database's decision; this package waits for that moment
-// by a heartbeat's answer ([Calendar.Apply]), locks the due schedules, decides which of their fires make jobs (missed ones, overlaps, unique
-// keys), and writes fires, jobs and the next planned fires in one commit. So each fire is decided once, with any number of pods.
+// Package calendar turns due schedules into jobs. The database decides when a schedule is due. This package learns that time from a
+// heartbeat's answer ([Calendar.Apply]) and waits for it. It then locks the due schedules, decides which of their occurrences submit jobs
+// (missed ones, overlaps, unique keys), and writes the occurrences, the jobs and the next planned occurrences in one commit. Each
+// occurrence is therefore decided once, with any number of pods.
 //
-// It hides the locking, the policies for missed and overlapping fires, and what happens to a schedule that cannot fire. Package pod runs
-// one calendar, gives it the jobs that schedules submit, and asks it when settings would fire. Expressions are read by package scheduler.
+// It hides the locking, the policies for missed and overlapping occurrences, and the handling of a schedule that cannot fire. Package pod
+// runs one calendar, gives it the jobs that schedules submit, and asks it when settings would fire. Package scheduler parses expressions.
 package calendar
 
 import (
@@ -23,33 +24,34 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// Options hold the needs of a calendar. All fields are required.
+// Options configure a [Calendar]. All fields are required.
 type Options struct {
 	Store   *store.Store
 	Log     *slog.Logger
 	Metrics *telemetry.Metrics
 
-	// MinInterval is the least time between two fires of a schedule that may be set.
+	// MinInterval is the shortest allowed interval between two occurrences of a schedule.
 	MinInterval time.Duration
-	// AlarmWithin is how far ahead the next fire is waited for; later heartbeats report those beyond it.
+	// AlarmWithin is how far ahead a timer is set for the next occurrence. Later heartbeats report occurrences beyond it.
 	AlarmWithin time.Duration
 
-	// Kinds lists the kinds whose schedules fire here: to submit a job takes no slot, so also those that other pods run.
+	// Kinds returns the kinds whose schedules fire here. Submitting a job takes no slot, so they include kinds that other pods run.
 	Kinds func() []string
-	// Boot returns the id of this pod; nil when it is none.
+	// Boot returns the id of this pod, or nil if it is not registered.
 	Boot func() *string
-	// Prepare makes the jobs of a schedule, in the transaction that decides about it. refused is the error of a schedule that cannot have jobs.
+	// Prepare makes the jobs of a schedule, in the transaction that decides about it. refused is the error of a schedule that cannot have
+	// jobs.
 	Prepare func(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs Jobs, refused, err error)
-	// Wake has this pod claim jobs, WakePeers the others.
+	// Wake makes this pod claim jobs, WakePeers the other pods.
 	Wake, WakePeers func()
 	// Count counts an error of the database, and returns it.
 	Count func(error) error
 }
 
-// Jobs makes the rows of the jobs with these ids. ended is called with the error of their submission.
+// Jobs makes the rows of the jobs with these ids. The caller calls ended with the error of their submission.
 type Jobs func(ctx context.Context, ids []int64) (rows []store.NewJob, ended func(error))
 
-// Calendar makes the jobs of due schedules. Its methods are safe for concurrent use.
+// Calendar submits the jobs of due schedules. Its methods are safe for concurrent use.
 type Calendar struct {
 	o   Options
 	due wait.Signal
@@ -63,11 +65,10 @@ type Calendar struct {
 // New returns a calendar that does nothing until it is run.
 func New(o Options) *Calendar { return &Calendar{o: o, due: wait.NewSignal()} }
 
-// ByHand leaves it to the callers of [Calendar.FireDue] to decide about schedules: for tests, whose clock is not the database's. Call it
-// before Run.
+// ByHand leaves the firing of schedules to calls of [Calendar.FireDue], for tests, whose clock is not the database's. Call it before Run.
 func (c *Calendar) ByHand() { c.byHand = true }
 
-// Run decides about due schedules until ctx ends.
+// Run fires due schedules until ctx ends.
 func (c *Calendar) Run(ctx context.Context) {
 	if c.byHand {
 		return
@@ -91,7 +92,7 @@ func (c *Calendar) Run(ctx context.Context) {
 		case <-c.due:
 		}
 		c.FireDue(ctx, nil)
-		// A schedule that is due even now is locked by another pod, or could not be decided: the next heartbeat reports it.
+		// A schedule that is still due is locked by another pod, or could not be decided: the next heartbeat reports it.
 		if now, next, err := admin.NextFire(ctx, c.o.Store, c.o.Kinds()); err != nil {
 			_ = c.o.Count(err)
 		} else {
@@ -100,8 +101,8 @@ func (c *Calendar) Run(ctx context.Context) {
 	}
 }
 
-// Apply takes the database's now, and when the next schedule fires; nil: none does. The clock of this process only measures the time until
-// then, and its errors are corrected by the next answer.
+// Apply takes the database's now, and the time of the next occurrence; nil: there is none. The clock of this process only measures the time
+// until then, and the next answer corrects its errors.
 func (c *Calendar) Apply(now time.Time, next *time.Time) {
 	if next == nil {
 		return
@@ -125,7 +126,7 @@ func (c *Calendar) alarm(left time.Duration) {
 	}
 }
 
-// Parse reads the times of a schedule, and refuses one that fires too often. Error: [job.ErrInvalidSchedule].
+// Parse parses the expression of a schedule, and rejects one that fires too often. Error: [job.ErrInvalidSchedule].
 func (c *Calendar) Parse(s job.ScheduleSetting, anchor time.Time) (*scheduler.Calendar, error) {
 	cal, err := scheduler.Parse(s.Expression, s.Zone, anchor)
 	if err != nil {
@@ -137,7 +138,7 @@ func (c *Calendar) Parse(s job.ScheduleSetting, anchor time.Time) (*scheduler.Ca
 	return cal, nil
 }
 
-// First returns when a schedule fires first after its anchor: a [store.Plan].
+// First returns the first occurrence of a schedule after its anchor. It is a [store.Plan].
 func (c *Calendar) First(s job.ScheduleSetting, anchor time.Time) (time.Time, error) {
 	cal, err := c.Parse(s, anchor)
 	if err != nil {
@@ -146,11 +147,11 @@ func (c *Calendar) First(s job.ScheduleSetting, anchor time.Time) (time.Time, er
 	return cal.Next(anchor), nil
 }
 
-// Trigger submits the job of a schedule now, beside its calendar, if it is still set as its caller saw it; nil: in any case.
-// Errors: [job.ErrUnknownSchedule], [job.ErrScheduleMoved], [job.ErrInvalid] when its job is refused.
+// Trigger submits the job of a schedule now, in addition to its calendar. If as is not nil, it returns an error unless the schedule still
+// has these settings. Errors: [job.ErrUnknownSchedule], [job.ErrScheduleMoved], and [job.ErrInvalid] if its job is rejected.
 func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
 	s := c.o.Store
-	var list []decided
+	var list []decision
 	ids, err := s.NewIDs(ctx, 1)
 	if err != nil {
 		return job.Fire{}, err
@@ -162,10 +163,10 @@ func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSet
 		}
 		at := now
 		if one.NextAt != nil && at.Equal(*one.NextAt) {
-			at = at.Add(time.Microsecond) // that moment is the calendar's
+			at = at.Add(time.Microsecond) // the calendar has an occurrence at that time
 		}
 		fire := job.Fire{Schedule: name, FireAt: at, DecidedAt: now, Outcome: job.FireFired, Manual: true}
-		list = []decided{{Schedule: one, now: now, fires: []job.Fire{fire}}}
+		list = []decision{{Schedule: one, now: now, fires: []job.Fire{fire}}}
 		if err := c.fireIn(ctx, tx, list, ids, actor); err != nil {
 			return err
 		}

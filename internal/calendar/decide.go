@@ -7,20 +7,20 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// Bounds of one decision.
+// Limits of one decision.
 const (
-	countMissedTo = 1000 // missed fires that are counted
-	onTimeAtOnce  = 1000 // fires on time of one transaction; the next one decides the rest
+	countMissedTo = 1000 // missed occurrences that are counted
+	onTimeAtOnce  = 1000 // occurrences on time in one transaction; the next one decides the rest
 )
 
-// decideFires decides about the fires in [from, now]: those on time fire each, the others by the policy. A fire is on time if it was at
-// since, the moment from which on this pod has been deciding. Missed ones that make no job are one fire, the latest of them, which counts
-// those before it. next is the first fire that is not decided; zero: there is none.
+// decideFires decides about the occurrences in [from, now]. Each one on time fires; the policy decides about the others. An occurrence is
+// on time if it was so at since, when this pod began to decide. Missed occurrences that submit no job are recorded as one, the latest,
+// which counts those before it. next is the first undecided occurrence; zero: there is none.
 func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Fire, next time.Time) {
-	first := planned(cal, from)
+	first := plannedOccurrence(cal, from)
 	onTime := since.Add(-job.MissedAfter)
 	if !first.IsZero() && first.Before(onTime) {
-		list = missed(cal, s, first, onTime)
+		list = missedOccurrences(cal, s, first, onTime)
 		first = cal.Next(onTime.Add(-time.Microsecond))
 	}
 	for n := 0; n < onTimeAtOnce && !first.IsZero() && !first.After(now); n++ {
@@ -30,11 +30,11 @@ func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, sinc
 	return list, first
 }
 
-// planned is the fire that was planned for a moment: the one of that moment, as a rule. A pod whose zones are of another year may have
-// planned it for another hour, or an operator's SQL: then the fire nearest to it is meant. One that was decided before is
-// not decided again.
-func planned(cal *scheduler.Calendar, from time.Time) time.Time {
-	following := cal.Next(from.Add(-time.Microsecond)) // from itself, should it be a fire: the database counts microseconds
+// plannedOccurrence returns the occurrence that was planned for from. As a rule it is at that time. A pod with time zone data of another year may
+// have planned it for another hour, or an operator's SQL may have. It is then the nearest occurrence. One that was decided before is not
+// decided again.
+func plannedOccurrence(cal *scheduler.Calendar, from time.Time) time.Time {
+	following := cal.Next(from.Add(-time.Microsecond)) // from itself if it is an occurrence: the database counts microseconds
 	if following.Equal(from) {
 		return following
 	}
@@ -45,8 +45,8 @@ func planned(cal *scheduler.Calendar, from time.Time) time.Time {
 	return before
 }
 
-// missed says what becomes of the fires in [first, end), of which there is one at least.
-func missed(cal *scheduler.Calendar, s job.ScheduleSetting, first, end time.Time) []job.Fire {
+// missedOccurrences applies the policy to the missed occurrences in [first, end), of which there is at least one.
+func missedOccurrences(cal *scheduler.Calendar, s job.ScheduleSetting, first, end time.Time) []job.Fire {
 	want := 1
 	if s.Missed == job.MissedCatchUp {
 		want = s.CatchUp
@@ -55,7 +55,7 @@ func missed(cal *scheduler.Calendar, s job.ScheduleSetting, first, end time.Time
 	for f := first; count <= countMissedTo && !f.IsZero() && f.Before(end); f = cal.Next(f) {
 		count++
 	}
-	// Backwards, since it is the latest that count: each is the latest before the one after it.
+	// Backwards, because the latest ones are wanted: each is the latest before the one after it.
 	latest := make([]time.Time, 0, min(want, count)+1)
 	for before := end; len(latest) <= want; {
 		f := cal.Latest(first.Add(-time.Microsecond), before.Add(-time.Microsecond))

@@ -17,7 +17,7 @@ func TestMissedOccurrencesAreCaughtUpOldestFirst(t *testing.T) {
 	hour := func(n int) time.Time { return time.Date(2026, 11, 1, n, 0, 0, 0, time.UTC) }
 	cal, err := scheduler.Parse("0 * * * *", "UTC", hour(0))
 	is.NoErr(err)
-	list := missed(cal, job.ScheduleSetting{Missed: job.MissedCatchUp, CatchUp: 3}, hour(1), hour(10).Add(time.Minute))
+	list := missedOccurrences(cal, job.ScheduleSetting{Missed: job.MissedCatchUp, CatchUp: 3}, hour(1), hour(10).Add(time.Minute))
 	is.Equal(len(list), 4)
 	is.Equal(list[0].FireAt, hour(7))
 	is.Equal(list[0].Outcome, job.FireMissed)

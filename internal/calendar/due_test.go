@@ -54,7 +54,7 @@ func TestAFireIsNotMissedBecausePodsAreBusyWithOthers(t *testing.T) {
 	s := &sweep{c: c}
 	for _, late := range []time.Duration{0, 50 * time.Second, 100 * time.Second, 150 * time.Second, 150*time.Second + 2*job.MissedAfter} {
 		at := noon.Add(late)
-		s.at, s.alone = &at, 1 // one at a time, as of a crowd
+		s.at, s.oneByOne = &at, 1 // one at a time, as of a crowd
 		is.True(s.next(t.Context()))
 	}
 	for name, want := range map[string]job.FireOutcome{

@@ -14,29 +14,29 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// decided is what one transaction decides about a schedule.
-type decided struct {
+// decision is the decision of one transaction about a schedule.
+type decision struct {
 	job.Schedule
-	now   time.Time
-	fires []job.Fire
-	next  time.Time // the first fire that is not decided; zero: there is none
-	wrong string    // why it does not fire as it should
-	leave bool      // it is left to other pods, as it is planned
-	used  int       // job ids
+	now       time.Time
+	fires     []job.Fire
+	next      time.Time // the first undecided occurrence; zero: there is none
+	wrong     string    // why it does not fire as set
+	postponed bool      // it stays as planned, for other pods
+	used      int       // the number of job ids it has used
 }
 
-// decideSchedule decides about a schedule whose row is locked. since is the moment from which on this pod has been deciding.
-func decideSchedule(due admin.Due, since time.Time) decided {
-	d := decided{Schedule: due.Schedule, now: due.Now}
+// decideSchedule decides about a schedule whose row is locked. since is when this pod began to decide.
+func decideSchedule(due admin.Due, since time.Time) decision {
+	d := decision{Schedule: due.Schedule, now: due.Now}
 	cal, err := scheduler.Parse(due.Expression, due.Zone, due.Anchor)
 	if errors.Is(err, scheduler.ErrOver) {
-		return d // declared, or written in SQL, after its moment: it never fires
+		return d // declared, or written by SQL, after its time: it never fires
 	}
 	if err != nil {
-		// Pods whose zones are of another year may know its zone. Any other mistake was made with SQL, past SetSchedule: the schedule
-		// fires again when it is corrected.
+		// Pods with newer time zone data may know its zone. Any other mistake was made by SQL, not by SetSchedule: the schedule fires
+		// again once it is corrected.
 		_, unknown := time.LoadLocation(due.Zone)
-		d.leave, d.wrong = unknown != nil, job.Storable(err.Error(), 500)
+		d.postponed, d.wrong = unknown != nil, job.Storable(err.Error(), 500)
 		return d
 	}
 	from := cal.Next(due.Anchor)
@@ -51,8 +51,8 @@ func decideSchedule(due admin.Due, since time.Time) decided {
 	return d
 }
 
-// decideIn writes the decisions about schedules whose rows are locked. Of the fires it leaves those that were not decided before.
-func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decided, ids []int64) error {
+// decideIn writes the decisions about schedules whose rows are locked. It keeps only those occurrences that were not decided before.
+func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decision, ids []int64) error {
 	need := 0
 	for _, d := range list {
 		need += d.used
@@ -67,12 +67,12 @@ func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decided, ids 
 	var plans []admin.Planned
 	for i := range list {
 		d := &list[i]
-		if d.leave {
+		if d.postponed {
 			changed, err := admin.ScheduleWrong(ctx, c.o.Store, tx, d.Name, d.wrong)
 			if err != nil {
 				return err
 			}
-			if !changed { // it has been logged
+			if !changed { // already logged
 				d.wrong = ""
 			}
 			continue
@@ -92,10 +92,10 @@ func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decided, ids 
 	return failpoint.Hit(failpoint.FireSubmitted)
 }
 
-// fireIn writes fires of schedules down and submits their jobs, in the order of their times. Only those that were not decided before are
-// decided here, whatever the schedules' rows say. There is one of ids at least for each.
-func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decided, ids []int64, actor string) error {
-	active, err := c.active(ctx, tx, list) // its own jobs are not counted: they are not there yet
+// fireIn records occurrences of schedules and submits their jobs, in order of time. It decides only those that were not decided before,
+// regardless of the schedules' rows. ids has at least one id for each.
+func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids []int64, actor string) error {
+	active, err := c.active(ctx, tx, list) // before its own jobs are inserted, so that they do not count
 	if err != nil {
 		return err
 	}
@@ -144,8 +144,8 @@ func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decided, ids []
 	return admin.TellFires(ctx, c.o.Store, tx, c.o.Boot(), actor, told)
 }
 
-// active finds those schedules whose jobs, or what follows from them, go on, where that counts.
-func (c *Calendar) active(ctx context.Context, tx pgx.Tx, list []decided) (map[string]bool, error) {
+// active returns the schedules whose jobs, or jobs that follow from them, have not ended, among those whose policy depends on it.
+func (c *Calendar) active(ctx context.Context, tx pgx.Tx, list []decision) (map[string]bool, error) {
 	var names []string
 	for _, d := range list {
 		if d.Overlap == job.OverlapSkip && len(d.fires) > 0 {
@@ -158,7 +158,7 @@ func (c *Calendar) active(ctx context.Context, tx pgx.Tx, list []decided) (map[s
 	return admin.SchedulesActive(ctx, c.o.Store, tx, names)
 }
 
-// skipOverlap lets the calendar's fires of one schedule make one job, or none while there is an active one.
+// skipOverlap lets the calendar's occurrences of one schedule submit one job, or none if a job of it is active.
 func skipOverlap(fires []job.Fire, active bool) {
 	for i := range fires {
 		f := &fires[i]
@@ -172,8 +172,8 @@ func skipOverlap(fires []job.Fire, active bool) {
 	}
 }
 
-// report logs and counts a decision, after its commit, and has its jobs claimed.
-func (c *Calendar) report(ctx context.Context, d decided) {
+// report logs and counts a decision after its commit, and wakes pods to claim its jobs.
+func (c *Calendar) report(ctx context.Context, d decision) {
 	jobs := 0
 	for _, f := range d.fires {
 		c.o.Metrics.Fires.WithLabelValues(string(f.Outcome)).Inc()

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// withJobs returns the fires that make a job, as far as is known.
-func (d *decided) withJobs() (list []*job.Fire) {
+// withJobs returns the occurrences that submit a job, as far as is known.
+func (d *decision) withJobs() (list []*job.Fire) {
 	for i := range d.fires {
 		if d.fires[i].JobID != nil {
 			list = append(list, &d.fires[i])
@@ -26,22 +26,22 @@ func refuse(f *job.Fire, why job.FireOutcome, message string) {
 	f.Outcome, f.JobID, f.Message = why, nil, message
 }
 
-// fail refuses the jobs of all fires that would make one.
-func (d *decided) fail(err error) {
+// fail rejects the jobs of all occurrences that would submit one.
+func (d *decision) fail(err error) {
 	for _, f := range d.withJobs() {
 		refuse(f, job.FireFailed, job.Storable(err.Error(), 500))
 	}
 }
 
-// submitFires submits the jobs of fires in the transaction that decides them. Jobs that are refused make failed fires; but what is
-// refused to one of several schedules is an error for all, which are to be decided one by one then.
+// submitFires submits the jobs of occurrences in the transaction that decides them. Rejected jobs are recorded as failed occurrences.
+// If a transaction has several schedules, a rejection is an error for all, which are then decided one by one.
 //
-// They need no approval, whatever their lane requires: to set or trigger such a schedule takes the permission to approve, which the API
-// checks; the program, and operators with SQL access, have it.
+// The jobs need no approval, whatever their lane requires. To set or trigger such a schedule takes the permission to approve, which the
+// API checks; the program, and operators with SQL access, have it.
 //
-// They have no submitter, like jobs that the program submits itself: users who see only their own jobs see none of them.
-// Their pipelines have the schedule's name.
-func (c *Calendar) submitFires(ctx context.Context, tx pgx.Tx, list []decided, actor string) error {
+// They have no submitter, like jobs that the program submits: users who see only their own jobs see none of them. Their pipelines have
+// the schedule's name.
+func (c *Calendar) submitFires(ctx context.Context, tx pgx.Tx, list []decision, actor string) error {
 	work, err := c.prepare(ctx, tx, list)
 	if err != nil {
 		return err
@@ -88,8 +88,8 @@ func (c *Calendar) submitFires(ctx context.Context, tx pgx.Tx, list []decided, a
 	return nil
 }
 
-// prepare makes the jobs of each schedule. Jobs that cannot be submitted are refused to their schedule alone.
-func (c *Calendar) prepare(ctx context.Context, tx pgx.Tx, list []decided) ([]Jobs, error) {
+// prepare makes the jobs of each schedule. A job that cannot be submitted affects only its schedule.
+func (c *Calendar) prepare(ctx context.Context, tx pgx.Tx, list []decision) ([]Jobs, error) {
 	work := make([]Jobs, len(list))
 	for i := range list {
 		d := &list[i]
@@ -108,7 +108,7 @@ func (c *Calendar) prepare(ctx context.Context, tx pgx.Tx, list []decided) ([]Jo
 	return work, nil
 }
 
-// enqueueWithin inserts jobs so that the transaction goes on when they are refused.
+// enqueueWithin inserts jobs in a savepoint, so that the transaction can continue after a rejection.
 func (c *Calendar) enqueueWithin(ctx context.Context, tx pgx.Tx, jobs []store.NewJob) error {
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		_, err := store.EnqueueIn(ctx, c.o.Store, tx, jobs)
@@ -116,20 +116,20 @@ func (c *Calendar) enqueueWithin(ctx context.Context, tx pgx.Tx, jobs []store.Ne
 	})
 }
 
-// takeKeys takes the unique keys of schedules, each for the first job that wants it; all others are duplicates, of that one or of who
-// holds it. It goes by the order of the keys, so that two transactions never wait for each other.
-func (c *Calendar) takeKeys(ctx context.Context, tx pgx.Tx, list []decided) error {
-	var keyed []*decided
+// takeKeys takes the unique keys of schedules, each for the first job that wants it. The other jobs are duplicates of that job or of
+// the key's holder. It locks the keys in order, so that two transactions never wait for each other.
+func (c *Calendar) takeKeys(ctx context.Context, tx pgx.Tx, list []decision) error {
+	var keyed []*decision
 	for i := range list {
 		if list[i].UniqueKey != "" {
 			keyed = append(keyed, &list[i])
 		}
 	}
-	slices.SortStableFunc(keyed, func(a, b *decided) int {
+	slices.SortStableFunc(keyed, func(a, b *decision) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.UniqueKey, b.UniqueKey))
 	})
 	type key struct{ kind, key string }
-	holders := map[key]int64{} // a job of ours is not there yet, so the database would take its key for one that is free
+	holders := map[key]int64{} // a job of this transaction is not inserted yet, so the database would treat its key as free
 	for _, d := range keyed {
 		for _, f := range d.withJobs() {
 			k := key{d.Kind, d.UniqueKey}

@@ -1,7 +1,7 @@
-// Package cursor makes what a list gives out to say where its next page begins: the API's lists and the dashboard's have the same.
+// Package cursor makes the cursors with which the API's and the dashboard's lists name their next page.
 //
-// What stands in a cursor is for the program alone, and may be another thing in the next release. It carries no right, so it is not
-// signed; the sum is there to tell what was made up or cut off from what we gave out.
+// The content of a cursor is private to the program, and may change in the next release. It grants no permission, so it is not
+// signed. Its checksum detects cursors that are invented or truncated.
 package cursor
 
 import (
@@ -11,13 +11,13 @@ import (
 	"errors"
 )
 
-// Its form: version 1 byte · sum 4 bytes · where the page begins, as the store says it.
+// Format: version 1 byte · sum 4 bytes · the store's cursor of the page.
 const version = 1
 
-// ErrForeign says that a cursor was not given out for this list.
+// ErrForeign means that a cursor does not come from this list.
 var ErrForeign = errors.New("want the next_cursor of the previous page of the same list")
 
-// Sealed makes the cursor of a list out of the store's. Without one it is empty: there is no next page.
+// Sealed returns the cursor of a list for a cursor of the store. An empty one stays empty: there is no next page.
 func Sealed(list, cursor string) string {
 	if cursor == "" {
 		return ""
@@ -25,7 +25,8 @@ func Sealed(list, cursor string) string {
 	return base64.RawURLEncoding.EncodeToString(append(head(list, cursor), cursor...))
 }
 
-// Opened reads what [Sealed] made for the same list, or returns [ErrForeign]. An empty cursor is the first page.
+// Opened returns the store's cursor from a cursor that [Sealed] made for the same list, or [ErrForeign]. An empty cursor is the
+// first page.
 func Opened(list, text string) (string, error) {
 	if text == "" {
 		return "", nil
@@ -36,7 +37,7 @@ func Opened(list, text string) (string, error) {
 		return "", ErrForeign
 	}
 	cursor := string(raw[size:])
-	if subtle.ConstantTimeCompare([]byte(Sealed(list, cursor)), []byte(text)) != 1 { // the decoder passes over line ends
+	if subtle.ConstantTimeCompare([]byte(Sealed(list, cursor)), []byte(text)) != 1 { // the decoder ignores line breaks
 		return "", ErrForeign
 	}
 	return cursor, nil

@@ -8,13 +8,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// chain carries the steps of a pipeline, and perhaps their compensation, and does nothing itself.
+// chain submits the steps of a pipeline, and optionally their compensation, and does nothing else.
 type chain struct {
 	Steps []chainStep `json:"steps"`
 	Undo  *chainStep  `json:"undo"`
 }
 
-// chainStep is one of them; what it leaves out it takes from the job before it.
+// chainStep is one of its steps. Missing fields are taken from the previous job.
 type chainStep struct {
 	Kind     string          `json:"kind"`
 	Args     json.RawMessage `json:"args"`

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fanOut has N children of one description, and a join if one is described. Policy is continue (default) or fail_fast.
+// fanOut starts N equal children, and a join if one is described. Policy is continue (default) or fail_fast.
 type fanOut struct {
 	N      int        `json:"n"`
 	Child  chainStep  `json:"child"` // default: demo.noop
@@ -19,7 +19,7 @@ type fanOut struct {
 
 func (fanOut) Kind() string { return "demo.fanout" }
 
-// mostChildren is far beyond what a runner takes: it keeps a bomb from being refused by the machine's memory.
+// mostChildren is far above a runner's limit. It ensures that the limit rejects a huge fan-out before memory runs out.
 const mostChildren = 1_000_000
 
 func (d *demo) fanOut(_ context.Context, c *claim[fanOut]) (*runner.Outcome, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The kinds that come to a bad end, each in one way.
+// The kinds that fail, each in one way.
 type (
 	// fail returns an error of Message followed by Bytes, which need not be text.
 	fail struct {
@@ -27,7 +27,7 @@ type (
 		P float64 `json:"p"`
 	}
 
-	// panics panics in its handler, or, with Where goroutine, in a goroutine of it, which ends the process.
+	// panics panics in its handler or, if Where is goroutine, in a goroutine of it, which ends the process.
 	panics struct {
 		Where string `json:"where"`
 		Bytes []byte `json:"bytes_b64"`
@@ -39,7 +39,7 @@ type (
 
 	goexit struct{}
 
-	// spin uses a CPU for MS milliseconds and ignores its context; 0 is for ever.
+	// spin uses a CPU for MS milliseconds and ignores its context; 0 means for ever.
 	spin struct {
 		MS int64 `json:"ms"`
 	}

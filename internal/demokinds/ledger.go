@@ -13,10 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// errRefused is what a handler fails with when the ledger answered 409.
+// errRefused is the error of a handler to which the ledger answered 409.
 var errRefused = job.Permanent(errors.New("refused by the ledger: a newer claim of this job exists"))
 
-// postWithin bounds one report to the ledger.
+// postWithin is the timeout of one report to the ledger.
 const postWithin = 10 * time.Second
 
 // line is one report to the ledger. Ids are strings, as everywhere in JSON.
@@ -34,7 +34,7 @@ type line struct {
 	Cause    string `json:"cause"`
 }
 
-// ledger is where claims report. Without a URL it accepts everything.
+// ledger is the destination of the claims' reports. Without a URL it accepts everything.
 type ledger struct {
 	url    string
 	client *http.Client
@@ -42,12 +42,12 @@ type ledger struct {
 
 func newLedger(url string) *ledger {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 128 // one a running job, rather than a new connection for every line
+	transport.MaxIdleConnsPerHost = 128 // one for each running job, instead of a new connection for every line
 	return &ledger{url: url, client: &http.Client{Transport: transport, Timeout: postWithin}}
 }
 
-// post sends one line and waits for the answer: errRefused on 409. It is sent once, and also when the handler's context
-// has ended: a line that may have arrived is never repeated.
+// post sends one line and waits for the answer: errRefused on 409. It sends once, even if the handler's context has
+// ended: a line that may have arrived is never repeated.
 func (l *ledger) post(ctx context.Context, one line, event, cause string) error {
 	if l.url == "" {
 		return nil
@@ -67,7 +67,7 @@ func (l *ledger) post(ctx context.Context, one line, event, cause string) error 
 		return fmt.Errorf("report %s to the ledger: %w", event, err)
 	}
 	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<16)) // so that the connection is used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<16)) // so that the connection can be reused
 	switch {
 	case response.StatusCode == http.StatusConflict:
 		return errRefused

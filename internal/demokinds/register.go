@@ -15,17 +15,17 @@ import (
 type Options struct {
 	// Schema is the schema of Trapeze's tables, where demo_rows is made. Default trapeze.
 	Schema string
-	// LedgerURL receives one POST of a JSON line for everything a claim does. Default: nobody hears.
+	// LedgerURL receives one POST of a JSON line for each event of a claim. Default: none.
 	LedgerURL string
 }
 
-// demo is what the handlers share.
+// demo holds the data that the handlers share.
 type demo struct {
 	ledger *ledger
 	rows   string // the table demo_rows, quoted
 }
 
-// Register registers every demo.* kind with r and makes the table demo_rows when it is missing. Call it before
+// Register registers every demo.* kind with r and creates the table demo_rows if it is missing. Call it before
 // [runner.Runner.Run], on a migrated database.
 func Register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool, o Options) error {
 	if o.Schema == "" {
@@ -40,7 +40,7 @@ func Register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool, o Optio
 	return nil
 }
 
-// RegisterRemote registers every demo.* kind that needs no database, with a runner of a remote worker.
+// RegisterRemote registers every demo.* kind that needs no database with the runner of a remote worker.
 func RegisterRemote(r *runner.Runner, o Options) { (&demo{ledger: newLedger(o.LedgerURL)}).register(r) }
 
 // register registers the kinds that need no database.
@@ -65,7 +65,8 @@ func (d *demo) register(r *runner.Runner) {
 	handle(r, d, d.effect)
 }
 
-// tableLock keeps pods that start together from making the table at the same moment, which "if not exists" does not.
+// tableLock keeps pods that start together from creating the table at the same time, which "if not exists" does not
+// prevent.
 const tableLock = 420023
 
 func (d *demo) makeTable(ctx context.Context, pool *pgxpool.Pool) error {
@@ -94,7 +95,7 @@ func (c *claim[A]) post(ctx context.Context, event, cause string) error {
 	return c.ledger.post(ctx, c.line, event, cause)
 }
 
-// handle registers one kind whose claims report their start, the end of their context, and their end.
+// handle registers a kind whose claims report their start, the end of their context, and their end.
 func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context, *claim[A]) (*runner.Outcome, error), options ...runner.HandleOption) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[A]) (outcome *runner.Outcome, err error) {
 		c := &claim[A]{Job: j, ledger: d.ledger, line: line{

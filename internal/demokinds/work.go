@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The kinds that come to a good end: what they take, and what they do with it.
+// The kinds that succeed.
 type (
 	noop struct{}
 
@@ -108,7 +108,7 @@ func (d *demo) progress(ctx context.Context, c *claim[progress]) (*runner.Outcom
 	return runner.Done(map[string]int{"steps": c.Args.Steps}), nil
 }
 
-// retryLater counts its runs in a checkpoint: attempts are not spent by it, and fences also rise by crashes.
+// retryLater counts its runs in a checkpoint. Attempts would not count them, and fences also rise with crashes.
 func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Outcome, error) {
 	var done int
 	if _, err := c.LastCheckpoint(&done); err != nil {
@@ -130,7 +130,8 @@ func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Ou
 	return runner.Snooze(time.Duration(c.Args.DelayMS)*time.Millisecond, fmt.Sprintf("wait %d of %d", done, c.Args.Times)), nil
 }
 
-// tx writes its rows in the transaction that ends the job: every other job by a statement that shares its commit with others.
+// tx writes its rows in the transaction that ends the job. Every other job uses a statement that shares its commit with those
+// of others.
 func (d *demo) tx(ctx context.Context, c *claim[tx]) (*runner.Outcome, error) {
 	if c.Args.MS > 0 {
 		if err := wait(ctx, time.Duration(c.Args.MS)*time.Millisecond); err != nil {

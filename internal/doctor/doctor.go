@@ -1,5 +1,6 @@
-// Package doctor examines the PostgreSQL server, the tables and the fleet, and proposes a remedy for each finding. It changes nothing. A pod
-// serves its findings by the API; the command doctor adds the checks of the connection and the schema, which must work without an API.
+// Package doctor examines the PostgreSQL server, the tables and the fleet, and proposes a remedy for each finding. It changes nothing. A
+// pod serves its findings through the API. The command doctor adds the checks of the connection and the schema, which must work without an
+// API.
 package doctor
 
 import (
@@ -21,7 +22,7 @@ type Health string
 
 const (
 	Healthy Health = "ok"
-	Warning Health = "warn" // can wait until daylight
+	Warning Health = "warn" // can wait until working hours
 	Failing Health = "fail" // keeps jobs from running, or loses them
 )
 
@@ -46,12 +47,12 @@ type Thresholds struct {
 type Pod struct {
 	Name                         string
 	Slots                        int
-	Connections, HostConnections int           // opened at most: by the pod itself, and in the host's pool
+	Connections, HostConnections int           // the maximum: of the pod itself, and of the host's pool
 	MaxAge, ApprovalTTL          time.Duration // 0: no limit
 	Log                          *slog.Logger  // receives the errors of checks
 }
 
-// examineFor bounds an examination, so that a slow database does not outlast the timeout of clients: the remaining checks fail.
+// examineFor limits an examination, so that a slow database does not exceed the timeout of clients: the remaining checks fail.
 const examineFor = 20 * time.Second
 
 // examination is one run of all checks.
@@ -63,7 +64,7 @@ type examination struct {
 	findings []Finding
 }
 
-// Examine makes all checks. A check that fails is a finding; it returns an error when the database does not answer, or ctx ends.
+// Examine runs all checks. A failed check is a finding. It returns an error if the database does not answer, or ctx ends.
 func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Finding, error) {
 	server, err := view.ReadServer(ctx, s)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// historyRecent is the time for which a changed timeline is a warning.
+// historyRecent is how long a changed timeline is reported as a warning.
 const historyRecent = 24 * time.Hour
 
 // history finds a failover or a restore that may have lost commits, and a sequence of job ids that is behind.

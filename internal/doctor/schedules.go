@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// schedules finds schedules that do not fire as they should, or whose jobs no pod or lane takes.
+// schedules finds schedules that do not fire as set, or whose jobs no pod or lane takes.
 func (e *examination) schedules(ctx context.Context) error {
 	list, err := view.ReadScheduleHealth(ctx, e.store)
 	if err != nil {
@@ -35,7 +35,7 @@ func (e *examination) schedules(ctx context.Context) error {
 	return nil
 }
 
-// scheduleIll returns the fault of a schedule, a cause before its effects, and the remedy; empty for a healthy one.
+// scheduleIll returns the fault of a schedule and the remedy, a cause before its effects; empty for a healthy schedule.
 func scheduleIll(s view.ScheduleHealth) (says, do string) {
 	name := shell.Word(s.Name)
 	switch {

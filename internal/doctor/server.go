@@ -60,7 +60,8 @@ func (e *examination) connections() {
 	}
 }
 
-// clock compares the clocks: leases go by the database's, but logs, deadlines and tokens by those of the pods' machines.
+// clock compares the clocks: the database's decides about leases, but those of the pods' machines about logs, deadlines
+// and tokens.
 func (e *examination) clock(ctx context.Context) error {
 	ahead, within, err := view.Clock(ctx, e.store)
 	if err != nil {
@@ -86,7 +87,7 @@ func aheadOrBehind(d time.Duration) string {
 	return "ahead"
 }
 
-// producers finds producers in SQL that use the rights of a superuser.
+// producers finds SQL producers that use the privileges of a superuser.
 func (e *examination) producers(ctx context.Context) error {
 	owner, err := view.StrongOwner(ctx, e.store)
 	if err == nil && owner != "" {

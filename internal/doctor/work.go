@@ -89,10 +89,11 @@ func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 	return nil
 }
 
-// mostStreams is the number of streams after which more than one a minute is a finding.
+// mostStreams is the number of streams above which more than one a minute is a finding.
 const mostStreams = 10
 
-// leases finds pods that another pod closed before their lease ended. A pod takes a lease for lapsed that is more than twice as long as its lease.
+// leases finds pods that another pod closed before their lease ended. A pod treats a lease as lapsed if it is more than twice as long as
+// its own.
 func (e *examination) leases(ctx context.Context) error {
 	pods, err := view.Pods(ctx, e.store, true)
 	if err != nil {

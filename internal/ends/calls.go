@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// waitAtMost bounds the queue of ends before a slow hook. The second half of it is for jobs that have failed alone.
+	// waitAtMost limits the queue of ends for a slow hook. Its second half is reserved for failed jobs.
 	waitAtMost = 1000
 	// callFor is the timeout of a call.
 	callFor = 10 * time.Second
-	// drainFor bounds the wait of a stopping process for the remaining calls.
+	// drainFor limits how long a stopping process waits for the remaining calls.
 	drainFor = 5 * time.Second
 )
 
@@ -27,7 +27,7 @@ const tooSlow = "hook (OnEnd, OnRetry) is too slow: skipping calls"
 type calls struct {
 	log      *slog.Logger
 	repeated *telemetry.Damped
-	alive    context.Context // of the calls
+	alive    context.Context // the parent of each call's context; drain cancels it
 	die      context.CancelFunc
 
 	mu    sync.Mutex
@@ -35,7 +35,7 @@ type calls struct {
 	idle  chan struct{} // closed when the goroutine has ended; nil: it does not run
 }
 
-// called is a call that waits for its turn.
+// called is a queued call.
 type called struct {
 	hook Hook
 	end  job.End
@@ -47,7 +47,7 @@ func newCalls(log *slog.Logger, repeated *telemetry.Damped) *calls {
 	return c
 }
 
-// add has a hook called with an end, unless too many wait.
+// add queues a call of a hook with an end, unless the queue is full.
 func (c *calls) add(hook Hook, e job.End) {
 	c.mu.Lock()
 	room := waitAtMost
@@ -97,8 +97,8 @@ func (c *calls) call(one called) error {
 	})
 }
 
-// drain waits until no call is left, at most for a time. After that it ends the context of the call under way, and drops the others and all
-// that come.
+// drain waits a limited time until no call is left. It then cancels the context of the current call, and drops all other calls, now and
+// later.
 func (c *calls) drain(most time.Duration) {
 	c.mu.Lock()
 	idle := c.idle

@@ -1,5 +1,5 @@
 // Package ends reports the ends of jobs that statements of this process wrote: it counts them, and calls the host's hooks. The
-// code that ends a job calls [Ends.Report] or [Ends.ReportAll] after its commit: there is no other way to count an end.
+// code that ends a job calls [Ends.Report] or [Ends.ReportAll] after its commit. An end cannot be counted in any other way.
 package ends
 
 import (
@@ -14,10 +14,10 @@ import (
 // Hook is called with an end.
 type Hook func(context.Context, job.End)
 
-// Hooks are those of the host; nil: none.
+// Hooks are the host's hooks; nil: none.
 type Hooks struct {
-	End   Hook // of a job
-	Retry Hook // of a try that failed, and that another one follows: the job is pending
+	End   Hook // for the end of a job
+	Retry Hook // for a failed try that another one follows: the job is pending
 }
 
 // Ends reports ends. Its methods are safe for concurrent use.
@@ -58,12 +58,12 @@ func (e *Ends) call(hook Hook, end job.End) {
 	e.calls.add(hook, end)
 }
 
-// ReportAll reports the ends of a statement.
+// ReportAll reports the ends that a statement wrote.
 func (e *Ends) ReportAll(list []job.End) {
 	for _, end := range list {
 		e.Report(nil, end)
 	}
 }
 
-// Drain waits for the calls of the hooks, for a few seconds at most: see [calls.drain].
+// Drain waits a few seconds at most for the calls of the hooks: see [calls.drain].
 func (e *Ends) Drain() { e.calls.drain(drainFor) }

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// because adds the cause of the context's end to a handler's error that lacks it.
+// because adds the cause with which the context ended to a handler's error that lacks it.
 func because(cause, err error) error {
 	if errors.Is(err, cause) {
 		return err
@@ -23,28 +23,28 @@ const retryableAttempts = 10
 
 // Attempts counts the tries of a job.
 type Attempts struct {
-	This    int  // the present one, from 1
-	Max     int  // that may end in the handler's error
+	This    int  // the current one, counted from 1
+	Max     int  // the number that may end in the handler's error
 	Default bool // neither the job nor its kind sets Max
 }
 
-// attempts returns those of a run.
+// attempts returns the attempts of a run.
 func (x *executor) attempts(one *Run) Attempts {
 	return Attempts{This: one.Claimed.Attempt, Max: one.MaxAttempts, Default: one.Claimed.MaxAttempts == nil && one.handler.MaxAttempts == 0}
 }
 
-// Failure is what an error of a handler means for its job.
+// Failure is the consequence of a handler's error for its job.
 type Failure struct {
 	Reason job.Reason
-	Err    error          // with the cause of its context's end
+	Err    error          // with the cause with which its context ended
 	Again  bool           // the job gets another attempt
-	After  *time.Duration // the wait before that, as the error says; nil: as the kind's backoff says
+	After  *time.Duration // the wait before it, as the error requests; nil: the kind's backoff
 
 	exhausted bool
 }
 
-// HandedBack returns why a job is handed back when its handler returns an error after its context ended by a cause; empty: it is not. It is
-// not the handler's fault. When a lapse of the lease was not recovered, the claim is still ours to hand back.
+// HandedBack returns why a job is handed back if its handler returns an error after its context ended with cause; empty: it is not handed
+// back. The error is then not the handler's fault. If the lease lapsed and no pod recovered the job, the claim is still ours to hand back.
 func HandedBack(cause error) string {
 	switch {
 	case errors.Is(cause, job.ErrLeaseLost):
@@ -55,8 +55,8 @@ func HandedBack(cause error) string {
 	return ""
 }
 
-// Judge decides between another attempt and an end for a job whose handler returned an error. cause is that of its context's end; nil: it
-// has not ended.
+// Judge decides between another attempt and an end for a job whose handler returned an error. cause is that with which the handler's
+// context ended; nil: it has not ended.
 func Judge(err, cause error, attempts Attempts) Failure {
 	f := Failure{Reason: job.ReasonError, Err: err}
 	switch {
@@ -97,7 +97,7 @@ func (f Failure) Ending() store.Ending {
 	return e
 }
 
-// maxAttempts is how many tries of a job may end in its handler's error: what was submitted with it, or what its kind says, or the default.
+// maxAttempts returns how many tries of a job may end in its handler's error, as set by the submission, the kind or the default.
 func (x *executor) maxAttempts(c *store.Claimed, k *Handler) int {
 	switch {
 	case c.MaxAttempts != nil:
@@ -108,12 +108,12 @@ func (x *executor) maxAttempts(c *store.Claimed, k *Handler) int {
 	return x.Opts.MaxAttempts
 }
 
-// classed returns the class and the code of the error with which a run failed for a reason.
+// classed returns the class and the code of the error of a failed run.
 func classed(reason job.Reason, err error) (job.ErrorClass, string) {
 	class, code := work.ErrorOf(err)
 	own := code
 	if class == job.ClassDatabase {
-		own = "" // an SQLSTATE that another cause led to, such as 57014 of a statement that a timeout cancelled
+		own = "" // an SQLSTATE that another cause produced, such as 57014 of a statement that a timeout cancelled
 	}
 	switch reason {
 	case job.ReasonTimeout:

@@ -7,21 +7,21 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// backlog is what is known of the jobs that the latest claim left behind: whether a slot that becomes free is worth another
-// one. Safe for concurrent use.
+// backlog records whether the latest claim left jobs behind, and so whether a free slot is worth another claim. Safe for concurrent
+// use.
 type backlog struct{ state atomic.Int32 }
 
 const (
 	nothingLeft int32 = iota
 	someLeft
-	claimUnderWay      // a claim is under way, for the slots that were free when it began
-	claimUnderWayFreed // and one more has become free since
+	claimUnderWay      // a claim is in progress, for the slots that were free when it began
+	claimUnderWayFreed // and another slot has become free since
 )
 
-// claimBegins notes that a claim begins.
+// claimBegins records that a claim begins.
 func (b *backlog) claimBegins() { b.state.Store(claimUnderWay) }
 
-// claimEnded notes whether a claim left jobs behind, and reports whether a slot that became free meanwhile is worth another.
+// claimEnded records whether a claim left jobs behind, and reports whether a slot that became free meanwhile is worth another claim.
 func (b *backlog) claimEnded(left bool) (again bool) {
 	state := nothingLeft
 	if left {
@@ -33,7 +33,8 @@ func (b *backlog) claimEnded(left bool) (again bool) {
 // hasMore reports whether there is work for more slots, as far as is known.
 func (b *backlog) hasMore() bool { return b.state.Load() != nothingLeft }
 
-// slotFreed notes that a slot has become free, and reports whether that is worth a claim. While a claim is under way, claimEnded decides.
+// slotFreed records that a slot has become free, and reports whether that is worth a claim. While a claim is in progress, claimEnded
+// decides.
 func (b *backlog) slotFreed() bool {
 	for {
 		switch b.state.Load() {
@@ -49,7 +50,7 @@ func (b *backlog) slotFreed() bool {
 	}
 }
 
-// freedSubjects are the subjects whose run has ended here: the next job of each is claimed by index.
+// freedSubjects holds the subjects whose run has ended here. The next job of each is claimed by index.
 type freedSubjects struct {
 	mu   sync.Mutex
 	keys map[store.Key]bool

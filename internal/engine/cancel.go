@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// CancelAmong cancels one of many jobs that a command is for.
+// CancelAmong cancels one of the jobs of a command for many.
 func (i *Identity) CancelAmong(ctx context.Context, id int64, actor string) error {
 	c, err := admin.CancelAmong(ctx, i.Commands, id, actor, i.TellRun)
 	_, err = i.ApplyCancel(id, c, job.ReasonCancelled, err)
@@ -27,15 +27,15 @@ func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, e
 		i.Ends.Report(nil, *c.Ended)
 	}
 	if c.Pod != nil {
-		i.Member.Cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // another pod learns it by its heartbeat
+		i.Member.Cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // the other pod learns it from its heartbeat
 		i.Wake()
 	}
 	i.Waiters.Seen(id)
 	return c.State, nil
 }
 
-// cancelFor ends a handler's context on behalf of an operator, or because its job is too old. After a stop the job has ended
-// already; one that is too old has too, unless a transaction of the handler held its row.
+// cancelFor ends a handler's context on behalf of an operator, or because its job is too old. After a stop the job has
+// already ended. A job that is too old has ended too, unless a transaction of the handler locked its row.
 func (one *Run) cancelFor(why job.Reason) {
 	switch why {
 	case job.ReasonStopped:
@@ -50,7 +50,8 @@ func (one *Run) cancelFor(why job.Reason) {
 	}
 }
 
-// TellRun ends the handler of a run of ours whose row a transaction holds: it ends with the handler's context.
+// TellRun ends the handler of one of our runs whose row a transaction locks: the transaction ends with the handler's
+// context.
 func (i *Identity) TellRun(l job.Lease) {
 	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease == l {
 		one.cancelFor(job.ReasonCancelled)

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// smallPod is the largest number of slots for which a claim waits until ends that are being written have freed theirs.
-// In a larger one claims go on beside the ends: waiting costs a fifth of a drain with 100 slots.
+// smallPod is the largest number of slots for which a claim waits until ends in flight have freed theirs. With more slots, claims
+// proceed during such writes: waiting costs a fifth of a drain with 100 slots.
 const smallPod = flushBeside
 
 // claimer claims due jobs for the free slots of the lanes.
@@ -33,8 +33,8 @@ type claimer struct {
 
 // claimDue claims due jobs for every free slot and launches them. It reports whether another claim may find more at once.
 //
-// When all that happened is that runs of some subjects have ended here, and the next job of each could be claimed, nothing
-// else is looked for: behind a hot subject each look passes by all of its jobs. look says that something else happened.
+// If runs of some subjects have ended here and nothing else happened, it claims only the next job of each. Behind a hot subject, a full
+// claim would skip all of its jobs each time. look reports that something else has happened.
 func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error) {
 	if len(c.HandledKinds) == 0 || c.Closing.Load() {
 		return false, nil
@@ -65,7 +65,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	if !c.round.open || look || len(keys) > 0 {
 		c.round = round{since: time.Now(), tick: tick}
 	}
-	left := true // unless this look says otherwise
+	left := true // unless this claim finds otherwise
 	defer func() {
 		if c.backlog.claimEnded(left) {
 			c.wakeForSlot()
@@ -110,8 +110,8 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		filled = filled || reserved[w.Lane] == 0
 	}
 	left = filled || sweeping || found.Seen > len(found.Jobs) || !c.Lanes.Covers(c.round.asked+early)
-	// More can be had at once when a lane's share was filled, some were passed by, or lanes not asked or not read to their end, and slots
-	// are left.
+	// More jobs may be available at once if slots are left and a lane's share was filled, jobs were skipped, or lanes were not included
+	// or not read to their end.
 	again := filled || sweeping || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)
 	if again || unasked == 0 {
 		return again && c.Lanes.AnyFree(reserved), nil
@@ -191,8 +191,7 @@ func (x *executor) observeWait(c *store.Claimed) {
 	}
 }
 
-// claimSubjects claims the next job of each subject whose run has just ended, one slot each. It reports whether there was one
-// for each of them.
+// claimSubjects claims the next job of each subject whose run has just ended, with one slot each. It reports whether each had one.
 func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool, err error) {
 	lanes := c.Lanes.Open()
 	var asked []store.Key
@@ -204,7 +203,7 @@ func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool
 	if len(lanes) == 0 || len(asked) == 0 {
 		return false, nil
 	}
-	// Which lanes the jobs are in is not known before: a slot of each lane that could be needed is reserved.
+	// The lanes of the jobs are not known before the claim: reserve a slot of each lane that could be needed.
 	reserved := map[string]int{}
 	defer func() {
 		for lane, n := range reserved {
@@ -231,7 +230,7 @@ func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool
 		return false, nil
 	}
 	for _, k := range asked[least:] {
-		c.freed.add(k) // the next sweep's
+		c.freed.add(k) // left to the next sweep
 	}
 	boot := c.Boot()
 	asking, cancel := wait.Linger(ctx, time.Second)

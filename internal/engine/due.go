@@ -7,15 +7,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// dueTimes are the moments at which a sweep is worth it, on this process's clock.
+// dueTimes holds the times at which a sweep may find work, by this process's clock.
 type dueTimes struct {
 	mu    sync.Mutex
-	next  time.Time // when the first parked job becomes due; zero: none is known
-	lapse time.Time // earliest end of a peer's lease
-	sweep bool      // a closed pod's jobs are to be looked for
+	next  time.Time // when the first parked job becomes due; zero: unknown
+	lapse time.Time // the earliest end of another pod's lease
+	sweep bool      // the jobs of a closed pod have to be recovered
 }
 
-// ApplyBeat takes the moments of a heartbeat, which knew all of them a moment ago.
+// ApplyBeat applies the times of a heartbeat's answer.
 func (d *dueTimes) ApplyBeat(b store.Beat) {
 	local := func(t *time.Time) time.Time {
 		if t == nil {
@@ -25,17 +25,17 @@ func (d *dueTimes) ApplyBeat(b store.Beat) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// A job that was parked here while the heartbeat was under way is not in its answer: the earlier moment counts.
+	// A job that was parked here while the heartbeat was in flight is not in its answer: keep the earlier time.
 	if next := local(b.NextDue); d.next.IsZero() || !next.IsZero() && next.Before(d.next) {
 		d.next = next
 	}
 	d.lapse, d.sweep = local(b.NextLapse), b.SweepIsDue
 	if !d.lapse.IsZero() {
-		d.lapse = d.lapse.Add(25 * time.Millisecond) // a look before the lease has ended would find nothing
+		d.lapse = d.lapse.Add(25 * time.Millisecond) // a sweep before the lease has ended would find nothing
 	}
 }
 
-// parked notes that a job was parked here for a while.
+// parked records that a job was parked here for a while.
 func (d *dueTimes) parked(wait time.Duration) {
 	at := time.Now().Add(wait)
 	d.mu.Lock()
@@ -45,7 +45,7 @@ func (d *dueTimes) parked(wait time.Duration) {
 	}
 }
 
-// take returns the moments that are due, and clears them.
+// take reports which times have come, and clears them.
 func (d *dueTimes) take() (promote, recover bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +61,7 @@ func (d *dueTimes) take() (promote, recover bool) {
 	return promote, recover
 }
 
-// sweepAgain asks for another sweep after one that failed or was cut short.
+// sweepAgain requests another sweep after one that failed or was incomplete.
 func (d *dueTimes) sweepAgain(promote, recover bool, wait time.Duration) {
 	if promote {
 		d.parked(wait)
@@ -73,7 +73,7 @@ func (d *dueTimes) sweepAgain(promote, recover bool, wait time.Duration) {
 	}
 }
 
-// NextDue is the sweeper's part of [poller.Source].
+// NextDue implements the sweeper's part of [poller.Source].
 func (d *dueTimes) NextDue() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()

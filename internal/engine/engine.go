@@ -20,15 +20,15 @@ type Engine struct {
 	claims  *claimer
 	sweeper *sweeper
 
-	history   historySeen // of the database, as heartbeats report it
-	comparing wait.Signal // asks for a comparison of the claims with the table
+	history   historySeen // the database's history, as heartbeats report it
+	comparing wait.Signal // requests a comparison of the claims with the table
 	Following following
-	reread    wait.Signal   // asks for a heartbeat now: the settings of lanes, pods or the gate have changed
-	hurry     chan struct{} // closed to end the grace of a drain
+	reread    wait.Signal   // requests a heartbeat now: the settings of lanes, pods or the queue have changed
+	hurry     chan struct{} // closed to end the grace period of a drain
 	hurried   sync.Once
 }
 
-// New returns an engine of an identity that handles no kind yet.
+// New returns an engine for an identity. It handles no kind yet.
 func New(s Services, o Options, m member) *Engine {
 	e := &Engine{
 		Identity: Identity{

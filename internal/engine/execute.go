@@ -27,12 +27,12 @@ type executor struct {
 	leases  *leaseTx
 }
 
-// NewRun prepares a claim for its handler. The claim is in Runs from here on: nil when the engine has stopped.
+// NewRun prepares a claim for its handler and adds it to Runs. It returns nil if the engine has stopped.
 func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 	k := x.Kinds[c.Kind]
 	one := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
 	one.handler, one.MaxAttempts = k, x.maxAttempts(&c, k)
-	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), &one.Claimed) // never ended, so never seen, when the engine has stopped
+	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), &one.Claimed) // if the engine has stopped, it is never ended and thus never exported
 	one.Ctx, one.cancel = context.WithCancelCause(one.Ctx)
 	if k.Timeout > 0 {
 		one.Ctx, one.done = context.WithTimeoutCause(one.Ctx, k.Timeout, job.ErrTimeout)
@@ -41,7 +41,7 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 		one.done()
 		return nil
 	}
-	// Add first, then check: a concurrent loss of the lease finds the run in Runs, or is found here.
+	// Add first, then check: a concurrent loss of the lease either finds the run in Runs, or is found here.
 	switch {
 	case x.Lease.ID() != boot:
 		one.lose(job.ErrLeaseLost)
@@ -51,7 +51,7 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 	return one
 }
 
-// Prepare returns a run that is not in Runs. It has no handler and no context yet; its writes work.
+// Prepare returns a run that is not in Runs. It has no handler and no context yet, but its writes work.
 func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
 	one := &Run{Job: work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name}, loss: loss{lost: make(chan struct{})}, turn: make(chan struct{}, 1),
 		Ended: make(chan struct{}), cancel: func(error) {}, done: func() {}}
@@ -67,7 +67,7 @@ func (x *executor) startInserted(boot string, n store.NewJob) bool {
 	now := time.Now()
 	one := x.NewRun(startedOnInsert(n, now), boot)
 	if one == nil {
-		x.Unknown.Raise() // stopping: the row is ours in the table and unknown here
+		x.Unknown.Raise() // stopping: the table assigns the row to us, and it is unknown here
 		return false
 	}
 	one.handed = now
@@ -75,15 +75,15 @@ func (x *executor) startInserted(boot string, n store.NewJob) bool {
 	return true
 }
 
-// runClaim runs a claim, and the next step as well when its end was written in a separate transaction: after a group commit the next
-// step gets its own goroutine.
+// runClaim runs a claim, and then its next step if the end was written in a separate transaction. After a group commit the next step gets
+// a separate goroutine.
 func (x *executor) runClaim(one *Run) {
 	for one != nil {
 		one = x.runHandler(one)
 	}
 }
 
-// runHandler calls the handler and settles its return. It returns the next step when that is ours already.
+// runHandler calls the handler and settles its return. It returns the next step if that has already started here.
 func (x *executor) runHandler(one *Run) (next *Run) {
 	unwatch := context.AfterFunc(one.Ctx, func() { x.watchStuck(one) })
 	_ = failpoint.Hit(failpoint.Launch)
@@ -95,7 +95,7 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 		x.Metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
 	var outcome *work.Outcome
-	err := guard.ErrExited // unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls
+	err := guard.ErrExited // stays so unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls
 	defer func() {
 		unwatch()
 		one.watchdog.Stop()
@@ -108,7 +108,7 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 	defer guard.Recover(&err)
 	o, failed := one.handler.Run(one.Ctx, &one.Job)
 	if failed != nil {
-		// Read it once here, where a panic of its methods, such as those of a nil pointer, is the handler's.
+		// Read it once here, where a panic of its methods, for example on a nil pointer, counts as the handler's.
 		work.ReadError(failed)
 	}
 	outcome, err = o, failed
@@ -146,7 +146,7 @@ func (x *executor) settleRun(one *Run, o *work.Outcome, err error) (next *Run) {
 	return next
 }
 
-// close ends a claim that is settled, and moves its slot to the next step or releases it. It reports whether it is free.
+// close closes a settled claim, and passes its slot to the next step or releases it. It reports whether the slot is free.
 func (x *executor) close(one *Run, next *Run) (free bool) {
 	close(one.Ended)
 	one.span.End()
@@ -212,7 +212,7 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 	return x.concludeWritten(one, next, err, cause), false
 }
 
-// concludeWritten goes on after an end with writes, or decides what its error comes to. It returns the next step when that is ours already.
+// concludeWritten continues after an end with writes, or handles its error. It returns the next step if that has already started here.
 func (x *executor) concludeWritten(one, next *Run, err, cause error) *Run {
 	if held, ok := errors.AsType[*heldError](err); ok {
 		err, cause = held.err, context.Cause(one.Ctx)
@@ -223,8 +223,8 @@ func (x *executor) concludeWritten(one, next *Run, err, cause error) *Run {
 	return next
 }
 
-// afterFlush goes on after ends without a waiting caller, on the flusher's goroutine: work that may take time gets a separate one. The
-// slots that come free are free together, so that one claim fills them all.
+// afterFlush continues after ends without a waiting caller, on the flusher's goroutine. Work that may take time gets a separate goroutine.
+// All slots are freed together, so that one claim fills them.
 func (x *executor) afterFlush(ends []*flush) {
 	var lanes []string
 	for _, w := range ends {
@@ -245,8 +245,7 @@ func (x *executor) afterFlush(ends []*flush) {
 	}
 }
 
-// goOn closes the claim of an end that was written, or not, and has the next step performed. It reports whether the slot of
-// its lane is free.
+// goOn closes the claim of an end, written or not, and starts the next step. It reports whether the slot of its lane is free.
 func (x *executor) goOn(w *flush) bool {
 	var next *Run
 	if len(w.writes) == 0 {
@@ -263,7 +262,7 @@ func (x *executor) goOn(w *flush) bool {
 	return free
 }
 
-// concludeError decides between handing back, another attempt, and failure.
+// concludeError decides between a hand-back, another attempt and a failure.
 func (x *executor) concludeError(one *Run, err, cause error) *Run {
 	if why := HandedBack(cause); why != "" {
 		one.span.Event("job.handed_back")
@@ -285,7 +284,7 @@ func (x *executor) concludeError(one *Run, err, cause error) *Run {
 			x.Ends.ReportRetry(endOf(one, e, job.Pending))
 			return nil
 		}
-		// Not parked: its lease is lost, or a cancel was committed, which wins.
+		// Not parked: the lease is lost, or a committed cancel takes precedence.
 	}
 	return x.ends.finish(one, e, nil)
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// unsettled are the fan-outs that need settling: those that ends written here have changed, and, when a heartbeat reports some, all that
-// the database lists.
+// unsettled holds the fan-outs to be settled: those that ends written here have changed and, when a heartbeat reports some, all that the
+// database lists.
 type unsettled struct {
-	some wait.Signal // a hint that there are any
+	some wait.Signal // set if there may be any
 
 	mu  sync.Mutex
 	ids []int64
@@ -34,7 +34,7 @@ func (u *unsettled) add(ids ...int64) {
 	u.hint()
 }
 
-// CheckAll asks for the fan-outs that the database lists as unsettled.
+// CheckAll requests that the fan-outs that the database lists as unsettled are settled.
 func (u *unsettled) CheckAll() {
 	u.mu.Lock()
 	u.all = true
@@ -49,27 +49,27 @@ func (u *unsettled) hint() {
 func (u *unsettled) take() (ids []int64, all bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	slices.Sort(u.ids) // a flush that ends many branches of one names it as often
+	slices.Sort(u.ids) // a flush that ends many branches of a fan-out names it as many times
 	ids, all = slices.Compact(u.ids), u.all
 	u.ids, u.all = nil, false
 	return ids, all
 }
 
-// fanOuts settles fan-outs: it ends the jobs whose branches have ended, with the step that follows, and cancels the branches of those that
-// have ended before.
+// fanOuts settles fan-outs: it ends the jobs whose branches have ended, with their next step, and cancels the branches of those that have
+// ended before.
 type fanOuts struct {
 	*Identity
 	intake    *submitter
 	Unsettled unsettled
 }
 
-// settleTries is how often a fan-out is read again that has changed since it was read; after that, the next heartbeat reports it.
+// settleTries is how often a fan-out is read again that has changed since it was read. After that, the next heartbeat reports it.
 const settleTries = 3
 
-// settleAtOnce is how many fan-outs one read of the database lists.
+// settleAtOnce is the number of fan-outs that one read of the database lists.
 const settleAtOnce = 100
 
-// settleUntil settles the fan-outs that need it, until ctx ends. What fails is tried again after the next heartbeat.
+// settleUntil settles fan-outs on request, until ctx ends. After an error it tries again when the next heartbeat reports some.
 func (f *fanOuts) settleUntil(ctx context.Context) {
 	for {
 		select {
@@ -97,9 +97,8 @@ func (f *fanOuts) SettleFanOuts(ctx context.Context) error {
 	return f.SettleFanOut(ctx, ids...)
 }
 
-// SettleFanOut settles fan-outs: it ends the jobs whose branches have ended, with the step that follows, and cancels the
-// branches of those that have ended before; and so on with the fan-outs around them and in them. Safe to repeat, and for several
-// pods at once.
+// SettleFanOut settles fan-outs: it ends the jobs whose branches have ended, with their next step, and cancels the branches of those that
+// have ended before. It continues with the fan-outs around them and in them. Safe to repeat, and on several pods at once.
 func (f *fanOuts) SettleFanOut(ctx context.Context, ids ...int64) error {
 	var errs []error
 	for len(ids) > 0 {
@@ -115,7 +114,7 @@ func (f *fanOuts) SettleFanOut(ctx context.Context, ids ...int64) error {
 	return errors.Join(errs...)
 }
 
-// settleOne settles one fan-out, and returns those that need settling after that.
+// settleOne settles one fan-out, and returns those that have to be settled next.
 func (f *fanOuts) settleOne(ctx context.Context, id int64) (more []int64, err error) {
 	for range settleTries {
 		w, err := f.Store.Waiting(ctx, id)
@@ -151,8 +150,8 @@ func (f *fanOuts) settleOne(ctx context.Context, id int64) (more []int64, err er
 	return nil, nil
 }
 
-// endWaiting ends a job that waited for its branches, inserts the step that follows, and performs it when it is ours. It reports whether
-// the job has ended by that.
+// endWaiting ends a job that waited for its branches, inserts its next step, and runs that if it has started here. It reports whether the
+// job has ended.
 func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Plan, always bool) (more []int64, ok bool, err error) {
 	e := store.Ending{ID: w.ID, Fence: w.Fence, EventNo: w.EventNo, State: job.Succeeded, Outcome: w.Outcome, Reason: job.ReasonOK, Result: w.Result, Branch: w.Branch}
 	if bad := w.Failed + w.Harmed; bad > 0 {
@@ -191,7 +190,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	case store.Unknown(err):
 		ended, ok, err = f.readWaitingBack(ctx, boot, e)
 	case store.Refused(err):
-		// The step that follows cannot be stored: that can.
+		// The next step cannot be stored: record that as the failure.
 		e.State, e.Outcome, e.Reason, e.Class = job.Failed, job.Error, job.ReasonUnstorable, job.ClassUnstorable
 		e.Error = job.Storable("could not store the next step: "+err.Error(), 1000)
 		next := e.Next
@@ -221,12 +220,13 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 		more = append(more, *ended.OffBalance)
 	}
 	if e.State == job.Failed {
-		more = append(more, w.ID) // its open branches are to be cancelled
+		more = append(more, w.ID) // its open branches have to be cancelled
 	}
 	return more, true, nil
 }
 
-// readWaitingBack reads back the end of a waiting job after its reply was lost. While it is unknown, the next heartbeat reports the job again.
+// readWaitingBack reads back the end of a waiting job after its reply was lost. While the outcome is unknown, the next heartbeat reports
+// the job again.
 func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Ending) (ended store.EndedWaiting, ok bool, err error) {
 	child := int64(0)
 	if e.Next != nil {
@@ -240,12 +240,12 @@ func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Endi
 		at := found[e.ID]
 		if at.State == nil {
 			if e.Next != nil && e.Next.Starts {
-				f.Unknown.Raise() // should the end be committed after all, its next step is ours and unknown here
+				f.Unknown.Raise() // if the end is committed after all, its next step is ours and unknown here
 			}
 			return store.EndedWaiting{}, false, nil
 		}
 		ended.Here = at.ByFinish
-		ended.OffBalance = e.Group // if it is settled, reading it costs little
+		ended.OffBalance = e.Group // if it is already settled, reading it costs little
 		if ended.Next = store.PlacedPending; at.NextRunning {
 			ended.Next = store.PlacedRunning
 		}
@@ -255,7 +255,7 @@ func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Endi
 	return store.EndedWaiting{}, false, context.Cause(ctx)
 }
 
-// stepAfter makes the row of the step that follows a job that waited: nil when there is none.
+// stepAfter makes the row of the next step of a job that waited: nil if there is none.
 func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan, impaired bool) (*store.NewJob, error) {
 	if len(plan.Chain) == 0 {
 		return nil, nil
@@ -294,14 +294,14 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 	return &n, nil
 }
 
-// CancelPage is how many jobs one statement cancels.
+// CancelPage is the number of jobs that one statement cancels.
 const CancelPage = 1000
 
-// CancelOpen cancels jobs, as long as open lists some that have neither ended nor been asked to. Jobs whose rows are locked by
-// transactions of their handlers have their handlers cancelled: with wait it blocks until each has ended, without it they are left to the
-// next call. It calls seen with every job that it cancels or asks, and returns the fan-outs that need settling after that. The audit entry,
-// unless it is nil, is written with the first of them.
-func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor string, d *admin.Deed, wait bool,
+// CancelOpen cancels jobs as long as open lists some that have not ended and whose cancellation is not requested. If transactions of
+// handlers lock the rows of jobs, it cancels these handlers. With wait it blocks until each such job has ended; without it the next call
+// cancels them. It calls seen with every job that it cancels or requests to cancel, and returns the fan-outs that have to be settled next.
+// It writes the audit entry d, unless that is nil, with the first of them.
+func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor string, d *admin.AuditEntry, wait bool,
 	open func(ctx context.Context, limit int) ([]int64, error), seen func(ids ...int64)) (more []int64, err error) {
 	if seen == nil {
 		seen = func(...int64) {}
@@ -331,7 +331,7 @@ func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor strin
 		if len(c.Ended)+len(c.Asked) > 0 {
 			continue
 		}
-		// All are locked by other transactions, or have moved since.
+		// All are locked by other transactions, or have changed since.
 		for _, id := range ids {
 			if !wait {
 				if err := admin.Tell(ctx, f.Commands, id, f.TellRun); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// finisher writes what a claim comes to, an end, a wait or a hand-back, and hands over to the next step.
+// finisher writes the outcome of a claim (an end, a wait or a hand-back) and hands over to the next step.
 type finisher struct {
 	*Identity
 	newRun  func(c store.Claimed, boot string) *Run // of a next step that has started here; nil when the engine has stopped
@@ -39,8 +39,8 @@ func (fin *finisher) flushOf(one *Run, e store.Ending, next *store.NewJob) *flus
 	return &flush{one: one, ending: e, next: next}
 }
 
-// keepUndo keeps the steps that are to follow the run's failure from here on, when its handler has succeeded. It returns a permanent error
-// when one of them is refused.
+// keepUndo stores the steps that follow the run's failure from now on, when its handler has succeeded. It returns a permanent error if one
+// of them is rejected.
 func (fin *finisher) keepUndo(one *Run, undo []work.Step) (err error) {
 	if err = fin.intake.CheckSteps(undo, false); err == nil {
 		one.undo, err = work.EncodePlan(one.Claimed.Kind, undo)
@@ -67,16 +67,16 @@ func (fin *finisher) finishSoon(one *Run, o *work.Outcome) (other *Run, err erro
 	return other, nil
 }
 
-// finish writes the end of a claim and hands over to the next step, by group commit. It returns the next step when that
-// is ours already.
+// finish writes the end of a claim by group commit and hands over to the next step. It returns the next step if that has already started
+// here.
 func (fin *finisher) finish(one *Run, e store.Ending, next *store.NewJob) *Run {
 	w := fin.flushOf(one, e, next)
 	w.ended, w.err = fin.flusher.writeEnd(one, w.ending)
 	return fin.pursue(w)
 }
 
-// pursue retries until a claim has ended when its end could not be written at first. It returns the next step when that is ours
-// already.
+// pursue retries until a claim has ended whose end could not be written at first. It returns the next step if that has already started
+// here.
 func (fin *finisher) pursue(w *flush) *Run {
 	one, e, next, ended, err := w.one, w.ending, w.next, w.ended, w.err
 	if child := next; child != nil {
@@ -88,7 +88,7 @@ func (fin *finisher) pursue(w *flush) *Run {
 		}
 	}
 	if err != nil && store.Refused(err) {
-		// What the handler returned cannot be stored: its failure can.
+		// The handler's return cannot be stored: record that as a failure.
 		fin.undoStart(one, next)
 		fin.Log.ErrorContext(one.Ctx, "could not store the result", append(one.attrs(), telemetry.Err, err)...)
 		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
@@ -96,8 +96,8 @@ func (fin *finisher) pursue(w *flush) *Run {
 		next = nil
 		ended, err = fin.flusher.writeEnd(one, e)
 	}
-	// Neither is the database away nor the payload at fault: a partition is missing, a right was taken. A person must see to
-	// it; until then the job has not ended, and keeps its slot.
+	// The cause is neither the connection nor the payload: a partition is missing, or a privilege was revoked. An operator has to fix it.
+	// Until then the job has not ended, and keeps its slot.
 	for backoff := wait.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.IsLost(); {
 		fin.Log.ErrorContext(one.Ctx, "could not write the end of a job", append(one.attrs(), telemetry.Err, err)...)
 		if !backoff.Wait(fin.leases.alive) {
@@ -108,21 +108,21 @@ func (fin *finisher) pursue(w *flush) *Run {
 	return fin.finished(one, next, e, ended, err)
 }
 
-// finished applies an end that was written as ended reports, or refused, and makes the claim of the next step.
+// finished applies an end that was written, as ended reports, or rejected, and makes the claim of the next step.
 func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ended store.Ended, err error) *Run {
 	if err != nil {
 		fin.undoStart(one, next)
 		if errors.Is(err, job.ErrLeaseLost) {
 			fin.stale(one, e.Error, err)
 		} else {
-			// The pod is stopping and the database does not answer: the lease runs out, and another pod recovers the job.
+			// The pod is stopping and the database does not answer: the lease expires, and another pod recovers the job.
 			fin.Log.ErrorContext(one.Ctx, "end of a job was not written", append(one.attrs(), telemetry.Err, err)...)
 		}
 		return nil
 	}
 	_ = failpoint.Hit(failpoint.FinishCommitted)
-	// A job that is cancelled instead had a cancel in its row, or was stopped by a command; one that had ended may have ended otherwise:
-	// callers must read its row.
+	// If the job was cancelled instead, its row had a cancel, or a command had stopped it. If it had already ended, it may have ended
+	// differently: callers must read its row.
 	one.Wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
 	committed := time.Now()
 	if !ended.Found || ended.Here {
@@ -142,7 +142,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	var child *Run
 	if ended.ChildRunning {
 		if child = fin.newRun(startedOnInsert(*next, committed), one.Lease.Pod); child == nil {
-			fin.Unknown.Raise() // stopping: the row is ours in the table and unknown here
+			fin.Unknown.Raise() // stopping: the table assigns the row to us, and it is unknown here
 		}
 	}
 	if next.Starts {
@@ -167,8 +167,8 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	return child
 }
 
-// reportEnd reports the end of a run, in a state that may be another than its handler asked for: a cancel that was committed first wins over
-// the reason of the handler.
+// reportEnd reports the end of a run. The state may differ from the handler's: a cancel that was committed first overrides the handler's
+// reason.
 func (fin *finisher) reportEnd(one *Run, e store.Ending, state job.State) {
 	if state == job.Cancelled {
 		e.Reason = job.ReasonCancelled
@@ -176,7 +176,7 @@ func (fin *finisher) reportEnd(one *Run, e store.Ending, state job.State) {
 	fin.Ends.Report(one.handler.Ends, endOf(one, e, state))
 }
 
-// endOf describes the end of a run, or of a try that another one follows: then the job is pending.
+// endOf describes the end of a run or, if the state is pending, of a try that another one follows.
 func endOf(one *Run, e store.Ending, state job.State) job.End {
 	c := &one.Claimed
 	end := job.End{ID: c.ID, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, State: state,
@@ -187,15 +187,15 @@ func endOf(one *Run, e store.Ending, state job.State) job.End {
 	return end
 }
 
-// undoStart undoes what mayStart prepared.
+// undoStart reverts the preparations of mayStart.
 func (fin *finisher) undoStart(one *Run, next *store.NewJob) {
 	if next != nil && next.Starts {
 		fin.Lanes.Stepped(one.Claimed.Lane, next.Lane, false)
 	}
 }
 
-// logEnd logs how a job ended: of a failure the error, which holds the stack of a panic. A cancel that was committed first wins over the
-// reason that its handler gave.
+// logEnd logs how a job ended; for a failure with the error, which includes the stack of a panic. A cancel that was committed first
+// overrides the handler's reason.
 func (fin *finisher) logEnd(one *Run, e store.Ending, state job.State) {
 	switch {
 	case state == job.Failed:
@@ -208,8 +208,8 @@ func (fin *finisher) logEnd(one *Run, e store.Ending, state job.State) {
 	}
 }
 
-// stale notes that a result was discarded, because its job runs elsewhere, has ended, or was deleted; failure is the handler's error,
-// empty when it had succeeded.
+// stale records that a result was discarded, because its job runs elsewhere, has ended, or was deleted. failure is the handler's error,
+// empty if it had succeeded.
 func (fin *finisher) stale(one *Run, failure string, why error) {
 	fin.Metrics.StaleWrites.Inc()
 	if errors.Is(why, job.ErrGone) {
@@ -226,5 +226,5 @@ func (fin *finisher) stale(one *Run, failure string, why error) {
 	fin.Log.WarnContext(one.Ctx, "result discarded: the lease was lost", append(one.attrs(), telemetry.Result, what)...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(one.Ctx), 2*time.Second)
 	defer cancel()
-	_ = fin.Commands.StaleResult(ctx, one.Lease, what) // only a note
+	_ = fin.Commands.StaleResult(ctx, one.Lease, what) // best effort
 }

@@ -17,30 +17,30 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-// groups ends claims whose handlers queued statements: those that end at the same time share a transaction of the host's pool. It only ever
-// commits groups in which nothing goes wrong. A group that the database refuses is sent again without the jobs of the kind whose statement failed;
-// where none did, as at COMMIT, in halves. Claims that are left out, alone, lost, or have a cancel end by [finisher.finishAlone], which knows
-// what to do about it.
+// groups ends claims whose handlers queued statements: those that end at the same time share a transaction of the host's pool. It commits
+// only groups without any error. If the database rejects a group, it is sent again without the jobs of the kind whose statement failed. If
+// no statement failed, as at COMMIT, it is sent again in halves. [finisher.finishAlone] ends claims that are left out, alone, lost, or have
+// a cancel.
 type groups struct {
 	*flusher
-	off       bool // in the simple protocol, where a statement may be several
+	off       bool // grouping is disabled: in the simple protocol one statement may be several
 	leases    *leaseTx
 	committed func(*flush) func(context.Context) (bool, error)
 	reading   sync.WaitGroup // of members whose commit has an unknown outcome
 
 	muAlone sync.Mutex
-	alone   map[string]time.Time // kinds whose writes were refused, until when their jobs are committed alone
+	alone   map[string]time.Time // kinds whose writes were rejected, until when their jobs are committed alone
 }
 
 const (
 	groupAtMost  = 64
-	groupBytes   = 4 << 20          // of statements, about
-	lockWait     = time.Second      // of a group: one that waits keeps others waiting
+	groupBytes   = 4 << 20          // approximate size of statements
+	lockWait     = time.Second      // of a group: one that waits delays others
 	groupWithin  = 10 * time.Second // for all its statements
 	refusedAlone = time.Minute
 )
 
-// errAlone is the answer to an end of which nothing was written, and which must be committed alone.
+// errAlone means that nothing of an end was written, and that it must be committed alone.
 var errAlone = errors.New("to be committed alone")
 
 func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
@@ -50,7 +50,7 @@ func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func()
 	return g
 }
 
-// run commits groups until ctx ends, and then answers the remaining ends.
+// run commits groups until ctx ends, and then answers the remaining ends with an error.
 func (g *groups) run(ctx context.Context) {
 	g.flusher.run(ctx)
 	g.reading.Wait()
@@ -71,14 +71,14 @@ func (g *groups) takes(kind string, writes work.Writes) bool {
 	return !refused
 }
 
-// refused has the jobs of a kind committed alone for a while.
+// refused makes the jobs of a kind be committed alone for a while.
 func (g *groups) refused(kind string) {
 	g.muAlone.Lock()
 	defer g.muAlone.Unlock()
 	g.alone[kind] = time.Now().Add(refusedAlone)
 }
 
-// writeGroups writes a batch in groups, of one pod each, and answers every member.
+// writeGroups writes a batch in groups, each of one pod, and answers every member.
 func (g *groups) writeGroups(ctx context.Context, batch []*flush) {
 	slices.SortFunc(batch, func(a, b *flush) int {
 		return cmp.Or(cmp.Compare(a.one.Lease.Pod, b.one.Lease.Pod), cmp.Compare(a.ending.ID, b.ending.ID))
@@ -114,10 +114,10 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 		g.written(written)
 	case store.Unknown(err):
 		if culprit != nil && errors.Is(err, context.DeadlineExceeded) {
-			g.refused(culprit.one.Claimed.Kind) // its statement keeps others waiting
+			g.refused(culprit.one.Claimed.Kind) // its statement delays others
 		}
 		for _, w := range group {
-			g.reading.Go(func() { g.readBack(w, err) }) // the next group does not wait for it
+			g.reading.Go(func() { g.readBack(w, err) }) // so that the next group does not wait for it
 		}
 	case (byServer || unsent) && culprit != nil:
 		g.writeWithout(ctx, group, culprit, err)
@@ -132,8 +132,8 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 	}
 }
 
-// writeWithout writes a group whose member's statement failed, without that member. When the next job of its kind may fail as it did, the kind is
-// committed alone from here on.
+// writeWithout writes a group without the member whose statement failed. If the next job of its kind may fail in the same way, the kind is
+// committed alone from now on.
 func (g *groups) writeWithout(ctx context.Context, group []*flush, culprit *flush, err error) {
 	alone := func(w *flush) bool { return w == culprit }
 	pg, _ := errors.AsType[*pgconn.PgError](err)
@@ -155,7 +155,7 @@ func (g *groups) writeWithout(ctx context.Context, group []*flush, culprit *flus
 	}
 }
 
-// finish ends a group. culprit is the member whose statement failed; nil: none did.
+// finish ends a group. culprit is the member whose statement failed; nil: none.
 func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]store.Ended, culprit *flush, err error) {
 	ctx, cancel := context.WithTimeout(ctx, groupWithin)
 	defer cancel()
@@ -163,7 +163,7 @@ func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]st
 	for i, w := range group {
 		ends[i], members[w.ending.ID] = w.ending, w
 	}
-	err = guard.Call(func() (err error) { // a panic is of the type of an argument
+	err = guard.Call(func() (err error) { // a panic comes from the type of an argument
 		ended, err = store.FinishGroup(ctx, g.Store, g.Pool, store.Group{
 			Boot: group[0].one.Lease.Pod, Ends: ends, LockWait: lockWait, Idle: g.Opts.LeaseFor,
 			Queue:   func(id int64, batch *pgx.Batch) { members[id].writes.Queue(batch, func(int) { culprit = members[id] }) },
@@ -185,7 +185,7 @@ func (g *groups) readBack(w *flush, lost error) {
 	switch {
 	case committed:
 		g.answer(w, w.ended, nil)
-	case err == lost: // the claim stands, and nothing was written
+	case err == lost: // the claim still stands, and nothing was written
 		g.answer(w, store.Ended{}, errAlone)
 	default:
 		g.answer(w, store.Ended{}, w.one.orGone(err))

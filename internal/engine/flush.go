@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-// flush is one end on its way, answered once.
+// flush is a queued end. It is answered once.
 type flush struct {
 	one     *Run
 	ending  store.Ending
@@ -21,11 +21,11 @@ type flush struct {
 	ended   store.Ended
 	err     error
 	done    chan struct{} // closed with the answer; nil: no caller waits, and flusher.written is called
-	tries   int           // times that its row was locked by another transaction
+	tries   int           // how often another transaction locked its row
 	unknown bool          // the reply to a statement with it was lost
 }
 
-// weight is about how many bytes an end is on the wire.
+// weight returns the approximate size of an end on the wire, in bytes.
 func (w *flush) weight() int {
 	bytes := 500 + len(w.ending.Result) + len(w.ending.Error) + w.writes.Size()
 	if w.ending.Next != nil {
@@ -34,7 +34,7 @@ func (w *flush) weight() int {
 	return bytes
 }
 
-// flush writes a batch and answers every member. Members are of one pod, except after a lost lease.
+// flush writes a batch and answers every member. All members belong to one pod, except after a lost lease.
 func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	byPod := map[string][]*flush{}
 	for _, w := range batch {
@@ -45,8 +45,8 @@ func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	}
 }
 
-// send sends a batch until each member's outcome is known. A batch that PostgreSQL refuses is sent again in parts, and those in
-// parts, so that a poisoned member harms no other. After a lost reply the outcome is read back, never assumed.
+// send sends a batch until each member's outcome is known. A batch that PostgreSQL rejects is sent again in parts, and those in
+// parts, so that a poisoned member does not affect the others. After a lost reply the outcome is read back, never assumed.
 func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 	for backoff := wait.NewBackoff(); len(batch) > 0; {
 		_ = failpoint.Hit(failpoint.FlushSend)
@@ -105,8 +105,8 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
-// split splits a batch that was refused into at least two parts of about the same weight, so that a large end, likelier
-// the culprit, is alone sooner.
+// split splits a rejected batch into at least two parts of about the same weight, so that a large end, which is likelier the
+// culprit, is soon alone.
 func split(batch []*flush) iter.Seq[[]*flush] {
 	var whole int
 	for _, w := range batch {
@@ -127,12 +127,12 @@ func split(batch []*flush) iter.Seq[[]*flush] {
 	}
 }
 
-// heldFor is how long the row of an end is held, usually: by a claim of another pod whose snapshot is of before ours, and
-// which locks the row before it sees that it runs.
+// heldFor is how long the row of an end is usually locked: by another pod's claim whose snapshot is older than our claim, and which
+// locks the row before it sees that the job runs.
 const heldFor = 2 * time.Millisecond
 
-// missed handles ends that the statement skipped. Nearly always another transaction locks their rows for a moment, so they are sent
-// again once before anybody asks: they may be lost, or ended by an earlier try whose reply was lost.
+// missed handles ends that the statement skipped. Usually another transaction locks their rows for a moment, so they are sent again
+// once before their state is read. Otherwise they are lost, or an earlier try whose reply was lost has ended them.
 func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	var asked []*flush
 	for _, w := range batch {
@@ -156,7 +156,7 @@ func (f *flusher) putBack(batch []*flush) {
 	}
 }
 
-// hold puts an end into the queue after a while, or answers it when the flusher is closed before that.
+// hold puts an end into the queue after a while, or answers it with an error if the flusher is closed before.
 func (f *flusher) hold(w *flush, wait time.Duration) {
 	f.mu.Lock()
 	closed := f.closed

@@ -12,24 +12,24 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// flusher merges the ends of claims that come at the same time into one statement and one commit. There is no timer: the
-// first end is written at once, and what comes meanwhile by the next statement, so that an idle pod pays one round trip
-// and a busy one fills its batches by itself.
+// flusher merges ends of claims that arrive at the same time into one statement and one commit. There is no timer. The first
+// end is written at once, and the ends that arrive meanwhile by the next statement. An idle pod thus pays one round trip, and
+// a busy one fills its batches.
 type flusher struct {
 	*Identity
 	write   func(ctx context.Context, batch []*flush) // writes a batch and answers every member
-	atMost  int                                       // ends in a batch
-	written func(ends []*flush)                       // goes on after ends that no caller waits for
-	soon    func() bool                               // whether handlers are about to be called
+	atMost  int                                       // maximum number of ends in a batch
+	written func(ends []*flush)                       // called with ends for which no caller waits
+	soon    func() bool                               // reports whether handlers are about to be called
 	alive   context.Context                           // ends when the engine gives up writing
 	die     context.CancelFunc
-	some    wait.Signal // a hint that the queue is not empty
+	some    wait.Signal // set if the queue may not be empty
 
 	mu      sync.Mutex
 	queue   []*flush
-	writing int           // batches under way
-	landing chan struct{} // closed when none is; nil: none is
-	slow    int           // those of them that take long
+	writing int           // number of batches in flight
+	landing chan struct{} // closed when none is in flight; nil: none is
+	slow    int           // those of them that are slow
 	held    map[*flush]*time.Timer
 	closed  bool
 }
@@ -37,9 +37,9 @@ type flusher struct {
 const (
 	Flushers    = 2
 	flushAtMost = 500
-	flushBeside = 32                   // so many ends are worth a second batch while the first is under way; fewer wait for it
-	flushParts  = 8                    // of a batch that was refused, at once
-	flushSlow   = 5 * time.Millisecond // but no longer than this
+	flushBeside = 32                   // this many ends are worth a second batch during the first one; fewer wait for it
+	flushParts  = 8                    // concurrent parts of a rejected batch
+	flushSlow   = 5 * time.Millisecond // after this time a batch is slow
 )
 
 var errStopped = errors.New("the runner has stopped")
@@ -51,7 +51,7 @@ func newFlusher(i *Identity, written func([]*flush), soon func() bool) *flusher 
 	return f
 }
 
-// run flushes until ctx ends, and then answers what is left.
+// run flushes until ctx ends, and then answers the remaining ends with an error.
 func (f *flusher) run(ctx context.Context) {
 	defer f.close()
 	var workers sync.WaitGroup
@@ -73,11 +73,11 @@ func (f *flusher) run(ctx context.Context) {
 	workers.Wait()
 }
 
-// flushGather is for how long ends wait for claims whose handlers are about to be called.
+// flushGather is how long ends wait for claims whose handlers are about to be called.
 const flushGather = 100 * time.Microsecond
 
-// gather lets handlers that are about to return come along. When claims have just come in, theirs are called one after the
-// other, and the first that returns would otherwise be written alone.
+// gather waits for handlers that are about to return. After a claim, its handlers are called one after the other. Without the
+// wait, the end of the first would be written alone.
 func (f *flusher) gather() {
 	runtime.Gosched()
 	for since := time.Now(); f.soon() && time.Since(since) < flushGather; {
@@ -85,7 +85,7 @@ func (f *flusher) gather() {
 	}
 }
 
-// put queues an end. After close its answer is an error.
+// put queues an end. After close it answers with an error.
 func (f *flusher) put(w *flush) {
 	f.mu.Lock()
 	closed := f.closed
@@ -103,7 +103,7 @@ func (f *flusher) put(w *flush) {
 	}
 }
 
-// wanted reports whether another batch is to be written now. Call it with mu held.
+// wanted reports whether another batch has to be written now. The caller holds mu.
 func (f *flusher) wanted() bool {
 	return len(f.queue) > 0 && (f.writing == f.slow || len(f.queue) >= flushBeside) && f.writing < Flushers
 }
@@ -112,7 +112,7 @@ func (f *flusher) hint() {
 	f.some.Set()
 }
 
-// take takes a batch from the queue when one is wanted, and leaves a hint when another one is.
+// take takes a batch from the queue if one is wanted, and signals if another one is.
 func (f *flusher) take() []*flush {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,8 +133,8 @@ func (f *flusher) take() []*flush {
 	return batch
 }
 
-// watched writes a batch. When it takes long, as when its statement waits for a lock or its members are sent in parts,
-// what comes meanwhile does not wait for it.
+// watched writes a batch. If it is slow, for example because its statement waits for a lock or its members are sent in parts,
+// later ends do not wait for it.
 func (f *flusher) watched(write func()) {
 	over, slow := false, false
 	timer := time.AfterFunc(flushSlow, func() {
@@ -163,7 +163,7 @@ func (f *flusher) watched(write func()) {
 	}
 }
 
-// lands waits until no batch is under way, or one takes long.
+// lands blocks until no batch is in flight, or one is slow.
 func (f *flusher) lands() {
 	f.mu.Lock()
 	landing := f.landing

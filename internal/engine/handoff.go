@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// succeeded makes the ending of a handler that succeeded, and the row of the step that follows: the one it returned, or
-// the next one of a chain that was declared. It returns a permanent error when the step is refused.
+// succeeded makes the ending of a handler that succeeded, and the row of the next step: the one that it returned, or
+// the next one of its declared chain. It returns a permanent error if the step is rejected.
 func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, next *store.NewJob, err error) {
 	ending = store.Ending{State: job.Succeeded, Outcome: o.Status, Reason: job.ReasonOK, Result: o.Result}
 	next, err = fin.nextStep(one, o)
@@ -26,7 +26,7 @@ func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, 
 	return ending, next, nil
 }
 
-// nextStep is the row of the step that follows, without its id: nil when the pipeline ends here.
+// nextStep makes the row of the next step, without its id: nil if the pipeline ends here.
 func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
 	c := &one.Claimed
 	planned, err := work.DecodePlan(c.ID, c.Planned)
@@ -65,12 +65,12 @@ func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) 
 	n := fin.intake.follow(w, predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
 	n.Branch, n.Trace = c.Branch, one.span.Traceparent(c.Trace)
 	if c.Step == 0 && len(planned.Chain) == 0 {
-		n.Pipeline = new(string) // from its second step on it is one that is listed
+		n.Pipeline = new(string) // from its second step on the pipeline is listed
 	}
 	return &n, nil
 }
 
-// checkLane checks that the lane exists that a step names.
+// checkLane returns an error if a step names a lane that does not exist.
 func (fin *finisher) checkLane(one *Run, kind, lane string) error {
 	if lane == "" {
 		return nil
@@ -90,7 +90,7 @@ func (fin *finisher) newIDs(one *Run, n int) (ids []int64, err error) {
 	return ids, err
 }
 
-// renumberNext is renumber for the next steps of a claim, as long as the claim is ours.
+// renumberNext calls renumber for the next steps of a claim, as long as the claim is ours.
 func (fin *finisher) renumberNext(one *Run, jobs ...*store.NewJob) error {
 	return fin.persist(one, func(ctx context.Context) error { return fin.intake.renumber(ctx, jobs...) })
 }

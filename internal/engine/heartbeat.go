@@ -12,15 +12,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// MinWakeInterval is the least time between two sweeps that notifications cause, and between two notifications that we send:
-// a storm of them is one look.
+// MinWakeInterval is the minimum time between two sweeps that notifications cause, and between two notifications that we send: a storm of
+// them causes one sweep.
 const MinWakeInterval = 50 * time.Millisecond
 
-// beatAgain is the interval between a heartbeat that failed and the next one.
+// beatAgain is the delay after a failed heartbeat until the next one.
 const beatAgain = 500 * time.Millisecond
 
-// beat renews the pod's lease until ctx ends. A heartbeat that failed is sent again soon: after a failover the first connections may still lead
-// to the former primary.
+// beat renews the pod's lease until ctx ends. It soon repeats a failed heartbeat, because after a failover the first connections may still
+// lead to the former primary.
 func (e *Engine) beat(ctx context.Context) {
 	ticker := time.NewTicker(e.Opts.HeartbeatEvery)
 	defer ticker.Stop()
@@ -39,18 +39,18 @@ func (e *Engine) beat(ctx context.Context) {
 		if !e.BeatOnce(ctx, inTurn) {
 			again = time.After(min(beatAgain, e.Opts.HeartbeatEvery))
 		}
-		// Out of turn: any number of them neither hurries the judgement of others nor crowds the database.
+		// Out of turn: frequent requests must neither speed up MayJudge nor overload the database.
 		if !inTurn && !wait.For(ctx, MinWakeInterval) {
 			return
 		}
 	}
 }
 
-// ReadSettings asks for a heartbeat now, which reads the settings of lanes, pods and the gate.
+// ReadSettings requests a heartbeat now, which reads the settings of lanes, pods and the queue.
 func (e *Engine) ReadSettings() { e.reread.Set() }
 
-// BeatOnce renews the lease, applies the answer, and reports whether there was one. Only a beat in its turn counts for the right to judge
-// others.
+// BeatOnce renews the lease, applies the answer, and reports whether there was one. counts is false for a heartbeat out of turn, which does
+// not count towards MayJudge.
 func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	_ = failpoint.Hit(failpoint.HeartbeatSend)
 	if !e.Lease.Registered() {
@@ -65,8 +65,8 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 		return true
 	}
 	sent := time.Now()
-	// A heartbeat that takes longer than this is worth less than the next one on a fresh connection.
-	lingering, release := wait.Linger(ctx, time.Second) // also by an engine that stops, though then not for long
+	// After this time a new heartbeat on a fresh connection is worth more than the current one.
+	lingering, release := wait.Linger(ctx, time.Second) // an engine that is stopping waits only for a short time
 	defer release()
 	asking, cancel := context.WithTimeout(lingering, max(e.Opts.HeartbeatEvery, e.Opts.LeaseFor/3))
 	defer cancel()
@@ -74,7 +74,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	b, err := e.Member.Heartbeat(asking, boot)
 	if err != nil {
 		e.Lease.Missed()
-		e.Unknown.Raise() // the server that answers next may lack the latest commits
+		e.Unknown.Raise() // the next server to answer may lack the latest commits
 		if ctx.Err() == nil {
 			e.Damped.Warn(ctx, heartbeatFailed, telemetry.Err, e.DBError(err))
 		}
@@ -82,7 +82,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	}
 	e.Damped.Over(ctx, heartbeatFailed)
 	if ctx.Err() != nil {
-		return true // it stops: its row may be closed already
+		return true // it is stopping: its row may be closed already
 	}
 	if !b.Open {
 		e.Member.LeaseLost(ctx)
@@ -121,8 +121,8 @@ func (e *Engine) apply(b store.Beat) {
 	e.compareSoon()
 }
 
-// WatchTrust cancels the handlers and calls over when the pod has not reached the database for so long that the others may take over. Results
-// that handlers have returned by then are still written once the database is back, unless the lease is lost.
+// WatchTrust cancels the handlers and calls over when the pod has not reached the database for so long that other pods may take over.
+// Results that handlers have already returned are still written once the database is back, unless the lease is lost.
 func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 	for {
 		left, open := e.Lease.Left()
@@ -154,9 +154,9 @@ type historySeen struct {
 	id string
 }
 
-// HeedHistory notes the history of the database that a heartbeat has read. In another one, after a standby was promoted or a backup
-// restored, the latest commits may be missing: the state of this process that rests on them is dropped, and read again. Its stores have dropped their
-// reserved ids by then.
+// HeedHistory records the history of the database that a heartbeat has read. If it has changed, because a standby was promoted or a backup
+// restored, the latest commits may be missing. The state of this process that depends on them is then dropped and read again. Its stores
+// have already dropped their reserved ids.
 func (e *Engine) HeedHistory(history string) {
 	e.history.Lock()
 	before := e.history.id
@@ -171,14 +171,14 @@ func (e *Engine) HeedHistory(history string) {
 	e.Member.HistoryChanged()
 }
 
-// following knows the latest heartbeat whose settings of lanes, pods and the queue state were applied.
+// following tracks the latest heartbeat whose settings of lanes, pods and the queue were applied.
 type following struct {
 	mu   sync.Mutex
-	sent time.Time     // of the latest heartbeat whose answer was applied
+	sent time.Time     // when the latest applied heartbeat was sent
 	news chan struct{} // closed with the next one; nil: no caller waits
 }
 
-// applied notes that the answer to a heartbeat was applied.
+// applied records that the answer to a heartbeat was applied.
 func (f *following) applied(sent time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -189,7 +189,7 @@ func (f *following) applied(sent time.Time) {
 	}
 }
 
-// AppliedSince blocks until a heartbeat that was sent after a moment has been applied, or ctx ends; ask has one sent.
+// AppliedSince blocks until a heartbeat that was sent after moment has been applied, or ctx ends. It calls ask to have one sent.
 func (f *following) AppliedSince(ctx context.Context, moment time.Time, ask func()) {
 	for {
 		f.mu.Lock()

@@ -28,7 +28,7 @@ type Identity struct {
 	Services
 	Member member
 	Opts   Options
-	Kinds  map[string]*Handler // known kinds: a next step may be of any of them
+	Kinds  map[string]*Handler // known kinds: a next step may have any of them
 
 	Handled      map[string]bool // kinds that it runs; fixed when it starts
 	HandledKinds []string
@@ -38,7 +38,7 @@ type Identity struct {
 	Runs         *runs
 	Closing      atomic.Bool // no job starts any more
 	inFlight     inFlight
-	Unknown      unknownOutcomes // a reply was lost: the table may give us jobs that we do not know
+	Unknown      unknownOutcomes // a reply was lost: the table may assign jobs to us that we do not know
 
 	Poller  *poller.Poller
 	look    atomic.Bool // something may be due, not only the next job of a freed subject
@@ -54,16 +54,16 @@ type Identity struct {
 type Services struct {
 	Pool       *pgxpool.Pool // the host's: EnqueueTx, InTx, Job.Tx
 	Store      *store.Store  // claims and finishes
-	Commands   *store.Store  // submissions, commands and reads: they must not delay the former
-	Heartbeats *store.Store  // heartbeats alone
+	Commands   *store.Store  // submissions, commands and reads, which must not delay claims and finishes
+	Heartbeats *store.Store  // only heartbeats
 	Log        *slog.Logger
 	Damped     *telemetry.Damped
 	Metrics    *telemetry.Metrics
 	Tracing    tracing.Tracer
 	Count      telemetry.Counters
-	Ends       *ends.Ends // of jobs that this process ended
+	Ends       *ends.Ends // reports jobs that this process ended
 	Waiters    *await.Waiters
-	journal    *journal.Writer // of events and progress
+	journal    *journal.Writer // writes events and progress
 }
 
 // NewServices returns the Services of a process on its pools.
@@ -83,23 +83,23 @@ type member interface {
 	Open(ctx context.Context) error
 	// Heartbeat renews the lease and reads the settings and commands that the engine must apply.
 	Heartbeat(ctx context.Context, boot string) (store.Beat, error)
-	// Apply takes the state of the whole pod from a heartbeat.
+	// Apply applies the state of the whole pod from a heartbeat.
 	Apply(store.Beat)
 	// LeaseLost ends the identity, or replaces it by a new one, after others have closed its row.
 	LeaseLost(ctx context.Context)
-	// HistoryChanged drops what rests on commits that the database may have lost.
+	// HistoryChanged drops state that depends on commits that the database may have lost.
 	HistoryChanged()
 	// WakePeers wakes the other engines of the process and the other pods, for work that this one cannot take at once.
 	WakePeers()
 	// Cancel ends the handler of a claim if an engine of this process runs it.
 	Cancel(c job.Lease, why job.Reason)
-	// Claims reads the claims that the table gives to the identity. ok is false when another process answers for them now.
+	// Claims returns the claims that the table assigns to the identity. ok is false if another process is responsible for them now.
 	Claims(ctx context.Context, boot string) (held []store.Held, ok bool, err error)
-	// ClaimMissing lets go of a claim that is missing in the table, and reports whether it did; otherwise its handler is cancelled.
+	// ClaimMissing releases a claim that is missing in the table, and reports whether it did; otherwise its handler is cancelled.
 	ClaimMissing(*Run) bool
 	// ClaimsCompared runs after each comparison of the claims with the table.
 	ClaimsCompared(context.Context)
-	// MarkLimit returns how long low-water marks count at most, and wakes the engines that share them after that.
+	// MarkLimit returns the longest validity of low-water marks, and a function that wakes the engines that share them after that.
 	MarkLimit() (most time.Duration, wake func())
 }
 
@@ -120,7 +120,7 @@ func (i *Identity) Deaf() bool { return i.Opts.DirectURL == "off" }
 // WakePeers wakes the other engines of this process and the other pods, for work that this one cannot take at once.
 func (i *Identity) WakePeers() { i.Member.WakePeers() }
 
-// Slots returns the number of slots: none when the engine runs no jobs.
+// Slots returns the number of slots: 0 if the engine runs no jobs.
 func (i *Identity) Slots() int {
 	if i.Opts.Disabled {
 		return 0
@@ -128,7 +128,7 @@ func (i *Identity) Slots() int {
 	return i.Opts.Slots
 }
 
-// Wake asks for a claim of everything that is due.
+// Wake requests a claim of all due jobs.
 func (i *Identity) Wake() {
 	i.news.Store(true)
 	i.look.Store(true)
@@ -141,14 +141,14 @@ func (i *Identity) wakeAll() {
 	i.WakePeers()
 }
 
-// wakeAfter notes that a job was parked for a while, so that the poller claims it when it is due.
+// wakeAfter records that a job was parked for a while, so that the poller claims it when it is due.
 func (i *Identity) wakeAfter(wait time.Duration) {
 	i.Due.parked(wait)
 	i.Poller.Nudge()
 }
 
 // freeSubject adds the subject of a run that has ended to those whose next job the next claim takes. It reports whether the run had a
-// subject, and does not wake the poller.
+// subject. It does not wake the poller.
 func (i *Identity) freeSubject(one *Run) bool {
 	if one.Claimed.Subject == "" {
 		return false
@@ -157,8 +157,8 @@ func (i *Identity) freeSubject(one *Run) bool {
 	return true
 }
 
-// slotFree handles a slot of a lane that has become free. It wakes the poller when the latest claim left jobs behind, or when the slot is to
-// be given back to other pods.
+// slotFree handles a lane's slot that has become free. It wakes the poller if the latest claim left jobs behind, or if the slot has to be
+// given back to other pods.
 func (i *Identity) slotFree(lane string) {
 	if i.backlog.slotFreed() || i.Lanes.Overdue(lane) {
 		i.wakeForSlot()
@@ -174,7 +174,7 @@ func (i *Identity) wakeForSlot() {
 // StopClaims keeps the engine from starting jobs.
 func (i *Identity) StopClaims() { i.Closing.Store(true) }
 
-// WaitIdle blocks until no claim is left, and reports whether none is; or until ctx ends or over is closed.
+// WaitIdle blocks until no claim is left, ctx ends or over is closed. It reports whether no claim is left.
 func (i *Identity) WaitIdle(ctx context.Context, over <-chan struct{}) bool {
 	for {
 		select {
@@ -190,7 +190,7 @@ func (i *Identity) WaitIdle(ctx context.Context, over <-chan struct{}) bool {
 	}
 }
 
-// CloseRuns waits for the ends that are being written, and takes in no further claims.
+// CloseRuns waits for the ends that are being written, and accepts no further claims.
 func (i *Identity) CloseRuns() {
 	i.Runs.WaitEmpty(2*time.Second, nil)
 	i.Runs.Shut()
@@ -241,18 +241,18 @@ type Options struct {
 	DirectURL                          string
 }
 
-// Handler is a registered handler, with its types erased once so that nothing reflects on the way of a job.
+// Handler is a registered handler, whose types are erased once so that no job needs reflection.
 type Handler struct {
 	Name        string
 	Timeout     time.Duration
 	MaxAttempts int // 0: the default
 	MaxCrashes  int // 0: the default
 	Backoff     job.Backoff
-	StaleAfter  *time.Duration // nil: what the lane says, else the pod; 0: off
+	StaleAfter  *time.Duration // nil: the lane's setting, else the pod's; 0: off
 	KeepRunning bool
 	InDatabase  bool
-	OnFailure   []work.Step // for the failure of its jobs that name none
+	OnFailure   []work.Step // steps that follow the failure of a job without its own
 	Run         func(ctx context.Context, j *work.Job) (*work.Outcome, error)
-	RunSeconds  func(seconds float64) // measures a run
-	Ends        *telemetry.KindEnds   // nil: a kind that only remote workers have
+	RunSeconds  func(seconds float64) // records the duration of a run
+	Ends        *telemetry.KindEnds   // nil: only remote workers have the kind
 }

@@ -17,24 +17,24 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// leaseTx runs transactions that hold the lease of a claim: those of handlers, and those that end a claim with a handler's writes.
+// leaseTx runs transactions that lock the lease of a claim: those of handlers, and those that end a claim with a handler's writes.
 type leaseTx struct {
 	*Identity
 	alive context.Context // ends when the engine gives up writing
 }
 
-// end is how a transaction ends its claim. The zero value is that of a transaction that ends none.
+// end describes how a transaction ends its claim. The zero value is for a transaction that does not end it.
 type end struct {
 	finish    func(context.Context, *store.Holding) error // makes the last writes and commits; nil: there are none
-	committed func(context.Context) (bool, error)         // reports whether it was this transaction that ended the claim, which is not held any more
+	committed func(context.Context) (bool, error)         // reports whether this transaction ended a claim that is no longer held
 }
 
-// run calls do in a transaction that holds a claim's lease, and commits it. The pool is the host's when the handler writes in it. When the
-// connection breaks before the commit, do runs again in a new transaction; when it breaks during the commit, the row that was held answers,
-// and when that is gone, end does. do's own errors come back as they are. The transactions of one claim take turns, so that each knows its
-// number. They end with the handler's context: a cancel or stop of the job does not wait for a write that hangs. But the outcome of the
-// commit of an end is read back until it is known, also when the context has ended: should it be committed, the next step is this pod's,
-// and no other would ever start it.
+// run calls do in a transaction that locks a claim's lease, and commits it. The pool is the host's if the handler writes in it. If the
+// connection breaks before the commit, do runs again in a new transaction. If it breaks during the commit, the outcome is read back from
+// the locked row or, if that is gone, by end. Errors of do are returned unchanged. The transactions of one claim run one at a time, so that
+// each knows its number. They end with the handler's context, so that a cancel or stop does not wait for a hanging write. The outcome of
+// the commit of an end is read back until it is known, even after the context has ended: if it was committed, the next step is this pod's,
+// and no other pod would start it.
 func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -66,16 +66,16 @@ func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 			return one.Loss()
 		}
 		if store.ReadOnlyServer(err) && closed <= int(pool.Stat().MaxConns()) {
-			closed++ // each connection of the pool that leads to a former primary is closed by one try
+			closed++ // each connection of the pool to a former primary is closed by one try
 			continue
 		}
-		if backoff.Tries > 50 && (end.committed == nil || !isOutage(err)) || !backoff.Wait(ctx) { // an end is owed, however long the database is away
+		if backoff.Tries > 50 && (end.committed == nil || !isOutage(err)) || !backoff.Wait(ctx) { // an end must be written, however long the database is away
 			return err
 		}
 	}
 }
 
-// isOutage reports whether err says that the primary cannot be reached, or is not one yet.
+// isOutage reports whether err means that the primary cannot be reached, or is not a primary yet.
 func isOutage(err error) bool {
 	switch store.Class(err) {
 	case "conn", "08", "25", "57":
@@ -84,13 +84,12 @@ func isOutage(err error) bool {
 	return false
 }
 
-// ownError is an error of do, not of the connection, however much it may look like one: no reason to run it
-// again.
+// ownError marks an error of do, which may resemble a connection error: do is not run again.
 type ownError struct{ err error }
 
 func (o *ownError) Error() string { return o.err.Error() }
 
-// try is one try of run. committed reports that the commit is known to have happened.
+// try makes one try of run. committed reports that the commit is known to have happened.
 func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) (committed bool, err error) {
 	release := func() {}
 	if pool == l.Store.Pool() {
@@ -106,7 +105,7 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	giveBack := sync.OnceFunc(func() { tx.End(ctx); release() })
 	defer giveBack()
 	if err := do(ctx, tx); err != nil {
-		// A statement of the handler's that took too long (57014) would take as long again.
+		// A statement of the handler that took too long (57014) would take as long again.
 		if pg, ofServer := errors.AsType[*pgconn.PgError](err); (!ofServer || pg.Code == "57014" || pg.Code == "25006") && !tx.Conn().IsClosed() {
 			err = &ownError{err}
 		}
@@ -116,7 +115,7 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	defer cancel()
 	if end.finish != nil {
 		err = end.finish(ending, tx)
-		// One that may not write (25006) is in a transaction that the handler made read-only, since Hold has locked a row in it.
+		// If a write is not allowed (25006), the handler made the transaction read-only, because Hold has already locked a row in it.
 		if pg, ofServer := errors.AsType[*pgconn.PgError](err); ofServer && pg.Code == "25006" && !tx.Conn().IsClosed() {
 			return false, &ownError{err}
 		}
@@ -126,17 +125,17 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	if !store.Unknown(err) {
 		return err == nil, err
 	}
-	giveBack() // what reads it back needs a connection, perhaps of the same pool
+	giveBack() // the read-back needs a connection, perhaps of the same pool
 	return l.readBack(ctx, one, tx.Number(), err, end.committed)
 }
 
-// readBack reads the outcome of a commit whose reply was lost. For an end it retries until that is known: see run.
+// readBack reads back the outcome of a commit whose reply was lost. For an end it retries until the outcome is known: see run.
 func (l *leaseTx) readBack(ctx context.Context, one *Run, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	if ended != nil {
 		ctx = l.alive
 		defer func() {
 			if !committed {
-				l.Unknown.Raise() // should it stand all the same, the next step is found in the table
+				l.Unknown.Raise() // if it was committed after all, the next step is found in the table
 			}
 		}()
 	}

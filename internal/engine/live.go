@@ -10,9 +10,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// FirstBeat takes the first heartbeat of an identity that was registered, or is served here from now on.
+// FirstBeat applies the first heartbeat of an identity that has just been registered, or is served here from now on.
 func (e *Engine) FirstBeat(sent time.Time, b store.Beat) {
-	e.apply(b) // first the lanes, then the trust: what is submitted to an engine that is ready can start here
+	e.apply(b) // first the lanes, then the trust: a job that is submitted to a ready engine can start here
 	e.Lease.Beaten(sent, b.Now, b.Left, true)
 }
 
@@ -39,7 +39,7 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	e.workers.Close()
 }
 
-// WriteEnds writes the ends of adopted claims, without a lease to keep and without claims, until stop is called.
+// WriteEnds writes the ends of adopted claims until stop is called. It keeps no lease and claims no jobs.
 func (e *Engine) WriteEnds() (stop func()) {
 	alive, die := context.WithCancel(context.Background())
 	var life sync.WaitGroup
@@ -53,7 +53,7 @@ func (e *Engine) WriteEnds() (stop func()) {
 	}
 }
 
-// Adopt goes on with a claim that the identity has held for a while already, and reports whether it takes it.
+// Adopt continues a claim that the identity has held for some time, and reports whether it accepted the claim.
 func (e *Engine) Adopt(a store.Adopted) bool {
 	e.Lanes.Adopt(a.Lane)
 	one := e.NewRun(a.Claimed, e.Boot())
@@ -69,7 +69,8 @@ func (e *Engine) Adopt(a store.Adopted) bool {
 	return true
 }
 
-// RestoreClaims asks for the slots of limited lanes that the identity held before; with missed, also for claims whose replies were lost.
+// RestoreClaims requests the slots of limited lanes that the identity held before. With missed it also searches for claims whose replies
+// were lost.
 func (e *Engine) RestoreClaims(missed bool) {
 	e.Lanes.Unsure()
 	if missed {
@@ -84,19 +85,19 @@ func (e *Engine) Resize(slots int) {
 	}
 }
 
-// WakeForPeers asks for a claim, and for slots of limited lanes that other engines may have changed.
+// WakeForPeers requests a claim, and slots of limited lanes that other engines may have freed.
 func (e *Engine) WakeForPeers() {
 	e.claims.heard.Store(true)
 	e.Wake()
 }
 
-// NoteUnknownOutcome asks for a search for claims that the table gives to the identity and that the engine does not know.
+// NoteUnknownOutcome requests a search for claims that the table assigns to the identity and that the engine does not know.
 func (e *Engine) NoteUnknownOutcome() {
 	e.Unknown.Raise()
 	e.Wake()
 }
 
-// LoseLease gives the identity a new boot id, after others have closed its row, ends its runs, and returns the old id.
+// LoseLease gives the identity a new boot id after other pods have closed its row, ends its runs, and returns the old id.
 func (e *Engine) LoseLease() (old string) {
 	old = e.Lease.NewBoot()
 	e.Lanes.DropGrants()
@@ -109,11 +110,11 @@ func (e *Engine) LoseLease() (old string) {
 	return old
 }
 
-// Drain waits for the handlers, then for their contexts to end them, then hands back the remaining claims.
+// Drain waits for the handlers, then cancels their contexts, and finally hands back the remaining claims.
 func (e *Engine) Drain(ctx context.Context) {
 	if !e.Runs.WaitEmpty(e.Opts.ShutdownGrace, e.hurry) {
 		e.Runs.Each(func(one *Run) { one.cancel(job.ErrShutdown) })
-		// A database that does not answer must not keep the process: its leases run out.
+		// A database that does not answer must not delay the process: its leases expire.
 		giveUp := time.AfterFunc(2*time.Second, e.ends.flusher.die)
 		defer giveUp.Stop()
 		if !e.Runs.WaitEmpty(time.Second, nil) {
@@ -140,5 +141,5 @@ func (e *Engine) handBackRest(ctx context.Context) {
 	})
 }
 
-// HurryDrain ends the grace of a drain that is under way.
+// HurryDrain ends the grace period of a drain in progress.
 func (e *Engine) HurryDrain() { e.hurried.Do(func() { close(e.hurry) }) }

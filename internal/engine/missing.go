@@ -10,12 +10,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// compareSoon asks for a comparison.
+// compareSoon requests a comparison.
 func (e *Engine) compareSoon() {
 	e.comparing.Set()
 }
 
-// compare compares after each request, until ctx ends. It has a goroutine of its own: a heartbeat never waits for a table of jobs.
+// compare makes a comparison after each request, until ctx ends. It runs on a separate goroutine, because a heartbeat must never
+// wait for a table of jobs.
 func (e *Engine) compare(ctx context.Context) {
 	for {
 		select {

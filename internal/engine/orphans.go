@@ -9,10 +9,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// handBackOrphans gives back what the table says is ours and this process does not know, after a reply was lost. First the
-// table is read, then what is known here, so that a job which starts meanwhile is not taken for an orphan: jobs are known
-// from before the statement that makes them ours is sent, except those of a claim, and claims and this take turns in the
-// poller's goroutine.
+// handBackOrphans hands back jobs that the table assigns to us and this process does not know, after a reply was lost. It
+// reads first the table and then the known jobs, so that a job that starts meanwhile is not taken for an orphan. A job is
+// known before the statement that makes it ours is sent. Only the jobs of a claim are not, but claims and this function
+// take turns on the poller's goroutine.
 func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	if !s.Unknown.Due() {
 		return nil
@@ -61,7 +61,7 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	return nil
 }
 
-// AddKnown adds the claims that this process works on, or that a statement under way may make its own.
+// AddKnown adds the claims that this process works on, or that a statement in flight may make its own.
 func (i *Identity) AddKnown(known map[job.Lease]bool) {
 	boot := i.Boot()
 	for _, id := range i.inFlight.all() {

@@ -13,8 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// park ends a claim with a wait before another try, and reports whether it did: not when the lease is lost or a cancel was
-// committed.
+// park ends a claim with a wait before another try. It reports false if the lease is lost or a cancel was committed.
 func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) bool {
 	return fin.parkBy(one, wait, func(ctx context.Context) error {
 		_, err := fin.Store.Park(ctx, one.Lease, wait, why)
@@ -22,7 +21,7 @@ func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) bool {
 	})
 }
 
-// snooze ends a claim whose handler wants to be called later.
+// snooze ends a claim whose handler returned [work.Snooze].
 func (fin *finisher) snooze(one *Run, s work.Snooze) {
 	times := one.Claimed.Snoozes + 1
 	wait, why := max(s.Wait, 0), store.Retry{Started: one.started(), Message: job.Storable(s.Why, 500)}
@@ -35,22 +34,23 @@ func (fin *finisher) snooze(one *Run, s work.Snooze) {
 	}) {
 		return
 	}
-	// A cancel was committed: end the job. Or the lease is lost, and this matches nothing.
+	// A cancel was committed: end the job. Or the lease is lost, and this matches no row.
 	fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 }
 
-// longestSnooze is the longest wait of a job that snoozes with back-off, unless its handler asks for a longer one.
+// longestSnooze is the longest wait of a job that snoozes with backoff, unless its handler requests a longer one.
 const longestSnooze = 10 * time.Minute
 
-// snoozeWait is the wait of a job that snoozes with back-off for the n-th time, counted from 1: min(max(10m, d), d · 2ⁿ⁻¹), without jitter.
+// snoozeWait returns the wait of a job that snoozes with backoff for the n-th time, counted from 1: min(max(10m, d), d · 2ⁿ⁻¹), without
+// jitter.
 func snoozeWait(d time.Duration, n int) time.Duration {
 	if d == 0 || d >= longestSnooze {
-		return d // not by way of a float: the longest durations become negative there
+		return d // not computed as a float, in which the longest durations would become negative
 	}
 	return time.Duration(math.Min(float64(longestSnooze), float64(d)*math.Pow(2, float64(max(n, 1)-1))))
 }
 
-// parkBy ends a claim with a wait that write writes, and reports whether it did.
+// parkBy ends a claim with a wait that write stores, and reports whether it did.
 func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context.Context) error) bool {
 	err := fin.persist(one, func(ctx context.Context) error {
 		err := write(ctx)
@@ -62,7 +62,7 @@ func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context
 		return err
 	})
 	if err != nil && !errors.Is(err, job.ErrLeaseLost) && !store.Refused(err) {
-		// The pod is stopping, and the database does not answer: the lease runs out, and another pod recovers the job.
+		// The pod is stopping, and the database does not answer: the lease expires, and another pod recovers the job.
 		fin.Log.ErrorContext(one.Ctx, "could not write the wait of a job", append(one.attrs(), telemetry.Err, err)...)
 		return true
 	}
@@ -77,7 +77,7 @@ func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context
 	return false
 }
 
-// handBack gives a claim back to its lane, unspent.
+// handBack gives a claim back to its lane without spending an attempt.
 func (fin *finisher) handBack(one *Run, why string) {
 	back := false
 	err := fin.persist(one, func(ctx context.Context) error {
@@ -97,13 +97,13 @@ func (fin *finisher) handBack(one *Run, why string) {
 		fin.Log.InfoContext(one.Ctx, "job handed back", append(one.attrs(), telemetry.Why, why)...)
 		fin.wakeAll()
 	case err == nil:
-		// To be cancelled, or lost: the fence decides which.
+		// Cancelled or lost: the fence decides.
 		fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 	}
 }
 
-// persist does a write that a claim owes, and retries while the database does not answer, until the lease is known to
-// be lost or the engine gives up writing. do must be safe to repeat.
+// persist makes a write that must not be lost. It retries while the database does not answer, until the lease is known to be lost or the
+// engine gives up writing. do must be safe to repeat.
 func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(one.Ctx))
 	defer cancel()
@@ -111,8 +111,7 @@ func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error
 	defer stop()
 	for backoff := wait.NewBackoff(); ; {
 		err := do(ctx)
-		// Also what is neither of the connection nor of the values, such as a right that was taken, is retried: no
-		// other pod recovers the jobs of a living one.
+		// Other errors, such as a revoked privilege, are retried too: no other pod recovers the jobs of a living one.
 		if class := store.Class(err); err == nil || class == "" || store.Refused(err) {
 			return fin.DBError(err)
 		}
@@ -126,11 +125,11 @@ func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error
 	}
 }
 
-// NoVerdict is the error of a handler that gives its claim back without a verdict, or leaves it as it is.
+// NoVerdict is the error of a handler that gives its claim back without a verdict, or leaves it unchanged.
 type NoVerdict struct {
-	Why   string                     // empty: the claim is left as it is
-	Owned func(context.Context) bool // whether the claim is still this process's to give back; nil: it is
-	Done  func()                     // runs before the claim is given back; to be set with Why
+	Why   string                     // empty: the claim stays unchanged
+	Owned func(context.Context) bool // reports whether the claim is still this process's to give back; nil: it is
+	Done  func()                     // called before the claim is given back; only with Why
 }
 
 func (*NoVerdict) Error() string { return "no outcome from its worker" }
@@ -145,7 +144,7 @@ func (fin *finisher) endWithoutVerdict(one *Run, err *NoVerdict) {
 		return
 	}
 	if c, err := fin.Commands.ClaimOutcome(ctx, one.Lease); err == nil && !c.Held {
-		return // it has ended elsewhere, or is another claim's: nothing is discarded here
+		return // it has ended elsewhere, or belongs to another claim: nothing is discarded here
 	}
 	one.span.Event("job.handed_back")
 	err.Done()

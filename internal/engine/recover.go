@@ -10,14 +10,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// sweeper is the source of the poller: it takes back what lapsed pods left, promotes what is due, hands back orphans, and claims.
+// sweeper is the source of the poller: it recovers the jobs of lapsed pods, promotes due jobs, hands back orphans, and claims.
 type sweeper struct {
 	*Identity
 	*dueTimes // of Identity.Due
 	claims    *claimer
 }
 
-// Sweep implements poller.Source: it takes back what lapsed pods left, promotes what is due, and claims.
+// Sweep implements poller.Source: it recovers the jobs of lapsed pods, promotes due jobs, and claims.
 func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 	if !s.Lease.Trusted() {
 		return false
@@ -53,7 +53,7 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 			s.Damped.Over(ctx, promotionFailed)
 		}
 		if promoted > 0 {
-			s.WakePeers() // claims of a moment ago found them locked by us, and we may not be able to run them
+			s.WakePeers() // earlier claims skipped them because we had locked them, and we may not be able to run them
 		}
 	}
 	claimed, err := s.claims.claimDue(ctx, s.look.Swap(false) || promote || recover)
@@ -66,11 +66,11 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 	return more || claimed
 }
 
-// recoverPage is how many rows of live one statement of a recovery looks at.
+// recoverPage is the number of rows of live that one statement of a recovery reads.
 const recoverPage = 5000
 
-// recoverLapsed closes lapsed pods and takes back the jobs of closed ones, in pages. It needs neither slots nor lanes nor
-// handlers, for every pod can do it for all.
+// recoverLapsed closes lapsed pods and recovers the jobs of closed ones, in pages. It needs neither slots nor lanes nor handlers,
+// because every pod can recover for all.
 func (s *sweeper) recoverLapsed(ctx context.Context) error {
 	spared, left := s.Lease.Spared(s.Opts.LeaseFor)
 	lapsed, err := store.CloseLapsed(ctx, s.Store, s.Boot(), s.Opts.LeaseFor, spared)
@@ -105,7 +105,7 @@ func (s *sweeper) recoverLapsed(ctx context.Context) error {
 		}
 	}
 	if passed > 0 {
-		s.sweepAgain(false, true, time.Second) // other transactions lock their rows: this was not the last sweep
+		s.sweepAgain(false, true, time.Second) // other transactions lock their rows: another sweep is needed
 	} else {
 		if lanes, err := store.VoidSlots(ctx, s.Store, boots); err != nil {
 			return err

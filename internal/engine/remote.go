@@ -15,12 +15,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ErrNoDatabase is the error of everything that needs the database, in a program that has none: a remote worker.
+// ErrNoDatabase is the error of every operation that needs the database, in a program without one: a remote worker.
 var ErrNoDatabase = errors.New("a remote worker has no database")
 
-// Assignment is a claim on its way to a remote worker.
+// Assignment is a claim that is sent to a remote worker.
 type Assignment struct {
-	ID, Fence, PipelineID, ParentID int64 // no parent: 0
+	ID, Fence, PipelineID, ParentID int64 // ParentID 0: no parent
 	Kind, Lane, Subject             string
 	Attempt, Crashes, Step, Snoozes int
 	MaxAttempts                     int
@@ -33,8 +33,8 @@ type Assignment struct {
 	Path, Trace                     string
 }
 
-// RemoteKind is a kind that a remote worker runs. What is nil or 0 is as the pod has it. As JSON it is kept beside the worker's row, for
-// pods that settle a job of a worker whose stream they do not serve.
+// RemoteKind is a kind that a remote worker runs. For fields that are nil or 0 the pod's values apply. Its JSON is stored beside the
+// worker's row, for pods that settle a job of a worker whose stream they do not serve.
 type RemoteKind struct {
 	Name        string         `json:"name"`
 	Timeout     *time.Duration `json:"timeout,omitempty"`
@@ -42,10 +42,10 @@ type RemoteKind struct {
 	MaxCrashes  int            `json:"max_crashes,omitempty"`
 	Backoff     job.Backoff    `json:"backoff,omitzero"`
 	StaleAfter  *time.Duration `json:"stale_after,omitempty"`
-	KeepRunning bool           `json:"-"` // while no pod answers: the worker's affair alone
+	KeepRunning bool           `json:"-"` // while no pod answers: only the worker uses it
 }
 
-// RemoteKinds returns the kinds that e has handlers of, for a remote worker to send to its pod.
+// RemoteKinds returns the kinds with a handler in e, for a remote worker to send to its pod.
 func RemoteKinds(e *Engine) (list []RemoteKind) {
 	for _, name := range slices.Sorted(maps.Keys(e.Kinds)) {
 		k := e.Kinds[name]
@@ -81,7 +81,7 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 	err = guard.Call(func() (err error) {
 		o, err = k.Run(ctx, j)
 		if err != nil {
-			work.ReadError(err) // a panic of it is the handler's
+			work.ReadError(err) // a panic in it counts as the handler's
 		}
 		return err
 	})
@@ -91,7 +91,7 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 	return o, err
 }
 
-// checkRemote refuses an outcome of a remote worker that no pod would take.
+// checkRemote rejects an outcome of a remote worker that no pod would accept.
 func (e *Engine) checkRemote(o *work.Outcome) error {
 	if len(o.Writes) > 0 {
 		return fmt.Errorf("write in the commit that ends the job: %w", ErrNoDatabase)
@@ -99,7 +99,7 @@ func (e *Engine) checkRemote(o *work.Outcome) error {
 	return e.CheckOutcome(o)
 }
 
-// CheckOutcome refuses an outcome whose next step, children, join or steps for a failure could not be submitted.
+// CheckOutcome rejects an outcome whose next step, children, join or steps for a failure could not be submitted.
 func (e *Engine) CheckOutcome(o *work.Outcome) error {
 	if err := e.CheckSteps(o.Undo, false); err != nil {
 		return fmt.Errorf("on failure: %w", err)

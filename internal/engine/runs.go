@@ -19,8 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Run is one claim that this process works on. One goroutine performs it; Settled decides who writes its end, and after a
-// success the executor closes it, called by the flusher.
+// Run is one claim that this process works on. One goroutine runs its handler. Settled decides which goroutine writes its end. After
+// a success the executor closes it, called by the flusher.
 type Run struct {
 	work.Job // for the handler; its Writer is the field writes
 	writes   writer
@@ -38,8 +38,8 @@ type Run struct {
 	handed  time.Time       // when its start was decided; zero for claims by the poller
 	undo    json.RawMessage // the plan for its failure that its handler returned; nil: none
 
-	turn     chan struct{} // one transaction at a time holds the lease
-	writing  atomic.Uint64 // the goroutine whose function writes in it; 0: none does
+	turn     chan struct{} // one transaction at a time locks the lease
+	writing  atomic.Uint64 // the goroutine whose function writes in it; 0: none
 	watchdog watchdog.Watchdog
 	Events   journal.Events
 	progress journal.Progress
@@ -66,7 +66,7 @@ func (j journaled) ID() job.Lease         { return j.one.Lease }
 func (j journaled) Lost() bool            { return j.one.IsLost() }
 func (j journaled) Check(err error) error { return j.one.orGone(err) }
 
-// lose ends the context of the handler and its writes, because the claim is lost: [job.ErrLeaseLost], or why else.
+// lose ends the context of the handler and its writes because the claim is lost: with [job.ErrLeaseLost], or with why.
 func (one *Run) lose(why error) {
 	one.loss.once.Do(func() {
 		one.loss.gone = errors.Is(why, job.ErrGone)
@@ -75,7 +75,7 @@ func (one *Run) lose(why error) {
 	})
 }
 
-// Loss returns why a lost claim is not ours any more: [job.ErrGone] or [job.ErrLeaseLost].
+// Loss returns why a lost claim is no longer ours: [job.ErrGone] or [job.ErrLeaseLost].
 func (one *Run) Loss() error {
 	if one.IsLost() && one.loss.gone {
 		return job.ErrGone
@@ -83,8 +83,8 @@ func (one *Run) Loss() error {
 	return job.ErrLeaseLost
 }
 
-// orGone returns the error of a write of the handler's. When the job was deleted, the handler's context ends with that cause. A write that
-// was refused, or whose statement was cancelled, while that context ended could not ask for the reason.
+// orGone returns the error of a handler's write. If the job was deleted, the handler's context ends with that cause. A write that was
+// rejected, or whose statement was cancelled, while that context ended could not read the reason itself.
 func (one *Run) orGone(err error) error {
 	switch {
 	case errors.Is(err, job.ErrGone):
@@ -123,29 +123,29 @@ func (one *Run) attrs() []any {
 // errOpen is the error of a transaction or checkpoint of a job inside a transaction of the same job.
 var errOpen = errors.New("a transaction of the job is open: write in it, and pass the checkpoint to Job.Tx")
 
-// inside calls the function of a handler that writes in the transaction that holds the lease.
+// inside calls a handler's function that writes in the transaction that locks the lease.
 func (one *Run) inside(write func() error) error {
 	one.writing.Store(guard.Goroutine())
 	defer one.writing.Store(0)
 	return write()
 }
 
-// isInside reports whether the caller is such a function: its turn would never come.
+// isInside reports whether the caller is such a function, whose turn would never come.
 func (one *Run) isInside() bool {
 	by := one.writing.Load()
 	return by != 0 && by == guard.Goroutine()
 }
 
-// runs are the claims that this process works on.
+// runs holds the claims that this process works on.
 type runs struct {
 	mu     sync.Mutex
 	all    map[ClaimKey]*Run
-	alone  int           // isolated ones among them
+	alone  int           // number of isolated ones among them
 	empty  chan struct{} // closed when all is empty; replaced when it is not
 	closed bool
 }
 
-// ClaimKey names a claim: fences are not reset, so whose it was adds nothing.
+// ClaimKey identifies a claim. Fences are not reset, so the owner is not needed.
 type ClaimKey struct{ ID, Fence int64 }
 
 func (one *Run) Key() ClaimKey { return ClaimKey{one.Lease.JobID, one.Lease.Fence} }
@@ -156,7 +156,7 @@ func newRuns() *runs {
 	return &runs{all: map[ClaimKey]*Run{}, empty: empty}
 }
 
-// add takes a claim in, unless the engine has stopped.
+// add adds a claim, unless the engine has stopped.
 func (s *runs) add(one *Run) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,7 +234,7 @@ func (s *runs) idle() <-chan struct{} {
 	return s.empty
 }
 
-// WaitEmpty waits until no claim is left, at most a time or until hurry, and reports whether none is.
+// WaitEmpty waits until no claim is left, at most the given time or until hurry. It reports whether none is left.
 func (s *runs) WaitEmpty(most time.Duration, hurry <-chan struct{}) bool {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -247,7 +247,7 @@ func (s *runs) WaitEmpty(most time.Duration, hurry <-chan struct{}) bool {
 	return s.Len() == 0
 }
 
-// inFlight are the ids of jobs that a statement under way may give to this identity: they are no orphans.
+// inFlight holds the ids of jobs that a statement in flight may assign to this identity: they are not orphans.
 type inFlight struct {
 	mu  sync.Mutex
 	ids map[int64]bool
@@ -284,7 +284,7 @@ func (f *inFlight) all() []int64 {
 	return list
 }
 
-// startedOnInsert returns the claim of a job that an insert of ours started.
+// startedOnInsert returns the claim of a job that one of our inserts started.
 func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 	pipeline := n.PipelineID
 	if pipeline == 0 {
@@ -297,10 +297,10 @@ func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 	}
 }
 
-// mustBeHeld reports whether the table gives the claim to this process unless it was lost: its handler has not returned.
+// mustBeHeld reports whether the table must assign the claim to this process unless it was lost: its handler has not returned.
 func (one *Run) mustBeHeld() bool { return !one.Settled.Load() && !one.IsLost() }
 
-// hasRun counts against a run's time for how long it ran elsewhere. Call it before the run is given to anybody.
+// hasRun subtracts the time that a run has already run elsewhere from its timeout. Call it before the run is shared.
 func (one *Run) hasRun(before time.Duration) {
 	if one.handler.Timeout <= 0 {
 		return

@@ -9,21 +9,22 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// round is one pass over all lanes. With fewer free slots than lanes it takes several claims, so that a job in one lane need not wait
-// for a poll because others were asked first. Only the poller's goroutine touches it.
+// round is one pass over all lanes. With fewer free slots than lanes it takes several claims, so that a job in one lane does not wait
+// for a poll because others came first. Only the poller's goroutine uses it.
 type round struct {
 	since time.Time
-	tick  bool // nothing has happened that calls for a look: lanes whose own interval is not over yet are left out
-	open  bool // lanes are left to be asked
+	tick  bool // only the timer requires it: lanes whose interval is not over yet are left out
+	open  bool // lanes remain to be included
 	asked int
 }
 
-// settleSlots asks for slots of limited lanes and gives back what others wait for, before a claim. Call it in the poller's
-// goroutine: answers must come in the order of their questions.
+// settleSlots requests slots of limited lanes and gives back those that others wait for, before a claim. Call it on the poller's
+// goroutine, because answers must be applied in the order of the requests.
 func (c *claimer) settleSlots(ctx context.Context) error {
 	asks, later := c.Lanes.Asks(c.heard.Swap(false), time.Now())
 	if later > 0 && !c.asksAgain.Swap(true) {
-		// No other claim takes the jobs that have come since the answer was no: see TestAJobOfALimitedLaneThatComesRightAfter….
+		// No other claim takes the jobs that have become due since the request was refused: see
+		// TestAJobOfALimitedLaneThatComesRightAfter….
 		time.AfterFunc(later, func() {
 			c.asksAgain.Store(false)
 			c.Wake()
@@ -37,7 +38,7 @@ func (c *claimer) settleSlots(ctx context.Context) error {
 	boot := c.Boot()
 	answers, err := store.SettleSlots(asking, c.Store, boot, asks, c.HandledKinds)
 	if err != nil {
-		return err // what came of it is read by asking again
+		return err // the next request reads the outcome
 	}
 	if c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.Boot() == boot }) {
 		c.WakePeers()
@@ -45,11 +46,11 @@ func (c *claimer) settleSlots(ctx context.Context) error {
 	return nil
 }
 
-// returnSlots gives back what a pod that stops does not use any more, until ctx ends. Call it when the poller has ended.
+// returnSlots gives back slots that a stopping pod no longer uses, until ctx ends. Call it when the poller has ended.
 func (c *claimer) returnSlots(ctx context.Context) {
 	c.Lanes.Close()
 	for ok := true; ok; ok = wait.For(ctx, c.Opts.HeartbeatEvery) {
-		_ = c.settleSlots(ctx) // what is left is taken back when the pod has left
+		_ = c.settleSlots(ctx) // the rest is revoked when the pod has left
 	}
 }
 
@@ -61,7 +62,7 @@ func (c *claimer) findMarks(ctx context.Context) {
 	}
 	found, took, err := c.Store.Marks(ctx, since, c.HandledKinds)
 	if err != nil {
-		c.Log.DebugContext(ctx, "no marks", telemetry.Err, c.DBError(err)) // claims are slower without
+		c.Log.DebugContext(ctx, "no marks", telemetry.Err, c.DBError(err)) // without marks, claims are only slower
 		return
 	}
 	most, again := c.Member.MarkLimit()

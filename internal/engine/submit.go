@@ -16,15 +16,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// submitter takes jobs in: it checks them, makes their rows, inserts them, and reads back what a lost reply left unknown. It makes the rows
-// of next steps too.
+// submitter submits jobs: it checks them, makes their rows, inserts them, and reads back outcomes that a lost reply left unknown. It also
+// makes the rows of next steps.
 type submitter struct {
 	*Identity
 	start func(boot string, n store.NewJob) bool // runs a job that was started on insert
-	mark  func(context.Context)                  // looks where claims may begin, after a slow insert
+	mark  func(context.Context)                  // reads low-water marks after a slow insert
 }
 
-// CheckSubmission checks a job and the steps after it, completes it with the limit of its kind, and encodes its plan.
+// CheckSubmission checks a job and its next steps, adds the crash limit of its kind, and encodes its plan.
 func (sub *submitter) CheckSubmission(w *work.Submission) error {
 	if err := w.Validate(); err != nil {
 		return fmt.Errorf("%w (kind %s)", err, w.Kind)
@@ -55,7 +55,7 @@ func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	return nil
 }
 
-// CheckFollowing checks a next step or a child. The keys, the name and the submitter are those of its pipeline.
+// CheckFollowing checks a next step or a child. It must not set the keys, the name and the submitter, which belong to its pipeline.
 func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	if err := sub.CheckSubmission(w); err != nil {
 		return err
@@ -71,7 +71,8 @@ func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	return nil
 }
 
-// predecessor is the job that a step follows: it gives the step its place in the pipeline, and a lane and a priority if the step names none.
+// predecessor is the job that a step follows. It determines the step's place in the pipeline, and its lane and priority if the step sets
+// none.
 type predecessor struct {
 	id, pipeline int64
 	step         int
@@ -80,20 +81,19 @@ type predecessor struct {
 	submitter    string
 }
 
-// follow makes the row of a step, without its id and branch. Options that the step lacks are its predecessor's,
-// except the subject.
+// follow makes the row of a step, without its id and branch. Options that the step does not set are its predecessor's, except the subject.
 func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob {
 	if w.Priority == nil {
 		w.Priority = &from.priority
 	}
-	w.Submitter = from.submitter // who may see a pipeline may see all of it
+	w.Submitter = from.submitter // a principal that may see a pipeline may see all of it
 	n := w.Row(0, sub.Lanes.LaneOfStep(w.Kind, w.Lane, from.lane))
 	n.Actor = "handler"
 	n.PipelineID, n.ParentID, n.Step = from.pipeline, &from.id, from.step+1
 	return n
 }
 
-// crashLimit returns the limit that a kind sets: it travels with the job, for the pod that recovers it may not know the kind.
+// crashLimit returns the limit that a kind sets. It is stored with the job, because the pod that recovers the job may not know the kind.
 func (sub *submitter) crashLimit(kind string) *int {
 	if k := sub.Kinds[kind]; k != nil && k.MaxCrashes > 0 {
 		return &k.MaxCrashes
@@ -101,7 +101,7 @@ func (sub *submitter) crashLimit(kind string) *int {
 	return nil
 }
 
-// Submit submits a job on its own.
+// Submit submits a single job.
 func (sub *submitter) Submit(ctx context.Context, w *work.Submission) (s work.Submitted, err error) {
 	n, err := sub.newRow(ctx, w)
 	if err != nil {
@@ -134,10 +134,10 @@ func (sub *submitter) newRow(ctx context.Context, w *work.Submission) (n store.N
 	return w.First(ids[0], lane), nil
 }
 
-// submitNew submits a job without keys: started on insert, if it may be.
+// submitNew submits a job without keys. It starts on insert if possible.
 func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
 	lane := n.Lane
-	// What cannot start here is submitted pending, with the same statement.
+	// A job that cannot start here is submitted as pending, with the same statement.
 	boot, reserved := sub.Boot(), false
 	if !n.NeedsApproval {
 		boot, reserved = sub.reserveFor(n.Kind, lane, n.DelayMillis)
@@ -178,22 +178,22 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 		s.State = job.AwaitingApproval
 	}
 	if n.Starts && slots.Slow(entered.Took, 0) {
-		sub.mark(ctx) // the job has started; the next submissions will not take as long
+		sub.mark(ctx) // the job has started; later submissions will be faster
 	}
 	return s, nil
 }
 
-// reserveFor reserves a slot for a job that is about to be inserted, if it may start on insert here, and returns the boot id that it is for.
+// reserveFor reserves a slot for a job to be inserted, if it may start on insert here, and returns the boot id for it.
 func (i *Identity) reserveFor(kind, lane string, delayMillis int64) (boot string, reserved bool) {
 	boot = i.Lease.ID()
-	// Trust first: Handled is fixed before the first heartbeat.
+	// Check the trust first: Handled is fixed before the first heartbeat.
 	if delayMillis > 0 || i.Closing.Load() || !i.Lease.Trusted() || !i.Handled[kind] {
 		return boot, false
 	}
 	return boot, i.Lanes.Reserve(lane)
 }
 
-// insert inserts jobs, with other ids if theirs are in use: the list has them then.
+// insert inserts jobs. If their ids are in use it gives them new ones, which list then holds.
 func (sub *submitter) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := sub.insertThese(ctx, boot, list)
 	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
@@ -205,9 +205,8 @@ func (sub *submitter) insert(ctx context.Context, boot string, list []store.NewJ
 	return entered, err
 }
 
-// insertThese inserts jobs. When the reply is lost it sends the same rows again: the second try either goes in or is refused by
-// the primary key, which waits for a first try that is still committing; then it is read back whether the rows are these, and where
-// they are.
+// insertThese inserts jobs. If the reply is lost, it sends the same rows again. The second try either succeeds or is rejected by the
+// primary key, which waits for a first try that is still committing. It then reads back whether the rows are these, and where they are.
 func (sub *submitter) insertThese(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := sub.insertOnce(ctx, boot, list)
 	if err == nil {
@@ -217,7 +216,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		return entered, sub.DBError(err)
 	}
 	cause := sub.DBError(err)
-	// The caller's deadline may be what ended the wait: asking is worth a moment of its own.
+	// The caller's deadline may have ended the wait: reading the outcome is worth extra time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
 	defer cancel()
 	for backoff := wait.NewBackoff(); backoff.Wait(ctx); {
@@ -232,7 +231,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		if unread != nil {
 			continue
 		}
-		if len(ours) < len(list) { // they go in together or not at all
+		if len(ours) < len(list) { // either all of them or none
 			return store.Enqueued{}, sub.DBError(err)
 		}
 		claims, ids := make([]job.Lease, len(list)), make([]int64, len(list))
@@ -246,7 +245,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		places = make(map[int64]store.Place, len(list))
 		for _, n := range list {
 			switch {
-			case n.Starts && found[n.ID].NextRunning: // started on insert: what was claimed since is the poller's
+			case n.Starts && found[n.ID].NextRunning: // started on insert: a later claim is the poller's
 				places[n.ID] = store.PlacedRunning
 			case n.NeedsApproval || len(list) == 1 && sub.stateOf(ctx, n.ID) == job.AwaitingApproval:
 				places[n.ID] = store.PlacedAwaiting
@@ -258,11 +257,11 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		}
 		return store.Enqueued{Places: places}, nil
 	}
-	sub.Unknown.Raise() // should it appear as ours after all, the next heartbeat finds it
+	sub.Unknown.Raise() // if it is ours after all, the next heartbeat finds it
 	return store.Enqueued{}, fmt.Errorf("%w (submit %s as job %d): %w", job.ErrOutcomeUnknown, list[0].Kind, list[0].ID, cause)
 }
 
-// insertOnce inserts jobs in the way that suits their number.
+// insertOnce inserts jobs with the statement for their number.
 func (sub *submitter) insertOnce(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	if store.Bulky(list) {
 		if done, err := store.EnqueueBulk(ctx, sub.Commands, list); err != nil || done {
@@ -272,7 +271,7 @@ func (sub *submitter) insertOnce(ctx context.Context, boot string, list []store.
 	return sub.Commands.EnqueueSince(ctx, boot, list, sub.Marks.ForSubmission(list[0].Lane))
 }
 
-// stateOf reads where a job is that has just been submitted; pending when that cannot be read.
+// stateOf returns the state of a job that has just been submitted; pending if it cannot be read.
 func (sub *submitter) stateOf(ctx context.Context, id int64) job.State {
 	j, err := view.Job(ctx, sub.Commands, id)
 	if err != nil {
@@ -281,7 +280,7 @@ func (sub *submitter) stateOf(ctx context.Context, id int64) job.State {
 	return j.State
 }
 
-// SubmitTx submits a job in a transaction of the host's.
+// SubmitTx submits a job in a transaction of the host.
 func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submission) (work.Submitted, error) {
 	n, err := sub.newRow(ctx, w)
 	if err != nil {
@@ -292,13 +291,13 @@ func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submissio
 	s, err := sub.submitFresh(ctx, tx, w, &n, !sub.Deaf())
 	tracing.EndSubmission(span, s.ID, err)
 	if sub.Commands.IDTaken(err) {
-		sub.Commands.DropIDs() // the caller's next transaction has other ids
+		sub.Commands.DropIDs() // so that the caller's next transaction gets other ids
 	}
 	if err != nil {
 		store.CloseStale(tx.Conn(), err, false)
 		return work.Submitted{}, err
 	}
-	if s.Duplicate { // one of this very transaction is not to be seen from outside, and is pending
+	if s.Duplicate { // a job of this transaction is not visible outside, and is pending
 		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
 		}

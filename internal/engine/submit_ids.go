@@ -7,11 +7,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// idTries is the number of times that jobs get other ids because theirs are in use. Each time the ids come from a new block.
+// idTries is how often jobs get new ids because theirs are in use. Each time the ids come from a new block.
 const idTries = 3
 
-// renumber gives new jobs other ids, after one of theirs was found in use: by a job that another pod submitted under it, as after a failover
-// that lost commits and that PostgreSQL does not report.
+// renumber gives new jobs other ids after one of theirs was found in use: another pod has submitted a job with it, as after a failover that
+// lost commits and that PostgreSQL does not report.
 func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error {
 	sub.Log.WarnContext(ctx, "job ids already in use, using others", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
 	sub.Commands.DropIDs()
@@ -35,7 +35,7 @@ func (sub *submitter) rename(jobs []*store.NewJob, ids []int64) {
 	}
 }
 
-// each are pointers to the elements of a list.
+// each returns pointers to the elements of a list.
 func each(list []store.NewJob) []*store.NewJob {
 	all := make([]*store.NewJob, len(list))
 	for i := range list {

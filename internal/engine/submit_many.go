@@ -16,7 +16,7 @@ import (
 
 // Submissions of many jobs without keys, in one commit.
 
-// SubmitMany submits jobs without keys, which have the same delay, in one statement.
+// SubmitMany submits jobs without keys and with the same delay in one statement.
 func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) ([]int64, error) {
 	rows, err := sub.newRows(ctx, list)
 	if err != nil {
@@ -29,13 +29,13 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 		return nil, err
 	}
 	sub.Metrics.Enqueued.Add(float64(len(rows)))
-	if rows[0].DelayMillis > 0 { // as all others
+	if rows[0].DelayMillis > 0 { // the same for all
 		sub.wakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond)
 	}
 	return idsOf(rows), nil
 }
 
-// SubmitManyTx is SubmitMany in a transaction of the host's.
+// SubmitManyTx is SubmitMany in a transaction of the host.
 func (sub *submitter) SubmitManyTx(ctx context.Context, tx pgx.Tx, list []*work.Submission) ([]int64, error) {
 	rows, err := sub.newRows(ctx, list)
 	if err != nil {
@@ -61,7 +61,7 @@ func (sub *submitter) SubmitManyTx(ctx context.Context, tx pgx.Tx, list []*work.
 	return idsOf(rows), nil
 }
 
-// startMany starts the span of a submission of many jobs, and gives them its place in the trace.
+// startMany starts the span of a submission of many jobs, and sets their trace position.
 func (sub *submitter) startMany(ctx context.Context, rows []store.NewJob) (context.Context, trace.Span) {
 	ctx, span := sub.Tracing.StartSubmission(ctx, rows[0].Kind, rows[0].Lane, len(rows))
 	if at := tracing.Traceparent(span); at != "" {
@@ -87,7 +87,7 @@ func (sub *submitter) newRows(ctx context.Context, list []*work.Submission) ([]s
 	if err != nil {
 		return nil, err
 	}
-	lanes := map[[2]string]string{} // by kind and the lane that was named
+	lanes := map[[2]string]string{} // by kind and named lane
 	for i, w := range list {
 		if err := sub.CheckSubmission(w); err != nil {
 			return nil, err
@@ -95,7 +95,7 @@ func (sub *submitter) newRows(ctx context.Context, list []*work.Submission) ([]s
 		if w.UniqueKey != nil || w.IdempotencyKey != "" {
 			return nil, fmt.Errorf("%w: submit many: keys are for one job at a time", job.ErrInvalid)
 		}
-		// Each step of a chain may name another lane.
+		// Each step of a chain may name a different lane.
 		key := [2]string{w.Kind, w.Lane}
 		lane, known := lanes[key]
 		if !known || len(w.Planned) > 0 {

@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// unknownFor is for how long after a lost reply, or a failed heartbeat, the table is searched for jobs that are ours without our knowing. A
-// statement whose reply was lost may still be committed after a first check, as by a server that was frozen.
+// unknownFor is how long after a lost reply, or a failed heartbeat, the table is searched for jobs that are ours and unknown here. A
+// statement whose reply was lost may still be committed after a first search, for example by a frozen server.
 const unknownFor = 2 * time.Minute
 
-// unknownOutcomes remember that a reply was lost, or that a heartbeat failed. Checks are due at once, then each time the time since then has doubled.
+// unknownOutcomes records that a reply was lost, or that a heartbeat failed. Searches are due at once, and then each time the elapsed time
+// has doubled.
 type unknownOutcomes struct {
 	mu     sync.Mutex
 	raised time.Time // zero: none
@@ -34,12 +35,12 @@ func (d *unknownOutcomes) Due() bool {
 	return time.Since(d.last) > d.last.Sub(d.raised)+time.Second
 }
 
-// checked notes a check that began at a moment; the last one is the first after unknownFor.
+// checked records a search that began at a given time. The last one is the first after unknownFor.
 func (d *unknownOutcomes) checked(began time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case began.Before(d.raised): // another one since
+	case began.Before(d.raised): // another one has been raised since
 	case began.Sub(d.raised) > unknownFor:
 		d.raised = time.Time{}
 	default:

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/tracing"
 )
 
-// staleAfter is for how long the handler of a run may give no sign of life; 0 is as long as it likes.
+// staleAfter returns how long the handler of a run may give no sign of life; 0: no limit.
 func (i *Identity) staleAfter(one *Run) time.Duration {
 	if one.handler.StaleAfter != nil {
 		return *one.handler.StaleAfter
@@ -22,11 +22,10 @@ func (i *Identity) staleAfter(one *Run) time.Duration {
 	return i.Opts.StaleAfter
 }
 
-// linkWithin bounds the read of what a join is to be linked to: its handler waits for it.
+// linkWithin is the timeout for reading the traces of a join, because its handler waits for it.
 const linkWithin = time.Second
 
-// linkJoin links the span of a join to the fan-out and the first of its children. A join is the one job with a parent that has no context
-// of its own.
+// linkJoin links the span of a join to the fan-out and the first of its children. Only a join has a parent but no trace context.
 func (x *executor) linkJoin(one *Run) {
 	c := &one.Claimed
 	if !one.span.Recorded() || c.ParentID == nil || c.Trace != "" {
@@ -36,13 +35,13 @@ func (x *executor) linkJoin(one *Run) {
 	defer cancel()
 	found, err := view.TracesOfFanOut(ctx, x.Commands, c.PipelineID, *c.ParentID, tracing.MaxLinks)
 	if err != nil {
-		_ = x.DBError(err) // the trace is poorer, the job is not
+		_ = x.DBError(err) // the trace is incomplete, but the job is not affected
 	}
 	one.span.Link(found...)
 }
 
-// watchStuck runs when a claim's context has ended: it gives the handler a while to return, then writes the end without
-// it. The handler keeps its slot until it returns, for it still uses this process.
+// watchStuck runs when a claim's context has ended. It gives the handler some time to return, then writes the end without it. The handler
+// keeps its slot until it returns, because it still uses this process.
 func (x *executor) watchStuck(one *Run) {
 	timer := time.NewTimer(x.Opts.StuckAfter)
 	defer timer.Stop()
@@ -66,11 +65,11 @@ func stacks() string {
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// startWatchdog watches over the signs of life of a run from now on, if its kind or its lane sets a limit.
+// startWatchdog monitors the signs of life of a run from now on, if its kind or its lane sets a limit.
 func (x *executor) startWatchdog(one *Run) {
 	after := x.staleAfter(one)
 	one.watchdog.Start(one.cancel, after)
-	if now := x.staleAfter(one); now != after { // its lane says otherwise since, and may have said it before the watch began
+	if now := x.staleAfter(one); now != after { // the lane's limit may have changed before the watchdog started
 		one.watchdog.Limit(now)
 	}
 }

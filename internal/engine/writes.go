@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// writer is the [work.Writer] of a run. Each write of the handler is a sign of life.
+// writer implements [work.Writer] for a run. Each write of the handler is a sign of life.
 type writer struct {
 	one    *Run
 	leases *leaseTx
@@ -46,7 +46,7 @@ func (w *writer) Write(ctx context.Context, statements work.Writes, checkpoint j
 	}, encode)
 }
 
-// tx runs write in a transaction that holds the lease, and commits it together with the checkpoint that encode returns; nil: none.
+// tx runs write in a transaction that locks the lease, and commits it together with the checkpoint that encode returns; nil: none.
 func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) error, encode func() (json.RawMessage, error)) error {
 	if w.one.isInside() {
 		return errOpen
@@ -81,8 +81,8 @@ func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) err
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
-// becauseOf adds why ctx has ended to the error of a transaction that ended with it: that of a cancelled job is [job.ErrCancelled]. When the outcome of
-// the commit is unknown, that error stands alone.
+// becauseOf adds the cause with which ctx ended to the error of a transaction that ended with it: for a cancelled job it is
+// [job.ErrCancelled]. If the outcome of the commit is unknown, that error stands alone.
 func becauseOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, cause) && !errors.Is(err, job.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %w", cause, err)
@@ -106,7 +106,7 @@ func (w *writer) Emit(ctx context.Context, event, level, message string, fields 
 	return nil
 }
 
-// turnWithin is how long a checkpoint waits for a transaction of its job that is open.
+// turnWithin is how long a checkpoint waits for an open transaction of its job.
 const turnWithin = 10 * time.Second
 
 // Checkpoint implements [work.Writer].
@@ -136,7 +136,7 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		// Also when the first one was kept and its reply lost: the second keeps the same.
+		// Retry even if the first write succeeded and its reply was lost: the second stores the same value.
 		err = w.one.orGone(err)
 		if _ = w.leases.DBError(err); !store.Transient(err) && !store.Unknown(err) || backoff.Tries > 50 {
 			return err

@@ -1,5 +1,5 @@
-// Package envvar is the one table of the environment variables of Trapeze: their names, types and defaults. It reads them in three parts;
-// the packages that use a part check its values: runner/env, api/env and internal/cli/env.
+// Package envvar is the only table of Trapeze's environment variables: their names, types and defaults. It reads them in three parts. The
+// packages that use a part check its values: runner/env, api/env and internal/cli/env.
 package envvar
 
 import (
@@ -16,15 +16,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 )
 
-// Read returns one part of the environment: a [Runner], an [API] or a [Program]. Its error joins one error for each variable that is not
-// of its type; such a variable keeps its default.
+// Read returns one part of the environment: a [Runner], an [API] or a [Program]. Its error joins one for each variable whose value does
+// not match its type; such a variable keeps its default.
 func Read[Part Runner | API | Program]() (Part, error) {
 	var errs []error
 	every := reflect.ValueOf(defaults())
 	part := every.FieldByName(reflect.TypeFor[Part]().Name()).Interface().(Part)
 	fields := reflect.ValueOf(&part).Elem()
 	for i := range fields.NumField() {
-		// One field at a time, because envconfig ends at the first error.
+		// One field at a time, because envconfig stops at the first error.
 		field := fields.Type().Field(i)
 		one := reflect.New(reflect.StructOf([]reflect.StructField{{Name: field.Name, Type: field.Type, Tag: field.Tag}}))
 		one.Elem().Field(0).Set(fields.Field(i))
@@ -68,7 +68,7 @@ func Variables() (list []Variable) {
 	return list
 }
 
-// Unknown returns an error for each variable TRAPEZE_… that does not exist: a misspelt one would otherwise silently be a default.
+// Unknown returns an error for each unknown variable TRAPEZE_…. A misspelt variable would otherwise silently have its default.
 func Unknown() error {
 	var errs []error
 	known := map[string]bool{}

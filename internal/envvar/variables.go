@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Runner holds the variables of a runner and its database. Package runner/env checks them and makes runner.Options of them.
+// Runner holds the variables of a runner and its database. Package runner/env checks them and converts them to
+// runner.Options.
 type Runner struct {
 	// The address of PostgreSQL 14 or newer: a URL or `key=value` pairs, several hosts and pool parameters such as `pool_max_conns`
 	// included. A pod connects only to a server that accepts writes, unless `target_session_attrs` is set.
@@ -64,7 +65,7 @@ type Runner struct {
 	KeepEvents time.Duration `envconfig:"TRAPEZE_RETENTION_EVENTS"`
 }
 
-// API holds the variables of the HTTP API. Package api/env checks them and makes api.Options of them.
+// API holds the variables of the HTTP API. Package api/env checks them and converts them to api.Options.
 type API struct {
 	// The address on which `serve` listens. Without a host: loopback. Port 0: any free port.
 	Addr string `envconfig:"TRAPEZE_HTTP_ADDR"`
@@ -87,7 +88,7 @@ type API struct {
 	TLSClientCA string `envconfig:"TRAPEZE_TLS_CLIENT_CA"`
 }
 
-// Program holds the variables of the commands alone: the log, the server that commands act through, and the demo kinds.
+// Program holds the variables that only the commands use: the log, the server that commands call, and the demo kinds.
 type Program struct {
 	// The log level, on standard error: `debug`, `info`, `warn` or `error`.
 	Log string `envconfig:"TRAPEZE_LOG"`
@@ -105,7 +106,7 @@ type Program struct {
 	LedgerURL string `envconfig:"TRAPEZE_LEDGER_URL"`
 }
 
-// all holds every variable. Its value from defaults is what holds where a variable is not set.
+// all holds every variable. Its value from defaults holds the value of each variable that is not set.
 type all struct {
 	Runner
 	API

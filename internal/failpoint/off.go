@@ -5,5 +5,5 @@ package failpoint
 // Enabled reports whether failpoints are compiled in.
 const Enabled = false
 
-// Hit passes a point. Without the build tag failpoints it does nothing.
+// Hit does nothing without the build tag failpoints.
 func Hit(string) error { return nil }

@@ -16,7 +16,7 @@ import (
 // Enabled reports whether failpoints are compiled in.
 const Enabled = true
 
-// ErrInjected is what a point armed with error returns.
+// ErrInjected is the error of a point with the action error.
 var ErrInjected = errors.New("injected by a failpoint")
 
 type action struct {
@@ -37,7 +37,7 @@ func init() {
 	}
 }
 
-// Set arms the points of list and disarms all others; an empty list disarms all.
+// Set sets the actions of the points in list and clears all others; an empty list clears all.
 func Set(list string) error {
 	mu.Lock()
 	defer mu.Unlock()
@@ -69,7 +69,7 @@ func Passed(name string) int {
 	return passed[name]
 }
 
-// Hit passes a point and does what it is armed with.
+// Hit passes a point and performs its action.
 func Hit(name string) error {
 	mu.Lock()
 	passed[name]++
@@ -87,7 +87,7 @@ func Hit(name string) error {
 		select {}
 	case "stop":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		time.Sleep(100 * time.Millisecond) // another thread may have taken the signal: this one must not go on before the process stops
+		time.Sleep(100 * time.Millisecond) // another thread may have taken the signal: this one must not continue before the process stops
 	case "exit":
 		code, _ := strconv.Atoi(arg)
 		os.Exit(code)

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// link is one connection of a client with the server.
+// link is one connection between a client and the server.
 type link struct {
 	p              *Proxy
 	client, server net.Conn
 	once           sync.Once
 	closed         chan struct{}
 	cut            atomic.Pointer[chan struct{}] // its next reply is cut
-	left           atomic.Int64                  // of CutAfter; 0: no limit
+	left           atomic.Int64                  // remaining bytes of CutAfter; 0: no limit
 	stalled        atomic.Bool
-	wire           wire // touched by the pump to the server alone
+	wire           wire // only the pump to the server uses it
 }
 
 // reset closes both ends; the client sees a connection reset.
@@ -33,7 +33,8 @@ func (l *link) reset() {
 	})
 }
 
-// pump moves bytes one way until either end closes, as long as look agrees: it says how many of them pass.
+// pump copies bytes in one direction until either end closes or look returns an error. look returns how
+// many of them pass.
 func (l *link) pump(way Direction, to, from net.Conn, look func([]byte) (int, error)) {
 	defer l.reset()
 	buf := make([]byte, 64<<10)
@@ -52,7 +53,7 @@ func (l *link) pump(way Direction, to, from net.Conn, look func([]byte) (int, er
 	}
 }
 
-// mayPass waits for as long as n bytes are held up, and reports false when the connection was broken meanwhile.
+// mayPass blocks while n bytes are held back, and returns false if the connection was broken meanwhile.
 func (l *link) mayPass(way Direction, n int) bool {
 	l.p.mu.Lock()
 	open, wait := l.p.gates[way].open, l.p.delay
@@ -78,7 +79,7 @@ func (l *link) mayPass(way Direction, n int) bool {
 	}
 }
 
-// cancelRequest begins a request to cancel a statement: its length and its code, in PostgreSQL's protocol.
+// cancelRequest is the beginning of a cancel request in PostgreSQL's protocol: its length and its code.
 const cancelRequest = "\x00\x00\x00\x10\x04\xd2\x16\x2e"
 
 func (l *link) asks(bytes []byte) (int, error) {

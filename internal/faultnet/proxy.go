@@ -1,9 +1,9 @@
-// Package faultnet is a network that can be made to misbehave: a TCP proxy in front of PostgreSQL, or of any other server, in
-// this process.
+// Package faultnet is a network that can be made to misbehave: a TCP proxy in this process in front of PostgreSQL, or of any other
+// server.
 //
-//	proxy.go  what a test can ask for
-//	link.go   one connection: two pumps that obey
-//	wire.go   what the client sends, read along, so that a reply can be cut by the statement it answers
+//	proxy.go  the faults that a test can request
+//	link.go   one connection: two pumps that apply them
+//	wire.go   parses the client's messages, so that the reply to a given statement can be cut
 package faultnet
 
 import (
@@ -15,9 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Proxy is a network in front of a server that a test can make misbehave. It passes bytes until told otherwise, except
-// requests to cancel a statement, which are always lost: a statement may outlive its connection. Its methods are safe for
-// concurrent use.
+// Proxy is a network in front of a server that a test can make misbehave. By default it passes all bytes, except requests to
+// cancel a statement, which are always lost: a statement may outlive its connection. Its methods are safe for concurrent use.
 type Proxy struct {
 	url      string
 	target   func() (network, address string)
@@ -27,9 +26,9 @@ type Proxy struct {
 	mu     sync.Mutex
 	gates  [2]gate // by Direction
 	delay  time.Duration
-	rate   int // bytes a second, 0: as many as can be
+	rate   int // bytes a second; 0: no limit
 	refuse bool
-	most   int // connections, 0: as many as come
+	most   int // maximum number of connections; 0: no limit
 	ended  bool
 	links  map[*link]bool
 	match  func([]byte) bool // of CutReplyOnce
@@ -37,7 +36,7 @@ type Proxy struct {
 	armed  *armed // of CutReply
 }
 
-// Direction is one of the two in which bytes travel.
+// Direction is the direction in which bytes travel.
 type Direction int
 
 // The directions.
@@ -46,7 +45,7 @@ const (
 	ToClient
 )
 
-// gate holds bytes back while it is shut.
+// gate holds bytes back while it is closed.
 type gate struct {
 	open chan struct{} // closed while bytes pass
 	shut bool
@@ -65,7 +64,7 @@ func (g *gate) pass() {
 	}
 }
 
-// Start starts a proxy in front of the server of address, a PostgreSQL URL. Close ends it.
+// Start starts a proxy in front of the server of address, a PostgreSQL URL. Close stops it.
 func Start(address string) (*Proxy, error) {
 	config, err := pgconn.ParseConfig(address)
 	if err != nil {
@@ -75,7 +74,7 @@ func Start(address string) (*Proxy, error) {
 	return StartFollowing(address, func() (string, string) { return network, server })
 }
 
-// StartFollowing is Start for a server whose place changes: each new connection is led where target says then.
+// StartFollowing is Start for a server whose address changes: each new connection goes to the address that target returns.
 func StartFollowing(address string, target func() (network, address string)) (*Proxy, error) {
 	config, err := pgconn.ParseConfig(address)
 	if err != nil {
@@ -92,8 +91,9 @@ func StartFollowing(address string, target func() (network, address string)) (*P
 	return p, nil
 }
 
-// StartTo starts a proxy in front of whatever target says when a connection comes: a program that is started anew has another
-// port. An empty address is nobody, and the connection is broken. Close ends it. What it cuts by statements is PostgreSQL's alone.
+// StartTo starts a proxy in front of the address that target returns for each new connection, for example because a restarted
+// program has a new port. If the address is empty, the connection is broken. Close stops it. Cutting by statement works only for
+// PostgreSQL.
 func StartTo(target func() (network, address string)) (*Proxy, error) {
 	p, err := listen(target)
 	if err != nil {
@@ -103,7 +103,7 @@ func StartTo(target func() (network, address string)) (*Proxy, error) {
 	return p, nil
 }
 
-// listen makes a proxy that does not serve yet.
+// listen returns a proxy that does not serve yet.
 func listen(target func() (network, address string)) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -117,21 +117,21 @@ func listen(target func() (network, address string)) (*Proxy, error) {
 	return p, nil
 }
 
-// URL is the address of the same database through the proxy, "" when it is in front of something else.
+// URL returns the address of the same database through the proxy, or "" if the server is not PostgreSQL.
 func (p *Proxy) URL() string { return p.url }
 
-// Addr is where the proxy listens, host:port.
+// Addr returns the proxy's address, host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Links is how many connections there are.
+// Links returns the number of connections.
 func (p *Proxy) Links() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.links)
 }
 
-// Pass lets bytes through again, also those that were held back, at once and as fast as they come, and takes every new
-// connection. Connections that were stalled or that are to be cut stay so.
+// Pass ends the faults: it passes bytes again at full speed, including those that were held back, and accepts every new
+// connection. Connections that were stalled or are to be cut stay so.
 func (p *Proxy) Pass() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,49 +141,49 @@ func (p *Proxy) Pass() {
 	}
 }
 
-// Blackhole holds every byte back, both ways, without closing anything: a cable that was pulled. New connections are
-// accepted and hear nothing.
+// Blackhole holds back every byte in both directions without closing anything, like a pulled cable. New connections are accepted
+// and receive nothing.
 func (p *Proxy) Blackhole() {
 	p.BlackholeOneWay(ToServer)
 	p.BlackholeOneWay(ToClient)
 }
 
-// BlackholeOneWay holds every byte back that travels in one direction.
+// BlackholeOneWay holds back every byte in one direction.
 func (p *Proxy) BlackholeOneWay(d Direction) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gates[d].close()
 }
 
-// Delay makes everything take longer by d, each way, until Pass.
+// Delay delays everything by d in each direction, until Pass.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Throttle lets each connection move so many bytes a second each way, until Pass.
+// Throttle limits each connection to bytesPerSecond in each direction, until Pass.
 func (p *Proxy) Throttle(bytesPerSecond int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rate = bytesPerSecond
 }
 
-// Refuse breaks every new connection at once, until Pass. Those there are stay.
+// Refuse breaks every new connection at once, until Pass. Existing connections stay.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = true
 }
 
-// Limit breaks every new connection beyond so many at a time, until Pass. Those there are stay.
+// Limit breaks new connections above the given number, until Pass. Existing connections stay.
 func (p *Proxy) Limit(connections int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.most = connections
 }
 
-// Reset breaks every connection there is. New ones are treated as before.
+// Reset breaks every existing connection. New ones are not affected.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,8 +192,8 @@ func (p *Proxy) Reset() {
 	}
 }
 
-// Stall makes every connection there is a half-open one: nothing passes on it any more, and nobody is told. New ones are
-// treated as before.
+// Stall makes every existing connection half-open: no bytes pass any more, and neither end is notified. New connections are not
+// affected.
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,8 +202,8 @@ func (p *Proxy) Stall() {
 	}
 }
 
-// CutAfter breaks each connection there is when the server has sent so many more bytes on it, in the middle of a message
-// as likely as not.
+// CutAfter breaks each existing connection after the server has sent this many more bytes on it, probably in the middle of a
+// message.
 func (p *Proxy) CutAfter(bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,9 +212,9 @@ func (p *Proxy) CutAfter(bytes int) {
 	}
 }
 
-// CutReplyOnce breaks one connection at the moment the server answers what a client sent and match recognised, so that
-// the client never learns what came of it. The channel that it returns is closed then. Statements are prepared: what can
-// be recognised is the text of a parameter, and "commit". CutReply recognises statements.
+// CutReplyOnce breaks one connection when the server answers bytes of a client for which match returned true, so that the client
+// never learns the outcome. The returned channel is closed then. Because statements are prepared, match can recognise only the
+// text of a parameter, and "commit". CutReply recognises statements.
 func (p *Proxy) CutReplyOnce(match func(clientBytes []byte) bool) (done <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,10 +222,10 @@ func (p *Proxy) CutReplyOnce(match func(clientBytes []byte) bool) (done <-chan s
 	return p.cut
 }
 
-// CutReply breaks one connection at the moment the server answers how the next statement that holds text was committed,
-// so that the client never learns it: that statement itself, or, when it is part of a transaction, the transaction's
-// COMMIT. An empty text is any commit of a transaction. Prepared statements are known by the text with which they were
-// prepared. The channel that it returns is closed at the cut. A later call, and disarm, take the place of an earlier one.
+// CutReply breaks one connection when the server answers the commit of the next statement that contains text, so that the client
+// never learns the outcome. If the statement is part of a transaction, this is the answer to its COMMIT. An empty text matches any
+// commit of a transaction. Prepared statements are recognised by the text with which they were prepared. The returned channel is
+// closed at the cut. A later call, and disarm, replace an earlier one.
 func (p *Proxy) CutReply(text string) (done <-chan struct{}, disarm func()) {
 	a := &armed{text: text, done: make(chan struct{})}
 	p.mu.Lock()
@@ -240,7 +240,7 @@ func (p *Proxy) CutReply(text string) (done <-chan struct{}, disarm func()) {
 	}
 }
 
-// Close breaks every connection and waits until nothing of the proxy is left.
+// Close breaks every connection and waits until all goroutines of the proxy have ended.
 func (p *Proxy) Close() {
 	_ = p.listener.Close()
 	p.mu.Lock()

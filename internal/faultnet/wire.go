@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// armed is a reply that is to be cut.
+// armed is a reply to be cut.
 type armed struct {
 	text string
 	done chan struct{}
 }
 
-// wire reads along what a client sends in PostgreSQL's frontend/backend protocol 3 (the manual, part "Internals"): one
-// message without a type at first, then messages of a type, a length that counts itself, and a body.
+// wire parses the messages of a client in PostgreSQL's frontend/backend protocol 3 (see part "Internals" of the
+// manual): first one message without a type, then messages with a type, a length that includes itself, and a body.
 type wire struct {
 	started  bool
-	head     []byte // of the message that is being read: type, length, and as much of its body as is kept
-	missing  int    // bytes of its body that have not come yet
+	head     []byte // of the current message: type, length, and the kept part of its body
+	missing  int    // bytes of its body that have not arrived
 	prepared map[string]string
-	explicit bool   // a transaction was begun and not ended
-	wanted   *armed // a statement of that transaction held its text: its COMMIT is to be cut
+	explicit bool   // a transaction is open
+	wanted   *armed // a statement of that transaction contained its text: the reply to its COMMIT is to be cut
 }
 
-// mostKept bounds what is kept of a message's body: the text of a statement is at its beginning, its arguments follow.
+// mostKept limits the kept part of a message's body. The text of a statement comes first, its arguments follow.
 const mostKept = 64 << 10
 
-// read takes the next bytes and returns the text of every statement whose execution they ask for.
+// read parses the next bytes and returns the text of every statement that they execute.
 func (w *wire) read(chunk []byte) (statements []string) {
 	for len(chunk) > 0 {
 		want := 5
@@ -54,14 +54,14 @@ func (w *wire) read(chunk []byte) (statements []string) {
 				statements = append(statements, s)
 			}
 		}
-		// A request for encryption is answered with "no" and followed by the message that starts the session.
+		// A request for encryption is answered with "no", and the message that starts the session follows.
 		w.started = w.started || !bytes.HasSuffix(w.head, []byte{0x04, 0xd2, 0x16, 0x2f})
 		w.head = w.head[:0]
 	}
 	return statements
 }
 
-// message takes one message and returns the statement that it executes, if it does.
+// message parses one message. It returns the statement that the message executes, if any.
 func (w *wire) message(kind byte, body []byte) (string, bool) {
 	switch kind {
 	case 'P': // Parse: a name, a text
@@ -82,7 +82,7 @@ func (w *wire) message(kind byte, body []byte) (string, bool) {
 	return "", false
 }
 
-// text reads a string that ends with a zero byte, or with what was kept.
+// text reads a string that ends with a zero byte, or where the kept bytes end.
 func text(b []byte) (string, []byte) {
 	s, rest, _ := bytes.Cut(b, []byte{0})
 	return string(s), rest

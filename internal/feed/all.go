@@ -6,19 +6,19 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// allRoad follows the order of transaction ids, below those that are open.
-type allRoad struct {
+// allSource follows the order of transaction ids, below the open ones.
+type allSource struct {
 	feed      *Feed
 	epoch     string
-	submitter string // empty: everybody
+	submitter string // empty: all jobs
 	at        view.Position
-	now       bool // nothing is behind
+	now       bool // there is no backlog
 }
 
-// All opens the stream of everything, or of the jobs that one principal submitted: after a cursor, from [Beginning], or from [Now], which
-// an empty cursor is too. It never ends by itself. Errors as of [Feed.Job].
+// All opens the stream of all events, or of the jobs that one principal submitted: after a cursor, from [Beginning], or from [Now], which
+// an empty cursor also means. It never ends by itself. Errors: as for [Feed.Job].
 func (f *Feed) All(ctx context.Context, submitter, after string) (*Stream, error) {
-	r := &allRoad{feed: f, submitter: submitter}
+	r := &allSource{feed: f, submitter: submitter}
 	var epoch string
 	given := after != Now && after != Beginning && after != ""
 	if given {
@@ -43,9 +43,9 @@ func (f *Feed) All(ctx context.Context, submitter, after string) (*Stream, error
 	})
 }
 
-func (r *allRoad) cursor() cursor { return cursor{r.epoch, everything, r.at.String()} }
+func (r *allSource) cursor() cursor { return cursor{r.epoch, everything, r.at.String()} }
 
-func (r *allRoad) behind(ctx context.Context) ([]Item, bool, error) {
+func (r *allSource) behind(ctx context.Context) ([]Item, bool, error) {
 	if r.now {
 		return nil, false, nil
 	}
@@ -60,7 +60,7 @@ func (r *allRoad) behind(ctx context.Context) ([]Item, bool, error) {
 	return r.take(&batch{events: events}), len(page) == pageSize, nil
 }
 
-func (r *allRoad) take(b *batch) (list []Item) {
+func (r *allSource) take(b *batch) (list []Item) {
 	for _, e := range b.events {
 		at := e.Position()
 		if !at.After(r.at) {
@@ -74,4 +74,4 @@ func (r *allRoad) take(b *batch) (list []Item) {
 	return list
 }
 
-func (r *allRoad) end() any { return nil }
+func (r *allSource) end() any { return nil }

@@ -9,23 +9,23 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Where a stream may begin, instead of at a cursor.
+// Positions at which a stream may begin, instead of a cursor.
 const (
-	Beginning = "0"   // with the oldest event that is kept
-	Now       = "now" // with what happens from now on
+	Beginning = "0"   // with the oldest stored event
+	Now       = "now" // with the next event
 )
 
-// cursor is a place in a stream: <epoch>-<kind><place>. The place is the number of a job's event, the position in the feed of all, or,
-// of a pipeline, what has been seen of it.
+// cursor is a position in a stream: <epoch>-<kind><place>. The place is the number of a job's event, the position in the feed of all
+// events or, for a pipeline, the set of events that were delivered.
 type cursor struct {
-	epoch string // empty: the reader does not say; his history is taken for ours
+	epoch string // empty: unknown; it is treated as the current one
 	kind  byte
 	place string
 }
 
 func (c cursor) String() string { return c.epoch + "-" + string(c.kind) + c.place }
 
-// parseCursor reads a cursor of a kind: else [job.ErrInvalid].
+// parseCursor parses a cursor of a kind. Error: [job.ErrInvalid].
 func parseCursor(text string, kind byte) (c cursor, err error) {
 	epoch, rest, ok := strings.Cut(text, "-")
 	if !ok || len(epoch) != 8 || len(rest) < 2 || rest[0] != kind {
@@ -34,7 +34,7 @@ func parseCursor(text string, kind byte) (c cursor, err error) {
 	return cursor{epoch, kind, rest[1:]}, nil
 }
 
-// ofJob reads the number of the last event of a job that was seen. It takes the cursor of the event itself, too, as lists have it.
+// ofJob parses the number of the last delivered event of a job. It also accepts the cursor of the event in a list.
 func ofJob(text string, id int64) (epoch string, no int, err error) {
 	if at, err := view.ParsePosition(text); err == nil && text != "" && at.Job == id {
 		return "", at.EventNo, nil
@@ -50,7 +50,7 @@ func ofJob(text string, id int64) (epoch string, no int, err error) {
 	return c.epoch, int(n), nil
 }
 
-// ofAll reads the position of the last event that was seen. It takes the cursor of the event itself, too.
+// ofAll parses the position of the last delivered event. It also accepts the cursor of the event in a list.
 func ofAll(text string) (epoch string, at view.Position, err error) {
 	if !strings.Contains(text, "-") {
 		at, err = view.ParsePosition(text)
@@ -64,10 +64,10 @@ func ofAll(text string) (epoch string, at view.Position, err error) {
 	return c.epoch, at, err
 }
 
-// sight is what has been seen of a pipeline: all that some transactions wrote, and of what others wrote the part up to an event.
+// sight records which events of a pipeline were delivered: all of some transactions, and those of others up to an event.
 type sight struct {
 	seen   view.Seen
-	within *view.Seen // nil: nothing in part
+	within *view.Seen // nil: no transaction is partially delivered
 	at     view.Position
 }
 
@@ -78,7 +78,7 @@ func (s sight) String() string {
 	return fmt.Sprintf("%s~%s~%d.%d", s.seen, s.within, s.at.Job, s.at.EventNo)
 }
 
-// ofPipeline reads what has been seen of a pipeline.
+// ofPipeline parses the record of delivered events of a pipeline.
 func ofPipeline(text string) (epoch string, s sight, err error) {
 	c, err := parseCursor(text, aPipeline)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Why a stream ends before what it is about does. Whoever reads it goes on by its latest cursor.
+// Reasons why a stream ends early. Its reader continues from its latest cursor.
 var (
 	ErrClosing = errors.New("this pod is stopping")
 	ErrStuck   = errors.New("the database did not respond for too long")
@@ -21,35 +21,35 @@ var (
 	ErrSlow    = bus.ErrSlow // the reader did not keep up
 )
 
-// room is how many batches wait for a stream that does not take them. There is one batch a look of the tail at most, and looks are
-// 20 ms apart at the least and 250 ms in general.
+// room is how many batches are buffered for a slow stream. Each poll of the tail makes at most one batch, and polls are at least 20
+// ms and usually 250 ms apart.
 const room = 128
 
 // Options configure a [Feed]. The zero value works.
 type Options struct {
-	// Every is how often the tail looks while somebody watches. Default 250ms.
+	// Every is the polling interval of the tail while there are clients. Default 250ms.
 	Every time.Duration
-	// PatientFor is how long the tail's looks may fail before everybody is cut off. Default 1m.
+	// PatientFor is how long the tail's polls may fail before all streams are ended. Default 1m.
 	PatientFor time.Duration
 	Logger     *slog.Logger       // default slog.Default()
-	Metrics    *telemetry.Metrics // default: some of its own
+	Metrics    *telemetry.Metrics // default: metrics that are not exported
 }
 
-// Feed tells what happens. Its methods are safe for concurrent use.
+// Feed delivers events. Its methods are safe for concurrent use.
 type Feed struct {
 	store *store.Store
 	opts  Options
 	bus   *bus.Bus[topic, *batch]
-	knock wait.Signal // asks the tail for a look
+	knock wait.Signal // requests a poll of the tail
 
 	mu      sync.Mutex
-	tail    *tail        // nil: nobody watches
-	joining []chan error // told when the next look to begin has ended
+	tail    *tail        // nil: no client watches
+	joining []chan error // notified after the next poll that begins
 	closed  bool
 	closing chan struct{} // closed with closed
 }
 
-// topic is what somebody watches: a job, a pipeline, or everything.
+// topic is the subject of a stream: a job, a pipeline, or everything.
 type topic struct {
 	kind byte
 	id   int64
@@ -62,7 +62,7 @@ const (
 	everything = 'g'
 )
 
-// New returns a feed that reads with s. It starts nothing before somebody watches.
+// New returns a feed that reads with s. It starts no goroutine until a stream is opened.
 func New(s *store.Store, o Options) *Feed {
 	if o.Every <= 0 {
 		o.Every = 250 * time.Millisecond
@@ -79,12 +79,12 @@ func New(s *store.Store, o Options) *Feed {
 	return &Feed{store: s, opts: o, bus: bus.New[topic, *batch](), knock: wait.NewSignal(), closing: make(chan struct{})}
 }
 
-// Wake has the tail look soon: something may have happened. It costs nothing when nobody watches.
+// Wake makes the tail poll soon, because there may be new events. It costs nothing without clients.
 func (f *Feed) Wake() {
 	f.knock.Set()
 }
 
-// Interrupt ends all streams: the pod has lost the database, so a stream would show an old state. Streams may be opened again.
+// Interrupt ends all streams: the pod has lost the database, so a stream would show outdated data. New streams may be opened.
 func (f *Feed) Interrupt() { f.bus.CutAll(ErrStuck) }
 
 // Close ends all streams and the tail; no stream can be opened any more. It may be called again.
@@ -101,8 +101,8 @@ func (f *Feed) Close() {
 	last.stop()
 }
 
-// join has somebody listen to a topic, and returns once whatever is read from now on and what the tail hands out leave no gap between
-// them: when a look that knows of the topic has ended. It also returns where the tail stood then.
+// join subscribes to a topic. It returns after a poll that knows of the topic has ended: later reads and the batches of the tail then
+// leave no gap between them. It also returns the tail's position at that time.
 func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch], stand, error) {
 	f.mu.Lock()
 	if f.closed {
@@ -133,7 +133,7 @@ func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch],
 	return listener, tail.standing(), nil
 }
 
-// leave ends a listening; the last one ends the tail, and waits for that.
+// leave ends a subscription. The last one stops the tail, and waits for it.
 func (f *Feed) leave(l *bus.Listener[topic, *batch]) {
 	l.Close()
 	f.mu.Lock()
@@ -145,8 +145,8 @@ func (f *Feed) leave(l *bus.Listener[topic, *batch]) {
 	last.stop()
 }
 
-// watched lists what is watched, and who waits for a look of t's that begins now.
-func (f *Feed) watched(t *tail) (jobs, pipelines []int64, all bool, joining []chan error) {
+// topics returns the watched topics, and the channels of those that wait for a poll that t begins now.
+func (f *Feed) topics(t *tail) (jobs, pipelines []int64, all bool, joining []chan error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, t := range f.bus.Topics() {
@@ -159,7 +159,7 @@ func (f *Feed) watched(t *tail) (jobs, pipelines []int64, all bool, joining []ch
 			all = true
 		}
 	}
-	if f.tail == t { // else it is about to end
+	if f.tail == t { // otherwise it is about to end
 		joining, f.joining = f.joining, nil
 	}
 	return jobs, pipelines, all, joining

@@ -8,23 +8,23 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// jobRoad follows the numbers of one job's events.
-type jobRoad struct {
+// jobSource follows the numbers of one job's events.
+type jobSource struct {
 	feed  *Feed
 	epoch string
 	id    int64
-	no    int // of the last event told
+	no    int // of the last delivered event
 	state job.State
 }
 
-// Job opens the stream of a job: after a cursor, from [Beginning], which an empty cursor is too, or from [Now]. Errors:
-// [job.ErrNotFound], [job.ErrInvalid] for what is no cursor, [ErrClosing].
+// Job opens the stream of a job: after a cursor, from [Beginning], which an empty cursor also means, or from [Now].
+// Errors: [job.ErrNotFound], [job.ErrInvalid] for an invalid cursor, [ErrClosing].
 func (f *Feed) Job(ctx context.Context, id int64, after string) (*Stream, error) {
 	j, err := view.Job(ctx, f.store, id)
 	if err != nil {
 		return nil, err
 	}
-	r := &jobRoad{feed: f, id: id, state: j.State}
+	r := &jobSource{feed: f, id: id, state: j.State}
 	var epoch string
 	switch after {
 	case Beginning, "":
@@ -60,9 +60,9 @@ func (f *Feed) Job(ctx context.Context, id int64, after string) (*Stream, error)
 	})
 }
 
-func (r *jobRoad) cursor() cursor { return cursor{r.epoch, aJob, fmt.Sprint(r.no)} }
+func (r *jobSource) cursor() cursor { return cursor{r.epoch, aJob, fmt.Sprint(r.no)} }
 
-func (r *jobRoad) behind(ctx context.Context) ([]Item, bool, error) {
+func (r *jobSource) behind(ctx context.Context) ([]Item, bool, error) {
 	page, err := view.JobEvents(ctx, r.feed.store, r.id, r.no, pageSize)
 	if err != nil {
 		return nil, false, err
@@ -78,10 +78,10 @@ func (r *jobRoad) behind(ctx context.Context) ([]Item, bool, error) {
 	return r.take(&batch{events: events}), len(page) == pageSize, nil
 }
 
-func (r *jobRoad) take(b *batch) (list []Item) {
+func (r *jobSource) take(b *batch) (list []Item) {
 	for _, e := range b.events {
 		if *e.EventNo <= r.no {
-			continue // told before the tail came by
+			continue // already delivered from the backlog
 		}
 		r.no, r.state = *e.EventNo, e.To
 		list = append(list, e.item(r.cursor()))
@@ -89,7 +89,7 @@ func (r *jobRoad) take(b *batch) (list []Item) {
 	return list
 }
 
-func (r *jobRoad) end() any {
+func (r *jobSource) end() any {
 	if r.state.Terminal() {
 		return ended{State: r.state}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pipelineRoad follows the transactions that wrote events of one pipeline: its jobs have no order among each other.
-type pipelineRoad struct {
+// pipelineSource follows the transactions that wrote events of one pipeline, because its jobs have no common order.
+type pipelineSource struct {
 	feed   *Feed
 	epoch  string
 	id     int64
@@ -16,12 +16,12 @@ type pipelineRoad struct {
 	status job.Status
 }
 
-// Pipeline opens the stream of all jobs of a pipeline, as [Feed.Job] does that of one.
+// Pipeline opens the stream of all jobs of a pipeline, as [Feed.Job] does for one job.
 func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, error) {
 	if _, err := view.Pipeline(ctx, f.store, id); err != nil {
 		return nil, err
 	}
-	r := &pipelineRoad{feed: f, id: id}
+	r := &pipelineSource{feed: f, id: id}
 	epoch := ""
 	if after != Now && after != Beginning && after != "" {
 		var err error
@@ -34,7 +34,7 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 		if after == Now {
 			r.sight.seen = now.seen
 		}
-		p, err := view.Pipeline(ctx, f.store, id) // not older than what is told from now on
+		p, err := view.Pipeline(ctx, f.store, id) // at least as recent as the tail's position
 		if err != nil {
 			return nil, err
 		}
@@ -53,7 +53,8 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 	})
 }
 
-// check says what is wrong with a cursor after which events of some transactions follow, and that knows of some others; empty: nothing.
+// check returns why a cursor cannot be continued; empty: it can. after is the transaction whose successors are still to be delivered,
+// knows the latest one that the cursor contains.
 func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (string, error) {
 	now, err := view.ReadFeedNow(ctx, f.store)
 	switch {
@@ -63,13 +64,13 @@ func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (st
 		return otherHistory, nil
 	case knows >= now.Next:
 		return unknown, nil
-	case after > 0 && (after < now.Oldest || now.Oldest == 0): // where nothing is kept, nobody knows what there was
+	case after > 0 && (after < now.Oldest || now.Oldest == 0): // without any stored events it is unknown whether some were pruned
 		return tooOld, nil
 	}
 	return "", nil
 }
 
-// latest is the latest transaction of which something has been seen.
+// latest returns the latest transaction of which an event was delivered.
 func (s sight) latest() uint64 {
 	if s.within != nil {
 		return max(s.seen.Upto, s.within.Upto)
@@ -77,12 +78,12 @@ func (s sight) latest() uint64 {
 	return s.seen.Upto
 }
 
-// earliest is the transaction whose successors may have written something that has not been seen; 0: any may.
+// earliest returns the transaction whose successors may have written undelivered events; 0: any may have.
 func (s sight) earliest() uint64 { return s.seen.Upto }
 
-func (r *pipelineRoad) cursor() cursor { return cursor{r.epoch, aPipeline, r.sight.String()} }
+func (r *pipelineSource) cursor() cursor { return cursor{r.epoch, aPipeline, r.sight.String()} }
 
-func (r *pipelineRoad) behind(ctx context.Context) ([]Item, bool, error) {
+func (r *pipelineSource) behind(ctx context.Context) ([]Item, bool, error) {
 	page, now, err := view.PipelineNews(ctx, r.feed.store, r.id, r.sight.seen, r.sight.within, r.sight.at, pageSize)
 	if err != nil {
 		return nil, false, err
@@ -91,15 +92,15 @@ func (r *pipelineRoad) behind(ctx context.Context) ([]Item, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	more := len(page) == pageSize || r.sight.within != nil // behind a part comes the rest
-	return r.tell(events, now, len(page) < pageSize), more, nil
+	more := len(page) == pageSize || r.sight.within != nil // the rest follows a partial delivery
+	return r.deliver(events, now, len(page) < pageSize), more, nil
 }
 
-func (r *pipelineRoad) take(b *batch) []Item { return r.tell(b.events, b.seen, true) }
+func (r *pipelineSource) take(b *batch) []Item { return r.deliver(b.events, b.seen, true) }
 
-// tell tells those of the events that have not been told, which transactions wrote that have been seen by now; whole says that these are
-// all of them.
-func (r *pipelineRoad) tell(events []*event, now view.Seen, whole bool) (list []Item) {
+// deliver returns the undelivered ones among events and records them as delivered. now is the set of transactions to which they belong;
+// whole reports that events is complete for these.
+func (r *pipelineSource) deliver(events []*event, now view.Seen, whole bool) (list []Item) {
 	var fresh []*event
 	for _, e := range events {
 		if !r.sight.seen.Has(e.Xid) {
@@ -122,9 +123,9 @@ func (r *pipelineRoad) tell(events []*event, now view.Seen, whole bool) (list []
 	return list
 }
 
-func (r *pipelineRoad) see(now view.Seen) { r.sight = sight{seen: r.sight.seen.With(now)} }
+func (r *pipelineSource) see(now view.Seen) { r.sight = sight{seen: r.sight.seen.With(now)} }
 
-func (r *pipelineRoad) end() any {
+func (r *pipelineSource) end() any {
 	if r.status.Over() {
 		return ended{Status: r.status}
 	}

@@ -13,21 +13,21 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Item is one thing that a stream tells.
+// Item is one message of a stream.
 type Item struct {
-	ID    string // the cursor behind it; empty: it is no part of the history
+	ID    string // the cursor after it; empty: it is not part of the history
 	Event string
 	Data  []byte // JSON, on one line
 }
 
-// Stream tells what happens to a job, to a pipeline, or at all. Its methods are for one goroutine. Close it.
+// Stream delivers the events of a job, of a pipeline, or of everything. Its methods are for one goroutine. The caller closes it.
 type Stream struct {
-	// Snapshot is what is watched as it was before the first item: a [job.Job], a [job.Pipeline], or an empty struct. Items that follow may
-	// be older: a history is told from where the reader left it.
+	// Snapshot is the state of the watched object before the first item: a [job.Job], a [job.Pipeline], or an empty struct. The first items
+	// may be older, because the backlog starts at the reader's cursor.
 	Snapshot any
-	// Cursor is where the stream begins.
+	// Cursor is the position at which the stream begins.
 	Cursor string
-	// Reset says why the stream does not go on from the cursor that was given; empty: it does.
+	// Reset is the reason why the stream does not continue from the given cursor; empty: it does.
 	Reset string
 
 	feed     *Feed
@@ -38,24 +38,24 @@ type Stream struct {
 	closed   sync.Once
 }
 
-// road is how streams of one kind go on.
+// road implements the streams of one kind.
 type road interface {
-	// behind reads a page of what was written before the stream listened, and reports whether there may be another.
+	// behind reads a page of the backlog, from before the stream subscribed, and reports whether there may be another.
 	behind(ctx context.Context) (list []Item, more bool, err error)
-	// take takes what the tail hands out.
+	// take converts a batch of the tail to items.
 	take(*batch) []Item
-	// end is what is told last, when nothing follows; nil: something may.
+	// end returns the last item once no other can follow; nil: some may follow.
 	end() any
 }
 
-// Why a stream begins anew.
+// Reasons why a stream is reset.
 const (
 	otherHistory = "the cursor is from another history: the database was restored, or a standby was promoted, and events may be missing"
 	unknown      = "the cursor is not from this database"
 	tooOld       = "the cursor is older than the events that are kept"
 )
 
-// open begins a stream.
+// open opens a stream.
 func (f *Feed) open(ctx context.Context, t topic, begin func(stand) (*Stream, error)) (*Stream, error) {
 	listener, stand, err := f.join(ctx, t)
 	if err != nil {
@@ -71,7 +71,7 @@ func (f *Feed) open(ctx context.Context, t topic, begin func(stand) (*Stream, er
 	return s, nil
 }
 
-// Close ends the stream. It may be called again, and from another goroutine.
+// Close ends the stream. It may be called more than once, and from another goroutine.
 func (s *Stream) Close() {
 	s.closed.Do(func() {
 		s.feed.leave(s.listener)
@@ -79,11 +79,11 @@ func (s *Stream) Close() {
 	})
 }
 
-// Dropped notes that the stream ends because its reader does not take what it is given.
+// Dropped counts a stream that ends because its reader is too slow.
 func (s *Stream) Dropped() { s.feed.opts.Metrics.StreamsDropped.Inc() }
 
-// Next waits for items, and returns none when nothing has happened for a while. After the last, named end, of what is over it returns
-// [io.EOF]; when the stream is ended before, [ErrClosing], [ErrSlow], [ErrMoved] or [ErrStuck], and ctx's error when that ends.
+// Next blocks until there are items. It returns none after a period of silence. After the last item, named end, it returns [io.EOF]. If the
+// stream is ended early, it returns [ErrClosing], [ErrSlow], [ErrMoved] or [ErrStuck], or ctx's error.
 func (s *Stream) Next(ctx context.Context, while time.Duration) ([]Item, error) {
 	silence := time.NewTimer(while)
 	defer silence.Stop()
@@ -112,7 +112,7 @@ func (s *Stream) Next(ctx context.Context, while time.Duration) ([]Item, error) 
 	}
 }
 
-// step reads a page of what is behind, or takes what the tail hands out next, unless nothing comes before the silence is over.
+// step returns the next batch: backlog pages first, then batches of the tail, or nothing when the silence is over.
 func (s *Stream) step(ctx context.Context, silence <-chan time.Time) (list []Item, silent bool, err error) {
 	if !s.live {
 		select {
@@ -140,12 +140,12 @@ func (s *Stream) step(ctx context.Context, silence <-chan time.Time) (list []Ite
 	}
 }
 
-// item tells an event.
+// item converts an event.
 func (e *event) item(cursor cursor) Item {
 	return Item{ID: cursor.String(), Event: e.Event.Event, Data: e.data}
 }
 
-// encodeAll gives events their JSON.
+// encodeAll encodes events as JSON.
 func encodeAll(list []view.News) ([]*event, error) {
 	events := make([]*event, len(list))
 	for i, n := range list {
@@ -158,7 +158,7 @@ func encodeAll(list []view.News) ([]*event, error) {
 	return events, nil
 }
 
-// ended is what is told last.
+// ended is the content of the last item.
 type ended struct {
 	State  job.State  `json:"state,omitempty"`
 	Status job.Status `json:"status,omitempty"`

@@ -14,23 +14,24 @@ import (
 )
 
 const (
-	// looksApart is the least time between two looks.
-	looksApart = 20 * time.Millisecond
-	// pageSize is how many events one statement reads, where there may be many.
+	// minPollInterval is the minimum time between two polls.
+	minPollInterval = 20 * time.Millisecond
+	// pageSize is the maximum number of events that one statement reads.
 	pageSize = 1000
-	// notesApart is the least time between two looks at how far jobs are, and at the feed's lag; notesTimes is how many times its own
-	// length the wait after one is.
-	notesApart = 500 * time.Millisecond
-	notesTimes = 20
-	// checkEvery is the interval at which the tail checks that it reads the same history. The heartbeats of a runner detect a change sooner.
+	// minNoteInterval is the minimum time between two reads of the jobs' progress and of the feed's lag. notesTimes is the wait after one,
+	// as a multiple of its duration.
+	minNoteInterval = 500 * time.Millisecond
+	notesTimes      = 20
+	// checkEvery is the interval at which the tail checks that it reads the same history. The heartbeats of a runner detect a change
+	// sooner.
 	checkEvery = 5 * time.Second
 )
 
-// batch is what the tail hands out under a topic.
+// batch is what the tail publishes under a topic.
 type batch struct {
 	events []*event
-	seen   view.Seen // of a pipeline: what has been seen with these events
-	note   []byte    // how far a job is, in JSON, instead of events
+	seen   view.Seen // of a pipeline: the transactions that are covered up to these events
+	note   []byte    // the progress of a job, in JSON, instead of events
 }
 
 // event is an event and its JSON, which all streams share.
@@ -39,27 +40,27 @@ type event struct {
 	data []byte
 }
 
-// stand is where the tail stands.
+// stand is the position of the tail.
 type stand struct {
 	epoch string
 	seen  view.Seen
 	last  view.Position
 }
 
-// tail reads what is new while somebody watches. Its fields belong to its goroutine, but for now.
+// tail reads new events while there are clients. Its fields belong to its goroutine, except now.
 type tail struct {
 	f      *Feed
 	cancel context.CancelFunc
 	ended  chan struct{}
 
 	epoch   string
-	history string         // of which epoch is, as the store knows it
+	history string         // the history to which epoch belongs, as the store identifies it
 	checked time.Time      // when epoch was last read
 	seen    *view.Seen     // nil: no job and no pipeline is watched
-	last    *view.Position // nil: nobody watches everything
+	last    *view.Position // nil: no client watches everything
 	notes   map[topic]string
-	noted   time.Time // when to look at notes again
-	failed  time.Time // the first of the looks that have failed since the last that did not; zero: none
+	noted   time.Time // when to read progress again
+	failed  time.Time // the first failed poll since the last successful one; zero: none
 
 	mu  sync.Mutex
 	now stand
@@ -76,7 +77,7 @@ func startTail(f *Feed) *tail {
 	return t
 }
 
-// stop ends the tail, if there is one, and waits for that.
+// stop ends the tail, if there is one, and waits for it.
 func (t *tail) stop() {
 	if t != nil {
 		t.cancel()
@@ -90,13 +91,13 @@ func (t *tail) standing() stand {
 	return t.now
 }
 
-// run looks until ctx ends.
+// run polls until ctx ends.
 func (t *tail) run(ctx context.Context) {
 	defer t.f.opts.Metrics.FeedLag.Set(0)
 	for {
 		began := time.Now()
-		t.round(ctx)
-		least := max(looksApart, 2*time.Since(began)) // looks are half of the time at most, however often somebody knocks
+		t.pollOnce(ctx)
+		least := max(minPollInterval, 2*time.Since(began)) // polls take at most half of the time, regardless of the number of requests
 		timer := time.NewTimer(max(t.f.opts.Every, least))
 		select {
 		case <-ctx.Done():
@@ -115,10 +116,10 @@ func (t *tail) run(ctx context.Context) {
 	}
 }
 
-// round looks once, and tells those who waited for it.
-func (t *tail) round(ctx context.Context) {
-	jobs, pipelines, all, joining := t.f.watched(t)
-	err := t.look(ctx, jobs, pipelines, all)
+// pollOnce polls once, and notifies those that waited for it.
+func (t *tail) pollOnce(ctx context.Context) {
+	jobs, pipelines, all, joining := t.f.topics(t)
+	err := t.poll(ctx, jobs, pipelines, all)
 	if err == nil {
 		t.failed = time.Time{}
 		t.mu.Lock()
@@ -147,7 +148,7 @@ func (t *tail) round(ctx context.Context) {
 	}
 }
 
-func (t *tail) look(ctx context.Context, jobs, pipelines []int64, all bool) error {
+func (t *tail) poll(ctx context.Context, jobs, pipelines []int64, all bool) error {
 	some := len(jobs)+len(pipelines) > 0
 	if !some {
 		t.seen = nil
@@ -161,7 +162,7 @@ func (t *tail) look(ctx context.Context, jobs, pipelines []int64, all bool) erro
 		if err != nil {
 			return err
 		}
-		if t.elsewhere(now) {
+		if t.historyChanged(now) {
 			t.f.bus.CutAll(ErrMoved)
 			t.seen, t.last = nil, nil
 		}
@@ -174,31 +175,31 @@ func (t *tail) look(ctx context.Context, jobs, pipelines []int64, all bool) erro
 		}
 	}
 	if some {
-		if err := t.tellSome(ctx, jobs, pipelines); err != nil {
+		if err := t.publishWatched(ctx, jobs, pipelines); err != nil {
 			return err
 		}
 	}
 	if all {
-		if err := t.tellAll(ctx); err != nil {
+		if err := t.publishAll(ctx); err != nil {
 			return err
 		}
 	}
 	if now := time.Now(); now.After(t.noted) {
-		if err := t.tellNotes(ctx, jobs, pipelines, all); err != nil {
+		if err := t.publishNotes(ctx, jobs, pipelines, all); err != nil {
 			return err
 		}
-		t.noted = time.Now().Add(max(notesApart, notesTimes*time.Since(now)))
+		t.noted = time.Now().Add(max(minNoteInterval, notesTimes*time.Since(now)))
 	}
 	return nil
 }
 
-// elsewhere reports whether the database is not the one, or not as far as the one, that was read before.
-func (t *tail) elsewhere(now view.FeedNow) bool {
+// historyChanged reports whether the database has a different history, or an older position, than the one read before.
+func (t *tail) historyChanged(now view.FeedNow) bool {
 	return t.epoch != "" && t.epoch != now.Epoch || t.seen != nil && t.seen.Upto >= now.Next || t.last != nil && t.last.Xid >= now.Next
 }
 
-// tellSome hands out what is new of jobs and pipelines.
-func (t *tail) tellSome(ctx context.Context, jobs, pipelines []int64) error {
+// publishWatched publishes the new events of jobs and pipelines.
+func (t *tail) publishWatched(ctx context.Context, jobs, pipelines []int64) error {
 	list, seen, err := view.ReadNews(ctx, t.f.store, *t.seen, jobs, pipelines)
 	if err != nil {
 		return err
@@ -216,7 +217,7 @@ func (t *tail) tellSome(ctx context.Context, jobs, pipelines []int64) error {
 		if err != nil {
 			return err
 		}
-		// Only under topics that this look knew: whoever has come since has not been told all of it.
+		// Only under topics that were known when this poll began: a later subscriber would miss earlier events of the same batch.
 		for _, to := range []topic{{aJob, *n.Job}, {aPipeline, n.Pipeline}} {
 			if b := wanted[to]; b != nil {
 				b.events = append(b.events, e)
@@ -231,8 +232,8 @@ func (t *tail) tellSome(ctx context.Context, jobs, pipelines []int64) error {
 	return nil
 }
 
-// tellAll hands out what has come below the horizon.
-func (t *tail) tellAll(ctx context.Context) error {
+// publishAll publishes the new events below the horizon.
+func (t *tail) publishAll(ctx context.Context) error {
 	for {
 		page, err := view.FeedPage(ctx, t.f.store, *t.last, "", pageSize)
 		if err != nil || len(page) == 0 {
@@ -255,8 +256,8 @@ func (t *tail) tellAll(ctx context.Context) error {
 	}
 }
 
-// tellNotes hands out how far jobs are, where that has changed, and measures the lag of the feed of all.
-func (t *tail) tellNotes(ctx context.Context, jobs, pipelines []int64, all bool) error {
+// publishNotes publishes changed progress of jobs, and measures the lag of the feed of everything.
+func (t *tail) publishNotes(ctx context.Context, jobs, pipelines []int64, all bool) error {
 	if all {
 		lag, err := view.FeedLag(ctx, t.f.store)
 		if err != nil {
@@ -277,7 +278,7 @@ func (t *tail) tellNotes(ctx context.Context, jobs, pipelines []int64, all bool)
 	notes := make(map[topic]string, len(list))
 	for _, n := range list {
 		if n.Progress == (job.Progress{}) {
-			continue // a checkpoint alone
+			continue // only a checkpoint has changed
 		}
 		data, err := json.Marshal(note{strconv.FormatInt(n.Job, 10), n.Progress})
 		if err != nil {
@@ -296,13 +297,13 @@ func (t *tail) tellNotes(ctx context.Context, jobs, pipelines []int64, all bool)
 	return nil
 }
 
-// note is how far a job says it is.
+// note is the progress that a job reported.
 type note struct {
 	Job string `json:"job"`
 	job.Progress
 }
 
-// encode gives an event its JSON: that of an export, on one line.
+// encode encodes an event as JSON on one line, as in an export.
 func encode(n view.News) (*event, error) {
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)

@@ -1,3 +1,3 @@
-// Package floors holds nothing but the test of the floor plan: which package of this module may import which. Imports
-// point down only, and a new arrow is a decision that shows in the test's table.
+// Package floors holds only the test of the layers: which package of this module may import which. Imports point down
+// only. A new import between layers is a decision that shows in the test's table.
 package floors

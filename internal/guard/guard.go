@@ -1,5 +1,5 @@
-// Package guard turns a panic, or a goroutine that ends without returning, into an error. What calls handlers, or encodes the values that
-// they return, uses it; it knows nothing of jobs.
+// Package guard turns a panic, or a goroutine that ends without returning, into an error. Code that calls handlers, or encodes the values
+// that they return, uses it. It knows nothing about jobs.
 package guard
 
 import (
@@ -17,7 +17,7 @@ type Panic struct{ Value, Stack string }
 
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %s\n%s", p.Value, p.Stack) }
 
-// SplitStack splits the text of an error that holds that of a [Panic] into the error and the stack; empty: there is none.
+// SplitStack splits the text of an error that contains that of a [Panic] into the error and the stack; empty: there is no stack.
 func SplitStack(text string) (message, stack string) {
 	if at := strings.Index(text, "\ngoroutine "); at >= 0 {
 		return text[:at], text[at+1:]
@@ -35,7 +35,7 @@ func Recover(err *error) {
 	}
 }
 
-// Call calls fn in a goroutine of its own, which fn may end, and waits for it. It returns fn's error, its [Panic] or [ErrExited].
+// Call calls fn on a separate goroutine, which fn may end, and waits for it. It returns fn's error, its [Panic] or [ErrExited].
 func Call(fn func() error) error {
 	err := ErrExited
 	done := make(chan struct{})
@@ -48,8 +48,8 @@ func Call(fn func() error) error {
 	return err
 }
 
-// Goroutine returns the number of the goroutine that calls it, from 1 on. It takes about a microsecond. It is for one thing alone: to tell a
-// call inside another, which would wait for itself, from one beside it.
+// Goroutine returns the number of the calling goroutine, counted from 1. It takes about a microsecond. Its only purpose is to tell a nested
+// call, which would wait for itself, from a concurrent one.
 func Goroutine() uint64 {
 	var buf [40]byte
 	text := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))

@@ -1,4 +1,4 @@
-// Package humanize formats values for people: counts with their nouns, durations, moments, and errors on one line. It removes control
+// Package humanize formats values for people: counts with their nouns, durations, times, and errors on one line. It removes control
 // characters from untrusted text. Commands and the findings of doctor use it.
 package humanize
 
@@ -10,8 +10,8 @@ import (
 	"unicode"
 )
 
-// Printable returns untrusted text for one line of a terminal. It replaces control characters, and so escape sequences, and the characters
-// that change the direction of the text after them.
+// Printable returns untrusted text for one line of a terminal. It replaces control characters, and thereby escape sequences, and
+// characters that change the writing direction.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
@@ -29,7 +29,7 @@ func Short(s string, limit int) string {
 	return s
 }
 
-// Clock returns a moment in UTC; empty for nil and the zero time.
+// Clock returns a time in UTC; empty for nil and the zero time.
 func Clock(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -37,7 +37,7 @@ func Clock(t *time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// ClockIn returns a moment in a time zone, with its offset; in UTC where this machine does not know the zone.
+// ClockIn returns a time in a time zone, with its offset, or in UTC if this machine does not know the zone.
 func ClockIn(zone string, t *time.Time) string {
 	place, err := time.LoadLocation(zone)
 	if t == nil || t.IsZero() || err != nil {
@@ -46,7 +46,7 @@ func ClockIn(zone string, t *time.Time) string {
 	return t.In(place).Format("2006-01-02 15:04:05Z07:00")
 }
 
-// Since returns the time from a moment until now; empty for nil and the zero time.
+// Since returns the duration from t until now; empty for nil and the zero time.
 func Since(t *time.Time, now time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""

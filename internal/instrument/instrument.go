@@ -1,6 +1,6 @@
-// Package instrument counts and measures: counters, gauges and histograms, alone or by labels. It knows no monitoring system. A [Set] hands
-// out its values as [Series], which package runner/metrics makes Prometheus's: so a program that exports no metrics links no exporter.
-// Everything is safe for concurrent use.
+// Package instrument provides counters, gauges and histograms, alone or with labels. It does not depend on a monitoring system. A [Set]
+// returns its values as [Series], which package runner/metrics converts for Prometheus. A program that exports no metrics therefore links
+// no exporter. Everything is safe for concurrent use.
 package instrument
 
 import (
@@ -33,12 +33,12 @@ type Metric struct {
 type Series struct {
 	Labels []string           // values, in the order of the metric's names
 	Since  time.Time          // when it was made
-	Value  float64            // of a counter or a gauge; of a histogram the sum of what was observed
-	Count  uint64             // of a histogram: observations
+	Value  float64            // of a counter or a gauge; of a histogram the sum of all observations
+	Count  uint64             // of a histogram: number of observations
 	AtMost map[float64]uint64 // of a histogram: observations up to each upper bound
 }
 
-// Set is a list of metrics. Make them all before the set is read.
+// Set is a list of metrics. Create them all before the set is read.
 type Set struct{ metrics []readable }
 
 type readable struct {
@@ -98,13 +98,13 @@ func add[T instrument](s *Set, m Metric, make func() T) *Vec[T] {
 
 type instrument interface{ read(*Series) }
 
-// Vec is a metric with labels: an instrument for each list of their values.
+// Vec is a metric with labels: an instrument for each list of label values.
 type Vec[T instrument] struct {
 	labels int
 	make   func() T
 
 	mu     sync.RWMutex
-	series map[string]series[T] // by the values of the labels, joined
+	series map[string]series[T] // by the label values, joined
 }
 
 type series[T instrument] struct {
@@ -113,13 +113,13 @@ type series[T instrument] struct {
 	it     T
 }
 
-// WithLabelValues returns the instrument for values of the labels, in their order, and makes it at the first call. It panics when there are
-// more or fewer of them than labels.
+// WithLabelValues returns the instrument for label values, in order, and creates it at the first call. It panics if the number of values
+// differs from that of the labels.
 func (v *Vec[T]) WithLabelValues(values ...string) T {
 	if len(values) != v.labels {
 		panic("instrument: the number of values differs from the number of labels")
 	}
-	key := strings.Join(values, "\xff") // no byte of UTF-8
+	key := strings.Join(values, "\xff") // a byte that does not occur in UTF-8
 	v.mu.RLock()
 	one, found := v.series[key]
 	v.mu.RUnlock()
@@ -159,7 +159,7 @@ func (v *Vec[T]) each(f func(Series)) {
 	}
 }
 
-// number is a float64 that many may change at once.
+// number is a float64 that several goroutines may change at once.
 type number struct{ bits atomic.Uint64 }
 
 func (n *number) add(d float64) {
@@ -173,16 +173,16 @@ func (n *number) add(d float64) {
 
 func (n *number) read(s *Series) { s.Value = math.Float64frombits(n.bits.Load()) }
 
-// Counter only grows.
+// Counter is a value that only increases.
 type Counter struct{ number }
 
 // Inc adds 1.
 func (c *Counter) Inc() { c.add(1) }
 
-// Add adds d, which is not negative.
+// Add adds d, which must not be negative.
 func (c *Counter) Add(d float64) { c.add(d) }
 
-// Gauge goes up and down.
+// Gauge is a value that goes up and down.
 type Gauge struct{ number }
 
 // Inc adds 1.
@@ -200,12 +200,12 @@ type Histogram struct {
 
 	mu     sync.Mutex
 	sum    float64
-	counts []uint64 // by bound; the last one is above all of them
+	counts []uint64 // by bound; the last one counts values above all bounds
 }
 
 // Observe counts a value.
 func (h *Histogram) Observe(value float64) {
-	at, _ := slices.BinarySearch(h.bounds, value) // a value that is a bound belongs below it
+	at, _ := slices.BinarySearch(h.bounds, value) // a value equal to a bound counts below it
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sum += value
@@ -223,7 +223,7 @@ func (h *Histogram) read(s *Series) {
 	s.Count += h.counts[len(h.bounds)]
 }
 
-// Exponential returns n upper bounds, each of which is factor times the one before.
+// Exponential returns n upper bounds, each factor times the previous one.
 func Exponential(first, factor float64, n int) []float64 {
 	bounds := make([]float64, n)
 	for i := range bounds {

@@ -10,17 +10,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// heldEvents and heldBytes bound the memory of the events of a claim that wait.
+// maxHeldEvents and heldBytes limit the memory of a claim's buffered events.
 const (
-	heldEvents = 4096
-	heldBytes  = 1 << 20
+	maxHeldEvents = 4096
+	maxHeldBytes  = 1 << 20
 )
 
-// Events are the events of a claim on their way to its history, in order:
+// Events writes the events of a claim to its history, in order:
 //
-//	no write under way, none within the interval ── the handler writes the event itself
+//	no write in progress, none within the interval ── the handler writes the event itself
 //	otherwise ── held, and written together when the interval is over; when too many are held the handler waits
-//	a transaction of the handler holds the job's row ── queued, and written in it: any other would wait for the row
+//	a transaction of the handler locks the job's row ── queued, and written in it: any other would wait for the row
 type Events struct {
 	w     *Writer
 	claim Claim
@@ -34,7 +34,7 @@ type Events struct {
 	news   chan struct{}    // closed when held was taken or busy has ended; nil: no goroutine waits for it
 	hurry  chan struct{}    // closed: write the held events without waiting for the interval; made when first needed
 	writer sync.WaitGroup   // writes the held events
-	open   bool             // a transaction of the handler holds the job's row
+	open   bool             // a transaction of the handler locks the job's row
 	queued []store.Emission // while open
 	closed bool
 }
@@ -42,8 +42,8 @@ type Events struct {
 // Init prepares the events of a claim. Call it before the first Add.
 func (s *Events) Init(w *Writer, c Claim) { s.w, s.claim = w, c }
 
-// Add writes an event, or has it written soon. An error of a late write is returned by the next Add, whose event is not written then.
-// After Close it returns [job.ErrLeaseLost].
+// Add writes an event, or schedules it to be written soon. The next Add returns the error of a late write, and does not write its own
+// event. After Close it returns [job.ErrLeaseLost].
 func (s *Events) Add(ctx context.Context, e store.Emission) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Events) Add(ctx context.Context, e store.Emission) error {
 			return err
 		case !s.busy && time.Since(s.last) >= interval:
 			return s.writeNow(ctx, e)
-		case len(s.held) == 0 || len(s.held) < heldEvents && s.bytes+size(e) <= heldBytes:
+		case len(s.held) == 0 || len(s.held) < maxHeldEvents && s.bytes+size(e) <= maxHeldBytes:
 			s.hold(e)
 			return nil
 		}
@@ -80,12 +80,12 @@ func (s *Events) writeNow(ctx context.Context, e store.Emission) error {
 	if len(s.held) > 0 {
 		s.writer.Go(s.drain)
 	} else {
-		s.rest()
+		s.writeEnded()
 	}
 	return err
 }
 
-// hold keeps an event until the interval is over, and starts a writer unless there is one.
+// hold keeps an event until the interval is over, and starts a writer if there is none.
 func (s *Events) hold(e store.Emission) {
 	s.held, s.bytes = append(s.held, e), s.bytes+size(e)
 	if s.hurry == nil {
@@ -97,7 +97,7 @@ func (s *Events) hold(e store.Emission) {
 	}
 }
 
-// drain writes the held events until there are none, at most once in each interval unless it is to hurry.
+// drain writes the held events until there are none, at most once per interval, or at once after hurry.
 func (s *Events) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,11 +123,11 @@ func (s *Events) drain() {
 			s.err = err
 		}
 	}
-	s.rest()
+	s.writeEnded()
 }
 
-// rest notes that no write is under way.
-func (s *Events) rest() {
+// writeEnded records that no write is in progress.
+func (s *Events) writeEnded() {
 	s.busy, s.hurry = false, nil
 	s.wake()
 }
@@ -156,7 +156,7 @@ func (s *Events) wait(ctx context.Context) error {
 	}
 }
 
-// flush has the held events written at once, and waits until no write is under way.
+// flush writes the held events at once, and waits until no write is in progress.
 func (s *Events) flush(ctx context.Context) error {
 	for s.busy {
 		if s.hurry == nil {
@@ -174,7 +174,7 @@ func (s *Events) flush(ctx context.Context) error {
 	return nil
 }
 
-// Begin opens a try of a transaction, after the events before it have been written. It drops the events of an earlier try, since this one
+// Begin opens a try of a transaction, after the earlier events have been written. It drops the events of an earlier try, because this one
 // emits them again.
 func (s *Events) Begin(ctx context.Context) error {
 	s.mu.Lock()
@@ -183,8 +183,8 @@ func (s *Events) Begin(ctx context.Context) error {
 	return s.flush(ctx)
 }
 
-// take returns the queued events, and closes the queue when the transactions are over.
-func (s *Events) take(over bool) []store.Emission {
+// takeQueued returns the queued events, and closes the queue if the transactions are over.
+func (s *Events) takeQueued(over bool) []store.Emission {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := s.queued
@@ -194,9 +194,9 @@ func (s *Events) take(over bool) []store.Emission {
 	return list
 }
 
-// WriteIn writes in a transaction the events that were added while it was open.
+// WriteIn writes the events that were added during a transaction, in that transaction.
 func (s *Events) WriteIn(ctx context.Context, tx store.DB) error {
-	for part := range inParts(s.take(false)) {
+	for part := range inParts(s.takeQueued(false)) {
 		if err := s.w.store.EmitIn(ctx, tx, s.claim.ID(), part...); err != nil {
 			return err
 		}
@@ -204,9 +204,9 @@ func (s *Events) WriteIn(ctx context.Context, tx store.DB) error {
 	return nil
 }
 
-// End ends the tries of a transaction. Events of one that was not committed are written now, since the handler did emit them.
+// End ends the tries of a transaction. If it was not committed, its events are written now, because the handler did emit them.
 func (s *Events) End(committed bool) {
-	list := s.take(true)
+	list := s.takeQueued(true)
 	if committed {
 		return
 	}
@@ -220,7 +220,7 @@ func (s *Events) End(committed bool) {
 	}
 }
 
-// Close writes the held events and waits for that, so that they are written before the job ends. It refuses later ones.
+// Close writes the held events and waits for the write, so that they are written before the job ends. It rejects later ones.
 func (s *Events) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -230,15 +230,15 @@ func (s *Events) Close() {
 	s.writer.Wait()
 }
 
-// size returns roughly the memory of an event.
+// size returns the approximate memory of an event.
 func size(e store.Emission) int { return 128 + len(e.Event) + len(e.Message) + len(e.Fields) }
 
-// inParts splits a list into parts that are small enough for one statement.
+// inParts splits a list into parts that fit one statement.
 func inParts(list []store.Emission) iter.Seq[[]store.Emission] {
 	return func(yield func([]store.Emission) bool) {
 		for len(list) > 0 {
 			n, bytes := 0, 0
-			for n < len(list) && n < heldEvents && (n == 0 || bytes+size(list[n]) <= heldBytes) {
+			for n < len(list) && n < maxHeldEvents && (n == 0 || bytes+size(list[n]) <= maxHeldBytes) {
 				bytes += size(list[n])
 				n++
 			}

@@ -136,7 +136,7 @@ func TestTheEndOfARunWritesWhatIsHeldWithoutWaitingForTheMoment(t *testing.T) {
 func TestAHandlerThatEmitsTooMuchWaits(t *testing.T) {
 	inBubble(t, func(is *is.I, c *chronicle, s *Events, emit func(...string)) {
 		began := time.Now()
-		for i := range 1 + heldEvents {
+		for i := range 1 + maxHeldEvents {
 			emit(strconv.Itoa(i))
 		}
 		is.Equal(time.Since(began), time.Duration(0)) // as many are held
@@ -147,8 +147,8 @@ func TestAHandlerThatEmitsTooMuchWaits(t *testing.T) {
 		emit("next")
 		is.Equal(time.Since(began), interval) // and no longer than until what is held has been written
 		is.Equal(len(c.written()), 2)
-		is.True(strings.HasSuffix(c.written()[1], " "+strconv.Itoa(heldEvents)))
-		large := store.Emission{Event: "large", Fields: make([]byte, heldBytes)}
+		is.True(strings.HasSuffix(c.written()[1], " "+strconv.Itoa(maxHeldEvents)))
+		large := store.Emission{Event: "large", Fields: make([]byte, maxHeldBytes)}
 		is.NoErr(s.Add(context.Background(), large)) // waits for "next" alone to be written
 		is.Equal(time.Since(began), 2*interval)
 	})
@@ -179,7 +179,7 @@ func TestATransactionBeginsWhenWhatWasEmittedBeforeIsWritten(t *testing.T) {
 		emit("c")
 		is.NoErr(s.Begin(context.Background())) // a second try
 		emit("c", "d")
-		list := s.take(true)
+		list := s.takeQueued(true)
 		is.Equal(len(list), 2) // what a try emits counts once
 		is.Equal(len(c.written()), 2)
 		time.Sleep(interval)

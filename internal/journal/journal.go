@@ -1,8 +1,8 @@
-// Package journal takes the events and the progress of claims to the database, at a bounded rate. [Events] keeps the order and loses
-// nothing without an error; [Progress] writes the latest note alone. Both write at most four times a second for each claim, and both are
-// written before the claim ends. Events that handlers of several jobs wait for share a commit.
+// Package journal writes the events and the progress of claims to the database, at a limited rate. [Events] keeps the order and loses
+// nothing without an error. [Progress] writes only the latest value. Both write at most four times a second for each claim, and before
+// the claim ends. Events that handlers of several jobs wait for share a commit.
 //
-// It hides the pace, what is held meanwhile, the group commit and the retries. It knows neither the engine nor who may emit.
+// It hides the rate, the buffers, the group commit and the retries. It knows neither the engine nor which code may emit.
 package journal
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// interval is the shortest time between two writes of a claim: it bounds the cost of a handler that emits in a tight loop.
+// interval is the minimum time between two writes of a claim. It limits the cost of a handler that emits in a tight loop.
 const interval = 250 * time.Millisecond
 
 const (
-	firstWriters = 2   // statements for first events at the same time
+	firstWriters = 2   // concurrent statements for first events
 	firstLimit   = 500 // events in one of them
 )
 
@@ -44,11 +44,11 @@ type Writer struct {
 // NewWriter returns a writer. count counts an error of the database and returns it.
 func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
 	return &Writer{store: s, log: log, count: count, first: batch.New(firstWriters, firstLimit, func(list []store.Emitted) ([]bool, error) {
-		written, err := s.EmitMany(context.Background(), list) // the store has a deadline of its own
+		written, err := s.EmitMany(context.Background(), list) // the store sets a deadline
 		if err != nil && !store.Refused(err) {
 			return nil, err
 		}
-		results := make([]bool, len(list)) // PostgreSQL refused an event: each is written alone, which names the culprit
+		results := make([]bool, len(list)) // PostgreSQL rejected an event: each is written alone, which identifies it
 		for i, e := range list {
 			results[i] = err == nil && written[e.Lease]
 		}
@@ -59,13 +59,13 @@ func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
 // Claim is the claim of a job whose handler emits.
 type Claim interface {
 	ID() job.Lease
-	// Lost reports whether the lease is gone for good.
+	// Lost reports whether the lease is lost for good.
 	Lost() bool
 	// Check handles an error of a write, and returns it.
 	Check(error) error
 }
 
-// write writes events of a claim in one statement: a single event together with those of other jobs.
+// write writes events of a claim in one statement. A single event shares the statement with those of other jobs.
 func (w *Writer) write(ctx context.Context, c Claim, list []store.Emission) error {
 	if len(list) == 1 {
 		if written, err := w.first.Do(ctx, store.Emitted{Lease: c.ID(), Emission: list[0]}); written || err != nil {
@@ -75,8 +75,8 @@ func (w *Writer) write(ctx context.Context, c Claim, list []store.Emission) erro
 	return w.count(c.Check(w.store.Emit(ctx, c.ID(), list...)))
 }
 
-// writeLate writes events that no handler waits for. It retries for a few seconds, but only when the events are certainly not written:
-// no event may be written twice.
+// writeLate writes events that no handler waits for. It retries for a few seconds, but only if the events are certainly not written: no
+// event may be written twice.
 func (w *Writer) writeLate(c Claim, list []store.Emission) error {
 	ctx := context.Background() // each statement has its own deadline
 	for backoff := wait.NewBackoff(); ; {

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Progress is the progress of a claim on its way to the database: the latest note wins, and one goroutine writes at a time.
+// Progress writes the progress of a claim to the database. The latest value wins, and one goroutine writes at a time.
 type Progress struct {
 	w     *Writer
 	claim Claim
@@ -25,7 +25,7 @@ type Progress struct {
 // Init prepares the progress of a claim. Call it before the first Set.
 func (n *Progress) Init(w *Writer, c Claim) { n.w, n.claim = w, c }
 
-// Set replaces the pending note and has it written soon. It never waits for the database. After Close it does nothing.
+// Set replaces the pending value and schedules it to be written soon. It never waits for the database. After Close it does nothing.
 func (n *Progress) Set(p job.Progress) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -48,8 +48,8 @@ func (n *Progress) Set(p job.Progress) {
 	}
 }
 
-// drain writes notes until none is pending, at most one in each interval. After hurry it writes the pending note at once: the end of a run,
-// and with it the hand-off, must not wait.
+// drain writes values until none is pending, at most one per interval. After hurry it writes the pending one at once, because the end of a
+// run, and with it the hand-off, must not wait.
 func (n *Progress) drain(hurry <-chan struct{}) {
 	for {
 		n.mu.Lock()
@@ -72,11 +72,11 @@ func (n *Progress) drain(hurry <-chan struct{}) {
 			return
 		}
 		n.mu.Unlock()
-		_ = n.claim.Check(n.w.store.Progress(context.Background(), n.claim.ID(), *p)) // a lost note does no harm
+		_ = n.claim.Check(n.w.store.Progress(context.Background(), n.claim.ID(), *p)) // a lost value does no harm
 	}
 }
 
-// Close writes the pending note and waits for that, so that the last note is written before the job ends.
+// Close writes the pending value and waits for the write, so that the last progress is written before the job ends.
 func (n *Progress) Close() {
 	n.mu.Lock()
 	if !n.closed && n.hurry != nil {

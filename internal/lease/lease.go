@@ -1,5 +1,6 @@
-// Package lease keeps the lease of a pod: its boot id, until when its jobs are its own, and whether it may call others dead. It hides the
-// clocks: the pod's own for its trust, the database's for the leases of others. It does no I/O; heartbeats report to it.
+// Package lease tracks the lease of a pod: its boot id, until when the pod may treat its jobs as its own, and whether it may declare
+// others dead. It hides the clocks: the pod's for its own trust, the database's for the leases of others. It does no I/O; heartbeats
+// report to it.
 package lease
 
 import (
@@ -12,13 +13,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Lease is an engine's lease in the table of pods: its boot id, and until when it may trust that the others leave its jobs
-// alone. Trust is counted on the monotonic clock from when the last successful heartbeat was sent, less a margin, so that
-// it always ends before the lease in the table does. Safe for concurrent use.
+// Lease is an engine's lease in the table of pods: its boot id, and until when it may trust that other pods leave its jobs alone. The
+// trust is measured on the monotonic clock from the time at which the last successful heartbeat was sent, less a margin, so that it always
+// ends before the lease in the table. Safe for concurrent use.
 type Lease struct {
 	mu     sync.Mutex
 	boot   string
-	before string    // the boot id before this one; empty: there was none
+	before string    // the previous boot id; empty: there was none
 	open   bool      // registered
 	trust  time.Time // end of trust
 	beats  int       // successful heartbeats in a row
@@ -26,7 +27,7 @@ type Lease struct {
 	change wait.Signal
 }
 
-// New returns the lease of a boot id, a random one when it is empty.
+// New returns the lease of a boot id; if it is empty, a random one.
 func New(boot string) *Lease {
 	return &Lease{boot: cmp.Or(boot, uuid.NewString()), change: wait.NewSignal()}
 }
@@ -38,7 +39,7 @@ func (l *Lease) ID() string {
 	return l.boot
 }
 
-// Before returns the boot id before this one, empty when there was none.
+// Before returns the previous boot id, empty if there was none.
 func (l *Lease) Before() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,14 +53,14 @@ func (l *Lease) Registered() bool {
 	return l.open
 }
 
-// Trusted reports whether the pod may take its jobs for its own: its trust has not ended.
+// Trusted reports whether the pod may treat its jobs as its own: its trust has not ended.
 func (l *Lease) Trusted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open && time.Now().Before(l.trust)
 }
 
-// Changed returns a channel that receives after a heartbeat has moved the end of the trust. It is for one reader.
+// Changed returns a channel that receives a value after a heartbeat has extended the trust. It is for one reader.
 func (l *Lease) Changed() <-chan struct{} { return l.change }
 
 // Left returns how long the lease may still be trusted, and whether it is open.
@@ -69,21 +70,22 @@ func (l *Lease) Left() (left time.Duration, open bool) {
 	return time.Until(l.trust), l.open
 }
 
-// MayJudge reports whether this pod may call others lapsed: only after two heartbeats of its own in a row, so that an
-// outage of the database makes no pod take the jobs of living ones.
+// MayJudge reports whether this pod may declare others lapsed: only after two successful heartbeats in a row, so that after an outage of
+// the database no pod takes the jobs of living ones.
 func (l *Lease) MayJudge() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.beats >= 2 && time.Now().Before(l.trust)
 }
 
-// Beaten notes that a heartbeat or registration was answered: when it was sent, by the pod's clock, when it was answered, by the
-// database's, and how long the lease lasts. counts says whether it counts for the right to judge others. It reports whether trust had ended.
+// Beaten records that a heartbeat or registration was answered. sent is when it was sent, by the pod's clock; answered is when it was
+// answered, by the database's; lasts is the duration of the lease. counts sets whether it counts towards MayJudge. Beaten reports whether
+// trust had ended.
 func (l *Lease) Beaten(sent, answered time.Time, lasts time.Duration, counts bool) (regained bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	regained = time.Now().After(l.trust)
-	if regained && !l.trust.IsZero() { // no heartbeat failed, but none was sent for long: the process was frozen, and others may have been
+	if regained && !l.trust.IsZero() { // no heartbeat failed, but none was sent for long: the process was frozen, and others may have been too
 		l.beats = 0
 		l.outage.begin()
 	}
@@ -97,7 +99,7 @@ func (l *Lease) Beaten(sent, answered time.Time, lasts time.Duration, counts boo
 	return regained
 }
 
-// Missed notes a heartbeat without an answer.
+// Missed records a heartbeat without an answer.
 func (l *Lease) Missed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,15 +107,15 @@ func (l *Lease) Missed() {
 	l.outage.begin()
 }
 
-// Spared returns the moment, by the database's clock, from which on leases that end are not held against their pods yet, and for how
-// much longer: after an outage of this pod, for one lease, which lasts so long. Zero: no lease is spared.
+// Spared returns the time, by the database's clock, since which expired leases are not held against their pods, and for how much longer.
+// This applies after an outage of this pod, for the duration of one lease (lasts). Zero: no lease is spared.
 func (l *Lease) Spared(lasts time.Duration) (since time.Time, left time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.outage.spared(lasts)
 }
 
-// NewBoot gives the process a new boot id, after its old one was closed by others, and returns the old one.
+// NewBoot sets a new boot id, after other pods closed the old one, and returns the old one.
 func (l *Lease) NewBoot() (old string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,17 +124,17 @@ func (l *Lease) NewBoot() (old string) {
 	return old
 }
 
-// outage is this pod's latest series of heartbeats without an answer. An outage of the database cuts off all pods at once, and they
-// reconnect one after the other. So for one lease after its own outage a pod spares every pod whose lease had not ended when the
+// outage is this pod's latest series of unanswered heartbeats. An outage of the database cuts off all pods at once, and they reconnect one
+// after the other. For the duration of one lease after its own outage, a pod therefore spares every pod whose lease had not ended when the
 // outage began. A pod that has just started knows of no outage and spares none. Guarded by Lease.mu.
 type outage struct {
 	latest time.Time // of the latest answer, by the database's clock; zero: there was none
-	open   bool      // fewer than two heartbeats in a row were answered since
+	open   bool      // fewer than two heartbeats in a row have been answered since
 	since  time.Time // the latest answer before the outage, by the database's clock
 	ended  time.Time // when the first answer after it arrived, by the process's clock; zero: not yet
 }
 
-// begin notes that a heartbeat was not answered.
+// begin records an unanswered heartbeat.
 func (o *outage) begin() {
 	if !o.open {
 		o.open, o.since = true, o.latest
@@ -140,7 +142,7 @@ func (o *outage) begin() {
 	o.ended = time.Time{}
 }
 
-// answered notes an answer, of a moment by the database's clock, which was the beats-th in a row.
+// answered records an answer at a time by the database's clock. It was the beats-th in a row.
 func (o *outage) answered(at time.Time, beats int) {
 	o.latest = at
 	if o.open && o.ended.IsZero() {
@@ -151,7 +153,7 @@ func (o *outage) answered(at time.Time, beats int) {
 	}
 }
 
-// spared is [Lease.Spared].
+// spared implements [Lease.Spared].
 func (o *outage) spared(lease time.Duration) (since time.Time, left time.Duration) {
 	if left = lease - time.Since(o.ended); o.since.IsZero() || left <= 0 {
 		return time.Time{}, 0

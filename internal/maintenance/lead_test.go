@@ -32,9 +32,9 @@ func leadAndLoseIt(ctx context.Context, pool *pgxpool.Pool, m *Maintenance, batc
 	defer func() { _ = s.conn.Close(ctx) }()
 	ends := map[string]error{}
 	for i, t := range m.tasks(nil) {
-		for lead.check(ctx); lead.role() != leads && ctx.Err() == nil; lead.check(ctx) {
+		for lead.check(ctx); lead.role() != leading && ctx.Err() == nil; lead.check(ctx) {
 		}
-		r, batches := &run{m: m, lead: lead, role: leads}, 0
+		r, batches := &run{m: m, lead: lead, role: leading}, 0
 		r.task = m.tasks(func(ctx context.Context) error {
 			if batches++; batches == batch {
 				if _, err := pool.Exec(ctx, `select pg_terminate_backend($1, 5000)`, s.conn.PgConn().PID()); err != nil {

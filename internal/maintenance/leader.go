@@ -13,16 +13,16 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// A role is what a pod has to do with the maintenance.
+// A role is a pod's part in the maintenance.
 type role int
 
 const (
-	standsBy role = iota // another pod leads: a task is done here when it is overdue
-	leads                // it is this one
-	shares               // the leader is unknown: the pod that comes first does a task
+	standby role = iota // another pod leads: this one runs only overdue tasks
+	leading             // this pod leads
+	sharing             // the leader is unknown: the first pod to come runs a task
 )
 
-// Session is a session of the database that a pod keeps, past a pooler, and also uses for other things.
+// Session is a database session that a pod keeps open, without a pooler, and also uses for other purposes.
 type Session interface {
 	// Do runs do on the session, while nothing else uses it. An error of do ends the session, and with it the lead. Without a session, Do
 	// returns [ErrNoSession].
@@ -32,43 +32,43 @@ type Session interface {
 // ErrNoSession is the error of a [Session] that is not open.
 var ErrNoSession = errors.New("no direct connection")
 
-// leader tries to hold the lock of the maintenance, in the pod's session, and knows whether it does. The lock is a hint that
-// saves work: every task may be done by two pods at once, and is done by another when the lock holder does nothing.
+// leader tries to hold the lock of the maintenance in the pod's session, and knows whether it does. The lock is a hint that saves work:
+// two pods may run the same task at once, and another pod runs it if the lock holder does nothing.
 type leader struct {
 	m *Maintenance
 
 	mu     sync.Mutex
 	held   bool
 	alone  bool // no session
-	warned bool // of that
+	warned bool // logged that there is none
 }
 
-// leadWithin bounds each question for the lead.
+// leadWithin is the timeout of each query for the lead.
 const leadWithin = 5 * time.Second
 
-// role is what this pod does now, as of the latest check.
+// role returns this pod's role as of the latest check.
 func (l *leader) role() role {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.held:
-		return leads
+		return leading
 	case l.alone:
-		return shares
+		return sharing
 	}
-	return standsBy
+	return standby
 }
 
-// keep checks the lead until ctx ends: a pod that leads learns that it has lost it, the others take it over.
+// keep checks the lead until ctx ends: a leader learns that it has lost the lead, and the others take it over.
 func (l *leader) keep(ctx context.Context) {
-	defer l.lost()
+	defer l.dropLocked()
 	for until := l.m.o.Store.UntilReset(); l.rest(ctx, until); {
 		until = l.m.o.Store.UntilReset()
 		l.check(ctx)
 	}
 }
 
-// rest waits for the next check: until ends, or it is time. It reports whether ctx still goes on.
+// rest waits for the next check, or until the context until ends. It reports whether ctx is still open.
 func (l *leader) rest(ctx, until context.Context) bool {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -77,7 +77,7 @@ func (l *leader) rest(ctx, until context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// check asks whether this pod still leads, or for the lead.
+// check checks whether this pod still leads, or tries to take the lead.
 func (l *leader) check(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,14 +101,14 @@ func (l *leader) check(ctx context.Context) {
 	}
 }
 
-// still reports whether this pod leads at this moment: asked before each action.
+// still reports whether this pod leads now. Call it before each action.
 func (l *leader) still(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.held && l.has(ctx)
 }
 
-// has asks the session whether it has the lock. Without it, or without an answer, the lead is lost.
+// has reports whether the session holds the lock. Without a session, or without an answer, the lead is lost.
 func (l *leader) has(ctx context.Context) bool {
 	has, err := l.ask(ctx, l.m.o.Store.HasLead)
 	if err != nil || !has {
@@ -118,11 +118,11 @@ func (l *leader) has(ctx context.Context) bool {
 	return true
 }
 
-// ask asks a question on the session.
+// ask runs a query on the session.
 func (l *leader) ask(ctx context.Context, question func(context.Context, *pgx.Conn) (bool, error)) (yes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, leadWithin)
 	defer cancel()
-	answer := make(chan bool, 1) // Do may return before its question is answered
+	answer := make(chan bool, 1) // Do may return before question has returned
 	err = l.m.o.Session.Do(ctx, func(conn *pgx.Conn) error {
 		yes, err := question(ctx, conn)
 		answer <- yes
@@ -134,14 +134,14 @@ func (l *leader) ask(ctx context.Context, question func(context.Context, *pgx.Co
 	return yes, err
 }
 
-// drop notes that another pod may lead.
+// drop records that another pod may lead.
 func (l *leader) drop() {
 	l.held = false
 	l.m.o.Metrics.Leader.Set(0)
 }
 
-// lost is [leader.drop] for those who do not hold mu.
-func (l *leader) lost() {
+// dropLocked locks mu and calls [leader.drop].
+func (l *leader) dropLocked() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.drop()

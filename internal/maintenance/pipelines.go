@@ -8,19 +8,19 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
-// strayFor is the longest time for which a pipeline is kept after its last job was removed by another cause than this pod's retention: by
-// an operator, or by a pod that led before.
+// strayFor is the longest time for which a pipeline is kept after its last job was removed by anything other than this pod's retention:
+// by an operator, or by a former leader.
 const strayFor = 24 * time.Hour
 
-// pruned knows whether pipelines may have lost their last jobs since all were last read. To read all takes minutes for tens of millions, and
-// finds nothing as long as retention has removed nothing.
+// pruned tracks whether pipelines may have lost their last jobs since all were last read. Reading all takes minutes for tens of millions,
+// and finds nothing while retention has removed nothing.
 type pruned struct {
 	batches atomic.Int64 // runs of retention that removed jobs
-	seen    atomic.Int64 // of these, when the last complete read began
+	seen    atomic.Int64 // the value of batches when the last complete read began
 	read    atomic.Int64 // when that was, in Unix nanoseconds; 0: never
 }
 
-// prunePipelines removes pipelines of which no job is kept, if there may be any. The next run repeats one that is interrupted.
+// prunePipelines removes pipelines without a job, if there may be any. If it is interrupted, the next run repeats it.
 func (m *Maintenance) prunePipelines(ctx context.Context, pace upkeep.Pace) (int, error) {
 	p, now := &m.pruned, time.Now()
 	batches, read := p.batches.Load(), p.read.Load()

@@ -8,11 +8,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// reconcilePage bounds the waiting jobs, and the runs of subjects, that one run of the reconciliation reads or corrects.
+// reconcilePage limits the waiting jobs, and the runs of subjects, that one run of the reconciliation reads or corrects.
 const reconcilePage = 100
 
-// reconcile compares counts and notes with the rows that they are of, corrects them, and returns the number of corrections: none, unless rows
-// were changed by hand.
+// reconcile compares counts and notes with the rows to which they belong, corrects them, and returns the number of corrections. There are
+// none unless rows were changed by hand.
 func (m *Maintenance) reconcile(ctx context.Context) (mended int, err error) {
 	fans, err := m.reconcileFanOuts(ctx)
 	runs, err2 := m.reconcileRuns(ctx)
@@ -20,7 +20,7 @@ func (m *Maintenance) reconcile(ctx context.Context) (mended int, err error) {
 	return fans + runs + lanes, errors.Join(err, err2, err3)
 }
 
-// reconcileFanOuts counts the children of waiting jobs again, a page of them each time.
+// reconcileFanOuts counts the children of a page of waiting jobs again.
 func (m *Maintenance) reconcileFanOuts(ctx context.Context) (corrected int, err error) {
 	last, drifts, err := upkeep.Reconcile(ctx, m.o.Store, m.reconciled.Load(), reconcilePage)
 	for _, d := range drifts {
@@ -49,7 +49,7 @@ func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
 	return len(ended), err
 }
 
-// reconcileGrants sums up the granted slots of lanes again, and takes back those of pods that are gone.
+// reconcileGrants sums the granted slots of lanes again, and revokes those of pods that are gone.
 func (m *Maintenance) reconcileGrants(ctx context.Context) (int, error) {
 	lanes, err := upkeep.ReconcileGrants(ctx, m.o.Store)
 	for _, lane := range lanes {

@@ -12,40 +12,40 @@ import (
 )
 
 const (
-	// overdueAfter is the number of its intervals after which a task that was not begun is overdue, and done by another pod than the one
-	// that leads: that one may be frozen, with its session and its lock alive.
+	// overdueAfter is the number of its intervals after which a task that was not started is overdue. Another pod then runs it, because the
+	// leader may be frozen while its session and its lock are alive.
 	overdueAfter = 3
-	// restAtMost bounds the rest between two batches of a task, which is as long as the batch before it took.
+	// restAtMost limits the rest between two batches of a task, which otherwise lasts as long as the previous batch took.
 	restAtMost = 200 * time.Millisecond
 )
 
 var errLeadLost = errors.New("another pod leads the maintenance")
 
-// run is this pod's part in one task: whether it does the task now, and whether it goes on. Only the task's goroutine uses it.
+// run is this pod's part in one task: whether it runs the task now, and whether it continues. Only the task's goroutine uses it.
 type run struct {
 	task
 	m    *Maintenance
 	lead *leader
 
 	role  role
-	asked time.Time // when a pod that stands by last asked for the task
-	noted time.Time // when its row last said that it goes on
+	asked time.Time // when a pod that is not the leader last asked for the task
+	noted time.Time // when its row last recorded that it continues
 	began time.Time // of the current batch
 }
 
-// start does the task if this pod is to: always when it leads, if it comes first when the leader is unknown, and otherwise when the task is
-// overdue. Which of several pods comes first is decided by a row, by the database's clock.
+// start runs the task if it is this pod's turn: always if it leads, if it comes first when the leader is unknown, and otherwise if the task
+// is overdue. A row decides which of several pods comes first, by the database's clock.
 func (r *run) start(ctx context.Context) {
 	r.role = r.lead.role()
-	if r.role == leads && !r.lead.still(ctx) {
-		r.role = standsBy // the next check finds the leader
+	if r.role == leading && !r.lead.still(ctx) {
+		r.role = standby // the next check finds the leader
 	}
 	within := time.Duration(0)
 	switch {
 	case r.all:
-	case r.role == shares:
+	case r.role == sharing:
 		within = r.every * 8 / 10
-	case r.role == standsBy:
+	case r.role == standby:
 		if within = overdueAfter * r.every; time.Since(r.asked) < within {
 			return
 		}
@@ -64,7 +64,7 @@ func (r *run) start(ctx context.Context) {
 	r.end(ctx, n, time.Since(began), err)
 }
 
-// end notes the result of the task in the log, in the metrics and in its row.
+// end records the result of the task in the log, in the metrics and in its row.
 func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 	metrics, log := r.m.o.Metrics, r.m.o.Log
 	metrics.Tasks.WithLabelValues(r.name).Add(float64(n))
@@ -91,16 +91,16 @@ func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 	}
 }
 
-// pace is called before each batch: it waits for as long as the last batch took, so that maintenance takes at most half of one connection's
-// time, and stops the task when the pod stops or another one leads.
+// pace is called before each batch. It waits for as long as the last batch took, so that maintenance takes at most half of one connection's
+// time. It stops the task when the pod stops or another one leads.
 func (r *run) pace(ctx context.Context) error {
 	if !r.began.IsZero() && !wait.For(ctx, min(time.Since(r.began), restAtMost)) || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if !r.all && r.role == leads && !r.lead.still(ctx) {
+	if !r.all && r.role == leading && !r.lead.still(ctx) {
 		return errLeadLost
 	}
-	if time.Since(r.noted) > r.every/2 { // a task that takes long is not overdue
+	if time.Since(r.noted) > r.every/2 { // so that a long task is not overdue
 		if _, err := upkeep.TakeTurn(ctx, r.m.o.Store, r.name, r.m.o.Pod, 0); err != nil {
 			return err
 		}

@@ -7,10 +7,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// MoveStranded asks for jobs of lanes that do not exist to be moved now, and not in a minute: a lane was deleted lately.
+// MoveStranded requests that jobs of lanes that do not exist are moved now instead of within a minute, because a lane
+// was deleted recently.
 func (m *Maintenance) MoveStranded() { m.stranded.Set() }
 
-// keepStranded moves jobs of lanes that do not exist, whenever it is asked to, until ctx ends.
+// keepStranded moves jobs of lanes that do not exist whenever it is requested, until ctx ends.
 func (m *Maintenance) keepStranded(ctx context.Context) {
 	for {
 		select {

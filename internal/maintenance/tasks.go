@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// PartitionsAhead is the number of days for which partitions exist before they are needed.
+	// PartitionsAhead is the number of days for which partitions exist in advance.
 	PartitionsAhead = 7
-	// keepPods, keepSubmissions and keepPipelines are the times for which closed pods, idempotency keys and pipelines without a job are kept.
+	// keepPods, keepSubmissions and keepPipelines set how long closed pods, idempotency keys and pipelines without a job are kept.
 	keepPods        = 168 * time.Hour
 	keepSubmissions = 24 * time.Hour
 	keepPipelines   = time.Hour
-	// endsAtOnce bounds the jobs that one statement of a task ends, prunesAtOnce the rows that one removes.
+	// endsAtOnce limits the jobs that one statement of a task ends; prunesAtOnce limits the rows that one removes.
 	endsAtOnce   = 500
 	prunesAtOnce = 2000
 )
 
-// A task is one part of the maintenance. Each may be ended between two batches and done by two pods at once.
+// A task is one part of the maintenance. It may be interrupted between two batches, and two pods may run it at once.
 type task struct {
 	name  string
 	every time.Duration
-	all   bool // every pod does it: a leader may be frozen, and no pod can do without
+	all   bool // every pod runs it: a leader may be frozen, and every pod depends on the task
 	do    func(ctx context.Context) (int, error)
 }
 
-// tasks lists all parts of the maintenance. Those that work in batches call pace before each.
+// tasks returns all tasks of the maintenance. Those that work in batches call pace before each.
 func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 	return []task{
 		{"partitions", time.Hour, true, func(ctx context.Context) (int, error) {
@@ -44,7 +44,7 @@ func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 		{"approval", time.Minute, false, func(ctx context.Context) (int, error) { return m.expire(ctx, pace) }},
 		{"deadline", time.Minute, false, func(ctx context.Context) (int, error) { return m.endOverdue(ctx, pace) }},
 		{"pods", time.Minute, false, func(ctx context.Context) (int, error) {
-			return dry(ctx, pace, prunesAtOnce, keepPods, func(ctx context.Context, keep time.Duration, limit int) (int, error) {
+			return untilDry(ctx, pace, prunesAtOnce, keepPods, func(ctx context.Context, keep time.Duration, limit int) (int, error) {
 				return upkeep.PrunePods(ctx, m.o.Store, keep, limit)
 			})
 		}},
@@ -52,7 +52,7 @@ func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 		{"reconcile", time.Minute, false, m.reconcile},
 		{"pipelines", 10 * time.Minute, false, func(ctx context.Context) (int, error) { return m.prunePipelines(ctx, pace) }},
 		{"submissions", 10 * time.Minute, false, func(ctx context.Context) (int, error) {
-			return dry(ctx, pace, prunesAtOnce, keepSubmissions, func(ctx context.Context, keep time.Duration, limit int) (int, error) {
+			return untilDry(ctx, pace, prunesAtOnce, keepSubmissions, func(ctx context.Context, keep time.Duration, limit int) (int, error) {
 				return upkeep.PruneSubmissions(ctx, m.o.Store, keep, limit)
 			})
 		}},
@@ -64,8 +64,8 @@ func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 	}
 }
 
-// dry goes on until a batch is not full, and returns the sum.
-func dry(ctx context.Context, pace upkeep.Pace, limit int, age time.Duration, batch func(context.Context, time.Duration, int) (int, error)) (total int, err error) {
+// untilDry repeats batch until a batch is not full, and returns the sum.
+func untilDry(ctx context.Context, pace upkeep.Pace, limit int, age time.Duration, batch func(context.Context, time.Duration, int) (int, error)) (total int, err error) {
 	for {
 		if err := pace(ctx); err != nil {
 			return total, err
@@ -82,14 +82,14 @@ func (m *Maintenance) expire(ctx context.Context, pace upkeep.Pace) (total int, 
 	if m.o.ApprovalTTL <= 0 {
 		return 0, nil
 	}
-	return dry(ctx, pace, endsAtOnce, m.o.ApprovalTTL, func(ctx context.Context, age time.Duration, limit int) (int, error) {
+	return untilDry(ctx, pace, endsAtOnce, m.o.ApprovalTTL, func(ctx context.Context, age time.Duration, limit int) (int, error) {
 		ended, err := admin.Expire(ctx, m.o.Store, age, limit)
 		m.o.Ended(ended)
 		return len(ended), err
 	})
 }
 
-// endOverdue fails jobs that are too old, and ends their handlers on this pod; other pods learn it by their heartbeat.
+// endOverdue fails jobs that are too old, and ends their handlers on this pod. Other pods learn it from their heartbeat.
 func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total int, err error) {
 	for {
 		if err := pace(ctx); err != nil {
@@ -116,7 +116,7 @@ func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total i
 			m.o.Log.WarnContext(ctx, "jobs failed", telemetry.Jobs, failed, telemetry.ErrorClass, job.ClassDeadline)
 		}
 		if total += len(ended); len(ended) > 0 {
-			m.o.Wake() // for jobs that waited for their subjects
+			m.o.Wake() // for jobs that waited for the subjects
 			m.o.WakePeers()
 		}
 		if len(ended) == 0 || len(list) < endsAtOnce {
@@ -125,7 +125,7 @@ func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total i
 	}
 }
 
-// prune removes the jobs that have outlived their retention. What cannot be removed of one state holds up no other.
+// prune removes the jobs whose retention is over. An error for one state does not hold up the others.
 func (m *Maintenance) prune(ctx context.Context, pace upkeep.Pace) (total int, err error) {
 	var errs []error
 	for _, of := range []struct {
@@ -146,10 +146,10 @@ func (m *Maintenance) prune(ctx context.Context, pace upkeep.Pace) (total int, e
 	return total, errors.Join(errs...)
 }
 
-// deadAtLeast is how many dead rows a table may have whatever autovacuum waits for: less does not slow anything down.
+// deadAtLeast is the number of dead rows below which a table is not vacuumed, regardless of autovacuum: fewer do not slow anything down.
 const deadAtLeast = 10_000
 
-// vacuum vacuums the small hot tables that autovacuum does not keep up with. Where this pod's role may not, it logs so, once.
+// vacuum vacuums the small hot tables with which autovacuum does not keep up. If this pod's role lacks the privilege, it logs that once.
 func (m *Maintenance) vacuum(ctx context.Context, pace upkeep.Pace) (done int, err error) {
 	behind, err := upkeep.TablesBehind(ctx, m.o.Store, deadAtLeast)
 	if err != nil {

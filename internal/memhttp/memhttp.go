@@ -1,6 +1,6 @@
-// Package memhttp connects an [http.Client] to an [http.Handler] of the same process, without a network. Answers are streamed: the client
-// reads while the handler writes, and the end of a request's context, or of its answer, ends the handler. The command line uses it for an
-// API of its own.
+// Package memhttp connects an [http.Client] to an [http.Handler] in the same process, without a network. Answers are streamed: the client
+// reads while the handler writes. The end of a request's context, or closing its answer, ends the handler. The command line uses it for
+// an API in its own process.
 package memhttp
 
 import (
@@ -14,13 +14,13 @@ import (
 // Transport is an [http.RoundTripper] that calls a handler. It is safe for concurrent use.
 type Transport struct {
 	Handler http.Handler
-	// RemoteAddr is where requests come from, as the handler sees it.
+	// RemoteAddr is the client's address, as the handler sees it.
 	RemoteAddr string
 
 	handlers sync.WaitGroup
 }
 
-// RoundTrip returns when the handler has begun its answer. A handler ends by the request's context: one that does not, is waited for.
+// RoundTrip returns when the handler has begun its answer. It waits for a handler that ignores the end of the request's context.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(request.Context())
 	served := request.Clone(ctx)
@@ -33,12 +33,12 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	t.handlers.Go(func() {
 		defer cancel()
 		defer served.Body.Close()
-		// A reader of an answer that its context cut off must not take it for whole.
+		// A reader must not take an answer that its context cut off for a complete one.
 		stop := context.AfterFunc(request.Context(), func() { _ = pipe.CloseWithError(context.Cause(request.Context())) })
 		defer stop()
 		err := a.run(t.Handler, served)
 		if err == nil {
-			err = context.Cause(request.Context()) // the handler may return before stop has run; nil: the context lasts
+			err = context.Cause(request.Context()) // the handler may return before stop has run; nil: the context is still open
 		}
 		_ = pipe.CloseWithError(err) // the first error counts; nil is io.EOF
 	})
@@ -55,7 +55,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 // Close waits until every handler has returned. Answers must have been read to their end or closed.
 func (t *Transport) Close() { t.handlers.Wait() }
 
-// stream is the body of an answer. Closing it ends the handler.
+// stream is the body of an answer. Close ends the handler.
 type stream struct {
 	*io.PipeReader
 	cancel context.CancelFunc
@@ -67,16 +67,16 @@ func (s *stream) Close() error {
 }
 
 // answer is the handler's side: an [http.ResponseWriter] and [http.Flusher] for one goroutine. begun is closed when the fields that
-// RoundTrip reads stay as they are.
+// RoundTrip reads no longer change.
 type answer struct {
 	header, sent http.Header
 	status       int
-	aborted      bool // before it began
+	aborted      bool // before the answer began
 	body         *io.PipeWriter
 	begun        chan struct{}
 }
 
-// run calls the handler. Its error breaks off the answer, as [http.ErrAbortHandler] does on a network.
+// run calls the handler. An error aborts the answer, as [http.ErrAbortHandler] does on a network.
 func (a *answer) run(handler http.Handler, request *http.Request) (err error) {
 	defer func() {
 		thrown := recover()
@@ -84,7 +84,7 @@ func (a *answer) run(handler http.Handler, request *http.Request) (err error) {
 			a.WriteHeader(http.StatusOK)
 			return
 		}
-		if thrown != http.ErrAbortHandler { //nolint:errorlint // net/http compares it so, too
+		if thrown != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
 			panic(thrown)
 		}
 		if err = io.ErrUnexpectedEOF; a.status == 0 {
@@ -110,5 +110,5 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
-// Flush sends the header; what was written is with the client already.
+// Flush sends the header. Written data has already reached the client.
 func (a *answer) Flush() { a.WriteHeader(http.StatusOK) }

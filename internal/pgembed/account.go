@@ -11,15 +11,17 @@ import (
 	"syscall"
 )
 
-// account is whom the server runs as. PostgreSQL refuses to run as root, so root's servers run as somebody else.
+// account is the user that the server runs as. PostgreSQL refuses to run as root, so root starts it as another
+// user.
 type account struct {
 	name     string
 	uid, gid uint32
-	other    bool // somebody else than ourselves
+	other    bool // not the current user
 }
 
-// attributes are those of a child that runs as a. It gets a session of its own: Ctrl-C in a terminal reaches a whole
-// process group, and would take the server away from under an owner that is still finishing its work.
+// attributes returns the process attributes of a child that runs as a. The child gets its own session. Otherwise
+// Ctrl-C in a terminal, which reaches a whole process group, would stop the server while its owner is still
+// finishing its work.
 func (a account) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if a.other {
@@ -28,7 +30,7 @@ func (a account) attributes() *syscall.SysProcAttr {
 	return attr
 }
 
-// owns makes path the account's.
+// owns changes the owner of path to the account.
 func (a account) owns(path string) error {
 	if !a.other {
 		return nil
@@ -36,8 +38,8 @@ func (a account) owns(path string) error {
 	return os.Chown(path, int(a.uid), int(a.gid))
 }
 
-// accountFor picks whom the server of the given home runs as: the owner of the data that is already there, else
-// ourselves, or for root the first of some users that machines usually have.
+// accountFor returns the user of a server: the owner of existing data, else the current user, or for root the first
+// of some common users.
 func accountFor(dir string) (account, error) {
 	me := account{name: "uid " + strconv.Itoa(os.Geteuid()), uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())} // #nosec G115 -- ids of a Unix
 	if dir != "" {
@@ -59,11 +61,11 @@ func accountFor(dir string) (account, error) {
 			}
 		}
 	}
-	return anybody()
+	return firstUser()
 }
 
-// anybody returns the first user of /etc/passwd that is not root: initdb insists on one with an entry there.
-func anybody() (account, error) {
+// firstUser returns the first user in /etc/passwd that is not root, because initdb requires an entry there.
+func firstUser() (account, error) {
 	f, err := os.Open("/etc/passwd")
 	if err != nil {
 		return account{}, fmt.Errorf("find an unprivileged user: %w", err)

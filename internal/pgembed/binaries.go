@@ -14,17 +14,16 @@ import (
 	"strings"
 )
 
-// ErrNoBinaries is matched by the error of a [Start] that finds no PostgreSQL on this machine and cannot download
-// one.
+// ErrNoBinaries matches the error of a [Start] that finds no PostgreSQL on this machine and cannot download one.
 var ErrNoBinaries = errors.New("no PostgreSQL found")
 
-// oldest is the oldest major version that Trapeze runs on.
-const oldest = 14
+// oldestVersion is the oldest supported major version.
+const oldestVersion = 14
 
-// places is where a machine may have PostgreSQL, in the order they are tried.
+// places lists where a machine may have PostgreSQL, in the order of the search.
 type places struct {
 	path  []string // directories of PATH
-	globs []string // folders of packages, any number of versions each
+	globs []string // folders of packages, with any number of versions each
 }
 
 func usualPlaces() *places {
@@ -44,14 +43,14 @@ func usualPlaces() *places {
 }
 
 // findBinaries returns a folder with initdb and postgres that the server's user can run. want is the major version
-// that wrote the data, or empty when any will do.
+// that wrote the data; empty: any.
 func findBinaries(ctx context.Context, o Options, as account, want string) (string, error) {
 	for _, told := range []struct{ from, dir string }{{"Options.BinDir", o.BinDir}, {"PGBIN", os.Getenv("PGBIN")}} {
 		if told.dir == "" {
 			continue
 		}
-		// Somebody chose this one: a silent substitute would only puzzle them.
-		if err := fits(ctx, told.dir, as, want); err != nil {
+		// The user has chosen this one: a silent substitute would be confusing.
+		if err := checkPrograms(ctx, told.dir, as, want); err != nil {
 			return "", fmt.Errorf("%s is %s: %w", told.from, told.dir, err)
 		}
 		return told.dir, nil
@@ -63,7 +62,7 @@ func findBinaries(ctx context.Context, o Options, as account, want string) (stri
 	}
 	var why []error
 	for _, dir := range where.candidates(ctx) {
-		err := fits(ctx, dir, as, want)
+		err := checkPrograms(ctx, dir, as, want)
 		if err == nil {
 			return dir, nil
 		}
@@ -71,7 +70,7 @@ func findBinaries(ctx context.Context, o Options, as account, want string) (stri
 	}
 	dir, err := download(ctx, o)
 	if err == nil {
-		if err = fits(ctx, dir, as, want); err == nil {
+		if err = checkPrograms(ctx, dir, as, want); err == nil {
 			return dir, nil
 		}
 	}
@@ -79,14 +78,14 @@ func findBinaries(ctx context.Context, o Options, as account, want string) (stri
 	return "", fmt.Errorf("%w on this machine and none could be downloaded. Three ways out: set DATABASE_URL to a running "+
 		"PostgreSQL %d or newer; install its server programs, for example with apt-get install postgresql (or set PGBIN to "+
 		"the folder with initdb and postgres); or let this machine reach the internet once, to download them (%w)",
-		ErrNoBinaries, oldest, oneLine(why))
+		ErrNoBinaries, oldestVersion, joinErrors(why))
 }
 
-// candidates returns the folders that hold the programs we need.
+// candidates returns the folders with the required programs.
 func (p *places) candidates(ctx context.Context) []string {
 	var dirs []string
 	for _, dir := range p.path {
-		// A program in PATH may be a link into the folder where its companions are.
+		// A program in PATH may be a link into the folder with the other programs.
 		for _, name := range []string{"postgres", "initdb", "pg_ctl"} {
 			if real, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
 				dirs = append(dirs, filepath.Dir(real))
@@ -113,7 +112,7 @@ func (p *places) candidates(ctx context.Context) []string {
 
 var versionNumber = regexp.MustCompile(`\d+`)
 
-// lastNumber is the version in a folder's name, 15 in /usr/lib/postgresql/15/bin.
+// lastNumber returns the version in a folder's name, 15 in /usr/lib/postgresql/15/bin.
 func lastNumber(dir string) int {
 	all := versionNumber.FindAllString(dir, -1)
 	if len(all) == 0 {
@@ -123,8 +122,8 @@ func lastNumber(dir string) int {
 	return n
 }
 
-// fits says what, if anything, is wrong with the programs in dir.
-func fits(ctx context.Context, dir string, as account, want string) error {
+// checkPrograms returns an error if the programs in dir cannot be used.
+func checkPrograms(ctx context.Context, dir string, as account, want string) error {
 	for _, name := range []string{"initdb", "postgres"} {
 		if !isFile(filepath.Join(dir, name)) {
 			return fmt.Errorf("%s does not exist", name)
@@ -135,8 +134,8 @@ func fits(ctx context.Context, dir string, as account, want string) error {
 		return fmt.Errorf("%s cannot run postgres: %w %s", as.name, err, strings.TrimSpace(out))
 	}
 	major := versionNumber.FindString(out) // "postgres (PostgreSQL) 15.18 (Debian …)"
-	if n, _ := strconv.Atoi(major); n < oldest {
-		return fmt.Errorf("version %s is older than %d", major, oldest)
+	if n, _ := strconv.Atoi(major); n < oldestVersion {
+		return fmt.Errorf("version %s is older than %d", major, oldestVersion)
 	}
 	if want != "" && major != want {
 		return fmt.Errorf("version %s cannot read data written by version %s", major, want)
@@ -149,8 +148,8 @@ func isFile(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// oneLine joins errors for the middle of a sentence.
-func oneLine(errs []error) error {
+// joinErrors joins errors into one line.
+func joinErrors(errs []error) error {
 	joined := errs[0]
 	for _, err := range errs[1:] {
 		joined = fmt.Errorf("%w; %w", joined, err)

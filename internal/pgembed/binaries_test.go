@@ -84,9 +84,9 @@ func TestOldVersionsAndOtherVersionsThanTheDataAreNotUsed(t *testing.T) {
 	bin := t.TempDir()
 	is.NoErr(os.WriteFile(bin+"/initdb", nil, 0o755))
 	is.NoErr(os.WriteFile(bin+"/postgres", []byte("#!/bin/sh\necho 'postgres (PostgreSQL) 13.9 (Test)'\n"), 0o755))
-	err := fits(t.Context(), bin, me, "")
+	err := checkPrograms(t.Context(), bin, me, "")
 	is.True(err != nil && strings.Contains(err.Error(), "older than 14"))
-	err = fits(t.Context(), ours(t), me, "99")
+	err = checkPrograms(t.Context(), ours(t), me, "99")
 	is.True(err != nil && strings.Contains(err.Error(), "written by version 99"))
 }
 

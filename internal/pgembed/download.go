@@ -15,19 +15,19 @@ import (
 	embedded "github.com/fergusstrange/embedded-postgres"
 )
 
-// downloaded is the version we fetch, a released one that the library knows.
-const downloaded = embedded.V18
+// downloadVersion is the version to download: a release that the library knows.
+const downloadVersion = embedded.V18
 
-// downloadWithin bounds a download: the library's has no end of its own on a network that swallows packets.
+// downloadWithin is the timeout of a download. The library's download has none on a network that drops packets.
 const downloadWithin = 5 * time.Minute
 
-// download returns the folder of downloaded binaries, fetching them when they are not in the cache yet.
+// download returns the folder of downloaded binaries, and downloads them if they are not in the cache.
 func download(ctx context.Context, o Options) (string, error) {
 	cache, err := cacheDir(o.CacheDir)
 	if err != nil {
 		return "", err
 	}
-	target := filepath.Join(cache, fmt.Sprintf("postgresql-%s-%s-%s", downloaded, runtime.GOOS, runtime.GOARCH))
+	target := filepath.Join(cache, fmt.Sprintf("postgresql-%s-%s-%s", downloadVersion, runtime.GOOS, runtime.GOARCH))
 	bin := filepath.Join(target, "bin")
 	if isFile(filepath.Join(bin, "postgres")) {
 		return bin, nil
@@ -35,7 +35,7 @@ func download(ctx context.Context, o Options) (string, error) {
 
 	ctx, cancel := context.WithTimeoutCause(ctx, downloadWithin, fmt.Errorf("not finished after %s", downloadWithin))
 	defer cancel()
-	// The library cannot be interrupted, so we may have to leave it behind; it owns all it touches.
+	// The library cannot be interrupted, so its goroutine may continue; it owns everything that it uses.
 	fetched := make(chan error, 1)
 	go func() { fetched <- fetch(cache, target, o.Repository) }()
 	select {
@@ -75,21 +75,21 @@ func fetch(cache, target, repository string) (err error) {
 	return os.Rename(unpacked, target)
 }
 
-// unpack has the library put the binaries into work/binaries.
+// unpack makes the library unpack the binaries into work/binaries.
 //
-// The library gives its fetching away only as the first half of starting a server, in its own way, which is neither
-// for root nor for a server that must die with its owner. So the second half is made to fail: the data directory
-// looks initialised and has nothing in it that a server could start from. What tells how far it came is the runtime
-// directory, which the library makes after it has unpacked everything and before it starts.
+// The library offers the download only as the first part of starting a server, in a way that suits neither root nor
+// a server that must die with its owner. The second part is therefore made to fail: the data directory looks
+// initialised but has nothing from which a server could start. The runtime directory shows how far it came: the
+// library creates it after it has unpacked everything, and before it starts the server.
 func unpack(work, repository string) error {
 	data, reached := filepath.Join(work, "nodata"), filepath.Join(work, "reached")
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(downloaded[:2]), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(data, "PG_VERSION"), []byte(downloadVersion[:2]), 0o600); err != nil {
 		return err
 	}
-	config := embedded.DefaultConfig().Version(downloaded).Port(0).Logger(io.Discard).
+	config := embedded.DefaultConfig().Version(downloadVersion).Port(0).Logger(io.Discard).
 		CachePath(filepath.Join(work, "archive")).BinariesPath(filepath.Join(work, "binaries")).
 		DataPath(data).RuntimePath(reached)
 	if repository != "" {
@@ -106,9 +106,9 @@ func unpack(work, repository string) error {
 	return err
 }
 
-// openUp lets every user read and run what is below dir, whatever our umask says.
+// openUp makes everything below dir readable and executable for every user, regardless of the umask.
 func openUp(dir string) error {
-	root, err := os.OpenRoot(dir) // no link that appears meanwhile leads out of it
+	root, err := os.OpenRoot(dir) // a link that appears meanwhile cannot lead out of it
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func openUp(dir string) error {
 	})
 }
 
-// cacheDir makes and returns the folder for downloads.
+// cacheDir creates and returns the folder for downloads.
 func cacheDir(dir string) (string, error) {
 	if dir == "" {
 		base := "/var/cache"

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrInUse is matched by the error of a [Start] whose DataDir is in use by another living process, or by another
-// Server of this one.
+// ErrInUse matches the error of a [Start] whose DataDir is in use by another living process, or by another Server of this
+// one.
 var ErrInUse = errors.New("in use")
 
 const (
@@ -24,14 +24,14 @@ const (
 	throwAwayName = "trapeze-pg-" // throw-away homes start with it
 )
 
-// home is a server's directory, ours alone as long as the lock is held.
+// home is a server's directory. It is exclusively ours while the lock is held.
 type home struct {
 	dir       string
 	lock      *os.File
 	throwAway bool
 }
 
-// openHome locks the home in o.DataDir, or makes a throw-away one.
+// openHome locks the home in o.DataDir, or creates a throw-away one.
 func openHome(o Options, as account) (*home, error) {
 	if o.DataDir == "" {
 		return newThrowAway(o, as)
@@ -66,7 +66,7 @@ func openHome(o Options, as account) (*home, error) {
 	return h, nil
 }
 
-// newThrowAway makes a home that close removes.
+// newThrowAway creates a home that close removes.
 func newThrowAway(o Options, as account) (*home, error) {
 	dir, err := os.MkdirTemp(o.temporaryDir(as), throwAwayName)
 	if err != nil {
@@ -77,7 +77,7 @@ func newThrowAway(o Options, as account) (*home, error) {
 	if err := os.Chmod(dir, as.homeMode()); err != nil {
 		return fail(err)
 	}
-	// The lock gets its name only once it is held: a sweep that came between would take us for dead.
+	// The lock gets its final name once it is held: otherwise a concurrent sweep would treat its owner as dead.
 	if h.lock, err = os.CreateTemp(dir, "new-lock-"); err != nil {
 		return fail(err)
 	}
@@ -93,7 +93,7 @@ func newThrowAway(o Options, as account) (*home, error) {
 	return h, nil
 }
 
-// homeMode lets an unprivileged server pass through a home that is root's, and nobody look into it.
+// homeMode returns a mode that lets an unprivileged server pass through root's home, but no user list it.
 func (a account) homeMode() fs.FileMode {
 	if a.other {
 		return 0o711
@@ -101,7 +101,7 @@ func (a account) homeMode() fs.FileMode {
 	return 0o700
 }
 
-// temporaryDirs are the places where throw-away homes may be.
+// temporaryDirs returns the directories that may contain throw-away homes.
 func (o Options) temporaryDirs() []string {
 	dirs := []string{cmp.Or(o.TempDir, os.TempDir())}
 	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
@@ -112,7 +112,7 @@ func (o Options) temporaryDirs() []string {
 	return dirs
 }
 
-// temporaryDir is where a throw-away home goes: the first of these places that is open to the server's user.
+// temporaryDir returns the directory for a throw-away home: the first of these that is open to the server's user.
 func (o Options) temporaryDir(as account) string {
 	for _, dir := range o.temporaryDirs() {
 		if !as.other || openToAll(dir) {
@@ -122,7 +122,7 @@ func (o Options) temporaryDir(as account) string {
 	return os.TempDir()
 }
 
-// openToAll tells whether any user may pass through dir and all that is above it.
+// openToAll reports whether any user may pass through dir and its parents.
 func openToAll(dir string) bool {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -140,7 +140,7 @@ func openToAll(dir string) bool {
 	}
 }
 
-// sign writes our process id into the lock, for the error message of whoever finds it held.
+// sign writes our process id into the lock, for the error message of a process that finds it held.
 func (h *home) sign() error {
 	if err := h.lock.Truncate(0); err != nil {
 		return err
@@ -149,22 +149,22 @@ func (h *home) sign() error {
 	return err
 }
 
-// close gives the home up, and removes it when it is to be thrown away. The server must have ended.
+// close releases the home, and removes a throw-away one. The server must have ended.
 func (h *home) close() error {
 	var err error
 	if h.throwAway {
 		err = os.RemoveAll(h.dir)
 	}
 	if h.lock != nil {
-		err = errors.Join(err, h.lock.Close()) // last: the lock says that somebody takes care
+		err = errors.Join(err, h.lock.Close()) // last: the lock protects the directory until then
 	}
 	return err
 }
 
 func (h *home) pgdata() string { return filepath.Join(h.dir, "pgdata") }
 
-// socketDir is where the unix socket goes, or empty when its address would be too long: sockaddr_un holds 108 bytes
-// on Linux and 104 on macOS.
+// socketDir returns the directory of the unix socket. It is empty if its address would be too long: sockaddr_un holds 108
+// bytes on Linux and 104 on macOS.
 func (h *home) socketDir() string {
 	dir := filepath.Join(h.dir, "s")
 	if len(dir)+len("/.s.PGSQL.65535") > 103 {
@@ -173,7 +173,7 @@ func (h *home) socketDir() string {
 	return dir
 }
 
-// openLog opens the log for appending, and begins a new one when it has grown large.
+// openLog opens the log for appending, and begins a new one if it is large.
 func (h *home) openLog() (*os.File, error) {
 	const large = 16 << 20
 	name := filepath.Join(h.dir, "postgres.log")
@@ -185,7 +185,7 @@ func (h *home) openLog() (*os.File, error) {
 	return os.OpenFile(name, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 }
 
-// version is the major version that wrote the data, or empty when there is none yet.
+// version returns the major version that wrote the data; empty: there is none.
 func (h *home) version() string {
 	text, err := os.ReadFile(filepath.Join(h.pgdata(), "PG_VERSION"))
 	if err != nil {
@@ -194,8 +194,8 @@ func (h *home) version() string {
 	return strings.TrimSpace(string(text))
 }
 
-// reachable finds out whether the server's user can get to the home, which a parent directory may prevent.
-func (h *home) reachable(ctx context.Context, binDir string, as account) error {
+// checkAccess checks that the server's user can access the home, which a parent directory may prevent.
+func (h *home) checkAccess(ctx context.Context, binDir string, as account) error {
 	_, err := run(ctx, as, h.dir, filepath.Join(binDir, "postgres"), "--version")
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("user %s, which runs PostgreSQL, cannot access %s: make its parent directories accessible (chmod a+x) or use another directory",
@@ -204,10 +204,10 @@ func (h *home) reachable(ctx context.Context, binDir string, as account) error {
 	return err
 }
 
-// initialise makes the data directory unless it is there. It is made under another name, so that one that was
-// interrupted never looks complete. No connection is allowed to it before secure.
+// initialise creates the data directory if it is missing. It uses a temporary name, so that an interrupted one never
+// looks complete. No connection to it is allowed before secure.
 //
-// A standby's data directory is a base backup of the primary, with which it starts as a standby that streams from it; its
+// A standby's data directory is a base backup of the primary, with which it starts as a standby that streams from it. Its
 // superuser has the primary's password.
 func (h *home) initialise(ctx context.Context, binDir string, as account, primary string) error {
 	if socket := h.socketDir(); socket != "" {
@@ -237,7 +237,7 @@ func (h *home) initialise(ctx context.Context, binDir string, as account, primar
 		}
 		return os.Rename(fresh, h.pgdata())
 	}
-	// Whether the data is safe on disk matters from the first transaction on, and the server syncs before that.
+	// Durability matters from the first transaction on, and the server syncs before that.
 	out, err := run(ctx, as, fresh, filepath.Join(binDir, "initdb"), "--pgdata="+fresh, "--username=postgres",
 		"--auth=reject", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
 	if err != nil {
@@ -246,7 +246,7 @@ func (h *home) initialise(ctx context.Context, binDir string, as account, primar
 	return os.Rename(fresh, h.pgdata())
 }
 
-// backUp makes a base backup of a primary in the directory fresh, and keeps the primary's password for secure.
+// backUp makes a base backup of a primary in the directory fresh, and stores the primary's password for secure.
 func (h *home) backUp(ctx context.Context, binDir string, as account, primary, fresh string) error {
 	config, err := pgconn.ParseConfig(primary)
 	if err != nil {
@@ -255,7 +255,7 @@ func (h *home) backUp(ctx context.Context, binDir string, as account, primary, f
 	cmd, release := command(ctx, as, fresh, filepath.Join(binDir, "pg_basebackup"), "--dbname="+primary, "--pgdata="+fresh,
 		"--write-recovery-conf", "--checkpoint=fast", "--no-sync")
 	defer release()
-	cmd.Env = append(cmd.Env, "PGPASSWORD="+config.Password) // which goes into the recovery configuration, too
+	cmd.Env = append(cmd.Env, "PGPASSWORD="+config.Password) // which is also written to the recovery configuration
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("pg_basebackup: %w; it printed:\n%s", err, out)
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// takeOver ends every PostgreSQL process that still works in this home. The lock is ours, so their owner is dead.
-// The postmaster goes first; it ends its sessions itself.
+// takeOver ends every PostgreSQL process that still works in this home. We hold the lock, so their owner is dead.
+// The postmaster is stopped first; it ends its sessions itself.
 func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 	pgdata := h.pgdata()
 	file, err := readPIDFile(pgdata)
@@ -23,8 +23,8 @@ func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 			return err
 		}
 	}
-	// Sessions whose postmaster was killed end by themselves as soon as they notice. Until then no new server can
-	// start: it would find their shared memory in use.
+	// Sessions whose postmaster was killed end by themselves once they notice. Until then no new server can start,
+	// because their shared memory is in use.
 	for _, pid := range serversIn(pgdata) {
 		logger.WarnContext(ctx, "stopping an orphaned postgres session", "server_pid", pid, "dir", h.dir)
 		if err := stopStranger(ctx, pid, pgdata); err != nil {
@@ -34,20 +34,20 @@ func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 	return h.dropStalePIDFile()
 }
 
-// dropStalePIDFile removes a pid file whose number now belongs to somebody else. PostgreSQL overrules a stale file
-// by itself only when no process has that number, and in a container the small numbers soon come round again.
+// dropStalePIDFile removes a pid file whose number now belongs to another process. PostgreSQL ignores a stale file
+// only if no process has that number, and in a container small numbers are reused soon.
 func (h *home) dropStalePIDFile() error {
 	file, err := readPIDFile(h.pgdata())
 	if err != nil || !canListProcesses || !isAlive(file.pid) {
 		return nil
 	}
-	// takeOver has seen that no PostgreSQL is left in this directory, which is what the file is there to prevent.
+	// takeOver has verified that no PostgreSQL is left in this directory, which is what the file protects against.
 	return os.Remove(filepath.Join(h.pgdata(), "postmaster.pid"))
 }
 
 // stopStranger ends a server process that is not our child.
 func stopStranger(ctx context.Context, pid int, pgdata string) error {
-	// On Linux the handle is bound to this very process; the proof that it is ours to end comes after.
+	// On Linux the handle is bound to this process. The check that it may be stopped comes afterwards.
 	p, err := os.FindProcess(pid)
 	if err != nil {
 		return nil
@@ -73,7 +73,7 @@ func stopStranger(ctx context.Context, pid int, pgdata string) error {
 	return nil
 }
 
-// waitGone waits until the process has ended, at most for the given time.
+// waitGone waits a limited time until the process has ended.
 func waitGone(ctx context.Context, pid int, pgdata string, within time.Duration) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -91,7 +91,7 @@ func waitGone(ctx context.Context, pid int, pgdata string, within time.Duration)
 }
 
 // removeAbandoned removes throw-away homes of our user whose owner was killed, and stops servers that still run in
-// them. It harms nobody when it fails: the next start tries again.
+// them. A failure is harmless: the next start tries again.
 func removeAbandoned(ctx context.Context, o Options) {
 	for _, parent := range o.temporaryDirs() {
 		homes, _ := filepath.Glob(filepath.Join(parent, throwAwayName+"*"))
@@ -113,7 +113,7 @@ func removeIfAbandoned(ctx context.Context, dir string, logger *slog.Logger) err
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		// Its owner died, or is about to put the lock there.
+		// Its owner has died, or is about to create the lock.
 		if time.Since(info.ModTime()) < time.Minute {
 			return nil
 		}
@@ -133,7 +133,7 @@ func removeIfAbandoned(ctx context.Context, dir string, logger *slog.Logger) err
 	return h.close()
 }
 
-// isAlive tells whether some process has this number.
+// isAlive reports whether a process has this number.
 func isAlive(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || errors.Is(err, syscall.EPERM)

@@ -8,14 +8,14 @@ import (
 	"syscall"
 )
 
-// canListProcesses tells whether serversIn finds all of them.
+// canListProcesses reports whether serversIn finds all processes.
 const canListProcesses = true
 
 // dieWithOwner makes the kernel shut the child down when the thread that starts it ends.
 func dieWithOwner(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGINT }
 
-// servesIn tells whether pid is a living PostgreSQL process that works in pgdata. All of a server's processes have
-// the data directory as their working directory. A process that has ended but was not waited for has none.
+// servesIn reports whether pid is a living PostgreSQL process that works in pgdata. All of a server's processes
+// have the data directory as their working directory. A zombie process has none.
 func servesIn(pid int, pgdata string) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
@@ -29,7 +29,7 @@ func servesIn(pid int, pgdata string) bool {
 	if err != nil {
 		return false
 	}
-	// A package upgrade under a running server leaves a "(deleted)" behind the name.
+	// A package upgrade under a running server appends "(deleted)" to the name.
 	return cwd == pgdata && strings.HasPrefix(filepath.Base(exe), "postgres")
 }
 

@@ -9,13 +9,15 @@ import (
 	"syscall"
 )
 
-// canListProcesses is false: without /proc we see the postmaster alone, not its sessions.
+// canListProcesses is false: without /proc only the postmaster is visible, not its sessions.
 const canListProcesses = false
 
-// dieWithOwner does nothing where the kernel has no such service: the next Start stops what was left.
+// dieWithOwner does nothing where the kernel has no such function: the next Start stops the remaining
+// server.
 func dieWithOwner(*syscall.SysProcAttr) {}
 
-// servesIn tells whether pid is a living postmaster that we once started on pgdata, by its command line.
+// servesIn reports whether pid is a living postmaster that was started on pgdata, according to its
+// command line.
 func servesIn(pid int, pgdata string) bool {
 	out, err := exec.Command("ps", "-ww", "-o", "stat=,command=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
@@ -25,5 +27,5 @@ func servesIn(pid int, pgdata string) bool {
 	return !strings.HasPrefix(state, "Z") && strings.Contains(command, "postgres -D "+pgdata+" ")
 }
 
-// serversIn returns the processes that work in pgdata, as far as we can tell: none beside the postmaster.
+// serversIn returns no processes: here only the postmaster can be found.
 func serversIn(string) []int { return nil }

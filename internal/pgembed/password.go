@@ -16,11 +16,11 @@ import (
 	"strings"
 )
 
-// passwordName is the file that libpq and pgx read the password from: the parameter passfile of [Server.URL] names it.
+// passwordName is the file from which libpq and pgx read the password: the parameter passfile of [Server.URL] names it.
 const passwordName = "pgpass"
 
-// accessRules is pg_hba.conf. Every account of the machine can open a connection to a loopback port, so the password,
-// which stands in a file that only the owner can read, decides.
+// accessRules is pg_hba.conf. Every user of the machine can connect to a loopback port, so access depends on the password, in a file
+// that only the owner can read.
 const accessRules = `# Written by Trapeze at every start; do not edit.
 local all         all              scram-sha-256
 host  all         all 127.0.0.1/32 scram-sha-256
@@ -30,8 +30,8 @@ host  replication all 127.0.0.1/32 scram-sha-256
 
 func (h *home) passwordFile() string { return filepath.Join(h.dir, passwordName) }
 
-// secure makes the server ask for a password. It also closes a data directory of an earlier version, which let every
-// account of the machine in. The server must not be running.
+// secure makes the server require a password. It also closes a data directory of an earlier version, which admitted every user of the
+// machine. The server must not be running.
 func (h *home) secure(ctx context.Context, binDir string, as account) error {
 	if err := h.ensurePassword(ctx, binDir, as); err != nil {
 		return err
@@ -43,8 +43,8 @@ func (h *home) secure(ctx context.Context, binDir string, as account) error {
 	return writePrivate(rules, accessRules, as)
 }
 
-// ensurePassword gives the superuser a password unless the file already has it. The file comes last: without it the
-// next start chooses another password.
+// ensurePassword sets the superuser's password, unless the file already has it. The file is written last: without it the next start sets
+// another password.
 func (h *home) ensurePassword(ctx context.Context, binDir string, as account) error {
 	info, err := os.Stat(h.passwordFile())
 	switch {
@@ -60,23 +60,23 @@ func (h *home) ensurePassword(ctx context.Context, binDir string, as account) er
 	if err != nil {
 		return err
 	}
-	// The single-user mode needs no password and opens no port. The statement goes through a pipe, not into the
-	// arguments, which every account can read, and not into the log.
+	// The single-user mode needs no password and opens no port. The statement is sent through a pipe: every user can read the arguments,
+	// and the log must not contain it.
 	cmd, release := command(ctx, as, h.pgdata(), filepath.Join(binDir, "postgres"), "--single", "-D", h.pgdata(),
 		"-c", "password_encryption=scram-sha-256", "-c", "log_statement=none", "-c", "log_min_error_statement=panic",
 		"-c", "log_min_duration_statement=-1", "postgres")
 	defer release()
 	cmd.Stdin = strings.NewReader("ALTER ROLE postgres PASSWORD '" + secret + "'\n")
-	// This mode exits with 0 also when the statement fails.
+	// This mode exits with 0 even if the statement fails.
 	if out, err := cmd.CombinedOutput(); err != nil || bytes.Contains(out, []byte("ERROR:")) {
 		return fmt.Errorf("set the password of the superuser: %w; it printed:\n%s", orClean(err), out)
 	}
 	return h.keepPassword(password)
 }
 
-// scramSecret is what PostgreSQL keeps of a password (RFC 5803). PostgreSQL's own 4,096 iterations make guessing slow, for passwords that
-// people choose; one of 130 random bits cannot be guessed, and with one iteration a new connection takes no longer than without a
-// password: 4,096 took 6.5 ms.
+// scramSecret returns the form in which PostgreSQL stores a password (RFC 5803). PostgreSQL's default of 4,096 iterations slows down
+// guessing, for passwords that people choose. A password of 130 random bits cannot be guessed. With one iteration a new connection takes
+// no longer than without a password; 4,096 took 6.5 ms.
 func scramSecret(password string) (string, error) {
 	const iterations = 1
 	salt := make([]byte, 16)
@@ -100,7 +100,7 @@ func (h *home) keepPassword(password string) error {
 	return writePrivate(h.passwordFile(), text, account{})
 }
 
-// writePrivate replaces a file as a whole with one that only its owner, as, can read.
+// writePrivate atomically replaces a file with one that only its owner, as, can read.
 func writePrivate(name, text string, as account) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".new-") // mode 0600
 	if err != nil {

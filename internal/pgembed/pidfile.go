@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// pidFile is what we need of a data directory's postmaster.pid.
+// pidFile is the required content of a data directory's postmaster.pid.
 type pidFile struct {
 	pid   int
-	ready bool // accepts connections
+	ready bool // the server accepts connections
 }
 
 // readPIDFile reads postmaster.pid: line 1 is the process id, line 8 the status (PostgreSQL 10 and newer; see
-// src/include/utils/pidfile.h there). Lines that are not written yet read as not ready.
+// src/include/utils/pidfile.h there). If lines are missing, it is not ready.
 func readPIDFile(pgdata string) (pidFile, error) {
 	text, err := os.ReadFile(filepath.Join(pgdata, "postmaster.pid"))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// What the postmaster understands, from its manual page: SIGINT ends all sessions and shuts down, SIGQUIT drops
-// everything at once and leaves recovery to the next start.
+// Signals of the postmaster, from its manual page: SIGINT ends all sessions and shuts down, SIGQUIT aborts at once
+// and leaves recovery to the next start.
 const (
 	fastSignal = syscall.SIGINT
 	quitSignal = syscall.SIGQUIT
@@ -27,11 +27,11 @@ const (
 type process struct {
 	pid  int
 	done chan struct{} // closed once it has ended and been waited for
-	err  error         // how it ended; read it only after done
+	err  error         // its exit error; valid after done is closed
 }
 
-// command is the postmaster's. All settings are arguments, so that a kept data directory never carries those of an
-// earlier run.
+// command returns the postmaster's command. All settings are arguments, so that a kept data directory has none of
+// an earlier run.
 func (s *Server) command(log *os.File) *exec.Cmd {
 	settings := map[string]string{
 		"listen_addresses":        "127.0.0.1",
@@ -61,7 +61,7 @@ func (s *Server) command(log *os.File) *exec.Cmd {
 	return cmd
 }
 
-// environment is ours without what would steer PostgreSQL behind our back.
+// environment returns our environment without variables that affect PostgreSQL.
 func environment(home string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "PG") || strings.HasPrefix(e, "LC_") || strings.HasPrefix(e, "LANG")
@@ -71,9 +71,9 @@ func environment(home string) []string {
 
 // launch starts cmd and waits for its end in the background.
 //
-// The kernel's signal at the parent's death is really one at the death of the thread that started the child. So one
-// goroutine keeps its thread from before the start until after the end; TestAServerDiesWithItsOwner would show
-// servers that vanish at random or never.
+// The kernel sends its signal not when the parent process dies but when the thread that started the child ends. One
+// goroutine therefore keeps its thread from before the start until after the end. Without this, servers would
+// vanish at random or never; TestAServerDiesWithItsOwner checks it.
 func launch(cmd *exec.Cmd) (*process, error) {
 	p := &process{done: make(chan struct{})}
 	started := make(chan error, 1)
@@ -95,8 +95,8 @@ func launch(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// waitReady returns once the server accepts connections. It asks the server's own pid file, as pg_ctl does, and not
-// the port, where another server might answer.
+// waitReady returns when the server accepts connections. It reads the server's own pid file, as pg_ctl does,
+// because another server might answer on the port.
 func (p *process) waitReady(ctx context.Context, pgdata string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -114,7 +114,7 @@ func (p *process) waitReady(ctx context.Context, pgdata string) error {
 	}
 }
 
-// stop sends sig, then ever rougher signals, and returns when the process has ended.
+// stop sends sig, then increasingly forceful signals, and returns when the process has ended.
 func (p *process) stop(sig syscall.Signal) error {
 	steps := []struct {
 		sig    syscall.Signal
@@ -129,7 +129,7 @@ func (p *process) stop(sig syscall.Signal) error {
 			return nil
 		default:
 		}
-		// It has not been waited for, so its number is still its own.
+		// It has not been waited for, so its process id is still its own.
 		if err := syscall.Kill(p.pid, step.sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("signal server %d: %w", p.pid, err)
 		}
@@ -142,7 +142,7 @@ func (p *process) stop(sig syscall.Signal) error {
 	return fmt.Errorf("server %d does not exit", p.pid)
 }
 
-// run runs a short command to its end, as the given user, and returns what it printed.
+// run runs a short command as the given user, and returns its output.
 func run(ctx context.Context, as account, dir, name string, args ...string) (string, error) {
 	cmd, release := command(ctx, as, dir, name, args...)
 	defer release()
@@ -150,7 +150,7 @@ func run(ctx context.Context, as account, dir, name string, args ...string) (str
 	return string(out), err
 }
 
-// command makes a short command that runs as the given user. Call release when it has ended.
+// command returns a short command that runs as the given user. Call release when it has ended.
 func command(ctx context.Context, as account, dir, name string, args ...string) (cmd *exec.Cmd, release func()) {
 	runtime.LockOSThread() // see launch
 	cmd = exec.CommandContext(ctx, name, args...)

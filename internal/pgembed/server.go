@@ -13,51 +13,49 @@ import (
 	"time"
 )
 
-// Options says where and how the server runs. The zero value is a throw-away server on a free port.
+// Options configure [Start]. The zero value is a throw-away server on a free port.
 type Options struct {
-	// DataDir is the server's home, kept between runs and created when it does not exist; see the package comment
-	// for what is put there. When we run as root, the unprivileged user that the server runs as must be able to
-	// reach it: a folder below /root will not do. Default: a new folder below TempDir, removed by Stop.
+	// DataDir is the server's home, kept between runs and created if it does not exist; see the package comment for its
+	// contents. If we run as root, the unprivileged user of the server must be able to access it: a folder below /root
+	// does not work. Default: a new folder below TempDir, removed by Stop.
 	DataDir string
 
-	// TempDir is where a throw-away home is made. Default: os.TempDir.
+	// TempDir is the directory for a throw-away home. Default: os.TempDir.
 	TempDir string
 
-	// Port is the TCP port on 127.0.0.1. Default 0: a free one, which stays the same through Restart.
+	// Port is the TCP port on 127.0.0.1. Default 0: a free one, which Restart keeps.
 	Port int
 
-	// BinDir holds initdb and postgres, version 14 or newer. Default: search, see the error of a Start that finds
-	// none.
+	// BinDir contains initdb and postgres, version 14 or newer. Default: search; the error of Start lists the places.
 	BinDir string
 
-	// StandbyOf is the URL of a primary. A server with a new data directory begins as a hot standby that streams from it;
-	// this needs pg_basebackup beside the other programs. Default: a primary with an empty database.
+	// StandbyOf is the URL of a primary. A server with a new data directory starts as a hot standby that streams from it;
+	// this needs pg_basebackup in BinDir. Default: a primary with an empty database.
 	StandbyOf string
 
-	// Settings are configuration parameters of PostgreSQL, on top of and stronger than our own.
+	// Settings are configuration parameters of PostgreSQL. They override our own.
 	Settings map[string]string
 
-	// CacheDir is where downloaded binaries are kept. Default: the user's cache directory, or /var/cache for root,
-	// whose own one is closed to the unprivileged user.
+	// CacheDir is the folder for downloaded binaries. Default: the user's cache directory, or /var/cache for root, whose
+	// cache directory is closed to the unprivileged user.
 	CacheDir string
 
-	// Repository is the base URL the binaries are downloaded from. Default: the public one of
-	// github.com/fergusstrange/embedded-postgres.
+	// Repository is the base URL of the binaries. Default: the public one of github.com/fergusstrange/embedded-postgres.
 	Repository string
 
-	// Logger hears about start, stop and what was mended on the way. Default: nobody does.
+	// Logger logs starts, stops and repairs. Default: none.
 	Logger *slog.Logger
 
-	// places is where binaries are looked for; tests hide the machine's own with it.
+	// places overrides where binaries are searched for; tests use it to hide the machine's own.
 	places *places
 
-	// outlives leaves out the kernel's help when the owner dies; tests play other systems with it.
+	// outlives disables the kernel's signal at the owner's death; tests use it to imitate other systems.
 	outlives bool
 }
 
-// How long the steps of a server's life may take before we go on to the next, rougher one.
+// Timeouts of the steps of a server's life. After each, the next, more forceful step follows.
 const (
-	startWithin = 2 * time.Minute // recovery after a crash included
+	startWithin = 2 * time.Minute // including recovery after a crash
 	fastWithin  = 15 * time.Second
 	quitWithin  = 10 * time.Second
 )
@@ -70,18 +68,18 @@ type Server struct {
 	port   int
 	logger *slog.Logger
 	extra  map[string]string
-	tied   bool // the kernel ends the server with us
+	tied   bool // the kernel ends the server when we die
 
-	mu      sync.Mutex // one Stop or Restart at a time; guards what follows
+	mu      sync.Mutex // one Stop or Restart at a time; guards the fields below
 	proc    *process
 	stopped bool
 }
 
-// Start returns a server that accepts connections. It blocks for about a second when the home is new. ctx bounds
-// Start alone: ending it later does not stop the server.
+// Start returns a server that accepts connections. It blocks for about a second if the home is new. ctx limits only
+// Start: its end does not stop the server later.
 //
-// It returns an error that matches [ErrInUse] when a living process uses o.DataDir, and one that matches
-// [ErrNoBinaries] and says what to do when there is no PostgreSQL to run.
+// It returns an error that matches [ErrInUse] if a living process uses o.DataDir, and one that matches [ErrNoBinaries],
+// with a remedy, if there is no PostgreSQL to run.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -108,7 +106,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
-	if err := home.reachable(ctx, binDir, as); err != nil {
+	if err := home.checkAccess(ctx, binDir, as); err != nil {
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
 	if err := home.initialise(ctx, binDir, as, o.StandbyOf); err != nil {
@@ -127,32 +125,32 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// URL is the address of the database "postgres" for its superuser, over TCP on the loopback interface. It names the
-// file with the password, which libpq and pgx read, and can be shown and logged.
+// URL returns the address of the database "postgres" for its superuser, over TCP on the loopback interface. It names the
+// file with the password, which libpq and pgx read, so it can be shown and logged.
 func (s *Server) URL() string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable&passfile=%s", s.port,
 		url.QueryEscape(s.home.passwordFile()))
 }
 
-// Port is the TCP port on 127.0.0.1.
+// Port returns the TCP port on 127.0.0.1.
 func (s *Server) Port() int { return s.port }
 
-// Dir is the server's home; its log is the file postgres.log there.
+// Dir returns the server's home; its log is the file postgres.log there.
 func (s *Server) Dir() string { return s.home.dir }
 
-// BinDir is where the binaries came from.
+// BinDir returns the folder of the binaries.
 func (s *Server) BinDir() string { return s.binDir }
 
-// PID is the process id of the server's first process, the postmaster. It changes with Restart, and is that of the
-// last one after Stop.
+// PID returns the process id of the server's first process, the postmaster. It changes with Restart. After Stop it is
+// that of the last postmaster.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.pid
 }
 
-// PIDs returns the ids of the server's processes, the postmaster included, or none after its end. Only on Linux can
-// processes be found by their folder: elsewhere it is the postmaster's alone.
+// PIDs returns the ids of the server's processes, including the postmaster, or none after its end. Processes can be found
+// by their folder only on Linux; elsewhere it returns only the postmaster's.
 func (s *Server) PIDs() []int {
 	if pid := s.PID(); !canListProcesses && isAlive(pid) {
 		return []int{pid}
@@ -160,9 +158,9 @@ func (s *Server) PIDs() []int {
 	return serversIn(s.home.pgdata())
 }
 
-// Restart stops the server and starts it on the same port. Mode "fast" ends all sessions and writes everything out;
-// mode "immediate" breaks off as a power failure would, and the start recovers from the log. A server that has
-// already died, by a kill for example, is only started.
+// Restart stops the server and starts it on the same port. Mode "fast" ends all sessions and writes everything out. Mode
+// "immediate" aborts as a power failure would, and the start recovers from the log. A server that has already died, for
+// example by a kill, is only started.
 func (s *Server) Restart(ctx context.Context, mode string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +179,7 @@ func (s *Server) Restart(ctx context.Context, mode string) error {
 	if err != nil {
 		return fmt.Errorf("restart postgres: %w", err)
 	}
-	// A postmaster that was killed may have left sessions behind that hold its shared memory.
+	// A killed postmaster may have left sessions that hold its shared memory.
 	if err := s.home.takeOver(ctx, s.logger); err != nil {
 		return fmt.Errorf("restart postgres: %w", err)
 	}
@@ -192,8 +190,8 @@ func (s *Server) Restart(ctx context.Context, mode string) error {
 	return nil
 }
 
-// Stop ends the server, fast at first and by force when that takes too long, and removes a throw-away home. It may
-// be called any number of times; only the first does something.
+// Stop ends the server, fast at first and by force if that takes too long, and removes a throw-away home. Calls after the
+// first have no effect.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,8 +208,8 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// startOnAPort starts the server on the wanted port, or on a free one. Between our finding a free port and the
-// server's taking it somebody else may; then there is another.
+// startOnAPort starts the server on the configured port, or on a free one. Another process may take a free port before
+// the server does; then it tries another.
 func (s *Server) startOnAPort(ctx context.Context) error {
 	if s.port != 0 {
 		return s.start(ctx)
@@ -266,7 +264,7 @@ func portIsFree(port int) bool {
 	return l.Close() == nil
 }
 
-// tail returns the end of what was written to the log since it was opened.
+// tail returns the end of the log since it was opened.
 func tail(log *os.File) string {
 	const most = 4 << 10
 	var size int64

@@ -9,22 +9,23 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// The connections that a pod opens beside the host's pool, at most, and those that stay when it is idle. Transactions of handlers (InTx, Tx,
-// Write) use the host's pool.
+// The maximum number of connections that a pod opens beside the host's pool, and the number that stay open when it is idle. Transactions of
+// handlers (InTx, Tx, Write) use the host's pool.
 //
 //	           most  idle
 //	heartbeat     1     1  opened first and never given up
 //	listener      1     1  LISTEN, and the lead of the maintenance
 //	shared        4     1  everything else; the polls keep one
 //
-// Of the shared ones, claims and ends of jobs leave one to all else, and all else leaves two to them:
+// Of the shared connections, claims and ends of jobs leave one to all other statements, and the others leave two to them:
 //
 //	hot           3  a claim beside the flushers
 //	commands      2  submissions, commands and reads, and these:
 //	  feed        1  the feed and remote workers together
 //	  slow        1  lists and the maintenance together
 //
-// Beside them, an export takes one while it is written, and a heartbeat's connection is opened before the one that it replaces is closed.
+// In addition, an export takes one while it is written, and a replacement of the heartbeat's connection is opened before the old one is
+// closed.
 const (
 	heartbeatConnections = 1
 	listenerConnections  = 1
@@ -36,11 +37,12 @@ const (
 	hotTurns      = sharedConnections - 1
 	commandsTurns = sharedConnections - engine.Flushers
 
-	// heartbeatSpare are for a connection that replaces the heartbeat's, and for one that died without a word and may take 45 s to be gone.
+	// heartbeatSpare allows for the replacement of the heartbeat's connection, and for one that died silently and may take 45 s to
+	// disappear.
 	heartbeatSpare = 2
 )
 
-// stores are the statements of a pod, on its pools.
+// stores run the statements of a pod on its pools.
 type stores struct {
 	heartbeat, hot, commands, feed, slow *store.Store
 }

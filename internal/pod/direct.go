@@ -9,12 +9,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/dburl"
 )
 
-// directWithin bounds the attempt to connect to each host.
+// directWithin is the timeout of the attempt to connect to each host.
 const directWithin = 5 * time.Second
 
-// direct connects to the primary, without a pooler in between. The hooks of the host's pool that make its connections are
-// called, for what they know: a password that is a token of some minutes, a role. A DirectURL with a password of its own
-// keeps it.
+// direct connects to the primary without a pooler. It calls the hooks of the host's pool that prepare connections,
+// because they may set a short-lived token as password, or a role. A password in DirectURL takes precedence.
 func (p *Pod) direct(ctx context.Context) (*pgx.Conn, error) {
 	pool := p.Pool.Config()
 	config, own := pool.ConnConfig, false

@@ -15,7 +15,7 @@ import (
 func TestALineOfALogNamesItsRequestAndItsTrace(t *testing.T) {
 	is := is.New(t)
 	var out bytes.Buffer
-	log := slog.New(identified{slog.NewTextHandler(&out, nil)}).With("pod", "a")
+	log := slog.New(contextHandler{slog.NewTextHandler(&out, nil)}).With("pod", "a")
 	log.InfoContext(t.Context(), "nobody asked")
 	is.True(!strings.Contains(out.String(), "request_id") && !strings.Contains(out.String(), "trace_id")) // nothing is made up
 	ctx := job.WithOrigin(t.Context(), job.Origin{RequestID: "r-17"})

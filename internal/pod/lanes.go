@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// MakeLanes makes the lanes that the program names and the database does not know.
+// MakeLanes creates the lanes in the program's options that do not exist.
 func (p *Pod) MakeLanes(ctx context.Context) error {
 	for _, l := range p.opts.Lanes {
 		made, left, err := admin.Bootstrap(ctx, p.Commands, l)
@@ -27,8 +27,8 @@ func (p *Pod) MakeLanes(ctx context.Context) error {
 	return nil
 }
 
-// housed returns an error when a kind that this pod runs has no lane that exists: its jobs would wait for ever.
-func (p *Pod) housed() error {
+// checkLanes returns an error if a kind that this pod runs has no existing lane: its jobs would wait for ever.
+func (p *Pod) checkLanes() error {
 	var errs []error
 	for _, kind := range p.HandledKinds {
 		lane, _, _ := p.Lanes.Lookup(kind, "")

@@ -15,12 +15,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// listener is the pod's only direct connection: it hears notifications, and between two of them it lends its session to the maintenance,
+// listener is the pod's only direct connection. It receives notifications. Between two of them it lends its session to the maintenance,
 // whose lead is a lock of that session. Its zero value is ready; [Pod.listen] opens the session.
 type listener struct {
 	mu   sync.Mutex
 	wake context.CancelFunc      // ends the wait for a notification; nil: there is no session
-	asks []func(*pgx.Conn) error // to be called on the session
+	asks []func(*pgx.Conn) error // functions to call on the session
 	gone error                   // why there is no session
 }
 
@@ -34,7 +34,7 @@ func (l *listener) Do(ctx context.Context, do func(*pgx.Conn) error) error {
 	}
 	l.asks = append(l.asks, func(conn *pgx.Conn) (err error) {
 		switch {
-		case ctx.Err() != nil: // the caller is gone
+		case ctx.Err() != nil: // the caller has stopped waiting
 		case conn == nil:
 			err = fmt.Errorf("%w: %w", maintenance.ErrNoSession, l.gone)
 		default:
@@ -53,8 +53,9 @@ func (l *listener) Do(ctx context.Context, do func(*pgx.Conn) error) error {
 	}
 }
 
-// hears registers what ends the wait for a notification, which is about to begin: at once if the session is asked for.
-func (l *listener) hears(wake context.CancelFunc) {
+// setWake registers the function that interrupts the next wait for a notification. If functions are waiting for the session, it interrupts
+// at once.
+func (l *listener) setWake(wake context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.wake = wake; len(l.asks) > 0 {
@@ -62,7 +63,7 @@ func (l *listener) hears(wake context.CancelFunc) {
 	}
 }
 
-// lend calls those who asked for the session, until an error of one ends it. It reports whether there was any.
+// lend calls the functions that wait for the session, and stops after an error. It reports whether there were any.
 func (l *listener) lend(conn *pgx.Conn) (asked bool, err error) {
 	l.mu.Lock()
 	asks := l.asks
@@ -79,7 +80,7 @@ func (l *listener) lend(conn *pgx.Conn) (asked bool, err error) {
 	return len(asks) > 0, err
 }
 
-// ends refuses those who ask for the session from here on, and those who wait for it.
+// ends rejects functions that wait for the session, now and later.
 func (l *listener) ends(why error) {
 	l.mu.Lock()
 	l.wake, l.gone = nil, why
@@ -91,7 +92,7 @@ func (l *listener) ends(why error) {
 	}
 }
 
-// listen turns notifications into wake-ups until ctx ends. They are hints: whatever is lost, the next poll finds.
+// listen turns notifications into wake-ups until ctx ends. They are hints: if one is lost, the next poll finds the change.
 func (p *Pod) listen(ctx context.Context) {
 	if p.Deaf() {
 		return
@@ -121,12 +122,12 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 	}
 	defer func() {
 		p.listener.ends(err)
-		p.maintenance.SessionEnded() // before its lock is free, and another pod reports that it leads
+		p.maintenance.SessionEnded() // before its lock is released and another pod can lead
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	if !p.opts.Disabled { // else the session is for the maintenance alone
+	if !p.opts.Disabled { // otherwise only the maintenance uses the session
 		if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{p.Commands.Channel()}.Sanitize()); err != nil {
 			return fmt.Errorf("listen: %w", err)
 		}
@@ -134,8 +135,8 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 		p.Wake() // for notifications sent while the connection was down
 	}
 	connected()
-	// Notifications are read as they come, and lead to looks as often as they may: whoever let them wait would go on looking
-	// for minutes after a storm, and learn only then that the connection has ended.
+	// Receive notifications as they arrive, and poll at a limited rate. If they were left to queue up, the pod would still poll for
+	// minutes after a storm, and would notice only then that the connection has ended.
 	knock := wait.NewSignal()
 	answering, stop := context.WithCancel(ctx)
 	var door sync.WaitGroup
@@ -143,10 +144,10 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 	defer door.Wait()
 	defer stop()
 	for {
-		// Now and then, and when the pools were reset, a round trip shows that the connection still leads to the primary.
+		// From time to time, and after the pools were reset, a round trip checks that the connection still leads to the primary.
 		hearing, cancel := context.WithTimeout(ctx, 30*time.Second)
 		undo := context.AfterFunc(until, cancel)
-		p.listener.hears(cancel)
+		p.listener.setWake(cancel)
 		note, err := conn.WaitForNotification(hearing)
 		quiet := err != nil && hearing.Err() != nil && ctx.Err() == nil && !conn.IsClosed()
 		undo()
@@ -167,20 +168,20 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 			return err
 		}
 		if note != nil && note.Payload == store.Settings {
-			p.readAnew()
+			p.requestHeartbeats()
 			continue
 		}
 		knock.Set()
 	}
 }
 
-// readAnew asks for a heartbeat of the pod and of each remote worker now.
-func (p *Pod) readAnew() {
+// requestHeartbeats requests a heartbeat of the pod and of each remote worker now.
+func (p *Pod) requestHeartbeats() {
 	p.ReadSettings()
 	p.sessions().Each((*engine.Engine).ReadSettings)
 }
 
-// answer looks when somebody knocks, until ctx ends.
+// answer acts on notifications until ctx ends.
 func (p *Pod) answer(ctx context.Context, knock wait.Signal) {
 	for {
 		select {
@@ -197,29 +198,29 @@ func (p *Pod) answer(ctx context.Context, knock wait.Signal) {
 	}
 }
 
-// notifyOthers wakes the sessions of remote workers here, and asks for a wake-up of the other pods.
+// notifyOthers wakes the sessions of remote workers here, and requests a wake-up of the other pods.
 func (p *Pod) notifyOthers() {
 	p.sessions().Each((*engine.Engine).WakeForPeers)
 	if p.Deaf() {
 		return
 	}
 	if !p.Lease.Registered() {
-		// Not run, as in a program that only submits: nobody else sends it.
+		// The pod is not running, as in a program that only submits: send the notification here.
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		_ = p.Commands.Notify(ctx, p.Commands.Pool()) // a hint
+		_ = p.Commands.Notify(ctx, p.Commands.Pool()) // best effort
 		return
 	}
 	p.peers.Set()
 }
 
-// notifyPeers sends the wake-ups that were asked for, in transactions of their own: a commit with a notification takes a
-// lock of the whole server.
+// notifyPeers sends the requested wake-ups, each in a separate transaction, because a commit with a notification takes a server-wide
+// lock.
 func (p *Pod) notifyPeers(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			p.lastWord(ctx)
+			p.sendLastWakeUp(ctx)
 			return
 		case <-p.peers:
 		}
@@ -227,29 +228,29 @@ func (p *Pod) notifyPeers(ctx context.Context) {
 			p.Log.DebugContext(ctx, "could not wake peers", telemetry.Err, p.DBError(err))
 		}
 		if !wait.For(ctx, engine.MinWakeInterval) {
-			p.lastWord(ctx)
+			p.sendLastWakeUp(ctx)
 			return
 		}
 	}
 }
 
-// lastWord sends a wake-up that was asked for just before the end, as for the jobs that a shutdown hands back.
-func (p *Pod) lastWord(ctx context.Context) {
+// sendLastWakeUp sends a wake-up that was requested just before the end, for example for jobs that a shutdown hands back.
+func (p *Pod) sendLastWakeUp(ctx context.Context) {
 	if !p.peers.Clear() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = p.Commands.Notify(ctx, p.Commands.Pool()) // a hint
+	_ = p.Commands.Notify(ctx, p.Commands.Pool()) // best effort
 }
 
-// beatAfterReset sends a heartbeat when the pools were reset: its connection leads to the same address as theirs did.
+// beatAfterReset sends a heartbeat after the pools were reset, because its connection leads to the same address as theirs.
 func (p *Pod) beatAfterReset(ctx context.Context) {
 	for seen := 0; ; {
 		until := p.Heartbeats.UntilReset()
 		if resets := p.Heartbeats.Resets(); resets != seen {
 			seen = resets
-			p.readAnew()
+			p.requestHeartbeats()
 		}
 		select {
 		case <-ctx.Done():

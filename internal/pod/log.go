@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// identified adds to each line what its context says of where it belongs: the operator's request and the trace.
-type identified struct{ slog.Handler }
+// contextHandler adds to each log line the operator's request and the trace from its context.
+type contextHandler struct{ slog.Handler }
 
 // Handle implements [slog.Handler].
-func (h identified) Handle(ctx context.Context, line slog.Record) error {
+func (h contextHandler) Handle(ctx context.Context, line slog.Record) error {
 	if id := job.OriginOf(ctx).RequestID; id != "" {
 		line.AddAttrs(slog.String(telemetry.RequestID, id))
 	}
@@ -25,9 +25,11 @@ func (h identified) Handle(ctx context.Context, line slog.Record) error {
 }
 
 // WithAttrs implements [slog.Handler].
-func (h identified) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return identified{h.Handler.WithAttrs(attrs)}
+func (h contextHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return contextHandler{h.Handler.WithAttrs(attrs)}
 }
 
 // WithGroup implements [slog.Handler].
-func (h identified) WithGroup(name string) slog.Handler { return identified{h.Handler.WithGroup(name)} }
+func (h contextHandler) WithGroup(name string) slog.Handler {
+	return contextHandler{h.Handler.WithGroup(name)}
+}

@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// Measured calls f for each series of the pod's metrics, with the metric's index in [instrument.Set.Metrics]. Gauges of
-// a current state are read now. It does not fail when the database does not answer.
+// Measured calls f for each series of the pod's metrics, with the metric's index in [instrument.Set.Metrics]. It reads
+// gauges of a current state now. It does not fail if the database does not answer.
 func (p *Pod) Measured(f func(at int, one instrument.Series)) {
-	p.collecting.Lock() // two collections must not meet between Reset and Set
+	p.collecting.Lock() // no other collection may run between Reset and Set
 	defer p.collecting.Unlock()
 	p.observe(p.Metrics.LaneSlots)
 	m := p.Metrics
@@ -31,21 +31,21 @@ func (p *Pod) Measured(f func(at int, one instrument.Series)) {
 }
 
 const (
-	// fleetFor is how long one reading of the fleet's state serves all that collect.
+	// fleetFor is how long a reading of the fleet's state is shared by all collectors.
 	fleetFor = 5 * time.Second
-	// fleetWithin bounds a reading: a scrape waits no longer, and goes on without.
+	// fleetWithin is the timeout of a reading: after it, a scrape continues without the reading.
 	fleetWithin = time.Second
 )
 
-// fleet is the latest reading of what waits in the whole fleet. Nobody reads unless somebody collects.
+// fleet holds the latest reading of the jobs that wait in the whole fleet. It is read only on collection.
 type fleet struct {
 	mu     sync.Mutex
 	at     time.Time
 	latest []view.Backlog
 }
 
-// read returns a reading that is at most fleetFor old: empty when the database did not answer, which is not asked again before
-// that time either.
+// read returns a reading that is at most fleetFor old. It is empty if the database did not answer, and the database is not
+// asked again before that time.
 func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.Backlog {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +59,7 @@ func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.B
 	return f.latest
 }
 
-// observe sets the slots of each lane that are used here, and their limit here: in this pod and in the remote workers that it serves.
+// observe sets the gauges of each lane's used slots and limit on this pod, including the remote workers that it serves.
 func (p *Pod) observe(gauge *instrument.Vec[*instrument.Gauge]) {
 	sum := map[string]slots.Use{}
 	p.Lanes.AddUse(sum)

@@ -18,7 +18,7 @@ type Options struct {
 	BehindPooler, TraceQueries                                   bool
 	MaxAge, ApprovalTTL                                          time.Duration
 	MinScheduleInterval                                          time.Duration
-	PassEvery                                                    time.Duration // about so long between two searches for orphaned claims
+	PassEvery                                                    time.Duration // approximate time between two searches for orphaned claims
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
 	Lanes                                                        []admin.BootLane
 	OnEnd, OnRetry                                               ends.Hook

@@ -11,44 +11,44 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The claims that a process works on and those that the table gives to it differ after a failover to a server that lacks the latest
-// commits, and after a lost reply. After each heartbeat both are compared:
+// The claims that a process works on and those that the tables assign to it differ after a failover to a server that lacks the latest
+// commits, and after a lost reply. Both are compared after each heartbeat:
 //
 //	a handler works on a claim that is missing in the table ── it is cancelled
 //	the table has a claim that this process does not know ── orphaned: it is handed back, see orphans.go of internal/engine
 //
-// Orphaned claims are searched at once after a failed heartbeat or a lost reply. No index of live has the pod in it, so that claims
-// are cheap; without such a cause a slow pass finds orphaned claims, one page of live a heartbeat.
+// After a failed heartbeat or a lost reply, orphaned claims are searched for at once. No index of live contains the pod, so that claims
+// are cheap. Without such a cause a slow pass finds orphaned claims: it reads one page of live after each heartbeat.
 const (
 	passPage = 5000             // rows of live that are read after one heartbeat
-	passAge  = 30 * time.Second // claims that are younger may be on their way here
-	knownAge = 20 * time.Second // claims that were worked on for so long are counted in the pod's row
+	passAge  = 30 * time.Second // younger claims may still be on their way here
+	knownAge = 20 * time.Second // claims that have run for this long are counted in the pod's row
 )
 
-// slowPass is a pass over live. Of one goroutine alone.
+// slowPass is a pass over live. Only one goroutine uses it.
 type slowPass struct {
-	every time.Duration // about so long between the end of one and the begin of the next
-	begin time.Time     // of the next one
-	after int64         // the last id of the page before; 0: no pass is under way
+	every time.Duration // approximate time from the end of one pass to the beginning of the next
+	begin time.Time     // when the next one begins
+	after int64         // the last id of the previous page; 0: no pass is in progress
 }
 
-// due reports whether a page is to be read.
+// due reports whether a page has to be read.
 func (p *slowPass) due() bool { return p.after > 0 || !time.Now().Before(p.begin) }
 
-// read notes that a page was read.
+// read records that a page was read.
 func (p *slowPass) read(page store.HeldPage) {
 	if p.after = page.Last; !page.Full {
 		p.rest()
 	}
 }
 
-// rest plans the next pass, not at the same moment on all pods.
+// rest plans the next pass, at a different time on each pod.
 func (p *slowPass) rest() {
 	p.after, p.begin = 0, time.Now().Add(p.every*3/4+rand.N(p.every/2+1)) // #nosec G404 -- jitter
 }
 
-// findOrphaned reads the next page of live and notes an unknown outcome where it has claims that neither the pod nor its remote workers know. A
-// claim that ended or began while the page was read is known before or after.
+// findOrphaned reads the next page of live. If the page has claims that neither the pod nor its remote workers know, it records an unknown
+// outcome. A claim that ended or began during the read is known before or after it.
 func (p *Pod) findOrphaned(ctx context.Context) error {
 	boots, of := []string{p.Boot()}, map[string]*engine.Engine{p.Boot(): p.Engine}
 	p.sessions().Each(func(e *engine.Engine) {
@@ -75,15 +75,15 @@ func (p *Pod) findOrphaned(ctx context.Context) error {
 	return nil
 }
 
-// knownClaims counts the claims that this process has worked on for long, for doctor, which compares them with the table. Of one
-// goroutine alone.
+// knownClaims counts the claims that this process has worked on for some time. doctor compares the count with the tables. Only one
+// goroutine uses it.
 type knownClaims struct {
 	boot     string
-	since    map[engine.ClaimKey]time.Time // when a comparison saw the claim first
-	reported int                           // as the pod's row has it; -1: nothing
+	since    map[engine.ClaimKey]time.Time // when a comparison first saw the claim
+	reported int                           // the count in the pod's row; -1: none
 }
 
-// report writes the count into the pod's row when it has changed.
+// report writes the count to the pod's row if it has changed.
 func (k *knownClaims) report(ctx context.Context, e *engine.Engine) {
 	if boot := e.Boot(); boot != k.boot {
 		*k = knownClaims{boot: boot, reported: -1}

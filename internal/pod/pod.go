@@ -22,14 +22,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Pod is the process in the fleet: one engine, and the loops that listen, fire schedules, maintain the tables, feed clients and serve
+// Pod is a process in the fleet: one engine, and the loops that listen, fire schedules, maintain the tables, feed clients and serve
 // remote workers.
 type Pod struct {
 	*engine.Engine
 	opts Options
 
-	RemoteStore *store.Store // heartbeats and messages of remote workers: they must not delay the pod's own
-	Slow        *store.Store // reads that may take long, and the maintenance: they must not delay commands
+	RemoteStore *store.Store // heartbeats and messages of remote workers, which must not delay the pod's own
+	Slow        *store.Store // reads that may take long, and the maintenance, which must not delay commands
 	Feed        *feed.Feed   // reads while a client streams
 
 	Calendar    *calendar.Calendar
@@ -37,10 +37,10 @@ type Pod struct {
 	maintenance *maintenance.Maintenance
 	fleet       fleet
 	collecting  sync.Mutex
-	peers       wait.Signal // asks for a wake-up of the other pods
-	runs        atomic.Bool // from the begin of Run to its end: heartbeats come
+	peers       wait.Signal // requests a wake-up of the other pods
+	runs        atomic.Bool // from the beginning of Run to its end: heartbeats are sent
 
-	pass  slowPass    // searches orphaned claims
+	pass  slowPass    // searches for orphaned claims
 	known knownClaims // counted for doctor
 
 	hosting sync.Mutex
@@ -59,7 +59,7 @@ type WorkerSessions interface {
 	Leave()
 }
 
-// noSessions are those of a pod that does not serve remote workers.
+// noSessions is the value of a pod that does not serve remote workers.
 type noSessions struct{}
 
 func (noSessions) Each(func(*engine.Engine))    {}
@@ -74,7 +74,7 @@ func (p *Pod) sessions() WorkerSessions {
 	return p.workers
 }
 
-// ServeWorkers registers the sessions that open returns, unless the pod has some already, and returns the registered ones.
+// ServeWorkers registers the sessions that open returns, unless the pod already has some. It returns the registered ones.
 func (p *Pod) ServeWorkers(open func() WorkerSessions) WorkerSessions {
 	p.hosting.Lock()
 	defer p.hosting.Unlock()
@@ -84,13 +84,13 @@ func (p *Pod) ServeWorkers(open func() WorkerSessions) WorkerSessions {
 	return p.workers
 }
 
-// New returns a pod on the host's pool, of which it copies the configuration for connections of its own. It does not connect.
+// New returns a pod on the host's pool, whose configuration it copies for connections of its own. It does not connect.
 func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 	s, err := newStores(context.Background(), pool, o)
 	if err != nil {
 		return nil, err
 	}
-	log, metrics := slog.New(identified{o.Logger.Handler()}), telemetry.New()
+	log, metrics := slog.New(contextHandler{o.Logger.Handler()}), telemetry.New()
 	shared := engine.NewServices(pool, s.hot, s.commands, s.heartbeat, log, metrics, o.TracerProvider, ends.Hooks{End: o.OnEnd, Retry: o.OnRetry})
 	p := &Pod{
 		opts:        o,
@@ -115,7 +115,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 		p.Log.WarnContext(ctx, "runner stopped before it had started", telemetry.Pod, p.opts.Name, telemetry.Err, err)
 		return nil
 	}
-	// The loops that keep the pod alive go on until its last handler has ended: they do not end with ctx.
+	// The loops that keep the pod alive run until its last handler has ended, not only until ctx ends.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
 	var claimers, life sync.WaitGroup
@@ -130,14 +130,15 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	claimers.Go(func() {
 		<-ctx.Done()
 		p.StopClaims()
-		p.Feed.Close() // its clients go on elsewhere, and keep no server from stopping
+		p.Feed.Close() // its clients reconnect elsewhere, and must not delay the shutdown of a server
 		p.Log.InfoContext(ctx, "runner draining", telemetry.Pod, p.opts.Name, telemetry.Running, p.Runs.Len())
 	})
 	p.Log.InfoContext(ctx, "runner started", telemetry.Pod, p.opts.Name, telemetry.Boot, p.Boot(), telemetry.Slots, p.Slots(), telemetry.Kinds, p.HandledKinds)
-	// On shutdown: first everything that starts handlers, then the handlers, then what keeps their lease, and the pod's row last.
+	// Shut down in order: first everything that starts handlers, then the handlers, then the heartbeat that keeps their lease, and
+	// finally the pod's row.
 	p.Live(ctx, func(alive context.Context) {
 		claimers.Wait()
-		p.sessions().Leave() // their workers go on, and come back to other pods
+		p.sessions().Leave() // their workers continue and reconnect to other pods
 		p.Drain(alive)
 	})
 	die()
@@ -155,11 +156,11 @@ func (p *Pod) leave(ctx context.Context) {
 	if err := p.Heartbeats.Leave(leaving, p.Boot()); err != nil {
 		p.Log.WarnContext(ctx, "could not close the pod's row: its lease will expire instead", telemetry.Err, err)
 	} else if lanes, err := store.VoidSlots(leaving, p.Heartbeats, []string{p.Boot()}); err == nil && len(lanes) > 0 && !p.Deaf() {
-		_ = p.Heartbeats.Notify(leaving, p.Heartbeats.Pool()) // a hint; and where the slots were not taken back, a sweep does it
+		_ = p.Heartbeats.Notify(leaving, p.Heartbeats.Pool()) // best effort; a sweep also finds the free slots
 	}
 }
 
-// start registers the pod; it waits for the database as long as ctx lasts.
+// start registers the pod. It waits for the database until ctx ends.
 func (p *Pod) start(ctx context.Context, kinds []string, schedules []Schedule) error {
 	if p.opts.Disabled {
 		kinds = []string{}
@@ -168,12 +169,12 @@ func (p *Pod) start(ctx context.Context, kinds []string, schedules []Schedule) e
 	for backoff := wait.NewBackoff(); ; {
 		err := p.open(ctx, schedules)
 		if err == nil {
-			if err = p.housed(); err == nil {
+			if err = p.checkLanes(); err == nil {
 				p.Damped.Over(ctx, engine.NotStarted)
-				p.sayDrained(ctx)
+				p.warnDrained(ctx)
 				return nil
 			}
-			_ = p.Heartbeats.Leave(ctx, p.Boot()) // or its lease runs out
+			_ = p.Heartbeats.Leave(ctx, p.Boot()) // if this fails, its lease expires
 		}
 		if !store.Transient(err) && !errors.Is(err, errClosedAtOnce) || !backoff.Wait(ctx) {
 			return fmt.Errorf("start the runner: %w", err)
@@ -202,19 +203,19 @@ func (p *Pod) open(ctx context.Context, schedules []Schedule) error {
 	return p.register(ctx)
 }
 
-// sayDrained warns of what would otherwise look like a pod that does not work.
-func (p *Pod) sayDrained(ctx context.Context) {
+// warnDrained logs a warning if the pod is drained and will therefore start no jobs.
+func (p *Pod) warnDrained(ctx context.Context) {
 	if p.Lanes.Drained() {
 		p.Log.WarnContext(ctx, "this pod is drained by an operator: it starts no jobs until it is resumed", telemetry.Pod, p.opts.Name)
 	}
 }
 
-// warmAfter is when a pod that has found nothing to do gets ready for what may come.
+// warmAfter is the time after which an idle pod prepares for its first jobs.
 const warmAfter = 500 * time.Millisecond
 
-// warm opens the hot connection that stays and has the hot statements planned on it, so that the first jobs of an idle pod are as fast as
-// the next: at the start, and after connections were closed, at the end of their life for example. A pod that has jobs at
-// once is warm by then.
+// warm opens the hot connection that stays open and prepares the hot statements on it, so that the first jobs of an idle pod are as fast
+// as later ones. It does so at the start, and after connections were closed, for example at the end of their lifetime. A pod that has
+// jobs at once needs no preparation.
 func (p *Pod) warm(ctx context.Context) {
 	for wait.For(ctx, warmAfter) {
 		if p.opts.Disabled {
@@ -232,8 +233,8 @@ func (p *Pod) warm(ctx context.Context) {
 	}
 }
 
-// Follow has the engines of this pod and of its sessions apply a command, without waiting for a notification, so that it applies to later
-// submissions here. A pod that registers at this moment may have read the settings from before the command.
+// Follow makes the engines of this pod and of its sessions apply a command without waiting for a notification, so that it applies to
+// later submissions here. A pod that is just registering may have read the settings from before the command.
 func (p *Pod) Follow(ctx context.Context) {
 	if !p.runs.Load() {
 		return
@@ -246,7 +247,7 @@ func (p *Pod) Follow(ctx context.Context) {
 	p.sessions().Each(follow)
 }
 
-// followWithin is how long a command waits at most for this pod's own heartbeat.
+// followWithin limits how long a command waits for this pod's own heartbeat.
 const followWithin = time.Second
 
 // Close closes the pod's connections.

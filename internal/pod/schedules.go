@@ -31,11 +31,11 @@ func newCalendar(p *Pod) *calendar.Calendar {
 	})
 }
 
-// alarmWithin is how far ahead the next fire is waited for: at least a minute.
+// alarmWithin is how far ahead a timer is set for the next occurrence: at least a minute.
 const alarmWithin = time.Minute
 
-// scheduledKinds lists the kinds whose schedules fire here: those that this program has handlers of, also where it does not run them, and
-// those of the remote workers whose streams it serves.
+// scheduledKinds returns the kinds whose schedules fire here: those with a handler in this program, even if the program does not run
+// them, and those of the remote workers whose streams it serves.
 func (p *Pod) scheduledKinds() []string {
 	kinds := slices.Collect(maps.Keys(p.Kinds))
 	p.sessions().Each(func(e *engine.Engine) { kinds = append(kinds, e.HandledKinds...) })
@@ -43,7 +43,7 @@ func (p *Pod) scheduledKinds() []string {
 	return slices.Compact(kinds)
 }
 
-// bootIfRegistered returns the id of this pod; nil when it is none.
+// bootIfRegistered returns the id of this pod, or nil if it is not registered.
 func (p *Pod) bootIfRegistered() *string {
 	if !p.Lease.Registered() {
 		return nil
@@ -52,9 +52,9 @@ func (p *Pod) bootIfRegistered() *string {
 	return &boot
 }
 
-// prepareScheduled makes the jobs of a schedule, with their lane: see [calendar.Options].
+// prepareScheduled makes the jobs of a schedule and returns their lane; see [calendar.Options].
 func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs calendar.Jobs, refused, err error) {
-	w, err := p.scheduled(s)
+	w, err := p.submissionOf(s)
 	if err != nil {
 		return nil, err, nil
 	}
@@ -75,9 +75,9 @@ func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (
 	}, nil, err
 }
 
-// scheduled returns the submission of an occurrence of a schedule. The kind need not be known here: an operator may trigger it from a
+// submissionOf returns the submission of an occurrence of a schedule. The kind need not be known here: an operator may trigger it from a
 // program without handlers.
-func (p *Pod) scheduled(s job.Schedule) (*work.Submission, error) {
+func (p *Pod) submissionOf(s job.Schedule) (*work.Submission, error) {
 	args, err := work.EncodeRawArgs(s.Kind, s.Args)
 	if err != nil {
 		return nil, err

@@ -20,13 +20,13 @@ type Tester interface {
 	Context() context.Context
 }
 
-// overlap is how far two runs of one subject may seem to overlap: an event carries the moment at which its transaction
-// began, which for a claim is before it looked: on a machine that is busy with many tests, by a tenth of a second now and then.
+// overlap is how far two runs of one subject may seem to overlap. An event carries the time at which its transaction began,
+// which for a claim is before it reads the jobs. On a machine that is busy with many tests this may be a tenth of a second.
 const overlap = 150 * time.Millisecond
 
-// CheckHistory checks what must hold of every history: events numbered without gaps, each beginning where the one before
-// ended, legal moves only, one terminal state an epoch, fences that only rise, a last event that is the job's state, and
-// never two running jobs of one (kind, subject).
+// CheckHistory checks the invariants of every history: events are numbered without gaps, each begins in the state in which the
+// previous one ended, all moves are legal, each epoch has one terminal state, fences only rise, the last event is the job's
+// state, and no two jobs of one (kind, subject) run at once.
 func CheckHistory(t Tester, pool *pgxpool.Pool, r *runner.Runner) {
 	t.Helper()
 	events := map[int64][]job.Event{}

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Log is a log that a test reads while others write it.
+// Log is a log that a test reads while other goroutines write it.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -25,7 +25,7 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Count counts the occurrences of a text.
+// Count returns the number of occurrences of a text.
 func (l *Log) Count(text string) int { return strings.Count(l.String(), text) }
 
 // Logger returns a logger that writes to the log.

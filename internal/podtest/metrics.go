@@ -16,7 +16,8 @@ import (
 // End has the labels of an end: error class, kind and state.
 type End [3]string
 
-// Scraped hands out each metric of a runner, with the values of its labels. That of a histogram is how often it was observed.
+// Scraped calls each for every metric of a runner, with the values of its labels. For a histogram, value is the number of
+// observations.
 func Scraped(t *testing.T, r *runner.Runner, each func(name string, labels []string, value float64)) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -36,7 +37,7 @@ func Scraped(t *testing.T, r *runner.Runner, each func(name string, labels []str
 	}
 }
 
-// Value sums a metric over its labels.
+// Value returns the sum of a metric over its labels.
 func Value(t *testing.T, r *runner.Runner, name string) (sum float64) {
 	t.Helper()
 	Scraped(t, r, func(its string, _ []string, value float64) {
@@ -47,7 +48,7 @@ func Value(t *testing.T, r *runner.Runner, name string) (sum float64) {
 	return sum
 }
 
-// Finished are the ends that a pod has counted.
+// Finished returns the ends that pods have counted.
 func Finished(t *testing.T, pods ...*runner.Runner) map[End]int {
 	t.Helper()
 	all := map[End]int{}
@@ -61,7 +62,7 @@ func Finished(t *testing.T, pods ...*runner.Runner) map[End]int {
 	return all
 }
 
-// Written are the ends that the tables know.
+// Written returns the ends in the tables.
 func Written(t *testing.T, pool *pgxpool.Pool) map[End]int {
 	t.Helper()
 	all := map[End]int{}
@@ -81,7 +82,7 @@ func Written(t *testing.T, pool *pgxpool.Pool) map[End]int {
 	return all
 }
 
-// AllCounted waits until pods have counted what the tables know, and checks that they count no more.
+// AllCounted waits until pods have counted all ends in the tables, and checks that they count no more.
 func AllCounted(t *testing.T, pool *pgxpool.Pool, pods ...*runner.Runner) map[End]int {
 	t.Helper()
 	var counted, want map[End]int

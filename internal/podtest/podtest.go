@@ -1,4 +1,4 @@
-// Package podtest runs pods inside tests of runner and remote/host, and reads what they did: jobs, tables, metrics and histories.
+// Package podtest runs pods inside tests of runner and remote/host, and reads their results: jobs, tables, metrics and histories.
 package podtest
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Of is a job of a kind without arguments, or with the given JSON.
+// Of returns a job of a kind without arguments, or with the given JSON.
 func Of(kind string, json ...string) runner.Raw {
 	return runner.Raw{Name: kind, JSON: []byte(strings.Join(json, ""))}
 }
 
-// Make makes a runner with short waits and one handler a kind, and closes it with the test. An error of a handler fails its job at once
-// unless the options say otherwise.
+// Make returns a runner with short waits and one handler per kind, and closes it when the test ends. A handler's error fails its job at
+// once unless the options set a retry.
 func Make(t *testing.T, pool *pgxpool.Pool, o runner.Options, handlers map[string]runner.Func[runner.Raw], options ...runner.HandleOption) *runner.Runner {
 	t.Helper()
 	if o.Logger == nil {
@@ -61,7 +61,7 @@ func Start(t *testing.T, pool *pgxpool.Pool, o runner.Options, handlers map[stri
 	return r
 }
 
-// Run starts a runner and stops it with the test.
+// Run starts a runner and stops it when the test ends.
 func Run(t *testing.T, r *runner.Runner) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -87,7 +87,7 @@ func Run(t *testing.T, r *runner.Runner) (stop func()) {
 	return stop
 }
 
-// Gate is what a handler waits at; it opens at the latest when the test ends, before the runners stop.
+// Gate returns a channel on which a handler waits. It opens when the test ends at the latest, before the runners stop.
 func Gate(t *testing.T) (wait <-chan struct{}, open func()) {
 	c := make(chan struct{})
 	open = sync.OnceFunc(func() { close(c) })
@@ -108,7 +108,7 @@ func Enqueue(t *testing.T, r *runner.Runner, args job.Args, options ...runner.En
 	return made.ID
 }
 
-// Get reads a job.
+// Get returns a job.
 func Get(t *testing.T, r *runner.Runner, id int64) job.Job {
 	t.Helper()
 	j, err := r.Job(t.Context(), id)
@@ -118,8 +118,7 @@ func Get(t *testing.T, r *runner.Runner, id int64) job.Job {
 	return j
 }
 
-// Begun submits a job and waits until its handler has been given it: a claim that is under way may keep it from being
-// born running.
+// Begun submits a job and waits until its handler has been called. A claim in progress may keep the job from being started on insert.
 func Begun(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
 	t.Helper()
 	id := Enqueue(t, r, args, options...)
@@ -150,7 +149,7 @@ func Ended(t *testing.T, r *runner.Runner, id int64) job.Job {
 	return j
 }
 
-// Events lists the names of a job's events.
+// Events returns the names of a job's events.
 func Events(t *testing.T, r *runner.Runner, id int64) []string {
 	t.Helper()
 	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 1000)

@@ -1,4 +1,4 @@
-// Package pool runs work on goroutines that are used again. The engine runs its handlers on one [Pool].
+// Package pool runs work on goroutines that are reused. The engine runs its handlers on one [Pool].
 package pool
 
 import (
@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// idleFor is how long a goroutine without work waits for some before it ends.
+// idleFor is how long a goroutine without work waits before it ends.
 const idleFor = time.Second
 
-// Pool runs items, each on a goroutine. No item waits for another one that runs: a goroutine that takes an item while more are queued first
-// starts another goroutine for those. So a short item leaves its goroutine, whose stack has grown already, to the next item, and a long one
-// has a goroutine to itself. A new goroutine for every item costs a short job a third of its processor time: its stack is grown once, and
-// scanned with every collection.
+// Pool runs items, each on a goroutine. No item waits for a running one: a goroutine that takes an item while more are queued first starts
+// another goroutine for those. A short item then leaves its goroutine, with its grown stack, to the next item, and a long one has a
+// goroutine to itself. A new goroutine for every item would cost a short job a third of its processor time, for growing the stack and
+// scanning it in collections.
 type Pool[T any] struct {
 	run func(T)
 
@@ -21,7 +21,7 @@ type Pool[T any] struct {
 	queue    []T
 	head     int             // of queue
 	starting bool            // a goroutine was started or woken, and has not taken an item yet
-	idle     []chan struct{} // wake the idle goroutines, the latest last
+	idle     []chan struct{} // wake the idle goroutines, the most recent last
 	closed   bool
 	idlers   sync.WaitGroup
 }
@@ -29,7 +29,7 @@ type Pool[T any] struct {
 // New returns a pool that calls run for each item.
 func New[T any](run func(T)) *Pool[T] { return &Pool[T]{run: run} }
 
-// Give runs items. It does not block.
+// Give queues items to run. It does not block.
 func (p *Pool[T]) Give(items ...T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,7 +42,7 @@ func (p *Pool[T]) Give(items ...T) {
 	p.start()
 }
 
-// Waiting reports whether items are queued that do not run yet.
+// Waiting reports whether queued items are not running yet.
 func (p *Pool[T]) Waiting() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,10 +63,10 @@ func (p *Pool[T]) start() {
 	go p.work()
 }
 
-// work runs items until none has come for a while. An item that ends its goroutine (runtime.Goexit) ends this one; the next item gets
+// work runs items until none has arrived for idleFor. An item that ends its goroutine (runtime.Goexit) ends this one; the next item gets
 // another.
 func (p *Pool[T]) work() {
-	called := make(chan struct{}, 1) // a second call comes only after take
+	called := make(chan struct{}, 1) // the next call comes only after take
 	timer := time.NewTimer(idleFor)
 	defer timer.Stop()
 	for started := true; ; {
@@ -92,7 +92,8 @@ func (p *Pool[T]) work() {
 	}
 }
 
-// take returns the next item, having started a goroutine for those behind it; or notes that its caller is idle. After Close nothing is.
+// take returns the next item, after starting a goroutine for those behind it, or registers its caller as idle. After Close no goroutine
+// becomes idle.
 func (p *Pool[T]) take(started bool, called chan struct{}) (item T, ok, rest bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +128,7 @@ func (p *Pool[T]) leave(called chan struct{}) bool {
 	return true
 }
 
-// Close ends the idle goroutines and returns when they have ended; the others end after their item.
+// Close ends the idle goroutines and returns when they have ended. The others end after their item.
 func (p *Pool[T]) Close() {
 	p.mu.Lock()
 	p.closed = true

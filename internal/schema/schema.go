@@ -1,5 +1,5 @@
-// Package schema knows which version of the schema this program needs, and compares a database with it. It changes nothing and needs no
-// migration tool: a program that runs jobs links this package, one that migrates links package migrate too.
+// Package schema holds the version of the schema that this program needs, and compares a database with it. It changes nothing and needs no
+// migration library. A program that runs jobs links this package; one that migrates also links package migrate.
 package schema
 
 import (
@@ -19,16 +19,16 @@ import (
 
 var validName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
-// ErrTooOld is returned by [Check] when the database lacks migrations that this binary needs.
+// ErrTooOld is the error of [Check] if the database lacks migrations that this binary needs.
 var ErrTooOld = errors.New("the database's schema is older than this program: run `trapeze migrate up`")
 
-// ErrNoTables is returned by [Check] when the tables do not exist.
+// ErrNoTables is the error of [Check] if the tables do not exist.
 var ErrNoTables = errors.New("call migrate.Up, or run `trapeze migrate up`")
 
-// ErrTooNew is returned by [Check] when the database has migrations of another minor version.
+// ErrTooNew is the error of [Check] if the database has migrations of another minor version.
 var ErrTooNew = errors.New("the database's schema is newer than this program: use the newer release")
 
-// ValidName returns an error unless a schema of this name needs no quotes.
+// ValidName returns an error unless the schema name needs no quotes.
 func ValidName(name string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("schema name %q: want %s", name, validName)
@@ -61,23 +61,23 @@ func Migrations() []Migration {
 	return list
 }
 
-// Latest is the version of the newest migration in this binary.
+// Latest returns the version of the newest migration in this binary.
 func Latest() int64 {
 	list := Migrations()
 	return list[len(list)-1].Version
 }
 
-// DB is what reads the table of versions: a pool, a connection or a transaction.
+// DB reads the table of versions: a pool, a connection or a transaction.
 type DB interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// perMinor is the range of migration numbers of a minor version: 1 to 999 for the first, 1000 to 1999 for the next. Within a
-// minor version migrations only add, so that programs from before them go on working while pods are replaced one by one.
+// perMinor is the range of migration numbers of a minor version: 1 to 999 for the first, 1000 to 1999 for the next. Within a minor version
+// migrations only add. Programs from before them therefore work while pods are replaced one by one.
 const perMinor = 1000
 
-// Check compares the schema with this binary, reading only: nil, [ErrNoTables], [ErrTooOld] or [ErrTooNew]. A newer schema of the same minor
-// version will do.
+// Check compares the schema with this binary. It only reads, and returns nil, [ErrNoTables], [ErrTooOld] or [ErrTooNew]. A newer schema of
+// the same minor version is accepted.
 func Check(ctx context.Context, db DB, schema string) error {
 	exists, err := HasVersions(ctx, db, schema)
 	if err != nil {

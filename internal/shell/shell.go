@@ -1,4 +1,4 @@
-// Package shell writes words for commands that people paste into a POSIX shell.
+// Package shell quotes words for commands that people paste into a POSIX shell.
 package shell
 
 import (
@@ -8,8 +8,8 @@ import (
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/@+-]*$`)
 
-// Word returns text as one word that a shell takes as it is, and a command as no flag: quoted unless it is harmless. Control characters,
-// which a terminal may act on, become question marks.
+// Word returns text as one word that a shell does not expand and a command does not take as a flag, quoted if necessary. Control
+// characters, which a terminal might interpret, become question marks.
 func Word(text string) string {
 	if plain.MatchString(text) {
 		return text

@@ -1,7 +1,7 @@
-// Package slots decides which jobs a pod, or a remote worker, may start: how many of each lane (Lanes), also where all pods together have a
-// limit (the grants), in which order lanes share the free slots, and where claims begin to read a lane ([Marks]). It decides only: the answers
-// of heartbeats, claims and grants are given to it, and it returns the requests to send. It does no I/O and is tested without a database,
-// except the test that compares it with the real table of grants. Package engine calls it around each claim, submission and hand-off.
+// Package slots decides which jobs a pod, or a remote worker, may start: how many of each lane ([Lanes]), also under a limit over all pods
+// (the grants), in which order lanes share the free slots, and where claims begin to read a lane ([Marks]). It only decides: it receives
+// the answers of heartbeats, claims and grants, and returns the requests to send. It does no I/O and is tested without a database, except
+// by a test that compares it with the real table of grants. Package engine calls it around each claim, submission and hand-off.
 package slots
 
 import (
@@ -16,47 +16,47 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Lanes accounts for the slots of one pod or remote worker: those in use, and those that the latest heartbeat's lanes allow. Its methods
-// are safe for concurrent use.
+// Lanes accounts for the slots of one pod or remote worker: those in use, and those that the lanes of the latest heartbeat allow. Its
+// methods are safe for concurrent use.
 type Lanes struct {
 	mu      sync.Mutex
 	total   int
 	used    int
 	known   bool // a heartbeat was answered
 	paused  bool // the queue is paused or frozen
-	drained bool // this pod is, by an operator
-	closing bool // the pod stops
+	drained bool // an operator has drained this pod
+	closing bool // the pod is stopping
 	byName  map[string]*lane
 	order   []string
-	turn    int // the lane at which the next share of scarce slots begins
+	turn    int // the lane that comes first when scarce slots are shared next
 	kinds   map[string]string
-	lost    time.Time                                // when a lane was last found deleted, or one that was still had jobs here
+	lost    time.Time                                // when a lane was last found deleted, or a deleted lane still had jobs here
 	poll    time.Duration                            // the poll interval of lanes that set none
 	mayUse  func(name string) bool                   // nil: all
-	stale   atomic.Pointer[map[string]time.Duration] // of the lanes that set it; nil: none does
+	stale   atomic.Pointer[map[string]time.Duration] // of the lanes that set one; nil: none
 }
 
 type lane struct {
 	limit *int // of this pod
-	slots *int // of all pods together
+	slots *int // over all pods
 	open  bool
 	used  int
 	grant grant // of slots
 
 	every  time.Duration // its poll interval; 0: the pod's
-	looked time.Time     // when a claim last asked for it
+	looked time.Time     // when a claim last included it
 }
 
-// NewLanes returns an account of total slots, for lanes with the poll interval poll unless they set one. mayUse restricts the lanes; nil: all.
+// NewLanes returns an account of total slots. poll is the poll interval of lanes that set none. mayUse restricts the lanes; nil: all.
 func NewLanes(total int, poll time.Duration, mayUse func(lane string) bool) *Lanes {
 	return &Lanes{total: total, poll: poll, mayUse: mayUse, byName: map[string]*lane{}, kinds: map[string]string{}}
 }
 
-// Apply takes the answer of a heartbeat, and reports whether it opened anything.
+// Apply applies the answer of a heartbeat, and reports whether more jobs may start than before.
 func (l *Lanes) Apply(b store.Beat) (opened bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	opened = l.shut() && !b.Paused && !b.Drained
+	opened = l.stopped() && !b.Paused && !b.Drained
 	l.known, l.paused, l.drained = true, b.Paused, b.Drained
 	l.order = l.order[:0]
 	seen := map[string]bool{}
@@ -95,8 +95,8 @@ func (l *Lanes) Drained() bool {
 	return l.drained
 }
 
-// shut reports whether nothing may start here, whatever its lane.
-func (l *Lanes) shut() bool { return l.paused || l.drained }
+// stopped reports whether no job may start here, in any lane.
+func (l *Lanes) stopped() bool { return l.paused || l.drained }
 
 func more(before, after *int) bool {
 	return before != nil && (after == nil || *after > *before)
@@ -104,14 +104,14 @@ func more(before, after *int) bool {
 
 // free returns how many more jobs of a lane may start here.
 func (l *Lanes) free(one *lane) int {
-	if l.shut() || one == nil || !one.open {
+	if l.stopped() || one == nil || !one.open {
 		return 0
 	}
 	free := l.total - l.used
 	return max(min(free, one.room()), 0)
 }
 
-// room returns how many more jobs the lane's own limits allow here.
+// room returns how many more jobs the lane's limits allow here.
 func (one *lane) room() int {
 	room := math.MaxInt
 	if one.limit != nil {
@@ -142,7 +142,7 @@ func (l *Lanes) UnsharedSlots(name string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := l.byName[name]
-	if l.shut() || l.closing || one == nil || !one.open || one.slots != nil {
+	if l.stopped() || l.closing || one == nil || !one.open || one.slots != nil {
 		return 0
 	}
 	if one.limit != nil {
@@ -157,7 +157,7 @@ func (one *lane) take(n int) {
 	one.grant.touched = true
 }
 
-// Release gives slots of a lane back.
+// Release returns slots of a lane.
 func (l *Lanes) Release(name string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,18 +167,18 @@ func (l *Lanes) Release(name string, n int) {
 	}
 }
 
-// Step prepares a hand-off: the pod's slot stays, and the lane of the next step gives one if it is another lane. It
-// reports whether the next step may start here. End it with Stepped.
+// Step prepares a hand-off. The pod's slot is kept; if the next step has another lane, it takes a slot of that lane. Step reports whether
+// the next step may start here. Call Stepped at the end.
 func (l *Lanes) Step(from, to string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := l.byName[to]
-	if l.shut() || one == nil || !one.open {
+	if l.stopped() || one == nil || !one.open {
 		return false
 	}
 	if from == to {
 		one.grant.touched = true
-		return one.room() >= 0 // its parent's slot is its own
+		return one.room() >= 0 // it keeps its parent's slot
 	}
 	if one.room() <= 0 {
 		return false
@@ -187,7 +187,7 @@ func (l *Lanes) Step(from, to string) bool {
 	return true
 }
 
-// Stepped ends a hand-off: the parent gives the slot of its lane back, or the next step does that did not start.
+// Stepped ends a hand-off. The parent returns its lane's slot, or the next step does if it did not start.
 func (l *Lanes) Stepped(from, to string, running bool) {
 	if from == to {
 		return
@@ -210,8 +210,7 @@ func (l *Lanes) Names() []string {
 	return slices.Clone(l.order)
 }
 
-// Lookup finds the lane of a submission in the answer of the latest heartbeat: the one named, or its kind's. Before the first heartbeat it is
-// not known.
+// Lookup finds the lane of a submission in the latest heartbeat: named, or its kind's. Before the first heartbeat the lane is unknown.
 func (l *Lanes) Lookup(kind, named string) (lane string, known, exists bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,7 +225,7 @@ func (l *Lanes) Lookup(kind, named string) (lane string, known, exists bool) {
 	return job.DefaultLane, true, true
 }
 
-// LaneOfStep finds the lane of a next step: the one named, its kind's, or its parent's.
+// LaneOfStep returns the lane of a next step: named, its kind's, or its parent's.
 func (l *Lanes) LaneOfStep(kind, named, parents string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,7 +245,7 @@ func (l *Lanes) LostOne(lately time.Duration) bool {
 	return !l.lost.IsZero() && time.Since(l.lost) < lately
 }
 
-// ApplyStale takes the lanes' limits for runs without a sign of life, and reports whether one has changed.
+// ApplyStale applies the lanes' limits for runs without a sign of life, and reports whether one has changed.
 func (l *Lanes) ApplyStale(told []store.Lane) (news bool) {
 	now := map[string]time.Duration{}
 	for _, one := range told {
@@ -265,7 +264,7 @@ func (l *Lanes) ApplyStale(told []store.Lane) (news bool) {
 	return true
 }
 
-// StaleAfter returns the time after which a run of a lane that gave no sign of life is stale. set is false when the lane has no such limit.
+// StaleAfter returns the time after which a run of a lane without a sign of life is stale. set is false if the lane has no such limit.
 func (l *Lanes) StaleAfter(name string) (after time.Duration, set bool) {
 	if lanes := l.stale.Load(); lanes != nil {
 		after, set = (*lanes)[name]
@@ -273,7 +272,7 @@ func (l *Lanes) StaleAfter(name string) (after time.Duration, set bool) {
 	return after, set
 }
 
-// lengthOf returns a number of units of time; 0 for none.
+// lengthOf returns the duration of n units, or 0 for nil.
 func lengthOf(n *int, unit time.Duration) time.Duration {
 	if n == nil {
 		return 0
@@ -281,7 +280,7 @@ func lengthOf(n *int, unit time.Duration) time.Duration {
 	return time.Duration(*n) * unit
 }
 
-// Adopt counts a job that runs already, whatever its lane's limits say now.
+// Adopt counts a job that is already running, regardless of its lane's limits.
 func (l *Lanes) Adopt(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -291,16 +290,16 @@ func (l *Lanes) Adopt(name string) {
 	}
 }
 
-// Unsure has the next request ask what is granted of every limited lane.
+// Unsure makes the next request confirm the grant of every limited lane.
 func (l *Lanes) Unsure() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, one := range l.byName {
-		one.grant.unsure = true
+		one.grant.unconfirmed = true
 	}
 }
 
-// Resize sets the number of slots in all, and reports whether there are more than before.
+// Resize sets the total number of slots, and reports whether it has increased.
 func (l *Lanes) Resize(total int) (more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

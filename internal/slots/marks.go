@@ -8,44 +8,44 @@ import (
 )
 
 const (
-	// markSlow is for how long a claim or a submission may work in the server before we ask what it had to pass by, and
-	// markSlowEach what each job of it may add. Over 300,000 rows that a held snapshot keeps, a claim takes 30 ms.
+	// markSlow is the server time of a claim or a submission above which the pod reads low-water marks; markSlowEach is added for each job
+	// of it. Over 300,000 dead rows that an old snapshot keeps, a claim takes 30 ms.
 	markSlow     = 2 * time.Millisecond
 	markSlowEach = 50 * time.Microsecond
-	// markTimes is for how many times the length of a look at everything its answer counts: looks are then a thirtieth of the
-	// time, and what the marks hide waits no longer than that.
+	// markTimes is how long a mark is valid, as a multiple of the time that the full read for it took. Full reads therefore take at most a
+	// thirtieth of the time, and jobs that a mark hides wait no longer than its validity.
 	markTimes = 30
-	// markRest is the time between two looks.
+	// markRest is the minimum time between two reads of marks.
 	markRest = 100 * time.Millisecond
 )
 
-// Slow reports whether a claim or a submission worked for so long in the server that its lanes are worth a mark.
+// Slow reports whether a claim or a submission took so long in the server that its lanes need marks.
 func Slow(took time.Duration, jobs int) bool { return took > markSlow+time.Duration(jobs)*markSlowEach }
 
-// Marks are low-water marks: a moment in each lane before which no job became ready that could be claimed. Claims and submissions begin to
-// read there, past the dead rows of finished jobs, which pile up while an old snapshot is held, and past jobs that cannot be claimed, which a
-// [sweep] has read. There are none as long as reading everything is quick. The zero value is ready; safe for concurrent use.
+// Marks are low-water marks: a time in each lane before which no claimable job became ready. Claims and submissions begin to read there.
+// They skip the dead rows of finished jobs, which pile up while an old snapshot is held, and jobs that cannot be claimed, which a [sweep]
+// has read. There are no marks while reading everything is quick. The zero value is ready; safe for concurrent use.
 //
-// A mark may hide a job that got an older moment after the read: one that was handed back or recovered, or that was submitted by a
-// transaction which had been open for a while. So a mark is valid for a while, and then everything is read again. More urgent jobs are never
-// hidden: a mark is of all ranks.
+// A mark may hide a job that got an older ready time after the read: one that was handed back or recovered, or that was submitted by a long
+// transaction. A mark is therefore valid for a limited time, after which everything is read again. It never hides more urgent jobs, because
+// it covers all ranks.
 type Marks struct {
 	mu     sync.Mutex
 	lanes  map[string]*mark
-	looked time.Time // the last look
+	looked time.Time // when marks were last read
 }
 
-// mark is that of one lane.
+// mark is the mark of one lane.
 type mark struct {
 	since time.Time // zero: there is none
-	until time.Time // it counts until then
-	used  bool      // since the look at everything
+	until time.Time // the end of its validity
+	used  bool      // since the last full read
 	wake  *time.Timer
-	sweep *sweep // of the lane; nil: none is under way
+	sweep *sweep // of the lane; nil: none is in progress
 }
 
-// of returns what is known of a lane. Its caller holds the lock.
-func (m *Marks) of(lane string) *mark {
+// markOf returns the mark of a lane, and adds it if it is missing. The caller holds the lock.
+func (m *Marks) markOf(lane string) *mark {
 	if m.lanes == nil {
 		m.lanes = map[string]*mark{}
 	}
@@ -57,53 +57,53 @@ func (m *Marks) of(lane string) *mark {
 	return one
 }
 
-// counts reports whether claims begin at the mark.
-func (one *mark) counts() bool { return !one.since.IsZero() && !time.Now().After(one.until) }
+// valid reports whether the mark is valid, so that claims begin at it.
+func (one *mark) valid() bool { return !one.since.IsZero() && !time.Now().After(one.until) }
 
-// ForClaim sets where a claim begins in a lane: at the mark, or at the lane's start when there is none or its time is over. In
-// a lane that is swept, it continues the sweep.
+// ForClaim sets where a claim begins in a lane: at the mark, or at the lane's start without a valid mark. In a lane that is swept, it
+// continues the sweep.
 func (m *Marks) ForClaim(w *store.Want) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	one := m.of(w.Lane)
+	one := m.markOf(w.Lane)
 	if one.sweep.outdated() {
 		one.sweep = nil
 	}
 	switch {
 	case one.sweep != nil:
 		one.sweep.next(w)
-	case one.counts():
+	case one.valid():
 		one.used = true
 		w.Since = one.since
 	}
 }
 
-// ForSubmission returns where a submission begins to read the jobs that wait before it. It uses an outdated mark until the next claim has read
-// everything: otherwise all concurrent submissions would read it.
+// ForSubmission returns where a submission begins to read the jobs that wait before it. It uses an expired mark until the next claim has
+// read everything. Otherwise all concurrent submissions would read everything.
 func (m *Marks) ForSubmission(lane string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	one := m.of(lane)
+	one := m.markOf(lane)
 	one.used = true
 	return one.since
 }
 
-// Claimed notes how far a claim read, and reports whether a lane that it asked is being swept. After a quick one that looked at
-// everything there is no need for marks.
+// Claimed records how far a claim read, and reports whether any of its lanes is being swept. After a quick claim that read everything,
+// marks are not needed.
 func (m *Marks) Claimed(wants []store.Want, found store.Claims, quick bool, most time.Duration, again func()) (sweeping bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, w := range wants {
-		one := m.of(w.Lane)
+		one := m.markOf(w.Lane)
 		reached, short := found.Reached[w.Lane]
 		switch {
 		case one.sweep != nil && one.sweep.continuedBy(w):
 			if one.sweep.read(w.Lane, found) {
-				m.swept(one, most, again)
+				m.sweepEnded(one, most, again)
 			}
 		case one.sweep == nil && w.After == nil && short && reached.Last != nil:
 			one.sweep = beginSweep(w, found, most)
-		case one.sweep == nil && w.After == nil && quick && !one.counts():
+		case one.sweep == nil && w.After == nil && quick && !one.valid():
 			one.since = time.Time{}
 		}
 		sweeping = sweeping || one.sweep != nil
@@ -120,8 +120,8 @@ func (m *Marks) Drop() {
 	}
 }
 
-// swept sets the mark after a sweep that read everything, and moves it after one that began at it.
-func (m *Marks) swept(one *mark, most time.Duration, again func()) {
+// sweepEnded sets the mark after a sweep that read everything, and moves it after a sweep that began at it.
+func (m *Marks) sweepEnded(one *mark, most time.Duration, again func()) {
 	s := one.sweep
 	one.sweep = nil
 	if !s.floor.IsZero() {
@@ -133,8 +133,8 @@ func (m *Marks) swept(one *mark, most time.Duration, again func()) {
 	m.set(one, s.fresh, s.passed, most, again)
 }
 
-// set sets a mark after a look at everything. One that was quick leaves none; else it counts for a while, at most as long as until the
-// next poll, and then again is called if it has been used.
+// set sets a mark after a full read. A quick read leaves no mark. Otherwise the mark is valid for a time, at most until the next poll; then
+// again is called if the mark has been used.
 func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again func()) {
 	one.since, one.used = time.Time{}, false
 	if one.wake != nil {
@@ -158,10 +158,10 @@ func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again 
 	})
 }
 
-// markSpan is for how long the answer of a look counts.
+// markSpan returns how long a mark is valid.
 func markSpan(took, most time.Duration) time.Duration { return min(markTimes*took, most) }
 
-// Look reports whether to ask the database for marks now, and from which moments on.
+// Look reports whether to read marks from the database now, and from which times on.
 func (m *Marks) Look(lanes []string) (since map[string]time.Time, due bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,9 +172,9 @@ func (m *Marks) Look(lanes []string) (since map[string]time.Time, due bool) {
 	m.looked = now
 	since = make(map[string]time.Time, len(lanes))
 	for _, lane := range lanes {
-		switch one := m.of(lane); {
-		case one.sweep != nil: // which ends with a mark
-		case one.counts():
+		switch one := m.markOf(lane); {
+		case one.sweep != nil: // it ends with a mark
+		case one.valid():
 			since[lane] = one.since
 		default:
 			since[lane] = time.Time{}
@@ -183,13 +183,13 @@ func (m *Marks) Look(lanes []string) (since map[string]time.Time, due bool) {
 	return since, len(since) > 0
 }
 
-// Apply takes the marks that were found in lanes, read since these moments: zero in lanes that were read as a whole.
+// Apply applies the marks that were read in lanes, beginning at the times in since: zero for lanes that were read completely.
 func (m *Marks) Apply(found, since map[string]time.Time, took, most time.Duration, again func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	whole := false
 	for lane, moment := range found {
-		one := m.of(lane)
+		one := m.markOf(lane)
 		if !since[lane].IsZero() {
 			one.since = moment
 			continue
@@ -198,6 +198,6 @@ func (m *Marks) Apply(found, since map[string]time.Time, took, most time.Duratio
 		m.set(one, moment, took, most, again)
 	}
 	if whole && took < markSlow {
-		m.looked = m.looked.Add(time.Second) // it was something else
+		m.looked = m.looked.Add(time.Second) // something else made the claim slow
 	}
 }

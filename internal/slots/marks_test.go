@@ -54,13 +54,13 @@ func TestMarksCountForAMultipleOfTheLookAndNoLongerThanToTheNextPoll(t *testing.
 		var m Marks
 		before := time.Now()
 		m.Apply(map[string]time.Time{"a": before}, nil, c.took, c.poll, func() {})
-		if span := m.of("a").until.Sub(before); span < c.want || span > c.want+5*time.Second {
+		if span := m.markOf("a").until.Sub(before); span < c.want || span > c.want+5*time.Second {
 			t.Errorf("a look of %s counts for %s", c.took, span)
 		}
 		if !begins(&m, "a").Equal(before) || !begins(&m, "b").IsZero() {
 			t.Error("the marks are not those told")
 		}
-		m.of("a").wake.Stop()
+		m.markOf("a").wake.Stop()
 	}
 }
 
@@ -70,7 +70,7 @@ func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
 	var m Marks
 	now := time.Now()
 	m.Apply(map[string]time.Time{"a": now}, nil, time.Second, time.Minute, func() {})
-	until := m.of("a").until
+	until := m.markOf("a").until
 	since, due := m.Look([]string{"a", "b"})
 	if !due || !since["a"].Equal(now) || !since["b"].IsZero() {
 		t.Fatal(since, due)
@@ -79,10 +79,10 @@ func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
 		t.Error("two looks at once")
 	}
 	m.Apply(map[string]time.Time{"a": now.Add(time.Second)}, since, time.Millisecond, time.Minute, func() {})
-	if !m.of("a").until.Equal(until) || !begins(&m, "a").Equal(now.Add(time.Second)) {
+	if !m.markOf("a").until.Equal(until) || !begins(&m, "a").Equal(now.Add(time.Second)) {
 		t.Error("it did not move on, or was prolonged")
 	}
-	m.of("a").wake.Stop()
+	m.markOf("a").wake.Stop()
 }
 
 // When the time of marks is over, one claim looks at everything, and not every submission that comes meanwhile.
@@ -91,7 +91,7 @@ func TestSubmissionsKeepAMarkUntilAClaimHasLookedAtEverything(t *testing.T) {
 	var m Marks
 	now := time.Now()
 	m.Apply(map[string]time.Time{"a": now}, nil, time.Second, time.Minute, func() {})
-	m.of("a").wake.Stop()
+	m.markOf("a").wake.Stop()
 	quick := func() {
 		w := store.Want{Lane: "a"}
 		m.ForClaim(&w)
@@ -101,7 +101,7 @@ func TestSubmissionsKeepAMarkUntilAClaimHasLookedAtEverything(t *testing.T) {
 	if !begins(&m, "a").Equal(now) {
 		t.Error("a quick claim from the mark on ended it")
 	}
-	m.of("a").until = now.Add(-time.Second)
+	m.markOf("a").until = now.Add(-time.Second)
 	if !begins(&m, "a").IsZero() || !m.ForSubmission("a").Equal(now) {
 		t.Error("only the claim is to look at everything")
 	}
@@ -121,6 +121,6 @@ func TestMarksOfOneLaneLeaveThoseOfTheOthers(t *testing.T) {
 	if !begins(&m, "y").Equal(now) || !begins(&m, "x").Equal(now.Add(time.Second)) {
 		t.Error("a mark was lost")
 	}
-	m.of("x").wake.Stop()
-	m.of("y").wake.Stop()
+	m.markOf("x").wake.Stop()
+	m.markOf("y").wake.Stop()
 }

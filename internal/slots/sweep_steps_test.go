@@ -50,7 +50,7 @@ func TestASweepReadsPageAfterPageAndEveryOtherClaimLooksAtWhatIsNew(t *testing.T
 	if !begins(&m, "a").Equal(now) || !m.ForSubmission("a").Equal(now) {
 		t.Error("it ended without a mark")
 	}
-	m.of("a").wake.Stop()
+	m.markOf("a").wake.Stop()
 }
 
 func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
@@ -66,7 +66,7 @@ func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
 	// Another remote worker, with the same marks, has read another page meanwhile.
 	stale := store.Want{Lane: "a", N: 1, After: &store.LanePosition{Rank: -10, ReadyAt: now, ID: 9}}
 	m.Claimed([]store.Want{stale}, short(time.Second, nil, now), false, time.Minute, nil)
-	if m.of("a").sweep.after.ID != 11 {
+	if m.markOf("a").sweep.after.ID != 11 {
 		t.Error("its sweep has ended or gone back")
 	}
 }
@@ -107,17 +107,17 @@ func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
 	var m Marks
 	now := time.Now()
 	m.Apply(map[string]time.Time{"a": now}, nil, time.Second, time.Minute, func() {})
-	until := m.of("a").until
+	until := m.markOf("a").until
 	if w, _ := claimOnce(&m, nil, short(time.Second, &store.LanePosition{ReadyAt: now, ID: 7}, now.Add(time.Hour))); !w.Since.Equal(now) {
 		t.Fatal(w)
 	}
 	if w, _ := claimOnce(&m, nil, short(time.Second, nil, now.Add(2*time.Hour))); !w.Since.Equal(now) || w.After.ID != 7 {
 		t.Fatal(w)
 	}
-	if one := m.of("a"); !one.since.Equal(now.Add(time.Hour)) || !one.until.Equal(until) || one.sweep != nil {
+	if one := m.markOf("a"); !one.since.Equal(now.Add(time.Hour)) || !one.until.Equal(until) || one.sweep != nil {
 		t.Error(one)
 	}
-	m.of("a").wake.Stop()
+	m.markOf("a").wake.Stop()
 }
 
 // Jobs that were handed back stand before the position. A sweep that finds work all the time, or that no slot was free to continue, begins
@@ -140,7 +140,7 @@ func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 		claimOnce(&m, nil, short(time.Second, position, now)) // it counts for thirty times that
 		claimOnce(&m, nil, c.answer)
 		claimOnce(&m, nil, store.Claims{})
-		s := m.of("a").sweep
+		s := m.markOf("a").sweep
 		s.began, s.latest = now.Add(-c.began), now.Add(-c.latest)
 		w, _ := claimOnce(&m, nil, store.Claims{})
 		if anew := w.After == nil; anew != c.anew {

@@ -15,7 +15,7 @@ func (l *Lanes) interval(one *lane) time.Duration {
 	return l.poll
 }
 
-// Interval returns the poll interval of the pod: the shortest of its lanes and its own.
+// Interval returns the pod's poll interval: the shortest of its lanes' and its own.
 func (l *Lanes) Interval() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -26,14 +26,14 @@ func (l *Lanes) Interval() time.Duration {
 	return tick
 }
 
-// Wants reserves every free slot for a claim, shared fairly among the lanes that no claim has asked for since then. The caller releases the
-// slots that the claim does not fill. With tick, lanes whose poll interval is not over are left out: early counts these, unasked those for
-// which no slot was left.
+// Wants reserves every free slot for a claim, shared fairly among the lanes that no claim has included since then. The caller releases the
+// slots that the claim does not fill. With tick, it omits lanes whose poll interval is not over. early is the number of these, and unasked
+// the number of lanes for which no slot was left.
 func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, unasked int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := l.total - l.used
-	if left <= 0 || l.shut() || len(l.order) == 0 {
+	if left <= 0 || l.stopped() || len(l.order) == 0 {
 		return nil, 0, 0
 	}
 	now := time.Now()
@@ -46,7 +46,7 @@ func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, un
 			continue
 		}
 		switch {
-		case !one.looked.Before(since): // in this round
+		case !one.looked.Before(since): // already included in this sweep
 			room[i] = 0
 		case tick && now.Sub(one.looked) < time.Duration(float64(l.interval(one))*(1-poller.Spread)):
 			room[i] = 0
@@ -85,8 +85,8 @@ func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, un
 	return wants, early, unasked
 }
 
-// Covers reports whether claims that asked for this number of lanes asked for every open one. A limited lane of which this pod holds no slot
-// does not count: no slot that becomes free here is one of its slots.
+// Covers reports whether claims that included this number of lanes included every open one. A limited lane of which this pod holds no slot
+// does not count, because no slot that becomes free here belongs to it.
 func (l *Lanes) Covers(asked int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

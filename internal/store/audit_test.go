@@ -15,8 +15,8 @@ func TestTheAuditSaysWhoFromWhereAndWhy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ctx := job.WithOrigin(w.ctx(), job.Origin{Source: "cli", RequestID: "r-1", Reason: "the provider is down"})
-	w.is.NoErr(admin.Audit(ctx, w.Store, admin.Deed{Actor: "ana", Action: "lane.drain", Target: "lane default", Before: map[string]bool{"drained": false}}))
-	w.is.NoErr(admin.Audit(w.ctx(), w.Store, admin.Deed{Actor: "bob", Action: "job.cancel", Target: "job 7", Refused: "needs jobs:cancel"}))
+	w.is.NoErr(admin.Audit(ctx, w.Store, admin.AuditEntry{Actor: "ana", Action: "lane.drain", Target: "lane default", Before: map[string]bool{"drained": false}}))
+	w.is.NoErr(admin.Audit(w.ctx(), w.Store, admin.AuditEntry{Actor: "bob", Action: "job.cancel", Target: "job 7", Refused: "needs jobs:cancel"}))
 
 	list, err := admin.AuditTrail(w.ctx(), w.Store, admin.AuditFilter{})
 	w.is.NoErr(err)
@@ -41,7 +41,7 @@ func TestTheAuditSaysWhoFromWhereAndWhy(t *testing.T) {
 func TestTheAuditIsOnlyAddedTo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.is.NoErr(admin.Audit(w.ctx(), w.Store, admin.Deed{Actor: "ana", Action: "gate.pause", Target: "gate"}))
+	w.is.NoErr(admin.Audit(w.ctx(), w.Store, admin.AuditEntry{Actor: "ana", Action: "gate.pause", Target: "gate"}))
 	for _, sql := range []string{`update trapeze.audit set actor = 'bob'`, `delete from trapeze.audit`, `truncate trapeze.audit`} {
 		_, err := w.pool.Exec(w.ctx(), sql)
 		pg, ok := errors.AsType[*pgconn.PgError](err)

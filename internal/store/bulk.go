@@ -9,16 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// bulkFrom is from how many jobs on COPY is faster than the one statement of [Store.Enqueue]: as fast at 100, and 1.5 times
+// bulkFrom is the number of jobs from which COPY is faster than the one statement of [Store.Enqueue]: as fast at 100, and 1.5 times as fast
 // at 2,000 (27 against 41 ms; two cores, PostgreSQL 15, 2026-11-21), because it neither reads arrays nor inserts row by row.
 const bulkFrom = 200
 
-// bulkBegunSQL is what all rows of a bulk share, and whether a lane of theirs asks for approval: COPY cannot ask for each
-// row. Plan: lanes_pkey.
+// bulkBegunSQL reads what all rows of a bulk share, and whether one of their lanes requires approval, which COPY cannot check for each row.
+// Plan: lanes_pkey.
 var bulkBegunSQL = newStatement(`
 select now(), pg_current_xact_id(), exists (select from trapeze.lanes n where n.name = any(@lanes::text[]) and n.requires_approval)`)
 
-// bulkRestSQL tells of a bulk's jobs, and names their pipelines. Plan: inserts; no other table.
+// bulkRestSQL writes the events of a bulk's jobs and the rows of their pipelines. Plan: inserts; no other table.
 var bulkRestSQL = newStatement(`
 with w as materialized (
 	select * from unnest(@ids::bigint[], @actors::text[], @pipelines::bigint[], @names::text[]) as w(id, actor, pipeline_id, pipeline)
@@ -34,15 +34,15 @@ var (
 	bulkLive = []string{"id", "ready_at", "event_no", "priority", "state", "unique_while", "lane", "kind", "subject"}
 )
 
-// Bulky reports whether jobs are worth [EnqueueBulk]: many, of which none asks to start, is delayed or needs approval.
+// Bulky reports whether jobs are worth [EnqueueBulk]: many, none of which asks to start, is delayed or needs approval.
 func Bulky(list []NewJob) bool {
 	return len(list) >= bulkFrom && !slices.ContainsFunc(list, func(n NewJob) bool {
 		return n.Starts || n.DelayMillis > 0 || n.NeedsApproval
 	})
 }
 
-// EnqueueBulk is [Store.Enqueue] of many jobs that are all to be pending, in one transaction: both tables by COPY. It does
-// nothing, and says so, when a lane of theirs asks for approval: that is for [Store.Enqueue].
+// EnqueueBulk is [Store.Enqueue] for many jobs that are all to be pending, in one transaction: it fills both tables by COPY. If one of
+// their lanes requires approval, it inserts nothing and done is false: use [Store.Enqueue].
 func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
 		done, err = enqueueBulkIn(ctx, s, tx, list)
@@ -54,8 +54,8 @@ func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err e
 	return done, nil
 }
 
-// EnqueueManyIn inserts jobs in the caller's transaction, pending or parked, as [EnqueueIn] does: many by COPY. After an error none of them is
-// in, and the transaction can go on unless its connection broke: a savepoint is before them.
+// EnqueueManyIn inserts jobs in the caller's transaction, pending or parked, as [EnqueueIn] does; many by COPY. After an error none of them
+// is inserted. The transaction can continue unless its connection broke, because of a savepoint.
 func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) error {
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		if Bulky(list) {
@@ -82,7 +82,7 @@ func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (don
 		return false, err
 	}
 	ids, actors, pipelines, names := make([]int64, len(list)), make([]string, len(list)), make([]int64, len(list)), make([]*string, len(list))
-	row := make([]any, 0, len(bulkJobs)) // used again for every row, and what all have in common is boxed once
+	row := make([]any, 0, len(bulkJobs)) // reused for every row; values that all have in common are boxed once
 	var shared, began, pending any = xid, now, string(PlacedPending)
 	_, err = tx.CopyFrom(ctx, pgx.Identifier{s.schema, "jobs"}, bulkJobs, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) {
 		n := &list[i]

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// checkpointSQL keeps a checkpoint and, because the job has advanced, forgives its crashes. It runs in a transaction that
-// holds the lease. Plan: primary keys.
+// checkpointSQL stores a checkpoint and resets the job's crashes, because it has made progress. It runs in a transaction that locks the
+// lease. Plan: primary keys.
 var (
 	checkpointSQL = newStatement(`
 insert into trapeze.job_progress (id, checkpoint) values (@id, @checkpoint::text::json)
@@ -19,7 +19,7 @@ on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = no
 	forgiveSQL = newStatement(`update trapeze.live set crashes = 0, isolated = false where id = @id and crashes > 0`)
 )
 
-// Checkpoint keeps a checkpoint of the claim that is held, and commits, in one round trip.
+// Checkpoint stores a checkpoint of the held claim and commits, in one round trip.
 func (h *Holding) Checkpoint(ctx context.Context, s *Store, id int64, checkpoint json.RawMessage) error {
 	if h.conn.Conn().PgConn().TxStatus() == 'I' {
 		return fmt.Errorf("keep checkpoint of job %d: the handler's writes have ended the transaction: %w", id, pgx.ErrTxClosed)
@@ -42,9 +42,8 @@ func (h *Holding) Checkpoint(ctx context.Context, s *Store, id int64, checkpoint
 	return nil
 }
 
-// keepSQL is checkpointSQL and forgiveSQL for a handler that has nothing else to write: it holds the lease itself. A job
-// that is to be cancelled keeps nothing. Sent twice, it does the same twice.
-// Plan: primary keys; the update, HOT, only after a crash.
+// keepSQL is checkpointSQL and forgiveSQL for a handler that writes nothing else: it locks the lease itself. It stores nothing for a
+// job that is to be cancelled. It is idempotent. Plan: primary keys; the update, HOT, only after a crash.
 var keepSQL = newStatement(`
 with held as materialized (
 	select id, crashes, cancel_requested from trapeze.live where id = @id and fence = @fence and pod = @boot for no key update
@@ -57,8 +56,8 @@ with held as materialized (
 )
 select cancel_requested from held`)
 
-// Keep keeps a checkpoint of a claim: [job.ErrLeaseLost] when it is no longer the latest, [job.ErrGone] when the job was deleted, [job.ErrCancelled] when a cancel
-// was committed before.
+// Keep stores a checkpoint of a claim. It returns [job.ErrLeaseLost] if the claim is no longer the latest, [job.ErrGone] if the job was
+// deleted, and [job.ErrCancelled] if a cancel was committed before.
 func (s *Store) Keep(ctx context.Context, l job.Lease, checkpoint json.RawMessage) error {
 	found, err := run(ctx, s, pgx.RowTo[bool], keepSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"checkpoint", string(checkpoint)}})
 	switch {

@@ -101,10 +101,10 @@ func ReadHeldPage(ctx context.Context, s *Store, boots []string, after int64, li
 	return page, nil
 }
 
-// knownClaimsSQL notes how many claims a pod's process knows. Plan: pods_pkey, one row; HOT.
+// knownClaimsSQL records how many claims a pod's process knows. Plan: pods_pkey, one row; HOT.
 var knownClaimsSQL = newStatement(`update trapeze.pods set known_claims = @known where boot = @boot and closed_at is null returning known_claims`)
 
-// ReportKnownClaims notes how many claims the process of a pod has worked on for long, for [view.FindUnknownWork].
+// ReportKnownClaims records how many claims the process of a pod has worked on for some time, for [view.FindUnknownWork].
 func ReportKnownClaims(ctx context.Context, s *Store, boot string, known int) error {
 	if _, err := run(ctx, s, pgx.RowTo[int], knownClaimsSQL, args{{"boot", boot}, {"known", known}}); err != nil {
 		return fmt.Errorf("note how many claims pod %s knows: %w", boot, err)

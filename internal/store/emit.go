@@ -11,17 +11,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Emission is an event of a handler's.
+// Emission is an event that a handler emits.
 type Emission struct {
 	Event, Message string
 	Level          string          // empty: info
 	Fields         json.RawMessage // nil: none
-	At             time.Time       // when the handler emitted it, on this machine's clock: what counts is how long ago
+	At             time.Time       // when the handler emitted it, by this machine's clock; only its age is used
 }
 
-// emitSQL appends a handler's events to its job's history, numbered one after the other under the row's lock. Each is as
-// old as the handler says, so that the history tells when it happened, not when it was written.
-// Plan: live_pkey, one row, HOT.
+// emitSQL appends a handler's events to its job's history, numbered consecutively under the row's lock. Each is dated by its age, so that
+// the history shows when it happened, not when it was written. Plan: live_pkey, one row, HOT.
 var emitSQL = newStatement(`
 with held as (
 	update trapeze.live set event_no = event_no + cardinality(@events::text[]) where id = @id and fence = @fence and pod = @boot
@@ -35,8 +34,8 @@ with held as (
 )
 select before from held`)
 
-// Emit appends events to the history of a claim, all or none: [job.ErrLeaseLost] when it is no longer the latest,
-// [job.ErrGone] when the job was deleted.
+// Emit appends events to the history of a claim, all or none. It returns [job.ErrLeaseLost] if the claim is no longer the latest, and
+// [job.ErrGone] if the job was deleted.
 func (s *Store) Emit(ctx context.Context, l job.Lease, list ...Emission) error {
 	found, err := run(ctx, s, pgx.RowTo[int], emitSQL, emitArgs(l, list))
 	return orGone(ctx, s, l, emitted(l, found, err))
@@ -74,8 +73,8 @@ func emitted(l job.Lease, found []int, err error) error {
 	return nil
 }
 
-// emitManySQL appends one event each to the histories of many claims, as [emitSQL] does to one. Rows that another transaction has locked, and
-// claims that are no longer the latest, are passed by. Plan: live_pkey, a row a claim, HOT.
+// emitManySQL appends one event each to the histories of many claims, as [emitSQL] does for one. It skips rows that another transaction has
+// locked, and claims that are no longer the latest. Plan: live_pkey, a row per claim, HOT.
 var emitManySQL = newStatement(`
 with held as materialized (
 	select e.* from unnest(@ids::bigint[], @fences::bigint[], @pods::uuid[], @events::text[], @levels::text[], @messages::text[], @fields::text[], @ages::bigint[])
@@ -101,8 +100,8 @@ type Emitted struct {
 	Emission
 }
 
-// EmitMany appends one event each to the histories of claims, all in one commit. It reports of which claims: the others are no
-// longer the latest, or their rows are locked: [Store.Emit] has the reason.
+// EmitMany appends one event each to the histories of claims, all in one commit, and returns the claims for which it did. The others are no
+// longer the latest, or their rows are locked: [Store.Emit] returns the reason.
 func (s *Store) EmitMany(ctx context.Context, list []Emitted) (written map[job.Lease]bool, err error) {
 	var (
 		ids, fences, ages      []int64
@@ -129,7 +128,7 @@ func (s *Store) EmitMany(ctx context.Context, list []Emitted) (written map[job.L
 	return written, nil
 }
 
-// age returns the microseconds since a moment; 0 for none.
+// age returns the microseconds since a time; 0 for the zero time.
 func age(at time.Time) int64 {
 	if at.IsZero() {
 		return 0

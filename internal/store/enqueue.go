@@ -13,21 +13,21 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// enqueueStatement inserts jobs: wish selects them, and place is the parts after it.
+// enqueueStatement inserts jobs: wish selects them, and place holds the remaining parts.
 func enqueueStatement(wish, place string) *statement {
 	return newStatement(with(wish+"\n)", place), `select id, place, `+tookMicros+` from placed`)
 }
 
-// enqueueSQL inserts jobs, born running where they may be. Older and equally urgent jobs that wait in the lane go first,
-// so ahead is the job's own rank.
-// Plan: CTE scans and inserts; a probe of lanes a job, and at most one of live_for_claim and one of current_runs a job that
-// asks to start.
+// enqueueSQL inserts jobs, started on insert where possible. Older and equally urgent jobs that wait in the lane go first, so ahead is the
+// job's own rank. Plan: CTE scans and inserts; a probe of lanes per job, and at most one of live_for_claim and one of current_runs per job
+// that asks to start.
 //
-// enqueueSinceSQL is enqueueSQL for a lane in which nothing waits that became ready before a moment.
-// Plan: per rank up to the job's own one probe of live_for_claim from (lane, rank, moment); else as enqueueSQL.
+// enqueueSinceSQL is enqueueSQL for a lane in which no job waits that became ready before a given time. Plan: per rank up to the job's own
+// one probe of live_for_claim from (lane, rank, moment); else as enqueueSQL.
 //
-// enqueueFreeSQL is enqueueSQL for jobs that do not ask to start, in a transaction of the host's. Its round trip pins the plan, which PostgreSQL
-// would make for each call, and restores the caller's settings. It passes by the ids that are in use, so that the transaction can go on. Plan: CTE scans and inserts; a probe of lanes and of jobs_pkey a job.
+// enqueueFreeSQL is enqueueSQL for jobs that do not ask to start, in a transaction of the host. Its round trip pins the plan, which
+// PostgreSQL would otherwise make for each call, and restores the caller's settings. It skips ids that are in use, so that the transaction
+// can continue. Plan: CTE scans and inserts; a probe of lanes and of jobs_pkey per job.
 var (
 	enqueueSQL      = enqueueStatement(enqueueWish, placeParts(goesAhead))
 	enqueueSinceSQL = enqueueStatement(enqueueWish, placeParts(goesAheadSince))
@@ -35,30 +35,30 @@ var (
 	where not coalesce((select true from trapeze.jobs t where t.id = w.id limit 1), false)`, placeWaiting)
 )
 
-// enqueueWish is new jobs for [placeParts]. Whether a job needs approval is decided here, from the lane's row as it is: what a process
-// has heard of lanes may be older than the rule. A step of a pipeline needs none: its pipeline was approved. Nor does a
-// job of a schedule: to set one for such a lane takes the permission to approve. Plan: a probe of lanes_pkey a job.
+// enqueueWish is the CTE of new jobs for [placeParts]. It decides whether a job needs approval from the present row of its lane, because
+// the lanes that a process knows may be outdated. A step of a pipeline needs no approval, because its pipeline was approved. Nor does a job
+// of a schedule: setting one for such a lane takes the permission to approve. Plan: a probe of lanes_pkey per job.
 const enqueueWish = `wish as (
 	select w.*, false as handed, (-w.priority)::smallint as ahead, @boot::uuid as boot,
 		w.parent_id is null and coalesce(w.needs_approval,
 			(select n.requires_approval from trapeze.lanes n where n.name = w.lane), false) as approval
 	from unnest(` + newJobArrays + `, @approvals::boolean[]) as w(` + newJobColumns + `, needs_approval)`
 
-// Enqueued is what became of new jobs.
+// Enqueued is the result of inserting jobs.
 type Enqueued struct {
 	Places map[int64]Place
 	Took   time.Duration // in the server
 }
 
-// Enqueue inserts jobs in one statement of the store's own pool and tells where each was put. After an error for which
-// [Unknown] is true, ask [Store.Submitted].
+// Enqueue inserts jobs in one statement of the store's own pool and returns where each was put. After an error for which [Unknown] is true,
+// call [Store.Submitted].
 func (s *Store) Enqueue(ctx context.Context, boot string, list []NewJob) (map[int64]Place, error) {
 	e, err := s.EnqueueSince(ctx, boot, list, time.Time{})
 	return e.Places, err
 }
 
-// EnqueueSince is [Store.Enqueue] where nothing is taken to wait in the jobs' lanes that became ready before a moment, unless
-// that is zero.
+// EnqueueSince is [Store.Enqueue] under the assumption that no job waits in the jobs' lanes that became ready before since; zero: no
+// assumption.
 func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, since time.Time) (Enqueued, error) {
 	var placed []placedRow
 	var err error
@@ -84,7 +84,7 @@ func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, si
 	return e, nil
 }
 
-// runSince runs one of two statements, the second with the moment since which the jobs of a lane wait.
+// runSince runs one of two statements; the second one if since is set.
 func runSince[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], all, fresh *statement, by args, since time.Time) ([]T, error) {
 	if since.IsZero() {
 		return run(ctx, s, scan, all, by)
@@ -92,8 +92,8 @@ func runSince[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], all, 
 	return run(ctx, s, scan, fresh, append(by, args{{"since", since}}...))
 }
 
-// EnqueueIn inserts jobs in the caller's transaction, pending or parked, and returns where each was put. Where [Store.IDTaken] is true of the
-// error the transaction can go on, unless it is PostgreSQL's.
+// EnqueueIn inserts jobs in the caller's transaction, pending or parked, and returns where each was put. After an error for which
+// [Store.IDTaken] is true the transaction can continue, unless PostgreSQL raised it.
 func EnqueueIn(ctx context.Context, s *Store, db DB, list []NewJob) (map[int64]Place, error) {
 	return enqueueIn(ctx, s, db, list, false)
 }
@@ -167,7 +167,7 @@ var (
 	nameSubmissionSQL    = newStatement(`update trapeze.submissions set job_id = @id where key = @key`)
 )
 
-// Fingerprint identifies a submission's content: what is to run, about what, and what follows it.
+// Fingerprint identifies a submission's content: its kind, arguments and subject, and its next steps.
 func Fingerprint(n NewJob) []byte {
 	h := sha256.New()
 	for _, part := range [][]byte{[]byte(n.Kind), []byte(n.Subject), n.Args, n.Planned} {
@@ -177,8 +177,8 @@ func Fingerprint(n NewJob) []byte {
 	return h.Sum(nil)
 }
 
-// ReserveSubmission takes an idempotency key for id, in the caller's transaction, and returns the id that holds it: id
-// itself, or the job of an earlier submission of the same content. Other content is [job.ErrKeyReused].
+// ReserveSubmission takes an idempotency key for id, in the caller's transaction. It returns the id that holds the key: id itself, or the
+// job of an earlier submission with the same content. Different content is [job.ErrKeyReused].
 func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int64, fingerprint []byte) (int64, error) {
 	for range 100 {
 		reserved, err := do(ctx, s, db, reserveSubmissionSQL, args{{"key", key}, {"id", id}, {"fingerprint", fingerprint}})
@@ -198,24 +198,24 @@ func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int6
 			return 0, fmt.Errorf("read idempotency key: %w", err)
 		}
 		if !bytes.Equal(held, fingerprint) {
-			return 0, job.ErrKeyReused // without the key: that of a submitter is a hash by now
+			return 0, job.ErrKeyReused // without the key: with a submitter it is a hash by now
 		}
 		return holder, nil
 	}
 	return 0, errors.New("reserve idempotency key: it changes hands too fast")
 }
 
-// NotifySQL wakes the pods that listen, when the transaction commits. Its payload is empty: a wake-up is only a hint.
+// NotifySQL wakes the pods that listen when the transaction commits. Its payload is empty: a wake-up is only a hint.
 const (
 	notifySQL         = `select pg_notify($1, '')`
 	notifySettingsSQL = `select pg_notify($1, $2)`
 )
 
-// Settings is the payload of a wake-up that says more: lanes, pods or the gate are set otherwise.
+// Settings is the payload of a wake-up after a change of lanes, pods or the queue.
 const Settings = "settings"
 
-// NameSubmission makes an idempotency key that was taken in this transaction answer with another job, which holds the
-// unique key of the same submission.
+// NameSubmission changes the job of an idempotency key that was taken in this transaction to one that holds the unique key of the same
+// submission.
 func NameSubmission(ctx context.Context, s *Store, db DB, key string, id int64) error {
 	if _, err := do(ctx, s, db, nameSubmissionSQL, args{{"key", key}, {"id", id}}); err != nil {
 		return fmt.Errorf("reserve idempotency key: %w", err)
@@ -223,7 +223,7 @@ func NameSubmission(ctx context.Context, s *Store, db DB, key string, id int64) 
 	return nil
 }
 
-// Channel is the channel of wake-ups in this schema.
+// Channel returns the channel of wake-ups in this schema.
 func (db *Database) Channel() string { return db.schema + "_wake" }
 
 // Notify sends an empty wake-up in the caller's transaction.
@@ -232,7 +232,7 @@ func (db *Database) Notify(ctx context.Context, tx DB) error {
 	return err
 }
 
-// NotifySettings is [Store.Notify] for those who are to read anew how lanes, pods and the gate are set.
+// NotifySettings sends a wake-up that makes the pods read the settings of lanes, pods and the queue again.
 func (db *Database) NotifySettings(ctx context.Context, tx DB) error {
 	_, err := tx.Exec(ctx, notifySettingsSQL, db.Channel(), Settings)
 	return err

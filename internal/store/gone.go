@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// goneSQL finds those jobs that have been deleted: in jobs, or in every place that a job can be in. It runs only after a write was
-// refused. Plan: primary-key and done_by_id probes.
+// goneSQL returns those jobs that have been deleted: that are missing in jobs, or in every place that a job can be in. It runs
+// only after a rejected write. Plan: primary-key and done_by_id probes.
 var goneSQL = newStatement("select w.id from unnest(@ids::bigint[]) as w(id) where ", deleted)
 
 // deleted is true for a w.id that is in no row of jobs, or in no place that a job can be in.
@@ -32,7 +32,7 @@ func (s *Store) Gone(ctx context.Context, ids ...int64) (map[int64]bool, error) 
 	return gone, nil
 }
 
-// Lost returns why a claim's write was refused: [job.ErrGone], or [job.ErrLeaseLost], also when that cannot be learnt.
+// Lost returns why a claim's write was rejected: [job.ErrGone], or [job.ErrLeaseLost], also if the reason cannot be read.
 func (s *Store) Lost(ctx context.Context, l job.Lease) error {
 	if gone, err := s.Gone(ctx, l.JobID); err == nil && gone[l.JobID] {
 		return job.ErrGone
@@ -48,7 +48,7 @@ func lostIn(ctx context.Context, s *Store, db DB, l job.Lease) error {
 	return job.ErrLeaseLost
 }
 
-// orGone returns [Store.Lost] in the place of [job.ErrLeaseLost], and every other error as it is.
+// orGone replaces [job.ErrLeaseLost] by the result of [Store.Lost], and returns every other error unchanged.
 func orGone(ctx context.Context, s *Store, l job.Lease, err error) error {
 	if errors.Is(err, job.ErrLeaseLost) {
 		return s.Lost(ctx, l)

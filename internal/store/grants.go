@@ -7,18 +7,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// settleSlotsSQL brings what a pod holds of limited lanes to what it asks for: slots are given while the lane has some,
-// and taken back at once. It says what to hold, never how much more, so that it may be sent again after a lost reply.
+// settleSlotsSQL changes the slots of limited lanes that a pod holds to those that it requests: slots are granted while the
+// lane has some, and given back at once. A request names the number to hold, never a difference, so that it can be repeated
+// after a lost reply.
 //
-// The lane's row lock orders the pods, and its column granted is the sum that the limit is held against: a sum over
-// slot_grants would be that of a snapshot from before the wait for the lock. For the same reason the pod's own row is
-// changed by an upsert, which sees its latest version, and which keeps the old number in was for the sum. A pod's questions
-// are numbered: one that comes late, after its connection was given up and the next one was answered, changes nothing.
+// The lane's row lock orders the pods, and its column granted is the sum that is compared with the limit. A sum over
+// slot_grants would be from a snapshot before the wait for the lock. For the same reason the pod's own row is changed by an
+// upsert, which sees its latest version and keeps the old number in was for the sum. A pod's requests are numbered: a late
+// one, after its connection was given up and the next request was answered, has no effect.
 //
-// More is given only where jobs wait that this pod can run, and not what pods that have waited longer are to have. What
-// already runs is granted even beyond the limit: a limit that is lowered kills nothing. A pod that has less than its share
-// of what it wishes waits, first come, first served.
-// Plan: primary keys; live_for_claim up to its first pending row of a known kind.
+// More slots are granted only if jobs wait that this pod can run, and not those that pods which have waited longer should get.
+// Running jobs are granted slots even beyond the limit: lowering a limit ends no job. A pod that holds less than its share of
+// its wish waits, first come, first served. Plan: primary keys; live_for_claim up to its first pending row of a known kind.
 var settleSlotsSQL = newStatement(`
 with asked as materialized (
 	select * from unnest(@lanes::text[], @targets::int[], @wishes::int[], @used::int[]) as a(lane, target, wish, used)
@@ -61,31 +61,31 @@ with asked as materialized (
 select h.lane, h.slots, r.share, r.others, h.slots - h.was > r.spare, h.was > h.slots or coalesce(h.wants_since = now(), r.waited), r.work
 from held h join room r on r.name = h.lane`)
 
-// Slots is what a pod has of a limited lane.
+// Slots is the answer about a limited lane.
 type Slots struct {
 	Lane  string
 	Held  int  // what this pod may run
-	Share int  // what it may keep while others want some: the lane's slots over the open pods; 0 = less than one each
+	Share int  // what it may keep while others wait: the lane's slots divided by the open pods; 0 = less than one each
 	Want  bool // another pod waits for its share
 	Over  bool // all pods together hold more than the lane has: its limit was lowered, or is new
-	Wake  bool // the others may have something to gain from this, or to give
+	Wake  bool // other pods have to be woken: they may get slots, or have to give some back
 	Work  bool // jobs that this pod can run wait in the lane
 }
 
-// Ask is what a pod would have of a limited lane.
+// Ask is a pod's request for slots of a limited lane.
 type Ask struct {
 	Lane   string
-	Target int // what it would hold now, at least Used
-	Wish   int // what it would hold if nobody else waited
+	Target int // what it wants to hold now, at least Used
+	Wish   int // what it would hold if no other pod waited
 	Used   int // what it runs
 }
 
-// streamShift is how many bits of a question's number count the questions of its process.
+// streamShift is the number of bits of a request's number that count the requests of its process.
 const streamShift = 40
 
-// SettleSlots asks for slots of limited lanes, or gives them back, and returns what the pod holds then. A lane that is
-// missing from the answer is not limited any more, or gone; a closed pod holds nothing. After an error it may be called again,
-// but not at the same time as another call for the same pod.
+// SettleSlots requests slots of limited lanes, or gives them back, and returns what the pod then holds. A lane that is missing
+// in the answer is no longer limited, or deleted; a closed pod holds nothing. After an error it may be repeated, but not
+// concurrently with another call for the same pod.
 func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds []string) ([]Slots, error) {
 	lanes, targets := make([]string, len(asks)), make([]int32, len(asks))
 	wishes, used := make([]int32, len(asks)), make([]int32, len(asks))
@@ -99,9 +99,8 @@ func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds [
 	return held, nil
 }
 
-// voidSlotsSQL takes back all slots of closed pods. Lanes first, in the order of every other statement. A statement of the
-// closed pod that was in flight may still grant it some: the next look after the pod finds them.
-// Plan: slot_grants_of_pod.
+// voidSlotsSQL revokes all slots of closed pods. It locks lanes first, as every other statement does. A statement of the
+// closed pod that was in flight may still grant it some: the next recovery of the pod finds them. Plan: slot_grants_of_pod.
 var voidSlotsSQL = newStatement(`
 with locked as materialized (
 	select l.name from trapeze.lanes l
@@ -117,7 +116,7 @@ update trapeze.lanes l set granted = greatest(l.granted - g.slots, 0)
 from (select lane, sum(slots)::int as slots from gone group by lane) g where l.name = g.lane
 returning l.name`)
 
-// VoidSlots takes back the slots of closed pods whose jobs have been recovered, and names their lanes.
+// VoidSlots revokes the slots of closed pods whose jobs have been recovered, and returns their lanes.
 func VoidSlots(ctx context.Context, s *Store, boots []string) ([]string, error) {
 	lanes, err := run(ctx, s, pgx.RowTo[string], voidSlotsSQL, args{{"boots", boots}})
 	if err != nil {

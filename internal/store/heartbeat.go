@@ -18,13 +18,12 @@ type PodInfo struct {
 	Version string
 	Kinds   []string
 	Slots   int
-	Before  string // the boot id that this process had before, if it lost that one; else empty
+	Before  string // the previous boot id of this process, if it lost that; else empty
 }
 
-// registerSQL opens a pod's row. A boot id is used once. A pod that an operator drained comes back drained: it is its name
-// that was, whatever became of the process, until it is resumed. A process that comes back with another boot id goes by its row
-// of before, which tells it from others of its name. It holds that row to its commit: see lockPods. Plan: pods is small, and this
-// runs once a start.
+// registerSQL opens a pod's row. A boot id is used only once. If an operator drained the pod's name, it is drained until it is resumed,
+// even after restarts. A process with a new boot id takes the drain from its previous row, which distinguishes it from others of its name.
+// It locks that row until its commit: see lockPods. Plan: pods is small, and this runs once per start.
 var registerSQL = newStatement(`
 with joined as (
 	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until, drained)
@@ -49,17 +48,17 @@ func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) er
 // Lane is a row of the lanes table.
 type Lane struct {
 	Name        string `json:"name"`
-	Slots       *int   `json:"slots"`         // of all pods together; nil: no limit
-	SlotsPerPod *int   `json:"slots_per_pod"` // nil: as many as the pod has
+	Slots       *int   `json:"slots"`         // limit over all pods; nil: no limit
+	SlotsPerPod *int   `json:"slots_per_pod"` // nil: only the pod's own limit
 	Wanted      bool   `json:"wanted"`        // another pod waits for its share of them
 	Free        int    `json:"free"`          // slots that no pod holds
-	Held        int    `json:"held"`          // those that this pod holds
-	Over        bool   `json:"over"`          // all pods together hold more than there are
+	Held        int    `json:"held"`          // slots that this pod holds
+	Over        bool   `json:"over"`          // all pods together hold more slots than the lane has
 	Enabled     bool   `json:"enabled"`
 	Drained     bool   `json:"drained"`
 
-	PollIntervalMS *int `json:"poll_interval_ms"` // nil: what the pod says
-	StaleAfterS    *int `json:"stale_after_s"`    // nil: what the pod says; 0: no limit
+	PollIntervalMS *int `json:"poll_interval_ms"` // nil: the pod's setting
+	StaleAfterS    *int `json:"stale_after_s"`    // nil: the pod's setting; 0: no limit
 }
 
 // LaneKind is a row of lane_kinds: the default lane of a kind.
@@ -68,7 +67,7 @@ type LaneKind struct {
 	Lane string `json:"lane"`
 }
 
-// CancelRequest is what a heartbeat must tell its pod about one claim.
+// CancelRequest notifies a pod about one of its claims.
 type CancelRequest struct {
 	JobID  int64      `json:"job_id"`
 	Fence  int64      `json:"fence"`
@@ -77,38 +76,38 @@ type CancelRequest struct {
 
 // Beat is the answer to a heartbeat.
 type Beat struct {
-	Open       bool // false: the pod's row is closed or missing, its jobs may be running elsewhere
+	Open       bool // false: the pod's row is closed or missing, and its jobs may run elsewhere
 	Now        time.Time
-	Paused     bool // the gate is closed: paused, or frozen for maintenance
-	Drained    bool // this pod, by an operator
+	Paused     bool // the queue is paused or frozen
+	Drained    bool // an operator has drained this pod
 	Lanes      []Lane
 	LaneKinds  []LaneKind
 	Cancels    []CancelRequest
-	NextDue    *time.Time    // earliest moment in parked
-	NextLapse  *time.Time    // earliest lease end among the other open pods
-	SweepIsDue bool          // a closed pod's jobs are to be looked for
-	OffBalance bool          // there are fan-outs off balance
-	Left       time.Duration // of the lease
-	NextFire   *time.Time    // of the earliest schedule among the kinds that were asked for
+	NextDue    *time.Time    // the earliest due time in parked
+	NextLapse  *time.Time    // the earliest end of a lease among the other open pods
+	SweepIsDue bool          // the jobs of a closed pod have to be recovered
+	OffBalance bool          // there are fan-outs to be settled
+	Left       time.Duration // the remaining time of the lease
+	NextFire   *time.Time    // of the earliest schedule among the requested kinds
 	History    string        // see [Store.History]
 }
 
-// sweepDue is the condition under which a closed pod's jobs are looked for: at once, then whenever the time since it
-// closed has doubled, so that a claim that was in flight when it closed is found too. The last look is one that came ten
-// minutes or more after the end, however long nobody was there to look. Index: pods_to_sweep.
+// sweepDue is the condition under which a closed pod's jobs are searched for: at once, then whenever the time since it closed has doubled,
+// so that a claim that was in flight is found too. The last search is the first one that takes place ten minutes or more after the pod
+// closed. Index: pods_to_sweep.
 const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at - p.closed_at < interval '10 minutes')
 	and (p.swept_at is null or now() - p.swept_at > p.swept_at - p.closed_at + interval '2 seconds')`
 
-// heartbeatSQL renews a pod's lease and answers everything a pod must know, in one statement. A lapse that nobody
-// recovered is renewed; a closed row stays closed, and that of a remote worker is closed to who serves an older stream of it; who
-// serves the latest may ask without renewing. A lease_until beyond now + 2 leases is a clock that jumped: lapsed.
-// Plan: primary-key update of one narrow row; lanes, gate, pods and schedules are a page each; parked_for_promotion's first row; cluster and feed_epoch a row each.
+// heartbeatSQL renews a pod's lease and returns everything that a pod must know, in one statement. It renews a lapsed lease that no pod has
+// recovered. A closed row stays closed. A remote worker's row appears closed to a pod that serves an older stream of it; the pod of the
+// latest stream may read without renewing. A lease_until beyond now + 2 leases means that a clock jumped: lapsed. Plan: primary-key update
+// of one narrow row; lanes, gate, pods and schedules are a page each; parked_for_promotion's first row; cluster and feed_epoch a row each.
 var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatMoments, beatWork, beatLeft, beatFire, beatHistory))
 
-// DueAt is when a schedule s is to be decided: at once, if nobody has planned it yet; null: never. It is the column of schedules_due.
+// DueAt is when a schedule s has to be decided: at once if it has not been planned yet; null: never. It is the column of schedules_due.
 const DueAt = `(case when s.planned then s.next_at else '-infinity' end)`
 
-// Firing are the schedules s that fire.
+// Firing selects the schedules s that fire.
 const Firing = `from trapeze.schedules s where not s.paused and not s.removed`
 
 // The columns of a heartbeat's answer, in the order of [scanBeat].
@@ -121,10 +120,10 @@ const (
 		and coalesce((select w.stream from trapeze.remote_workers w where w.boot = @boot), 0) = @stream
 	returning boot, drained, lease_until
 )`
-	// beatLease says whether beat found the row, what time it is, whether the gate is closed and whether the pod is drained.
+	// beatLease returns whether beat found the row, the time, whether the queue is closed and whether the pod is drained.
 	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
 	coalesce((select drained from beat), false)`
-	// beatSettings is lanes, with the pod's part of each, and lane_kinds: a page each. Plan: slot_grants_pkey.
+	// beatSettings returns lanes, with the pod's slots of each, and lane_kinds: a page each. Plan: slot_grants_pkey.
 	beatSettings = `
 	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
 			'wanted', n.slots is not null and exists (select from trapeze.slot_grants g
@@ -135,32 +134,32 @@ const (
 			'poll_interval_ms', n.poll_interval_ms, 'stale_after_s', n.stale_after_s))
 		from trapeze.lanes n), '[]')::text,
 	coalesce((select json_agg(json_build_object('kind', kind, 'lane', lane)) from trapeze.lane_kinds), '[]')::text`
-	// beatCancels is what the pod is told about its claims. Plan: cancel_requests_pkey.
+	// beatCancels returns the cancel requests for the pod's claims. Plan: cancel_requests_pkey.
 	beatCancels = `
 	coalesce((select json_agg(json_build_object('job_id', job_id, 'fence', fence, 'reason', reason))
 		from trapeze.cancel_requests where pod = @boot), '[]')::text`
-	// beatMoments is when the next job becomes due, by the first row of parked_for_promotion, and when the next lease lapses.
+	// beatMoments returns when the next job becomes due, by the first row of parked_for_promotion, and when the next lease lapses.
 	beatMoments = `
 	(select p.run_after from trapeze.parked p where p.why in ('scheduled', 'retry', 'retry_later')
 		order by p.run_after limit 1),
 	(select min(least(p.lease_until, case when p.lease_until > now() + 2 * @lease::bigint * interval '1 millisecond'
 			then now() end)) from trapeze.pods p where p.closed_at is null and p.boot <> @boot)`
-	// beatWork is whether a sweep is due, and whether a fan-out is off balance. Plan: pods_to_sweep, fan_outs_off_balance.
+	// beatWork returns whether a sweep is due, and whether a fan-out has to be settled. Plan: pods_to_sweep, fan_outs_off_balance.
 	beatWork = `
 	exists (select from trapeze.pods p where ` + sweepDue + `),
 	exists (select from trapeze.fan_outs f where ` + offBalance + `)`
-	// beatLeft is the milliseconds left of the lease, as beat renewed it.
+	// beatLeft returns the remaining milliseconds of the lease that beat renewed.
 	beatLeft = `
 	coalesce((select (extract(epoch from lease_until - now()) * 1000)::bigint from beat), 0)`
-	// beatFire is when the earliest schedule fires. Plan: schedules is a page.
+	// beatFire returns when the earliest schedule fires. Plan: schedules is a page.
 	beatFire = `
 	(select case when s.planned then s.next_at else now() end ` + Firing + ` and s.kind = any(@fires::text[]) order by ` + DueAt + ` limit 1)`
 	beatHistory = `
 	coalesce((select trapeze.history())::text, '')`
 )
 
-// Heartbeat renews the lease of a pod for the given length, counted from the database's now. The pod looks after the schedules of the
-// kinds in fires.
+// Heartbeat renews the lease of a pod for the given length, counted from the database's now. fires lists the kinds whose schedules fire on
+// the pod.
 func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, draining bool, fires ...string) (Beat, error) {
 	return beat(ctx, s, boot, lease, draining, 0, true, fires)
 }
@@ -201,7 +200,7 @@ func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 	return b, nil
 }
 
-// leaveSQL closes a pod's row for good. Jobs that it still had are found by the sweep.
+// leaveSQL closes a pod's row for good. The sweep finds jobs that it still had.
 var leaveSQL = newStatement(`
 with closed as (
 	update trapeze.pods set closed_at = now(), closed = 'left' where boot = @boot and closed_at is null returning boot, name

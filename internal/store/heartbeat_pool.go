@@ -12,24 +12,24 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// renewal replaces the connections of a pool that must always have one: a new connection is opened beside an old one, which
-// is closed only then. A pool by itself closes a connection at the end of its life first, and on a server that is full, or
-// behind a network that is down for new connections, a pod would lose its lease so.
+// renewal replaces the connections of a pool that must always have one: it opens a new connection beside an old one, and only then closes
+// that. A pool by itself first closes a connection at the end of its life. If the server is full, or the network accepts no new
+// connections, a pod would then lose its lease.
 type renewal struct {
 	life time.Duration
 	pool *pgxpool.Pool
 
 	mu      sync.Mutex
 	opening bool
-	cutoff  time.Time // connections opened before are closed
+	cutoff  time.Time // connections that were opened before are closed
 	retry   time.Time // earliest time for another try
 }
 
-// openedAt is the key of when a connection was opened.
+// openedAt is the key under which a connection stores when it was opened.
 const openedAt = "trapeze opened"
 
-// Steady returns a clone of s, like Beside, for heartbeats: its pool is not reset with the others, and its connections are
-// replaced as above.
+// Steady returns a clone of s, like Beside, for heartbeats: its pool is not reset with the others, and its connections are replaced as
+// described above.
 func (s *Store) Steady(ctx context.Context, connections int) (*Store, error) {
 	config := s.pool.Config()
 	config.MaxConns = int4(connections)
@@ -63,12 +63,11 @@ func (s *Store) Steady(ctx context.Context, connections int) (*Store, error) {
 	return clone, nil
 }
 
-// lateFor is for how long a statement on a steady pool goes on after its deadline. A connection whose statement hangs for longer is taken for
-// dead, and closed.
+// lateFor is how long a statement on a steady pool may continue after its deadline. Then its connection is treated as dead, and closed.
 const lateFor = 30 * time.Second
 
-// patient runs do. On a steady pool it returns when ctx ends although do goes on: with its context pgx closes the connection, and a server
-// without a free connection gives no other.
+// patient runs do. On a steady pool it returns when ctx ends while do continues: pgx would close the connection together with the context,
+// and a server without a free connection gives no other.
 func patient[T any](ctx context.Context, db *Database, do func(context.Context) (T, error)) (T, error) {
 	if !db.steady {
 		return do(ctx)
@@ -95,7 +94,7 @@ func patient[T any](ctx context.Context, db *Database, do func(context.Context) 
 	}
 }
 
-// keep reports whether a connection that is about to be used stays, and has one opened beside it at the end of its life.
+// keep reports whether a connection that is about to be used is kept. At the end of its life keep opens another one beside it.
 func (r *renewal) keep(conn *pgx.Conn) bool {
 	opened, _ := conn.PgConn().CustomData()[openedAt].(time.Time)
 	r.mu.Lock()
@@ -118,7 +117,7 @@ func (r *renewal) open() {
 	defer r.mu.Unlock()
 	r.opening = false
 	if err != nil {
-		return // the old one is used on
+		return // the old one stays in use
 	}
 	defer conn.Release()
 	if opened, _ := conn.Conn().PgConn().CustomData()[openedAt].(time.Time); time.Since(opened) <= r.life {

@@ -14,20 +14,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Holding is a transaction that holds a claim: transactions that want to take the job away wait or pass it by. So that a frozen process
-// cannot hold it for ever, the server ends the transaction when it has been idle for a lease. The handler may write in it; [Holding.End]
-// closes it. Not safe for concurrent use.
+// Holding is a transaction that locks a claim: transactions that want to take the job away wait or skip it. The server ends the transaction
+// when it has been idle for a lease, so that a frozen process cannot hold it for ever. The handler may write in it; [Holding.End] closes
+// it. Not safe for concurrent use.
 type Holding struct {
 	pgx.Tx
 	number int
 	conn   *pgxpool.Conn
 }
 
-// holdSQL holds a claim and counts the transactions that did: after a lost reply to COMMIT the count shows whether it was committed.
+// holdSQL locks a claim and counts the transactions that did so. After a lost reply to COMMIT the count shows whether it was committed.
 // Plan: Index Scan on live_pkey, one row; HOT.
 //
-// holdToEndSQL is holdSQL for a transaction that ends the claim: that the row is gone is answer enough.
-// Plan: Index Scan on live_pkey, one row.
+// holdToEndSQL is holdSQL for a transaction that ends the claim, for which the missing row is sufficient evidence. Plan: Index Scan on
+// live_pkey, one row.
 var (
 	holdSQL = newStatement(`
 update trapeze.live set writes = writes + 1 where id = @id and fence = @fence and pod = @boot
@@ -37,11 +37,11 @@ with held as (select cancel_requested from trapeze.live where id = @id and fence
 select cancel_requested, `, strconv.Itoa(Uncounted), `, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true) from held`)
 )
 
-// Uncounted is the number of a transaction that ends its claim: no claim that is still held has had that many.
+// Uncounted is the number of a transaction that ends its claim. No claim that is still held has had that many.
 const Uncounted = math.MaxInt32
 
-// Hold begins a transaction on a connection of the pool and holds a claim in it, in one round trip; with ends, the transaction is to end
-// the claim. It returns [job.ErrLeaseLost], [job.ErrGone], or [job.ErrCancelled] when a cancel was committed before. The caller must call
+// Hold begins a transaction on a connection of the pool and locks a claim in it, in one round trip. With ends, the transaction will end the
+// claim. It returns [job.ErrLeaseLost], [job.ErrGone], or [job.ErrCancelled] if a cancel was committed before. The caller must call
 // [Holding.End].
 func Hold(ctx context.Context, s *Store, pool *pgxpool.Pool, l job.Lease, idle time.Duration, ends bool) (*Holding, error) {
 	conn, err := pool.Acquire(ctx)
@@ -93,10 +93,10 @@ func (h *Holding) begin(ctx context.Context, s *Store, l job.Lease, idle time.Du
 	return nil
 }
 
-// Number is the transaction's number among those that held the claim, for [Settled].
+// Number returns the transaction's number among those that locked the claim, for [Settled].
 func (h *Holding) Number() int { return h.number }
 
-// Finish is [Store.Finish] of the claim that is held, and commits, in one round trip.
+// Finish is [Store.Finish] of the held claim, and commits, in one round trip.
 func (h *Holding) Finish(ctx context.Context, s *Store, boot string, e Ending) (Ended, error) {
 	if h.conn.Conn().PgConn().TxStatus() == 'I' {
 		return Ended{}, fmt.Errorf("finish job %d: the handler's writes have ended the transaction: %w", e.ID, pgx.ErrTxClosed)
@@ -117,14 +117,15 @@ func (h *Holding) Finish(ctx context.Context, s *Store, boot string, e Ending) (
 	return end, nil
 }
 
-// closed is a transaction that has ended. It takes the place of a handler's, which must not write in the next one on its connection.
+// closed is a transaction that has ended. It replaces a handler's transaction, which must not write in the next one on its connection.
 var closed = func() pgx.Tx {
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{})
 	return pgx.FailedBatchResults(batch, pgx.ErrTxClosed).Tx()
 }()
 
-// End rolls the transaction back unless it was committed, and gives the connection back. It waits at most five seconds, also when ctx has ended.
+// End rolls the transaction back unless it was committed, and releases the connection. It waits at most five seconds, even if ctx has
+// ended.
 func (h *Holding) End(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -135,13 +136,13 @@ func (h *Holding) End(ctx context.Context) {
 	h.conn.Release()
 }
 
-// settledSQL reads how many transactions have held a claim. It locks the row, so that it waits for the one in doubt,
-// should that still be at work. The id of a transaction would not do: after a crash PostgreSQL gives the ids of those
-// whose log was lost to others. Plan: Index Scan on live_pkey, one row.
+// settledSQL reads how many transactions have locked a claim. It locks the row, so that it waits for the transaction with the unknown
+// outcome if that is still running. A transaction id would not be sufficient: after a crash PostgreSQL reuses the ids of transactions whose
+// log was lost. Plan: Index Scan on live_pkey, one row.
 var settledSQL = newStatement(`select writes from trapeze.live where id = @id and fence = @fence and pod = @boot for no key update`)
 
-// Settled returns how many transactions that held a claim were committed, once none is under way; held is false when the
-// claim is not the job's latest any more, or has ended.
+// Settled returns how many transactions that locked a claim were committed, once none is in flight. held is false if the claim is no longer
+// the job's latest, or has ended.
 func Settled(ctx context.Context, s *Store, l job.Lease) (writes int, held bool, err error) {
 	found, err := run(ctx, s, pgx.RowTo[int], settledSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}})
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// blockSize is the increment of the sequence job_ids: nextval gives the first id of a block that is then ours.
+// blockSize is the increment of the sequence job_ids: nextval returns the first id of a block that is then ours.
 const blockSize = 1000
 
-// idBlocksSQL reserves blocks of ids, with the history in which they are ours and whether a job has an id of a block already, as after a
-// restore that left the sequence behind. It reserves nothing when the history is to be settled, unless it was settled just now. The history is read first:
-// a block that was reserved before another pod settled the history is from before the sequence was moved.
-// Plan: nextval; per block one probe of jobs_pkey, which stops at the first row.
+// idBlocksSQL reserves blocks of ids. It returns the history in which they are ours, and whether a job already has an id of a block, as
+// after a restore that left the sequence behind. It reserves nothing if the history has to be settled, unless that was just done. It reads
+// the history first: a block that was reserved before another pod settled the history precedes the move of the sequence. Plan: nextval; per
+// block one probe of jobs_pkey, which stops at the first row.
 var idBlocksSQL = newStatement(`
 with h as materialized (select coalesce(trapeze.history()::text, '') as history),
 b as materialized (select h.history, nextval('trapeze.job_ids') as first from h cross join generate_series(1, @blocks::int) where h.history <> '' or @settled)
@@ -26,7 +26,7 @@ from b`)
 // advanceIDsSQL moves the sequence far above an id that is in use. Plan: jobs_pkey backwards, one row.
 const advanceIDsSQL = `select trapeze.advance_job_ids($1)`
 
-// ids hands out job ids from blocks of the sequence, so that a job's id is known before its row is committed.
+// ids assigns job ids from blocks of the sequence, so that a job's id is known before its row is committed.
 type ids struct {
 	mu      sync.Mutex
 	history string // in which the blocks were reserved
@@ -35,7 +35,7 @@ type ids struct {
 
 type span struct{ next, end int64 }
 
-// NewIDs returns n job ids that nobody else has or will have.
+// NewIDs returns n job ids that no other job has or will have.
 func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 	for {
 		for len(list) < n && len(s.ids.spans) > 0 {
 			head := &s.ids.spans[0]
-			if head.next%blockSize != 0 { // else it is the database's: see trapeze.single_job_id
+			if head.next%blockSize != 0 { // otherwise the database assigned it: see trapeze.single_job_id
 				list = append(list, head.next)
 			}
 			if head.next++; head.next == head.end {
@@ -67,7 +67,7 @@ func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 	}
 }
 
-// DropIDs drops the reserved ids, of which one was found in use: the next ids come from a new block.
+// DropIDs drops the reserved ids after one of them was found in use: the next ids come from a new block.
 func (s *Store) DropIDs() {
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()
@@ -81,8 +81,7 @@ type idBlock struct {
 	inUse   bool
 }
 
-// reserveBlocks reserves at least n blocks. When the cluster's identity has changed, or a block is in use, it first has the sequence
-// moved.
+// reserveBlocks reserves at least n blocks. If the cluster's identity has changed, or a block is in use, it first moves the sequence.
 func reserveBlocks(ctx context.Context, s *Store, n int) (spans []span, history string, err error) {
 	settled := ""
 	for range 5 {

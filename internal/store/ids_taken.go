@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errIDTaken is for an id that a statement found in use, so that it inserted nothing under it.
+// errIDTaken means that a statement found an id in use, and inserted nothing under it.
 var errIDTaken = errors.New("a job with this id exists already")
 
-// IDTaken reports whether jobs were not inserted because one of their ids is in use. They can be inserted under other ids.
+// IDTaken reports whether jobs were not inserted because one of their ids is in use. They can be inserted with other ids.
 func (s *Store) IDTaken(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || pg.Code != "23505" || pg.SchemaName != s.schema {
@@ -25,14 +25,14 @@ func (s *Store) IDTaken(err error) bool {
 	return false
 }
 
-// submittedSQL reads which jobs went in, after a reply was lost: those with the id, and with all that the caller asked for.
-// Plan: jobs_pkey.
+// submittedSQL reads which jobs were inserted, after a reply was lost: those with the id and all requested values. Plan: jobs_pkey.
 var submittedSQL = newStatement(`
 select j.id from unnest(@ids::bigint[], @kinds::text[], @subjects::text[], @unique_keys::text[], @args::text[]) as w(id, kind, subject, unique_key, args)
 join trapeze.jobs j on j.id = w.id
 where j.kind = w.kind and j.subject = w.subject and j.unique_key is not distinct from w.unique_key and j.args::text = w.args`)
 
-// Submitted returns those of new jobs that were inserted. Another job under the id of one, as after a failover that lost commits, is not it.
+// Submitted returns those of new jobs that were inserted. A different job with the same id, as after a failover that lost commits, does not
+// count.
 func (s *Store) Submitted(ctx context.Context, list []NewJob) (map[int64]bool, error) {
 	var c columns
 	for _, n := range list {
@@ -49,10 +49,10 @@ func (s *Store) Submitted(ctx context.Context, list []NewJob) (map[int64]bool, e
 	return set, nil
 }
 
-// renameKeySQL gives a unique key that was taken in this transaction to another job. Plan: primary key.
+// renameKeySQL assigns a unique key that was taken in this transaction to another job. Plan: primary key.
 var renameKeySQL = newStatement(`update trapeze.unique_keys set job_id = @id where kind = @kind and key = @key`)
 
-// RenameKey makes a unique key that was taken in this transaction that of a job with another id.
+// RenameKey assigns a unique key that was taken in this transaction to a job with another id.
 func RenameKey(ctx context.Context, s *Store, db DB, kind, key string, id int64) error {
 	if _, err := do(ctx, s, db, renameKeySQL, args{{"kind", kind}, {"key", key}, {"id", id}}); err != nil {
 		return fmt.Errorf("reserve unique key %q: %w", key, err)

@@ -9,13 +9,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/dburl"
 )
 
-// The lead of the maintenance is an advisory lock of a session: a hint that saves work, and no more. Every schema has its own, for
-// the pods of another know nothing of this one's jobs.
+// The lead of the maintenance is an advisory lock of a session: only a hint that saves work. Every schema has its own lock,
+// because the pods of another schema know nothing of this one's jobs.
 const (
-	// takeLeadSQL takes the lock if nobody has it. Never asked twice in a session: it would have to be given back as often. A
-	// standby has locks of its own: those of a session that stayed there lead nothing.
+	// takeLeadSQL takes the lock if it is free. It must run only once per session, because the lock would have to be released as
+	// often. A standby has separate locks: those of a session that stayed there lead nothing.
 	takeLeadSQL = `select case when ` + accepts + ` then pg_try_advisory_lock(` + leadKey + `) end`
-	// hasLeadSQL asks whether this session has it: behind a pooler that nobody told of, it may be another one than it was.
+	// hasLeadSQL checks whether this session has the lock: behind an undeclared pooler, the session may have changed.
 	hasLeadSQL = `
 select case when ` + accepts + ` then exists (select from pg_locks l where l.locktype = 'advisory' and l.granted and l.pid = pg_backend_pid() and l.objsubid = 1
 	and l.database = (select d.oid from pg_database d where d.datname = current_database())
@@ -23,7 +23,7 @@ select case when ` + accepts + ` then exists (select from pg_locks l where l.loc
 	leadKey = `(case when $1::text = 'trapeze' then 420021 else hashtextextended($1::text, 420021) end)`
 )
 
-// TakeLead takes the lead on a connection that is used for nothing else, if nobody has it. Ask once a connection.
+// TakeLead takes the lead, if it is free, on a connection that is used for nothing else. Call it once per connection.
 func (db *Database) TakeLead(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return db.lead(ctx, conn, takeLeadSQL)
 }

@@ -15,35 +15,36 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// outage keeps an outage of the database from making every request wait for connections that cannot be opened: when
-// attempts to connect have failed for half a second there is one attempt at a time, and who needs a connection meanwhile
-// gets the latest error at once. Heartbeats always try.
+// outage keeps an outage of the database from making every request wait for connections that cannot be opened. When attempts to connect
+// have failed for half a second, only one attempt is made at a time. A caller that needs a connection meanwhile gets the latest error at
+// once. Heartbeats always try.
 type outage struct {
 	mu      sync.Mutex
-	latest  error     // of the latest attempt; nil: it succeeded
-	since   time.Time // the first attempt that failed after one that did not
+	latest  error     // error of the latest attempt; nil: it succeeded
+	since   time.Time // the first failed attempt since the last successful one
 	trying  bool
-	attempt time.Time // end of the latest
+	attempt time.Time // end of the latest attempt
 
-	full   error // of the latest attempt that found no connection left
+	full   error // error of the latest attempt for which the server had no connection left
 	fullAt time.Time
 }
 
-// outageAfter is how long attempts to connect fail before it is an outage: a single connection may be reset while it is opened.
+// outageAfter is how long attempts to connect must fail before this counts as an outage, because a single connection may be reset while it
+// is opened.
 const outageAfter = 500 * time.Millisecond
 
-// attemptsApart is the least time between two attempts to connect during an outage.
+// attemptsApart is the minimum time between two attempts to connect during an outage.
 const attemptsApart = 50 * time.Millisecond
 
-// unreachable is an attempt to connect that took longer than its statement may: nothing was sent.
+// unreachable means that an attempt to connect took longer than the statement's timeout: nothing was sent.
 type unreachable struct{ err error }
 
 func (u *unreachable) Error() string {
 	return "the database was not reached in time: " + u.err.Error()
 }
 
-// try runs do, which needs a connection, unless it would only wait for another failure. idle says that a connection is
-// open, opening that one is being opened.
+// try runs do, which needs a connection, unless it would only wait for another failure. idle reports that an open connection is free,
+// opening that one is being opened.
 func (o *outage) try(always bool, idle, opening func() bool, do func() error) error {
 	o.mu.Lock()
 	during := o.latest != nil && time.Since(o.since) >= outageAfter && !always
@@ -80,7 +81,7 @@ func (o *outage) try(always bool, idle, opening func() bool, do func() error) er
 	return err
 }
 
-// attempt runs do, which uses a connection of the store's pool. When the server has none left, do waits for one that the pool has.
+// attempt runs do, which uses a connection of the store's pool. If the server has none left, do waits for one of the pool.
 func (db *Database) attempt(ctx context.Context, do func() error) error {
 	for backoff := (wait.Backoff{Most: 100 * time.Millisecond}); ; {
 		err := db.connections.outage.try(db.steady,
@@ -96,16 +97,17 @@ func (db *Database) attempt(ctx context.Context, do func() error) error {
 	}
 }
 
-// full reports whether err is that of a server that has no connection left.
+// full reports whether err means that the server has no connection left.
 func full(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == tooMany
 }
 
-// fullFor is the time for which a server that had no connection left is not asked for another.
+// fullFor is how long a server that had no connection left is not asked for another.
 const fullFor = 100 * time.Millisecond
 
-// spare has a pool not ask a server that had no connection left a moment ago: statements that wait for one of the pool would ask all the time.
+// spare keeps a pool from asking a server that recently had no connection left. Otherwise statements that wait for a connection of the pool
+// would ask all the time.
 func (o *outage) spare(config *pgxpool.Config) {
 	before := config.BeforeConnect
 	config.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {
@@ -122,16 +124,16 @@ func (o *outage) spare(config *pgxpool.Config) {
 	}
 }
 
-// tooMany is the SQLSTATE of a server that has no connection left: too_many_connections.
+// tooMany is the SQLSTATE for a server without a free connection: too_many_connections.
 const tooMany = "53300"
 
-// explain says with an error what to do about it, where that is known.
+// explain adds a remedy to an error, if one is known.
 func (db *Database) explain(err error) error {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case !ok:
 		return err
-	case pg.Code == "3F000", pg.Code == "42P01" && strings.Contains(pg.Message, `"`+db.schema+`.lane_kinds"`): // the first that a submission reads
+	case pg.Code == "3F000", pg.Code == "42P01" && strings.Contains(pg.Message, `"`+db.schema+`.lane_kinds"`): // the first table that a submission reads
 		return fmt.Errorf("schema %q has no tables: call migrate.Up, or run `trapeze migrate up`: %w", db.schema, err)
 	case pg.Code == "42P01" && strings.Contains(pg.Message, `"`+db.schema+"."):
 		return fmt.Errorf("schema %q lacks a table that this program needs: call migrate.Up, or run `trapeze migrate up`, of this version: %w", db.schema, err)

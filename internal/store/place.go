@@ -13,27 +13,28 @@ type NewJob struct {
 	Lane       string
 	Subject    string
 	Args       json.RawMessage
-	PipelineID int64   // 0: its own id
-	Pipeline   *string // the name of the pipeline, when a row of it is to be there from now on; nil: none is needed, or it is there
-	ParentID   *int64  // nil: submitted
+	PipelineID int64   // 0: the same as ID
+	Pipeline   *string // the name of the pipeline, if a row for it has to be inserted; nil: no row is needed, or it exists
+	ParentID   *int64  // nil: it was submitted
 	Step       int
 	Branch
 	Planned     json.RawMessage // nil: nothing follows
-	MaxAttempts *int            // nil: what the kind says
+	MaxAttempts *int            // nil: the kind's setting
 	MaxCrashes  *int
 	Submitter   string
 	Actor       string // of the event job.enqueued
 	UniqueKey   *string
 	UniqueWhile *string // pending or active
-	Trace       string  // the submission's place in a trace, as a traceparent; empty: none
+	Trace       string  // the trace position of its submission, as a traceparent; empty: none
 	Priority    int
 	DelayMillis int64 // > 0: parked until then
-	// NeedsApproval makes the job wait until a person approves it; its lane may require that too.
+	// NeedsApproval makes the job wait for approval; its lane may require that too.
 	NeedsApproval bool
-	// Approved exempts the job from the rule of its lane: whoever set the schedule that made it was allowed to approve it.
+	// Approved exempts the job from its lane's approval rule, because its schedule was set by a principal that may approve
+	// it.
 	Approved bool
-	// Starts asks for the job to be born running and ours, if its lane has nothing that goes before it and its subject
-	// is free.
+	// Starts requests that the job is started on insert here, if its lane has no job that goes before it and its subject is
+	// free.
 	Starts bool
 }
 
@@ -51,11 +52,11 @@ func (n *NewJob) actor() string {
 	return n.Actor
 }
 
-// Branch says for which fan-out a job counts, and with what in its past. The zero value is a job of its pipeline's spine.
+// Branch is the place of a job in a fan-out. The zero value is a job of its pipeline's spine.
 type Branch struct {
-	Group    *int64 // the waiting job; nil: none
-	No       *int32 // which of its branches
-	Impaired bool   // something before it went wrong and did not stop it
+	Group    *int64 // the job that waits for it; nil: none
+	No       *int32 // the number of its branch
+	Impaired bool   // an earlier job of the branch failed without ending it
 }
 
 // Place is where a new job was put.
@@ -66,33 +67,33 @@ const (
 	PlacedRunning Place = "running" // ours, with fence 1
 	PlacedPending Place = "pending"
 	PlacedParked  Place = "parked"
-	// PlacedAwaiting is parked until a person approves it.
+	// PlacedAwaiting means parked until it is approved.
 	PlacedAwaiting Place = "awaiting_approval"
 )
 
-// placeParts are the parts of every statement that inserts jobs. They read the CTE wish and put each of its rows into jobs and
-// into live (pending or born running) or parked, with its events: wish → may → born_runs → placed, and from placed the rest.
-// ahead is what goes before a job in its lane.
+// placeParts returns the parts of every statement that inserts jobs. They read the CTE wish and insert each of its rows into
+// jobs and into live (pending or started on insert) or parked, with its events: wish → may → born_runs → placed, and from
+// placed the rest. ahead is the condition of the jobs that go before a job in its lane.
 //
-// A row may be born running when it asks for it; its pod's row is open, because a closed one's jobs are looked for only a
-// while; nothing pending in its lane has a rank of ahead or less (rank is the negated priority; live_for_claim, first
-// pending row ends the look); and its subject is free: handed over by its parent, or its insert into current_runs went in
-// (offset 0: a probe of current_runs_one_running, where the planner would read all running subjects into a hash table).
-// Whoever sees a running row in its snapshot does not try, and inserts go in the order of the key; so no two statements
-// wait for each other. Ended rows of a subject that was taken are deleted here.
+// A row may start on insert under these conditions. It requests it. The row of its pod is open, because the jobs of a closed
+// one are searched for only for a limited time. No pending job in its lane has a rank of ahead or less (rank is the negated
+// priority; live_for_claim, the first pending row ends the search). Its subject is free: its parent hands it over, or its
+// insert into current_runs succeeded (offset 0: a probe of current_runs_one_running, where the planner would read all running
+// subjects into a hash table). A statement that sees a running row in its snapshot does not try, and inserts follow the order
+// of the key, so no two statements wait for each other. Ended rows of a subject that was taken are deleted here.
 //
-// A row that needs approval is parked, whatever else it asks for; run_after is then when it would have become due.
+// A row that needs approval is parked in any case; run_after is then when it would have become due.
 func placeParts(ahead string) string {
 	return list("may as materialized (\n\tselect "+mayStart(ahead)+"\n)", placeRuns, placeSuperseded, placePlaced, placeRows)
 }
 
-// placeWaiting are placeParts for rows of wish that do not ask to start.
+// placeWaiting replaces the parts of placeParts that start jobs, for rows of wish that do not ask to start.
 const placeWaiting = `placed as materialized (
 	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 then 'parked' else 'pending' end as place from wish w
 ), ` + placeRows
 
-// mayStart is the rows of wish, and whether each is free to start. Plan: a probe of pods, live_for_claim and
-// current_runs_one_running for each row that asks to start.
+// mayStart returns the part that decides for each row of wish whether it is free to start. Plan: a probe of pods,
+// live_for_claim and current_runs_one_running for each row that asks to start.
 func mayStart(ahead string) string {
 	return `w.*, w.starts and w.delay_ms = 0 and not w.approval
 		and exists (select from trapeze.pods o where o.boot = w.boot and o.closed_at is null)
@@ -166,8 +167,8 @@ const (
 )`
 )
 
-// goesAhead is what goes before a job in its lane. goesAheadSince looks only at what became ready since a moment, for the
-// reason of [claimSinceSQL].
+// goesAhead is the condition of the jobs that go before a job in its lane. goesAheadSince reads only those that became ready
+// since a given time, for the reason of [claimSinceSQL].
 const (
 	goesAhead = `select from trapeze.live l
 			where l.lane = w.lane and (-l.priority) <= w.ahead and l.state = 'pending'`
@@ -185,7 +186,7 @@ const (
 		unique_key, unique_while, priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent`
 )
 
-// columns are the arrays that unnest turns back into rows.
+// columns holds the arrays that unnest turns back into rows.
 type columns struct {
 	ids, pipelines, delays                   []int64
 	parents                                  []*int64
@@ -200,7 +201,7 @@ type columns struct {
 	groups                                   []*int64
 	childNos                                 []*int32
 	impaired                                 []bool
-	traces                                   []*string // up to the last job that has one: unnest fills up with nulls
+	traces                                   []*string // only up to the last job that has one: unnest fills up with nulls
 }
 
 func (c *columns) add(n NewJob) {
@@ -243,7 +244,7 @@ func (c *columns) named(by args) args {
 
 var yes, no = true, false
 
-// approval reports whether the job needs approval; nil: the lane decides.
+// approval returns whether the job needs approval; nil: the lane decides.
 func (n *NewJob) approval() *bool {
 	switch {
 	case n.NeedsApproval:
@@ -262,13 +263,13 @@ func text(raw json.RawMessage) *string {
 	return &s
 }
 
-// Some returns v by its address: nil, which costs nothing, for the zero value, as PostgreSQL's null.
+// Some returns a pointer to v: nil, which costs nothing and is PostgreSQL's null, for the zero value.
 func Some[T comparable](v T) *T {
 	var zero T
 	if v == zero {
 		return nil
 	}
-	kept := v // the address of v itself would cost an allocation also where there is nothing
+	kept := v // the address of v itself would always cost an allocation
 	return &kept
 }
 
@@ -280,7 +281,7 @@ func narrow(n *int) *int32 {
 	return &v
 }
 
-// int4 is n as PostgreSQL's int, or the nearest that there is.
+// int4 returns n as PostgreSQL's int, or the nearest possible value.
 func int4(n int) int32 { return int32(max(math.MinInt32, min(n, math.MaxInt32))) }
 
 func placeOf(s string) (Place, error) {

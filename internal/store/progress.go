@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// progressSQL notes how far a claim is. The lease is held against a takeover while the note is written; done, total and
-// message keep their value when null. Plan: primary keys.
+// progressSQL records the progress of a claim. It locks the lease against a takeover during the write. done, total and
+// message keep their values if null. Plan: primary keys.
 var progressSQL = newStatement(`
 with held as materialized (
 	select id from trapeze.live where id = @id and fence = @fence and pod = @boot for key share
@@ -23,7 +23,8 @@ on conflict (id) do update set done = coalesce(excluded.done, job_progress.done)
 	updated_at = now()
 returning id`)
 
-// Progress notes how far a claim is: [job.ErrLeaseLost] when it is no longer the latest, [job.ErrGone] when the job was deleted.
+// Progress records the progress of a claim. It returns [job.ErrLeaseLost] if the claim is no longer the latest, and
+// [job.ErrGone] if the job was deleted.
 func (s *Store) Progress(ctx context.Context, l job.Lease, p job.Progress) error {
 	found, err := run(ctx, s, pgx.RowTo[int64], progressSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"done", p.Done}, {"total", p.Total}, {"message", p.Message}})
 	if err != nil {
@@ -35,8 +36,8 @@ func (s *Store) Progress(ctx context.Context, l job.Lease, p job.Progress) error
 	return nil
 }
 
-// staleResultSQL notes that the result of a lost claim was discarded. The job's row, wherever it is, gives the number; a
-// terminal job's history is closed, so only a live one is noted.
+// staleResultSQL records that the result of a lost claim was discarded. The job's row provides the event number. A terminal
+// job's history is closed, so this applies only to a job that has not ended.
 var staleResultSQL = newStatement(`
 with held as (
 	update trapeze.live set event_no = event_no + 1 where id = @id and fence > @fence returning id, state, event_no
@@ -44,7 +45,7 @@ with held as (
 insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message)
 select id, event_no, @fence, @boot, state, state, 'job.stale_result', 'warn', @message from held`)
 
-// StaleResult notes in the history that a former owner's result was refused.
+// StaleResult records in the history that a former claim's result was rejected.
 func (s *Store) StaleResult(ctx context.Context, l job.Lease, what string) error {
 	_, err := run(ctx, s, pgx.RowTo[int], staleResultSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"message", what}})
 	return err
@@ -53,7 +54,7 @@ func (s *Store) StaleResult(ctx context.Context, l job.Lease, what string) error
 // parentSQL reads the result of a job's parent. Plan: done_by_id.
 var parentSQL = newStatement(`select d.result from trapeze.done d where d.id = @id order by d.epoch desc limit 1`)
 
-// Result returns the result of a job that has ended: nil when it has none, [job.ErrNotFound] when it is not in done.
+// Result returns the result of a job that has ended: nil if it has none, [job.ErrNotFound] if it is not in done.
 func (s *Store) Result(ctx context.Context, id int64) (json.RawMessage, error) {
 	found, err := run(ctx, s, pgx.RowTo[[]byte], parentSQL, args{{"id", id}})
 	if err != nil {

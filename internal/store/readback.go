@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// claimOutcomeSQL reads what claims came to. A next step that was started on insert was claimed at the moment it became ready,
-// that of its transaction; one that was claimed later is its claimer's to start, also when that is this pod's poller. A job can end
-// twice with one fence, when an operator retries it and cancels it before its next claim: the end that the pod wrote is read first.
-// Results are read only when asked for: they may be large.
-// Plan: primary-key and done_by_id probes; for an exists in the list of columns PostgreSQL 18 would hash whole tables.
+// claimOutcomeSQL reads the outcomes of claims. A next step that was started on insert was claimed at the time at which it became ready,
+// that of its transaction. One that was claimed later belongs to its claimer, even if that is this pod's poller. A job can end twice with
+// one fence, if an operator retries it and cancels it before its next claim: the end that the pod wrote is read first. Results are read
+// only on request, because they may be large. Plan: primary-key and done_by_id probes; with exists in the select list PostgreSQL 18 would
+// hash whole tables.
 var claimOutcomeSQL = newStatement(`
 select w.id, w.fence, coalesce(l.pod = @boot::uuid, false), l.id is not null and l.pod is null,
 	coalesce((select true from trapeze.parked p where p.id = w.id and p.fence = w.fence limit 1), false),
@@ -29,28 +29,28 @@ left join lateral (select l.id, l.pod from trapeze.live l where l.id = w.id and 
 left join lateral (select d.state, d.reason, d.result, d.pod, d.xid from trapeze.done d where d.id = w.id and d.fence = w.fence
 	order by d.pod = @boot::uuid desc nulls last limit 1) d on true`)
 
-// ClaimOutcome is what a claim came to, read back after the reply to a write was lost. The zero value but for ID and Fence is a claim
-// that was lost: the job has been claimed again.
+// ClaimOutcome is the outcome of a claim, read back after the reply to a write was lost. If only ID and Fence are set, the claim was
+// lost: the job has been claimed again.
 type ClaimOutcome struct {
 	ID, Fence int64
 
 	Held      bool // the claim stands: nothing was written
 	Pending   bool // the job was handed back, or recovered, and not claimed since
-	Parked    bool // the job waits for another try, or for its children
+	Parked    bool // the job waits for another try, or for its branches
 	FannedOut bool // the claim fanned out
 	Deleted   bool // the job has been deleted
 
 	State    *job.State      // in which the job ended; nil: it has not ended with this fence
 	Reason   *job.Reason     // of the end
-	Result   json.RawMessage // of the end; only where results are asked for
+	Result   json.RawMessage // of the end; only if results are requested
 	ByPod    bool            // the end is that of the pod's claim
 	ByFinish bool            // [Store.Finish] or [Store.EndWaiting] ended it for the pod: no command, recovery or maintenance did
 
-	NextRunning bool // its next step was started on insert and is the pod's, so that only its parent's run can start it
+	NextRunning bool // its next step was started on insert and belongs to the pod: only its parent's run can start it
 }
 
-// ClaimOutcomes reads what some claims of a pod came to, by job id. next[i] is the id of the step that was to follow claims[i], or of any
-// other job that may have been started on insert here; 0 is none, and a nil list is none at all.
+// ClaimOutcomes returns the outcomes of some claims of a pod, by job id. next[i] is the id of the next step of claims[i], or of any other
+// job that may have been started on insert here; 0 means none, and a nil list none at all.
 func (s *Store) ClaimOutcomes(ctx context.Context, boot string, claims []job.Lease, next []int64, results bool) (map[int64]ClaimOutcome, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
@@ -71,7 +71,7 @@ func (s *Store) ClaimOutcomes(ctx context.Context, boot string, claims []job.Lea
 	return byID, nil
 }
 
-// ClaimOutcome is [Store.ClaimOutcomes] of one claim, with its result and without a next step.
+// ClaimOutcome is [Store.ClaimOutcomes] for one claim, with its result and without a next step.
 func (s *Store) ClaimOutcome(ctx context.Context, l job.Lease) (ClaimOutcome, error) {
 	found, err := s.ClaimOutcomes(ctx, l.Pod, []job.Lease{l}, nil, true)
 	return found[l.JobID], err

@@ -12,13 +12,13 @@ import (
 const (
 	// planSlow is how long a statement may take before its plan is suspected.
 	planSlow = 100 * time.Millisecond
-	// planRest is the time between two rounds of planning.
+	// planRest is the minimum time between two rounds of planning.
 	planRest = 5 * time.Second
 )
 
-// plans has connections plan their statements anew when one was slow. A plan stays in use until its tables are next
-// analysed; one that was made while they were as good as empty may read them whole for every row, when a burst has filled
-// them since, and 20,000 jobs took a minute. Whatever else was slow, planning again costs a connection some milliseconds.
+// plans makes connections plan their statements again after one was slow. A plan stays in use until its tables are next analysed. A plan
+// that was made while they were almost empty may read them completely for every row once a burst has filled them: 20,000 jobs took a
+// minute. If the cause was different, planning again costs a connection some milliseconds.
 type plans struct {
 	mu    sync.Mutex
 	round int
@@ -26,10 +26,10 @@ type plans struct {
 	slow  time.Duration
 }
 
-// plansOf is the key of the round in which a connection has discarded its plans.
+// plansOf is the key of the round in which a connection last discarded its plans.
 const plansOf = "trapeze plans"
 
-// ran takes note of how long a statement took, and reports whether it begins a new round of planning.
+// ran records how long a statement took, and reports whether it begins a new round of planning.
 func (p *plans) ran(took time.Duration) (anew bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,17 +41,17 @@ func (p *plans) ran(took time.Duration) (anew bool) {
 	return true
 }
 
-// analyzeEmptiedSQL analyzes tables that were empty when they were last analyzed: to plan anew does not help there, for the planner goes on
-// to take them for empty, unless their file is empty too. Plan: catalogs only.
+// analyzeEmptiedSQL analyzes tables that were empty when they were last analyzed. Planning again does not help there, because the planner
+// still treats them as empty, unless their file is empty too. Plan: catalogs only.
 const analyzeEmptiedSQL = `select trapeze.analyze_emptied()`
 
-// analyzeFor bounds an analysis of tables that were empty: these are of some megabytes.
+// analyzeFor is the timeout for analyzing tables that were empty: these have some megabytes.
 const analyzeFor = 2 * time.Second
 
-// suspect takes note of how long a statement took. One that begins a new round of planning has the tables analyzed that the planner takes
-// for empty. A role that may not do that goes without, until autovacuum comes by.
+// suspect records how long a statement took. If it begins a new round of planning, suspect analyzes the tables that the planner treats as
+// empty. If the role lacks the privilege, they wait for autovacuum.
 func (db *Database) suspect(ctx context.Context, took time.Duration) {
-	if !db.plans.ran(took) || db.steady { // which would open another connection
+	if !db.plans.ran(took) || db.steady { // a steady pool would open another connection
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), analyzeFor)
@@ -65,7 +65,7 @@ func (p *plans) now() int {
 	return p.round
 }
 
-// watch makes connections discard their plans before they are used in a new round. A hook of the host's goes first.
+// watch makes connections discard their plans before they are used in a new round. The host's hook runs first.
 func (p *plans) watch(config *pgxpool.Config) {
 	//lint:ignore SA1019 a host may have set the older hook
 	prepare, before := config.PrepareConn, config.BeforeAcquire
@@ -86,6 +86,6 @@ func (p *plans) watch(config *pgxpool.Config) {
 		}
 		data[plansOf] = round
 		_, err := conn.Exec(ctx, `discard plans`, pgx.QueryExecModeSimpleProtocol)
-		return err == nil, nil // a connection that cannot is broken: the pool makes another
+		return err == nil, nil // a connection that fails here is broken: the pool makes another
 	}
 }

@@ -14,50 +14,49 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// A stale connection leads to a server that accepts no writes any more: a former primary that stayed up as a standby, or a
-// standby that an address led to for a while. It is healthy in every other way, and a pool would keep it. A server reports it
-// as 25006 (read_only_sql_transaction) with the next write.
+// A stale connection leads to a server that no longer accepts writes: a former primary that stayed up as a standby, or a standby to which
+// an address led for a while. It is otherwise healthy, and a pool would keep it. The server reports it as 25006 (read_only_sql_transaction)
+// at the next write.
 //
-// Each connection of a store's pools is checked when it is opened, closed when a write on it fails with 25006, and replaced
-// after connectionLife. The first 25006 also resets the other pools of the process, since their connections lead to the same
-// address.
+// Each connection of a store's pools is checked when it is opened, closed when a write on it fails with 25006, and replaced after
+// connectionLife. The first 25006 also resets the other pools of the process, because their connections lead to the same address.
 
 // readOnly is the SQLSTATE of a write that the server or the transaction does not allow.
 const readOnly = "25006"
 
 const (
-	// connectionLife is how long a connection is used, with connectionJitter on top at most.
+	// connectionLife is how long a connection is used, plus at most connectionJitter.
 	connectionLife   = 10 * time.Minute
 	connectionJitter = 2 * time.Minute
-	// resetsApart is the least time between two resets of all pools.
+	// resetsApart is the minimum time between two resets of all pools.
 	resetsApart = time.Second
 )
 
-// ReadOnlyServer reports whether err says that the servers which answered accept no writes.
+// ReadOnlyServer reports whether err means that the servers which answered accept no writes.
 func ReadOnlyServer(err error) bool { return errors.Is(err, dburl.ErrReadOnly) || stale(err) }
 
-// stale reports whether a statement failed because it may not write. Nothing was done.
+// stale reports whether a statement failed because writes are not allowed. Nothing was done.
 func stale(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == readOnly
 }
 
-// connections is what the pools of a store and of its clones share.
+// connections holds what the pools of a store and of its clones share.
 type connections struct {
 	outage outage
 	host   *pgxpool.Pool
-	own    int                                          // how many a pod opens beside those of host
-	before func(context.Context, *pgx.ConnConfig) error // the hook of host, with which heartbeats connect
+	own    int                                          // the number that a pod opens beside those of host
+	before func(context.Context, *pgx.ConnConfig) error // the hook of host, which heartbeats call when they connect
 
 	mu      sync.Mutex
 	pools   map[*pgxpool.Pool]bool // true: reset with the others
 	reset   time.Time              // latest
 	resets  int
-	failing bool            // of heartbeats
-	checked time.Time       // latest end of next
+	failing bool            // heartbeats fail
+	checked time.Time       // when the latest check ended next
 	next    context.Context // ended by the next reset or check
 	end     context.CancelFunc
-	closed  wait.Signal // takes one hint that a connection was closed
+	closed  wait.Signal // receives a hint when a connection was closed
 }
 
 func newConnections(host *pgxpool.Pool, own int) *connections {
@@ -101,7 +100,7 @@ func (c *connections) guard(config *pgxpool.Config, pooled bool) {
 	}
 }
 
-// resetAll has the pools open new connections, at most once every resetsApart.
+// resetAll makes the pools open new connections, at most once per resetsApart.
 func (c *connections) resetAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +118,7 @@ func (c *connections) resetAll() {
 	c.next, c.end = context.WithCancel(context.Background())
 }
 
-// beaten has the owners of other connections check them when a heartbeat has failed, and when one succeeds again.
+// beaten makes the owners of other connections check them when a heartbeat has failed, and when one succeeds again.
 func (c *connections) beaten(well bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,8 +131,8 @@ func (c *connections) beaten(well bool) {
 	c.next, c.end = context.WithCancel(context.Background())
 }
 
-// UntilReset returns a context that ends when the pools are reset next, or a heartbeat fails. The owner of another connection to the same address
-// checks it then.
+// UntilReset returns a context that ends when the pools are next reset, or a heartbeat fails. The owner of another connection to the same
+// address then checks it.
 func (db *Database) UntilReset() context.Context {
 	db.connections.mu.Lock()
 	defer db.connections.mu.Unlock()
@@ -147,7 +146,7 @@ func (db *Database) Resets() int {
 	return db.connections.resets
 }
 
-// Closed returns a channel with a hint that connections of the pools were closed, for one reader.
+// Closed returns a channel that receives a hint when connections of the pools were closed, for one reader.
 func (db *Database) Closed() <-chan struct{} { return db.connections.closed }
 
 // accepts is the condition that the server of a session accepts writes.
@@ -155,7 +154,7 @@ const accepts = `not pg_is_in_recovery() and current_setting('transaction_read_o
 
 const acceptsWritesSQL = `select ` + accepts
 
-// CheckWrites returns an error when the server of an open connection accepts no writes, or does not answer.
+// CheckWrites returns an error if the server of an open connection accepts no writes, or does not answer.
 func (db *Database) CheckWrites(ctx context.Context, conn *pgx.Conn) error {
 	var accepts bool
 	if err := conn.QueryRow(ctx, acceptsWritesSQL).Scan(&accepts); err != nil {
@@ -167,9 +166,9 @@ func (db *Database) CheckWrites(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// CloseStale closes a connection of the host's on which a statement of ours failed with 25006, and reports whether it did.
-// A transaction that its owner made read-only may fail so as well: its connection stays. ours says that we began the
-// transaction, which was never read-only then.
+// CloseStale closes a connection of the host on which one of our statements failed with 25006, and reports whether it did. A transaction
+// that its owner made read-only fails in the same way: its connection stays. ours means that we began the transaction, so it was never made
+// read-only.
 func CloseStale(conn *pgx.Conn, err error, ours bool) bool {
 	if !stale(err) || conn == nil {
 		return false

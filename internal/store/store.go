@@ -1,11 +1,10 @@
-// Package store holds the connections and the hot statements: what a pod sends for every job, heartbeat and recovery. What operators change is in
-// package admin, what people read in view, what maintenance runs in upkeep. It knows rows and nothing of handlers or goroutines; its methods are
-// safe for concurrent use.
+// Package store holds the connections and the hot statements: those that a pod sends for every job, heartbeat and recovery. Package admin
+// has the statements of operators, view those of readers, and upkeep those of the maintenance. The package knows rows, and nothing about
+// handlers or goroutines. Its methods are safe for concurrent use.
 //
-// Every write by a worker carries its lease and matches the row of live by id, fence and pod: a worker that lost its
-// lease writes nothing. Lock order, everywhere: schedules, lanes, live by id, parked by id, fan_outs by id, current_runs by
-// (kind, subject).
-// Statements name the schema trapeze; [New] puts the configured name in its place.
+// Every write of a worker carries its lease and matches the row of live by id, fence and pod: a worker that lost its lease writes nothing.
+// Lock order, everywhere: schedules, lanes, live by id, parked by id, fan_outs by id, current_runs by (kind, subject). Statements name the
+// schema trapeze; [New] replaces it by the configured name.
 package store
 
 import (
@@ -33,64 +32,64 @@ type DB interface {
 type Options struct {
 	// Schema is the schema of all tables. Default trapeze.
 	Schema string
-	// BehindPooler says that a transaction pooler sits between us and the database: no session state is relied upon,
-	// statements are not prepared, and plans are pinned in each statement's own round trip.
+	// BehindPooler states that a transaction pooler is between us and the database: no session state is used, statements are not prepared,
+	// and plans are pinned in each statement's round trip.
 	BehindPooler bool
 	// Connections is the size of the store's own pool. Default 4.
 	Connections int
-	// UsedEvery is the longest interval between two uses of a connection that is to stay. A connection is closed when it is not used for
-	// three of these, and for a minute, or the shorter time of the host's pool. Default 0.
+	// UsedEvery is the longest interval between two uses of a connection that has to stay open. A connection is closed when it has not been
+	// used for three of these intervals, and for a minute, or the shorter idle time of the host's pool. Default 0.
 	UsedEvery time.Duration
-	// PodConnections is how many connections a pod opens at most beside the host's pool, for messages.
+	// PodConnections is the maximum number of connections that a pod opens beside the host's pool, for messages.
 	PodConnections int
 	// AnyServer accepts connections to a standby, for reads. Default: a server must accept writes.
 	AnyServer bool
-	// TraceQueries leaves the query tracer of the host's pool on the store's connections. Default: it hears nothing of them.
+	// TraceQueries keeps the query tracer of the host's pool on the store's connections. Default: it does not see their statements.
 	TraceQueries bool
-	// StatementTimeout bounds each statement of the store, in the client. Default 10s.
+	// StatementTimeout limits each statement of the store, in the client. Default 10s.
 	StatementTimeout time.Duration
 }
 
-// restsFor is how long a connection may rest before it is tried out: longer than between two polls, which would send a ping
-// each otherwise. One that was cut meanwhile is noticed by the statement, as on a pod that is busy.
+// restsFor is how long a connection may be idle before it is checked by a ping: longer than the poll interval, so that not every poll sends
+// one. If a connection was cut before that, the next statement notices it, as on a busy pod.
 const restsFor = 15 * time.Second
 
-// idleFor is the time after which a connection that is not used is closed.
+// idleFor is the time after which an idle connection is closed.
 const idleFor = time.Minute
 
-// Store is the hot statements: what a pod sends for the jobs that it claims. Its methods are for that alone; all else that is sent is a
-// function that takes the store: in this package what works in a transaction of the caller's, for remote workers or for lost leases; the
-// packages admin, view and upkeep have the rest.
+// Store has the hot statements as methods: those that a pod sends for the jobs that it claims. Every other statement is a function that
+// takes the store. This package has those for the caller's transaction, for remote workers and for lost leases; the packages admin, view
+// and upkeep have the rest.
 type Store struct {
 	*Database
 	ids     *ids
 	cluster *cluster
-	asked   *atomic.Int64 // questions for slots
-	stream  int64         // of the remote worker that it speaks for; 0: a pod speaks for itself
+	asked   *atomic.Int64 // number of requests for slots
+	stream  int64         // of the remote worker that it acts for; 0: for the pod itself
 }
 
-// Database is a pool of connections of its own, so that neither the host's queries nor the handlers' can starve claims, finishes and
-// heartbeats. Statements on it have pinned plans, a deadline, and another try where they did nothing.
+// Database is a separate pool of connections, so that neither the host's queries nor the handlers' can starve claims, finishes and
+// heartbeats. Its statements have pinned plans and a deadline, and are retried if they did nothing.
 type Database struct {
 	pool        *pgxpool.Pool
 	schema      string
 	pooled      bool
 	shortWait   time.Duration // see boundLocks
 	wait        time.Duration
-	SearchFor   time.Duration // how long a list of package view searches before it returns a page that is not full; default 2s
+	SearchFor   time.Duration // how long a list of package view searches before it returns an incomplete page; default 2s
 	plans       *plans
 	connections *connections
 	steady      bool            // for heartbeats: see Steady
 	named       *sync.Map       // statement as written → statement in this schema
-	turns       []chan struct{} // of those that use a connection at once: see Modest
+	turns       []chan struct{} // limit those that use a connection at once: see Modest
 	closing     context.Context // of a steady pool: see patient
 	close       context.CancelFunc
 }
 
-// pins keep the planner on index plans: its estimates for arrays and for tables that fill and empty all day lead it to
-// hash joins over whole tables (35–37 k jobs/s against 57–65 k), and JIT costs 22 ms a claim at a million rows. A plan made
-// while a table was empty stays in use until the table is next analysed, so a claim must not be planned as a bitmap and a
-// sort over all that waits, which is cheap only as long as nothing does.
+// pins keep the planner on index plans. Its estimates for arrays, and for tables that fill and empty all day, lead it to hash joins over
+// whole tables (35–37 k jobs/s against 57–65 k), and JIT costs 22 ms per claim at a million rows. A plan made while a table was empty stays
+// in use until the table is next analysed. A claim must therefore not be planned as a bitmap scan and a sort over all waiting jobs, which
+// is cheap only while there are none.
 var pins = map[string]string{
 	"plan_cache_mode":                     "force_generic_plan",
 	"enable_hashjoin":                     "off",
@@ -107,7 +106,8 @@ const pinSQL = `select set_config('plan_cache_mode', 'force_generic_plan', true)
 	set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)`
 
-// keepSettingsSQL keeps the settings that pinSQL changes, and restoreSettingsSQL brings them back: in the caller's transaction, for one statement.
+// keepSettingsSQL stores the settings that pinSQL changes, and restoreSettingsSQL restores them: in the caller's transaction, for one
+// statement.
 const (
 	keepSettingsSQL = `select set_config('trapeze.plan_cache_mode', current_setting('plan_cache_mode'), true), set_config('trapeze.enable_hashjoin', current_setting('enable_hashjoin'), true),
 	set_config('trapeze.enable_mergejoin', current_setting('enable_mergejoin'), true), set_config('trapeze.enable_seqscan', current_setting('enable_seqscan'), true),
@@ -126,8 +126,8 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	}
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.MaxConnIdleTime = max(min(config.MaxConnIdleTime, idleFor), 3*o.UsedEvery)
-	// A pool uses the connection that it used last, but each check for idle ones turns its stack over (pgx 5.12): between two checks, those that
-	// are not needed must become idle.
+	// A pool reuses the connection that it used last, but each check for idle ones reverses its order (pgx 5.12). Between two checks,
+	// connections that are not needed must become idle.
 	config.HealthCheckPeriod = config.MaxConnIdleTime * 5 / 4
 	config.ConnConfig.ConnectTimeout = 5 * time.Second
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > restsFor }
@@ -171,7 +171,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	return s, nil
 }
 
-// untraced takes the query tracer away that the host's pool has, or that its hook gives to each connection.
+// untraced removes the query tracer that the host's pool has, or that its hook gives to each connection.
 func untraced(config *pgxpool.Config) {
 	config.ConnConfig.Tracer = nil
 	before := config.BeforeConnect
@@ -185,8 +185,7 @@ func untraced(config *pgxpool.Config) {
 	}
 }
 
-// Beside returns a store with a pool of its own of the given size, so that what uses it neither waits for nor delays what
-// uses s. Close both.
+// Beside returns a store with a separate pool of the given size, so that its users neither wait for nor delay those of s. Close both.
 func (s *Store) Beside(ctx context.Context, connections int) (*Store, error) {
 	config := s.pool.Config()
 	config.MaxConns = int4(connections)
@@ -203,19 +202,19 @@ func (s *Store) clone(ctx context.Context, config *pgxpool.Config, steady bool) 
 		db.pool, db.steady, db.turns = pool, steady, nil
 		db.closing, db.close = context.WithCancel(context.Background())
 	})
-	clone.ids = &ids{} // who waits for a block of ids waits for a connection of this pool
+	clone.ids = &ids{} // a caller that waits for a block of ids waits for a connection of this pool
 	return clone, nil
 }
 
-// Modest returns s for statements that use at most n of its connections at once: the others wait for their turn, so that those of s find a
-// connection. It is closed with s. A transaction on it must use no other connection of it.
+// Modest returns s for statements that use at most n of its connections at once. Further ones wait, so that those of s find a connection.
+// It is closed with s. A transaction on it must use no other connection of it.
 func (s *Store) Modest(n int) *Store {
 	clone := s.on(func(db *Database) { db.turns = append([]chan struct{}{make(chan struct{}, n)}, db.turns...) })
-	clone.ids = &ids{} // who waits for a block of ids waits for a turn of the clone
+	clone.ids = &ids{} // a caller that waits for a block of ids waits for a turn of the clone
 	return clone
 }
 
-// on returns s on a database that is changed.
+// on returns s on a changed database.
 func (s *Store) on(change func(db *Database)) *Store {
 	clone, db := *s, *s.Database
 	change(&db)
@@ -223,7 +222,8 @@ func (s *Store) on(change func(db *Database)) *Store {
 	return &clone
 }
 
-// Turn waits for a turn to use a connection, and returns what ends it. Statements and [Database.Tx] wait for theirs by themselves.
+// Turn waits for a turn to use a connection, and returns a function that ends it. Statements and [Database.Tx] wait for their turns
+// themselves.
 func (db *Database) Turn(ctx context.Context) (end func(), err error) {
 	for i, turns := range db.turns { // the narrowest first
 		select {
@@ -250,15 +250,15 @@ func (db *Database) Close() {
 	db.pool.Close()
 }
 
-// Schema is the name of the schema in use.
+// Schema returns the name of the schema.
 func (db *Database) Schema() string { return db.schema }
 
-// Pool is the store's own pool, for statistics.
+// Pool returns the store's own pool, for statistics.
 func (db *Database) Pool() *pgxpool.Pool { return db.pool }
 
 var schemaDot = regexp.MustCompile(`\btrapeze\.`)
 
-// In returns a statement with the configured schema in the place of trapeze.
+// In returns a statement with the configured schema in place of trapeze.
 func (db *Database) In(sql string) string {
 	if db.schema == "trapeze" {
 		return sql
@@ -279,7 +279,7 @@ func InSchema(schema, sql string) string {
 	return schemaDot.ReplaceAllString(sql, schema+".")
 }
 
-// Bounded gives a statement its deadline. A write that a worker owes is not ended by the worker's own cancellation: pass
+// Bounded returns a context with the deadline of a statement. A worker's own cancellation must not end a write that it owes: pass
 // context.WithoutCancel for those.
 func (db *Database) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, db.wait)
@@ -313,7 +313,7 @@ func Rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args []any) (list []T, err error) {
 	began := time.Now()
 	defer func() {
-		if err == nil { // else it was something else that took long
+		if err == nil { // otherwise something else took long
 			s.suspect(ctx, time.Since(began))
 		}
 	}()
@@ -323,7 +323,7 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 			return nil, err
 		}
 		defer conn.Release()
-		// Left to itself, pgx prepares a statement anew after any error, which costs the next part of a poisoned batch 2 ms.
+		// By itself, pgx prepares a statement again after any error, which costs the next part of a poisoned batch 2 ms.
 		if _, err := conn.Conn().Prepare(ctx, sql, sql); err != nil {
 			return nil, err
 		}
@@ -358,7 +358,7 @@ func Query[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], s
 	return pgx.CollectRows(result, scan)
 }
 
-// QueryOne is [Query] for the only row of a statement; without it the error is none.
+// QueryOne is [Query] for the only row of a statement. Without a row it returns the error none.
 func QueryOne[T any](ctx context.Context, s *Store, db DB, none error, sql string, args ...any) (row T, err error) {
 	list, err := Query(ctx, s, db, pgx.RowToStructByPos[T], sql, args...)
 	if err == nil && len(list) == 0 {
@@ -370,17 +370,18 @@ func QueryOne[T any](ctx context.Context, s *Store, db DB, none error, sql strin
 	return list[0], nil
 }
 
-// shortWaitSQL bounds how long the rest of a transaction waits for a lock.
+// shortWaitSQL limits how long the rest of a transaction waits for a lock.
 const shortWaitSQL = `select set_config('lock_timeout', $1::bigint::text, true)`
 
-// BoundLocks has the rest of a transaction wait for locks only shortly: a job's row may be locked for as long as its handler writes.
+// BoundLocks limits how long the rest of a transaction waits for locks, because a job's row may be locked for as long as its handler
+// writes.
 func (db *Database) BoundLocks(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, shortWaitSQL, db.shortWait.Milliseconds())
 	return err
 }
 
-// Tx runs do in a transaction of the store's own pool and commits it. An error for which [Unknown] is true leaves the
-// commit in doubt.
+// Tx runs do in a transaction of the store's own pool and commits it. After an error for which [Unknown] is true the outcome of the commit
+// is unknown.
 func (db *Database) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	ctx, cancel := db.Bounded(ctx)
 	defer cancel()

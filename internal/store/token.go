@@ -9,17 +9,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// tokenSQL keeps the token of a job that is to be completed from outside; one that it has stays, so that what was handed out by an
-// earlier try counts. Plan: Index Scan on live_pkey, one row.
+// tokenSQL stores the token of a job that is completed from outside. It keeps an existing token, so that one from an earlier try
+// stays valid. Plan: Index Scan on live_pkey, one row.
 //
-// #nosec G101 -- it is handed one, and holds none
+// #nosec G101 -- the token is an argument
 var tokenSQL = newStatement(`
 insert into trapeze.deferrals (id, token)
 select id, @token from trapeze.live where id = @id and fence = @fence and pod = @boot
 on conflict (id) do update set token = deferrals.token
 returning token`)
 
-// Token keeps a token for a job, or returns the one that it has: [job.ErrLeaseLost] when the claim is not ours.
+// Token stores a token for a job, or returns the existing one. It returns [job.ErrLeaseLost] if the claim is not ours.
 func (s *Store) Token(ctx context.Context, l job.Lease, token string) (string, error) {
 	found, err := run(ctx, s, pgx.RowTo[string], tokenSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"token", token}})
 	if err != nil {

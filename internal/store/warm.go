@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Warm opens connections of the store's own pool and has PostgreSQL plan the hot statements on each of them, by executing
-// them without a row, side by side. The first claim of a connection that has not seen one takes ten times as long as the
-// second. Behind a pooler there is nothing to keep, and it does nothing.
+// Warm opens connections of the store's own pool and makes PostgreSQL plan the hot statements on each of them, by
+// executing them without a row, in parallel. The first claim on a connection takes ten times as long as the second.
+// Behind a pooler nothing can be kept, and Warm does nothing.
 func (db *Database) Warm(ctx context.Context, connections int) error {
 	if db.pooled {
 		return nil

@@ -2,19 +2,19 @@ package store
 
 import "sync"
 
-// Effect is what a statement does to the claims that it names, for whoever watches a pod's connections from outside.
+// Effect is the effect of a statement on the claims that it names, for code that monitors a pod's connections.
 type Effect int
 
 // The effects.
 const (
 	NoEffect Effect = iota
-	Holds           // the claim, until its transaction ends
-	Keeps           // a checkpoint of the claim
-	Ends            // the claim, or several, for good or for a while
+	Holds           // locks the claim until its transaction ends
+	Keeps           // stores a checkpoint of the claim
+	Ends            // ends the claim, or several, for good or for a while
 )
 
-// Effects lists the statements that touch claims which handlers run, as they are sent for a schema, but not those inside the
-// transaction of a claim that is held. The ids of the jobs are the first argument of each: see [JobsOf].
+// Effects returns the statements that affect claims with a running handler, in the form for a schema. It omits those inside
+// the transaction that holds a claim. The ids of the jobs are the first argument of each: see [JobsOf].
 func Effects(schema string) map[string]Effect {
 	db := &Database{schema: schema, named: &sync.Map{}}
 	effects := map[string]Effect{db.In(holdSQL.text): Holds, db.In(holdToEndSQL.text): Holds, db.In(holdGroupSQL.text): Holds, db.In(keepSQL.text): Keeps}
@@ -24,7 +24,7 @@ func Effects(schema string) map[string]Effect {
 	return effects
 }
 
-// JobsOf returns the ids of the jobs that a statement of [Effects] is about.
+// JobsOf returns the job ids in the arguments of a statement of [Effects].
 func JobsOf(args []any) []int64 {
 	if len(args) == 0 {
 		return nil

@@ -11,19 +11,19 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// WorkerRow is what the table knows of a remote worker's row.
+// WorkerRow is the row of a remote worker.
 type WorkerRow struct {
 	Stream int64  // the number of its latest stream
-	Key    []byte // assignments are signed with it
-	Owner  string // the principal that may speak for it
+	Key    []byte // signs its assignments
+	Owner  string // the principal that may act for it
 	Open   bool
-	// Acknowledged are the claims that the latest heartbeat listed that reached another pod than the stream's: a job's id, its fence, and so on.
+	// Acknowledged lists the claims in the latest heartbeat that reached a pod other than the stream's: a job's id, its fence, and so on.
 	Acknowledged []int64
 }
 
-// openWorkerSQL opens the row of a remote worker, or takes over one that is open: the stream before is superseded. A lapse that
-// nobody recovered is renewed, as by a heartbeat. Nothing is returned for a row that is closed, is no remote worker's or is
-// somebody else's. Plan: pods_pkey, remote_workers_pkey; both are small.
+// openWorkerSQL opens the row of a remote worker, or takes over an open one: the previous stream is superseded. It renews a lapsed lease
+// that no pod has recovered, as a heartbeat does. It returns nothing for a row that is closed, belongs to another principal, or is not a
+// remote worker's. Plan: pods_pkey, remote_workers_pkey; both are small.
 var openWorkerSQL = newStatement(`
 with mine as (
 	update trapeze.remote_workers w set stream = w.stream + 1, policies = @policies
@@ -48,9 +48,8 @@ with mine as (
 )
 select stream, stream_key, @owner::text, true, acknowledged from known union all select stream, stream_key, @owner::text, true, acknowledged from signed`)
 
-// OpenWorker opens the row of a remote worker for a new stream, or takes over its open one with the key that it has. policies, JSON, are
-// kept for [WorkerPolicies].
-// [job.ErrLeaseLost]: the row is closed, or somebody else's.
+// OpenWorker opens the row of a remote worker for a new stream, or takes over its open one with its key. policies, JSON, are stored for
+// [WorkerPolicies]. It returns [job.ErrLeaseLost] if the row is closed, or belongs to another principal.
 func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []byte, policies json.RawMessage, lease time.Duration) (WorkerRow, error) {
 	for last := false; ; last = true {
 		found, err := run(ctx, s, pgx.RowToStructByPos[WorkerRow], openWorkerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"lease", lease.Milliseconds()}, {"owner", owner}, {"key", key}, {"policies", policies}})
@@ -60,7 +59,7 @@ func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []by
 		if len(found) > 0 {
 			return found[0], nil
 		}
-		// A stream before this one may have opened the row at the same moment, unseen by the statement: then this one takes it over.
+		// A concurrent earlier stream may have opened the row, unseen by the statement: this one then takes it over.
 		row, err := Worker(ctx, s, p.Boot)
 		if last || err != nil || !row.Open || row.Owner != owner {
 			return WorkerRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, job.ErrLeaseLost)
@@ -73,7 +72,7 @@ var workerSQL = newStatement(`
 select w.stream, w.stream_key, w.owner, p.closed_at is null, w.acknowledged from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot
 where w.boot = @boot`)
 
-// Worker reads the row of a remote worker: [job.ErrNotFound] when there is none.
+// Worker returns the row of a remote worker, or [job.ErrNotFound].
 func Worker(ctx context.Context, s *Store, boot string) (WorkerRow, error) {
 	found, err := run(ctx, s, pgx.RowToStructByPos[WorkerRow], workerSQL, args{{"boot", boot}})
 	if err != nil {
@@ -85,10 +84,10 @@ func Worker(ctx context.Context, s *Store, boot string) (WorkerRow, error) {
 	return found[0], nil
 }
 
-// acknowledgeSQL keeps what a heartbeat listed on another pod than the stream's. Plan: remote_workers_pkey, one row.
+// acknowledgeSQL stores the claims that a heartbeat listed on a pod other than the stream's. Plan: remote_workers_pkey, one row.
 var acknowledgeSQL = newStatement(`update trapeze.remote_workers set acknowledged = @claims where boot = @boot and acknowledged <> @claims returning stream`)
 
-// Acknowledge keeps what a worker's heartbeat listed, for the pod that serves its stream: [WorkerRow].Acknowledged.
+// Acknowledge stores the claims that a worker's heartbeat listed, for the pod that serves its stream: [WorkerRow].Acknowledged.
 func Acknowledge(ctx context.Context, s *Store, boot string, claims []job.Lease) error {
 	list := make([]int64, 0, 2*len(claims))
 	for _, c := range claims {
@@ -100,10 +99,10 @@ func Acknowledge(ctx context.Context, s *Store, boot string, claims []job.Lease)
 	return nil
 }
 
-// workerPoliciesSQL reads what a remote worker said of its kinds. Plan: remote_workers_pkey, one row.
+// workerPoliciesSQL reads the options of its kinds that a remote worker sent. Plan: remote_workers_pkey, one row.
 var workerPoliciesSQL = newStatement(`select policies from trapeze.remote_workers where boot = @boot`)
 
-// WorkerPolicies reads the policies that [OpenWorker] kept: [job.ErrNotFound] when there is no such worker.
+// WorkerPolicies returns the policies that [OpenWorker] stored, or [job.ErrNotFound].
 func WorkerPolicies(ctx context.Context, s *Store, boot string) (json.RawMessage, error) {
 	found, err := run(ctx, s, pgx.RowTo[[]byte], workerPoliciesSQL, args{{"boot", boot}})
 	if err != nil {
@@ -115,14 +114,14 @@ func WorkerPolicies(ctx context.Context, s *Store, boot string) (json.RawMessage
 	return found[0], nil
 }
 
-// WorkerHeartbeat is [Store.Heartbeat] for a remote worker, by the pod that serves its stream of that number. The lease is
-// renewed only when the worker was heard of.
+// WorkerHeartbeat is [Store.Heartbeat] for a remote worker, called by the pod that serves the stream with that number. It renews the lease
+// only if the worker has sent a heartbeat (heard).
 func WorkerHeartbeat(ctx context.Context, s *Store, boot string, lease time.Duration, draining bool, stream int64, heard bool) (Beat, error) {
 	return beat(ctx, s, boot, lease, draining, stream, heard, nil)
 }
 
-// adoptSQL reads claims as they were claimed, so that they can go on elsewhere than where they were claimed. Plan: primary keys, a
-// row of live and of jobs for each.
+// adoptSQL reads claims with the data of a claim, so that another pod can continue them. Plan: primary keys, a row of live and of jobs for
+// each.
 var adoptSQL = newStatement(`
 select l.id, l.kind, l.lane, l.subject, j.args, j.pipeline_id, j.parent_id, j.step, j.planned, j.max_attempts, j.max_crashes,
 	j.submitter, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at, l.ready_at, j.created_at,
@@ -134,14 +133,14 @@ join trapeze.live l on l.id = w.id
 join trapeze.jobs j on j.id = l.id
 where l.fence = w.fence and l.pod = @boot::uuid`)
 
-// Adopted is a claim that goes on under another roof.
+// Adopted is a claim that another pod continues.
 type Adopted struct {
 	Claimed
 	CancelRequested bool
 	Ran             time.Duration // since the claim
 }
 
-// Adopt reads those of some claims that are a pod's.
+// Adopt returns those of some claims that a pod holds.
 func Adopt(ctx context.Context, s *Store, boot string, claims []job.Lease) ([]Adopted, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {

@@ -2,13 +2,13 @@ package telemetry
 
 import "github.com/trapeze-run/trapeze/internal/instrument"
 
-// Counters are the counters that every job passes, resolved once instead of for each job.
+// Counters are the counters that every job increments, resolved once instead of for each job.
 type Counters struct {
 	Recovered  *instrument.Counter // jobs of pods whose lease lapsed
 	fast, poll *instrument.Counter
 }
 
-// NewCounters returns the counters of m. They are there from the start, at 0, so that the first event shows as a rise.
+// NewCounters returns the counters of m, initialized with 0, so that the first event shows as a rise.
 func NewCounters(m *Metrics) Counters {
 	m.DBErrors.WithLabelValues("conn")
 	return Counters{

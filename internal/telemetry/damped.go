@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// dampEvery is the least time between two log lines about the same trouble.
+// dampEvery is the minimum time between two log lines about the same problem.
 const dampEvery = time.Minute
 
-// Damped logs troubles that repeat while the database is away: the first line of each at once, then one a minute with the number of
-// lines left out, and one when it is over.
+// Damped logs problems that repeat while the database is away: the first line of each at once, then one a minute with the number of
+// suppressed lines, and one when it is over.
 type Damped struct {
 	log *slog.Logger
 	now func() time.Time
@@ -24,7 +24,7 @@ type trouble struct {
 	since time.Time // when it began
 	shown time.Time // the latest line about it
 	left  int       // lines left out since
-	open  bool      // a line was shown since it was over last
+	open  bool      // a line has been logged since the problem was last over
 }
 
 // NewDamped returns a Damped that writes to log.
@@ -32,7 +32,8 @@ func NewDamped(log *slog.Logger) *Damped {
 	return &Damped{log: log, now: time.Now, troubles: map[string]*trouble{}}
 }
 
-// Warn logs a trouble, unless a line about it was logged less than a minute ago. Trouble that comes and goes is damped too.
+// Warn logs a problem, unless a line about it was logged less than a minute ago. This also applies to a problem that comes and
+// goes.
 func (d *Damped) Warn(ctx context.Context, message string, attrs ...any) {
 	d.mu.Lock()
 	now, t := d.now(), d.troubles[message]
@@ -57,7 +58,7 @@ func (d *Damped) Warn(ctx context.Context, message string, attrs ...any) {
 	d.log.WarnContext(ctx, message, attrs...)
 }
 
-// Over logs that a trouble is over, if a line was logged about it.
+// Over logs that a problem is over, if a line about it was logged.
 func (d *Damped) Over(ctx context.Context, message string) {
 	d.mu.Lock()
 	t := d.troubles[message]

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Ends counts jobs that statements of this pod ended, by kind, state and error class.
+// Ends counts the jobs that statements of this pod ended, by kind, state and error class.
 type Ends struct {
 	finished *instrument.Vec[*instrument.Counter] // error_class, kind, outcome
 
@@ -26,8 +26,7 @@ type KindEnds struct {
 	failed               map[job.ErrorClass]*instrument.Counter
 }
 
-// Of returns the counters of a kind with a handler on this pod. They are there from the start, at 0, so that the first failure shows as a
-// rise.
+// Of returns the counters of a kind with a handler on this pod, initialized with 0, so that the first failure shows as a rise.
 func (e *Ends) Of(kind string) *KindEnds {
 	c := &KindEnds{succeeded: e.counter(kind, job.Succeeded, ""), cancelled: e.counter(kind, job.Cancelled, ""), failed: map[job.ErrorClass]*instrument.Counter{}}
 	for _, class := range job.ErrorClasses() {
@@ -43,7 +42,7 @@ func (e *Ends) counter(kind string, state job.State, class job.ErrorClass) *inst
 	return e.finished.WithLabelValues(string(class), kind, string(state))
 }
 
-// Of returns the counter of an end; nil for a class that is not known.
+// Of returns the counter of an end; nil for an unknown class.
 func (c *KindEnds) Of(state job.State, class job.ErrorClass) *instrument.Counter {
 	switch state {
 	case job.Succeeded:
@@ -54,7 +53,7 @@ func (c *KindEnds) Of(state job.State, class job.ErrorClass) *instrument.Counter
 	return c.failed[class]
 }
 
-// Count counts the end of a job of a kind; class is that of a failure.
+// Count counts the end of a job of a kind; class is set if it failed.
 func (e *Ends) Count(state job.State, class job.ErrorClass, kind string) {
 	e.mu.Lock()
 	known := e.known[kind]
@@ -66,8 +65,8 @@ func (e *Ends) Count(state job.State, class job.ErrorClass, kind string) {
 	e.counter(e.others.Label(kind), state, class).Inc()
 }
 
-// MaxKindLabels bounds the kinds of other programs that metrics name: clients and remote workers choose those names, and each takes memory
-// of the pod for ever. The others are one kind, "(other)".
+// MaxKindLabels limits the kinds of other programs that metrics name. Clients and remote workers choose those names, and each uses memory
+// of the pod for ever. Further kinds are counted as "(other)".
 const MaxKindLabels = 1000
 
 // KindLabels are the kinds of other programs that a metric names.

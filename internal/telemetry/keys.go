@@ -1,14 +1,15 @@
 package telemetry
 
-// Keys of log attributes: one word for one thing, everywhere. A key that is not here fails a test.
+// Keys of log attributes: each thing has one key, everywhere. A key that is not listed here fails a
+// test.
 const (
 	Action       = "action" // of an operator
-	Actor        = "actor"  // who did it
+	Actor        = "actor"  // the operator
 	Addr         = "addr"
 	Attempt      = "attempt"
-	Auth         = "auth" // the way in which requests say whose they are
+	Auth         = "auth" // the method of authentication
 	Bin          = "bin"
-	Boot         = "boot" // the pod's id, another one after each start
+	Boot         = "boot" // the pod's id, which changes with each start
 	Branches     = "branches"
 	Cause        = "cause" // why a context has ended
 	Check        = "check" // of doctor
@@ -18,12 +19,12 @@ const (
 	Dir          = "dir"
 	Err          = "err"
 	ErrorClass   = "error_class" // of a failure: see job.ErrorClass
-	ErrorCode    = "error_code"  // an SQLSTATE, or the handler's own
+	ErrorCode    = "error_code"  // an SQLSTATE, or the code that the handler set
 	Events       = "events"      // a number of them
 	Failed       = "failed"      // branches
 	FailedBefore = "failed_before"
 	Fence        = "fence"
-	FireAt       = "fire_at"    // when a schedule was to fire
+	FireAt       = "fire_at"    // the time of an occurrence of a schedule
 	First        = "first"      // the name of the first of several
 	Goroutines   = "goroutines" // a dump of all stacks
 	JobID        = "job_id"
@@ -34,7 +35,7 @@ const (
 	Lane         = "lane"
 	LeaseUntil   = "lease_until"
 	Method       = "method"   // of HTTP
-	Lasted       = "lasted"   // from the first failure on
+	Lasted       = "lasted"   // since the first failure
 	LeftOut      = "left_out" // a number of log lines
 	Mode         = "mode"     // of a shutdown
 	Open         = "open"     // branches
@@ -45,14 +46,14 @@ const (
 	Pod          = "pod"      // its name
 	Port         = "port"
 	Reason       = "reason"     // why a job ended as it did
-	RequestID    = "request_id" // of HTTP; also the audit's
-	Result       = "result"     // what a result that came too late would have been
+	RequestID    = "request_id" // of HTTP; also in the audit log
+	Result       = "result"     // what the outcome of a rejected result would have been
 	Route        = "route"      // of HTTP, with its parameters' names
 	Running      = "running"    // a number of jobs
 	Schedule     = "schedule"   // its name
 	Server       = "server"     // the address of a pod
 	ServerPID    = "server_pid" // of PostgreSQL
-	Settings     = "settings"   // those that changed
+	Settings     = "settings"   // the changed ones
 	Slots        = "slots"
 	SpanID       = "span_id"
 	Status       = "status" // of HTTP
@@ -60,7 +61,7 @@ const (
 	Table        = "table"
 	Took         = "took" // how long a handler ran
 	TraceID      = "trace_id"
-	Wait         = "wait" // before another try
-	What         = "what" // the message of a trouble that is over
+	Wait         = "wait" // before the next try
+	What         = "what" // the message of a problem that is over
 	Why          = "why"
 )

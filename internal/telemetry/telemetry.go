@@ -3,7 +3,7 @@ package telemetry
 
 import "github.com/trapeze-run/trapeze/internal/instrument"
 
-// Metrics are the counters and timings of one pod. The set has them all.
+// Metrics are the counters and timings of one pod. The field Set contains all of them.
 type Metrics struct {
 	Enqueued        *instrument.Counter
 	Claims          *instrument.Counter
@@ -38,7 +38,8 @@ type Metrics struct {
 	StreamsDropped  *instrument.Counter
 	FeedLag         *instrument.Gauge
 
-	// Of the whole fleet, from the database, the same on every pod. None of them has a value while that does not answer.
+	// State of the whole fleet, from the database, the same on every pod. These metrics have no value while the database
+	// does not answer.
 	LaneWaiting *instrument.Vec[*instrument.Gauge] // lane
 	LaneOldest  *instrument.Vec[*instrument.Gauge] // lane
 	Pods        *instrument.Vec[*instrument.Gauge] // no label
@@ -46,7 +47,7 @@ type Metrics struct {
 	Set instrument.Set
 }
 
-// New makes the instruments of a pod, registered nowhere.
+// New returns the instruments of a pod, not registered anywhere.
 func New() *Metrics {
 	m := &Metrics{}
 	short, long := instrument.Exponential(0.0001, 2.5, 14), instrument.Exponential(0.001, 4, 12)

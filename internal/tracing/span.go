@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Span is the span of a run. All of it does nothing when there is none.
+// Span is the span of a run. Without one, its methods do nothing.
 type Span struct{ span trace.Span }
 
 // Recorded reports whether there is a span.
@@ -26,8 +26,8 @@ func (s Span) End() {
 	}
 }
 
-// Traceparent returns what the step that follows the run stores: the run's span, or stored, what the run itself was submitted with, so that
-// a pod that does not trace breaks no trace.
+// Traceparent returns the trace position to store with the next step: the run's span or, without one, stored. A pod that does not trace
+// therefore does not break a trace.
 func (s Span) Traceparent(stored string) string {
 	if s.span == nil {
 		return stored
@@ -35,21 +35,21 @@ func (s Span) Traceparent(stored string) string {
 	return Traceparent(s.span)
 }
 
-// Error notes that a run ended in an error.
+// Error records that a run ended in an error.
 func (s Span) Error(reason job.Reason, err error) {
 	if s.span != nil {
 		failed(s.span, string(reason), err)
 	}
 }
 
-// Event notes what a run did that is no end: the names are those of the job's history.
+// Event records an event of a run other than its end, under its name in the job's history.
 func (s Span) Event(name string, about ...attribute.KeyValue) {
 	if s.span != nil {
 		s.span.AddEvent(name, trace.WithAttributes(about...))
 	}
 }
 
-// State notes in which state a run left its job.
+// State records the state in which a run left its job.
 func (s Span) State(state job.State) {
 	if s.span != nil {
 		s.span.SetAttributes(attribute.String("trapeze.state", string(state)))
@@ -65,7 +65,7 @@ func (s Span) Link(traceparents ...string) {
 	}
 }
 
-// failed marks a span with an error: its text, which is the handler's own, and the stack of a panic.
+// failed records an error on a span: its text, from the handler, and the stack of a panic.
 func failed(span trace.Span, reason string, err error) {
 	span.SetStatus(codes.Error, reason)
 	span.SetAttributes(semconv.ErrorTypeKey.String(reason))

@@ -1,5 +1,5 @@
-// Package tracing makes the spans of submissions and runs, and hides what OpenTelemetry needs for them. The engine and the code that submits
-// jobs call it; without a tracer provider nothing is made, stored or allocated.
+// Package tracing makes the spans of submissions and runs, and hides the use of OpenTelemetry. The engine and the code that submits jobs
+// call it. Without a tracer provider nothing is made, stored or allocated.
 package tracing
 
 import (
@@ -18,25 +18,25 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Tracer makes the spans of submissions and runs. A submission is a producer's span, whose context is stored with the job;
-// a run is a consumer's span. What starts at once is in the trace that it comes from:
+// Tracer makes the spans of submissions and runs. A submission is a producer's span, whose context is stored with the job; a run is a
+// consumer's span. A run that starts at once is in the trace of its submission:
 //
 //	enqueue csv_ingest ─▶ run csv_ingest ─▶ run factor_sync ─▶ …
 //
-// What does not start at once has a trace of its own with a link to the stored context: a run after a retry, a takeover or
-// a wait of a minute; a child of a fan-out, which links to the run that fanned out; and a join, which links to the
-// children. So no trace is open for hours, and none has ten thousand branches.
+// Any other run has a separate trace with a link to the stored context: a run after a retry, a takeover or a wait of a minute; a child of a
+// fan-out, which links to the run that fanned out; and a join, which links to the children. No trace is therefore open for hours, and none
+// has ten thousand branches.
 type Tracer struct {
-	Provider trace.TracerProvider // nil: the global one of the moment
+	Provider trace.TracerProvider // nil: the current global one
 }
 
 const (
 	tracerName = "github.com/trapeze-run/trapeze/runner" // as users know it
-	// MaxLinks bounds the links from a fan-out to its children, and from its join.
+	// MaxLinks limits the links from a fan-out to its children, and from its join.
 	MaxLinks = 32
 )
 
-// unset is the global provider as long as no program has set one; nil when one was set before this package came to be.
+// unset is the initial global provider, while no program has set one; nil if one was set before this package was initialized.
 var unset = func() trace.TracerProvider {
 	p := otel.GetTracerProvider()
 	if t := reflect.TypeOf(p); t.Kind() == reflect.Pointer && strings.HasSuffix(t.Elem().PkgPath(), "/otel/internal/global") {
@@ -70,7 +70,7 @@ func (t Tracer) StartSubmission(ctx context.Context, kind, lane string, jobs int
 	return tracer.Start(ctx, "enqueue "+kind, append(options, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(about...))...)
 }
 
-// EndSubmission ends the span of a submission; id is its job, 0 for many.
+// EndSubmission ends the span of a submission; id is its job, 0 for several jobs.
 func EndSubmission(span trace.Span, id int64, err error) {
 	if span == nil {
 		return
@@ -106,8 +106,8 @@ func (t Tracer) StartRun(ctx context.Context, c *store.Claimed) (context.Context
 	return ctx, Span{span}
 }
 
-// Child makes the span of the submission of a fan-out's child: the beginning of a trace, linked both ways to the run that
-// fans out. It returns what is to be stored with the child.
+// Child makes the span of the submission of a fan-out's child: the beginning of a trace, linked with the run that fans out in both
+// directions. It returns the trace position to store with the child.
 func (t Tracer) Child(ctx context.Context, from Span, n *store.NewJob) string {
 	if from.span == nil {
 		return ""
@@ -123,7 +123,7 @@ func (t Tracer) Child(ctx context.Context, from Span, n *store.NewJob) string {
 	return Traceparent(span)
 }
 
-// operation names an operation and its destination, the kind: handlers are registered for kinds.
+// operation returns the attributes of an operation. Its destination is the kind, because handlers are registered for kinds.
 func operation(name, kind, lane string) []attribute.KeyValue {
 	return []attribute.KeyValue{semconv.MessagingSystemKey.String("trapeze"), semconv.MessagingOperationName(name),
 		semconv.MessagingDestinationName(kind), attribute.String("trapeze.kind", kind), attribute.String("trapeze.lane", lane)}
@@ -133,7 +133,7 @@ func identity(id int64) []attribute.KeyValue {
 	return []attribute.KeyValue{semconv.MessagingMessageID(strconv.FormatInt(id, 10)), attribute.Int64("trapeze.job.id", id)}
 }
 
-// Traceparent returns the position of a span as it is stored: empty for none.
+// Traceparent returns the position of a span in its stored form; empty for none.
 func Traceparent(span trace.Span) string {
 	if span == nil {
 		return ""
@@ -143,7 +143,7 @@ func Traceparent(span trace.Span) string {
 	return carrier.Get("traceparent")
 }
 
-// traceOf reads what Traceparent wrote; what it does not understand is no trace.
+// traceOf parses the result of Traceparent. An invalid text is no trace.
 func traceOf(traceparent string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}

@@ -1,6 +1,6 @@
-// Package wait holds the ways in which a goroutine of ours waits: for a [Signal], for a time ([For]), between the tries of something that
-// failed ([Backoff]), and a little longer than its context ([Linger]). Each watches a context, so that nothing sleeps past the end of its
-// owner. Every package may use it; it uses none.
+// Package wait holds the ways in which a goroutine waits: for a [Signal], for a time ([For]), between tries ([Backoff]), and a little
+// longer than its context ([Linger]). Each watches a context, so that no wait outlasts its owner. Every package may use it; it imports
+// none.
 package wait
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Signal asks one goroutine to act. Signals that arrive before it does are one. Receive from it in a select.
+// Signal asks one goroutine to act. Signals that arrive before it acts are merged. Receive from it in a select.
 type Signal chan struct{}
 
 // NewSignal returns a signal that is not set.
@@ -33,7 +33,7 @@ func (s Signal) Clear() bool {
 	}
 }
 
-// For blocks for d, or until ctx ends, and reports whether ctx goes on.
+// For blocks for d, or until ctx ends, and reports whether ctx is still open.
 func For(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -45,8 +45,8 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Backoff is the delay between the tries of something that failed: 20 ms doubling to Most, half of it up to half as much again.
-// Not safe for concurrent use.
+// Backoff waits between tries: 20 ms, doubling up to Most, with jitter between half and one and a half times the delay. Not safe for
+// concurrent use.
 type Backoff struct {
 	// Most is the longest delay, before jitter. Default 1s.
 	Most time.Duration
@@ -59,7 +59,7 @@ type Backoff struct {
 // NewBackoff returns a backoff with the default limit.
 func NewBackoff() *Backoff { return &Backoff{} }
 
-// Wait blocks until it is time for another try, and reports whether ctx goes on.
+// Wait blocks until it is time for another try, and reports whether ctx is still open.
 func (b *Backoff) Wait(ctx context.Context) bool {
 	b.Tries++
 	delay := max(b.next, 20*time.Millisecond)

@@ -1,5 +1,5 @@
-// Package watchdog ends the context of a handler that gives no sign of life. It hides how that costs a sign one atomic store. The engine has
-// one [Watchdog] for each run.
+// Package watchdog ends the context of a handler that gives no sign of life. A sign costs one atomic store. The engine has one [Watchdog]
+// for each run.
 package watchdog
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Watchdog watches one handler that must give signs of life, with one timer, which is reset when it finds that there were some. Without a
+// Watchdog watches one handler that must give signs of life. It has one timer, which is reset if it fires after a recent sign. Without a
 // limit there is no timer. The zero value watches nothing.
 type Watchdog struct {
 	last   atomic.Int64 // the latest sign of life, since processStart; 0: the handler has not begun
@@ -23,20 +23,20 @@ type Watchdog struct {
 	timer *time.Timer
 }
 
-// processStart is what signs of life are counted from, on the monotonic clock.
+// processStart is the reference of all signs of life, on the monotonic clock.
 var processStart = time.Now()
 
-// Start watches from now on, and ends a handler's context once, with [job.ErrStale], when there was no sign of life for so long.
+// Start begins to watch. It ends a handler's context once, with [job.ErrStale], after the given time without a sign of life.
 func (w *Watchdog) Start(cancel context.CancelCauseFunc, after time.Duration) {
 	w.cancel = cancel
 	w.Touch()
 	w.Limit(after)
 }
 
-// Touch notes a sign of life.
+// Touch records a sign of life.
 func (w *Watchdog) Touch() { w.last.Store(int64(time.Since(processStart))) }
 
-// Limit sets how long signs of life may be apart, from the latest on; 0 ends the watch.
+// Limit sets the longest time between signs of life, from the latest one on; 0 ends the watch.
 func (w *Watchdog) Limit(after time.Duration) {
 	if after <= 0 && w.last.Load() == 0 {
 		return
@@ -58,7 +58,7 @@ func (w *Watchdog) idle() time.Duration {
 	return time.Since(processStart) - time.Duration(w.last.Load())
 }
 
-// check ends the handler's context when the latest sign of life is too long ago, or sets the timer anew.
+// check ends the handler's context if the latest sign of life is too long ago, or else resets the timer.
 func (w *Watchdog) check() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

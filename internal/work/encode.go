@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// maxDepth is how deep JSON may be nested: half of what encoding/json reads, and PostgreSQL by default, so that it can still be read within
-// the plan of a chain, a list of jobs or another value around it.
+// maxDepth limits the nesting of JSON to half of what encoding/json and, by default, PostgreSQL read. The value can therefore still be read
+// as part of a chain's plan, a list of jobs or another value.
 const maxDepth = 5_000
 
 // EncodeArgs encodes the arguments of a job of a kind.
@@ -21,7 +21,7 @@ func EncodeArgs(kind string, args any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// EncodeRawArgs checks arguments that are JSON already, and compacts them. Empty ones are {}.
+// EncodeRawArgs checks and compacts arguments that are already JSON. Empty ones become {}.
 func EncodeRawArgs(kind string, args json.RawMessage) (json.RawMessage, error) {
 	if len(bytes.TrimSpace(args)) == 0 {
 		args = json.RawMessage("{}")
@@ -29,7 +29,7 @@ func EncodeRawArgs(kind string, args json.RawMessage) (json.RawMessage, error) {
 	return EncodeArgs(kind, args)
 }
 
-// EncodeResult encodes the result of a job: nil when it has none.
+// EncodeResult encodes the result of a job. A nil result stays nil.
 func EncodeResult(result any) (json.RawMessage, error) {
 	if result == nil {
 		return nil, nil
@@ -41,15 +41,15 @@ func EncodeResult(result any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// Encode encodes a value as JSON of bounded size that PostgreSQL can store. Errors: [job.ErrInvalidArgs], [job.ErrTooLarge].
+// Encode encodes a value as JSON that PostgreSQL can store, of at most limit bytes. Errors: [job.ErrInvalidArgs], [job.ErrTooLarge].
 func Encode(v any, limit int) (json.RawMessage, error) {
-	raw, err := asItIs(v)
+	raw, err := encodeJSON(v)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", job.ErrInvalidArgs, err)
 	case len(raw) > limit:
 		return nil, fmt.Errorf("%w: %d bytes of JSON, at most %d", job.ErrTooLarge, len(raw), limit)
-	case deeper(raw, maxDepth):
+	case tooDeep(raw, maxDepth):
 		return nil, fmt.Errorf("%w: nested deeper than %d", job.ErrInvalidArgs, maxDepth)
 	}
 	if what := job.Unstorable(raw); what != "" {
@@ -58,8 +58,8 @@ func Encode(v any, limit int) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// deeper reports whether JSON is nested deeper than a limit.
-func deeper(raw []byte, limit int) bool {
+// tooDeep reports whether JSON is nested deeper than a limit.
+func tooDeep(raw []byte, limit int) bool {
 	if bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) <= limit {
 		return false
 	}
@@ -69,7 +69,7 @@ func deeper(raw []byte, limit int) bool {
 		case c == '"':
 			quoted = !quoted
 		case quoted && c == '\\':
-			i++ // the escaped character
+			i++ // skip the escaped character
 		case quoted:
 		case c == '[' || c == '{':
 			if depth++; depth > limit {
@@ -82,8 +82,8 @@ func deeper(raw []byte, limit int) bool {
 	return false
 }
 
-// asItIs encodes a value as JSON. It escapes nothing for HTML, so that JSON which was submitted keeps its bytes.
-func asItIs(v any) (json.RawMessage, error) {
+// encodeJSON encodes a value as JSON without HTML escapes, so that submitted JSON keeps its bytes.
+func encodeJSON(v any) (json.RawMessage, error) {
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)
 	encoder.SetEscapeHTML(false)

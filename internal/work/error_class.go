@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ErrorOf returns the class of an error that a handler returned, and its code: panic, database with the SQLSTATE, or error. A code of the
-// handler's own wins over an SQLSTATE, so that a code of the class database is always one.
+// ErrorOf returns the class and the code of an error that a handler returned: panic, database with the SQLSTATE, or error. A code that
+// the handler set overrides an SQLSTATE, and the class is then error: a code of the class database is always an SQLSTATE.
 func ErrorOf(err error) (job.ErrorClass, string) {
 	if r, ok := errors.AsType[*reportedError](err); ok {
 		return r.class, r.code
@@ -24,13 +24,13 @@ func ErrorOf(err error) (job.ErrorClass, string) {
 	return job.ClassError, code
 }
 
-// ReadError calls the methods of a handler's error that are called again where a panic would be the engine's own.
+// ReadError calls the methods of a handler's error that the engine calls later, where a panic in them would count as the engine's.
 func ReadError(err error) {
 	_, _ = err.Error(), errors.Is(err, context.Canceled)
 	_, _ = ErrorOf(err)
 }
 
-// reportedError is an error of a handler on a remote worker, whose class and code the worker reports.
+// reportedError is an error of a handler on a remote worker, with the class and code that the worker reported.
 type reportedError struct {
 	error
 	class job.ErrorClass
@@ -39,8 +39,8 @@ type reportedError struct {
 
 func (r *reportedError) Unwrap() error { return r.error }
 
-// ReportedError returns a handler's error as a remote worker reports it. A worker decides only between the classes of [ErrorOf]; it may be of a
-// version that reports none.
+// ReportedError returns a handler's error that a remote worker reported. A worker decides only between the classes of [ErrorOf]; an older
+// version reports none.
 func ReportedError(err error, class job.ErrorClass, code string) error {
 	if class != job.ClassPanic && class != job.ClassDatabase {
 		class = job.ClassError

@@ -16,45 +16,45 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Job is one claim of a job, as its handler gets it. It is safe for concurrent use.
+// Job is one claim of a job, as its handler receives it. It is safe for concurrent use.
 type Job struct {
 	Claimed store.Claimed
 	Lease   job.Lease
 	Pod     string // display name
-	// MaxAttempts is how many tries may end in the handler's error.
+	// MaxAttempts is the number of tries that may end in the handler's error.
 	MaxAttempts int
 	Writer      Writer
 	kept        atomic.Pointer[json.RawMessage] // the latest checkpoint of this run; nil: none
 }
 
-// Writer takes the writes and reads of a handler to the database: directly on a pod, through the network on a remote worker.
-// Texts are storable and JSON is valid and of bounded size; [Job.Emit] ensures the former.
+// Writer performs the database writes and reads of a handler: directly on a pod, through the network on a remote worker. Texts must be
+// storable, and JSON must be valid and limited in size. [Job.Emit] ensures the former.
 type Writer interface {
-	// Tx runs write in a transaction that holds the job's lease, and commits it together with the checkpoint that encode returns then.
-	// Both run again when the transaction is tried again. encode may be nil: no checkpoint.
+	// Tx runs write in a transaction that locks the job's lease, and commits it together with the checkpoint that encode then returns.
+	// Both run again when the transaction is retried. encode may be nil: no checkpoint.
 	Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessage, error)) error
-	// Write runs statements in a transaction that holds the job's lease, and commits it together with a checkpoint; nil: none.
+	// Write runs statements in a transaction that locks the job's lease, and commits it together with a checkpoint; nil: none.
 	Write(ctx context.Context, statements Writes, checkpoint json.RawMessage) error
-	// Progress notes how far the job is. It does not wait.
+	// Progress records the job's progress. It does not wait.
 	Progress(p job.Progress)
 	// Emit appends an event to the job's history.
 	Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error
-	// Checkpoint keeps a checkpoint.
+	// Checkpoint stores a checkpoint.
 	Checkpoint(ctx context.Context, v json.RawMessage) error
-	// PreviousResult reads the result of the job's parent: nil when it has none.
+	// PreviousResult returns the result of the job's parent, or nil if there is none.
 	PreviousResult(ctx context.Context) (json.RawMessage, error)
-	// Failure reads the failed job that this on-failure job, or its pipeline, was submitted for.
+	// Failure returns the failed job for which this on-failure job, or its pipeline, was submitted.
 	Failure(ctx context.Context) (job.Failure, error)
-	// Branches reads the branches that the job joins.
+	// Branches yields the branches that the job joins.
 	Branches(ctx context.Context) iter.Seq2[job.Branch, error]
 	// CompletionToken returns the secret with which parts of the job are completed.
 	CompletionToken(ctx context.Context) (string, error)
 }
 
-// Unclaimed stands for the claim of a job that no runner has claimed.
-var Unclaimed = Job{Writer: unclaimed{}, Claimed: store.Claimed{ParentID: new(int64)}} // to read a parent fails as well
+// Unclaimed is the claim of a job that no runner has claimed.
+var Unclaimed = Job{Writer: unclaimed{}, Claimed: store.Claimed{ParentID: new(int64)}} // so that reading a parent fails too
 
-// unclaimed writes nothing and reads nothing.
+// unclaimed is a Writer whose methods return an error.
 type unclaimed struct{}
 
 var errUnclaimed = errors.New("job without a claim: use the job that the runner passes to the handler, or runnertest.Call in a test")
@@ -80,7 +80,7 @@ func (unclaimed) CompletionToken(context.Context) (string, error) { return "", e
 // TxFunc writes in a transaction.
 type TxFunc func(tx pgx.Tx) error
 
-// Tx calls [Writer.Tx] and keeps the checkpoint that was committed.
+// Tx calls [Writer.Tx] and keeps the committed checkpoint.
 func (j *Job) Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessage, error)) error {
 	if encode == nil {
 		return j.Writer.Tx(ctx, write, nil)
@@ -96,7 +96,7 @@ func (j *Job) Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessa
 	return err
 }
 
-// Write calls [Writer.Write] with statements that it has checked, and keeps the checkpoint; nil: none.
+// Write checks statements, calls [Writer.Write] and keeps the checkpoint; nil: none.
 func (j *Job) Write(ctx context.Context, statements Writes, checkpoint json.RawMessage) error {
 	if err := statements.check(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (j *Job) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	return nil
 }
 
-// LastCheckpoint returns the latest checkpoint, of this run or else of an earlier one: nil when there is none.
+// LastCheckpoint returns the latest checkpoint, of this run or else of an earlier one; nil: there is none.
 func (j *Job) LastCheckpoint() json.RawMessage {
 	if kept := j.kept.Load(); kept != nil {
 		return *kept
@@ -127,11 +127,11 @@ func (j *Job) LastCheckpoint() json.RawMessage {
 	return j.Claimed.Checkpoint
 }
 
-// levels are those of an event; empty is info.
+// levels are the valid levels of an event; empty is info.
 var levels = []string{"", "debug", "info", "warn", "error"}
 
-// Emit calls [Writer.Emit] with texts that can be stored. It returns [job.ErrInvalid] for an event that Trapeze's own could be taken for, and
-// for an unknown level.
+// Emit calls [Writer.Emit] with texts that can be stored. It returns [job.ErrInvalid] for an unknown level, and for an event that could be
+// mistaken for one of Trapeze's.
 func (j *Job) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
 	switch {
 	case event == "" || strings.HasPrefix(event, "job."):
@@ -142,7 +142,7 @@ func (j *Job) Emit(ctx context.Context, event, level, message string, fields jso
 	return j.Writer.Emit(ctx, job.Storable(event, 100), job.Storable(level, 20), job.Storable(message, job.MaxErrorBytes), fields)
 }
 
-// PreviousResult returns the result of the job's parent. It returns [job.ErrNotFound] when there is none.
+// PreviousResult returns the result of the job's parent, or [job.ErrNotFound] if there is none.
 func (j *Job) PreviousResult(ctx context.Context) (json.RawMessage, error) {
 	if j.Claimed.ParentID == nil {
 		return nil, fmt.Errorf("read the parent of job %d: %w", j.Claimed.ID, job.ErrNotFound)

@@ -1,6 +1,6 @@
-// Package work holds the forms in which a job passes between programs and the engine: [Submission] on its way in, [Job] as its handler gets
-// it, [Outcome] as the handler returns it; encoded, bounded, and free of the types of applications. Package runner makes them from an
-// application's values, the packages of remote workers from the wire, and the engine works with them alone.
+// Package work holds the forms in which a job passes between programs and the engine: [Submission] on its way in, [Job] as its handler
+// receives it, and [Outcome] as the handler returns it. They are encoded, limited in size, and free of application types. Package runner
+// makes them from an application's values, and the packages of remote workers from the wire. The engine works only with them.
 package work
 
 import (
@@ -23,22 +23,22 @@ import (
 type Submission struct {
 	Kind           string
 	Args           json.RawMessage // encoded by [EncodeArgs]
-	Planned        []Step          // follow it
+	Planned        []Step          // the steps that follow it
 	Plan           json.RawMessage // Planned, encoded by EncodePlan
 	Subject        *string
 	Lane           string // empty: the kind's
 	Priority       *int
 	Delay          time.Duration
-	MaxAttempts    *int // nil: as the kind says
-	MaxCrashes     *int // the kind's limit, where this program knows the kind
+	MaxAttempts    *int // nil: the kind's limit
+	MaxCrashes     *int // the kind's limit, if this program knows the kind
 	UniqueKey      *string
 	UniqueWhile    *string // WhilePending or WhileActive
 	IdempotencyKey string
 	Submitter      string
-	Foreign        bool // its kind, and the kinds of the steps after it, need not be known here
+	Foreign        bool // this program need not know its kind and the kinds of the next steps
 	Pipeline       string
 	Approval       bool
-	When           job.When // of a join that always follows; else empty
+	When           job.When // set for a join that always follows; else empty
 }
 
 // The values of Submission.UniqueWhile: until the job starts, and until it has ended.
@@ -50,7 +50,7 @@ const (
 // Step is a planned step before it is stored.
 type Step struct {
 	job.Step
-	Foreign bool `json:"-"` // its kind need not be known here
+	Foreign bool `json:"-"` // this program need not know its kind
 }
 
 // Submitted is a job that was submitted, or the job of an earlier submission with the same key.
@@ -61,14 +61,14 @@ type Submitted struct {
 	Duplicate  bool
 }
 
-// Plan is the steps planned after a job, in the order of [job.Step].
+// Plan holds the steps planned after a job, in the order of [job.Step].
 type Plan struct {
-	Own   []Step // for its own failure
-	Chain []Step // follow its success, each with those for its own failure
-	Undo  []Step // for its failure, and that of any of the chain
+	Own   []Step // follow a failure of the job itself
+	Chain []Step // follow its success, each with the steps for its failure
+	Undo  []Step // follow a failure of the job, or of any step of the chain
 }
 
-// PlanOf divides planned steps.
+// PlanOf groups planned steps by when they follow.
 func PlanOf(steps []Step) (p Plan) {
 	for _, s := range steps {
 		switch {
@@ -83,7 +83,7 @@ func PlanOf(steps []Step) (p Plan) {
 	return p
 }
 
-// FollowedBy returns the remaining plan once the job has succeeded with an outcome.
+// FollowedBy returns the remaining plan after the job has succeeded with an outcome.
 func (p Plan) FollowedBy(o *Outcome) (chain, undo []Step) {
 	if !o.EndChain {
 		chain = p.Chain
@@ -91,13 +91,13 @@ func (p Plan) FollowedBy(o *Outcome) (chain, undo []Step) {
 	return chain, append(slices.Clip(o.Undo), p.Undo...)
 }
 
-// FromPlan returns the submission of the first of some planned steps, which the others follow.
+// FromPlan returns the submission of the first of some planned steps, with the others as its next steps.
 func FromPlan(steps []Step) *Submission {
 	s := steps[0]
 	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Priority: s.Priority, Planned: steps[1:]}
 }
 
-// OnFailure plans steps of [ForFailure] for the failure of the job itself, before all that is planned after it.
+// OnFailure puts steps from [ForFailure], for a failure of the job itself, at the beginning of its plan.
 func (w *Submission) OnFailure(steps []Step) {
 	for i := range steps {
 		steps[i].Own = true
@@ -105,8 +105,7 @@ func (w *Submission) OnFailure(steps []Step) {
 	w.Planned = append(steps, w.Planned...)
 }
 
-// ForFailure returns a submission and the steps after it as steps for the failure of a job. They are a chain, whose own failure nothing
-// follows.
+// ForFailure converts a submission and its next steps to steps that follow a job's failure. They are a chain; nothing follows its failure.
 func ForFailure(next *Submission, when job.When) ([]Step, error) {
 	steps, err := next.Steps()
 	if err != nil {
@@ -121,7 +120,7 @@ func ForFailure(next *Submission, when job.When) ([]Step, error) {
 	return steps, nil
 }
 
-// Steps returns the submission and the steps after it as steps that are planned after another job. It refuses options that a step cannot have.
+// Steps converts the submission and its next steps to steps that are planned after another job. It rejects options that a step cannot have.
 func (w *Submission) Steps() ([]Step, error) {
 	if err := w.Validate(); err != nil {
 		return nil, fmt.Errorf("%w (plan step %s)", err, w.Kind)
@@ -133,7 +132,7 @@ func (w *Submission) Steps() ([]Step, error) {
 	return append([]Step{{s, w.Foreign}}, w.Planned...), nil
 }
 
-// Then plans a step, and the steps after it, after those that are planned already.
+// Then adds a step and its next steps to the end of the plan.
 func (w *Submission) Then(next *Submission) error {
 	steps, err := next.Steps()
 	if err == nil && next.When != job.AfterSuccess {
@@ -143,18 +142,18 @@ func (w *Submission) Then(next *Submission) error {
 	return err
 }
 
-// EncodePlan encodes the steps that follow. Args that are nested as deep as they may be are too deep within them.
+// EncodePlan encodes the next steps. Arguments with the maximum nesting are too deep inside a plan.
 func (w *Submission) EncodePlan() (err error) {
 	w.Plan, err = EncodePlan(w.Kind, w.Planned)
 	return err
 }
 
-// EncodePlan encodes the steps that follow a job of a kind: nil when there are none.
+// EncodePlan encodes the next steps of a job of a kind. It returns nil if there are none.
 func EncodePlan(kind string, steps []Step) (json.RawMessage, error) {
 	if len(steps) == 0 {
 		return nil, nil
 	}
-	plan, err := asItIs(steps)
+	plan, err := encodeJSON(steps)
 	if err != nil {
 		return nil, fmt.Errorf("%w: plan the steps after %s: %w", job.ErrInvalidArgs, kind, err)
 	}
@@ -173,7 +172,7 @@ func DecodePlan(id int64, plan json.RawMessage) (Plan, error) {
 	return PlanOf(steps), nil
 }
 
-// Describe returns the submission in public words.
+// Describe converts the submission to its public form.
 func (w *Submission) Describe() job.Submission {
 	s := job.Submission{
 		Step:  job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Priority: w.Priority, When: w.When},
@@ -189,7 +188,7 @@ func (w *Submission) Describe() job.Submission {
 	return s
 }
 
-// Describe returns planned steps in public words.
+// Describe converts planned steps to their public form.
 func Describe(steps []Step) (list []job.Step) {
 	for _, s := range steps {
 		list = append(list, s.Step)
@@ -199,7 +198,7 @@ func Describe(steps []Step) (list []job.Step) {
 
 var whens = []job.When{job.AfterSuccess, job.Always, job.OnFailure, job.OnFailureOrCancel}
 
-// Validate reports every problem at once, [job.ErrInvalid] each.
+// Validate returns every mistake at once, each an [job.ErrInvalid].
 func (w *Submission) Validate() error {
 	var errs []error
 	complain := func(ok bool, format string, args ...any) {
@@ -240,17 +239,17 @@ func (w *Submission) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Key returns the idempotency key as it is stored; empty: there is none. With a submitter it is a hash of both, so that two submitters may
-// use the same words, and the stored key stays short.
+// Key returns the idempotency key as it is stored; empty: there is none. With a submitter it is a hash of both. Two submitters may
+// therefore use the same key, and the stored key stays short.
 func (w *Submission) Key() string {
 	if w.IdempotencyKey == "" || w.Submitter == "" {
 		return w.IdempotencyKey
 	}
-	sum := sha256.Sum256([]byte(w.Submitter + "\x00" + w.IdempotencyKey)) // no submitter holds a NUL
+	sum := sha256.Sum256([]byte(w.Submitter + "\x00" + w.IdempotencyKey)) // a submitter contains no NUL
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// First makes the row of a job that begins a pipeline. Its plan is encoded.
+// First returns the row of a job that begins a pipeline. The plan must be encoded.
 func (w *Submission) First(id int64, lane string) store.NewJob {
 	n := w.Row(id, lane)
 	if w.Pipeline != "" || len(PlanOf(w.Planned).Chain) > 0 {
@@ -259,7 +258,7 @@ func (w *Submission) First(id int64, lane string) store.NewJob {
 	return n
 }
 
-// Row makes the row of a job whose plan is encoded.
+// Row returns the row of a job. The plan must be encoded.
 func (w *Submission) Row(id int64, lane string) store.NewJob {
 	n := store.NewJob{
 		ID: id, Kind: w.Kind, Lane: lane, Args: w.Args, Submitter: w.Submitter, Actor: w.Submitter, Priority: job.DefaultPriority,

@@ -22,13 +22,13 @@ type Write struct {
 	Args []any
 }
 
-// Writes are writes of a handler in one transaction, in their order.
+// Writes are writes of a handler in one transaction, in order.
 type Writes []Write
 
-// Limits of the statements of one job, since other jobs wait for the commit that it shares with them.
+// Limits of the statements of one job. Other jobs wait for the commit that they share with it.
 const (
 	maxStatements     = 100
-	maxStatementBytes = 1 << 20 // of texts and arguments, about: fields of structs do not count
+	maxStatementBytes = 1 << 20 // approximate size of texts and arguments; fields of structs do not count
 )
 
 // Queued reports whether all writes are statements, so that they can share a commit with those of other jobs.
@@ -36,7 +36,7 @@ func (w Writes) Queued() bool {
 	return len(w) > 0 && !slices.ContainsFunc(w, func(one Write) bool { return one.Do != nil })
 }
 
-// Queue queues writes that are statements, and calls failed with the index of the one that fails.
+// Queue adds the statements to a batch. It calls failed with the index of one that fails.
 func (w Writes) Queue(batch *pgx.Batch, failed func(i int)) {
 	for i, one := range w {
 		batch.Queue(one.SQL, one.Args...).Fn = func(results pgx.BatchResults) error {
@@ -49,7 +49,7 @@ func (w Writes) Queue(batch *pgx.Batch, failed func(i int)) {
 	}
 }
 
-// Prepares reports whether err is that of preparing one of the statements, or its arguments: then nothing was sent. i is its index.
+// Prepares reports whether err occurred while preparing one of the statements or its arguments, before anything was sent. i is its index.
 func (w Writes) Prepares(err error) (i int, is bool) {
 	before, ok := errors.AsType[pgx.ErrPreprocessingBatch](err)
 	if ok {
@@ -58,7 +58,8 @@ func (w Writes) Prepares(err error) (i int, is bool) {
 	return i, ok && i >= 0
 }
 
-// Run runs all writes, up to the first error; statements that follow one another in one round trip. The error of a statement has its number.
+// Run runs all writes in order and stops at the first error. Consecutive statements take one round trip. The error of a statement has its
+// number.
 func (w Writes) Run(ctx context.Context, tx pgx.Tx) error {
 	statements, before := 0, 0
 	for _, one := range w {
@@ -98,7 +99,7 @@ func (w Writes) send(ctx context.Context, tx pgx.Tx) (i int, err error) {
 	return i, err
 }
 
-// Size is about how many bytes statements and their arguments have on the wire.
+// Size returns the approximate size of the statements and their arguments on the wire, in bytes.
 func (w Writes) Size() (bytes int) {
 	for _, one := range w {
 		bytes += len(one.SQL)
@@ -147,7 +148,8 @@ func size(arg any) (bytes int) {
 	return 8
 }
 
-// check refuses statements that are too many or too large, or could change more than rows: others follow in the same transaction.
+// check rejects statements that are too many or too large. It also rejects those that could change more than rows, because others follow in
+// the same transaction.
 func (w Writes) check() error {
 	statements, bytes := 0, w.Size()
 	for _, one := range w {
@@ -168,10 +170,11 @@ func (w Writes) check() error {
 	return nil
 }
 
-// verbs begin the statements that a job may queue: what ends the transaction, or sets something for those after it, is not among them.
+// verbs lists the first words of statements that a job may queue. Statements that end the transaction, or change settings for later ones,
+// are not among them.
 var verbs = []string{"insert", "update", "delete", "merge", "select", "with", "call"}
 
 var (
-	leading   = regexp.MustCompile(`^(\s|\(|--[^\n]*(\n|$)|/\*(?s:.*?)\*/)*`) // space, comments
+	leading   = regexp.MustCompile(`^(\s|\(|--[^\n]*(\n|$)|/\*(?s:.*?)\*/)*`) // white space and comments
 	firstWord = regexp.MustCompile(`^\w*`)
 )

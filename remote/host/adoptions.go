@@ -9,12 +9,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// adoptions reads the claims that the table gives to remote workers. A read passes over all waiting and running jobs, since no index has the
-// pod in it, which keeps claims cheap. When a pod has died, all its workers come to the other pods at once and each needs such a read,
-// several times: the workers that ask during a read share the next. They must not share the one under way, which may be older than a claim.
+// adoptions reads which claims the tables assign to remote workers. No index contains the pod, which keeps claims cheap, so a read scans
+// all waiting and running jobs. When a pod has died, all its workers reconnect to other pods at once, and each needs such a read several
+// times. Workers that ask during a read share the next one. They must not share the current read, which may be older than a claim.
 type adoptions = batch.Batcher[string, []store.Held]
 
-// adoptionTimeout bounds a read.
+// adoptionTimeout is the timeout of a read.
 const adoptionTimeout = 30 * time.Second
 
 // newAdoptions returns adoptions that read with [store.Store.Held].

@@ -18,32 +18,32 @@ type Beat struct {
 	Leaving  bool // it stops now
 }
 
-// Listed is a claim that a remote worker says it works on.
+// Listed is a claim that a remote worker reports as its work in progress.
 type Listed struct {
 	Claim
-	Progress *job.Progress // news; nil: none
+	Progress *job.Progress // progress since the last heartbeat; nil: none
 }
 
-// Verdict is what becomes of a claim that a remote worker listed.
+// Verdict is the pod's answer about a claim that a remote worker listed.
 type Verdict struct {
 	ID, Fence int64
-	Cause     error // with which its handler's context ends; nil: it goes on
-	Lost      bool  // it is not the worker's any more
+	Cause     error // the cause with which its handler's context ends; nil: it continues
+	Lost      bool  // the worker does not hold the claim any more
 }
 
-// Heartbeat takes a heartbeat of a remote worker in, on whichever pod it arrives, and tells what becomes of what it runs. Errors:
+// Heartbeat handles a heartbeat of a remote worker, which may arrive on any pod, and returns a verdict for each listed claim. Errors:
 // [ErrClosed].
 func (h *Host) Heartbeat(ctx context.Context, id, owner string, b Beat) ([]Verdict, error) {
 	g := h.find(id)
 	if g == nil {
-		return h.heardElsewhere(ctx, id, owner, b)
+		return h.heartbeatElsewhere(ctx, id, owner, b)
 	}
 	if g.opts.Owner != owner {
 		return nil, fmt.Errorf("heartbeat of worker %s: %w", id, ErrClosed)
 	}
 	select {
 	case <-g.over:
-		return h.heardElsewhere(ctx, id, owner, b)
+		return h.heartbeatElsewhere(ctx, id, owner, b)
 	default:
 	}
 	g.heard.Store(true)
@@ -56,15 +56,15 @@ func (h *Host) Heartbeat(ctx context.Context, id, owner string, b Beat) ([]Verdi
 	if err != nil {
 		return nil, err
 	}
-	g.miss(now)
+	g.checkUnlisted(now)
 	if b.Leaving {
 		return list, g.leave(ctx)
 	}
 	return list, nil
 }
 
-// cleaned is progress as it may be kept.
-func cleaned(p job.Progress) job.Progress {
+// storableProgress returns progress with its message in a form that PostgreSQL can store.
+func storableProgress(p job.Progress) job.Progress {
 	if p.Message != nil {
 		text := job.Storable(*p.Message, 500)
 		p.Message = &text
@@ -72,7 +72,7 @@ func cleaned(p job.Progress) job.Progress {
 	return p
 }
 
-// leave closes the row of a worker that stops. What it has not reported is recovered, as the closed row says.
+// leave closes the row of a worker that stops. Its unreported claims are then recovered, because the row is closed.
 func (g *Session) leave(ctx context.Context) error {
 	g.engine.Runs.WaitEmpty(g.host.pod.Opts.LeaseFor/4, nil)
 	if err := g.host.pod.RemoteStore.Leave(ctx, g.opts.ID); err != nil {
@@ -85,15 +85,16 @@ func (g *Session) leave(ctx context.Context) error {
 	return nil
 }
 
-// heardElsewhere takes in the heartbeat of a worker whose stream another pod serves, or none: its lease is the table's, not the stream's.
-func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b Beat) ([]Verdict, error) {
+// heartbeatElsewhere handles the heartbeat of a worker whose stream is on another pod, or on none. It uses the lease in the worker's row, not
+// that of a stream.
+func (h *Host) heartbeatElsewhere(ctx context.Context, id, owner string, b Beat) ([]Verdict, error) {
 	row, err := h.renewWorker(ctx, id, owner, b.Draining || b.Leaving)
 	if err != nil {
 		return nil, err
 	}
 	var leases []job.Lease
 	for _, l := range b.Running {
-		if signed(row.Key, id, l.Claim) {
+		if validToken(row.Key, id, l.Claim) {
 			leases = append(leases, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id})
 		}
 	}
@@ -120,7 +121,7 @@ func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b Beat) ([]
 		case mine.CancelRequested:
 			list[i].Cause = job.ErrCancelled
 		case l.Progress != nil:
-			_ = h.pod.RemoteStore.Progress(ctx, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id}, cleaned(*l.Progress)) // only a note
+			_ = h.pod.RemoteStore.Progress(ctx, job.Lease{JobID: l.ID, Fence: l.Fence, Pod: id}, storableProgress(*l.Progress)) // best effort
 		}
 	}
 	if b.Leaving {
@@ -129,7 +130,7 @@ func (h *Host) heardElsewhere(ctx context.Context, id, owner string, b Beat) ([]
 	return list, nil
 }
 
-// renewWorker renews the lease of a worker, whoever serves its stream.
+// renewWorker renews the lease of a worker, regardless of which pod serves its stream.
 func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool) (store.WorkerRow, error) {
 	for {
 		row, err := h.workerRow(ctx, id, owner)
@@ -146,11 +147,11 @@ func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool)
 		if beat.Open {
 			return row, nil
 		}
-		// Closed since, or the worker has opened another stream since: the row tells.
+		// The row was closed, or the worker has opened another stream: read it again.
 	}
 }
 
-// workerRow reads the open row of a worker: [ErrClosed] also when it is somebody else's.
+// workerRow returns the open row of a worker. It returns [ErrClosed] also if another principal owns it.
 func (h *Host) workerRow(ctx context.Context, id, owner string) (store.WorkerRow, error) {
 	if !isWorker(id) {
 		return store.WorkerRow{}, fmt.Errorf("%w: invalid worker id %q", job.ErrInvalid, job.Storable(id, 50))

@@ -7,14 +7,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// What a report of a remote worker was answered, as a label.
+// Results of a remote worker's report, as labels.
 const (
 	reportAccepted  = "accepted"
 	reportDuplicate = "duplicate"
 	reportStale     = "stale"
 )
 
-// Why a claim of a remote worker is given back without a verdict.
+// Reasons for giving back a claim of a remote worker without a verdict.
 const (
 	whyUnsent         = "could not send it to its worker"
 	whyShutdown       = "the pod is shutting down"
@@ -24,17 +24,18 @@ const (
 	whyReported       = "reported by its worker"
 )
 
-// returnedFor are those as labels; whatever else a worker says is handedBack.
-var returnedFor = map[string]string{
+// returnLabels maps these reasons to labels. Any other reason comes from a worker and counts as handedBack.
+var returnLabels = map[string]string{
 	whyUnsent: "unsent", whyShutdown: "shutdown", whyUnacknowledged: "unacknowledged", whyCut: "unacknowledged", whyForgotten: "forgotten",
 	whyReported: "forgotten", "": handedBack,
 }
 
 const handedBack = "handed_back"
 
-// registerCounts makes the counters of reports and returned claims appear at 0, so that the first event shows as a rise.
+// registerCounts initializes the counters of reports and returned claims with 0, so that the first event shows as a
+// rise.
 func registerCounts(m *telemetry.Metrics) {
-	for _, reason := range returnedFor {
+	for _, reason := range returnLabels {
 		m.RemoteReturned.WithLabelValues(reason)
 	}
 	for _, status := range []string{reportAccepted, reportDuplicate, reportStale} {
@@ -42,16 +43,16 @@ func registerCounts(m *telemetry.Metrics) {
 	}
 }
 
-// countReturned counts a claim that is given back.
+// countReturned counts a returned claim.
 func (h *Host) countReturned(why string) {
-	reason, known := returnedFor[why]
+	reason, known := returnLabels[why]
 	if !known {
 		reason = handedBack
 	}
 	h.pod.Metrics.RemoteReturned.WithLabelValues(reason).Inc()
 }
 
-// countReport counts a report that was answered for good: one that comes again is counted then.
+// countReport counts a report with a final answer. A report that the worker repeats is counted when that answer is sent.
 func (h *Host) countReport(duplicate bool, err error) {
 	switch {
 	case errors.Is(err, job.ErrLeaseLost):

@@ -1,7 +1,8 @@
-// Package host serves remote workers on a pod. A worker whose stream reaches this pod has a [Session]: an engine whose handlers are proxies,
-// which send their job to the worker and wait for its report. So jobs that run elsewhere are claimed, fenced and ended as all others
-// are. Heartbeats and reports may reach any pod; where another pod has the stream, [Host] acts by the tables. The package hides tokens,
-// acknowledgements, claims that a worker brings from another pod, and repeated reports. Package remote/server calls it for each request.
+// Package host serves remote workers on a pod. A worker whose stream reaches this pod has a [Session]: an engine whose handlers are
+// proxies, which send their job to the worker and wait for its report. Jobs that run elsewhere are therefore claimed, fenced and ended as
+// all others are. Heartbeats and reports may reach any pod. If another pod has the stream, [Host] uses the tables. The package hides
+// tokens, acknowledgements, claims that a worker brings from another pod, and repeated reports. Package remote/server calls it for each
+// request.
 package host
 
 import (
@@ -17,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Host serves remote workers on a pod: it has a session for each whose stream the pod serves, and takes heartbeats, reports and notes of
-// those that other pods serve.
+// Host serves remote workers on a pod. It has a session for each worker whose stream the pod serves. It also handles heartbeats, reports
+// and notes of workers whose streams are on other pods.
 type Host struct {
 	pod *pod.Pod
 
@@ -31,7 +32,7 @@ type Host struct {
 	measured  telemetry.KindLabels
 }
 
-// Of returns the host of the remote workers of a pod, which has one.
+// Of returns the host of a pod's remote workers. A pod has one.
 func Of(p *pod.Pod) *Host {
 	return p.ServeWorkers(func() pod.WorkerSessions {
 		registerCounts(p.Metrics)
@@ -39,7 +40,7 @@ func Of(p *pod.Pod) *Host {
 	}).(*Host)
 }
 
-// Times are for how long a remote worker's lease lasts, and how often it is to be heard of.
+// Times returns how long a remote worker's lease lasts and the interval of its heartbeats.
 func (h *Host) Times() (lease, every time.Duration) {
 	return h.pod.Opts.LeaseFor, h.pod.Opts.HeartbeatEvery
 }
@@ -47,7 +48,7 @@ func (h *Host) Times() (lease, every time.Duration) {
 // PodName returns the display name of the pod.
 func (h *Host) PodName() string { return h.pod.Opts.Name }
 
-// ran measures a run of a kind that only remote workers have.
+// ran records the duration of a run of a kind that only remote workers have.
 func (h *Host) ran(m *telemetry.Metrics, kind string, seconds float64) {
 	m.RunSeconds.WithLabelValues(h.measured.Label(kind)).Observe(seconds)
 }
@@ -58,7 +59,7 @@ func (h *Host) find(id string) *Session {
 	return h.byID[id]
 }
 
-// add takes a session in, unless the pod stops, and returns the one of the same id before it.
+// add adds a session, unless the pod is stopping. It returns the previous session with the same id.
 func (h *Host) add(g *Session) (before *Session, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,7 +84,7 @@ func (h *Host) remove(g *Session) {
 	h.wg.Done()
 }
 
-// marksFor are the marks of those who run the same kinds: the look at what they have to pass by is one for all.
+// marksFor returns the low-water marks that workers with the same kinds share, so that they skip ineligible jobs only once for all.
 func (h *Host) marksFor(kinds []string) *slots.Marks {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,7 +118,7 @@ func (h *Host) Engine(boot string) *engine.Engine {
 	return nil
 }
 
-// Leave implements [pod.WorkerSessions]. The workers go on, and come back to other pods.
+// Leave implements [pod.WorkerSessions]. The workers continue and reconnect to other pods.
 func (h *Host) Leave() {
 	h.mu.Lock()
 	h.shut = true

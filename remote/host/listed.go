@@ -9,10 +9,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// gRPC has no receipts: what a worker has is what its heartbeats list. They may reach any pod, so that whoever sent a job and does not
-// find it listed looks into the table before it takes it for lost.
+// gRPC has no acknowledgements: a worker acknowledges its jobs by listing them in heartbeats. These may reach any pod. A pod that does not
+// find a sent job listed therefore reads the worker's row before it treats the job as lost.
 
-// acknowledgeWithin bounds a look into the table.
+// acknowledgeWithin is the timeout for reading that row.
 const acknowledgeWithin = 5 * time.Second
 
 // has reports whether the worker has listed a claim.
@@ -22,7 +22,7 @@ func (g *Session) has(p *proxy) bool {
 	return p.listed
 }
 
-// list notes that the worker has a claim.
+// list records that the worker has a claim.
 func (g *Session) list(p *proxy, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -39,21 +39,22 @@ func (p *proxy) giveBack(why string) {
 	}
 }
 
-// unacknowledged gives back what was sent and not listed anywhere: it has not arrived, and nothing else that is sent will.
-func (g *Session) unacknowledged(key engine.ClaimKey, p *proxy) {
+// giveBackUnacknowledged gives back a claim that was sent and is not listed on any pod. It has not arrived, so the stream is broken and nothing
+// else will arrive.
+func (g *Session) giveBackUnacknowledged(key engine.ClaimKey, p *proxy) {
 	this := map[engine.ClaimKey]*proxy{key: p}
-	if g.has(p) || g.listedElsewhere(this) || g.giveBackEnded(this) {
+	if g.has(p) || g.markListedElsewhere(this) || g.giveBackEnded(this) {
 		return
 	}
 	g.stop()
 	p.giveBack(whyUnacknowledged)
 }
 
-// giveBackUnsent gives back what the worker has not acknowledged when its stream ends: nobody knows whether it arrived, and its fence
-// is void either way.
+// giveBackUnsent gives back the claims that the worker has not acknowledged when its stream ends. It is unknown whether they arrived; their
+// fences are void either way.
 func (g *Session) giveBackUnsent() {
 	unsent := g.proxiesThat(func(_ engine.ClaimKey, p *proxy) bool { return !p.listed })
-	if len(unsent) == 0 || g.listedElsewhere(unsent) {
+	if len(unsent) == 0 || g.markListedElsewhere(unsent) {
 		return
 	}
 	for _, p := range unsent {
@@ -63,8 +64,8 @@ func (g *Session) giveBackUnsent() {
 	}
 }
 
-// listedElsewhere lists those claims that a heartbeat has listed on another pod, and reports whether those were all.
-func (g *Session) listedElsewhere(claims map[engine.ClaimKey]*proxy) bool {
+// markListedElsewhere marks those claims as listed that a heartbeat on another pod has listed. It reports whether those were all.
+func (g *Session) markListedElsewhere(claims map[engine.ClaimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
 	row, err := store.Worker(ctx, g.host.pod.RemoteStore, g.opts.ID)
@@ -81,9 +82,9 @@ func (g *Session) listedElsewhere(claims map[engine.ClaimKey]*proxy) bool {
 	return n == len(claims)
 }
 
-// miss looks after what the worker had and does not list now. Its report may have been taken in elsewhere: then its slot is free. What it
-// has not listed for a while it has lost.
-func (g *Session) miss(now time.Time) {
+// checkUnlisted handles claims that the worker had and does not list now. If another pod has accepted the report, the slot is free. A claim that has
+// not been listed for AckWithin is lost.
+func (g *Session) checkUnlisted(now time.Time) {
 	overdue := g.proxiesThat(func(key engine.ClaimKey, p *proxy) bool {
 		one := g.engine.Runs.Find(key.ID, key.Fence)
 		lost := one != nil && one.IsLost() && p.seen.Before(now)
@@ -102,9 +103,9 @@ func (g *Session) miss(now time.Time) {
 	}
 }
 
-// lookAfterUnheard looks after what the worker had and no heartbeat that came here has listed for a while. Where they reach other pods, its
-// reports may as well.
-func (g *Session) lookAfterUnheard() {
+// checkUnheard checks claims that no heartbeat on this pod has listed for AckWithin. If the heartbeats reach other pods, the reports
+// may do so too.
+func (g *Session) checkUnheard() {
 	before := time.Now().Add(-g.opts.AckWithin)
 	unheard := g.proxiesThat(func(_ engine.ClaimKey, p *proxy) bool { return p.listed && p.seen.Before(before) })
 	if len(unheard) > 0 {
@@ -112,7 +113,7 @@ func (g *Session) lookAfterUnheard() {
 	}
 }
 
-// giveBackEnded lets go of those claims that the worker holds no more, and reports whether those were all.
+// giveBackEnded releases those claims that the worker no longer holds. It reports whether those were all.
 func (g *Session) giveBackEnded(claims map[engine.ClaimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
@@ -122,7 +123,7 @@ func (g *Session) giveBackEnded(claims map[engine.ClaimKey]*proxy) bool {
 	}
 	held, err := store.Adopt(ctx, g.host.pod.RemoteStore, g.opts.ID, leases)
 	if err != nil {
-		return false // nobody knows
+		return false // unknown
 	}
 	for _, h := range held {
 		delete(claims, engine.ClaimKey{ID: h.ID, Fence: h.Fence})
@@ -133,7 +134,7 @@ func (g *Session) giveBackEnded(claims map[engine.ClaimKey]*proxy) bool {
 	return len(held) == 0
 }
 
-// proxiesThat are those proxies for which a condition holds, which is asked under the lock.
+// proxiesThat returns the proxies that meet a condition, which is evaluated under the lock.
 func (g *Session) proxiesThat(are func(engine.ClaimKey, *proxy) bool) map[engine.ClaimKey]*proxy {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,9 +147,9 @@ func (g *Session) proxiesThat(are func(engine.ClaimKey, *proxy) bool) map[engine
 	return some
 }
 
-// letGo lets go of a claim that the worker holds no more: its report was taken in elsewhere, or the claim is lost. The worker learns it
-// by its next heartbeat.
-func (g *Session) letGo(key engine.ClaimKey) {
+// release releases a claim that the worker no longer holds: another pod has accepted its report, or the claim is lost. The worker learns this
+// from its next heartbeat.
+func (g *Session) release(key engine.ClaimKey) {
 	for _, p := range g.proxiesThat(func(k engine.ClaimKey, _ *proxy) bool { return k == key }) {
 		p.giveBack(whyReported)
 	}

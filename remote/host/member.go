@@ -11,12 +11,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A Session is the member of its engine: the row of a remote worker, which is the session's as long as the worker opens no newer stream.
+// A Session is the member of its engine: the row of a remote worker, which belongs to the session until the worker opens a newer stream.
 
-// Open is not called: a worker whose row was closed opens another one, with another id.
+// Open is not called: a worker whose row was closed opens another one with a new id.
 func (g *Session) Open(context.Context) error { return ErrClosed }
 
-// Heartbeat renews the lease only when the worker was heard of since the last one.
+// Heartbeat renews the lease only if the worker has sent a heartbeat since the last call.
 func (g *Session) Heartbeat(ctx context.Context, boot string) (store.Beat, error) {
 	heard := g.heard.Swap(false)
 	b, err := store.WorkerHeartbeat(ctx, g.host.pod.RemoteStore, boot, g.host.pod.Opts.LeaseFor, g.engine.Closing.Load(), g.stream, heard)
@@ -24,7 +24,7 @@ func (g *Session) Heartbeat(ctx context.Context, boot string) (store.Beat, error
 	case err != nil && heard:
 		g.heard.Store(true)
 	case err == nil && b.Open:
-		g.lookAfterUnheard()
+		g.checkUnheard()
 	}
 	return b, err
 }
@@ -33,7 +33,7 @@ func (g *Session) Apply(store.Beat) {}
 
 // LeaseLost ends a session whose row was closed, or whose worker has opened another stream.
 func (g *Session) LeaseLost(ctx context.Context) {
-	why := ErrSuperseded // also where nobody can tell: to open another stream does
+	why := ErrSuperseded // also if the row cannot be read: a worker then opens another stream as well
 	if row, err := store.Worker(ctx, g.host.pod.RemoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
 		why = ErrClosed
 		g.host.pod.Metrics.LeasesLost.Inc()
@@ -44,7 +44,7 @@ func (g *Session) LeaseLost(ctx context.Context) {
 
 func (g *Session) HistoryChanged() {}
 
-// WakePeers wakes the pod and its other sessions as well, also where notifications are disabled.
+// WakePeers wakes the pod and its other sessions too, even if notifications are disabled.
 func (g *Session) WakePeers() {
 	g.host.pod.Wake()
 	g.host.pod.WakePeers()
@@ -59,23 +59,24 @@ func (g *Session) Claims(ctx context.Context, boot string) (held []store.Held, o
 	if held, err = g.host.adoptions.Do(ctx, boot); err != nil {
 		return nil, false, err
 	}
-	ok, err = g.serves(ctx) // the rows may be of a newer stream, which then was opened before
+	ok, err = g.serves(ctx) // a newer stream may have opened the row before the lease was lost
 	return held, ok, err
 }
 
 func (g *Session) ClaimMissing(one *engine.Run) bool {
-	g.letGo(one.Key())
+	g.release(one.Key())
 	return true
 }
 
 func (g *Session) ClaimsCompared(context.Context) {}
 
-// MarkLimit is the pod's: remote workers poll more often, and those of the same kinds share their marks. So all sessions are woken.
+// MarkLimit returns the pod's poll interval. Remote workers poll more often, but those with the same kinds share their marks. The
+// function therefore wakes all sessions.
 func (g *Session) MarkLimit() (time.Duration, func()) {
 	return g.host.pod.Opts.PollEvery, func() { g.host.Each(func(e *engine.Engine) { e.Wake() }) }
 }
 
-// current reports whether the session still serves its worker, and not a newer stream of it, as far as is known.
+// current reports whether the session still serves its worker. It returns true if the row cannot be read.
 func (g *Session) current(ctx context.Context) bool {
 	serves, err := g.serves(ctx)
 	return err != nil || serves

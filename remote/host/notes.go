@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// claimOf finds a claim of a remote worker, or makes what is needed of it when its stream is another pod's. Errors: [job.ErrLeaseLost],
-// [job.ErrGone], [ErrWrongToken], [ErrClosed]. Call leave when done.
+// claimOf returns a claim of a remote worker. If its stream is on another pod, it makes a temporary session for it. Errors:
+// [job.ErrLeaseLost], [job.ErrGone], [ErrWrongToken], [ErrClosed]. Call leave when done.
 func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *work.Job, leave func(), err error) {
 	if g := h.find(id); g != nil && g.opts.Owner == owner {
-		if !signed(g.key, id, claim) {
+		if !validToken(g.key, id, claim) {
 			return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
 		}
 		if one := g.engine.Runs.Find(claim.ID, claim.Fence); one != nil {
@@ -28,7 +28,7 @@ func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *w
 	if err != nil {
 		return nil, nil, err
 	}
-	if !signed(row.Key, id, claim) {
+	if !validToken(row.Key, id, claim) {
 		return nil, nil, fmt.Errorf("job %d: %w", claim.ID, ErrWrongToken)
 	}
 	lease := job.Lease{JobID: claim.ID, Fence: claim.Fence, Pod: id}
@@ -43,7 +43,7 @@ func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *w
 	return &one.Job, one.Events.Close, nil
 }
 
-// Emit is [runner.Job.Emit] of a claim of a remote worker. It returns [job.ErrOutcomeUnknown] when the event may be written all the same.
+// Emit is [runner.Job.Emit] for a claim of a remote worker. It returns [job.ErrOutcomeUnknown] if the event may have been written.
 func (h *Host) Emit(ctx context.Context, id, owner string, claim Claim, event, level, message string, fields json.RawMessage) error {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
@@ -61,7 +61,7 @@ func (h *Host) Emit(ctx context.Context, id, owner string, claim Claim, event, l
 	return err
 }
 
-// Checkpoint keeps a checkpoint of a claim of a remote worker.
+// Checkpoint stores a checkpoint of a claim of a remote worker.
 func (h *Host) Checkpoint(ctx context.Context, id, owner string, claim Claim, v json.RawMessage) error {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
@@ -74,7 +74,7 @@ func (h *Host) Checkpoint(ctx context.Context, id, owner string, claim Claim, v 
 	return j.Checkpoint(ctx, v)
 }
 
-// PreviousResult reads the result of the job before that of a claim: nil when it has none.
+// PreviousResult returns the result of the job before that of a claim, or nil if there is none.
 func (h *Host) PreviousResult(ctx context.Context, id, owner string, claim Claim) (json.RawMessage, error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
@@ -84,7 +84,7 @@ func (h *Host) PreviousResult(ctx context.Context, id, owner string, claim Claim
 	return j.PreviousResult(ctx)
 }
 
-// Failure reads the failed job that a claim's on-failure job was submitted for.
+// Failure returns the failed job for which a claim's on-failure job was submitted.
 func (h *Host) Failure(ctx context.Context, id, owner string, claim Claim) (job.Failure, error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
@@ -94,7 +94,7 @@ func (h *Host) Failure(ctx context.Context, id, owner string, claim Claim) (job.
 	return j.Writer.Failure(ctx)
 }
 
-// Token is [runner.Job.Token] of a claim.
+// Token is [runner.Job.Token] for a claim.
 func (h *Host) Token(ctx context.Context, id, owner string, claim Claim) (string, error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
@@ -104,8 +104,8 @@ func (h *Host) Token(ctx context.Context, id, owner string, claim Claim) (string
 	return j.Writer.CompletionToken(ctx)
 }
 
-// Branches reads a page of what the branches came to that the job of a claim joins: those after a number, and then the parts after a
-// name. It ends when most bytes of results are in it; more says that there are more.
+// Branches returns a page of the branches that the job of a claim joins, starting after a number: first the children by number, then the
+// parts by name. A page ends when it holds most bytes of results; more reports whether there are further ones.
 func (h *Host) Branches(ctx context.Context, id, owner string, claim Claim, after, most int) (page []job.Branch, more bool, err error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {

@@ -16,24 +16,24 @@ import (
 type Options struct {
 	// ID is a random UUID of the worker's process.
 	ID string
-	// Name and Version are for people. Default name: the id.
+	// Name and Version are for display. Default name: the id.
 	Name, Version string
-	// Owner is the principal that speaks for it; nobody else may.
+	// Owner is the principal that may act for it; others are rejected.
 	Owner string
-	// Kinds are what it runs, and what holds for them.
+	// Kinds are the kinds that it runs, with their options.
 	Kinds []engine.RemoteKind
-	// Lane says from which lanes it is given jobs. Default: all.
+	// Lane reports the lanes from which it gets jobs. Default: all.
 	Lane func(name string) bool
-	// Slots is how many jobs it runs at once.
+	// Slots limits how many jobs it runs at once.
 	Slots int
-	// Running are the claims that it says it has, when it comes back.
+	// Running lists the claims that it has when it reconnects.
 	Running []Claim
-	// AckWithin is for how long a job that was sent may go unlisted by the worker's heartbeats before it is given back.
-	// Default: two heartbeats.
+	// AckWithin is how long a sent job may be missing from the worker's heartbeats before it is given back. Default: two
+	// heartbeats.
 	AckWithin time.Duration
-	// Send sends a job. It must not wait for the network for long; its error ends the stream.
+	// Send sends a job. It must not block on the network for long. Its error ends the stream.
 	Send func(engine.Assignment) error
-	// Nudge has the worker send a heartbeat at once, because a handler of its is to end. It must not wait. Default: nothing, then
+	// Nudge makes the worker send a heartbeat at once, because one of its handlers is to end. It must not block. Default, nil:
 	// the worker learns it with its next heartbeat.
 	Nudge func()
 }
@@ -68,7 +68,7 @@ func (o Options) withDefaults(h *Host) (Options, error) {
 	return o, errors.Join(errs...)
 }
 
-// isWorker reports whether an id may be a worker's: it is written in one way only.
+// isWorker reports whether text may be a worker's id: a UUID in its canonical form.
 func isWorker(id string) bool {
 	parsed, err := uuid.Parse(id)
 	return err == nil && parsed.String() == id

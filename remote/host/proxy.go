@@ -15,39 +15,39 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// proxy stands for the handler that runs elsewhere.
+// proxy stands for a handler that runs on the worker.
 type proxy struct {
-	answers chan *answer // one is taken
+	answers chan *answer // the first one is taken
 	taken   atomic.Pointer[answer]
 	give    chan string   // why the claim is given back
-	seen    time.Time     // when the worker listed it last, or it was sent; guarded by Session.mu
+	seen    time.Time     // when the worker last listed it, or it was sent; guarded by Session.mu
 	listed  bool          // the worker has it; guarded by Session.mu
-	missed  bool          // a heartbeat has not listed it any more; guarded by Session.mu
-	timer   *time.Timer   // of what is not acknowledged; nil: adopted
+	missed  bool          // a heartbeat no longer lists it; guarded by Session.mu
+	timer   *time.Timer   // fires if the worker does not acknowledge it; nil: adopted
 	ended   chan struct{} // closed when the handler has returned
 }
 
-// answer is what a handler elsewhere returned.
+// answer is the return of a handler on the worker.
 type answer struct {
 	outcome *work.Outcome
 	err     error
 }
 
-// sign makes the token of a claim: whoever shows it was sent the assignment.
-func sign(key []byte, boot string, id, fence int64) []byte {
+// tokenOf returns the token of a claim. It proves that its holder was sent the assignment.
+func tokenOf(key []byte, boot string, id, fence int64) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(boot))
 	mac.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(id)), uint64(fence))) // #nosec G115 -- bits, not numbers
 	return mac.Sum(nil)
 }
 
-// signed reports whether a token is a claim's.
-func signed(key []byte, boot string, c Claim) bool {
-	return hmac.Equal(sign(key, boot, c.ID, c.Fence), c.Token)
+// validToken reports whether a claim's token is valid.
+func validToken(key []byte, boot string, c Claim) bool {
+	return hmac.Equal(tokenOf(key, boot, c.ID, c.Fence), c.Token)
 }
 
-// handle is the handler of every kind of a remote worker: it sends the claim, unless the worker has it already, and waits for what
-// becomes of it. That its context ends the worker learns by its heartbeat, which it is nudged to send.
+// handle is the handler of every kind of a remote worker. It sends the claim, unless the worker already has it, and waits for its
+// end. When the handler's context ends, it nudges the worker, which learns this by its heartbeat.
 func (g *Session) handle(ctx context.Context, j *work.Job) (*work.Outcome, error) {
 	key := engine.ClaimKey{ID: j.Claimed.ID, Fence: j.Claimed.Fence}
 	p, adopted := g.openProxy(key)
@@ -55,7 +55,7 @@ func (g *Session) handle(ctx context.Context, j *work.Job) (*work.Outcome, error
 	if !adopted {
 		if err := g.opts.Send(g.assignment(ctx, j)); err != nil {
 			g.stop() // nothing more is sent on this stream
-			if !g.has(p) && !g.listedElsewhere(map[engine.ClaimKey]*proxy{key: p}) {
+			if !g.has(p) && !g.markListedElsewhere(map[engine.ClaimKey]*proxy{key: p}) {
 				return nil, g.giveBack(whyUnsent, nil)
 			}
 		}
@@ -64,7 +64,7 @@ func (g *Session) handle(ctx context.Context, j *work.Job) (*work.Outcome, error
 	return g.await(ctx, key, p)
 }
 
-// await waits for what becomes of a claim, and has its worker ask for the news when its context ends.
+// await waits until a claim is reported or given back. It nudges the worker when the context ends.
 func (g *Session) await(ctx context.Context, key engine.ClaimKey, p *proxy) (*work.Outcome, error) {
 	for ends := ctx.Done(); ; ends = nil {
 		select {
@@ -77,36 +77,37 @@ func (g *Session) await(ctx context.Context, key engine.ClaimKey, p *proxy) (*wo
 		case why := <-p.give:
 			return nil, g.giveBack(why, g.current)
 		case <-g.over:
-			return g.released(key, p)
+			return g.settleReleased(key, p)
 		}
 	}
 }
 
-// take notes which answer counts: one that comes later, or when the claim is given back already, does not.
+// take records the answer that counts. A later answer, or one after the claim was given back, does not count.
 func (p *proxy) take(a *answer) (*work.Outcome, error) {
 	p.taken.Store(a)
 	return a.outcome, a.err
 }
 
-// released is what a session that has ended leaves of a claim.
-func (g *Session) released(key engine.ClaimKey, p *proxy) (*work.Outcome, error) {
+// settleReleased returns the outcome of a claim whose session has ended.
+func (g *Session) settleReleased(key engine.ClaimKey, p *proxy) (*work.Outcome, error) {
 	select {
-	case a := <-p.answers: // it came first
+	case a := <-p.answers: // it came before the end of the session
 		return p.take(a)
 	default:
 	}
-	if errors.Is(g.why, job.ErrShutdown) && !g.has(p) && !g.listedElsewhere(map[engine.ClaimKey]*proxy{key: p}) {
+	if errors.Is(g.why, job.ErrShutdown) && !g.has(p) && !g.markListedElsewhere(map[engine.ClaimKey]*proxy{key: p}) {
 		return nil, g.giveBack(whyShutdown, g.current)
 	}
 	return nil, &engine.NoVerdict{}
 }
 
-// giveBack gives a claim back without a verdict. With an owned function, the worker may have come back elsewhere with it.
+// giveBack returns a result that gives a claim back without a verdict. If owned is set, the worker may have reconnected elsewhere
+// with the claim.
 func (g *Session) giveBack(why string, owned func(context.Context) bool) *engine.NoVerdict {
 	return &engine.NoVerdict{Why: why, Owned: owned, Done: func() { g.host.countReturned(why) }}
 }
 
-// openProxy returns the proxy of a claim, a new one unless the claim was adopted.
+// openProxy returns the proxy of a claim, and whether the claim was adopted. Otherwise the proxy is new.
 func (g *Session) openProxy(key engine.ClaimKey) (p *proxy, adopted bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -115,7 +116,7 @@ func (g *Session) openProxy(key engine.ClaimKey) (p *proxy, adopted bool) {
 	}
 	p = newProxy()
 	g.proxies[key] = p
-	p.timer = time.AfterFunc(g.opts.AckWithin, func() { g.unacknowledged(key, p) })
+	p.timer = time.AfterFunc(g.opts.AckWithin, func() { g.giveBackUnacknowledged(key, p) })
 	return p, false
 }
 
@@ -137,7 +138,7 @@ func (g *Session) assignment(ctx context.Context, j *work.Job) engine.Assignment
 	c := &j.Claimed
 	a := engine.Assignment{
 		ID: c.ID, Fence: c.Fence, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, Crashes: c.Crashes,
-		Step: c.Step, Snoozes: c.Snoozes, Priority: c.Priority, Args: c.Args, Checkpoint: c.Checkpoint, Token: sign(g.key, g.opts.ID, c.ID, c.Fence),
+		Step: c.Step, Snoozes: c.Snoozes, Priority: c.Priority, Args: c.Args, Checkpoint: c.Checkpoint, Token: tokenOf(g.key, g.opts.ID, c.ID, c.Fence),
 		ClaimedAt: c.ClaimedAt, Path: c.Path, Trace: c.Trace, MaxAttempts: j.MaxAttempts, CreatedAt: c.CreatedAt, Submitter: c.Submitter,
 	}
 	if c.ParentID != nil {
@@ -147,21 +148,21 @@ func (g *Session) assignment(ctx context.Context, j *work.Job) engine.Assignment
 	return a
 }
 
-// known are those claims of a list whose tokens are right.
+// known returns the claims of a list whose tokens are valid.
 func (g *Session) known(list []Claim) (leases []job.Lease) {
 	for _, c := range list {
-		if signed(g.key, g.opts.ID, c) {
+		if validToken(g.key, g.opts.ID, c) {
 			leases = append(leases, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: g.opts.ID})
 		}
 	}
 	return leases
 }
 
-// adopt goes on with claims that the worker has.
+// adopt continues claims that the worker already has.
 func (g *Session) adopt(list []store.Adopted) {
 	for _, a := range list {
 		if !g.engine.Handled[a.Kind] {
-			continue // it does not run that kind any more: the search for orphaned claims hands it back
+			continue // the worker no longer runs that kind: the search for orphaned claims hands it back
 		}
 		key := engine.ClaimKey{ID: a.ID, Fence: a.Fence}
 		p := newProxy()

@@ -16,9 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Receive opens the row of a remote worker, or takes it over, and serves it until its stream ends (ctx), and beyond that as long as it
-// is heard of and runs something. lost are those of Running that are not the worker's any more. Errors: [ErrClosed],
-// [job.ErrInvalid], [job.ErrShutdown] when this pod does not run.
+// Receive opens the row of a remote worker, or takes it over. It serves the worker until its stream (ctx) ends, and after that as long
+// as it sends heartbeats and runs jobs. Errors: [ErrClosed], [job.ErrInvalid], and [job.ErrShutdown] if this pod is not running.
 func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	if !h.pod.Lease.Trusted() || h.pod.Closing.Load() {
 		return nil, fmt.Errorf("receive worker %s: %w", job.Storable(o.ID, 50), job.ErrShutdown)
@@ -53,7 +52,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	g.heard.Store(true)
 	claiming, stop := context.WithCancel(ctx)
 	g.stop, g.claims = stop, claiming.Done()
-	before, ok := h.add(g) // calls of the worker find it from here on
+	before, ok := h.add(g) // from now on, calls of the worker find it
 	if !ok {
 		stop()
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, job.ErrShutdown)
@@ -79,7 +78,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, h.pod.DBError(err))
 	}
 	inner.FirstBeat(sent, b)
-	inner.RestoreClaims(g.stream > 1) // what was claimed for it and never arrived is found and given back
+	inner.RestoreClaims(g.stream > 1) // finds and gives back claims that never arrived at the worker
 	g.adopt(adopted)
 	go g.live(claiming)
 	h.pod.Metrics.RemoteStreams.Inc()
@@ -87,17 +86,17 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	return g, nil
 }
 
-// newEngine gives a session its engine.
+// newEngine makes the engine of a session.
 func (g *Session) newEngine() {
 	host, o := g.host, g.opts
 	opts := host.pod.Opts
 	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Disabled, opts.ClaimAhead = o.Name, o.Version, o.Slots, sessionPollEvery, false, false
 	opts.Boot, opts.MayUse = o.ID, o.Lane
 	g.engine = engine.New(host.pod.Services, opts, g)
-	maps.Copy(g.engine.Kinds, host.pod.Kinds) // a step may follow that runs on a pod
+	maps.Copy(g.engine.Kinds, host.pod.Kinds) // the next step may run on a pod
 	var names []string
 	for _, k := range o.Kinds {
-		g.engine.Kinds[k.Name] = g.proxied(k, host.pod.Kinds[k.Name])
+		g.engine.Kinds[k.Name] = g.remoteKind(k, host.pod.Kinds[k.Name])
 		if !slices.Contains(names, k.Name) {
 			names = append(names, k.Name)
 		}
@@ -105,8 +104,8 @@ func (g *Session) newEngine() {
 	g.engine.Handle(names)
 }
 
-// proxied is the kind of a remote worker: as the worker says, else as the pod does, should it know the kind too.
-func (g *Session) proxied(told engine.RemoteKind, known *engine.Handler) *engine.Handler {
+// remoteKind returns a kind of a remote worker, with the options that the worker sent, or else those of the pod if it knows the kind.
+func (g *Session) remoteKind(told engine.RemoteKind, known *engine.Handler) *engine.Handler {
 	k := &engine.Handler{Name: told.Name, Timeout: g.host.pod.Opts.Timeout}
 	if known != nil {
 		*k = *known
@@ -123,7 +122,7 @@ func (g *Session) proxied(told engine.RemoteKind, known *engine.Handler) *engine
 	if told.StaleAfter != nil {
 		k.StaleAfter = told.StaleAfter
 	}
-	// Its lease is the worker's: when that is not heard of any more, nobody here knows whether it still works on the job.
+	// Its lease is the worker's: when its heartbeats stop, this pod cannot know whether the worker still runs the job.
 	k.KeepRunning = true
 	k.Run = g.handle
 	if known == nil {

@@ -13,19 +13,19 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Report is what a handler elsewhere returned.
+// Report is the return of a handler on a remote worker.
 type Report struct {
 	Claim
 	Outcome    *work.Outcome // nil: a success without a result
 	Err        error
 	Class      job.ErrorClass // of Err: see [work.ErrorOf]
 	Code       string         // of Err; empty: none
-	HandedBack bool           // the worker stops: the job is given back
+	HandedBack bool           // the worker is stopping: the job is given back
 	Why        string
 }
 
-// Report ends a claim of a remote worker, on whichever pod its report arrives. It returns when the end is committed; duplicate says that
-// it was before. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrClosed], [ErrWrongToken].
+// Report ends a claim of a remote worker; the report may arrive on any pod. It returns when the end is committed. duplicate reports that
+// it was committed before. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrClosed], [ErrWrongToken].
 func (h *Host) Report(ctx context.Context, id, owner string, report Report) (duplicate bool, err error) {
 	defer func() { h.countReport(duplicate, err) }()
 	g := h.find(id)
@@ -34,21 +34,21 @@ func (h *Host) Report(ctx context.Context, id, owner string, report Report) (dup
 		if err != nil {
 			return false, err
 		}
-		if !signed(row.Key, id, report.Claim) {
+		if !validToken(row.Key, id, report.Claim) {
 			return false, fmt.Errorf("report of job %d: %w", report.ID, ErrWrongToken)
 		}
-		return h.reportedElsewhere(ctx, id, row, report)
+		return h.reportElsewhere(ctx, id, row, report)
 	}
-	if !signed(g.key, id, report.Claim) {
+	if !validToken(g.key, id, report.Claim) {
 		return false, fmt.Errorf("report of job %d: %w", report.ID, ErrWrongToken)
 	}
 	if taken, duplicate, err := g.report(ctx, report); taken {
 		return duplicate, err
 	}
-	return h.reportedElsewhere(ctx, id, store.WorkerRow{Key: g.key, Stream: g.stream}, report)
+	return h.reportElsewhere(ctx, id, store.WorkerRow{Key: g.key, Stream: g.stream}, report)
 }
 
-// report hands a report to the proxy of its claim, and waits until the end is written. taken is false when there is none here.
+// report passes a report to the proxy of its claim and waits until the end is written. taken is false if there is no proxy here.
 func (g *Session) report(ctx context.Context, report Report) (taken, duplicate bool, err error) {
 	key := engine.ClaimKey{ID: report.ID, Fence: report.Fence}
 	g.mu.Lock()
@@ -63,12 +63,12 @@ func (g *Session) report(ctx context.Context, report Report) (taken, duplicate b
 	if p != nil {
 		select {
 		case p.answers <- mine:
-		default: // the same report is being taken in
+		default: // the same report is being processed
 		}
 	}
 	select {
 	case <-one.Ended:
-	case <-ctx.Done(): // who asked has gone: it asks again, or has learnt the end by a heartbeat
+	case <-ctx.Done(): // the caller has gone: it asks again, or has learnt the end from a heartbeat
 		return true, false, fmt.Errorf("report of job %d: %w", report.ID, ctx.Err())
 	}
 	first := p != nil && p.taken.Load() == mine
@@ -80,7 +80,7 @@ func (g *Session) report(ctx context.Context, report Report) (taken, duplicate b
 	if err != nil {
 		return true, false, fmt.Errorf("report of job %d: %w: %w", report.ID, job.ErrOutcomeUnknown, err)
 	}
-	if found.Held { // not written: somebody else is to be asked
+	if found.Held { // not written here: use the tables
 		return true, false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrOutcomeUnknown)
 	}
 	g.remember(key)
@@ -110,9 +110,9 @@ func (g *Session) answer(report Report) *answer {
 	return &answer{outcome: report.Outcome}
 }
 
-// is reports whether a claim came to what the report says.
+// is reports whether a claim's outcome matches the report.
 func (report Report) is(c store.ClaimOutcome) bool {
-	o, ended := report.Outcome, c.State != nil && c.ByPod && ours(c.Reason)
+	o, ended := report.Outcome, c.State != nil && c.ByPod && fromHandler(c.Reason)
 	switch {
 	case report.HandedBack:
 		return c.Pending
@@ -130,8 +130,8 @@ func (report Report) is(c store.ClaimOutcome) bool {
 	return *c.State == job.Cancelled || *c.State == job.Failed && *c.Reason != job.ReasonError
 }
 
-// ours reports whether an end may be one that a handler's return led to.
-func ours(why *job.Reason) bool {
+// fromHandler reports whether a handler's return can lead to an end with this reason.
+func fromHandler(why *job.Reason) bool {
 	switch *why {
 	case job.ReasonStopped, job.ReasonCrashed, job.ReasonDeadline:
 		return false
@@ -139,7 +139,7 @@ func ours(why *job.Reason) bool {
 	return true
 }
 
-// sameResult compares a reported result, which is compact, with the one that was kept.
+// sameResult compares a reported result, which is compact, with the stored one.
 func sameResult(reported, kept json.RawMessage) bool {
 	if reported == nil || kept == nil {
 		return reported == nil && kept == nil
@@ -148,9 +148,9 @@ func sameResult(reported, kept json.RawMessage) bool {
 	return json.Compact(&b, kept) == nil && bytes.Equal(reported, b.Bytes())
 }
 
-// reportedElsewhere ends a claim whose stream another pod serves, or none: by an engine of its own for that one report, so that the end
-// and what follows are written as anywhere else.
-func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.WorkerRow, report Report) (duplicate bool, err error) {
+// reportElsewhere ends a claim whose stream is on another pod, or on none. It makes an engine for this one report, so that the end and
+// the next steps are written as anywhere else.
+func (h *Host) reportElsewhere(ctx context.Context, id string, row store.WorkerRow, report Report) (duplicate bool, err error) {
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
 	held, err := store.Adopt(ctx, h.pod.RemoteStore, id, []job.Lease{lease})
 	if err != nil {
@@ -176,8 +176,8 @@ func (h *Host) reportedElsewhere(ctx context.Context, id string, row store.Worke
 	return duplicate, err
 }
 
-// policies are what a worker said of its kinds when it opened its latest stream. Of a kind that it no longer runs, and has claims of, it
-// said nothing: that is as the pod says.
+// policies returns the options of its kinds that a worker sent when it opened its latest stream. For a kind that it no longer runs but
+// holds claims of, the pod's options apply.
 func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (kinds []engine.RemoteKind, err error) {
 	raw, err := store.WorkerPolicies(ctx, h.pod.RemoteStore, id)
 	if err != nil {
@@ -194,7 +194,7 @@ func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (k
 	return kinds, nil
 }
 
-// visit makes a session for claims that are a worker's, of which this pod serves no stream: for what is said of them here. Call leave after.
+// visit makes a temporary session for claims of a worker whose stream this pod does not serve. Call leave when done.
 func (h *Host) visit(id string, row store.WorkerRow, kinds []engine.RemoteKind, held []store.Adopted) (g *Session, leave func()) {
 	o := Options{ID: id, Owner: row.Owner, Kinds: kinds, Slots: len(held), Send: func(engine.Assignment) error { return job.ErrLeaseLost }}
 	g = &Session{host: h, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[engine.ClaimKey]*proxy{}, stop: func() {}}

@@ -13,54 +13,54 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// sessionPollEvery is how often it is looked for jobs for a remote worker without any other cause.
+// sessionPollEvery is the interval at which a session polls for jobs without a wake-up.
 const sessionPollEvery = 500 * time.Millisecond
 
-// Session is a remote worker as the pod serves it that its stream has reached: an engine of its own inside the pod's, with the pod's
-// store, connections, metrics and log, and with a row, lanes and runs of its own. Its handlers are proxies: each has its job sent
-// on the stream and waits for the report. So a job that runs elsewhere is claimed, fenced, handed over, retried and ended as any
-// other.
+// Session is a remote worker whose stream this pod serves. It has its own engine, row, lanes and runs, and uses the pod's store,
+// connections, metrics and log. Its handlers are proxies: each sends its job on the stream and waits for the report. A job that runs
+// elsewhere is therefore claimed, fenced, handed over, retried and ended as any other.
 //
-// Its lease is renewed only while the worker is heard of. It outlives its stream: the worker may come back, to this pod or to
-// another one, with what it runs. Whoever opened the latest stream is the one that decides; pods.stream says who.
+// Its lease is renewed only while the worker sends heartbeats. It outlives its stream: the worker may reconnect, to this pod or to
+// another one, with its running jobs. The session of the latest stream decides; pods.stream holds its number.
 type Session struct {
-	engine   *engine.Engine // its own
+	engine   *engine.Engine // not shared with the pod
 	host     *Host
 	opts     Options
 	stream   int64
 	key      []byte
-	heard    atomic.Bool     // of, since the latest beat
-	claims   <-chan struct{} // closed when it is given nothing more
+	heard    atomic.Bool     // a heartbeat has arrived since the last renewal
+	claims   <-chan struct{} // closed when the worker gets no more jobs
 	over     chan struct{}   // closed when the session has ended
 	why      error           // set before over is closed
 	end      sync.Once
-	gone     chan struct{}      // closed when nothing of it goes on
+	gone     chan struct{}      // closed when all its goroutines have ended
 	stop     context.CancelFunc // of claims
 	mu       sync.Mutex
 	proxies  map[engine.ClaimKey]*proxy
-	reported recent // claims that have ended by a report that came here
+	reported recent // claims that have ended by a report on this pod
 }
 
-// Claim is a claim as a remote worker names it.
+// Claim is a claim as a remote worker identifies it.
 type Claim struct {
 	ID, Fence int64
-	Token     []byte // that came with its assignment
+	Token     []byte // the token of its assignment
 }
 
-// Errors of what concerns remote workers.
+// Errors of calls of remote workers.
 var (
-	// ErrClosed says that the worker's lease ran out, or that its id is somebody else's: it begins anew with another id.
+	// ErrClosed means that the worker's lease expired, or that its id belongs to another principal: it starts again with a new id.
 	ErrClosed = errors.New("the worker's row is closed")
-	// ErrSuperseded says that the worker has opened a newer stream.
+	// ErrSuperseded means that the worker has opened a newer stream.
 	ErrSuperseded = errors.New("the worker opened another stream")
-	// ErrWrongToken says that something was said of a job with a token that is not of its assignment.
+	// ErrWrongToken means that a call about a job has a token that does not match its assignment.
 	ErrWrongToken = job.ErrWrongToken
 )
 
-// errLeft is why a session is gone whose worker has left, or has lost its stream and ran nothing.
+// errLeft is the cause of a session whose worker has left, or has lost its stream while it ran nothing.
 var errLeft = errors.New("it left, or lost its stream without running jobs")
 
-// live serves the worker until the session ends: claims as long as the stream does (claiming), and after that what it still runs.
+// live serves the worker until the session ends. It claims as long as the stream (claiming) is open, and then waits for the running
+// jobs.
 func (g *Session) live(claiming context.Context) {
 	defer g.host.remove(g)
 	defer close(g.gone)
@@ -75,7 +75,7 @@ func (g *Session) live(claiming context.Context) {
 	g.host.pod.Log.InfoContext(claiming, "remote worker gone", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, cmp.Or(g.why, errLeft))
 }
 
-// finish ends the session: what its worker runs is left as it is.
+// finish ends the session without ending the jobs that its worker runs.
 func (g *Session) finish(why error) {
 	g.end.Do(func() {
 		g.why = why
@@ -84,11 +84,11 @@ func (g *Session) finish(why error) {
 	})
 }
 
-// Stopped is closed when the worker is sent nothing more: its stream is to end.
+// Stopped returns a channel that is closed when the worker gets no more jobs: its stream has to end.
 func (g *Session) Stopped() <-chan struct{} { return g.claims }
 
-// Over is closed when the session has ended: after it, [Session.Why] tells why.
+// Over returns a channel that is closed when the session has ended. After that, [Session.Why] returns the reason.
 func (g *Session) Over() <-chan struct{} { return g.over }
 
-// Why is why the session has ended: nil when its worker left and ran nothing.
+// Why returns why the session has ended: nil if its worker left and ran nothing.
 func (g *Session) Why() error { return g.why }

@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// verdicts takes note of what a worker lists, and tells what becomes of it. What this pod does not know may be the worker's all the same:
-// it was sent by the pod that serves a newer stream, of which this one has not heard, or is about to be adopted here. The table tells.
+// verdicts records the claims that a worker lists and returns a verdict for each. The worker may hold claims that this pod does not know:
+// another pod that serves a newer stream has sent them, or this pod is about to adopt them. For these it reads the tables.
 func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, now time.Time) ([]Verdict, error) {
 	list := make([]Verdict, len(listed))
 	var unknown []int
@@ -30,7 +30,7 @@ func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, n
 	for _, i := range unknown {
 		all.Running[i].Progress = listed[i].Progress
 	}
-	told, err := g.host.heardElsewhere(ctx, g.opts.ID, owner, all)
+	told, err := g.host.heartbeatElsewhere(ctx, g.opts.ID, owner, all)
 	if err != nil {
 		return nil, err
 	}
@@ -40,15 +40,15 @@ func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, n
 			strays++
 		}
 	}
-	// Handlers of jobs that are no longer the worker's, and that nothing here counts: their slots are not free until they have ended.
+	// A lost job's handler may still run on the worker, and this pod does not count it. Its slot is not free until the handler has ended.
 	g.engine.Resize(g.opts.Slots - strays)
 	return list, nil
 }
 
-// verdict takes note that a claim was listed, and tells what becomes of it, if this pod knows that.
+// verdict records that a claim was listed and returns its verdict. known is false if this pod does not know the claim.
 func (g *Session) verdict(l Listed, now time.Time) (v Verdict, known bool) {
 	lost := Verdict{ID: l.ID, Fence: l.Fence, Lost: true, Cause: job.ErrLeaseLost}
-	if !signed(g.key, g.opts.ID, l.Claim) {
+	if !validToken(g.key, g.opts.ID, l.Claim) {
 		return lost, true
 	}
 	key := engine.ClaimKey{ID: l.ID, Fence: l.Fence}
@@ -69,15 +69,15 @@ func (g *Session) verdict(l Listed, now time.Time) (v Verdict, known bool) {
 		return lost, true
 	}
 	if l.Progress != nil {
-		one.Writer.Progress(cleaned(*l.Progress))
+		one.Writer.Progress(storableProgress(*l.Progress))
 	}
 	return Verdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(one.Ctx)}, true
 }
 
-// recent are the claims that have ended last: the worker lists them until it has heard so.
+// recent holds the claims that ended last. The worker lists a claim until it learns that the claim has ended.
 type recent struct{ now, before map[engine.ClaimKey]bool }
 
-// rememberAtMost bounds each of the two halves of recent.
+// rememberAtMost limits each of the two halves of recent.
 const rememberAtMost = 1000
 
 func (r *recent) add(key engine.ClaimKey) {

@@ -15,14 +15,14 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// maxListed bounds the jobs of a heartbeat: those of all slots that a worker may have, and as many whose reports are under way.
+// maxListed limits the jobs of a heartbeat: those in all slots that a worker may have, and as many whose reports are in flight.
 const maxListed = 2000
 
 // Heartbeat implements [remotepb.WorkersHandler].
 func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.HeartbeatRequest]) (*connect.Response[remotepb.HeartbeatResponse], error) {
 	m := in.Msg
 	if len(m.GetRunning()) > maxListed {
-		return nil, wrong(ctx, fmt.Errorf("%w: heartbeat: %d running jobs, want at most %d", job.ErrTooLarge, len(m.GetRunning()), maxListed))
+		return nil, callError(ctx, fmt.Errorf("%w: heartbeat: %d running jobs, want at most %d", job.ErrTooLarge, len(m.GetRunning()), maxListed))
 	}
 	beat := host.Beat{Draining: m.GetDraining(), Leaving: m.GetLeaving()}
 	for _, r := range m.GetRunning() {
@@ -34,7 +34,7 @@ func (s *server) Heartbeat(ctx context.Context, in *connect.Request[remotepb.Hea
 	}
 	verdicts, err := s.host.Heartbeat(ctx, m.GetWorkerId(), callerOf(ctx).Name, beat)
 	if err != nil {
-		return nil, wrong(ctx, err)
+		return nil, callError(ctx, err)
 	}
 	lease, every := s.host.Times()
 	out := &remotepb.HeartbeatResponse{Lease: durationpb.New(lease), HeartbeatEvery: durationpb.New(every), Pod: s.host.PodName()}
@@ -56,7 +56,7 @@ func verdict(v host.Verdict) *remotepb.JobVerdict {
 }
 
 func cause(err error) remotepb.JobVerdict_Cause {
-	if errors.Is(err, job.ErrGone) { // which is an ErrLeaseLost too
+	if errors.Is(err, job.ErrGone) { // which also matches ErrLeaseLost
 		return remotepb.JobVerdict_CAUSE_GONE
 	}
 	for is, m := range map[error]remotepb.JobVerdict_Cause{
@@ -81,7 +81,7 @@ func (s *server) ReportResult(ctx context.Context, in *connect.Request[remotepb.
 	report.Claim = claim(m.GetJobId(), m.GetFence(), m.GetToken())
 	duplicate, err := s.host.Report(ctx, m.GetWorkerId(), callerOf(ctx).Name, report)
 	if err != nil {
-		return nil, wrong(ctx, err)
+		return nil, callError(ctx, err)
 	}
 	status := remotepb.ReportResultResponse_STATUS_ACCEPTED
 	if duplicate {
@@ -104,12 +104,12 @@ func (s *server) Note(ctx context.Context, in *connect.Request[remotepb.NoteRequ
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: empty note"))
 	}
 	if err != nil {
-		return nil, wrong(ctx, err)
+		return nil, callError(ctx, err)
 	}
 	return connect.NewResponse(&remotepb.NoteResponse{}), nil
 }
 
-// branchBytes is about how much of branches is in one page.
+// branchBytes is the approximate size of a page of branches.
 const branchBytes = 2 << 20
 
 // Read implements [remotepb.WorkersHandler].
@@ -146,7 +146,7 @@ func (s *server) Read(ctx context.Context, in *connect.Request[remotepb.ReadRequ
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("invalid: empty read"))
 	}
 	if err != nil {
-		return nil, wrong(ctx, err)
+		return nil, callError(ctx, err)
 	}
 	return connect.NewResponse(out), nil
 }

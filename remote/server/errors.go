@@ -14,11 +14,11 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// wrong turns an error into that of a call. What a worker acts on begins with a word that does not change. What the driver of the database
-// says may name hosts and users: it goes to the log only.
-func wrong(ctx context.Context, err error) error {
+// callError converts an error into that of a call. An error on which a worker acts begins with a fixed word. The database driver's text may
+// name hosts and users: only the log has it.
+func callError(ctx context.Context, err error) error {
 	says := func(code connect.Code, word string) error {
-		return connect.NewError(code, errors.New(word+": "+short(err.Error())))
+		return connect.NewError(code, errors.New(word+": "+truncate(err.Error())))
 	}
 	switch {
 	case err == nil:
@@ -32,7 +32,7 @@ func wrong(ctx context.Context, err error) error {
 	case errors.Is(err, host.ErrWrongToken):
 		return says(connect.CodePermissionDenied, "wrong_token")
 	case errors.Is(err, job.ErrLeaseLost):
-		stale := connect.NewError(connect.CodeFailedPrecondition, errors.New("stale_fence: "+short(err.Error())))
+		stale := connect.NewError(connect.CodeFailedPrecondition, errors.New("stale_fence: "+truncate(err.Error())))
 		if detail, err := connect.NewErrorDetail(&remotepb.ReportResultResponse{Status: remotepb.ReportResultResponse_STATUS_STALE}); err == nil {
 			stale.AddDetail(detail)
 		}
@@ -59,12 +59,12 @@ func wrong(ctx context.Context, err error) error {
 	return connect.NewError(connect.CodeUnavailable, errors.New("unavailable: temporary failure: repeat the call here or on another pod"))
 }
 
-// maxWords bounds the text of an error, in bytes: it goes in a header, of which clients take eight kilobytes or so, and quotes what the
-// worker sent.
+// maxWords limits the text of an error, in bytes. It is sent in a header, of which clients accept about eight kilobytes, and it quotes the
+// worker's input.
 const maxWords = 1000
 
-// short is text that a header has room for.
-func short(text string) string {
+// truncate cuts text to a length that fits a header.
+func truncate(text string) string {
 	if len(text) > maxWords {
 		return strings.ToValidUTF8(text[:maxWords], "") + "…"
 	}

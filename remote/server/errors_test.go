@@ -26,7 +26,7 @@ func TestNoAnswerToAWorkerSaysWhereTheDatabaseIs(t *testing.T) {
 		{context.DeadlineExceeded, connect.CodeDeadlineExceeded},
 		{context.Canceled, connect.CodeCanceled},
 	} {
-		err := wrong(t.Context(), fmt.Errorf(driver, c.cause))
+		err := callError(t.Context(), fmt.Errorf(driver, c.cause))
 		is.Equal(connect.CodeOf(err), c.code)
 		is.True(!strings.Contains(err.Error(), "10.9.8.7") && !strings.Contains(err.Error(), "prod"))
 	}
@@ -38,8 +38,8 @@ func TestAWorkerIsToldInOneWordWhatItActsOn(t *testing.T) {
 		"worker_closed": host.ErrClosed, "superseded": host.ErrSuperseded, "wrong_token": host.ErrWrongToken, "stale_fence": job.ErrLeaseLost,
 		"too_large": job.ErrTooLarge, "invalid": job.ErrInvalidArgs, "not_found": job.ErrNotFound, "unavailable": job.ErrShutdown,
 	} {
-		err := wrong(t.Context(), fmt.Errorf("report job 5: %w", cause))
+		err := callError(t.Context(), fmt.Errorf("report job 5: %w", cause))
 		is.True(strings.Contains(err.Error(), ": "+word+": report job 5")) // the word, then what it is about
 	}
-	is.True(wrong(t.Context(), nil) == nil)
+	is.True(callError(t.Context(), nil) == nil)
 }

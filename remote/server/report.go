@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// reportOf reads a report. An outcome that cannot be stored is a failure of the job; the engine checks everything else in it.
+// reportOf decodes a report. An outcome that cannot be stored fails the job. The engine checks everything else.
 func reportOf(m *remotepb.ReportResultRequest) (r host.Report, err error) {
 	switch is := m.GetOutcome().(type) {
 	case *remotepb.ReportResultRequest_Done:
@@ -62,7 +62,7 @@ func fanOut(m *remotepb.FanOut) (*work.Outcome, error) {
 	}
 	o.Fan = &work.FanOut{Children: make([]*work.Submission, len(m.GetChildren())), Parts: int(m.GetParts()), FailFast: m.GetFailFast()}
 	for i, child := range m.GetChildren() {
-		if o.Fan.Children[i], err = submission(cmp.Or(child, &remotepb.Step{})); err != nil { // one of no kind is refused
+		if o.Fan.Children[i], err = submission(cmp.Or(child, &remotepb.Step{})); err != nil { // a step without a kind is rejected
 			return nil, fmt.Errorf("child %d: %w", i+1, err)
 		}
 	}
@@ -80,7 +80,7 @@ func fanOut(m *remotepb.FanOut) (*work.Outcome, error) {
 	return o, nil
 }
 
-// outcome is a success with a result; empty: none.
+// outcome returns a success with a result; empty: none.
 func outcome(result []byte, warning bool) (o *work.Outcome, err error) {
 	o = &work.Outcome{Status: job.OK}
 	if warning {
@@ -92,7 +92,7 @@ func outcome(result []byte, warning bool) (o *work.Outcome, err error) {
 	return o, err
 }
 
-// submission reads a step and the steps after it, which are nested no deeper than a message may be.
+// submission decodes a step and the steps after it, which are nested no deeper than a message may be.
 func submission(m *remotepb.Step) (*work.Submission, error) {
 	w := &work.Submission{Kind: m.GetKind(), Subject: m.Subject, Lane: m.GetLane(), Delay: m.GetDelay().AsDuration(), Foreign: m.GetForeign(), When: job.When(m.GetWhen())}
 	var err error
@@ -112,7 +112,7 @@ func submission(m *remotepb.Step) (*work.Submission, error) {
 	return w, err
 }
 
-// steps reads planned steps, each with the steps after it.
+// steps decodes planned steps, each with the steps after it.
 func steps(list []*remotepb.Step) (all []work.Step, err error) {
 	for _, m := range list {
 		w, err := submission(m)
@@ -134,7 +134,7 @@ func number(n int32) *int {
 	return &wide
 }
 
-// failure is the error of a handler elsewhere, with the retry that it asks for.
+// failure returns the error of a handler on the worker, with the retry that it requests.
 func failure(f *remotepb.Failure) error {
 	err := error(handlersError(f.GetMessage()))
 	if f.GetInvalidArgs() {
@@ -160,7 +160,7 @@ func (e handlersError) Error() string {
 	return string(e)
 }
 
-// invalidArgs is an error of a handler that could not decode its arguments.
+// invalidArgs is the error of a handler that could not decode its arguments.
 type invalidArgs struct{ error }
 
 func (invalidArgs) Is(target error) bool { return target == job.ErrInvalidArgs }

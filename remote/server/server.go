@@ -1,11 +1,12 @@
-// Package server serves remote workers: programs without a database that run jobs. It speaks standard gRPC on net/http, so that it is
+// Package server serves remote workers: programs without a database that run jobs. It serves standard gRPC on net/http, so that it can be
 // mounted beside the HTTP API, on the port of the pod.
 //
 //	worker ──StreamJobs──▶ pod   a session claims for the free slots of the worker, and sends the jobs down the stream
-//	       ──Heartbeat───▶       renews the lease, acknowledges jobs, brings progress and fetches cancels
+//	       ──Heartbeat───▶       renews the lease, acknowledges jobs, sends progress and receives cancels
 //	       ──ReportResult▶       ends a claim; answered when that is committed
 //
-// It decides nothing about jobs: the engine of the session does (remote/host), with the statements and fences that jobs of the pod have.
+// It makes no decisions about jobs: the engine of the session does (remote/host), with the same statements and fences as for jobs of the
+// pod.
 package server
 
 import (
@@ -27,33 +28,34 @@ import (
 
 // Options configure [Handler].
 type Options struct {
-	// Authenticate finds out who sends a request, and what he may run. Its error is the answer: one that is no connect error is
-	// UNAUTHENTICATED, and its text is not told.
+	// Authenticate returns the sender of a request and the kinds and lanes that it may run. An error that is not a connect error is
+	// answered with UNAUTHENTICATED, without its text.
 	Authenticate func(*http.Request) (Caller, error)
-	// CallsPerSecond and CallsBurst bound the calls of one principal on this pod. Default 5,000 and 10,000.
+	// CallsPerSecond and CallsBurst limit the calls of one principal on this pod. Default 5,000 and 10,000.
 	CallsPerSecond float64
 	CallsBurst     int
-	// MaxBytes bounds a message. Default 16 MiB: a result of 1 MiB, and the children of a fan-out.
+	// MaxBytes limits a message. Default 16 MiB, enough for a result of 1 MiB and the children of a fan-out.
 	MaxBytes int
-	// MostStreams bounds the workers of one principal on this pod. Default 1,000: each has a row, and looks for jobs.
+	// MostStreams limits the workers of one principal on this pod. Default 1,000: each has a row, and polls for jobs.
 	MostStreams int
-	// OpensPerSecond bounds how often one principal opens a stream on this pod, which costs it more than other calls; after a rest it may be
-	// twice MostStreams at once, for all workers come when another pod has gone. Default 100.
+	// OpensPerSecond limits how often one principal opens a stream on this pod, which costs more than other calls. After idle time a burst
+	// of twice MostStreams is allowed, because all workers reconnect when another pod is gone. Default 100.
 	OpensPerSecond float64
-	// AskAgainEvery is how often it is asked again whether who opened a stream may still run its jobs: his token may have ended, or be bound
-	// otherwise. Then something is sent, too, to workers that understand nudges: proxies end streams on which nothing comes. Default 15 s.
-	AskAgainEvery time.Duration
-	// SendWithin is how long it may take until the network has taken a job. The stream of a worker that does not read ends then. Default 10 s.
+	// ReauthInterval is the interval at which the credentials of an open stream are checked again: its token may have expired, or its
+	// permissions may have changed. Data is sent at the same interval to workers that understand nudges, because proxies end idle streams.
+	// Default 15 s.
+	ReauthInterval time.Duration
+	// SendWithin is the timeout for sending a job. It ends the stream of a worker that does not read. Default 10 s.
 	SendWithin time.Duration
 }
 
-// Caller is who speaks for a worker.
+// Caller is the principal that acts for a worker.
 type Caller struct {
-	Name string                 // the principal: nobody else may speak for its workers
-	Kind func(name string) bool // which kinds it may run; nil: all
-	Lane func(name string) bool // from which lanes; nil: all
+	Name string                 // the principal: only it may act for its workers
+	Kind func(name string) bool // reports the kinds that it may run; nil: all
+	Lane func(name string) bool // reports the lanes that it may claim from; nil: all
 
-	// Refused is told that it asked for a kind that it may not run; nil: nobody is.
+	// Refused is called when it requests a kind that it may not run; nil: no call.
 	Refused func(why string)
 }
 
@@ -64,10 +66,10 @@ type server struct {
 	mu      sync.Mutex
 	calls   map[string]*rate.Limiter // by principal
 	opens   map[string]*rate.Limiter // of streams
-	streams map[string]int           // that are open, by principal
+	streams map[string]int           // number of open streams, by principal
 }
 
-// Handler returns the path that the service is mounted under and its handler. HTTP/2 is needed: over TLS, or in clear text on loopback.
+// Handler returns the path of the service and its handler. It requires HTTP/2: over TLS, or in clear text on loopback.
 func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 	if o.Authenticate == nil {
 		panic("remote/server: no authentication: set Options.Authenticate")
@@ -87,8 +89,8 @@ func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 	if o.OpensPerSecond <= 0 {
 		o.OpensPerSecond = 100
 	}
-	if o.AskAgainEvery <= 0 {
-		o.AskAgainEvery = 15 * time.Second
+	if o.ReauthInterval <= 0 {
+		o.ReauthInterval = 15 * time.Second
 	}
 	if o.SendWithin <= 0 {
 		o.SendWithin = 10 * time.Second
@@ -101,18 +103,18 @@ func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 
 type callerKey struct{}
 
-// admitted is who sent a request, and what asks again whether he may.
-type admitted struct {
+// sender is the sender of a request, with functions to authenticate it again.
+type sender struct {
 	Caller
 	again func() (Caller, error)
-	until func(time.Time) // bounds what is sent to him; zero: it may take as long as it likes
+	until func(time.Time) // sets the write deadline; zero: none
 }
 
-// guard lets a request through of somebody who may run jobs, and gives its stream the time that it needs.
+// guard admits requests of principals that may run jobs, and sets the deadlines of their streams.
 func (s *server) guard(next http.Handler) http.Handler {
 	errs := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller, err := s.who(r)
+		caller, err := s.authenticate(r)
 		if err == nil && !s.limit(s.calls, caller.Name, s.opts.CallsPerSecond, s.opts.CallsBurst).Allow() {
 			err = connect.NewError(connect.CodeUnavailable, fmt.Errorf("too_often: more than %v calls a second: try again later", s.opts.CallsPerSecond))
 		}
@@ -120,7 +122,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 			_ = errs.Write(w, r, err)
 			return
 		}
-		by := admitted{Caller: caller, again: func() (Caller, error) { return s.who(r) }}
+		by := sender{Caller: caller, again: func() (Caller, error) { return s.authenticate(r) }}
 		if r.URL.Path == remotepb.WorkersStreamJobsProcedure {
 			control := http.NewResponseController(w)
 			_ = control.SetReadDeadline(time.Time{})
@@ -131,8 +133,8 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// who finds out who sends a request.
-func (s *server) who(r *http.Request) (Caller, error) {
+// authenticate returns the sender of a request.
+func (s *server) authenticate(r *http.Request) (Caller, error) {
 	caller, err := s.opts.Authenticate(r)
 	if err != nil && connect.CodeOf(err) == connect.CodeUnknown {
 		err = connect.NewError(connect.CodeUnauthenticated, errors.New("authentication required: send Authorization: Bearer with a valid token"))
@@ -140,7 +142,7 @@ func (s *server) who(r *http.Request) (Caller, error) {
 	return caller, err
 }
 
-// maxPrincipals bounds whose calls are counted: when there are more, all are counted anew.
+// maxPrincipals limits the principals whose calls are counted. When there are more, all counts start again.
 const maxPrincipals = 10_000
 
 func (s *server) limit(all map[string]*rate.Limiter, name string, each float64, burst int) *rate.Limiter {
@@ -155,7 +157,7 @@ func (s *server) limit(all map[string]*rate.Limiter, name string, each float64, 
 	return all[name]
 }
 
-// enter counts a stream of a principal, or says that he has as many as he may.
+// enter counts a stream of a principal, or returns an error if it has reached its limit.
 func (s *server) enter(name string) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +174,7 @@ func (s *server) enter(name string) (leave func(), err error) {
 	}, nil
 }
 
-func callerOf(ctx context.Context) admitted {
-	c, _ := ctx.Value(callerKey{}).(admitted)
+func callerOf(ctx context.Context) sender {
+	c, _ := ctx.Value(callerKey{}).(sender)
 	return c
 }

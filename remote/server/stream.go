@@ -36,7 +36,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	defer leave()
 	bound := binding{}
 	bound.now.Store(&caller.Caller)
-	// As many as the worker has slots are on their way at most, and those that were given back meanwhile.
+	// At most as many jobs are in flight as the worker has slots, plus those that were given back meanwhile.
 	sending := make(chan *remotepb.Assignment, 4*max(1, min(int(m.GetSlots()), 1000)))
 	o := host.Options{
 		ID: m.GetWorkerId(), Name: m.GetName(), Version: m.GetVersion(), Owner: caller.Name, Kinds: kinds, Lane: bound.lane, Slots: int(m.GetSlots()),
@@ -60,22 +60,22 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	}
 	session, err := s.host.Receive(ctx, o)
 	if err != nil {
-		return wrong(ctx, err)
+		return callError(ctx, err)
 	}
 	send := func(m *remotepb.Assignment) error {
 		caller.until(time.Now().Add(s.opts.SendWithin))
 		defer caller.until(time.Time{})
 		return out.Send(m)
 	}
-	if err := send(nil); err != nil { // the headers: the worker is received
+	if err := send(nil); err != nil { // sends the headers: the worker is connected
 		return err
 	}
-	askAgain := time.NewTicker(s.opts.AskAgainEvery)
-	defer askAgain.Stop()
+	reauth := time.NewTicker(s.opts.ReauthInterval)
+	defer reauth.Stop()
 	for {
 		select {
-		case <-askAgain.C:
-			if err := bound.renew(caller, kinds); err != nil {
+		case <-reauth.C:
+			if err := bound.reauthenticate(caller, kinds); err != nil {
 				return err
 			}
 			if o.Nudge != nil {
@@ -90,11 +90,11 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 				return err
 			}
 		case <-session.Over():
-			return wrong(ctx, session.Why())
+			return callError(ctx, session.Why())
 		case <-session.Stopped():
 			select {
 			case <-session.Over():
-				return wrong(ctx, session.Why())
+				return callError(ctx, session.Why())
 			default:
 			}
 			if ctx.Err() != nil {
@@ -105,7 +105,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	}
 }
 
-// binding is what a worker's principal is bound to, as it was when it was last asked.
+// binding holds the permissions of a worker's principal at the last check.
 type binding struct{ now atomic.Pointer[Caller] }
 
 func (b *binding) lane(name string) bool {
@@ -113,8 +113,9 @@ func (b *binding) lane(name string) bool {
 	return may == nil || may(name)
 }
 
-// renew asks again who has opened a stream. Its error is that he may not have it any more: that nobody can tell now is none.
-func (b *binding) renew(by admitted, kinds []engine.RemoteKind) error {
+// reauthenticate authenticates the principal of a stream again. It returns an error if the principal may no longer have the stream. A
+// check that fails for another reason is no error.
+func (b *binding) reauthenticate(by sender, kinds []engine.RemoteKind) error {
 	caller, err := by.again()
 	switch {
 	case err != nil && connect.CodeOf(err) == connect.CodeUnavailable:
@@ -133,19 +134,20 @@ func (b *binding) renew(by admitted, kinds []engine.RemoteKind) error {
 	return nil
 }
 
-// mayRun refuses a kind that the caller may not run.
+// mayRun returns an error for a kind that the caller may not run.
 func (c Caller) mayRun(kind string) error {
 	if c.Kind == nil || c.Kind(kind) {
 		return nil
 	}
-	why := fmt.Sprintf("%s may not run jobs of the kind %q", c.Name, short(kind))
+	why := fmt.Sprintf("%s may not run jobs of the kind %q", c.Name, truncate(kind))
 	if c.Refused != nil {
 		c.Refused(why)
 	}
 	return connect.NewError(connect.CodePermissionDenied, errors.New("forbidden: "+why))
 }
 
-// kindsOf are the kinds that a worker is to be sent, with what holds for them: topics of all it registered, or all of those.
+// kindsOf returns the kinds of the jobs to send, with their options: the topics among those that the worker registered, or
+// all of them.
 func kindsOf(m *remotepb.StreamJobsRequest, caller Caller) (kinds []engine.RemoteKind, err error) {
 	topics := m.GetTopics()
 	known := map[string]engine.RemoteKind{}

@@ -12,11 +12,11 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// notesEvery bounds how often progress makes heartbeats.
+// notesEvery is the minimum interval between heartbeats that are sent because of progress.
 const notesEvery = 250 * time.Millisecond
 
-// beat sends heartbeats until ctx ends: as often as the pods say, at once when a job has come, and soon when there is progress. Only one is
-// under way at a time, so that they arrive in their order.
+// beat sends heartbeats until ctx ends: at the interval that the pods set, at once when a job has arrived, and soon after progress. It
+// sends one at a time, so that they arrive in order.
 func (w *Worker) beat(ctx context.Context) {
 	var last time.Time
 	for {
@@ -47,7 +47,7 @@ func (w *Worker) beat(ctx context.Context) {
 }
 
 func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Duration) {
-	// A heartbeat that has been sent is waited for, also by a worker that stops, though then not for long.
+	// Wait for the answer to a heartbeat that has been sent. A worker that is stopping does so only for a short time.
 	lingering, release := wait.Linger(ctx, time.Second)
 	defer release()
 	asking, cancel := context.WithTimeout(lingering, max(every, time.Second))
@@ -56,12 +56,12 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	id, drains := w.id, w.drains
 	w.mu.Unlock()
 	out, err := w.servers.now().client.Heartbeat(asking, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: id, Running: w.running(), Draining: drains}))
-	w.wasBeaten(err == nil)
+	w.heartbeatDone(err == nil)
 	if err != nil {
 		switch {
-		case ctx.Err() != nil: // it stops: its row may be closed already
-		case closed(err) && w.isReceived(id):
-			w.anew(err)
+		case ctx.Err() != nil: // it is stopping: its row may be closed already
+		case isClosed(err) && w.isReceived(id):
+			w.restart(err)
 		default:
 			w.log.DebugContext(ctx, "heartbeat failed", telemetry.Err, err)
 		}
@@ -71,9 +71,9 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	lease := out.Msg.GetLease().AsDuration()
 	w.every = max(out.Msg.GetHeartbeatEvery().AsDuration(), 50*time.Millisecond)
 	received := false
-	if w.id == id { // else the answer is to the worker that this was before
+	if w.id == id { // otherwise the answer is for the worker's previous id
 		w.trusted = sent.Add(lease - lease/10)
-		time.AfterFunc(time.Until(w.trusted), func() { w.watchTrust(ctx) }) // also while the next heartbeat is under way
+		time.AfterFunc(time.Until(w.trusted), func() { w.watchTrust(ctx) }) // even while the next heartbeat is in flight
 		received, w.greets = w.greets, false
 	}
 	w.mu.Unlock()
@@ -98,15 +98,15 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	}
 }
 
-// isReceived reports whether a pod has answered the worker under its id before: one that has not yet been received is no pod's, and its row
-// is not closed but not open yet.
+// isReceived reports whether a pod has answered the worker under its current id. Without an answer its row is not open yet, which must not
+// be mistaken for a closed row.
 func (w *Worker) isReceived(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.id == id && !w.trusted.IsZero()
 }
 
-// watchTrust cancels the handlers when the last answer of a pod is about a lease old: their jobs may run elsewhere.
+// watchTrust cancels the handlers when the last answer of a pod is about a lease old: their jobs may then run elsewhere.
 func (w *Worker) watchTrust(ctx context.Context) {
 	w.mu.Lock()
 	over := ctx.Err() == nil && !w.trusted.IsZero() && !time.Now().Before(w.trusted)
@@ -122,12 +122,12 @@ func (w *Worker) watchTrust(ctx context.Context) {
 	}
 }
 
-// running is what the worker works on, with what is new of it.
+// running returns the worker's claims, with their new progress.
 func (w *Worker) running() (list []*remotepb.Running) {
 	id := w.name()
 	for _, t := range w.list() {
 		if t.boot != id {
-			continue // of the worker that this was before
+			continue // of the worker's previous id
 		}
 		list = append(list, &remotepb.Running{JobId: t.m.GetJobId(), Fence: t.m.GetFence(), Token: t.m.GetToken(), Progress: t.takeProgress()})
 	}

@@ -14,15 +14,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// complainEvery is how often it is said that a worker is without a pod: it tries much oftener.
+// complainEvery is the minimum interval between log lines of a worker without a pod; it tries to connect much more often.
 const complainEvery = 10 * time.Second
 
-// complaints say what keeps a worker from its pods, at once and then now and again. One goroutine uses them.
+// complaints logs why a worker has no stream, at once and then from time to time. One goroutine uses it.
 type complaints struct {
 	last time.Time
 }
 
-// complain says why there is no stream; one that was there is news.
+// complain logs why there is no stream. If there was one before (was), it logs at once.
 func (w *Worker) complain(ctx context.Context, c *complaints, was bool, server string, err error) {
 	if time.Since(c.last) < complainEvery && !was {
 		w.log.DebugContext(ctx, "no pod accepts the worker, retrying", telemetry.Server, server, telemetry.Err, err)
@@ -36,9 +36,8 @@ func (w *Worker) complain(ctx context.Context, c *complaints, was bool, server s
 	w.log.WarnContext(ctx, text, telemetry.Server, server, telemetry.Err, err, telemetry.Running, len(w.list()))
 }
 
-// explained adds to an error what is to be done about it, where the machine's own words do not say it to somebody who looks at a
-// worker for the first time. A pod's own words do.
-func explained(server string, err error) error {
+// withHint adds a hint to an error of this machine, whose text may not help a first-time user. A pod's errors need no hint.
+func withHint(server string, err error) error {
 	if hint := hint(server, err); hint != "" {
 		return fmt.Errorf("%w: %s", err, hint)
 	}
@@ -64,7 +63,7 @@ func hint(server string, err error) string {
 	return ""
 }
 
-// noHTTP2 reports whether the other side of TLS was not willing to speak HTTP/2. crypto/tls has no type for its alerts.
+// noHTTP2 reports whether the TLS peer does not support HTTP/2. crypto/tls has no type for alerts.
 func noHTTP2(err error) bool {
 	wrong, ok := errors.AsType[*net.OpError](err)
 	return ok && wrong.Op == "remote error" && strings.Contains(wrong.Err.Error(), "no application protocol")

@@ -6,25 +6,25 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// A handler's notes of its progress go with heartbeats. The last one is told before the report, which has none: else a bar would end where
-// the heartbeat before it was.
+// Progress is sent with heartbeats. The last progress of a handler is sent before its report, which has none. Otherwise a progress bar
+// would stop at the value of the previous heartbeat.
 
-// restWithin bounds how long a report waits for that.
+// restWithin limits how long a report waits for that.
 const restWithin = time.Second
 
-// takeProgress takes the news since the last heartbeat, for one that is about to be sent.
+// takeProgress returns the progress since the last heartbeat, for the next one.
 func (t *task) takeProgress() *remotepb.Progress {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.telling, t.progress = t.progress, nil
-	return t.telling
+	t.sending, t.progress = t.progress, nil
+	return t.sending
 }
 
-// told says whether that heartbeat was answered: if not, the next one has its news, unless there are newer ones.
+// told records whether that heartbeat was answered. If not, the next one repeats its progress, unless there is newer progress.
 func (t *task) told(answered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if was := t.telling; !answered && was != nil {
+	if was := t.sending; !answered && was != nil {
 		if t.progress == nil {
 			t.progress = &remotepb.Progress{}
 		}
@@ -35,24 +35,24 @@ func (t *task) told(answered bool) {
 			t.progress.Message = was.Message
 		}
 	}
-	t.telling = nil
+	t.sending = nil
 }
 
 func (t *task) hasNews() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.progress != nil || t.telling != nil
+	return t.progress != nil || t.sending != nil
 }
 
-// tellRest waits until a heartbeat has told the last of what the handler noted.
-func (t *task) tellRest() {
+// flushProgress blocks until a heartbeat has delivered the handler's last progress.
+func (t *task) flushProgress() {
 	for over := time.NewTimer(restWithin); ; {
 		beaten := t.w.nextBeat()
 		if !t.hasNews() {
 			over.Stop()
 			return
 		}
-		t.w.hurry()
+		t.w.heartbeatNow()
 		select {
 		case <-beaten:
 		case <-t.gone:
@@ -64,7 +64,7 @@ func (t *task) tellRest() {
 	}
 }
 
-// nextBeat is closed when the heartbeat that is under way, or the next one, is over.
+// nextBeat returns a channel that is closed after the current or the next heartbeat.
 func (w *Worker) nextBeat() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,8 +74,8 @@ func (w *Worker) nextBeat() <-chan struct{} {
 	return w.beaten
 }
 
-// wasBeaten tells those who wait for a heartbeat that one is over.
-func (w *Worker) wasBeaten(answered bool) {
+// heartbeatDone notifies the waiting goroutines that a heartbeat is over.
+func (w *Worker) heartbeatDone(answered bool) {
 	for _, t := range w.list() {
 		t.told(answered)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// fill puts the return of the handler into a report.
+// fill writes the return of the handler into a report.
 func (t *task) fill(m *remotepb.ReportResultRequest, o *work.Outcome, err error) {
 	why := context.Cause(t.ctx)
 	switch {
@@ -25,7 +25,7 @@ func (t *task) fill(m *remotepb.ReportResultRequest, o *work.Outcome, err error)
 	case o.Snooze != nil:
 		m.Outcome = &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: durationpb.New(o.Snooze.Wait), Backoff: o.Snooze.Backoff, Why: cut(o.Snooze.Why)}}
 	case o.Fan != nil:
-		f := &remotepb.FanOut{Parts: int32(o.Fan.Parts), FailFast: o.Fan.FailFast, Result: o.Result, Warning: o.Status == job.Warning} // #nosec G115 -- the pod refuses more than 10,000
+		f := &remotepb.FanOut{Parts: int32(o.Fan.Parts), FailFast: o.Fan.FailFast, Result: o.Result, Warning: o.Status == job.Warning} // #nosec G115 -- the pod rejects more than 10,000
 		for _, child := range o.Fan.Children {
 			f.Children = append(f.Children, submission(child))
 		}
@@ -44,7 +44,7 @@ func (t *task) fill(m *remotepb.ReportResultRequest, o *work.Outcome, err error)
 	}
 }
 
-// submission is a next step or a child as it goes over the wire.
+// submission converts a next step or a child to its wire form.
 func submission(w *work.Submission) *remotepb.Step {
 	m := step(work.Step{Step: job.Step{Kind: w.Kind, Args: w.Args, Subject: w.Subject, Lane: w.Lane, Priority: w.Priority}, Foreign: w.Foreign})
 	if w.MaxAttempts != nil {
@@ -86,7 +86,8 @@ func failure(err error) *remotepb.Failure {
 	return f
 }
 
-// cut bounds a message as a pod does, and makes it text that goes over the wire.
+// cut limits a message to the length that a pod stores, and makes it valid UTF-8, as the wire
+// format requires.
 func cut(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), job.MaxErrorBytes)], "�")
 }

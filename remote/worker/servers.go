@@ -6,13 +6,14 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// server is a pod, or a balancer of several, that the worker may speak to.
+// server is a pod, or a load balancer in front of several, to which the worker may connect.
 type server struct {
 	address string
 	client  remotepb.WorkersClient
 }
 
-// servers are those of Options.Server: one is tried at a time. Safe for concurrent use.
+// servers holds the addresses in Options.Server, of which one is tried at a time. Safe for
+// concurrent use.
 type servers struct {
 	all []server
 
@@ -20,14 +21,14 @@ type servers struct {
 	at int
 }
 
-// now is the one that is tried now.
+// now returns the server that is currently tried.
 func (s *servers) now() server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[s.at]
 }
 
-// next has the one after it tried.
+// next switches to the next server.
 func (s *servers) next() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

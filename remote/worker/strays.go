@@ -7,13 +7,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// A worker whose lease ran out begins anew, but handlers that ignore the end of their context are still there: strays. What they take
-// of the machine they go on taking, so that each counts against the slots that pods are told of until it has ended.
+// A worker whose lease expired starts again with a new id, but handlers that ignore the end of their context are still running. These
+// strays still use the machine. Each therefore counts against the slots that the worker offers to pods until it has ended.
 
-// errRegained ends a stream, so that the next one is opened with more slots.
-var errRegained = errors.New("a handler of an earlier session ended: its slot is free")
+// errSlotFreed ends a stream, so that the next one offers more slots.
+var errSlotFreed = errors.New("a handler of an earlier session ended: its slot is free")
 
-// strays is how many handlers still run that the worker had before it began anew.
+// strays returns the number of handlers from before the worker's restart that are still running.
 func (w *Worker) strays() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -25,7 +25,7 @@ func (w *Worker) strays() (n int) {
 	return n
 }
 
-// waitForASlot waits while strays take all slots: no pod receives a worker that has none.
+// waitForASlot blocks while strays use all slots, because no pod accepts a worker without slots.
 func (w *Worker) waitForASlot(ctx context.Context) error {
 	for warned := false; w.strays() >= w.opts.Slots; warned = true {
 		if !warned {
@@ -40,13 +40,13 @@ func (w *Worker) waitForASlot(ctx context.Context) error {
 	return nil
 }
 
-// regain has the pods told of a slot that a stray has freed.
-func (w *Worker) regain() {
+// offerFreedSlot offers the slot that a stray has freed to the pods.
+func (w *Worker) offerFreedSlot() {
 	w.freed.Set()
 	w.mu.Lock()
 	cut := w.cut
 	w.mu.Unlock()
 	if cut != nil {
-		cut(errRegained)
+		cut(errSlotFreed)
 	}
 }

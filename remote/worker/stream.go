@@ -21,10 +21,11 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// ErrDistrusted says that the pod does not believe the worker's certificate, or the worker the pod's: of another authority, over, or none.
+// ErrDistrusted means that the pod does not trust the worker's certificate, or the worker the pod's: its authority is unknown, it has
+// expired, or it is missing.
 var ErrDistrusted = errors.New("untrusted certificate")
 
-// stream keeps a stream open until ctx ends, or the pods refuse the worker for good.
+// stream keeps a stream open until ctx ends, or the pods reject the worker for good.
 func (w *Worker) stream(ctx context.Context) error {
 	received := false
 	var without complaints
@@ -34,23 +35,23 @@ func (w *Worker) stream(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if received = received || open; open && !superseded(err) {
+		if received = received || open; open && !isSuperseded(err) {
 			backoff = newBackoff()
 		}
 		switch {
-		case errors.Is(err, errRegained):
+		case errors.Is(err, errSlotFreed):
 			continue
-		case closed(err):
-			w.anew(err)
+		case isClosed(err):
+			w.restart(err)
 			continue
-		case !received && distrusted(err):
+		case !received && isDistrusted(err):
 			return fmt.Errorf("%s: %w: %w", server, ErrDistrusted, err)
-		case !open && refused(err) && !connect.IsWireError(err):
-			return fmt.Errorf("no pod at %s: %w", server, explained(server, err))
-		case !open && refused(err):
+		case !open && isRefused(err) && !connect.IsWireError(err):
+			return fmt.Errorf("no pod at %s: %w", server, withHint(server, err))
+		case !open && isRefused(err):
 			return fmt.Errorf("%s refused the worker: %w", server, err)
 		}
-		w.complain(ctx, &without, open, server, explained(server, err))
+		w.complain(ctx, &without, open, server, withHint(server, err))
 		w.servers.next()
 		if !backoff.Wait(ctx) {
 			return nil
@@ -59,7 +60,7 @@ func (w *Worker) stream(ctx context.Context) error {
 	return nil
 }
 
-// streamOnce opens the stream and takes what comes. open says that a pod served it.
+// streamOnce opens the stream and starts the received jobs. open reports whether a pod accepted the stream.
 func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
@@ -70,8 +71,8 @@ func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 		return false, err
 	}
 	defer func() {
-		if errors.Is(context.Cause(ctx), errRegained) {
-			err = errRegained
+		if errors.Is(context.Cause(ctx), errSlotFreed) {
+			err = errSlotFreed
 		}
 	}()
 	began := time.Now()
@@ -86,7 +87,7 @@ func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 	for in.Receive() {
 		open = true
 		if in.Msg().GetJobId() == 0 { // a nudge: a handler is to end
-			w.hurry()
+			w.heartbeatNow()
 			continue
 		}
 		w.take(in.Msg())
@@ -94,7 +95,7 @@ func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 	if err = in.Err(); err == nil {
 		err = errors.New("the pod closed the stream")
 	}
-	if refused(err) { // which comes after the headers
+	if isRefused(err) { // which arrives after the headers
 		w.mu.Lock()
 		w.greets = false
 		w.mu.Unlock()
@@ -103,7 +104,7 @@ func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 }
 
 func (w *Worker) introduction() *remotepb.StreamJobsRequest {
-	m := &remotepb.StreamJobsRequest{WorkerId: w.name(), Topics: w.opts.Kinds, Slots: int32(w.opts.Slots - w.strays()), Name: w.opts.Name, Version: w.opts.Version, Running: w.running(), Nudges: true} // #nosec G115 -- the pod refuses more than 1,000
+	m := &remotepb.StreamJobsRequest{WorkerId: w.name(), Topics: w.opts.Kinds, Slots: int32(w.opts.Slots - w.strays()), Name: w.opts.Name, Version: w.opts.Version, Running: w.running(), Nudges: true} // #nosec G115 -- the pod rejects more than 1,000
 	for _, k := range w.kinds {
 		m.Kinds = append(m.Kinds, kind(k))
 	}
@@ -111,7 +112,7 @@ func (w *Worker) introduction() *remotepb.StreamJobsRequest {
 }
 
 func kind(k engine.RemoteKind) *remotepb.Kind {
-	m := &remotepb.Kind{Name: k.Name, MaxAttempts: int32(k.MaxAttempts), MaxCrashes: int32(k.MaxCrashes)} // #nosec G115 -- small numbers from the program's own source
+	m := &remotepb.Kind{Name: k.Name, MaxAttempts: int32(k.MaxAttempts), MaxCrashes: int32(k.MaxCrashes)} // #nosec G115 -- small numbers from the program's source
 	if k.Timeout != nil {
 		m.Timeout = durationpb.New(*k.Timeout)
 	}
@@ -124,8 +125,8 @@ func kind(k engine.RemoteKind) *remotepb.Kind {
 	return m
 }
 
-// anew begins as another worker: what ran is lost.
-func (w *Worker) anew(why error) {
+// restart restarts the worker with a new id: its jobs are lost.
+func (w *Worker) restart(why error) {
 	w.mu.Lock()
 	w.id, w.trusted = uuid.NewString(), time.Time{}
 	var lost []*task
@@ -143,19 +144,19 @@ func (w *Worker) anew(why error) {
 	}
 }
 
-// closed reports whether an error says that the worker's row is closed.
-func closed(err error) bool {
+// isClosed reports whether an error means that the worker's row is closed.
+func isClosed(err error) bool {
 	return connect.CodeOf(err) == connect.CodeAborted && strings.Contains(err.Error(), "worker_closed")
 }
 
-// superseded reports whether an error says that the worker has opened another stream. When it has not, somebody else has its id and its
-// token: it does not hurry to take the stream back, for neither does he.
-func superseded(err error) bool {
+// isSuperseded reports whether an error means that the worker has opened another stream. If it has not, another process has its id and its
+// token. It then does not hurry to take the stream back, and neither does the other process.
+func isSuperseded(err error) bool {
 	return connect.CodeOf(err) == connect.CodeAborted && strings.Contains(err.Error(), "superseded")
 }
 
-// refused reports whether another try would be refused as well.
-func refused(err error) bool {
+// isRefused reports whether another try would be rejected as well.
+func isRefused(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented:
 		return true
@@ -163,15 +164,15 @@ func refused(err error) bool {
 	return false
 }
 
-// distrusted reports whether either side does not believe the other's certificate. That ends a worker at its start, when somebody looks;
-// later it goes on trying, for certificates are renewed.
-func distrusted(err error) bool {
-	if wrong, ok := errors.AsType[*net.OpError](err); ok && wrong.Op == "remote error" && !noHTTP2(err) { // an alert of the pod's
+// isDistrusted reports whether either side does not trust the other's certificate. At the start this ends the worker, while a person
+// watches. Later it continues to try, because certificates are renewed.
+func isDistrusted(err error) bool {
+	if wrong, ok := errors.AsType[*net.OpError](err); ok && wrong.Op == "remote error" && !noHTTP2(err) { // an alert from the pod
 		return true
 	}
 	_, ours := errors.AsType[*tls.CertificateVerificationError](err)
 	return ours
 }
 
-// newBackoff returns the delays before a worker connects, reports or calls again.
+// newBackoff returns the waits before a worker connects, reports or calls again.
 func newBackoff() *wait.Backoff { return &wait.Backoff{Most: 2 * time.Second} }

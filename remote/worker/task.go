@@ -17,25 +17,25 @@ import (
 
 type key struct{ id, fence int64 }
 
-// task is a job that the worker works on, from its arrival until its report was answered.
+// task is a job of the worker, from its arrival until its report is answered.
 type task struct {
 	w      *Worker
 	boot   string
 	m      *remotepb.Assignment
-	keeps  bool // its handler goes on while no pod answers
+	keeps  bool // its handler continues while no pod answers
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	once   sync.Once
-	gone   chan struct{} // closed when it is the worker's no more, or is given up
+	gone   chan struct{} // closed when the worker no longer holds it, or it is given up
 
-	returned atomic.Bool // the handler has; what is left is the report
+	returned atomic.Bool // the handler has returned; only the report remains
 
 	mu       sync.Mutex
-	progress *remotepb.Progress // news
-	telling  *remotepb.Progress // that a heartbeat under way has
+	progress *remotepb.Progress // not sent yet
+	sending  *remotepb.Progress // in the heartbeat in flight
 }
 
-// take starts a job, and has its arrival acknowledged at once.
+// take starts a job and acknowledges its arrival at once.
 func (w *Worker) take(m *remotepb.Assignment) {
 	w.mu.Lock()
 	k := key{m.GetJobId(), m.GetFence()}
@@ -48,7 +48,7 @@ func (w *Worker) take(m *remotepb.Assignment) {
 	w.tasks[k] = t
 	w.working.Add(1)
 	w.mu.Unlock()
-	w.hurry()
+	w.heartbeatNow()
 	go t.run()
 }
 
@@ -68,7 +68,7 @@ func (w *Worker) list() []*task {
 	return list
 }
 
-// lose ends the handler of a job that is not the worker's any more: nothing is reported.
+// lose ends the handler of a job that the worker no longer holds. Nothing is reported.
 func (t *task) lose(why error) {
 	t.once.Do(func() { close(t.gone) })
 	t.cancel(why)
@@ -93,7 +93,7 @@ func (t *task) abandon() {
 	t.lose(job.ErrShutdown)
 }
 
-// run performs the job and reports what came of it.
+// run runs the job's handler and reports its outcome.
 func (t *task) run() {
 	defer t.w.working.Done()
 	defer t.end()
@@ -102,16 +102,16 @@ func (t *task) run() {
 	o, err := t.perform()
 	t.returned.Store(true)
 	t.logReturn(began, err)
-	t.tellRest()
+	t.flushProgress()
 	m := t.report()
 	t.fill(m, o, err)
 	t.send(m)
 }
 
-// perform calls the handler in a slot of the worker. The pod has one for every job that it sends, but a handler whose job was stopped, or
-// is another pod's, may still run in it.
+// perform calls the handler in a slot of the worker. The pod assigns a slot to every job that it sends, but the handler of a stopped job,
+// or of one that another pod has, may still use it.
 func (t *task) perform() (*work.Outcome, error) {
-	a := assignment(t.m) // its time counts from now on, also while it waits
+	a := assignment(t.m) // its timeout counts from now on, including the wait for a slot
 	select {
 	case t.w.slots <- struct{}{}:
 	case <-t.ctx.Done():
@@ -121,15 +121,15 @@ func (t *task) perform() (*work.Outcome, error) {
 	if t.ctx.Err() != nil { // the job ended while it waited for the slot
 		return nil, context.Cause(t.ctx)
 	}
-	return engine.Perform(t.ctx, t.w.engine, t.boot, a, &far{t})
+	return engine.Perform(t.ctx, t.w.engine, t.boot, a, &remoteWriter{t})
 }
 
-// attrs say which job a line of the log is about.
+// attrs returns the attributes that identify the job in the log.
 func (t *task) attrs() []any {
 	return []any{telemetry.JobID, t.m.GetJobId(), telemetry.Kind, t.m.GetKind(), telemetry.Attempt, t.m.GetAttempt(), telemetry.Fence, t.m.GetFence(), telemetry.Lane, t.m.GetLane()}
 }
 
-// logReturn says how a handler ended: what becomes of the job the pod decides, and says.
+// logReturn logs how a handler ended. The pod decides how the job ends, and logs that.
 func (t *task) logReturn(began time.Time, err error) {
 	attrs := append(t.attrs(), telemetry.Took, time.Since(began).Round(time.Millisecond))
 	switch {
@@ -142,7 +142,7 @@ func (t *task) logReturn(began time.Time, err error) {
 	}
 }
 
-// end forgets the task. One of before the worker began anew frees a slot that the pods have not been told of.
+// end removes the task. A task from before the worker's restart frees a slot that the worker has not offered to the pods.
 func (t *task) end() {
 	t.w.mu.Lock()
 	delete(t.w.tasks, key{t.m.GetJobId(), t.m.GetFence()})
@@ -150,17 +150,17 @@ func (t *task) end() {
 	t.w.mu.Unlock()
 	t.cancel(nil)
 	if stray {
-		t.w.regain()
+		t.w.offerFreedSlot()
 	}
-	t.w.hurry()
+	t.w.heartbeatNow()
 }
 
 func (t *task) report() *remotepb.ReportResultRequest {
 	return &remotepb.ReportResultRequest{WorkerId: t.boot, JobId: t.m.GetJobId(), Fence: t.m.GetFence(), Token: t.m.GetToken()}
 }
 
-// send reports until somebody has answered: the same report twice is one end. A heartbeat that says that the job is the worker's no more may
-// be about that very report, so that a call which is under way is left to its answer.
+// send sends the report until a pod has answered. A repeated report has no further effect. A heartbeat that declares the claim lost may
+// refer to this very report, so a call in flight may still finish.
 func (t *task) send(m *remotepb.ReportResultRequest) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -201,10 +201,10 @@ func assignment(m *remotepb.Assignment) engine.Assignment {
 		Priority: int(m.GetPriority()), Args: m.GetArgs(), Checkpoint: m.GetCheckpoint(), Token: m.GetToken(), ClaimedAt: m.GetClaimedAt().AsTime(),
 		Path: m.GetPath(), Trace: m.GetTraceparent(), MaxAttempts: int(m.GetMaxAttempts()), Submitter: m.GetSubmitter(),
 	}
-	if m.CreatedAt != nil { // a pod of an earlier version does not say
+	if m.CreatedAt != nil { // a pod of an earlier version does not send it
 		a.CreatedAt = m.GetCreatedAt().AsTime()
 	}
-	if m.TimeLeft != nil { // by this machine's clock, which may go otherwise than the pod's
+	if m.TimeLeft != nil { // by this machine's clock, which may differ from the pod's
 		a.Deadline = time.Now().Add(m.GetTimeLeft().AsDuration())
 	}
 	return a

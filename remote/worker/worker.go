@@ -1,13 +1,13 @@
-// Package worker runs handlers in a program that has no database: pods send it jobs, and it reports what came of them. The handlers are
-// those that any pod could run, registered in the same way:
+// Package worker runs handlers in a program that has no database: pods send it jobs, and it reports their outcomes. The handlers are
+// the same as on a pod, and are registered in the same way:
 //
 //	r, err := runner.NewRemote(runner.RemoteOptions{})
 //	runner.Handle(r, func(ctx context.Context, j *runner.Job[Render]) (*runner.Outcome, error) { … })
 //	w, err := worker.New(r, worker.Options{Server: "https://jobs.example.org", Token: token})
 //	err = w.Run(ctx)
 //
-// It loses nothing when it loses its pod: it opens its stream again, on whichever pod answers, and keeps what it runs. What it
-// cannot tell anybody for a lease runs elsewhere, with a higher fence, and its own result is refused.
+// A worker that loses its pod loses no jobs: it opens a new stream on any pod that answers, and keeps its running jobs. If it cannot
+// reach a pod for the duration of a lease, its jobs run elsewhere with a higher fence, and its own results are rejected.
 package worker
 
 import (
@@ -42,53 +42,53 @@ import (
 
 // Options configure a [Worker].
 type Options struct {
-	// Server is the address of the pods, https://host:port; several are separated by commas, and tried in turn. http:// is for
+	// Server is the address of the pods, https://host:port; several are separated by commas and tried in turn. http:// is allowed for
 	// loopback addresses only.
 	Server string
-	// Token says who the worker is. Default: nothing, as where a client certificate does.
+	// Token authenticates the worker. Default: none, for example if a client certificate authenticates it.
 	Token string
-	// TLS holds the client certificate, and the authorities that are believed. Default: those of the system.
+	// TLS holds the client certificate and the trusted authorities. Default: the system's authorities.
 	TLS *tls.Config
 	// Name is the display name. Default: the host name.
 	Name string
-	// Version is the program's build.
+	// Version is the program's build version.
 	Version string
-	// Slots is how many jobs it runs at once. Default 4 × CPUs, at most 1,000.
+	// Slots limits how many jobs it runs at once. Default 4 × CPUs, at most 1,000.
 	Slots int
-	// Kinds is the subset of the registered kinds that it is sent. Default: all.
+	// Kinds is the subset of the registered kinds whose jobs it gets. Default: all.
 	Kinds []string
-	// ShutdownGrace is how long handlers may go on after Run's context ended. Default 20s.
+	// ShutdownGrace is how long handlers may continue after Run's context ended. Default 20s.
 	ShutdownGrace time.Duration
-	// Logger receives what is worth a line. Default [slog.Default].
+	// Logger receives the worker's log lines. Default [slog.Default].
 	Logger *slog.Logger
 }
 
-// Worker runs jobs that pods send it. Make one with [New] and call [Worker.Run] once.
+// Worker runs jobs that pods send to it. Make one with [New] and call [Worker.Run] once.
 type Worker struct {
 	engine  *engine.Engine // has the kinds
 	opts    Options
 	log     *slog.Logger
 	servers servers
 	kinds   []engine.RemoteKind
-	keeps   map[string]bool // kinds whose handlers go on while no pod answers
+	keeps   map[string]bool // kinds whose handlers continue while no pod answers
 
 	mu      sync.Mutex
 	id      string
 	tasks   map[key]*task
-	every   time.Duration           // between heartbeats, as the pods say
-	trusted time.Time               // until when the worker may take it that its jobs are its
-	cut     context.CancelCauseFunc // of the stream
+	every   time.Duration           // the interval of heartbeats, as the pods set it
+	trusted time.Time               // until when the worker may assume that it holds its jobs
+	cut     context.CancelCauseFunc // cancels the stream
 	working sync.WaitGroup
-	kick    wait.Signal   // asks for a heartbeat now
-	noted   wait.Signal   // asks for one soon
-	slots   chan struct{} // holds one for each handler that runs
-	freed   wait.Signal   // a handler has ended that the worker had before it began anew
-	beaten  chan struct{} // closed when a heartbeat is over; nil: nobody waits for that
+	kick    wait.Signal   // requests a heartbeat now
+	noted   wait.Signal   // requests a heartbeat soon
+	slots   chan struct{} // holds one element for each running handler
+	freed   wait.Signal   // a handler from before the worker's restart has ended
+	beaten  chan struct{} // closed after a heartbeat; nil: nothing waits for it
 	drains  bool
 	greets  bool // a pod has opened a stream, and no heartbeat has been answered since
 }
 
-// New returns a worker with the handlers of r, which [runner.NewRemote] made.
+// New returns a worker with the handlers of r, which must come from [runner.NewRemote].
 func New(r *runner.Runner, o Options) (*Worker, error) {
 	if o.Name == "" {
 		o.Name, _ = os.Hostname()
@@ -124,7 +124,7 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 	return w, nil
 }
 
-// validate reports every problem of what a worker asks for at once.
+// validate returns every mistake in the options at once.
 func (o Options) validate(registered map[string]bool) error {
 	var errs []error
 	if o.Slots < 1 || o.Slots > 1000 {
@@ -138,7 +138,7 @@ func (o Options) validate(registered map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// client makes the client of one address.
+// client returns a client for one address.
 func (o Options) client(server string) (remotepb.WorkersClient, error) {
 	at, err := url.Parse(server)
 	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {
@@ -147,7 +147,7 @@ func (o Options) client(server string) (remotepb.WorkersClient, error) {
 	transport := &http.Transport{
 		TLSClientConfig: o.TLS, Protocols: new(http.Protocols), Proxy: http.ProxyFromEnvironment,
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
-		// A pod that is gone without a word is noticed long before a lease is over.
+		// Notices a pod that has vanished long before the lease expires.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 3 * time.Second, PingTimeout: 3 * time.Second},
 	}
 	if transport.Protocols.SetHTTP2(true); at.Scheme == "http" {
@@ -160,7 +160,7 @@ func (o Options) client(server string) (remotepb.WorkersClient, error) {
 	return remotepb.NewWorkersClient(&http.Client{Transport: bearer{o.Token, transport}}, strings.TrimSuffix(server, "/"), connect.WithGRPC(), connect.WithReadMaxBytes(16<<20)), nil
 }
 
-// bearer says who the worker is, with every request.
+// bearer adds the worker's token to every request.
 type bearer struct {
 	token string
 	next  http.RoundTripper
@@ -174,8 +174,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
-// Run runs jobs until ctx ends, then drains: handlers get Options.ShutdownGrace to end before their context is cancelled, and what is left
-// then is handed back. It returns nil after that, and an error when the pods refuse the worker for good.
+// Run runs jobs until ctx ends, then drains: handlers get Options.ShutdownGrace to end before their contexts are cancelled, and the
+// remaining jobs are handed back. It then returns nil. It returns an error when the pods reject the worker for good.
 func (w *Worker) Run(ctx context.Context) error {
 	w.id = uuid.NewString()
 	w.log.InfoContext(ctx, "remote worker started", telemetry.Boot, w.id, telemetry.Pod, w.opts.Name, telemetry.Slots, w.opts.Slots)
@@ -197,27 +197,27 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-// drain ends what runs: first by waiting, then by telling the handlers, then without them.
+// drain ends the running jobs: first it waits, then it cancels the handlers, and finally it hands the jobs back.
 func (w *Worker) drain(ctx context.Context) {
 	w.mu.Lock()
 	w.drains = true
 	w.mu.Unlock()
 	w.log.InfoContext(ctx, "remote worker draining", telemetry.Boot, w.name(), telemetry.Running, len(w.list()))
-	w.hurry()
-	if !w.ends(w.opts.ShutdownGrace) {
+	w.heartbeatNow()
+	if !w.waitEnded(w.opts.ShutdownGrace) {
 		for _, t := range w.list() {
 			t.cancel(job.ErrShutdown)
 		}
-		if !w.ends(2 * time.Second) {
+		if !w.waitEnded(2 * time.Second) {
 			for _, t := range w.list() {
 				t.abandon()
 			}
-			w.ends(2 * time.Second)
+			w.waitEnded(2 * time.Second)
 		}
 	}
 }
 
-// leave closes the worker's row. No heartbeat is under way any more that would find it closed.
+// leave closes the worker's row. By now no heartbeat is in flight that could find it closed.
 func (w *Worker) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -226,8 +226,8 @@ func (w *Worker) leave(ctx context.Context) {
 	}
 }
 
-// ends waits for what runs, at most a time, and reports whether nothing does.
-func (w *Worker) ends(within time.Duration) bool {
+// waitEnded waits a limited time for the running jobs, and reports whether all have ended.
+func (w *Worker) waitEnded(within time.Duration) bool {
 	over := make(chan struct{})
 	go func() {
 		w.working.Wait()
@@ -241,7 +241,7 @@ func (w *Worker) ends(within time.Duration) bool {
 	}
 }
 
-// sent are the kinds that the worker asks for.
+// sent returns the kinds that the worker requests.
 func (w *Worker) sent() []string {
 	if len(w.opts.Kinds) > 0 {
 		return w.opts.Kinds
@@ -256,12 +256,12 @@ func (w *Worker) isOpen() bool {
 	return w.greets || !w.trusted.IsZero()
 }
 
-// greet takes note that a pod serves the worker: the heartbeat that is due now says so.
+// greet records that a pod serves the worker. The heartbeat that is now due logs it.
 func (w *Worker) greet() {
 	w.mu.Lock()
 	w.greets = true
 	w.mu.Unlock()
-	w.hurry()
+	w.heartbeatNow()
 }
 
 func (w *Worker) name() string {
@@ -270,7 +270,7 @@ func (w *Worker) name() string {
 	return w.id
 }
 
-// hurry asks for a heartbeat now.
-func (w *Worker) hurry() {
+// heartbeatNow requests a heartbeat now.
+func (w *Worker) heartbeatNow() {
 	w.kick.Set()
 }

@@ -19,21 +19,21 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// far is the [work.Writer] of a job here: it writes through the network.
-type far struct{ *task }
+// remoteWriter is the [work.Writer] of a job on a worker: it writes through the network.
+type remoteWriter struct{ *task }
 
-// Tx implements [work.Writer]: there is no database here.
-func (f *far) Tx(context.Context, work.TxFunc, func() (json.RawMessage, error)) error {
+// Tx implements [work.Writer]. It returns an error, because there is no database here.
+func (f *remoteWriter) Tx(context.Context, work.TxFunc, func() (json.RawMessage, error)) error {
 	return job.Permanent(fmt.Errorf("write with job %d held: %w", f.m.GetJobId(), runner.ErrNoDatabase))
 }
 
-// Write implements [work.Writer]: there is no database here.
-func (f *far) Write(ctx context.Context, _ work.Writes, _ json.RawMessage) error {
+// Write implements [work.Writer]. It returns an error, because there is no database here.
+func (f *remoteWriter) Write(ctx context.Context, _ work.Writes, _ json.RawMessage) error {
 	return f.Tx(ctx, nil, nil)
 }
 
-// Progress goes with the next heartbeat.
-func (f *far) Progress(p job.Progress) {
+// Progress records progress for the next heartbeat.
+func (f *remoteWriter) Progress(p job.Progress) {
 	f.mu.Lock()
 	if f.progress == nil {
 		f.progress = &remotepb.Progress{}
@@ -48,12 +48,12 @@ func (f *far) Progress(p job.Progress) {
 	f.w.noted.Set()
 }
 
-// Emit is tried until a pod answers, as long as it is certain that the event was not written: it is not to be there twice. When the answer
-// was lost it returns [job.ErrOutcomeUnknown].
-func (f *far) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
+// Emit retries until a pod answers, as long as the event was certainly not written: it must not be written twice. If the reply was lost,
+// it returns [job.ErrOutcomeUnknown].
+func (f *remoteWriter) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
 	m := f.note()
 	m.Note = &remotepb.NoteRequest_Event{Event: &remotepb.Event{Name: event, Level: level, Message: message, Fields: fields}}
-	return f.patiently(ctx, func(ctx context.Context) error {
+	return f.retry(ctx, func(ctx context.Context) error {
 		var sent atomic.Bool
 		trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }}
 		_, err := f.w.servers.now().client.Note(httptrace.WithClientTrace(ctx, trace), connect.NewRequest(m))
@@ -64,30 +64,30 @@ func (f *far) Emit(ctx context.Context, event, level, message string, fields jso
 	})
 }
 
-// answered reports whether an error is a pod's own word that nothing was done.
+// answered reports whether an error is a pod's answer that nothing was done.
 func answered(err error) bool {
 	return connect.IsWireError(err) && connect.CodeOf(err) != connect.CodeUnknown && !strings.Contains(err.Error(), "outcome_unknown")
 }
 
-// Checkpoint is tried until a pod answers: to keep the same twice is to keep it once.
-func (f *far) Checkpoint(ctx context.Context, v json.RawMessage) error {
+// Checkpoint retries until a pod answers. Storing the same checkpoint twice is harmless.
+func (f *remoteWriter) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	m := f.note()
 	m.Note = &remotepb.NoteRequest_Checkpoint{Checkpoint: v}
-	return f.patiently(ctx, func(ctx context.Context) error {
+	return f.retry(ctx, func(ctx context.Context) error {
 		_, err := f.w.servers.now().client.Note(ctx, connect.NewRequest(m))
 		return err
 	})
 }
 
-func (f *far) note() *remotepb.NoteRequest {
+func (f *remoteWriter) note() *remotepb.NoteRequest {
 	return &remotepb.NoteRequest{WorkerId: f.boot, JobId: f.m.GetJobId(), Fence: f.m.GetFence(), Token: f.m.GetToken()}
 }
 
-// read asks a pod until one answers.
-func (f *far) read(ctx context.Context, what func(*remotepb.ReadRequest)) (out *remotepb.ReadResponse, err error) {
+// read repeats a request until a pod answers.
+func (f *remoteWriter) read(ctx context.Context, what func(*remotepb.ReadRequest)) (out *remotepb.ReadResponse, err error) {
 	m := &remotepb.ReadRequest{WorkerId: f.boot, JobId: f.m.GetJobId(), Fence: f.m.GetFence(), Token: f.m.GetToken()}
 	what(m)
-	err = f.patiently(ctx, func(ctx context.Context) error {
+	err = f.retry(ctx, func(ctx context.Context) error {
 		in, err := f.w.servers.now().client.Read(ctx, connect.NewRequest(m))
 		if err == nil {
 			out = in.Msg
@@ -97,8 +97,8 @@ func (f *far) read(ctx context.Context, what func(*remotepb.ReadRequest)) (out *
 	return out, err
 }
 
-// patiently does a call that may be repeated until it is answered, or ctx ends.
-func (f *far) patiently(ctx context.Context, call func(ctx context.Context) error) error {
+// retry repeats an idempotent call until it is answered, or ctx ends.
+func (f *remoteWriter) retry(ctx context.Context, call func(ctx context.Context) error) error {
 	for backoff := newBackoff(); ; {
 		asking, cancel := context.WithTimeout(ctx, 10*time.Second)
 		err := call(asking)
@@ -119,7 +119,7 @@ func (f *far) patiently(ctx context.Context, call func(ctx context.Context) erro
 	}
 }
 
-// told is an error of a pod in the words of package job.
+// told converts an error of a pod to one of package job.
 func told(err error) error {
 	if err == nil {
 		return nil
@@ -141,7 +141,7 @@ func told(err error) error {
 }
 
 // PreviousResult implements [work.Writer].
-func (f *far) PreviousResult(ctx context.Context) (json.RawMessage, error) {
+func (f *remoteWriter) PreviousResult(ctx context.Context) (json.RawMessage, error) {
 	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
 		m.What = &remotepb.ReadRequest_ParentResult_{ParentResult: &remotepb.ReadRequest_ParentResult{}}
 	})
@@ -149,7 +149,7 @@ func (f *far) PreviousResult(ctx context.Context) (json.RawMessage, error) {
 }
 
 // Failure implements [work.Writer].
-func (f *far) Failure(ctx context.Context) (failure job.Failure, err error) {
+func (f *remoteWriter) Failure(ctx context.Context) (failure job.Failure, err error) {
 	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
 		m.What = &remotepb.ReadRequest_Failure_{Failure: &remotepb.ReadRequest_Failure{}}
 	})
@@ -160,7 +160,7 @@ func (f *far) Failure(ctx context.Context) (failure job.Failure, err error) {
 }
 
 // CompletionToken implements [work.Writer].
-func (f *far) CompletionToken(ctx context.Context) (string, error) {
+func (f *remoteWriter) CompletionToken(ctx context.Context) (string, error) {
 	out, err := f.read(ctx, func(m *remotepb.ReadRequest) {
 		m.What = &remotepb.ReadRequest_CompletionToken_{CompletionToken: &remotepb.ReadRequest_CompletionToken{}}
 	})
@@ -168,7 +168,7 @@ func (f *far) CompletionToken(ctx context.Context) (string, error) {
 }
 
 // Branches implements [work.Writer].
-func (f *far) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
+func (f *remoteWriter) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
 	return func(yield func(job.Branch, error) bool) {
 		for read := int32(0); ; {
 			out, err := f.read(ctx, func(m *remotepb.ReadRequest) {

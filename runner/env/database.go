@@ -13,10 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// oldestPostgres is the first major version with all that the statements use.
+// oldestPostgres is the first major version that supports all statements.
 const oldestPostgres = 14
 
-// Errors of [Config.Open] that another value of DATABASE_URL mends.
+// Errors of [Config.Open] that a different value of DATABASE_URL can fix.
 var (
 	// ErrDatabaseURL reports that DATABASE_URL is not set or cannot be parsed, or that its PostgreSQL is too old.
 	ErrDatabaseURL = errors.New("DATABASE_URL")
@@ -24,11 +24,11 @@ var (
 	ErrReadOnly = dburl.ErrReadOnly
 )
 
-// Open opens a pool on DATABASE_URL and reports whether a server answers that accepts writes and is PostgreSQL 14 or newer. With several hosts
-// in the address, connections are to the one that accepts writes. The caller closes the pool.
+// Open opens a pool on DATABASE_URL. It returns an error unless the server answers, accepts writes and is PostgreSQL 14 or newer. If the
+// address lists several hosts, it connects to the one that accepts writes. The caller closes the pool.
 func (c Config) Open(ctx context.Context) (*pgxpool.Pool, error) { return c.open(ctx, true) }
 
-// OpenAny is [Config.Open], but takes a server that accepts no writes too: for programs that only read.
+// OpenAny is [Config.Open], but also accepts a server that accepts no writes, for programs that only read.
 func (c Config) OpenAny(ctx context.Context) (*pgxpool.Pool, error) { return c.open(ctx, false) }
 
 func (c Config) open(ctx context.Context, writes bool) (*pgxpool.Pool, error) {
@@ -39,7 +39,7 @@ func (c Config) open(ctx context.Context, writes bool) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDatabaseURL, err)
 	}
-	if c.Options.DirectURL != "" { // a transaction pooler sits in between: nothing may be left behind in a session
+	if c.Options.DirectURL != "" { // a transaction pooler is in between: sessions must keep no state
 		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	if writes {

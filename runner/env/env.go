@@ -1,7 +1,7 @@
-// Package env configures a runner by environment variables, as the command trapeze does:
+// Package env configures a runner from environment variables, as the command trapeze does:
 //
-//	config, err := env.Load()     // every mistake at once, each with its variable
-//	pool, err := config.Open(ctx) // of DATABASE_URL
+//	config, err := env.Load()     // returns every mistake at once, each with its variable
+//	pool, err := config.Open(ctx) // connects to DATABASE_URL
 //	r, err := runner.New(pool, config.Options)
 //
 // Package api/env does the same for the HTTP API. The variables are listed in docs/reference.md.
@@ -23,19 +23,19 @@ import (
 
 // Config is the part of the environment that configures a runner. It may be changed before it is used.
 type Config struct {
-	// DatabaseURL is DATABASE_URL, as URL or key=value. It may have the parameters of a pgx pool, such as pool_max_conns. Default: empty, for
-	// hosts that open the pool themselves; [Config.Open] refuses that.
+	// DatabaseURL is DATABASE_URL, as a URL or as key=value pairs. It may contain the parameters of a pgx pool, such as pool_max_conns. It
+	// is empty by default, for hosts that open the pool themselves; [Config.Open] then returns an error.
 	DatabaseURL string
-	// Options are for [runner.New]. Every variable is set here, those that the environment does not set by their defaults. Those
-	// without a variable are the host's to set: Version, the functions and providers, and a few that hosts rarely change.
+	// Options are for [runner.New]. They hold the value of every variable, or its default. The host sets the options without a variable:
+	// Version, the functions and providers, and a few that hosts rarely change.
 	Options runner.Options
 }
 
-// Load reads the environment. Its error joins one for each mistake, which names the variable and the values that it takes, and one for
-// each variable TRAPEZE_… that does not exist. Variables of the API and of the commands are known and left alone.
+// Load reads the environment. Its error joins one for each mistake, with the variable and its valid values, and one for each unknown
+// variable TRAPEZE_…. It ignores variables of the API and of the commands.
 func Load() (Config, error) {
 	v, err := envvar.Read[envvar.Runner]()
-	if os.Getenv("TRAPEZE_HEARTBEAT") == "" { // a short lease alone is no contradiction
+	if os.Getenv("TRAPEZE_HEARTBEAT") == "" { // a short lease without a heartbeat interval is no contradiction
 		v.Heartbeat = min(v.Heartbeat, v.Lease/3)
 	}
 	lanes, lanesErr := parseLanes(v.Lanes)
@@ -77,7 +77,7 @@ func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
 		if one.url == "" || one.url == "off" && one.name != "DATABASE_URL" {
 			continue
 		}
-		_, err := dburl.Config(one.url) // its error hides the password
+		_, err := dburl.Config(one.url) // its error does not show the password
 		wrong.That(err == nil, "%s: %w", one.name, err)
 	}
 	err := runner.ValidateLanes(lanes)
@@ -85,7 +85,7 @@ func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
 	return errors.Join(wrong...)
 }
 
-// options returns the runner's options. There zero is the default, and negative is off.
+// options returns the runner's options, in which 0 is the default and a negative value turns a setting off.
 func options(v envvar.Runner, lanes []runner.LaneSetup) runner.Options {
 	const off = -1
 	return runner.Options{

@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// parseLanes reads TRAPEZE_LANES: name=slots:kinds, separated by commas, the kinds by plus signs. Without slots a lane has no limit, without
-// kinds no kind is there by default.
+// parseLanes parses TRAPEZE_LANES: name=slots:kinds, with commas between lanes and plus signs between kinds. Without slots a lane has no
+// limit. Without kinds it is no kind's default lane.
 func parseLanes(text string) (lanes []runner.LaneSetup, err error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil

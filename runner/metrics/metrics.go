@@ -1,6 +1,6 @@
-// Package metrics gives the metrics of a runner to Prometheus. It is a separate package, so that programs that do not export them do not link
-// Prometheus's client. docs/reference.md lists the metrics. A program that exports OpenTelemetry's puts
-// go.opentelemetry.io/contrib/bridges/prometheus over the registry.
+// Package metrics exports the metrics of a runner to Prometheus. It is a separate package, so that programs that do not use it do not link
+// Prometheus's client. docs/reference.md lists the metrics. To export to OpenTelemetry, put go.opentelemetry.io/contrib/bridges/prometheus
+// on top of the registry.
 package metrics
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Collector returns the metrics of a runner, for a registry. What lanes and pods are doing is read from the database at most every five
-// seconds, when it is collected. Safe for concurrent use.
+// Collector returns the metrics of a runner, to be registered. A collection reads the state of lanes and pods from the database at most
+// every five seconds. Safe for concurrent use.
 func Collector(r *runner.Runner) prometheus.Collector {
 	pod := inside.Of(r).Pod
 	return newCollector(pod.Metrics.Set.Metrics(), pod.Measured)

@@ -1,5 +1,5 @@
-// Package migrate makes the tables of package runner. It is a separate package: programs that leave this to `trapeze migrate up`, or to
-// another tool with the SQL from `trapeze migrate print`, do not link the migration library.
+// Package migrate creates and migrates the tables of package runner. It is a separate package, so that other programs do not link the
+// migration library. These run `trapeze migrate up`, or apply the SQL of `trapeze migrate print` with another tool.
 package migrate
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Up brings the tables to the version of this program, in the schema of the options, and makes the lanes of the options that the database
-// does not know. Give it the options that [runner.New] gets. It needs rights to create, but none where nothing is missing. It uses
-// separate connections, with the pool's address, or past a pooler by Options.DirectURL. Any number of pods may call it at once. A pod that
-// runs makes lanes too.
+// Up migrates the tables in the schema of the options to the version of this program, and creates the lanes of the options that do not
+// exist. Pass the same options to [runner.New]. Up needs the privileges to create these objects, but none if nothing is missing. It opens
+// its own connections, to the pool's address or to Options.DirectURL. Any number of pods may call it at once. A running pod also creates
+// missing lanes.
 func Up(ctx context.Context, pool *pgxpool.Pool, o runner.Options) error {
 	r, err := runner.New(pool, o)
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"github.com/trapeze-run/trapeze/internal/inside"
 )
 
-// calendar is the clock that schedules fire by. Between two calls of [Harness.Advance] it stands still, so that how often a schedule fires
-// does not depend on how long the test takes.
+// calendar is the clock by which schedules fire. It stands still between two calls of [Harness.Advance]. The number of occurrences
+// therefore does not depend on how long the test takes.
 type calendar struct {
 	now    time.Time
-	anchor map[string]time.Time // from when on a schedule fires, as we set it
+	anchor map[string]time.Time // when we made a schedule start
 }
 
-// Now is the moment that the test's clock shows: the real time at [New], moved on by [Harness.Advance]. Schedules go by it:
-// `h.Advance(at.Sub(h.Now()))` goes to a moment.
+// Now returns the time of the test's clock: the real time at [New], advanced by [Harness.Advance]. Schedules follow this clock. To advance
+// to a given time at, call h.Advance(at.Sub(h.Now())).
 func (h *Harness) Now() time.Time { return h.calendar.now }
 
-// startCalendar sets the clock, and declares the schedules, which no pod fires by itself.
+// startCalendar sets the clock and declares the schedules. No pod fires them by itself.
 func (h *Harness) startCalendar(ctx context.Context) error {
 	h.calendar.anchor = map[string]time.Time{}
 	if err := h.host.QueryRow(ctx, `select clock_timestamp()`).Scan(&h.calendar.now); err != nil {
@@ -35,7 +35,7 @@ func (h *Harness) startCalendar(ctx context.Context) error {
 	return h.planSchedules(ctx)
 }
 
-// planSchedules has schedules that are new, changed or resumed fire from the test's now on: they begin at the database's.
+// planSchedules makes new, changed and resumed schedules start at the test's now instead of the database's.
 func (h *Harness) planSchedules(ctx context.Context) error {
 	rows, err := h.host.Query(ctx, h.in(`select name, anchor from trapeze.schedules`))
 	if err != nil {
@@ -60,13 +60,13 @@ func (h *Harness) planSchedules(ctx context.Context) error {
 	return h.fireDue(ctx)
 }
 
-// due is a schedule that fires at a moment.
+// due is a schedule that fires at a given time.
 type due struct {
 	Name, Error string
 	At          time.Time
 }
 
-// dueSchedules lists the schedules that fire first, up to a moment.
+// dueSchedules returns the schedules that fire first, up to a time.
 func (h *Harness) dueSchedules(ctx context.Context, until time.Time) ([]due, error) {
 	kinds := slices.Collect(maps.Keys(inside.Of(h.client).Pod.Kinds))
 	rows, err := h.host.Query(ctx, h.in(`select name, error, next_at from trapeze.schedules
@@ -77,7 +77,7 @@ func (h *Harness) dueSchedules(ctx context.Context, until time.Time) ([]due, err
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[due])
 }
 
-// fireDue has the schedules fire that are due on the test's clock.
+// fireDue fires the schedules that are due on the test's clock.
 func (h *Harness) fireDue(ctx context.Context) error {
 	inside.Of(h.client).Pod.Calendar.FireDue(ctx, &h.calendar.now)
 	left, err := h.dueSchedules(ctx, h.calendar.now)

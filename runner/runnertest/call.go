@@ -19,9 +19,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Claim is the handler's view of its job in a [Call], beside the arguments. An empty field has its default.
+// Claim sets the data that a handler sees of its job in a [Call], except the arguments. An empty field has its default.
 type Claim struct {
-	ID, PipelineID   int64 // default 1, and the job's own id
+	ID, PipelineID   int64 // default 1, and the same as ID
 	Lane, Subject    string
 	Priority         *int // default 10
 	Attempt          int  // default 1
@@ -34,37 +34,37 @@ type Claim struct {
 	SubmittedBy      string
 	Boot, PodName    string       // default "runnertest"
 	Token            string       // default "token"
-	Failure          *job.Failure // that the job follows; nil: none
-	PreviousResult   any          // encodes to JSON; nil: there is none
-	Branches         []job.Branch // that the job joins; nil: it joins none. A branch without a state has succeeded
-	Checkpoint       any          // of an earlier run; encodes to JSON; nil: there is none
+	Failure          *job.Failure // of the job that the job follows; nil: none
+	PreviousResult   any          // encodes to JSON; nil: none
+	Branches         []job.Branch // of the fan-out that the job joins; nil: it joins none. A branch without a state has succeeded
+	Checkpoint       any          // of an earlier run; encodes to JSON; nil: none
 
-	// Context is the handler's. It may be one that ends, with one of the causes of package runner. Default: the test's.
+	// Context is the handler's context. A test may end it with one of the causes of package runner. Default: the test's context.
 	Context context.Context
 }
 
 // Run is the record of one [Call]: the job's state, its outcome and its writes, as Trapeze would store them.
 type Run struct {
-	// State is where the job would be: succeeded, failed or cancelled; waiting for branches; or pending, to run again.
+	// State is the job's state after the call: succeeded, failed or cancelled; waiting for branches; or pending, to run again.
 	State  job.State
 	Result json.RawMessage   // nil: none
-	Status job.OutcomeStatus // ok, warning or error; empty: the job runs again. One that waits will have it
+	Status job.OutcomeStatus // ok, warning or error; empty: the job runs again. For a waiting job, the status that it will have
 
-	// Reason is the job's: ok, children, error … A pending job has retry, which is another attempt because of Err, or retry_later, which is
-	// Snooze; or none: it was handed back, because Claim.Context ended by a shutdown.
+	// Reason is the job's reason: ok, children, error and so on. For a pending job it is retry after an error, retry_later after a Snooze,
+	// or empty if Claim.Context ended in a shutdown and the job was handed back.
 	Reason     job.Reason
-	Err        error          // the handler's, its panic, or why its outcome is refused; nil: none. After an error nothing follows the job
+	Err        error          // the handler's error or panic, or why its outcome was rejected; nil: none. After an error no next step follows
 	Class      job.ErrorClass // of Err
-	Code       string         // of Err: an SQLSTATE, or the handler's own; empty: none
-	RetryAfter *time.Duration // the wait that Err asks for; nil: the back-off of the kind
-	Snooze     *Snooze        // the wait that the handler asked for; nil: none
+	Code       string         // of Err: an SQLSTATE, or the handler's code; empty: none
+	RetryAfter *time.Duration // the wait that Err requests; nil: the kind's backoff
+	Snooze     *Snooze        // the wait that the handler requested; nil: none
 
 	Next     *job.Submission  // the step of Then; nil: none
 	Children []job.Submission // of FanOut
 	Parts    int              // of Deferred
 	FailFast bool
 	Join     []job.Step // the step of Join, and those that a chain plans after it
-	EndChain bool       // what is left of the chain does not follow
+	EndChain bool       // the remaining steps of the chain do not follow
 	Undo     []job.Step // of Outcome.OnFailure and OnFailureOrCancel, the latest first
 
 	Progress    []job.Progress    // each call of Job.Progress and Job.Message, in order
@@ -72,9 +72,9 @@ type Run struct {
 	Checkpoints []json.RawMessage // each call of Job.Checkpoint, and of Job.Write with a checkpoint, in order
 	Batches     []Batch           // each call of Job.Write, in order. Call does not run them
 
-	// InTx are the writes of Outcome.InTx, one for each call. Call does not run them; Write does.
+	// InTx lists the functions of Outcome.InTx, one for each call. Call does not run them; Write does.
 	InTx []func(ctx context.Context, tx pgx.Tx) error
-	// Statements are those of Outcome.Write. Call does not run them; Write does.
+	// Statements lists the statements of Outcome.Write. Call does not run them; Write does.
 	Statements []Statement
 
 	t      testing.TB
@@ -82,14 +82,14 @@ type Run struct {
 	writes work.Writes
 }
 
-// Snooze is a wait before a job runs again, without a verdict.
+// Snooze is a wait before a job runs again, without a result.
 type Snooze struct {
 	Wait    time.Duration
-	Backoff bool // it grows with every snooze of the job
+	Backoff bool // the wait grows with every snooze of the job
 	Why     string
 }
 
-// Messages lists the texts of Job.Message.
+// Messages returns the texts of Job.Message.
 func (r Run) Messages() (list []string) {
 	for _, p := range r.Progress {
 		if p.Message != nil {
@@ -99,7 +99,7 @@ func (r Run) Messages() (list []string) {
 	return list
 }
 
-// Statement is one statement of Outcome.Write or Job.Write, with its arguments as the handler gave them.
+// Statement is one statement of Outcome.Write or Job.Write, with the arguments that the handler passed.
 type Statement struct {
 	SQL  string
 	Args []any
@@ -111,7 +111,7 @@ type Batch struct {
 	Checkpoint json.RawMessage // nil: none
 }
 
-// statements lists the statements among writes.
+// statements returns the statements among writes.
 func statements(writes work.Writes) (list []Statement) {
 	for _, w := range writes {
 		if w.Do == nil {
@@ -121,10 +121,10 @@ func statements(writes work.Writes) (list []Statement) {
 	return list
 }
 
-// Write runs the writes of Outcome.InTx and Outcome.Write in the caller's transaction, in their order, up to the first error.
+// Write runs the writes of Outcome.InTx and Outcome.Write in the caller's transaction, in order. It stops at the first error.
 func (r Run) Write(ctx context.Context, tx pgx.Tx) error { return r.writes.Run(ctx, tx) }
 
-// RequireState ends the test unless the job would be in a state.
+// RequireState fails the test at once unless the job's state is want.
 func (r Run) RequireState(want job.State) {
 	r.t.Helper()
 	if r.State == want {
@@ -140,13 +140,13 @@ func (r Run) RequireState(want job.State) {
 	r.t.Fatalf("runnertest: the job (%s) would be %s, want %s%s", r.kind, r.State, want, why)
 }
 
-// Call calls a handler once, on the goroutine of the test, without a database and without a pod, and returns a record of it. claim is the
-// handler's view of its job: at most one, by default a first attempt. The arguments are encoded and decoded as those of a stored job are;
-// when they cannot be encoded, the test ends.
+// Call calls a handler once, on the test's goroutine, without a database or a pod, and returns a record of the call. claim is the handler's
+// view of its job: at most one, by default a first attempt. The arguments are encoded and decoded like those of a stored job. If they
+// cannot be encoded, the test fails at once.
 //
-// A panic of the handler is its error, as on a pod. The kinds and lanes of next steps and children are not checked. Middleware and options
-// of [runner.Handle] do not apply: Claim.MaxAttempts stands for [runner.Retry], and an end of Claim.Context for [runner.Timeout]. [runner.Job.Tx]
-// returns an error, for it needs a database: test such a handler with [New].
+// A panic of the handler becomes its error, as on a pod. Call does not check the kinds and lanes of next steps and children. Middleware and
+// options of [runner.Handle] do not apply: set Claim.MaxAttempts instead of [runner.Retry], and end Claim.Context instead of
+// [runner.Timeout]. [runner.Job.Tx] returns an error because it needs a database: test such a handler with [New].
 func Call[A job.Args](t testing.TB, handler runner.Func[A], args A, claim ...Claim) Run {
 	t.Helper()
 	if len(claim) > 1 {
@@ -166,7 +166,7 @@ func Call[A job.Args](t testing.TB, handler runner.Func[A], args A, claim ...Cla
 	}, args, c)
 }
 
-// call is [Call] of the handler that register registers, whose kind it returns.
+// call does the work of [Call] for the handler that register registers. register returns its kind.
 func call(t testing.TB, register func(*runner.Runner) string, args job.Args, c Claim) Run {
 	t.Helper()
 	must := func(err error, doing string) {
@@ -200,16 +200,16 @@ func call(t testing.TB, register func(*runner.Runner) string, args job.Args, c C
 	return run
 }
 
-// perform calls a handler. Its panic is its error; runtime.Goexit, as by a test that fails, ends the test.
+// perform calls a handler. A panic becomes its error. runtime.Goexit, which a failing test calls, ends the test.
 func perform(run func() (*work.Outcome, error)) (o *work.Outcome, err error) {
 	defer guard.Recover(&err)
 	if o, err = run(); err != nil {
-		work.ReadError(err) // a panic of it is the handler's
+		work.ReadError(err) // a panic in it counts as the handler's
 	}
 	return o, err
 }
 
-// conclude decides the end of a job as the engine does.
+// conclude decides how a job ends, as the engine does.
 func conclude(e *engine.Engine, o *work.Outcome, err, cause error, attempts engine.Attempts) Run {
 	if o == nil {
 		o = &work.Outcome{Status: job.OK}
@@ -227,7 +227,7 @@ func conclude(e *engine.Engine, o *work.Outcome, err, cause error, attempts engi
 		err = o.Validate()
 	}
 	switch {
-	case errors.Is(cause, job.ErrCancelled): // whatever the handler returned
+	case errors.Is(cause, job.ErrCancelled): // regardless of the handler's return
 		return Run{State: job.Cancelled, Status: job.Error, Reason: job.ReasonCancelled, Err: err}
 	case errors.Is(cause, job.ErrStopped):
 		return Run{State: job.Cancelled, Status: job.Error, Reason: job.ReasonStopped, Err: err}
@@ -251,7 +251,7 @@ func conclude(e *engine.Engine, o *work.Outcome, err, cause error, attempts engi
 	return run
 }
 
-// follow describes the next step or the fan-out, and refuses it as the engine does. All kinds are taken for known.
+// follow records the next step or the fan-out, and rejects it as the engine does. It treats all kinds as known.
 func (r *Run) follow(e *engine.Engine, o *work.Outcome) error {
 	r.EndChain, r.Undo = o.EndChain, work.Describe(o.Undo)
 	for i := range o.Undo {
@@ -274,7 +274,7 @@ func (r *Run) follow(e *engine.Engine, o *work.Outcome) error {
 	return job.Permanent(e.CheckOutcome(o))
 }
 
-// job makes the claim, whose writes go to the writer.
+// job makes the claim and the writer that receives its writes.
 func (c Claim) job(kind string, args json.RawMessage) (*work.Job, *writer, error) {
 	now := time.Now()
 	orElse(&c.ID, 1)
@@ -311,7 +311,7 @@ func (c Claim) job(kind string, args json.RawMessage) (*work.Job, *writer, error
 	if w.previous, err = work.EncodeResult(c.PreviousResult); err != nil {
 		return nil, nil, err
 	}
-	j.Claimed.ParentID = new(int64) // so that the writer is asked
+	j.Claimed.ParentID = new(int64) // makes Branches ask the writer
 	j.Claimed.Checkpoint, err = work.EncodeResult(c.Checkpoint)
 	return j, w, err
 }

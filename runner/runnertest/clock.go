@@ -8,8 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// moments are the columns of the moments that decide about what is still to happen. Those of the history, in done and job_events,
-// stay as they are.
+// moments lists the columns with times on which future events depend. The history in done and job_events is not changed.
 var moments = map[string][]string{
 	"jobs":            {"created_at"},
 	"live":            {"ready_at", "claimed_at", "started_at"},
@@ -23,14 +22,14 @@ var moments = map[string][]string{
 	"parts":           {"completed_at"},
 }
 
-// Advance lets d pass for jobs and schedules. Delays, waits for the next attempt or for approval, ages of jobs, and leases are then as they
-// will be after d. Each schedule fires at each of its moments on the way, on time; see [Harness.Now]. Jobs that have become due
-// start with the next [Harness.RunUntilIdle]: to have the jobs of one fire run before the next, advance in steps.
+// Advance moves the test's time forward by d for jobs and schedules. Delays, waits for the next attempt or for approval, ages of jobs, and
+// leases are then as they will be after d. Each schedule fires on time at each occurrence within d; see [Harness.Now]. Jobs that have
+// become due start with the next [Harness.RunUntilIdle]. To run the jobs of one occurrence before the next, advance in steps.
 //
-// The time that counts is PostgreSQL's, which nobody can set. So the moments that are stored in the harness's tables are
-// moved into the past by d, in one transaction: that a job was submitted an hour ago is the same as that it was submitted just
-// now and an hour has passed. Read back, such moments are earlier than they were; the history and the ends of jobs keep the
-// real time. What the handlers or the test keep in tables of their own, and time.Now, are not touched.
+// Trapeze uses PostgreSQL's clock, which a test cannot set. Advance therefore moves the times that are stored in the harness's tables into
+// the past by d, in one transaction. A job that was submitted an hour ago is the same as one that was submitted just now, seen an hour
+// later. These times read earlier than before; the history and the ends of jobs keep the real time. Advance does not change tables of the
+// handlers or the test, nor time.Now.
 func (h *Harness) Advance(d time.Duration) {
 	h.t.Helper()
 	if d < 0 {
@@ -39,9 +38,9 @@ func (h *Harness) Advance(d time.Duration) {
 	h.fatal(h.advance(h.t.Context(), d), "advance by %s", d)
 }
 
-// advance lets d pass, with the fires of schedules in it.
+// advance moves the time forward by d and fires the schedules within it.
 func (h *Harness) advance(ctx context.Context, d time.Duration) error {
-	end := h.calendar.now.Add(d.Truncate(time.Microsecond)) // as exactly as PostgreSQL counts
+	end := h.calendar.now.Add(d.Truncate(time.Microsecond)) // PostgreSQL's resolution
 	if err := h.planSchedules(ctx); err != nil {
 		return err
 	}
@@ -62,13 +61,13 @@ func (h *Harness) advance(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pass moves the stored moments into the past, so that the test's clock shows a moment.
+// pass moves the stored times into the past, so that the test's clock shows now.
 func (h *Harness) pass(ctx context.Context, now time.Time) error {
 	d := now.Sub(h.calendar.now)
 	var all pgx.Batch
 	for table, columns := range moments {
 		for _, column := range columns {
-			// A job that goes ahead of all others has the epoch as the moment at which it became due.
+			// The epoch as ready_at marks a job that goes before all others.
 			sql := fmt.Sprintf(`update trapeze.%s set %[2]s = %[2]s - $1 * interval '1 microsecond' where %[2]s > 'epoch'`, table, column)
 			all.Queue(h.in(sql), d.Microseconds())
 		}

@@ -7,26 +7,27 @@ import (
 	"strings"
 )
 
-// Point is a moment in the life of a job at which its pod can die.
+// Point is a point in the life of a job at which its pod can die.
 type Point int
 
 // The points, in the order in which a job passes them.
 const (
-	// AfterClaim: the job is this pod's, by a claim, or by the commit that ended the step before; its handler is not called.
+	// AfterClaim: the pod holds the job, after a claim or after the commit that ended the previous step. Its handler has not been
+	// called.
 	AfterClaim Point = iota + 1
-	// MidStep: the handler has committed something of its own, with Job.Tx or Job.Checkpoint, and not returned. To the
-	// database a handler that commits nothing is the same all along: its pod dies when it returns. See also [Harness.Die].
+	// MidStep: the handler has committed data with Job.Tx or Job.Checkpoint, and has not returned. A handler that commits nothing
+	// looks the same to the database all the time: its pod dies when it returns. See also [Harness.Die].
 	MidStep
-	// BeforeFinish: the handler has returned; of what it returned nothing has been sent.
+	// BeforeFinish: the handler has returned, and its outcome has not been sent.
 	BeforeFinish
-	// InFlush: the statement, or the commit, that ends the job for now was on its way and has not arrived. It may be that of
-	// several jobs.
+	// InFlush: the statement or commit that ends the run was sent and did not arrive. It may be shared by several jobs.
 	InFlush
-	// AfterFinish: the job has ended, or waits, and is not this pod's any more. A next step may be, and is not started.
+	// AfterFinish: the job has ended or waits, and the pod no longer holds it. The pod may hold a next step, which has not
+	// started.
 	AfterFinish
 )
 
-// String is the point in words.
+// String returns the point in words.
 func (p Point) String() string {
 	switch p {
 	case AfterClaim:
@@ -43,10 +44,10 @@ func (p Point) String() string {
 	return fmt.Sprintf("at the point %d", int(p))
 }
 
-// ErrDead is the cause with which the contexts of a dead pod's handlers end.
+// ErrDead is the cause with which the handlers' contexts end when their pod dies.
 var ErrDead = errors.New("runnertest: the pod has died")
 
-// death is a death that is still to come.
+// death is a death that is requested and has not happened.
 type death struct {
 	at    Point
 	kinds []string
@@ -59,19 +60,19 @@ func (d death) String() string {
 	return fmt.Sprintf("%s of %s", d.at, strings.Join(d.kinds, " or "))
 }
 
-// DieAt has the pod die when a job passes a point the next time: a job of one of the kinds, or of any when none is named. See the
-// package's documentation for what that is. Deaths that are asked for one after the other come one after the other. A death
-// that has not come when the test ends fails it.
+// DieAt makes the pod die the next time that a job of one of the kinds, or of any kind if none is given, passes a point. The
+// package documentation describes a death. Several requested deaths happen in order. The test fails if it ends before all of them
+// have happened.
 //
-// A job may be recovered Options.MaxCrashes times; with the third death on the same job, by default, it fails.
+// A job may be recovered Options.MaxCrashes times: by default, the third death with the same job fails it.
 func (h *Harness) DieAt(at Point, kinds ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.deaths = append(h.deaths, death{at, kinds})
 }
 
-// Die has the pod die that runs at this moment, for a handler that knows better than a [Point] where. The handler's context has
-// ended when Die returns; the handler should end too.
+// Die makes the current pod die now. A handler calls it to die at a place that no [Point] names. The handler's context has ended
+// when Die returns, and the handler should return.
 func (h *Harness) Die() {
 	h.mu.Lock()
 	p := h.pod
@@ -81,14 +82,14 @@ func (h *Harness) Die() {
 	}
 }
 
-// Deaths is how many pods have died.
+// Deaths returns the number of pods that have died.
 func (h *Harness) Deaths() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.died
 }
 
-// strikes reports whether the next death comes now, at a point that a job of a kind passes, and takes it off the list.
+// strikes reports whether the next death happens now, when a job of a kind passes a point, and removes it from the list.
 func (h *Harness) strikes(at Point, kind string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

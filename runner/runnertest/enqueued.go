@@ -20,20 +20,21 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// RequireEnqueued returns the first job with the kind and the JSON of args, in any state, and ends the test when there is none.
-// A [runner.Raw] without JSON stands for any arguments of its kind. db is a pool, or a transaction: then also jobs are seen that are not
-// committed yet. schema is Options.Schema; empty: trapeze.
+// RequireEnqueued returns the first job with the kind and the JSON of args, in any state. If there is none, it fails the test at once. A
+// [runner.Raw] without JSON matches any arguments of its kind. db is a pool, or a transaction, which also sees its uncommitted jobs.
+// schema is Options.Schema; empty: trapeze.
 func RequireEnqueued(t testing.TB, db Querier, schema string, args job.Args) job.Job {
 	t.Helper()
 	found, wanted := search(t, db, schema, args)
 	if len(found) == 0 {
-		t.Fatalf("runnertest: no job %s is enqueued%s", wanted, instead(t, db, schema, args.Kind()))
+		t.Fatalf("runnertest: no job %s is enqueued%s", wanted, otherJobs(t, db, schema, args.Kind()))
 		return job.Job{}
 	}
 	return found[0]
 }
 
-// RequireNotEnqueued ends the test when there is a job with the kind and the JSON of args, in any state. As [RequireEnqueued].
+// RequireNotEnqueued fails the test at once if a job with the kind and the JSON of args exists, in any state. The parameters are those
+// of [RequireEnqueued].
 func RequireNotEnqueued(t testing.TB, db Querier, schema string, args job.Args) {
 	t.Helper()
 	if found, wanted := search(t, db, schema, args); len(found) > 0 {
@@ -41,19 +42,19 @@ func RequireNotEnqueued(t testing.TB, db Querier, schema string, args job.Args) 
 	}
 }
 
-// RequireEnqueued is the function [RequireEnqueued] for the jobs of the harness that are committed.
+// RequireEnqueued calls the function [RequireEnqueued] for the committed jobs of the harness.
 func (h *Harness) RequireEnqueued(args job.Args) job.Job {
 	h.t.Helper()
 	return RequireEnqueued(h.t, h.host, h.opts.Schema, args)
 }
 
-// RequireNotEnqueued is the function [RequireNotEnqueued] for the jobs of the harness that are committed.
+// RequireNotEnqueued calls the function [RequireNotEnqueued] for the committed jobs of the harness.
 func (h *Harness) RequireNotEnqueued(args job.Args) {
 	h.t.Helper()
 	RequireNotEnqueued(h.t, h.host, h.opts.Schema, args)
 }
 
-// search returns the jobs with the kind and the JSON of args, oldest first, and names them for a message.
+// search returns the jobs with the kind and the JSON of args, oldest first, and a description of them for a message.
 func search(t testing.TB, db Querier, schema string, args job.Args) (found []job.Job, wanted string) {
 	t.Helper()
 	encoded, err := json.Marshal(args)
@@ -74,8 +75,8 @@ func search(t testing.TB, db Querier, schema string, args job.Args) (found []job
 	return found, wanted
 }
 
-// instead lists the jobs that there are instead of one of a kind: those of the kind, or else all.
-func instead(t testing.TB, db Querier, schema, kind string) string {
+// otherJobs describes the jobs that exist instead of the missing one: those of the kind, or else all.
+func otherJobs(t testing.TB, db Querier, schema, kind string) string {
 	t.Helper()
 	if jobs := enqueued(t, db, schema, kind); len(jobs) > 0 {
 		return ", but of its kind:" + lines(jobs)
@@ -95,7 +96,7 @@ func enqueued(t testing.TB, db Querier, schema, kind string) []job.Job {
 	return jobs
 }
 
-// lines lists jobs, one a line.
+// lines lists jobs, one per line.
 func lines(jobs []job.Job) string {
 	var text strings.Builder
 	for i, j := range jobs {
@@ -108,8 +109,8 @@ func lines(jobs []job.Job) string {
 	return text.String()
 }
 
-// value decodes JSON, so that the order of fields and spaces do not count.
+// value decodes JSON, so that a comparison ignores the order of fields and white space.
 func value(raw json.RawMessage) (v any) {
-	_ = json.Unmarshal(raw, &v) // what was encoded can be decoded
+	_ = json.Unmarshal(raw, &v) // it was encoded by us
 	return v
 }

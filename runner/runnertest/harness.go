@@ -18,10 +18,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
-// Harness runs jobs for one test. Make one with [New]. Its methods are called by the test's own goroutine, except
-// [Harness.Die] and [Harness.DieAt], which are safe for concurrent use.
+// Harness runs jobs for one test. Make one with [New]. Only the test's goroutine may call its methods, except [Harness.Die] and
+// [Harness.DieAt], which are safe for concurrent use.
 type Harness struct {
-	// Patience is how long RunUntilIdle waits before it fails the test, in real time. Default 30s.
+	// Patience is how long RunUntilIdle waits, in real time, before it fails the test. Default 30s.
 	Patience time.Duration
 
 	t        testing.TB
@@ -33,15 +33,14 @@ type Harness struct {
 	calendar calendar
 
 	mu     sync.Mutex
-	deaths []death // those that are still to come, the next one first
+	deaths []death // those that have not happened, the next one first
 	died   int
-	pod    *pod // that runs now; nil: none does
+	pod    *pod // the running pod; nil: none
 }
 
-// New makes a harness with tables of its own in the pool's database, which must reach PostgreSQL without a transaction pooler
-// in between. register registers the handlers; it is called for each pod. Of the options these have other defaults: LeaseFor
-// 30s, HeartbeatEvery 50ms, PollEvery 100ms, and no log. Schema, Name, DirectURL, BehindPooler and NoClaimAhead are the harness's own. All that it made
-// is gone when the test has ended.
+// New makes a harness with its own tables in the pool's database. The pool must reach PostgreSQL without a transaction pooler. New calls
+// register for each pod, to register the handlers. These options have different defaults: LeaseFor 30s, HeartbeatEvery 50ms, PollEvery
+// 100ms, and no log. The harness sets Schema, Name, DirectURL and BehindPooler. Everything that it created is removed when the test ends.
 func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runner.Runner)) *Harness {
 	t.Helper()
 	if o.Logger == nil {
@@ -51,7 +50,7 @@ func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runn
 		o.PollEvery = 100 * time.Millisecond
 	}
 	if o.LeaseFor == 0 {
-		o.LeaseFor = 30 * time.Second // nobody waits for it, and a machine that is slow for long ends no pod
+		o.LeaseFor = 30 * time.Second // the test never waits for it, and a slow machine does not end a pod
 	}
 	if o.HeartbeatEvery == 0 {
 		o.HeartbeatEvery = min(50*time.Millisecond, o.LeaseFor/3)
@@ -74,7 +73,7 @@ func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runn
 	return h
 }
 
-// end leaves nothing behind. The test may have closed its pool by now.
+// end removes everything that the harness made. The test may have closed its pool.
 func (h *Harness) end() {
 	h.t.Helper()
 	for _, p := range h.pods {
@@ -110,14 +109,14 @@ func (h *Harness) drop(ctx context.Context) error {
 	return err
 }
 
-// Runner is the runner through which the harness submits: for whatever else a program does with one, such as Approve, Cancel,
-// Complete, EnqueueTx or RunPipelineAgain. It runs no jobs itself.
+// Runner returns the runner through which the harness submits jobs. Use it for other calls, such as Approve, Cancel, Complete, EnqueueTx or
+// RunPipelineAgain. It runs no jobs.
 func (h *Harness) Runner() *runner.Runner { return h.client }
 
-// Schema is the schema of the harness's tables.
+// Schema returns the schema of the harness's tables.
 func (h *Harness) Schema() string { return h.opts.Schema }
 
-// Enqueue submits a job and returns its id. It starts with the next [Harness.RunUntilIdle].
+// Enqueue submits a job and returns its id. The job starts with the next [Harness.RunUntilIdle].
 func (h *Harness) Enqueue(args job.Args, options ...runner.EnqueueOption) int64 {
 	h.t.Helper()
 	made, err := h.client.Enqueue(h.t.Context(), args, options...)
@@ -127,12 +126,12 @@ func (h *Harness) Enqueue(args job.Args, options ...runner.EnqueueOption) int64 
 	return made.ID
 }
 
-// in names the harness's schema in a statement.
+// in replaces the schema in a statement by the harness's.
 func (h *Harness) in(sql string) string {
 	return strings.ReplaceAll(sql, "trapeze.", h.opts.Schema+".")
 }
 
-// fatal ends the test when err is not nil.
+// fatal fails the test at once if err is not nil.
 func (h *Harness) fatal(err error, doing string, args ...any) {
 	h.t.Helper()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Job reads a job.
+// Job returns a job.
 func (h *Harness) Job(id int64) job.Job {
 	h.t.Helper()
 	j, err := h.client.Job(h.t.Context(), id)
@@ -16,7 +16,7 @@ func (h *Harness) Job(id int64) job.Job {
 	return j
 }
 
-// Pipeline reads the pipeline that a job began.
+// Pipeline returns the pipeline that a job began.
 func (h *Harness) Pipeline(id int64) job.Pipeline {
 	h.t.Helper()
 	p, err := h.client.Admin().Pipeline(h.t.Context(), id)
@@ -24,7 +24,7 @@ func (h *Harness) Pipeline(id int64) job.Pipeline {
 	return p
 }
 
-// Jobs lists the jobs of some kinds, or all when none is named, in the order of their submission.
+// Jobs returns the jobs of some kinds, or all if none is given, in the order of their submission.
 func (h *Harness) Jobs(kinds ...string) []job.Job {
 	h.t.Helper()
 	var all []job.Job
@@ -43,7 +43,7 @@ func (h *Harness) Jobs(kinds ...string) []job.Job {
 	}
 }
 
-// Events lists what happened to a job, in order.
+// Events returns the events of a job, in order.
 func (h *Harness) Events(id int64) []job.Event {
 	h.t.Helper()
 	events, err := h.client.Admin().Events(h.t.Context(), id, 0, 10_000)
@@ -51,7 +51,7 @@ func (h *Harness) Events(id int64) []job.Event {
 	return events
 }
 
-// Transitions lists the states that a job has been in, in order: pending, running, succeeded.
+// Transitions returns the states that a job has been in, in order: pending, running, succeeded.
 func (h *Harness) Transitions(id int64) []job.State {
 	h.t.Helper()
 	var states []job.State
@@ -63,7 +63,7 @@ func (h *Harness) Transitions(id int64) []job.State {
 	return states
 }
 
-// RequireState ends the test unless a job is in a state.
+// RequireState fails the test at once unless the job's state is want.
 func (h *Harness) RequireState(id int64, want job.State) {
 	h.t.Helper()
 	j := h.Job(id)

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// pod is a runner on a pool of its own that can be made to die.
+// pod is a runner with its own pool that a test can make die.
 type pod struct {
 	harness *Harness
 	name    string
@@ -25,13 +25,13 @@ type pod struct {
 
 	quit  context.CancelFunc
 	ended chan struct{} // closed when Run has returned
-	err   error         // Run's, once ended is closed
+	err   error         // the error of Run; valid once ended is closed
 	dead  chan struct{}
 	dying sync.Once
 
 	calls    sync.WaitGroup // of handlers
 	mu       sync.Mutex
-	handlers map[*context.CancelCauseFunc]bool // of the contexts of those that run
+	handlers map[*context.CancelCauseFunc]bool // cancels the contexts of running handlers
 }
 
 // startPod starts a pod that runs jobs until it is stopped or dies.
@@ -53,7 +53,7 @@ func (h *Harness) startPod() (*pod, error) {
 		return nil, err
 	}
 	o := h.opts
-	o.TraceQueries = true // the pod dies at statements that its tracer hears
+	o.TraceQueries = true // the tracer must see the statements at which the pod dies
 	o.Name, o.Middleware = p.name, append([]runner.Middleware{p.perform}, o.Middleware...)
 	if p.runner, err = runner.New(p.pool, o); err != nil {
 		p.pool.Close()
@@ -74,16 +74,16 @@ func (h *Harness) startPod() (*pod, error) {
 	return p, nil
 }
 
-// perform is called instead of each handler of this pod.
+// perform wraps each handler of this pod.
 func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], next func(context.Context) (*runner.Outcome, error)) (outcome *runner.Outcome, err error) {
 	p.pass(AfterClaim, j.Kind())
-	ctx, over, lives := p.living(ctx)
+	ctx, over, lives := p.handlerContext(ctx)
 	if !lives {
 		return nil, ErrDead
 	}
 	defer over()
 	p.watch.called(j.ID(), j.Kind())
-	defer func() { // also when it panics
+	defer func() { // also after a panic
 		p.pass(MidStep, j.Kind())
 		p.pass(BeforeFinish, j.Kind())
 		p.watch.returned(j.ID())
@@ -94,15 +94,16 @@ func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], next func(
 	return next(ctx)
 }
 
-// pass is called when a job of a kind passes a point: it may be the pod's last.
+// pass is called when a job of a kind passes a point, at which the pod may die.
 func (p *pod) pass(at Point, kind string) {
 	if !p.isDead() && p.harness.strikes(at, kind) {
 		p.die()
 	}
 }
 
-// living returns a context for a handler that ends when the pod dies, or false when it has; over is called after the handler.
-func (p *pod) living(ctx context.Context) (_ context.Context, over func(), lives bool) {
+// handlerContext returns a context for a handler that ends when the pod dies, and false if the pod is dead. The caller calls over after
+// the handler.
+func (p *pod) handlerContext(ctx context.Context) (_ context.Context, over func(), lives bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isDead() {
@@ -121,7 +122,7 @@ func (p *pod) living(ctx context.Context) (_ context.Context, over func(), lives
 	}, true
 }
 
-// die cuts the pod off: from here on nothing of it reaches the database, or a handler.
+// die cuts the pod off: from now on it reaches neither the database nor a handler.
 func (p *pod) die() {
 	p.dying.Do(func() {
 		p.wire.sever()
@@ -146,17 +147,17 @@ func (p *pod) isDead() bool {
 	}
 }
 
-// stop has the pod end without any grace: at once when nothing runs there. close waits for it.
+// stop makes the pod end without a grace period: at once if no job runs. close waits for it.
 func (p *pod) stop() {
 	p.runner.HandBackNow()
 	p.quit()
 }
 
-// closeWithin is how long a pod may take to end.
+// closeWithin limits how long a pod may take to end.
 const closeWithin = 15 * time.Second
 
-// close waits until the pod has ended, and closes its connections. Of a dead one it waits for the handlers alone: the rest tries
-// for some seconds to reach the database, in vain, and ends by itself.
+// close waits until the pod has ended, and closes its connections. For a dead pod it waits only for the handlers: the rest tries
+// in vain for some seconds to reach the database, and then ends by itself.
 func (p *pod) close() error {
 	closed, handled := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -179,7 +180,7 @@ func (p *pod) close() error {
 	case <-time.After(closeWithin):
 		return fmt.Errorf("%s does not end: a handler of it has not returned", p.name)
 	}
-	// One that is stopped before it has started says that it was.
+	// A pod that is stopped before it has started returns context.Canceled.
 	if !p.isDead() && p.err != nil && !errors.Is(p.err, context.Canceled) {
 		return fmt.Errorf("%s: %w", p.name, p.err)
 	}

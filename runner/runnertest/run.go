@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// leftSQL lists what keeps the harness from being idle: jobs that run, jobs that are due and may run, waiting jobs of which
-// something is to be done. $1 are the kinds that have a handler here. A job that nobody may run, because its lane is off or the
-// gate is closed, is no reason to wait.
+// leftSQL lists the jobs that keep the harness from being idle: running jobs, due jobs that may run, and waiting jobs to be
+// settled. $1 lists the kinds with a handler here. A job that may not run, because its lane is drained or the queue is paused,
+// does not count.
 const leftSQL = `
 select l.id, l.kind, l.state, l.attempt, l.crashes,
 	case when l.state = 'running' then coalesce((select p.name from trapeze.pods p where p.boot = l.pod), '') else '' end as pod
@@ -26,7 +26,7 @@ select f.id, j.kind, 'waiting, though its branches call for something', 0, 0, ''
 where (f.open = 0) <> f.ended or f.fail_fast and f.failed > 0 and not f.ended
 order by id limit 11`
 
-// left is a job that is still to be seen to.
+// left is a job that keeps the harness from being idle.
 type left struct {
 	ID               int64
 	Kind, State      string
@@ -43,14 +43,14 @@ func (l left) String() string {
 	}
 }
 
-// lookEvery is how often RunUntilIdle looks whether all is done.
-const lookEvery = 5 * time.Millisecond
+// pollInterval is the interval at which RunUntilIdle checks for remaining jobs.
+const pollInterval = 5 * time.Millisecond
 
-// RunUntilIdle runs whatever is due, and what becomes due by that, until nothing is due or running: until all jobs have ended, or
-// wait for a moment, for approval, for branches that do, or to be completed. When a pod dies it lets the lease pass, as by
-// [Harness.Advance], and goes on with a new one. After [Harness].Patience it fails the test and says what there still was to do.
+// RunUntilIdle runs all due jobs, and those that become due as a result, until no job is due or running. All jobs have then
+// ended, or wait for a time, an approval, their branches or a completion. When a pod dies, it lets the lease expire as
+// [Harness.Advance] does, and continues with a new pod. After [Harness].Patience it fails the test and lists the remaining jobs.
 //
-// Also done is what a runner does by the minute: ending what is too old, or was not approved in time.
+// It also does the periodic work of a runner: it ends jobs that are too old or were not approved in time.
 func (h *Harness) RunUntilIdle() {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), h.Patience)
@@ -59,7 +59,7 @@ func (h *Harness) RunUntilIdle() {
 	for {
 		h.fatal(h.client.Maintain(ctx), "run until idle")
 		if len(h.left()) == 0 {
-			return // without the cost of a pod
+			return // no need to start a pod
 		}
 		p, err := h.startPod()
 		h.fatal(err, "start a pod")
@@ -71,17 +71,17 @@ func (h *Harness) RunUntilIdle() {
 		if !p.isDead() {
 			h.fatal(p.close(), "stop a pod")
 		}
-		if !p.isDead() { // it can also have died as it stopped: the commit of the last end was seen before its reply
+		if !p.isDead() { // it may have died while it stopped: the commit of the last end was visible before its reply arrived
 			return
 		}
 		h.fatal(h.bury(ctx, p), "take over from %s", p.name)
 	}
 }
 
-// watchPod returns when the pod has died, when nothing is left to do, or at the deadline, with what is left.
+// watchPod returns the remaining jobs when the pod has died, when none remain, or at the deadline.
 func (h *Harness) watchPod(p *pod, deadline time.Time) []left {
 	h.t.Helper()
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -118,13 +118,13 @@ func list(rest []left) string {
 	return strings.Join(lines, "\n")
 }
 
-// bury waits until the server has let go of a dead pod's connections, and lets its lease pass.
+// bury waits until the server has closed the connections of a dead pod, and lets its lease expire.
 func (h *Harness) bury(ctx context.Context, p *pod) error {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		var open int
-		// A statement that waits for a lock does not notice that nobody is there any more.
+		// A statement that waits for a lock does not notice that its client is gone.
 		err := h.host.QueryRow(ctx, `select count(pg_terminate_backend(pid)) from pg_stat_activity
 			where datname = current_database() and pid = any($1::int[])`, p.wire.processes()).Scan(&open)
 		if err != nil {

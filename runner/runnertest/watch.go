@@ -9,15 +9,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// watch follows a pod's jobs by what its connections send, to know when they pass a point. It is a tracer of pgx, which sees a
-// statement before it is sent and after its answer.
+// watch is a pgx tracer that follows the statements of a pod's connections, to know when its jobs pass a point. It is called
+// before a statement is sent and after its reply.
 type watch struct {
 	pod     *pod
 	effects map[string]store.Effect
 
 	mu      sync.Mutex
 	jobs    map[int64]*watched
-	holding map[*pgx.Conn][]int64 // the jobs whose claims the connection's transaction holds
+	holding map[*pgx.Conn][]int64 // the jobs whose claims the connection's transaction locks
 }
 
 // watched is a job whose handler was called.
@@ -30,7 +30,7 @@ func newWatch(p *pod, schema string) *watch {
 	return &watch{pod: p, effects: store.Effects(schema), jobs: map[int64]*watched{}, holding: map[*pgx.Conn][]int64{}}
 }
 
-// called and returned note what became of a job's handler.
+// called and returned record the state of a job's handler.
 func (w *watch) called(id int64, kind string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,7 +43,7 @@ func (w *watch) returned(id int64) {
 	w.jobs[id].returned = true
 }
 
-// sent is what a statement that is under way does: it ends the claims of jobs of some kinds, or keeps work of a handler.
+// sent describes the effects of a statement in flight: it ends the claims of jobs of some kinds, or commits data of a handler.
 type sent struct {
 	ends, keeps []string
 }
@@ -88,7 +88,7 @@ func (w *watch) start(ctx context.Context, s sent) context.Context {
 	return context.WithValue(ctx, sentKey{}, s)
 }
 
-// end passes the points after statements that were answered.
+// end passes the points after statements whose replies arrived.
 func (w *watch) end(ctx context.Context, err error) {
 	s, _ := ctx.Value(sentKey{}).(sent)
 	if err != nil || w.pod.isDead() {
@@ -102,7 +102,7 @@ func (w *watch) end(ctx context.Context, err error) {
 	}
 }
 
-// read tells what a statement does.
+// read returns the effects of a statement.
 func (w *watch) read(conn *pgx.Conn, sql string, args []any) (s sent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,14 +113,14 @@ func (w *watch) read(conn *pgx.Conn, sql string, args []any) (s sent) {
 		s.keeps = w.kinds(store.JobsOf(args))
 	case store.Ends:
 		s.ends = w.kinds(store.JobsOf(args))
-		delete(w.holding, conn) // the commit comes along
+		delete(w.holding, conn) // the same batch commits
 	}
 	switch sql {
 	case "rollback":
 		delete(w.holding, conn)
 	case "commit":
 		for _, id := range w.holding[conn] {
-			// After the handler has returned it is the end that is committed.
+			// After the handler has returned, the commit ends the job.
 			if one := w.jobs[id]; one != nil && one.returned {
 				s.ends = append(s.ends, one.kind)
 			} else if one != nil {

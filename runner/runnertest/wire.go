@@ -38,20 +38,20 @@ func (w *wire) open(ctx context.Context, network, address string) (net.Conn, err
 	return conn, nil
 }
 
-// opened notes the server's process of a connection.
+// opened records the server process of a connection.
 func (w *wire) opened(pid uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pids = append(w.pids, pid)
 }
 
-// sever closes all connections, for good.
+// sever closes all connections for good.
 func (w *wire) sever() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cut = true
 	for _, c := range w.conns {
-		_ = c.Close() // those that were closed before say so
+		_ = c.Close() // an error means that the connection was closed before
 	}
 	w.conns = nil
 }

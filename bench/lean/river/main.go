@@ -1,4 +1,4 @@
-// Command river is internal/floors/testdata/service with River in the place of Trapeze.
+// Command river is internal/floors/testdata/service with River instead of Trapeze.
 package main
 
 import (

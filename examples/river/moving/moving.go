@@ -1,4 +1,4 @@
-// Package moving moves jobs that wait from River to Trapeze.
+// Package moving moves waiting jobs from River to Trapeze.
 package moving
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Open counts River's jobs that have not ended. At 0 River can go.
+// Open returns the number of River's jobs that have not ended. At 0 River can be removed.
 func Open(ctx context.Context, client *river.Client[pgx.Tx]) (int, error) {
 	list, err := client.JobList(ctx, river.NewJobListParams().First(10_000).States(
 		rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRetryable, rivertype.JobStateRunning, rivertype.JobStateScheduled))
@@ -23,8 +23,8 @@ func Open(ctx context.Context, client *river.Client[pgx.Tx]) (int, error) {
 	return len(list.Jobs), nil
 }
 
-// Move moves up to a hundred of River's scheduled jobs to Trapeze, in one transaction, and returns how many. The kinds and the JSON of
-// their arguments stay as they are. Attempts begin again. Call it until it returns 0. After an error nothing has moved, for example because
+// Move moves up to a hundred of River's scheduled jobs to Trapeze, in one transaction, and returns their number. Their kinds and the JSON
+// of their arguments stay the same. Attempts are reset. Call it until it returns 0. After an error nothing has moved, for example because
 // River has started one of the jobs meanwhile: call it again.
 func Move(ctx context.Context, client *river.Client[pgx.Tx], r *runner.Runner) (moved int, err error) {
 	err = r.Tx(ctx, func(tx pgx.Tx) error {

@@ -18,7 +18,7 @@ import (
 	world "github.com/trapeze-run/trapeze/examples/river"
 )
 
-// Migrate makes River's tables.
+// Migrate creates River's tables.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	m, err := rivermigrate.New(riverpgxv5.New(pool), nil)
 	if err != nil {
@@ -127,7 +127,7 @@ func (h *errorHandler) HandlePanic(context.Context, *rivertype.JobRow, any, stri
 	return nil
 }
 
-// Program inserts jobs and works them.
+// Program inserts jobs and runs them.
 type Program struct {
 	client *river.Client[pgx.Tx]
 	stop   context.CancelFunc
@@ -168,16 +168,16 @@ func Start(ctx context.Context, pool *pgxpool.Pool, w *world.World) (*Program, e
 	return &Program{client, stop}, client.Start(ctx)
 }
 
-// Client is what Move moves jobs from.
+// Client returns the client from which Move moves jobs.
 func (p *Program) Client() *river.Client[pgx.Tx] { return p.client }
 
-// Stop waits for the jobs that run.
+// Stop waits for the running jobs.
 func (p *Program) Stop(ctx context.Context) error {
 	defer p.stop()
 	return p.client.Stop(ctx)
 }
 
-// SignUp is part of the caller's transaction.
+// SignUp submits a job in the caller's transaction.
 func (p *Program) SignUp(ctx context.Context, tx pgx.Tx, email string) error {
 	_, err := p.client.InsertTx(ctx, tx, Welcome{Email: email}, nil)
 	return err
@@ -193,7 +193,7 @@ func (p *Program) Import(ctx context.Context, emails []string) error {
 	return err
 }
 
-// Watch is due a while later.
+// Watch submits a job that is due after a delay.
 func (p *Program) Watch(ctx context.Context, parcel string, after time.Duration) (id int64, err error) {
 	made, err := p.client.Insert(ctx, Track{Parcel: parcel}, &river.InsertOpts{ScheduledAt: time.Now().Add(after)})
 	if err != nil {
@@ -202,13 +202,13 @@ func (p *Program) Watch(ctx context.Context, parcel string, after time.Duration)
 	return made.Job.ID, nil
 }
 
-// Forget cancels a job that was to watch a parcel.
+// Forget cancels a job that Watch submitted.
 func (p *Program) Forget(ctx context.Context, id int64) error {
 	_, err := p.client.JobCancel(ctx, id)
 	return err
 }
 
-// Bill reports whether the invoice was new.
+// Bill submits an invoice's job and reports whether the invoice was new.
 func (p *Program) Bill(ctx context.Context, number string) (id int64, isNew bool, err error) {
 	made, err := p.client.Insert(ctx, Invoice{Number: number}, nil)
 	if err != nil {
@@ -217,13 +217,13 @@ func (p *Program) Bill(ctx context.Context, number string) (id int64, isNew bool
 	return made.Job.ID, !made.UniqueSkippedAsDuplicate, nil
 }
 
-// Hang submits a slow job that is not tried again.
+// Hang submits a slow job that is not retried.
 func (p *Program) Hang(ctx context.Context) error {
 	_, err := p.client.Insert(ctx, Slow{}, &river.InsertOpts{MaxAttempts: 1})
 	return err
 }
 
-// Output is the output of a job, as JSON, once it has ended.
+// Output returns the output of a job, as JSON, once it has ended.
 func (p *Program) Output(ctx context.Context, id int64) (string, error) {
 	for {
 		j, err := p.client.JobGet(ctx, id)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
-// Migrate makes Trapeze's tables, in a separate schema.
+// Migrate creates Trapeze's tables, in a separate schema.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return migrate.Up(ctx, pool, runner.Options{})
 }
@@ -121,14 +121,14 @@ func Start(ctx context.Context, pool *pgxpool.Pool, w *world.World) (*Program, e
 	return p, nil
 }
 
-// Stop waits for the jobs that run.
+// Stop waits for the running jobs.
 func (p *Program) Stop(context.Context) error {
 	defer p.r.Close()
 	p.stop()
 	return <-p.ended
 }
 
-// SignUp is part of the caller's transaction.
+// SignUp submits a job in the caller's transaction.
 func (p *Program) SignUp(ctx context.Context, tx pgx.Tx, email string) error {
 	_, err := p.r.EnqueueTx(ctx, tx, Welcome{Email: email})
 	return err
@@ -144,35 +144,35 @@ func (p *Program) Import(ctx context.Context, emails []string) error {
 	return err
 }
 
-// Watch is due a while later.
+// Watch submits a job that is due after a delay.
 func (p *Program) Watch(ctx context.Context, parcel string, after time.Duration) (id int64, err error) {
 	made, err := p.r.Enqueue(ctx, Track{Parcel: parcel}, runner.Delay(after))
 	return made.ID, err
 }
 
-// Forget cancels a job that was to watch a parcel.
+// Forget cancels a job that Watch submitted.
 func (p *Program) Forget(ctx context.Context, id int64) error {
 	_, err := p.r.Admin().Cancel(ctx, id, "the parcels page")
 	return err
 }
 
-// Bill reports whether the invoice was new.
+// Bill submits an invoice's job and reports whether the invoice was new.
 func (p *Program) Bill(ctx context.Context, number string) (id int64, isNew bool, err error) {
 	made, err := p.r.Enqueue(ctx, Invoice{Number: number}, runner.Unique(number, runner.WhileActive))
 	return made.ID, !made.Duplicate, err
 }
 
-// Hang submits a slow job that is not tried again.
+// Hang submits a slow job that is not retried.
 func (p *Program) Hang(ctx context.Context) error {
 	_, err := p.r.Enqueue(ctx, Slow{}, runner.MaxAttempts(1))
 	return err
 }
 
-// Output is the result of a job, as JSON, once it has ended.
+// Output returns the result of a job, as JSON, once it has ended.
 func (p *Program) Output(ctx context.Context, id int64) (string, error) {
 	result, err := runner.Result[json.RawMessage](ctx, p.r, id)
 	return string(result), err
 }
 
-// Runner is what Move moves jobs to.
+// Runner returns the runner to which Move moves jobs.
 func (p *Program) Runner() *runner.Runner { return p.r }

@@ -15,21 +15,22 @@ import (
 // answerError is an error that a server answered with.
 type answerError struct {
 	status int
-	code   string // of the API; empty: something in front of it answered
-	change bool   // the request was to change something
+	code   string // the API's error code; empty: a server in front of the API answered
+	change bool   // the request would have changed something
 	text   string
-	cause  error // of package job; nil: none has this code
+	cause  error // the error of package job for the code; nil: there is none
 }
 
 func (e *answerError) Error() string { return e.text }
 func (e *answerError) Unwrap() error { return e.cause }
 
-// passing reports whether another try may be answered otherwise.
+// passing reports whether another try may succeed.
 func (e *answerError) passing() bool {
 	return e.status == http.StatusTooManyRequests || e.status >= http.StatusInternalServerError && e.code != "internal"
 }
 
-// ExitsWith is the exit code of the error of package job that an answer stands for, or goes by its status.
+// ExitsWith returns the exit code: that of the error of package job for the answer, or one that depends on
+// the status.
 func (e *answerError) ExitsWith() int {
 	if code := exit.Code(e.cause); code != exit.CodeOK && code != exit.CodeRefused {
 		return code
@@ -48,7 +49,7 @@ func (e *answerError) ExitsWith() int {
 	return exit.CodeRefused
 }
 
-// refusal reads the error that a server answered with, and says what to do about it.
+// refusal reads the error in a server's answer and adds a remedy.
 func (at *Client) refusal(method string, response *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	var p struct {
@@ -77,13 +78,13 @@ func (at *Client) refusal(method string, response *http.Response) error {
 	return e
 }
 
-// NotFound reports whether a server answered that there is no such thing.
+// NotFound reports whether a server answered that the resource does not exist.
 func NotFound(err error) bool {
 	answer, ok := errors.AsType[*answerError](err)
 	return ok && answer.status == http.StatusNotFound
 }
 
-// Passing reports whether err may pass: the database or the server does not answer for now.
+// Passing reports whether err may be temporary: the database or the server does not answer now.
 func Passing(err error) bool {
 	if answer, ok := errors.AsType[*answerError](err); ok {
 		return answer.passing()

@@ -1,5 +1,5 @@
-// Package client speaks the HTTP API for commands: that of the server which a command names, or one of this process over DATABASE_URL. It
-// hides which of the two, and how errors of either become exit codes.
+// Package client calls the HTTP API for commands: that of the server which a command names, or one in this process over DATABASE_URL. It
+// hides which of the two it is, and how their errors become exit codes.
 package client
 
 import (
@@ -26,25 +26,25 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 )
 
-// patience is how long a server may take for the beginning of an answer.
+// patience limits how long a server may take to begin an answer.
 const patience = 30 * time.Second
 
-// Client speaks the API.
+// Client calls the API.
 type Client struct {
 	url, token, reason string
 
 	http  *http.Client
-	local bool // the API is one of this process
+	local bool // the API is in this process
 	close func()
 }
 
-// For returns the client of a command: of the server of --server or TRAPEZE_SERVER, else of the database. Close it.
+// For returns the client of a command: for the server of --server or TRAPEZE_SERVER, else for the database. The caller closes it.
 func For(c *cobra.Command) (*Client, error) {
 	config, err := env.Load()
 	if err != nil {
 		return nil, err
 	}
-	to := &Client{url: Server(c, config), token: given(c, "token", config.Token), reason: given(c, "reason", "")}
+	to := &Client{url: Server(c, config), token: flagOr(c, "token", config.Token), reason: flagOr(c, "reason", "")}
 	if to.url == "" {
 		return to, to.openLocal(c.Context(), config)
 	}
@@ -56,25 +56,25 @@ func For(c *cobra.Command) (*Client, error) {
 	to.url, to.close = strings.TrimRight(to.url, "/"), transport.CloseIdleConnections
 	to.http = &http.Client{
 		Transport: transport,
-		// A redirect would turn a POST into a GET, and take the token along.
+		// A redirect would turn a POST into a GET, and send the token to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return to, nil
 }
 
-// Server returns the address of the server that a command acts through; empty: the API of this process.
-func Server(c *cobra.Command, config env.Settings) string { return given(c, "server", config.Server) }
+// Server returns the address of the server that a command uses; empty: the API in this process.
+func Server(c *cobra.Command, config env.Settings) string { return flagOr(c, "server", config.Server) }
 
-// given returns the value of a flag of all commands, or else the other value.
-func given(c *cobra.Command, flag, otherwise string) string {
-	value, _ := c.Root().PersistentFlags().GetString(flag) // complete has a --token of its own
+// flagOr returns the value of a persistent flag if it is set, or else otherwise.
+func flagOr(c *cobra.Command, flag, otherwise string) string {
+	value, _ := c.Root().PersistentFlags().GetString(flag) // the command complete has a different --token
 	return cmp.Or(value, otherwise)
 }
 
 // Close closes all connections.
 func (at *Client) Close() { at.close() }
 
-// Path fills the parameters of a route's path, such as /jobs/:id/retry, in their order.
+// Path fills the parameters of a route's path, such as /jobs/:id/retry, in order.
 func Path(route string, values ...any) string {
 	parts := strings.Split(route, "/")
 	for i, part := range parts {
@@ -85,7 +85,7 @@ func Path(route string, values ...any) string {
 	return strings.Join(parts, "/")
 }
 
-// Query makes a query of names and values in turns, without the values that are empty.
+// Query returns a query of names and values, given in turn, without empty values.
 func Query(pairs ...string) url.Values {
 	q := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -96,7 +96,7 @@ func Query(pairs ...string) url.Values {
 	return q
 }
 
-// Get reads the answer of a path.
+// Get returns the decoded answer of a path.
 func Get[T any](ctx context.Context, at *Client, path string, query url.Values) (T, error) {
 	if len(query) > 0 {
 		path += "?" + query.Encode()
@@ -104,15 +104,15 @@ func Get[T any](ctx context.Context, at *Client, path string, query url.Values) 
 	return Do[T](ctx, at, http.MethodGet, path, nil)
 }
 
-// Post sends a command; a nil body is none.
+// Post sends a command; a nil body means none.
 func Post[T any](ctx context.Context, at *Client, path string, body any) (T, error) {
 	return Do[T](ctx, at, http.MethodPost, path, body)
 }
 
-// None stands for an answer that the caller ignores.
+// None is the type of an answer that the caller ignores.
 type None struct{}
 
-// Do sends a request with headers given as names and values in turns, and decodes its answer.
+// Do sends a request and returns its decoded answer. headers are names and values in turn.
 func Do[T any](ctx context.Context, at *Client, method, path string, body any, headers ...string) (answer T, err error) {
 	if !at.local {
 		var cancel context.CancelFunc
@@ -137,7 +137,7 @@ func Do[T any](ctx context.Context, at *Client, method, path string, body any, h
 	return answer, nil
 }
 
-// List reads the rows under a name of the answer, page by page. A limit in the query is one of all pages; 0 is all rows.
+// List yields the rows under a name in the answer, page by page. A limit in the query applies to all pages together; 0 means all rows.
 func List[T any](ctx context.Context, at *Client, path, name string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		limited, asked := query.Has("limit"), url.Values{}
@@ -178,7 +178,7 @@ func List[T any](ctx context.Context, at *Client, path, name string, query url.V
 	}
 }
 
-// Copy streams the answer of a path.
+// Copy writes the answer of a path to a writer.
 func (at *Client) Copy(ctx context.Context, to io.Writer, path string) error {
 	response, err := at.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
@@ -195,13 +195,13 @@ func (at *Client) Copy(ctx context.Context, to io.Writer, path string) error {
 	return nil
 }
 
-// send sends a request; an answer that is an error becomes one.
+// send sends a request. It returns an error for an answer that is an error.
 func (at *Client) send(ctx context.Context, method, path string, body any, headers ...string) (*http.Response, error) {
 	var content io.Reader = http.NoBody
 	if body != nil {
 		var raw bytes.Buffer
 		as := json.NewEncoder(&raw)
-		as.SetEscapeHTML(false) // arguments arrive as they were typed
+		as.SetEscapeHTML(false) // arguments are sent as they were typed
 		if err := as.Encode(body); err != nil {
 			return nil, err
 		}
@@ -225,7 +225,7 @@ func (at *Client) send(ctx context.Context, method, path string, body any, heade
 		request.Header.Set("X-Reason", at.reason)
 	}
 	response, err := at.http.Do(request)
-	if wrapped, ok := errors.AsType[*url.Error](err); ok { // without the method and the address
+	if wrapped, ok := errors.AsType[*url.Error](err); ok { // without the method and the URL
 		err = wrapped.Err
 	}
 	switch {

@@ -19,7 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// openLocal gives the client an API of this process, over DATABASE_URL and a runner that never runs. The local user may do everything.
+// openLocal connects the client to an API in this process, over DATABASE_URL and a runner that never runs. The local user has all
+// permissions.
 func (at *Client) openLocal(ctx context.Context, config env.Settings) error {
 	if config.DatabaseURL == "" {
 		return env.ErrNoDatabase
@@ -53,7 +54,7 @@ func (at *Client) openLocal(ctx context.Context, config env.Settings) error {
 	return nil
 }
 
-// Operator returns the name of the local user, for the audit.
+// Operator returns the name of the local user, for the audit log.
 func Operator() string {
 	if who, err := user.Current(); err == nil && (api.Principal{Name: who.Username}).Validate() == nil {
 		return who.Username
@@ -61,13 +62,13 @@ func Operator() string {
 	return "operator"
 }
 
-// local is the transport to the API of this process. It wakes the pods after changes, which otherwise wait for their next poll. An
-// error that the API would only log becomes the error of the request.
+// local is the transport to the API in this process. It wakes the pods after changes, because they might otherwise wait for their next
+// poll. An error that the API would only log becomes the error of the request.
 type local struct {
 	api    memhttp.Transport
 	pool   *pgxpool.Pool
 	runner *runner.Runner
-	polls  bool // pods hear no notifications
+	polls  bool // pods do not listen for notifications
 }
 
 func (l *local) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -87,7 +88,7 @@ func (l *local) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// cause is the error behind an answer, once there is one. The request's context carries it.
+// cause holds the error behind an answer, if any. The request's context carries it.
 type cause struct{ err atomic.Pointer[error] }
 
 type causeKey struct{}
@@ -98,7 +99,7 @@ func keepCause(request *http.Request, err error) {
 	}
 }
 
-// body reads an answer; an answer that was broken off ends with the cause.
+// body reads an answer. If the answer was aborted, it ends with the cause.
 type body struct {
 	io.ReadCloser
 	behind *cause
@@ -106,7 +107,7 @@ type body struct {
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if known := b.behind.err.Load(); known != nil && err != nil && err != io.EOF { //nolint:errorlint // a reader's end is io.EOF itself
+	if known := b.behind.err.Load(); known != nil && err != nil && err != io.EOF { //nolint:errorlint // the end of a body is exactly io.EOF
 		err = *known
 	}
 	return n, err

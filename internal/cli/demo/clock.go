@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// span is when a handler ran, or several of a kind: from the first one's start to the last one's end.
+// span is the time of a handler's run, or of several of a kind: from the first start to the last end.
 type span struct{ began, ended time.Time }
 
-// stopwatch notes when each step ran, by this process's clock.
+// stopwatch records when each step ran, by this process's clock.
 type stopwatch struct {
 	mu  sync.Mutex
 	ran map[string]span
@@ -29,7 +29,7 @@ func (s *stopwatch) note(kind string, began, ended time.Time) {
 	s.ran[kind] = span{began, ended}
 }
 
-// steps are the steps that ran, in order.
+// steps returns the steps that ran, in order.
 func (s *stopwatch) steps(submitted time.Time) (list []demoStep) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +45,7 @@ func (s *stopwatch) steps(submitted time.Time) (list []demoStep) {
 	return list
 }
 
-// words tells how long a step took and how it got its turn.
+// words describes how long a step took and how it was started.
 func (s *stopwatch) words(kind string, submitted time.Time) string {
 	for i, step := range s.steps(submitted) {
 		switch {
@@ -53,11 +53,11 @@ func (s *stopwatch) words(kind string, submitted time.Time) string {
 		case i == 0:
 			return fmt.Sprintf("%6.0f ms", step.MS)
 		default:
-			return fmt.Sprintf("%6.0f ms, %s %.1f ms", step.MS, reachedBy(kind), step.HandoffMS)
+			return fmt.Sprintf("%6.0f ms, %s %.1f ms", step.MS, transitionTo(kind), step.HandoffMS)
 		}
 	}
 	return ""
 }
 
-// millis is a duration in milliseconds, to the microsecond.
+// millis returns a duration in milliseconds, with a resolution of a microsecond.
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

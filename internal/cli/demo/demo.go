@@ -80,17 +80,17 @@ type demo struct {
 	totals  []handlers.UnitTotal
 	counted int64   // flights in the totals
 	bad     int64   // units left out
-	shown   []int64 // the pipelines, to be looked at
+	shown   []int64 // the pipelines that the user can inspect
 }
 
 // demoReport is what --json prints.
 type demoReport struct {
 	Rows     int64       `json:"rows"`
 	Units    int64       `json:"units"`
-	Total    json.Number `json:"total_kg_co2e"` // exact
+	Total    json.Number `json:"total_kg_co2e"` // an exact decimal
 	Steps    []demoStep  `json:"steps"`
 	Takeover float64     `json:"takeover_seconds"` // from kill -9 to the start of the job on the other pod
-	Warnings int64       `json:"warnings"`         // rows passed by and flights without a factor
+	Warnings int64       `json:"warnings"`         // skipped rows and flights without a factor
 
 	BadUnits []handlers.BadUnit `json:"bad_units,omitempty"` // left out, which makes the pipeline partial
 }
@@ -98,9 +98,9 @@ type demoReport struct {
 // demoStep is one step of the pipeline.
 type demoStep struct {
 	Kind string  `json:"kind"`
-	MS   float64 `json:"ms"` // its handler's time; of many, from the first one's start to the last one's end
-	// HandoffMS is the time from the end of the step before, or from the submission, to the start of this one: the commits
-	// that end the one and create the other included.
+	MS   float64 `json:"ms"` // the time of its handler; of several, from the first start to the last end
+	// HandoffMS is the time from the end of the previous step, or from the submission, to the start of this one. It includes the commits
+	// that end the one and create the other.
 	HandoffMS float64 `json:"handoff_ms"`
 }
 
@@ -109,7 +109,7 @@ func (d *demo) run(parent context.Context) (err error) {
 	defer stop()
 	d.began = time.Now()
 	if d.file != handlers.SampleFlights {
-		if d.file, err = readable(d.file); err != nil {
+		if d.file, err = readablePath(d.file); err != nil {
 			return err
 		}
 	}
@@ -148,14 +148,14 @@ func (d *demo) run(parent context.Context) (err error) {
 		return d.stay(ctx)
 	}
 	d.next(
-		"demo --keep", fmt.Sprintf("keeps the API and the data; then try: %s pipeline %d", invoked(), d.shown[0]),
+		"demo --keep", fmt.Sprintf("keeps the API and the data; then try: %s pipeline %d", programName(), d.shown[0]),
 		"demo --file my.csv", "your own flights",
-		"cron ls", "list schedules; create one with: "+invoked()+" cron set",
+		"cron ls", "list schedules; create one with: "+programName()+" cron set",
 		"serve", "start your own pod")
 	return nil
 }
 
-// next names commands to try, in pairs of arguments and words.
+// next prints commands to try, given as arguments and descriptions in turn.
 func (d *demo) next(commands ...string) {
 	d.say("")
 	d.say("Try next:")
@@ -164,12 +164,12 @@ func (d *demo) next(commands ...string) {
 		width = max(width, len(commands[i]))
 	}
 	for pair := range slices.Chunk(commands, 2) {
-		d.say("  %s %-*s  %s", invoked(), width, pair[0], pair[1])
+		d.say("  %s %-*s  %s", programName(), width, pair[0], pair[1])
 	}
 }
 
-// invoked is how this program was called, so that what is printed can be typed.
-func invoked() string {
+// programName returns how this program was called, so that the user can type what is printed.
+func programName() string {
 	self, err := os.Executable()
 	switch {
 	case err == nil && strings.Contains(self, "/go-build"):
@@ -180,8 +180,8 @@ func invoked() string {
 	return "trapeze"
 }
 
-// readable makes a path absolute, for pods of any working directory, and checks it before anything is started.
-func readable(path string) (string, error) {
+// readablePath makes a path absolute, for pods with any working directory, and checks that it can be read before anything is started.
+func readablePath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err == nil {
 		var f *os.File

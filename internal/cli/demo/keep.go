@@ -11,12 +11,12 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// stay serves what the demo made, with its handlers and the API, until a signal ends it.
+// stay serves the results of the demo, with its handlers and the API, until a signal ends it.
 func (d *demo) stay(ctx context.Context) error {
 	d.keeps = true
 	if os.Getenv("TRAPEZE_HTTP_ADDR") == "" {
 		if l, err := net.Listen("tcp", d.config.API.Addr); err != nil {
-			d.config.API.Addr = "127.0.0.1:0" // somebody has the usual port
+			d.config.API.Addr = "127.0.0.1:0" // another process has the usual port
 		} else {
 			_ = l.Close()
 		}
@@ -37,7 +37,7 @@ func (d *demo) stay(ctx context.Context) error {
 	return nil
 }
 
-// tellReady says where to look.
+// tellReady prints the addresses to open.
 func (d *demo) tellReady(line server.ReadyLine) error {
 	if d.json {
 		return d.print(line)
@@ -52,10 +52,10 @@ func (d *demo) tellReady(line server.ReadyLine) error {
 	} else {
 		d.say("  export TRAPEZE_SCHEMA=%s", d.config.Options.Schema)
 	}
-	d.say("  %s pipeline %d      the first run as a tree", invoked(), d.shown[0])
-	d.say("  %s pipeline %d      the run with the killed pod", invoked(), d.shown[1])
-	d.say("  %s jobs", invoked())
-	d.say(`  %s enqueue csv_ingest --args '{"year":2025}' --wait`, invoked())
+	d.say("  %s pipeline %d      the first run as a tree", programName(), d.shown[0])
+	d.say("  %s pipeline %d      the run with the killed pod", programName(), d.shown[1])
+	d.say("  %s jobs", programName())
+	d.say(`  %s enqueue csv_ingest --args '{"year":2025}' --wait`, programName())
 	d.say("  curl -sS %s/jobs", at)
 	if d.server == nil {
 		d.say("")

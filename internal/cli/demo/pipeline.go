@@ -18,19 +18,19 @@ import (
 // demoYear is the year whose factors apply.
 const demoYear = 2024
 
-// demoSteps are the steps of the pipeline, with what they count and how they are reached. The recalculations are many jobs, and
-// the progress of all of them is that of the factor sync, which waits for them.
+// demoSteps lists the steps of the pipeline, with the unit of their progress and how they are reached. The recalculations are
+// many jobs; their common progress is that of the factor sync, which waits for them.
 var demoSteps = []demoStepKind{
 	{"csv_ingest", "rows", ""}, {demoFans, "", "hand-off"}, {demoFan, "airports", "fan-out"}, {"unit_totals", "airports", "join"},
 }
 
 type demoStepKind struct{ kind, unit, reached string }
 
-// The kinds of the job that fans out, and of those that it fans out into.
+// The kind of the job that fans out, and the kind of its children.
 const demoFans, demoFan = "factor_sync", "emission_recalc"
 
-// look is how often the demo reads where the pipeline is.
-const look = 25 * time.Millisecond
+// pollInterval is the interval at which the demo polls the pipeline.
+const pollInterval = 25 * time.Millisecond
 
 // showPipeline runs the pipeline in this process.
 func (d *demo) showPipeline(ctx context.Context) error {
@@ -111,7 +111,7 @@ func (d *demo) follow(ctx context.Context, r *runner.Runner, id int64, clock *st
 		for _, part := range partsOf(steps) {
 			b := bars[part.kind]
 			if b == nil {
-				b = d.bar(part.kind, countedBy(part.kind))
+				b = d.bar(part.kind, unitOf(part.kind))
 				bars[part.kind] = b
 			}
 			if p := part.progress; p != nil && p.Done != nil && p.Total != nil {
@@ -125,21 +125,21 @@ func (d *demo) follow(ctx context.Context, r *runner.Runner, id int64, clock *st
 		if over {
 			return steps, failure(ctx, r, steps)
 		}
-		if err := sleep(ctx, look); err != nil {
+		if err := sleep(ctx, pollInterval); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// part is what one bar shows of a pipeline.
+// part is the part of a pipeline that one bar shows.
 type part struct {
 	kind     string
 	progress *job.Progress
 	ended    bool
 }
 
-// partsOf are the parts of a pipeline that have begun, in order. The recalculations are one: their progress is that of the factor
-// sync, which has none of its own, and their end is its end.
+// partsOf returns the parts of a pipeline that have begun, in order. The recalculations are one part: their progress and their
+// end are those of the factor sync, which has no progress of its own.
 func partsOf(spine []job.Job) (list []part) {
 	for _, j := range spine {
 		if j.Kind == demoFans && j.Progress != nil {
@@ -151,9 +151,9 @@ func partsOf(spine []job.Job) (list []part) {
 	return list
 }
 
-// spineOf reads the jobs of a pipeline that are not branches of its fan-out, in order, and whether all is over.
+// spineOf returns the jobs of a pipeline that are not branches of its fan-out, in order, and whether the pipeline is over.
 func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, over bool, err error) {
-	// In this order: a step is there from the commit on that ended the one before, so all ended means over.
+	// In this order: the commit that ends a step inserts the next one, so the pipeline is over when all have ended.
 	for _, step := range demoSteps {
 		if step.kind == demoFan {
 			continue
@@ -167,7 +167,7 @@ func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, o
 	return steps, len(steps) > 0 && steps[len(steps)-1].State.Terminal(), nil
 }
 
-// failure is the error of a pipeline that did not succeed, not even in part.
+// failure returns the error of a pipeline that did not succeed, not even partially.
 func failure(ctx context.Context, r *runner.Runner, steps []job.Job) error {
 	last := steps[len(steps)-1]
 	if last.State == job.Succeeded {
@@ -183,11 +183,11 @@ func failure(ctx context.Context, r *runner.Runner, steps []job.Job) error {
 	return exit.Refused("%s %s: %s", last.Kind, last.State, show.Text(last.Error))
 }
 
-// countedBy is what the progress of a kind counts.
-func countedBy(kind string) string { return demoStepOf(kind).unit }
+// unitOf returns the unit of a kind's progress.
+func unitOf(kind string) string { return demoStepOf(kind).unit }
 
-// reachedBy is how a kind is reached from the one before.
-func reachedBy(kind string) string { return demoStepOf(kind).reached }
+// transitionTo returns how a kind is reached from the previous one.
+func transitionTo(kind string) string { return demoStepOf(kind).reached }
 
 func demoStepOf(kind string) (found demoStepKind) {
 	for _, s := range demoSteps {

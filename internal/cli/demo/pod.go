@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// podSettings is the first line on the stdin of a pod: a command line would show the password to everybody.
+// podSettings is the first line on the stdin of a pod. On the command line, other users could read the password.
 type podSettings struct {
 	Name, Version, DatabaseURL, DirectURL, Schema, CO2 string
 
@@ -30,8 +30,8 @@ type podSettings struct {
 	BatchPause time.Duration
 }
 
-// newDemoPodCommand is the pod that the demo starts as a process of its own, to be killed. It lives as long as its stdin is
-// open, so that it never outlives the demo, whatever ends that.
+// newDemoPodCommand returns the command of the pod that the demo starts as a separate process, to kill it. The pod runs as
+// long as its stdin is open, so that it never outlives the demo.
 func newDemoPodCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "pod",
@@ -53,7 +53,7 @@ func newDemoPodCommand() *cobra.Command {
 				_, _ = io.Copy(io.Discard, in)
 				stop()
 				time.Sleep(leaveWithin)
-				os.Exit(exit.CodeUnavailable) // the database is gone, too: nobody waits for us
+				os.Exit(exit.CodeUnavailable) // the database is gone too: nothing waits for this process
 			}()
 			return p.run(ctx)
 		},
@@ -62,7 +62,7 @@ func newDemoPodCommand() *cobra.Command {
 
 // run works jobs until ctx ends.
 func (p podSettings) run(ctx context.Context) error {
-	c, err := env.Load() // of the same environment as the demo's
+	c, err := env.Load() // the same environment as the demo's
 	if err != nil {
 		return err
 	}
@@ -87,10 +87,10 @@ func (p podSettings) run(ctx context.Context) error {
 	return r.Run(ctx)
 }
 
-// leaveWithin is how long a pod may take to leave before it is killed.
+// leaveWithin limits how long a pod may take to leave before it is killed.
 const leaveWithin = 5 * time.Second
 
-// podProcess is a pod in a process of its own.
+// podProcess is a pod in a separate process.
 type podProcess struct {
 	name  string
 	cmd   *exec.Cmd
@@ -112,7 +112,7 @@ func startPodProcess(p podSettings) (*podProcess, error) {
 		return nil, fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	go func() {
-		_ = one.cmd.Wait() // how it ended is told by what it did
+		_ = one.cmd.Wait() // the demo judges a pod by its effects, not by its exit
 		close(one.ended)
 	}()
 	if err := json.NewEncoder(one.stdin).Encode(p); err != nil {
@@ -122,15 +122,15 @@ func startPodProcess(p podSettings) (*podProcess, error) {
 	return one, nil
 }
 
-// kill is kill -9: the process gets no chance to tidy up.
+// kill sends kill -9: the process cannot clean up.
 func (p *podProcess) kill() {
-	_ = p.cmd.Process.Kill() // an error says that it has ended already
+	_ = p.cmd.Process.Kill() // an error means that it has already ended
 	<-p.ended
 }
 
-// leave lets the pod drain, and kills it when that takes too long.
+// leave lets the pod drain, and kills it if that takes too long.
 func (p *podProcess) leave() {
-	_ = p.stdin.Close() // an error says that it has ended already
+	_ = p.stdin.Close() // an error means that it has already ended
 	timer := time.NewTimer(leaveWithin)
 	defer timer.Stop()
 	select {

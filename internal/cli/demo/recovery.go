@@ -17,28 +17,29 @@ import (
 )
 
 const (
-	// The ingest is slowed down to about this, so that it can be killed in the middle and watched.
+	// The approximate duration to which the ingest is slowed down, so that it can be watched and killed in the
+	// middle.
 	ingestFor = 3 * time.Second
-	// A takeover takes at most the lease and a little; this is when the demo gives up on it.
+	// A takeover takes little more than the lease. After this time the demo gives up.
 	netWithin = 2 * time.Minute
-	// podsWithin is how long two pods may take to start.
+	// podsWithin limits how long two pods may take to start.
 	podsWithin = 30 * time.Second
 )
 
-// netRun is the second run of the pipeline: two pods, of which one is killed.
+// netRun is the second run of the pipeline: with two pods, one of which is killed.
 type netRun struct {
 	*demo
-	watcher *runner.Runner // submits and reads, never runs
-	pods    []*podProcess
-	told    map[string]bool // events that the timeline has
-	zero    time.Time       // submission; all times are the database's
-	holder  *podProcess     // who has claimed the ingest
-	victim  *podProcess     // who was killed
-	killed  time.Time
-	taken   time.Time // when another pod claimed what the victim had
+	watcher     *runner.Runner // submits and reads, never runs
+	pods        []*podProcess
+	shownEvents map[string]bool // events that the timeline contains
+	zero        time.Time       // the submission; all times are the database's
+	holder      *podProcess     // the pod that has claimed the ingest
+	victim      *podProcess     // the pod that was killed
+	killed      time.Time
+	taken       time.Time // when another pod claimed the victim's job
 }
 
-// showNet runs the pipeline on two pods in processes of their own and kills the one that works.
+// showNet runs the pipeline on two pods in separate processes and kills the one that works.
 func (d *demo) showNet(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, netWithin, fmt.Errorf("no takeover within %s", netWithin))
 	defer cancel()
@@ -52,7 +53,7 @@ func (d *demo) showNet(ctx context.Context) (err error) {
 		return err
 	}
 	defer watcher.Close()
-	n := &netRun{demo: d, watcher: watcher, told: map[string]bool{}}
+	n := &netRun{demo: d, watcher: watcher, shownEvents: map[string]bool{}}
 	defer func() {
 		d.clear()
 		for _, p := range n.pods {
@@ -111,17 +112,17 @@ func (n *netRun) startPods(ctx context.Context) error {
 		if up(n.pods[0]) && up(n.pods[1]) {
 			return nil
 		}
-		if err := sleep(ctx, look); err != nil {
+		if err := sleep(ctx, pollInterval); err != nil {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// watch tells the timeline, kills the pod that works, and returns the jobs when the pipeline has ended.
+// watch prints the timeline, kills the pod that works, and returns the jobs when the pipeline has ended.
 func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 	var ingest, fan *bar
 	for {
-		// First the jobs, then the events: what ended in the one is told by the other.
+		// Read the jobs before the events, so that the events include the end of every job that has ended.
 		steps, over, err := spineOf(ctx, inside.Of(n.watcher).Store, id)
 		if err != nil {
 			return nil, err
@@ -131,7 +132,7 @@ func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 		}
 		first := steps[0]
 		if ingest == nil {
-			ingest = n.bar(first.Kind, countedBy(first.Kind))
+			ingest = n.bar(first.Kind, unitOf(first.Kind))
 		}
 		if p := first.Progress; p != nil && p.Done != nil && p.Total != nil {
 			if n.live {
@@ -155,13 +156,13 @@ func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 				return nil, exit.Unavailable("%s ended unexpectedly: see its output above", p.name)
 			}
 		}
-		if err := sleep(ctx, look); err != nil {
+		if err := sleep(ctx, pollInterval); err != nil {
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// showFan shows how many of the recalculations have ended, on all pods together.
+// showFan shows how many of the recalculations have ended, over all pods.
 func (n *netRun) showFan(b *bar, steps []job.Job) *bar {
 	for _, part := range partsOf(steps) {
 		switch {
@@ -172,7 +173,7 @@ func (n *netRun) showFan(b *bar, steps []job.Job) *bar {
 			}
 		default:
 			if b == nil {
-				b = n.bar(demoFan, countedBy(demoFan))
+				b = n.bar(demoFan, unitOf(demoFan))
 			}
 			b.set(*part.progress.Done, *part.progress.Total)
 		}
@@ -191,7 +192,7 @@ func (n *netRun) strikeDown(ctx context.Context, done, total int64) error {
 	return nil
 }
 
-// remarkOn says beside the bar who works, or what is waited for.
+// remarkOn shows beside the bar which pod works, or what the pipeline waits for.
 func (n *netRun) remarkOn(ctx context.Context, b *bar, first job.Job) error {
 	switch {
 	case !n.live:
@@ -218,8 +219,7 @@ func (n *netRun) line(at time.Time, format string, args ...any) {
 	n.say("  %5.1f s  %s", max(0, at.Sub(n.zero).Seconds()), fmt.Sprintf(format, args...))
 }
 
-// tell adds the events of the jobs on the spine that are new to the timeline. It reads their histories from the beginning, which
-// are short.
+// tell adds new events of the spine's jobs to the timeline. It reads their short histories from the beginning.
 func (n *netRun) tell(ctx context.Context, steps []job.Job) error {
 	const all = 1000
 	for _, j := range steps {
@@ -228,8 +228,8 @@ func (n *netRun) tell(ctx context.Context, steps []job.Job) error {
 			return err
 		}
 		for _, e := range events {
-			if !n.told[e.Cursor] {
-				n.told[e.Cursor] = true
+			if !n.shownEvents[e.Cursor] {
+				n.shownEvents[e.Cursor] = true
 				n.tellOne(e, j)
 			}
 		}
@@ -268,7 +268,7 @@ func (n *netRun) tellOne(e job.Event, j job.Job) {
 	}
 }
 
-// compare holds the second result against the first.
+// compare compares the second result with the first.
 func (n *netRun) compare(ctx context.Context, steps []job.Job) error {
 	n.say("")
 	if n.victim == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// readResult takes the numbers from what the steps returned.
+// readResult reads the numbers from the results of the steps.
 func (d *demo) readResult(ctx context.Context, steps []job.Job) error {
 	ingested, total, err := resultsOf(steps)
 	if err != nil {
@@ -48,7 +48,7 @@ func (d *demo) tellResult(first job.Job, took time.Duration) {
 		if name == "" {
 			name = "(not in the list of airports)"
 		}
-		d.say("  %-4s %-30s %7s flights %13s kg CO2e", u.Unit, humanize.Short(humanize.Printable(name), 30), thousands(u.Flights), commas(rounded(u.KgCO2e)))
+		d.say("  %-4s %-30s %7s flights %13s kg CO2e", u.Unit, humanize.Short(humanize.Printable(name), 30), thousands(u.Flights), commas(roundDecimal(u.KgCO2e)))
 	}
 	d.say("")
 	d.say("Total: %s kg CO2e from %s flights in %.2f s.", commas(d.report.Total.String()), thousands(d.counted), took.Seconds())
@@ -69,7 +69,7 @@ func (d *demo) tellResult(first job.Job, took time.Duration) {
 	}
 }
 
-// tellBadUnits names the units that are left out.
+// tellBadUnits prints the units that are left out.
 func (d *demo) tellBadUnits() {
 	if d.bad == 0 {
 		return
@@ -80,8 +80,8 @@ func (d *demo) tellBadUnits() {
 	}
 }
 
-// rounded cuts an exact decimal to one digit after the point, half up.
-func rounded(digits string) string {
+// roundDecimal rounds an exact decimal to one digit after the point, half up.
+func roundDecimal(digits string) string {
 	exact, ok := new(big.Rat).SetString(digits)
 	if !ok {
 		return digits

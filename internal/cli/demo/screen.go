@@ -13,7 +13,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// screen shows lines and, where somebody watches, live bars below them. One goroutine uses it.
+// screen prints lines and, on a terminal, live bars below them. One goroutine uses it.
 type screen struct {
 	out  io.Writer
 	live bool // a terminal that can move its cursor
@@ -25,7 +25,7 @@ func newScreen(out io.Writer) *screen {
 	return &screen{out: out, live: show.IsTerminal(out)}
 }
 
-// say prints a line, above the bars when there are any.
+// say prints a line, above any bars.
 func (s *screen) say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...) + "\n"
 	if s.bars != nil {
@@ -35,7 +35,7 @@ func (s *screen) say(format string, args ...any) {
 	_, _ = io.WriteString(s.out, line)
 }
 
-// bar begins a bar below the others; clear ends them all.
+// bar starts a bar below the others; clear ends them all.
 func (s *screen) bar(name, unit string) *bar {
 	b := &bar{screen: s, name: name, unit: unit, said: time.Now()}
 	b.note.Store(new(string))
@@ -55,7 +55,7 @@ func (s *screen) bar(name, unit string) *bar {
 	return b
 }
 
-// clear ends all bars where they stand; what is said next comes below them.
+// clear ends all bars where they are. Later lines are printed below them.
 func (s *screen) clear() {
 	if s.bars == nil {
 		return
@@ -67,20 +67,20 @@ func (s *screen) clear() {
 	s.bars, s.open = nil, nil
 }
 
-// bar is how far one thing is.
+// bar shows the progress of one thing.
 type bar struct {
 	*screen
 	name, unit  string
 	line        *mpb.Bar // nil without a terminal
 	done, total atomic.Int64
 	note        atomic.Pointer[string]
-	said        time.Time // when a plain line told of it
+	said        time.Time // when a plain line last reported it
 }
 
-// plainEvery is how often a plain line tells of progress that takes long.
+// plainEvery is the interval at which plain lines report long progress.
 const plainEvery = 3 * time.Second
 
-// set shows how far it is.
+// set updates the progress.
 func (b *bar) set(done, total int64) {
 	if total <= 0 || done == b.done.Load() && total == b.total.Load() {
 		return
@@ -88,7 +88,7 @@ func (b *bar) set(done, total int64) {
 	b.done.Store(done)
 	b.total.Store(total)
 	if b.line != nil {
-		b.line.SetTotal(total+1, false) // ended by end alone
+		b.line.SetTotal(total+1, false) // only end completes it
 		b.line.SetCurrent(done)
 		return
 	}
@@ -98,10 +98,10 @@ func (b *bar) set(done, total int64) {
 	}
 }
 
-// remark puts a few words beside the bar.
+// remark shows a few words beside the bar.
 func (b *bar) remark(words string) { b.note.Store(&words) }
 
-// end fills the bar and leaves a remark; without a terminal that is its one line.
+// end fills the bar and shows a remark. Without a terminal it prints the only line of the bar.
 func (b *bar) end(words string) {
 	b.remark(words)
 	if b.line != nil {
@@ -114,7 +114,7 @@ func (b *bar) end(words string) {
 	b.say("  %-16s %-22s %s", b.name, b.count(), words)
 }
 
-// remove takes the bar off the screen.
+// remove removes the bar from the screen.
 func (b *bar) remove() {
 	if b.line != nil {
 		b.line.Abort(true)
@@ -132,10 +132,10 @@ func (b *bar) count() string {
 	return thousands(done) + " of " + thousands(total) + " " + b.unit
 }
 
-// thousands writes a whole number with commas.
+// thousands formats an integer with commas.
 func thousands(n int64) string { return commas(strconv.FormatInt(n, 10)) }
 
-// commas sets commas into the whole part of a decimal number.
+// commas inserts commas into the whole part of a decimal number.
 func commas(digits string) string {
 	whole := len(digits)
 	for i, c := range digits {

@@ -21,8 +21,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// stage is the database of a demo: a server of its own, or schemas of its own in the one of DATABASE_URL. A schema that
-// was there before is never touched, also not the one of TRAPEZE_SCHEMA.
+// stage is the database of a demo: a separate server, or separate schemas in the database of DATABASE_URL. It never
+// touches an existing schema, including that of TRAPEZE_SCHEMA.
 type stage struct {
 	config env.Settings // its DatabaseURL and Schema are the stage's
 	log    *slog.Logger
@@ -32,7 +32,7 @@ type stage struct {
 	server *pgembed.Server
 }
 
-// demoLogger is silent unless the environment asks for a log: the screen tells what a reader needs.
+// demoLogger returns a logger that is silent unless the environment requests a log: the screen shows what a user needs.
 func demoLogger(c env.Settings) *slog.Logger {
 	if os.Getenv("TRAPEZE_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
@@ -40,7 +40,7 @@ func demoLogger(c env.Settings) *slog.Logger {
 	return c.Logger()
 }
 
-// set makes the stage ready. strike clears it, also after an error.
+// set creates the stage. strike removes it, also after an error.
 func (s *stage) set(ctx context.Context, screen *screen) error {
 	began := time.Now()
 	whose := "from DATABASE_URL, in separate schemas"
@@ -76,10 +76,10 @@ func (s *stage) set(ctx context.Context, screen *screen) error {
 	return nil
 }
 
-// co2Net is the schema of the second run, which must owe nothing to the first.
+// co2Net returns the schema of the second run, which must not use data of the first.
 func (s *stage) co2Net() string { return s.co2 + "_net" }
 
-// strike throws the stage away. It does not depend on a context that may have ended.
+// strike removes the stage. It works after a context has ended.
 func (s *stage) strike() (err error) {
 	if s.pool != nil {
 		if s.server == nil && !s.keeps {
@@ -99,7 +99,7 @@ func (s *stage) strike() (err error) {
 	return err
 }
 
-// runnerOptions are those of every pod of the demo: defaults, so that what it shows is what a user gets.
+// runnerOptions returns the options of every pod of the demo: the defaults, so that the demo shows what a user gets.
 func (s *stage) runnerOptions(name string) runner.Options {
 	return runner.Options{Name: name, Version: s.config.Options.Version, Schema: s.config.Options.Schema, DirectURL: s.config.Options.DirectURL, Logger: s.log}
 }

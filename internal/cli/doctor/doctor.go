@@ -51,7 +51,7 @@ Exit code 0 when no check fails, 1 otherwise. A warning is not urgent.`,
 	return c
 }
 
-// examine makes all checks. Where the API fails, one finding stands for the checks of the API.
+// examine makes all checks. If the API fails, one finding replaces the checks of the API.
 func examine(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	config, err := env.Load()
 	if err != nil {

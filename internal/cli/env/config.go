@@ -1,5 +1,5 @@
-// Package env reads and checks the environment variables of the commands: those of runner/env and api/env, and the few that commands alone
-// have. From them it makes the connection to the database and the log.
+// Package env reads and checks the environment variables of the commands: those of runner/env and api/env, and the few that only commands
+// have. From them it opens the connection to the database and makes the logger.
 package env
 
 import (
@@ -23,14 +23,14 @@ import (
 	runnerenv "github.com/trapeze-run/trapeze/runner/env"
 )
 
-// Settings is the environment; the variables are in docs/reference.md.
+// Settings holds the settings from the environment; the variables are in docs/reference.md.
 type Settings struct {
 	runnerenv.Config
 	envvar.Program
 	API apienv.Config
 }
 
-// Load reads the environment. Its error names every variable that is wrong, not only the first.
+// Load reads the environment. Its error names every invalid variable, not only the first.
 func Load() (c Settings, err error) {
 	var errs [3]error
 	c.Config, errs[0] = runnerenv.Load()
@@ -64,7 +64,7 @@ func (c Settings) validate() error {
 var ErrNoDatabase = exit.Usage("DATABASE_URL is not set: export DATABASE_URL=postgres://user@host/database, " +
 	"such as the one that trapeze serve prints when it starts its own PostgreSQL, or use a server: --server URL")
 
-// Connect opens a pool and makes sure that a server answers which is new enough, and accepts writes when they are wanted.
+// Connect opens a pool. It returns an error unless a server answers that is new enough and, if writes is set, accepts writes.
 func (c Settings) Connect(ctx context.Context, writes bool) (*pgxpool.Pool, error) {
 	open := c.OpenAny
 	if writes {
@@ -80,7 +80,7 @@ func (c Settings) Connect(ctx context.Context, writes bool) (*pgxpool.Pool, erro
 	return pool, nil
 }
 
-// MigrationURL returns an address that reaches the database without a pooler in between, where there is such a way.
+// MigrationURL returns the address of the database that bypasses a pooler, if one is set.
 func (c Settings) MigrationURL() string {
 	if c.Options.DirectURL != "" && c.Options.DirectURL != "off" {
 		return c.Options.DirectURL
@@ -97,7 +97,7 @@ func ValidServer(text string) error {
 	return nil
 }
 
-// ReleaseOf is the annotation of the root command that holds the release of its program, if it is one.
+// ReleaseOf is the annotation of the root command with the release of its program, if any.
 const ReleaseOf = "release"
 
 // Version returns the release of the program, or the module version of this build.
@@ -111,14 +111,14 @@ func Version(c *cobra.Command) string {
 	return "(devel)"
 }
 
-// Masked shows where a database is, without its password.
+// Masked returns the location of a database without its password.
 func Masked(databaseURL string) string {
 	c, err := dburl.Config(databaseURL)
 	if err != nil {
 		return "unknown"
 	}
 	hosts := []string{hostPort(c.Host, c.Port)}
-	for _, other := range c.Fallbacks { // the same host again when TLS is optional
+	for _, other := range c.Fallbacks { // the same host again if TLS is optional
 		if host := hostPort(other.Host, other.Port); !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
 		}
@@ -144,10 +144,10 @@ func hostPort(host string, port uint16) string {
 	return fmt.Sprintf("%s:%d", host, port)
 }
 
-// Logger makes the logger that TRAPEZE_LOG and TRAPEZE_LOG_FORMAT ask for, on stderr.
+// Logger returns the logger that TRAPEZE_LOG and TRAPEZE_LOG_FORMAT set, on stderr.
 func (c Settings) Logger() *slog.Logger {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(c.Log)) // one of four, by validate
+	_ = level.UnmarshalText([]byte(c.Log)) // validate has checked it
 	o := &slog.HandlerOptions{Level: level}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))

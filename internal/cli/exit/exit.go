@@ -18,13 +18,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The exit codes, which scripts rely on.
+// The exit codes, on which scripts rely.
 const (
 	CodeOK          = 0
-	CodeRefused     = 1 // or not found
-	CodeUsage       = 2 // or bad configuration
-	CodeUnavailable = 3 // database or server
-	CodeUnknown     = 4 // the outcome of a command
+	CodeRefused     = 1 // refused or not found
+	CodeUsage       = 2 // wrong usage or configuration
+	CodeUnavailable = 3 // the database or the server does not answer
+	CodeUnknown     = 4 // the outcome of a command is unknown
 )
 
 // codedError is an error with the exit code of its kind.
@@ -33,7 +33,7 @@ type codedError struct {
 	err  error
 }
 
-// coder is an error with an exit code. Its method has a name of its own, since *exec.ExitError has an ExitCode.
+// coder is an error with an exit code. Its method is not called ExitCode, because *exec.ExitError has that method.
 type coder interface {
 	error
 	ExitsWith() int
@@ -43,22 +43,22 @@ func (e *codedError) ExitsWith() int { return e.code }
 func (e *codedError) Error() string  { return e.err.Error() }
 func (e *codedError) Unwrap() error  { return e.err }
 
-// Usage makes the error of a person who typed the command or wrote the configuration.
+// Usage returns the error for a mistake in a command line or a configuration.
 func Usage(format string, args ...any) error {
 	return &codedError{CodeUsage, fmt.Errorf(format, args...)}
 }
 
-// Unavailable makes the error of something that does not answer.
+// Unavailable returns the error for a server that does not answer.
 func Unavailable(format string, args ...any) error {
 	return &codedError{CodeUnavailable, fmt.Errorf(format, args...)}
 }
 
-// Refused makes the error of a command whose answer is no.
+// Refused returns the error of a command that was rejected.
 func Refused(format string, args ...any) error {
 	return &codedError{CodeRefused, fmt.Errorf(format, args...)}
 }
 
-// Unknown makes the error of a command whose outcome is unknown.
+// Unknown returns the error of a command whose outcome is unknown.
 func Unknown(format string, args ...any) error {
 	return &codedError{CodeUnknown, fmt.Errorf(format, args...)}
 }
@@ -83,25 +83,25 @@ func Code(err error) int {
 		return CodeUnknown
 	case is(job.ErrInvalid, job.ErrInvalidArgs, job.ErrInvalidSetting, job.ErrInvalidSchedule, job.ErrKindInTwoLanes, schema.ErrNoTables, schema.ErrTooOld, schema.ErrTooNew):
 		return CodeUsage
-	case is(pgembed.ErrNoBinaries, pgembed.ErrInUse, context.DeadlineExceeded), store.Transient(err), denied(err):
+	case is(pgembed.ErrNoBinaries, pgembed.ErrInUse, context.DeadlineExceeded), store.Transient(err), isDenied(err):
 		return CodeUnavailable
 	}
 	return CodeRefused
 }
 
-// denied reports whether the server was there and would not let us in: class 28 is authorization, 3D a database that
-// does not exist.
-func denied(err error) bool {
+// isDenied reports whether the server rejected the connection: class 28 is authorization, 3D a database that does not
+// exist.
+func isDenied(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (strings.HasPrefix(pg.Code, "28") || strings.HasPrefix(pg.Code, "3D"))
 }
 
-// OnSignal returns a context that ends with the first interrupt or termination.
+// OnSignal returns a context that ends with the first interrupt or termination signal.
 func OnSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
-// Stopped reports whether err is only that of an interrupt.
+// Stopped reports whether err is only the result of such a signal.
 func Stopped(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled))
 }

@@ -39,10 +39,10 @@ import (
 // Register registers the handlers of a program, before its pod or worker runs. The pool is nil in a worker, which has no database.
 type Register = func(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error
 
-// Configure changes the options of a program's runner, which the environment has set. Nil: it does not.
+// Configure changes the options of a program's runner after the environment has set them. Nil: no change.
 type Configure = func(*runner.Options)
 
-// Command returns the command serve, of a program with these handlers and options.
+// Command returns the command serve of a program with these handlers and options.
 func Command(register Register, configure Configure) *cobra.Command {
 	s := serving{register: register, configure: configure}
 	c := &cobra.Command{
@@ -67,7 +67,7 @@ pod: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, then the remaining jobs
 			slog.SetDefault(s.log)
 			s.announce = func(line ReadyLine) error {
 				lines := json.NewEncoder(c.OutOrStdout())
-				lines.SetEscapeHTML(false) // the address of the database is there to be copied
+				lines.SetEscapeHTML(false) // so that the address of the database can be copied
 				return lines.Encode(line)
 			}
 			return s.serve(c.Context())
@@ -86,8 +86,8 @@ type serving struct {
 	dataDir   string
 	register  Register // nil: no handlers
 	configure Configure
-	shown     string                // the address of the database, as the line on stdout gives it
-	announce  func(ReadyLine) error // prints the line that says the pod is ready
+	shown     string                // the address of the database, as shown in the line on stdout
+	announce  func(ReadyLine) error // prints the line that reports that the pod is ready
 }
 
 // ReadyLine is the first line on stdout.
@@ -96,7 +96,7 @@ type ReadyLine struct {
 	Pod      string `json:"pod"`
 	Boot     string `json:"boot"`
 	HTTP     string `json:"http"`
-	Database string `json:"database"` // without its password; of the embedded server with the file that has it
+	Database string `json:"database"` // without its password; for the embedded server, with the file that contains it
 }
 
 // serve runs the pod until a signal ends it.
@@ -123,7 +123,7 @@ func (s *serving) serve(ctx context.Context) (err error) {
 		}
 	}()
 	defer func() {
-		if err != nil && ctx.Err() != nil { // a signal during the start: whatever it broke off was meant to end
+		if err != nil && ctx.Err() != nil { // a signal during the start: the error is its result
 			s.log.Info("ended before it was ready", telemetry.Err, err)
 			err = nil
 		}
@@ -173,12 +173,12 @@ func (s *serving) serve(ctx context.Context) (err error) {
 	return s.run(ctx, r, again)
 }
 
-// Run serves a runner that has its handlers, until ctx ends. It calls announce when the pod is ready.
+// Run serves a runner with its handlers until ctx ends. It calls announce when the pod is ready.
 func Run(ctx context.Context, r *runner.Runner, config env.Settings, log *slog.Logger, announce func(ReadyLine) error) error {
 	return (&serving{config: config, log: log, announce: announce}).run(ctx, r, nil)
 }
 
-// run answers HTTP and runs jobs until ctx ends, then drains. HTTP goes on while it drains, so that the reason can be seen.
+// run answers HTTP and runs jobs until ctx ends, then drains. It answers HTTP during the drain, so that the reason is visible.
 func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct{}) error {
 	listener, err := net.Listen("tcp", s.config.API.Addr)
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 		select {
 		case <-ready.C:
 			if ok, reasons := r.Ready(); !ok && !slices.Contains(reasons, runner.ReasonDrained) {
-				continue // one that an operator drained runs, and says so at /readyz
+				continue // a pod that an operator has drained runs, and reports it at /readyz
 			}
 			ready.Stop()
 			line := ReadyLine{
@@ -219,7 +219,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 		case <-again:
 			again = nil
 			r.HandBackNow()
-		case err := <-served: // only an error ends it before we do
+		case err := <-served: // it ends before us only with an error
 			s.log.Error("http server ended", telemetry.Err, err)
 			stop()
 			return errors.Join(exit.Unavailable("http server: %w", err), <-ran)
@@ -241,7 +241,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 	}
 }
 
-// web is the HTTP server. Its limits keep a slow or idle client from holding it.
+// web returns the HTTP server. Its limits keep slow or idle clients from exhausting it.
 func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 	options, err := s.config.API.Options()
 	if err != nil {
@@ -254,7 +254,7 @@ func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 	for _, warning := range s.config.API.Warnings() {
 		s.log.Warn(warning, "auth", s.config.API.Auth, "addr", s.config.API.Addr)
 	}
-	// Remote workers need HTTP/2: over TLS, or in clear text where nobody else can listen.
+	// Remote workers need HTTP/2: over TLS, or in clear text where other machines cannot listen.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -273,7 +273,7 @@ func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 	}, nil
 }
 
-// Handler serves the HTTP API and, beside it, the service of remote workers.
+// Handler serves the HTTP API and the service of remote workers.
 func Handler(r *runner.Runner, options api.Options) http.Handler {
 	who := api.Workers(r, options)
 	path, workers := remote.Handler(r, remote.Options{Authenticate: func(request *http.Request) (remote.Caller, error) {
@@ -290,7 +290,7 @@ func Handler(r *runner.Runner, options api.Options) http.Handler {
 	})
 }
 
-// closeWithin closes a pool, but does not wait for ever for a connection that a handler keeps which ignores its end.
+// closeWithin closes a pool, but limits the wait for a connection of a handler that ignores the end of its context.
 func closeWithin(limit time.Duration, close func()) {
 	closed := make(chan struct{}, 1)
 	go func() {
@@ -303,7 +303,7 @@ func closeWithin(limit time.Duration, close func()) {
 	}
 }
 
-// DataDir returns where the embedded server's data is kept: for root a place that the server's own user can reach.
+// DataDir returns the directory of the embedded server's data. For root it is one that the server's user can access.
 func DataDir() string {
 	home, err := os.UserHomeDir()
 	switch {

@@ -21,7 +21,7 @@ func JSON(c *cobra.Command, v any) error {
 	return encoder.Encode(v)
 }
 
-// Progress shows how far a job says it is.
+// Progress formats the progress that a job reported.
 func Progress(p *job.Progress) string {
 	if p == nil {
 		return ""
@@ -39,7 +39,7 @@ func Progress(p *job.Progress) string {
 	return strings.Join(parts, " ")
 }
 
-// Text returns what a pointer points at, or nothing.
+// Text returns the value of a pointer, or an empty string for nil.
 func Text[T ~string](p *T) string {
 	if p == nil {
 		return ""
@@ -47,16 +47,16 @@ func Text[T ~string](p *T) string {
 	return string(*p)
 }
 
-// WantsJSON reports whether a command was asked for JSON.
+// WantsJSON reports whether the flag --json is set.
 func WantsJSON(c *cobra.Command) bool {
 	json, _ := c.Flags().GetBool("json")
 	return json
 }
 
-// mostLines is how many lines of a fact are shown: a stack may have hundreds.
+// mostLines limits the lines of a fact: a stack may have hundreds.
 const mostLines = 40
 
-// Fact writes what is known under a name, broken between words to lines of 100 columns; nothing when nothing is known.
+// Fact prints a value under a name, wrapped to 100 columns. It prints nothing if the value is empty.
 func Fact(b *strings.Builder, colours Ink, name, value string) {
 	const indent = 15
 	if value == "" || value == "null" {
@@ -76,7 +76,7 @@ func Fact(b *strings.Builder, colours Ink, name, value string) {
 	}
 }
 
-// List prints rows as they come: with --json an object a line, else as a table below a head.
+// List prints rows as they arrive: with --json one object per line, else as a table below a head.
 func List[T any](c *cobra.Command, head string, rows iter.Seq2[T, error], cells func(T) []string) error {
 	var table [][]string
 	for row, err := range rows {
@@ -94,7 +94,7 @@ func List[T any](c *cobra.Command, head string, rows iter.Seq2[T, error], cells 
 	return Table(c, head, table)
 }
 
-// Rows are those of a list, for [List].
+// Rows returns the rows of a list as a sequence, for [List].
 func Rows[T any](list []T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for _, one := range list {
@@ -105,7 +105,7 @@ func Rows[T any](list []T) iter.Seq2[T, error] {
 	}
 }
 
-// Done prints what a command did: with --json as an object, else as a line.
+// Done prints the result of a command: with --json as an object, else as a line.
 func Done(c *cobra.Command, v any, format string, args ...any) error {
 	if WantsJSON(c) {
 		return JSON(c, v)

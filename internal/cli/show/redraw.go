@@ -16,24 +16,24 @@ import (
 	"github.com/trapeze-run/trapeze/internal/humanize"
 )
 
-// leastWatch is how often --watch may look.
+// leastWatch is the shortest interval of --watch.
 const leastWatch = 100 * time.Millisecond
 
-// WatchFlag adds --watch to a command that shows how things are; 0: it was not asked for.
+// WatchFlag adds --watch to a command that shows a state; 0: the flag is not set.
 func WatchFlag(c *cobra.Command) *time.Duration {
 	every := c.Flags().Duration("watch", 0, "refresh at this interval until ctrl-C; --watch alone: 2s")
 	c.Flags().Lookup("watch").NoOptDefVal = "2s"
 	return every
 }
 
-// frame is one picture of what is watched, on its way to the screen.
+// frame is one picture, on its way to the screen.
 type frame struct {
 	bytes.Buffer
 	screen io.Writer
 }
 
-// Watch runs show once, or again and again when every is not 0, until it is interrupted: in place on a terminal, one after the other
-// elsewhere. An outage is part of the picture, and is waited out.
+// Watch calls show once or, if every is not 0, repeatedly until it is interrupted. On a terminal it redraws in place, and otherwise
+// prints one picture after the other. It shows an outage in the picture and continues.
 func Watch(c *cobra.Command, every time.Duration, show func(context.Context) error) error {
 	switch {
 	case every == 0:
@@ -77,14 +77,14 @@ func Watch(c *cobra.Command, every time.Duration, show func(context.Context) err
 	}
 }
 
-// canvas is where pictures are drawn.
+// canvas is the place where pictures are drawn.
 type canvas struct {
 	out    io.Writer
-	screen *os.File // nil: no terminal
+	screen *os.File // nil: not a terminal
 	drawn  bool
 }
 
-// newCanvas takes a terminal's other screen, so that what was on it is there again afterwards.
+// newCanvas switches a terminal to its alternate screen, so that its contents return afterwards.
 func newCanvas(out io.Writer) *canvas {
 	p := &canvas{out: out, screen: screenOf(out)}
 	if p.screen != nil {
@@ -99,8 +99,8 @@ func (p *canvas) close() {
 	}
 }
 
-// draw shows a picture in the place of the one before, without what the terminal has no lines for. Elsewhere an empty line lies between
-// two, unless they are JSON.
+// draw replaces the previous picture, cut to the terminal's height. Without a terminal it separates pictures by an empty line, unless
+// they are JSON.
 func (p *canvas) draw(picture string, lines bool) error {
 	if p.screen == nil {
 		if p.drawn && !lines && picture != "" {
@@ -118,7 +118,7 @@ func (p *canvas) draw(picture string, lines bool) error {
 	return err
 }
 
-// fit makes a picture overwrite the one before: it begins at the top, and every line ends what was longer.
+// fit makes a picture overwrite the previous one: it starts at the top, and clears the rest of every line.
 func fit(picture string, height int) string {
 	lines := strings.Split(strings.TrimSuffix(picture, "\n"), "\n")
 	if len(lines) > height {

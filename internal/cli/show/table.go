@@ -10,10 +10,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/humanize"
 )
 
-// leastColumn is how narrow a column may become where a table must fit a terminal.
+// leastColumn is the minimum width of a column in a table that must fit a terminal.
 const leastColumn = 6
 
-// Table prints rows of cells below a head, in columns as wide as they need to be: on a terminal no wider than that.
+// Table prints rows of cells below a head. Columns are as wide as their contents, but the table fits the width of a terminal.
 func Table(c *cobra.Command, head string, rows [][]string) error {
 	names := strings.Fields(head)
 	for _, cells := range rows {
@@ -35,8 +35,8 @@ func Table(c *cobra.Command, head string, rows [][]string) error {
 	return err
 }
 
-// columns returns the width of each column. While the table is wider than the terminal (0: as wide as it likes) its widest column
-// gives way; the first never does, for it says what the row is about.
+// columns returns the width of each column. While the table is wider than the terminal (0: no limit), its widest column shrinks.
+// The first never does, because it identifies the row.
 func columns(names []string, rows [][]string, terminal int) []int {
 	widths := make([]int, len(names))
 	total := 2 * (len(names) - 1)
@@ -63,7 +63,7 @@ func columns(names []string, rows [][]string, terminal int) []int {
 	return widths
 }
 
-// line writes one line of a table. The last column is not filled up.
+// line writes one line of a table. The last column is not padded.
 func line(b *strings.Builder, cells []string, widths []int, colour func(string) string) {
 	for i, cell := range cells {
 		cell = runewidth.Truncate(cell, widths[i], "…")

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// screenOf finds the terminal that a person watches; nil: there is none.
+// screenOf returns the terminal behind a writer; nil: there is none.
 func screenOf(to io.Writer) *os.File {
 	if frame, ok := to.(*frame); ok {
 		to = frame.screen
@@ -22,10 +22,10 @@ func screenOf(to io.Writer) *os.File {
 	return file
 }
 
-// IsTerminal reports whether a person watches what is written.
+// IsTerminal reports whether the output goes to a terminal.
 func IsTerminal(to io.Writer) bool { return screenOf(to) != nil }
 
-// widthOf is how many columns a terminal has; 0: it is none, and what is written may be as wide as it likes.
+// widthOf returns the number of columns of a terminal; 0: not a terminal, no limit.
 func widthOf(to io.Writer) int {
 	screen := screenOf(to)
 	if screen == nil {
@@ -38,10 +38,10 @@ func widthOf(to io.Writer) int {
 	return width
 }
 
-// Ink colours words, or does not.
+// Ink colours words if it is true.
 type Ink bool
 
-// InkFor colours on a terminal only, and not when NO_COLOR is set to anything (no-color.org).
+// InkFor returns an Ink that colours only on a terminal, and not if NO_COLOR is set to any value (no-color.org).
 func InkFor(to io.Writer) Ink { return Ink(IsTerminal(to) && os.Getenv("NO_COLOR") == "") }
 
 const (
@@ -58,7 +58,7 @@ func (i Ink) Colour(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// word colours the words that somebody should see first.
+// word colours the words that a reader should notice first.
 func (i Ink) word(text string) string {
 	code := ""
 	switch text {
@@ -72,7 +72,7 @@ func (i Ink) word(text string) string {
 	return i.Colour(code, text)
 }
 
-// Wrap breaks text between words into lines of a width; each but the first begins with the indent. A word that is longer stays whole.
+// Wrap wraps text between words to lines of a width; each but the first begins with the indent. It does not split a longer word.
 func Wrap(text string, width int, indent string) string {
 	var b strings.Builder
 	column := 0

@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// approveSQL lets a job go that awaits approval: into live, due from now on, or, when its own delay is not over, to those
-// that wait for their moment. Of two approvals at once the second waits for the row and finds it approved.
-// Plan: Index Scan on parked_pkey, one row. What the row waits for is compared later: here it would lead to the index of all
-// that await approval.
+// approveSQL releases a job that awaits approval: into live, due from now on, or, if its delay is not over, to the jobs that
+// wait for a time. Of two concurrent approvals the second waits for the row and finds the job approved. Plan: Index Scan on
+// parked_pkey, one row. The reason of the row is compared later, because here it would make the planner use the index of all
+// jobs that await approval.
 const approveSQL = `
 with held as materialized (
 	select p.id, p.why = 'approval' as awaits, p.run_after > now() as early from trapeze.parked p where p.id = $1 for update
@@ -36,14 +36,14 @@ with held as materialized (
 )
 select id from held where awaits`
 
-// Approve lets a job go that awaits approval, on behalf of actor. Errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval].
+// Approve releases a job that awaits approval, on behalf of actor. Errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval].
 func Approve(ctx context.Context, s *store.Store, id int64, actor string) error {
 	var found []int64
 	err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
 		if found, err = store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(approveSQL), []any{id, actor}); err != nil || len(found) == 0 {
 			return err
 		}
-		return auditIn(ctx, s, tx, Deed{Actor: actor, Action: "job.approve", Target: jobTarget(id)})
+		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "job.approve", Target: jobTarget(id)})
 	})
 	if err == nil && len(found) == 0 {
 		if found, err = store.Rows(ctx, s, pgx.RowTo[int64], jobExistsSQL, id); err == nil && len(found) == 0 {
@@ -58,8 +58,8 @@ func Approve(ctx context.Context, s *store.Store, id int64, actor string) error 
 	return nil
 }
 
-// expireSQL cancels jobs that nobody has approved in time, the oldest first. Those that somebody approves or cancels at this
-// moment are passed by. Plan: Index Scan on parked_for_approval, stops at the limit.
+// expireSQL cancels jobs that were not approved in time, the oldest first. It skips jobs that are just being approved or
+// cancelled. Plan: Index Scan on parked_for_approval, stops at the limit.
 var expireSQL = `
 with late as materialized (
 	select p.id from trapeze.parked p
@@ -78,8 +78,8 @@ with late as materialized (
 )
 select ` + store.EndJSON(`'cancelled'`, `'expired'`, `'nobody approved it in time'`, "null") + ` from gone g`
 
-// Expire cancels jobs that have awaited approval for longer than a time, counted from when they would have become due, at
-// most limit of them, and returns their ends.
+// Expire cancels at most limit jobs that have awaited approval for longer than after, counted from when they would have
+// become due. It returns their ends.
 func Expire(ctx context.Context, s *store.Store, after time.Duration, limit int) ([]job.End, error) {
 	ended, err := store.Rows(ctx, s, pgx.RowTo[job.End], expireSQL, after.Milliseconds(), limit)
 	if err != nil {

@@ -13,27 +13,27 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Deed is one thing that an operator did, or was refused.
-type Deed struct {
+// AuditEntry is one action of an operator, or one that was refused.
+type AuditEntry struct {
 	Actor   string
 	Action  string // job.cancel, lane.set, …
-	Target  string // what it was done to: job 7, lane default
-	Refused string // why it was refused; empty: it was done
-	Before  any    // as JSON; nil: nothing to tell
+	Target  string // its object: job 7, lane default
+	Refused string // why it was refused; empty: it was not
+	Before  any    // as JSON; nil: none
 	After   any
 }
 
 func jobTarget(id int64) string      { return "job " + strconv.FormatInt(id, 10) }
 func pipelineTarget(id int64) string { return "pipeline " + strconv.FormatInt(id, 10) }
 
-// auditSQL writes down one deed. Plan: one insert.
+// auditSQL writes one audit entry. Plan: one insert.
 const auditSQL = `
 insert into trapeze.audit (actor, source, request_id, action, target, allowed, reason, before, after)
 values ($1, $2, $3, $4, $5, $6, $7, $8::text::json, $9::text::json)`
 
-// auditIn writes a deed down in the transaction of the change itself: there is never one without the other. Where it came
-// from stands in ctx.
-func auditIn(ctx context.Context, s *store.Store, db store.DB, d Deed) error {
+// auditIn writes an audit entry in the transaction of the change itself, so that neither exists without the other. The
+// origin is in ctx.
+func auditIn(ctx context.Context, s *store.Store, db store.DB, d AuditEntry) error {
 	before, err := asJSON(d.Before)
 	if err != nil {
 		return err
@@ -63,8 +63,8 @@ func asJSON(v any) (*string, error) {
 	return &text, nil
 }
 
-// Audit writes down a deed that changed nothing itself: one that was refused.
-func Audit(ctx context.Context, s *store.Store, d Deed) error {
+// Audit writes an audit entry without a change: of a refused action.
+func Audit(ctx context.Context, s *store.Store, d AuditEntry) error {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
 	if err := auditIn(ctx, s, s.Pool(), d); err != nil {
@@ -73,7 +73,7 @@ func Audit(ctx context.Context, s *store.Store, d Deed) error {
 	return nil
 }
 
-// AuditRow is a row of the audit.
+// AuditRow is a row of the audit log.
 type AuditRow struct {
 	ID        int64           `json:"id,string"`
 	At        time.Time       `json:"at"`
@@ -88,23 +88,24 @@ type AuditRow struct {
 	After     json.RawMessage `json:"after"`
 }
 
-// AuditFilter selects rows of the audit; zero fields select all.
+// AuditFilter selects rows of the audit log; zero fields select all.
 type AuditFilter struct {
 	Actor  string
 	Action string
 	Target string
-	Before int64 // rows with smaller ids: the next page goes on before the last id of this one
+	Before int64 // rows with smaller ids: the last id of the previous page
 	Limit  int   // default 50, at most 1000
 }
 
-// auditTrailSQL lists the audit, newest first. Plan: audit_pkey backwards, stops at the limit; audit_of_target with a target.
+// auditTrailSQL lists the audit log, newest first. Plan: audit_pkey backwards, stops at the limit; audit_of_target with a
+// target.
 const auditTrailSQL = `
 select id, at, actor, source, request_id, action, target, allowed, reason, before, after from trapeze.audit
 where ($1::text is null or actor = $1) and ($2::text is null or action = $2) and ($3::text is null or target = $3)
 	and ($4::bigint is null or id < $4)
 order by id desc limit $5`
 
-// AuditTrail lists the audit, newest first.
+// AuditTrail lists the audit log, newest first.
 func AuditTrail(ctx context.Context, s *store.Store, f AuditFilter) ([]AuditRow, error) {
 	limit := f.Limit
 	if limit <= 0 {

@@ -9,8 +9,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// withAudit does a change and writes it down in one transaction. do may complete the deed; one without an action has changed nothing.
-func withAudit(ctx context.Context, s *store.Store, d Deed, do func(ctx context.Context, tx pgx.Tx, d *Deed) error) error {
+// withAudit makes a change and writes its audit entry in one transaction. do may complete the entry. If do empties its action,
+// nothing has changed and no entry is written.
+func withAudit(ctx context.Context, s *store.Store, d AuditEntry, do func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error) error {
 	what := d.Action + " " + d.Target
 	err := s.Tx(ctx, func(tx pgx.Tx) error {
 		d := d

@@ -11,27 +11,28 @@ import (
 )
 
 const (
-	// hasLaneSQL asks first, so that a role without the right to insert may start where nothing is missing. Plan: primary key.
+	// hasLaneSQL checks first, so that a role without the privilege to insert may start if nothing is missing. Plan: primary
+	// key.
 	hasLaneSQL = `select exists (select from trapeze.lanes where name = $1)`
-	// bootLaneSQL makes a lane where there is none of its name. Plan: one insert.
+	// bootLaneSQL creates a lane if none has its name. Plan: one insert.
 	bootLaneSQL = `insert into trapeze.lanes (name, slots, slots_per_pod) values ($1, $2, $3) on conflict (name) do nothing`
-	// bootKindsSQL gives a new lane the kinds that have none. Plan: primary key.
+	// bootKindsSQL assigns to a new lane the kinds that have no lane. Plan: primary key.
 	bootKindsSQL = `
 insert into trapeze.lane_kinds (kind, lane) select k, $2 from unnest($1::text[]) as k order by k
 on conflict (kind) do nothing returning kind`
 )
 
-// BootLane is a lane as a program would have it before the database says otherwise.
+// BootLane is a lane as a program declares it. Settings in the database override it.
 type BootLane struct {
 	Name  string
-	Slots *int // of all pods together; nil: no limit
+	Slots *int // limit over all pods; nil: no limit
 	Kinds []string
-	// SlotsPerPod is how many of its jobs one pod may run at once; nil: no limit.
+	// SlotsPerPod limits how many of its jobs one pod runs at once; nil: no limit.
 	SlotsPerPod *int
 }
 
-// Bootstrap makes the lane unless there is one of its name, and gives it those of its kinds that have no lane yet. It reports
-// whether it made it, and which kinds it did not get. Safe on several pods at once.
+// Bootstrap creates the lane unless one has its name, and assigns to it those of its kinds that have no lane. It reports
+// whether it created the lane, and which kinds it did not assign. Safe on several pods at once.
 func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left []string, err error) {
 	if exists, err := store.Rows(ctx, s, pgx.RowTo[bool], hasLaneSQL, l.Name); err != nil || exists[0] {
 		return false, nil, err
@@ -52,8 +53,8 @@ func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left
 			return err
 		}
 		return operates(ctx, s, tx, operation{
-			Deed:  Deed{Actor: "system", Action: "lane.set", Target: "lane " + l.Name, After: after},
-			Event: "lane.changed", About: l.Name,
+			AuditEntry: AuditEntry{Actor: "system", Action: "lane.set", Target: "lane " + l.Name, After: after},
+			Event:      "lane.changed", About: l.Name,
 		})
 	})
 	if err != nil {
@@ -62,7 +63,7 @@ func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left
 	return made, left, nil
 }
 
-// without returns those of all that are not in some.
+// without returns the elements of all that are not in some.
 func without(all, some []string) (rest []string) {
 	have := map[string]bool{}
 	for _, one := range some {

@@ -13,9 +13,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// cancelLiveSQL cancels a due job at once, asks a running one to end, or, with stop, ends a running one at once: its
-// owner's late result then matches no row. The owner learns of it by its heartbeat, from cancel_requests.
-// Plan: Index Scan on live_pkey, one row.
+// cancelLiveSQL cancels a due job at once and requests the cancellation of a running one. With stop it ends a running job at once: a
+// late result of its owner then matches no row. The owner learns it from its heartbeat, which reads cancel_requests. Plan: Index
+// Scan on live_pkey, one row.
 var cancelLiveSQL = `
 with held as materialized (
 	select l.* from trapeze.live l where l.id = $1 for update
@@ -48,8 +48,8 @@ with held as materialized (
 select case when state = 'pending' or $2 then 'cancelled' else 'running' end as state, pod::text, fence,
 	(select ` + store.EndJSON(`'cancelled'`, `case when $2 then 'stopped' else 'cancelled' end`, "null", "null") + ` from gone g) from held`
 
-// cancelParkedSQL cancels a job that waits: for its moment, for approval, or for its children, whose cancellation it calls for.
-// Plan: Index Scan on parked_pkey, one row.
+// cancelParkedSQL cancels a job that waits for a time, for approval, or for its children, whose cancellation it requests. Plan:
+// Index Scan on parked_pkey, one row.
 var cancelParkedSQL = `
 with gone as (
 	delete from trapeze.parked where id = $1 returning *
@@ -71,33 +71,33 @@ const (
 	jobExistsSQL = `select id from trapeze.jobs where id = $1`
 )
 
-// Cancellation is what a cancel or stop came to.
+// Cancellation is the result of a cancel or stop.
 type Cancellation struct {
-	State job.State // cancelled; running while its owner is being told; with [job.ErrAlreadyTerminal], where it ended
-	Pod   *string   // the owner, when it was running
+	State job.State // cancelled; running until its handler ends; with [job.ErrAlreadyTerminal], its terminal state
+	Pod   *string   // the owner, if it was running
 	Fence int64
-	Ended *job.End // nil: the job did not end by this
+	Ended *job.End // nil: this command did not end the job
 }
 
-// Cancel ends a job that does not run, at once, and asks a running one to end; with stop it ends a running one too. It
-// looks in live, parked and done in that order, and again when a job was just moving between them.
+// Cancel ends a job that is not running at once, and requests the cancellation of a running one. With stop it ends a running job at
+// once too. It searches live, parked and done in that order, and again if the job was just moving between them.
 //
-// While a transaction of the job's handler holds its row, the pod is told to end the handler, by its heartbeat and by
-// told, and the row is tried again until the transaction is over. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
+// If a transaction of the job's handler locks its row, the pod is notified, by its heartbeat and by told, to end the handler. Cancel
+// then retries until the transaction is over. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
 func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, told func(l job.Lease)) (Cancellation, error) {
-	d := Deed{Actor: actor, Action: "job.cancel", Target: jobTarget(id)}
+	d := AuditEntry{Actor: actor, Action: "job.cancel", Target: jobTarget(id)}
 	if stop {
 		d.Action = "job.stop"
 	}
 	return cancel(ctx, s, id, stop, actor, told, &d)
 }
 
-// CancelAmong is [Cancel] of one of many jobs that a deed is about which is written down already.
+// CancelAmong is [Cancel] of one of many jobs whose common audit entry is already written.
 func CancelAmong(ctx context.Context, s *store.Store, id int64, actor string, told func(l job.Lease)) (Cancellation, error) {
 	return cancel(ctx, s, id, false, actor, told, nil)
 }
 
-func cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, told func(l job.Lease), d *Deed) (Cancellation, error) {
+func cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, told func(l job.Lease), d *AuditEntry) (Cancellation, error) {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
 	for wasTold := false; ; {
@@ -131,15 +131,16 @@ func cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor stri
 	}
 }
 
-// cancelled is a cancellation, or where the job had ended before.
+// cancelled is a cancellation, or the terminal state that the job had before.
 type cancelled struct {
 	Cancellation
 	ended bool
 }
 
-// lockLiveSQL locks a job's row before a command looks there. A statement that waited for the row behind a claim would see the
-// row as the claim left it, but not the run that the same claim put into current_runs, and leave that subject taken: where nothing
-// was locked, nothing is looked for. The row may have been put anew meanwhile, by a nice or a promotion; then it is for the next look.
+// lockLiveSQL locks a job's row before a command reads it. Without it, a statement that waits for the row behind a claim would then
+// see the claimed row, but not the run that the same claim inserted into current_runs, and would leave that subject busy. The search
+// in live therefore takes place only if a row was locked. If the row was replaced meanwhile, by a new priority or a promotion, the
+// next search finds it.
 const (
 	lockLiveSQL    = `select id from trapeze.live where id = $1 for update`
 	tellHandlerSQL = `
@@ -149,8 +150,8 @@ on conflict (pod, job_id, fence) do update set reason = cancel_requests.reason
 returning job_id, fence, pod::text`
 )
 
-// cancelOnce looks for a job in live, parked and done, and ends it where it is; d is written down with it, unless it is nil.
-func cancelOnce(ctx context.Context, s *store.Store, id int64, stop bool, actor string, d *Deed) (found []cancelled, err error) {
+// cancelOnce searches live, parked and done for a job, and ends it there. It writes the audit entry d unless that is nil.
+func cancelOnce(ctx context.Context, s *store.Store, id int64, stop bool, actor string, d *AuditEntry) (found []cancelled, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		found = nil
 		if err := s.BoundLocks(ctx, tx); err != nil {
@@ -201,7 +202,7 @@ func isHeld(err error) bool {
 	return ok && pg.Code == "55P03"
 }
 
-// Tell asks the pod that runs a job to end its handler, without touching the job's row: the job is not cancelled by that.
+// Tell asks the pod that runs a job to end its handler, without changing the job's row. This does not cancel the job.
 func Tell(ctx context.Context, s *store.Store, id int64, told func(l job.Lease)) error {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Lease], tellHandlerSQL, id)
 	if err != nil {

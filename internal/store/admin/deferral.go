@@ -12,13 +12,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// checkTokenSQL checks a token, and has the completions of one job, and its beginning to wait, take turns.
-// Plan: deferrals_pkey.
+// checkTokenSQL checks a token. Its lock serializes the completions of one job, and the moment at which it begins to wait. Plan:
+// deferrals_pkey.
 const checkTokenSQL = `select token = $2 from trapeze.deferrals where id = $1 for update` // #nosec G101 -- likewise
 
-// completeSQL keeps one part of a job and takes it off its fan-out, if the job waits already. A part that is known, or for which
-// nobody waits any more, changes nothing; of a part and the end of its job at once, one waits for the other.
-// Plan: primary keys, one row each.
+// completeSQL stores one part of a job and counts it in the job's fan-out, if the job already waits. It has no effect for a part that
+// is already stored, or that the job no longer waits for. A part and a concurrent end of its job wait for each other's lock. Plan:
+// primary keys, one row each.
 const completeSQL = `
 with f as materialized (
 	select open, ended from trapeze.fan_outs where id = $1 for update
@@ -33,10 +33,10 @@ with f as materialized (
 select exists (select from kept) or exists (select from trapeze.parts where id = $1 and part = $2),
 	coalesce((select due from counted), false)`
 
-// Complete keeps the result of one part of a deferred job, or its error (empty: it succeeded). The same part a second time changes
-// nothing. due says that the job's fan-out is now off balance. Errors: [job.ErrNotFound] when no such job handed out a token,
-// [job.ErrWrongToken], [job.ErrAlreadyTerminal] when all parts are in or the job has ended. An operator's name, unless it is empty, is
-// written down with it.
+// Complete stores the result of one part of a deferred job, or its error (empty: it succeeded). The same part again has no effect. due
+// reports that the job's fan-out has to be settled. Errors: [job.ErrNotFound] if no job with the id handed out a token,
+// [job.ErrWrongToken], [job.ErrAlreadyTerminal] if all parts are complete or the job has ended. If operator is not empty, an audit
+// entry is written.
 func Complete(ctx context.Context, s *store.Store, id int64, token, part string, result json.RawMessage, failure, operator string) (due bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		matches, err := store.QueryPinned(ctx, tx, pgx.RowTo[bool], s.In(checkTokenSQL), []any{id, token})
@@ -59,7 +59,7 @@ func Complete(ctx context.Context, s *store.Store, id int64, token, part string,
 		if due = found[0].Due; operator == "" {
 			return nil
 		}
-		return auditIn(ctx, s, tx, Deed{Actor: operator, Action: "job.complete", Target: jobTarget(id),
+		return auditIn(ctx, s, tx, AuditEntry{Actor: operator, Action: "job.complete", Target: jobTarget(id),
 			After: map[string]any{"part": part, "failed": failure != ""}})
 	})
 	if err != nil {
@@ -68,12 +68,13 @@ func Complete(ctx context.Context, s *store.Store, id int64, token, part string,
 	return due, nil
 }
 
-// partsSQL reads the parts of a deferred job by their names. Plan: parts_pkey, stops at the limit.
+// partsSQL reads the parts of a deferred job by name. Plan: parts_pkey, stops at the limit.
 const partsSQL = `
 select part, case when error is null then 'succeeded' else 'failed' end, error, result
 from trapeze.parts where id = $1 and (part > $2 or $2 = '') order by part limit $3`
 
-// Parts reads the parts of a deferred job after the given name, from the one without a name on when it is empty, at most limit of them.
+// Parts returns at most limit parts of a deferred job whose names follow after. If after is empty, it begins with the part without a
+// name.
 func Parts(ctx context.Context, s *store.Store, id int64, after string, limit int) ([]view.BranchEnd, error) {
 	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (b view.BranchEnd, err error) {
 		var result []byte

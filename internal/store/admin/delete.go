@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// deletableSQL lists the jobs of the pipeline that begins with a job, and says of each whether it has ended; of a job that is part of
-// another's pipeline, itself alone. Plan: jobs_pkey, jobs_of_pipeline; primary keys.
+// deletableSQL lists the jobs of the pipeline that begins with a job, and whether each has ended. For a later step of a pipeline it
+// lists only that job. Plan: jobs_pkey, jobs_of_pipeline; primary keys.
 const deletableSQL = `
 select j.id, j.pipeline_id, not coalesce((select true from trapeze.live l where l.id = j.id limit 1),
 	(select true from trapeze.parked p where p.id = j.id limit 1), false)
@@ -22,8 +22,8 @@ from (
 	select s.id, s.pipeline_id from trapeze.jobs s where s.pipeline_id = $1 and s.step > 0
 ) j`
 
-// deleteEndsSQL deletes where jobs ended, the row of their pipeline, and the idempotency keys that would answer with them. Plan:
-// done_by_id of each day; pipelines_pkey; one pass over submissions, those of a day.
+// deleteEndsSQL deletes the ends of jobs, the row of their pipeline, and the idempotency keys that refer to them. Plan: done_by_id of
+// each day; pipelines_pkey; one pass over submissions, which hold one day.
 const deleteEndsSQL = `
 with pipeline as (
 	delete from trapeze.pipelines where id = $1
@@ -32,16 +32,16 @@ with pipeline as (
 )
 delete from trapeze.done where id = any($2::bigint[])`
 
-// Delete removes a job that has ended, and with the first job of a pipeline all of it: a step alone would change what the others
-// came to. Its history stays as long as that of all others. It returns how many jobs went.
-// Errors: [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline].
+// Delete deletes a job that has ended, and with the first job of a pipeline all of it. A single step cannot be deleted, because the
+// other jobs depend on it. The history is kept until its retention is over. It returns the number of deleted jobs. Errors:
+// [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline].
 func Delete(ctx context.Context, s *store.Store, id int64, actor string) (n int, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		ids, err := deletable(ctx, s, tx, id)
 		if err != nil {
 			return err
 		}
-		// From here on none of them is tried again. What came about since the look shows in the next one.
+		// From here on none of them can be retried. Earlier changes show in the next list.
 		if _, err := upkeep.LockEnded(ctx, s, tx, ids); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func Delete(ctx context.Context, s *store.Store, id int64, actor string) (n int,
 			return err
 		}
 		if len(ids) != locked {
-			return job.ErrNotTerminal // it has just changed
+			return job.ErrNotTerminal // it has just been retried
 		}
 		awaited, err := upkeep.DeleteJobs(ctx, s, tx, ids)
 		if err != nil {
@@ -63,7 +63,7 @@ func Delete(ctx context.Context, s *store.Store, id int64, actor string) (n int,
 			return err
 		}
 		n = len(ids)
-		return auditIn(ctx, s, tx, Deed{Actor: actor, Action: "job.delete", Target: jobTarget(id), After: map[string]any{"jobs": n}})
+		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "job.delete", Target: jobTarget(id), After: map[string]any{"jobs": n}})
 	})
 	if err != nil {
 		return 0, fmt.Errorf("delete job %d: %w", id, err)
@@ -71,7 +71,7 @@ func Delete(ctx context.Context, s *store.Store, id int64, actor string) (n int,
 	return n, nil
 }
 
-// deletable lists the jobs that go with a job.
+// deletable lists the jobs that are deleted together with a job.
 func deletable(ctx context.Context, s *store.Store, tx pgx.Tx, id int64) (ids []int64, err error) {
 	type row struct {
 		ID, Pipeline int64

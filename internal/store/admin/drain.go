@@ -13,7 +13,7 @@ import (
 // drainLaneSQL closes a lane whose row is locked, or opens it. Plan: primary key; HOT.
 const drainLaneSQL = `update trapeze.lanes set drained = $2 where name = $1`
 
-// DrainLane closes a lane (drained) or opens it again, and reports whether that is news. Error: [job.ErrUnknownLane].
+// DrainLane closes a lane (drained) or reopens it, and reports whether that changed anything. Error: [job.ErrUnknownLane].
 func DrainLane(ctx context.Context, s *store.Store, name string, drained bool, actor string) (changed bool, err error) {
 	action, event := "lane.resume", "lane.resumed"
 	if drained {
@@ -28,8 +28,8 @@ func DrainLane(ctx context.Context, s *store.Store, name string, drained bool, a
 			return err
 		}
 		return operates(ctx, s, tx, operation{
-			Deed:  Deed{Actor: actor, Action: action, Target: "lane " + name, Before: drains{before.Drained}, After: drains{drained}},
-			Event: event, About: name,
+			AuditEntry: AuditEntry{Actor: actor, Action: action, Target: "lane " + name, Before: drains{before.Drained}, After: drains{drained}},
+			Event:      event, About: name,
 		})
 	})
 	if err != nil {
@@ -38,22 +38,22 @@ func DrainLane(ctx context.Context, s *store.Store, name string, drained bool, a
 	return changed, nil
 }
 
-// drains is what the audit keeps of a drain.
+// drains is the content of the audit entry of a drain.
 type drains struct {
 	Drained bool `json:"drained"`
 }
 
 const (
-	// lockPodsSQL finds the rows of a pod by its name or boot id, also closed ones, from which the next process of that name
-	// takes its drain. Plan: pods is small.
+	// lockPodsSQL finds the rows of a pod by its name or boot id. It includes closed rows, from which the next process of that name takes
+	// its drain. Plan: pods is small.
 	lockPodsSQL = `
 select p.boot::text, p.name, p.drained, p.closed_at is null as open from trapeze.pods p
 where p.name = $1 or p.boot::text = $1 order by p.boot for update`
 	drainPodsSQL = `update trapeze.pods set drained = $2 where boot = any($1::uuid[]) and drained <> $2`
 )
 
-// DrainPod makes the pods of a name, or the one of a boot id, start nothing (drained), or start again, and reports whether that
-// is news, and which boots are open. Error: [job.ErrUnknownPod].
+// DrainPod drains or resumes the pods of a name, or the pod of a boot id. It reports whether that changed anything, and which boots are
+// open. Error: [job.ErrUnknownPod].
 func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, actor string) (changed bool, boots []string, err error) {
 	action, event := "pod.resume", "pod.resumed"
 	if drained {
@@ -82,8 +82,8 @@ func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, act
 			return err
 		}
 		return operates(ctx, s, tx, operation{
-			Deed: Deed{Actor: actor, Action: action, Target: "pod " + found[0].Name, Before: drains{!drained}, After: drains{drained}},
-			Boot: &found[0].Boot, Event: event, About: found[0].Name,
+			AuditEntry: AuditEntry{Actor: actor, Action: action, Target: "pod " + found[0].Name, Before: drains{!drained}, After: drains{drained}},
+			Boot:       &found[0].Boot, Event: event, About: found[0].Name,
 		})
 	})
 	if err != nil {
@@ -92,14 +92,14 @@ func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, act
 	return changed, boots, nil
 }
 
-// podRow is a pod as far as its drain is concerned.
+// podRow holds the columns of a pod that matter for its drain.
 type podRow struct {
 	Boot, Name    string
 	Drained, Open bool
 }
 
-// lockPods locks the rows of a pod, if there are any. A process of the name that registers meanwhile holds the row from which it takes its
-// drain, and has a row of its own that only a statement sees which begins after it: so they are looked for until there are no more.
+// lockPods locks the rows of a pod, if there are any. A process of the name that is just registering locks the row from which it takes its
+// drain, and only a later statement sees its new row. lockPods therefore repeats the search until it finds no more.
 func lockPods(ctx context.Context, s *store.Store, tx pgx.Tx, pod string) (found []podRow, err error) {
 	for {
 		list, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[podRow], lockPodsSQL, pod)

@@ -136,7 +136,7 @@ func Erase(ctx context.Context, s *store.Store, subject, kind string, after int6
 	if found[0].Count == erasePage {
 		e.Next = found[0].Last
 	}
-	d := Deed{Actor: actor, Action: "subject.erase", Target: SubjectTarget(subject)}
+	d := AuditEntry{Actor: actor, Action: "subject.erase", Target: SubjectTarget(subject)}
 	for ids := range slices.Chunk(found[0].Has, eraseBatch) {
 		err := eraseIn(ctx, s, &e, ids, true, dryRun, d)
 		if err != nil {
@@ -152,7 +152,7 @@ func Erase(ctx context.Context, s *store.Store, subject, kind string, after int6
 }
 
 // eraseIn erases jobs with their descendants, or, without all, their plans alone, in one transaction with its audit entry.
-func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all, dryRun bool, d Deed) error {
+func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all, dryRun bool, d AuditEntry) error {
 	var erased int
 	var open []int64
 	err := s.Tx(ctx, func(tx pgx.Tx) error {
@@ -240,7 +240,7 @@ func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRu
 			return err
 		}
 		entries = int(tag.RowsAffected())
-		return auditIn(ctx, s, tx, Deed{Actor: actor, Action: "subject.erase", Target: SubjectTarget(subject), After: map[string]any{"audit_entries": entries}})
+		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "subject.erase", Target: SubjectTarget(subject), After: map[string]any{"audit_entries": entries}})
 	})
 	if err != nil {
 		return 0, nil, fmt.Errorf("erase a subject from the audit: %w", err)

@@ -13,34 +13,34 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// takeSchedulesSQL takes the schedules that have been due longest, among some kinds and but for some names, and keeps others from them until
-// the transaction ends: two pods never decide about the same one at a time, and neither waits for the other. What is due is a
-// matter of the database's clock. Plan: schedules_due from its beginning, stops at the limit or at what is not due.
+// takeSchedulesSQL locks the schedules of some kinds that have been due longest, except some names, until the transaction ends. Two pods
+// therefore never decide about the same one at a time, and neither waits for the other. The database's clock decides which are due. Plan:
+// schedules_due from its beginning, stops at the limit or at the first that is not due.
 const takeSchedulesSQL = `
 select ` + scheduleColumns + `, s.planned, (select coalesce($3::timestamptz, clock_timestamp())) ` + store.Firing + `
 	and s.kind = any($1::text[]) and s.name <> all($2::text[]) and ` + store.DueAt + ` <= (select coalesce($3::timestamptz, clock_timestamp()))
 order by ` + store.DueAt + `, s.name limit $4 for update of s skip locked`
 
-// shortFireSQL bounds how long a decision waits for what others hold, such as a unique key in a transaction of the host's, and how long
-// one whose pod is frozen keeps the schedule from the other pods.
+// shortFireSQL limits how long a decision waits for locks, such as that of a unique key in a transaction of the host, and how long a frozen
+// pod keeps schedules from the other pods.
 const shortFireSQL = `
 select set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true)`
 
-// The bounds: of a wait, which others pay for, and of a silence.
+// The timeouts: of a lock wait, which delays others, and of an idle transaction.
 const (
 	fireWaits = 100 * time.Millisecond
 	fireRests = 3 * time.Second
 )
 
-// Due is a schedule with fires to decide.
+// Due is a schedule with occurrences to decide.
 type Due struct {
 	job.Schedule
-	Planned bool      // NextAt is of its expression
+	Planned bool      // NextAt was computed from its expression
 	Now     time.Time // of the database
 }
 
-// TakeDue takes those schedules of some kinds that have been due longest, at most limit, and that are none of those to be passed over.
-// The moment is the database's now; at says otherwise, for tests.
+// TakeDue locks and returns at most limit schedules of some kinds that have been due longest, except those in passOver. The time is the
+// database's now, unless at is set, for tests.
 func TakeDue(ctx context.Context, s *store.Store, tx pgx.Tx, kinds, passOver []string, at *time.Time, limit int) ([]Due, error) {
 	if passOver == nil {
 		passOver = []string{}
@@ -55,14 +55,13 @@ func TakeDue(ctx context.Context, s *store.Store, tx pgx.Tx, kinds, passOver []s
 	return list, nil
 }
 
-// nextFireSQL reads when the next schedule of some kinds fires that is not due yet, and the clock that this is of: one that is due and
-// cannot be decided must not hide the others. Plan: schedules_due from now on, to the first of the kinds.
+// nextFireSQL reads the time of the next occurrence, among some kinds, that is not due yet, and the database's clock. A schedule that is
+// due and cannot be decided must not hide the others. Plan: schedules_due from now on, to the first of the kinds.
 const nextFireSQL = `
 select n.now, (select s.next_at ` + store.Firing + ` and s.kind = any($1::text[]) and ` + store.DueAt + ` > n.now order by ` + store.DueAt + ` limit 1)
 from (select clock_timestamp() as now offset 0) n`
 
-// NextFire reads when the next schedule of some kinds fires (nil: none does) of those that are not due, and what the database's clock says
-// now.
+// NextFire returns the time of the next occurrence, among some kinds, that is not due yet (nil: none), and the database's now.
 func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Time, next *time.Time, err error) {
 	type moments struct {
 		Now  time.Time
@@ -75,8 +74,8 @@ func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Tim
 	return list[0].Now, list[0].Next, nil
 }
 
-// schedulesActiveSQL finds the schedules of which one of the latest jobs, or what follows from it, has not ended.
-// Plan: schedule_fires_with_jobs backwards for each, twenty rows; primary keys and jobs_of_pipeline for each.
+// schedulesActiveSQL finds the schedules with a recent job that has not ended, or whose following jobs have not. Plan:
+// schedule_fires_with_jobs backwards for each, twenty rows; primary keys and jobs_of_pipeline for each.
 const schedulesActiveSQL = `
 select n.name from unnest($1::text[]) as n(name)
 where exists (
@@ -86,7 +85,7 @@ where exists (
 	where coalesce((select p.status from trapeze.pipeline p where p.id = f.job_id), '') = 'running'
 )`
 
-// SchedulesActive returns those schedules of which a job, or what follows from it, has not ended.
+// SchedulesActive returns those schedules that have a job that has not ended, or whose following jobs have not.
 func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []string) (map[string]bool, error) {
 	list, err := store.Query(ctx, s, tx, pgx.RowTo[string], schedulesActiveSQL, names)
 	if err != nil {
@@ -100,34 +99,35 @@ func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []str
 }
 
 const (
-	// insertFiresSQL decides fires: whose row goes in decides, and nobody else ever will. Plan: one insert a fire.
+	// insertFiresSQL decides occurrences: the transaction that inserts the row decides, and none does so again. Plan: one insert per
+	// occurrence.
 	insertFiresSQL = `
 insert into trapeze.schedule_fires (schedule, fire_at, outcome, manual, missed, job_id, message)
 select w.schedule, w.fire_at, w.outcome, w.manual, w.missed, w.job_id, w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::boolean[], $5::int[], $6::bigint[], $7::text[])
 	as w(schedule, fire_at, outcome, manual, missed, job_id, message)
 on conflict (schedule, fire_at) do nothing returning schedule, fire_at`
-	// settleFiresSQL says of fires that this transaction decided why they made no job. Plan: primary key.
+	// settleFiresSQL records why occurrences that this transaction decided submitted no job. Plan: primary key.
 	settleFiresSQL = `
 update trapeze.schedule_fires f set outcome = w.outcome, job_id = null, message = w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[]) as w(schedule, fire_at, outcome, message)
 where f.schedule = w.schedule and f.fire_at = w.fire_at`
-	// scheduleEventsSQL writes fires into the history of everything. Plan: inserts.
+	// scheduleEventsSQL writes events of occurrences. Plan: inserts.
 	scheduleEventsSQL = `
 insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
 select w.n, $1::uuid, case w.outcome when 'missed' then 'schedule.missed' else 'schedule.fired' end, $2, w.schedule, w.fields::json
 from unnest($3::text[], $4::text[], $5::text[]) with ordinality as w(schedule, outcome, fields, n)`
 )
 
-// fireKey is the primary key of a fire.
+// fireKey is the primary key of an occurrence.
 type fireKey struct {
 	Schedule string
-	FireAt   int64 // microseconds, which the database counts
+	FireAt   int64 // in microseconds, the database's resolution
 }
 
 func keyOf(f job.Fire) fireKey { return fireKey{f.Schedule, f.FireAt.UnixMicro()} }
 
-// InsertFires writes fires down, and returns those that were not decided before.
+// InsertFires inserts occurrences, and returns those that were not decided before.
 func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) ([]job.Fire, error) {
 	var (
 		names    = make([]string, len(list))
@@ -159,7 +159,7 @@ func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire
 	return slices.DeleteFunc(slices.Clone(list), func(f job.Fire) bool { return !ours[keyOf(f)] }), nil
 }
 
-// SettleFires says of fires that this transaction decided that they made no job, and why.
+// SettleFires records why occurrences that this transaction decided submitted no job.
 func SettleFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) error {
 	names, at := make([]string, len(list)), make([]time.Time, len(list))
 	outcomes, messages := make([]string, len(list)), make([]string, len(list))
@@ -172,7 +172,7 @@ func SettleFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire
 	return nil
 }
 
-// TellFires writes fires into the history of everything: those that made a job, and those that were missed.
+// TellFires writes the events of occurrences: those that submitted a job, and those that were missed.
 func TellFires(ctx context.Context, s *store.Store, tx pgx.Tx, boot *string, actor string, list []job.Fire) error {
 	var names, outcomes, fields []string
 	for _, f := range list {
@@ -199,7 +199,7 @@ func TellFires(ctx context.Context, s *store.Store, tx pgx.Tx, boot *string, act
 	return nil
 }
 
-// AuditTrigger writes down that an operator made a schedule fire, in the transaction in which it does.
+// AuditTrigger writes the audit entry of an operator's trigger of a schedule, in the same transaction.
 func AuditTrigger(ctx context.Context, s *store.Store, tx pgx.Tx, actor string, f job.Fire) error {
-	return auditIn(ctx, s, tx, Deed{Actor: actor, Action: "schedule.trigger", Target: scheduleTarget(f.Schedule), After: f})
+	return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "schedule.trigger", Target: scheduleTarget(f.Schedule), After: f})
 }

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// gateRowSQL makes the gate's row anew where somebody deleted it, which is a closed gate. Plan: one insert.
+	// gateRowSQL inserts the row of the queue state if it was deleted, which counts as paused. Plan: one insert.
 	gateRowSQL = `insert into trapeze.gate (paused) values (true) on conflict (one) do nothing`
-	// lockGateSQL reads the gate, and keeps others from moving it until the transaction ends. Plan: one row.
+	// lockGateSQL reads and locks the queue state until the transaction ends. Plan: one row.
 	lockGateSQL = `select paused, frozen from trapeze.gate for update`
 	setGateSQL  = `update trapeze.gate set paused = $1, frozen = $2`
 )
 
-// Pause closes the gate (closed) or opens it, and reports whether that is news. A frozen one stays closed.
+// Pause pauses the queue (closed) or resumes it, and reports whether that changed anything. A frozen queue stays frozen.
 func Pause(ctx context.Context, s *store.Store, closed bool, actor string) (bool, error) {
 	action := "gate.unpause"
 	if closed {
@@ -27,7 +27,8 @@ func Pause(ctx context.Context, s *store.Store, closed bool, actor string) (bool
 	return moveGate(ctx, s, action, actor, closed, "paused", func(g job.QueueState) job.QueueState { g.Paused = closed; return g })
 }
 
-// Freeze closes the gate for maintenance (closed) or thaws it, and reports whether that is news. A paused one stays closed.
+// Freeze freezes the queue for maintenance (closed) or thaws it, and reports whether that changed anything. A paused queue
+// stays paused.
 func Freeze(ctx context.Context, s *store.Store, closed bool, actor string) (bool, error) {
 	action := "gate.thaw"
 	if closed {
@@ -56,7 +57,7 @@ func moveGate(ctx context.Context, s *store.Store, action, actor string, closed 
 		if _, err := tx.Exec(ctx, s.In(setGateSQL), after.Paused, after.Frozen); err != nil {
 			return err
 		}
-		return operates(ctx, s, tx, operation{Deed: Deed{Actor: actor, Action: action, Target: "gate", Before: before, After: after}, Event: event, About: why})
+		return operates(ctx, s, tx, operation{AuditEntry: AuditEntry{Actor: actor, Action: action, Target: "gate", Before: before, After: after}, Event: event, About: why})
 	})
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", action, err)
@@ -65,11 +66,12 @@ func moveGate(ctx context.Context, s *store.Store, action, actor string, closed 
 }
 
 const (
-	// runningSQL counts what runs everywhere, in a lane, or on pods. Plan: one pass over live, or over the lane's rows in it.
+	// runningSQL counts running jobs: all, those of a lane, or those on pods. Plan: one pass over live, or over the lane's
+	// rows in it.
 	runningSQL = `
 select count(*)::int from trapeze.live
 where state = 'running' and ($1::text is null or lane = $1) and ($2::uuid[] is null or pod = any($2::uuid[]))`
-	// beatsSQL tells when each open pod last beat its heart, as the end of its lease. Plan: pods_open.
+	// beatsSQL reads the end of each open pod's lease, which shows its latest heartbeat. Plan: pods_open.
 	beatsSQL = `select boot::text, lease_until::text from trapeze.pods where closed_at is null and ($1::uuid[] is null or boot = any($1::uuid[]))`
 )
 
@@ -79,8 +81,9 @@ type Scope struct {
 	Boots []string
 }
 
-// Running counts what runs, and tells the end of the lease of each pod that could start more: one that differs twice from what
-// it was has heard of everything that was committed before. What runs is counted last: it began before its pod had heard.
+// Running counts the running jobs, and returns the end of the lease of each pod that could start more. A pod whose lease end
+// has changed twice has applied everything that was committed before. The count is read last, so that it includes jobs that
+// began before their pod had applied it.
 func Running(ctx context.Context, s *store.Store, of Scope) (running int, leases map[string]string, err error) {
 	type beat struct {
 		Boot  string

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// allRetentionsSQL reads which kinds are kept for a time of their own. Plan: a small table.
+	// allRetentionsSQL reads the retention overrides of kinds. Plan: a small table.
 	allRetentionsSQL = `select kind, state, keep_s from trapeze.kind_retention order by kind, state`
-	// lockRetentionSQL reads one of them, and keeps others from changing it until the transaction ends. Plan: primary key.
+	// lockRetentionSQL reads and locks one override until the transaction ends. Plan: primary key.
 	lockRetentionSQL = `select keep_s from trapeze.kind_retention where kind = $1 and state = $2 for update`
-	// setRetentionSQL sets one. Plan: one insert, or primary key.
+	// setRetentionSQL sets an override. Plan: one insert, or primary key.
 	setRetentionSQL = `
 insert into trapeze.kind_retention (kind, state, keep_s) values ($1, $2, $3)
 on conflict (kind, state) do update set keep_s = excluded.keep_s`
-	// deleteRetentionSQL deletes one. Plan: primary key.
+	// deleteRetentionSQL deletes an override. Plan: primary key.
 	deleteRetentionSQL = `delete from trapeze.kind_retention where kind = $1 and state = $2`
 )
 
-// Retentions reads which kinds are kept for a time of their own, by kind and state.
+// Retentions returns the retention overrides, by kind and state.
 func Retentions(ctx context.Context, s *store.Store) ([]job.Retention, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Retention], allRetentionsSQL)
 	if err != nil {
@@ -32,8 +32,8 @@ func Retentions(ctx context.Context, s *store.Store) ([]job.Retention, error) {
 	return list, nil
 }
 
-// SetRetention says for how long a kind is kept that ended in a state, or with nil that it is kept as all others. What changes nothing
-// leaves no trace. Error: [job.ErrInvalidSetting].
+// SetRetention sets how long jobs of a kind that ended in a state are kept, or removes the override if keep is nil. If nothing
+// changes, it writes no audit entry and no event. Error: [job.ErrInvalidSetting].
 func SetRetention(ctx context.Context, s *store.Store, kind string, state job.State, keep *job.Seconds, actor string) (done job.RetentionChanged, err error) {
 	wanted := job.Retention{Kind: kind, State: state}
 	if keep != nil {
@@ -74,10 +74,10 @@ func setRetentionIn(ctx context.Context, s *store.Store, tx pgx.Tx, kind string,
 	}
 	type kept struct {
 		State job.State    `json:"state"`
-		Keep  *job.Seconds `json:"keep_s"` // null: as all others
+		Keep  *job.Seconds `json:"keep_s"` // null: the default
 	}
 	return done, operates(ctx, s, tx, operation{
-		Deed:  Deed{Actor: actor, Action: "retention.set", Target: "kind " + kind, Before: kept{state, done.Before}, After: kept{state, keep}},
-		Event: "retention.changed", About: kind,
+		AuditEntry: AuditEntry{Actor: actor, Action: "retention.set", Target: "kind " + kind, Before: kept{state, done.Before}, After: kept{state, keep}},
+		Event:      "retention.changed", About: kind,
 	})
 }

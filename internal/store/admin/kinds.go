@@ -10,10 +10,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Kind is a kind's declaration as the database keeps it, for pods that do not know it and for jobs that SQL submits.
+// Kind is a kind's declaration in the database, for pods that do not know it and for jobs that SQL submits.
 type Kind struct {
 	Name       string
-	OnFailure  json.RawMessage // as jobs.planned; nil: nothing follows
+	OnFailure  json.RawMessage // in the form of jobs.planned; nil: nothing follows
 	MaxCrashes int             // 0: the default of the pod that recovers a job
 }
 
@@ -32,7 +32,8 @@ where on_failure is not null or max_crashes > 0 order by kind
 on conflict (kind) do update set on_failure = excluded.on_failure, max_crashes = excluded.max_crashes
 where row(k.on_failure::text, k.max_crashes) is distinct from row(excluded.on_failure::text, excluded.max_crashes)`
 
-// DeclareKinds stores the declarations of the kinds that a program runs. The program that starts last is right.
+// DeclareKinds stores the declarations of the kinds that a program runs. Those of the program that starts last
+// apply.
 func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 	type kept struct {
 		Kind       string
@@ -40,7 +41,7 @@ func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 		MaxCrashes int
 	}
 	names, plans, crashes := make([]string, len(kinds)), make([]*string, len(kinds)), make([]int, len(kinds))
-	differ := make(map[string]kept, len(kinds)) // what is said and not kept
+	differ := make(map[string]kept, len(kinds)) // declared differently than stored
 	for i, k := range kinds {
 		names[i], plans[i], crashes[i] = k.Name, store.Some(string(k.OnFailure)), k.MaxCrashes
 		if k.OnFailure != nil || k.MaxCrashes > 0 {
@@ -59,7 +60,7 @@ func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 		}
 	}
 	if len(differ) == 0 {
-		return nil // a role that may only read starts pods that change nothing
+		return nil // a read-only role can start a pod whose declarations have not changed
 	}
 	if _, err := s.Pool().Exec(ctx, s.In(declareKindsSQL), names, plans, crashes); err != nil {
 		return fmt.Errorf("declare kinds: %w", err)

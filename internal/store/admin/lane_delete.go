@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// waitingInLaneSQL reports whether anything of a lane waits, whatever for. Plan: live_for_claim up to its first pending row;
-	// parked until the first row of the lane, at worst once through.
+	// waitingInLaneSQL reports whether any job waits in a lane, for any reason. Plan: live_for_claim up to its first pending
+	// row; parked until the first row of the lane, at worst once through.
 	waitingInLaneSQL = `
 select exists (select from trapeze.live where lane = $1 and state = 'pending')
 	or exists (select from trapeze.parked where lane = $1)`
-	// moveKindsSQL gives the kinds of a lane to another. Plan: lane_kinds is small.
+	// moveKindsSQL assigns the kinds of a lane to another. Plan: lane_kinds is small.
 	moveKindsSQL = `update trapeze.lane_kinds set lane = $2 where lane = $1`
-	// deleteLaneSQL deletes a lane that no kind has any more. Plan: primary key; slot_grants go with it.
+	// deleteLaneSQL deletes a lane without kinds. Plan: primary key; slot_grants are deleted with it.
 	deleteLaneSQL = `delete from trapeze.lanes where name = $1`
 )
 
-// DeleteLane deletes a lane whose waiting jobs, and whose kinds, go to the lane to; empty says that it has no jobs, and its
-// kinds go to the lane default. Jobs that run in it go on to their end. Call it after [Move], which leaves it little to do.
-// Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], [job.ErrInvalidSetting] for the lane default.
+// DeleteLane deletes a lane and moves its waiting jobs and its kinds to the lane to. If to is empty, the lane must have no jobs,
+// and its kinds go to the lane default. Jobs that run in it continue. Call it after [Move], which leaves it few jobs. Errors:
+// [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], [job.ErrInvalidSetting] for the lane default.
 func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		done, err = deleteLaneIn(ctx, s, tx, name, to, actor)
@@ -53,7 +53,7 @@ func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, acto
 	}
 	var before job.Lane
 	lanes := []string{name, target}
-	slices.Sort(lanes) // the order of every other transaction
+	slices.Sort(lanes) // the same order as in every other transaction
 	for _, one := range lanes {
 		lane, err := store.QueryOne[job.Lane](ctx, s, tx, fmt.Errorf("%w: %q", job.ErrUnknownLane, one), lockLaneSQL, one)
 		if err != nil {
@@ -78,12 +78,12 @@ func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, acto
 		return done, err
 	}
 	return done, operates(ctx, s, tx, operation{
-		Deed:  Deed{Actor: actor, Action: "lane.delete", Target: "lane " + name, Before: before},
-		Event: "lane.changed", About: name,
+		AuditEntry: AuditEntry{Actor: actor, Action: "lane.delete", Target: "lane " + name, Before: before},
+		Event:      "lane.changed", About: name,
 	})
 }
 
-// emptyLane moves what waits in a lane, if there is somewhere to go.
+// emptyLane moves the waiting jobs of a lane, if there is a target.
 func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running int, actor string) error {
 	if m.To == "" && running > 0 {
 		return job.ErrLaneNotEmpty
@@ -101,13 +101,13 @@ func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running
 	}
 	waits, err := store.Query(ctx, s, tx, pgx.RowTo[bool], waitingInLaneSQL, m.From)
 	if err == nil && waits[0] {
-		err = job.ErrLaneNotEmpty // with somewhere to go: somebody holds the rows of some
+		err = job.ErrLaneNotEmpty // with a target: the rows of some jobs are locked
 	}
 	return err
 }
 
-// strandedSQL names the lanes that have due jobs and do not exist: they were deleted while somebody submitted to them, or a
-// running job of theirs came back. Plan: one look at live_for_claim for each name in it.
+// strandedSQL lists the lanes that have due jobs and do not exist: they were deleted during a submission to them, or a running
+// job of theirs became pending again. Plan: one look at live_for_claim for each name in it.
 const strandedSQL = `
 with recursive names as (
 	(select l.lane from trapeze.live l order by l.lane, (-l.priority), l.ready_at, l.id limit 1)
@@ -119,8 +119,8 @@ select n.lane from names n
 where n.lane is not null and not exists (select from trapeze.lanes a where a.name = n.lane)
 	and exists (select from trapeze.live l where l.lane = n.lane and l.state = 'pending')`
 
-// MoveStranded moves the due jobs of lanes that do not exist to the lanes of their kinds, and returns how many. Safe to run on
-// several pods at once.
+// MoveStranded moves the due jobs of lanes that do not exist to the lanes of their kinds, and returns their number. Safe to run
+// on several pods at once.
 func MoveStranded(ctx context.Context, s *store.Store) (total int, err error) {
 	lanes, err := store.Rows(ctx, s, pgx.RowTo[string], strandedSQL)
 	if err != nil {

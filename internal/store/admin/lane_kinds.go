@@ -10,18 +10,19 @@ import (
 )
 
 const (
-	// lockKindsSQL reads the default lanes of some kinds, and of those whose default lane is a given one, and keeps others from
-	// changing them until the transaction ends. Plan: lane_kinds is small.
+	// lockKindsSQL reads and locks the default lanes of some kinds, and of the kinds of a given lane, until the transaction
+	// ends. Plan: lane_kinds is small.
 	lockKindsSQL = `select kind, lane from trapeze.lane_kinds where kind = any($1::text[]) or lane = $2 order by kind for update`
 	// giveKindsSQL makes a lane the default lane of kinds. Plan: primary key.
 	giveKindsSQL = `
 insert into trapeze.lane_kinds (kind, lane) select k, $2 from unnest($1::text[]) as k order by k
 on conflict (kind) do update set lane = excluded.lane where lane_kinds.lane <> excluded.lane`
-	// dropKindsSQL makes the lane default the one of kinds. Plan: primary key.
+	// dropKindsSQL makes the lane default the default lane of kinds. Plan: primary key.
 	dropKindsSQL = `delete from trapeze.lane_kinds where kind = any($1::text[])`
 )
 
-// giveKinds makes a lane the default lane of exactly these kinds, and tells which jobs are thereby in the wrong one.
+// giveKinds makes a lane the default lane of exactly these kinds, and returns the moves of jobs that are then in the wrong
+// lane.
 func giveKinds(ctx context.Context, s *store.Store, tx pgx.Tx, lane string, kinds []string) (moves []Moving, err error) {
 	was, err := lanesOfKinds(ctx, s, tx, kinds, lane)
 	if err != nil {
@@ -40,7 +41,7 @@ func giveKinds(ctx context.Context, s *store.Store, tx pgx.Tx, lane string, kind
 		add(kind, from, lane)
 		delete(was, kind)
 	}
-	var dropped []string // all that is left are kinds of this lane
+	var dropped []string // the remaining ones are kinds of this lane
 	for kind, from := range was {
 		dropped = append(dropped, kind)
 		add(kind, from, job.DefaultLane)
@@ -52,7 +53,7 @@ func giveKinds(ctx context.Context, s *store.Store, tx pgx.Tx, lane string, kind
 	return moves, err
 }
 
-// lanesOfKinds are the default lanes of kinds, and of those of a lane.
+// lanesOfKinds returns the default lanes of kinds, and of the kinds of a lane.
 func lanesOfKinds(ctx context.Context, s *store.Store, tx pgx.Tx, kinds []string, lane string) (map[string]string, error) {
 	list, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[store.LaneKind], lockKindsSQL, kinds, lane)
 	if err != nil {

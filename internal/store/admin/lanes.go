@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// createLaneSQL makes a lane with everything at its default. Plan: one insert.
+	// createLaneSQL creates a lane with default settings. Plan: one insert.
 	createLaneSQL = `insert into trapeze.lanes (name) values ($1) on conflict (name) do nothing`
-	// lockLaneSQL reads how a lane is set, and keeps others from setting it until the transaction ends. Plan: primary key.
+	// lockLaneSQL reads and locks the settings of a lane until the transaction ends. Plan: primary key.
 	lockLaneSQL = `
 select n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.enabled, n.drained,
 	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind) as kinds
@@ -32,9 +32,9 @@ select count(*) filter (where state = 'running')::int, count(*) filter (where st
 from trapeze.live where lane = $1`
 )
 
-// SetLane creates a lane or changes it, and the default lane of kinds with it. Waiting jobs of a kind that gets another default
-// lane are to be moved after it: see moves, and [Move]. A change that changes nothing leaves no trace.
-// Errors: [job.ErrUnknownLane] when it should exist, [job.ErrInvalidSetting].
+// SetLane creates or changes a lane, and the default lane of kinds with it. Afterwards the caller has to move the waiting jobs
+// of kinds that got another default lane: see moves, and [Move]. If nothing changes, it writes no audit entry and no event.
+// Errors: [job.ErrUnknownLane] if c requires an existing lane, [job.ErrInvalidSetting].
 func SetLane(ctx context.Context, s *store.Store, name string, c job.LaneChange, actor string) (done job.LaneChanged, moves []Moving, err error) {
 	err = c.Validate()
 	if err == nil {
@@ -62,7 +62,7 @@ func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c jo
 		return done, nil, err
 	}
 	after := c.Apply(before)
-	done.Before, done.After, done.Changed = &before, &after, differing(before, after)
+	done.Before, done.After, done.Changed = &before, &after, changedFields(before, after)
 	if done.Created {
 		done.Before = nil
 	}
@@ -82,18 +82,18 @@ func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c jo
 		return done, moves, nil
 	}
 	return done, moves, operates(ctx, s, tx, operation{
-		Deed:  Deed{Actor: actor, Action: "lane.set", Target: "lane " + name, Before: done.Before, After: done.After},
-		Event: "lane.changed", About: name,
+		AuditEntry: AuditEntry{Actor: actor, Action: "lane.set", Target: "lane " + name, Before: done.Before, After: done.After},
+		Event:      "lane.changed", About: name,
 	})
 }
 
-// createLane makes sure that a lane is there; one that must be is not made.
+// createLane creates a missing lane, unless existing requires that it exists.
 func createLane(ctx context.Context, s *store.Store, tx pgx.Tx, name string, existing bool) (created bool, err error) {
 	if existing {
 		return false, nil
 	}
 	if err := job.ValidateLaneName(name); err != nil {
-		// A lane of an older date, or of somebody's SQL, may have any name.
+		// A lane that is older, or was inserted by SQL, may have any name.
 		_, unknown := store.QueryOne[job.Lane](ctx, s, tx, err, lockLaneSQL, name)
 		return false, unknown
 	}
@@ -101,7 +101,7 @@ func createLane(ctx context.Context, s *store.Store, tx pgx.Tx, name string, exi
 	return err == nil && tag.RowsAffected() == 1, err
 }
 
-// countJobs tells what runs and waits in a lane, and what is to be moved.
+// countJobs counts the running and waiting jobs of a lane, and the jobs to move.
 func countJobs(ctx context.Context, s *store.Store, tx pgx.Tx, done *job.LaneChanged, moves []Moving) error {
 	type jobs struct{ Running, Waiting int }
 	n, err := store.QueryOne[jobs](ctx, s, tx, nil, laneJobsSQL, done.Lane)
@@ -119,8 +119,8 @@ func countJobs(ctx context.Context, s *store.Store, tx pgx.Tx, done *job.LaneCha
 	return nil
 }
 
-// differing names the settings in which two lanes, or two schedules, differ, as in JSON.
-func differing[T any](a, b T) []string {
+// changedFields returns the JSON names of the settings in which two lanes, or two schedules, differ.
+func changedFields[T any](a, b T) []string {
 	names := []string{}
 	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
 	for i := range x.NumField() {

@@ -14,9 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// niceLiveSQL gives a pending job another priority; ready_at stays, so that among its new equals it still comes when it became ready.
-// Its row is put anew: a claim that has begun with an older snapshot finds it gone and passes it by, where it would follow a changed
-// row and read the plan of before beside it. Plan: Index Scan on live_pkey, one row.
+// niceLiveSQL changes the priority of a pending job. Its ready_at stays, which sets its place among jobs of the new priority. The row
+// is replaced: a claim with an older snapshot finds it gone and skips it. It would follow an updated row instead, and read the old
+// plan beside it. Plan: Index Scan on live_pkey, one row.
 const niceLiveSQL = `
 with gone as (
 	delete from trapeze.live where id = $1 and state = 'pending' returning *
@@ -32,8 +32,8 @@ with gone as (
 )
 select priority::int from gone`
 
-// niceParkedSQL gives a job that waits for something another priority: that with which it, or the step after it, will be claimed.
-// Plan: Index Scan on parked_pkey, one row.
+// niceParkedSQL changes the priority of a parked job: that with which it, or the step after it, will be claimed. Plan: Index Scan on
+// parked_pkey, one row.
 const niceParkedSQL = `
 with held as materialized (
 	select p.id, p.priority, case p.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end as state
@@ -48,7 +48,7 @@ with held as materialized (
 )
 select priority::int from held`
 
-// What follows a job stands in its row, or, once it waits for branches, in its fan-out's. Plan: primary keys.
+// The next steps of a job are in its row or, once it waits for branches, in that of its fan-out. Plan: primary keys.
 const (
 	runsSQL        = `select id from trapeze.live where id = $1 and state = 'running'`
 	plansSQL       = `select j.planned, f.plan from trapeze.jobs j left join trapeze.fan_outs f on f.id = j.id where j.id = $1 for update of j`
@@ -59,9 +59,9 @@ with step as (
 update trapeze.fan_outs set plan = $3::json where id = $1 and plan is not null`
 )
 
-// SetPriority gives a job that waits another priority, and with chain the steps that are planned after it too; a step that names none takes
-// that of the step before it in any case. It looks in live, parked and done in that order, and again when a job was just moving.
-// Errors: [job.ErrNotFound], [job.ErrNotQueued] while it runs, [job.ErrAlreadyTerminal].
+// SetPriority changes the priority of a waiting job, and with chain also that of the steps planned after it. A step without its own
+// priority always inherits that of the previous step. It searches live, parked and done in that order, and again if the job was just
+// moving. Errors: [job.ErrNotFound], [job.ErrNotQueued] while it runs, [job.ErrAlreadyTerminal].
 func SetPriority(ctx context.Context, s *store.Store, id int64, priority int, chain bool, actor string) error {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
@@ -87,7 +87,7 @@ func SetPriority(ctx context.Context, s *store.Store, id int64, priority int, ch
 	}
 }
 
-// niceOnce looks for a job in live, parked and done, and gives it its priority where it waits.
+// niceOnce searches live, parked and done for a job, and changes the priority if it waits.
 func niceOnce(ctx context.Context, s *store.Store, id int64, priority int, chain bool, actor string) (found bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		found = false
@@ -95,7 +95,7 @@ func niceOnce(ctx context.Context, s *store.Store, id int64, priority int, chain
 			return err
 		}
 		for _, sql := range []string{niceLiveSQL, niceParkedSQL} {
-			// A running job's row may be held for as long as its handler's transaction.
+			// The row of a running job may be locked for as long as its handler's transaction.
 			if running, err := store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(runsSQL), []any{id}); err != nil || len(running) > 0 {
 				return orElse(err, job.ErrNotQueued)
 			}
@@ -113,7 +113,7 @@ func niceOnce(ctx context.Context, s *store.Store, id int64, priority int, chain
 				}
 			}
 			found = true
-			return auditIn(ctx, s, tx, Deed{Actor: actor, Action: "job.nice", Target: jobTarget(id),
+			return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "job.nice", Target: jobTarget(id),
 				Before: map[string]any{"priority": before[0]}, After: map[string]any{"priority": priority, "steps": steps}})
 		}
 		over, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[Cancellation], s.In(doneStateSQL), []any{id})
@@ -125,7 +125,7 @@ func niceOnce(ctx context.Context, s *store.Store, id int64, priority int, chain
 	return found, err
 }
 
-// nicePlans gives a priority to all steps that are planned after a job, and returns how many they are.
+// nicePlans sets the priority of all steps planned after a job, and returns their number.
 func nicePlans(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, priority int) (steps int, err error) {
 	type plans struct{ Planned, Plan []byte }
 	found, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[plans], s.In(plansSQL), []any{id})
@@ -142,12 +142,12 @@ func nicePlans(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, priorit
 	}
 	_, err = tx.Exec(ctx, s.In(changePlansSQL), id, planned, plan)
 	if plan != nil {
-		return m, err // what its own row says stands in the fan-out's too
+		return m, err // the fan-out has the same steps as the job's row
 	}
 	return n, err
 }
 
-// nicePlan gives a priority to the steps of a plan, and returns how many they are.
+// nicePlan sets the priority of the steps of a plan, and returns their number.
 func nicePlan(plan []byte, priority int) (niced *string, steps int, err error) {
 	if plan == nil {
 		return nil, 0, nil
@@ -161,7 +161,7 @@ func nicePlan(plan []byte, priority int) (niced *string, steps int, err error) {
 	}
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)
-	to.SetEscapeHTML(false) // arguments keep their bytes
+	to.SetEscapeHTML(false) // so that arguments keep their bytes
 	if err := to.Encode(list); err != nil {
 		return nil, 0, fmt.Errorf("write the plan: %w", err)
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// operatorEventSQL writes what an operator did to a lane, a pod, the gate, a schedule or the retention of a kind into the history of everything. Plan: one insert.
+// operatorEventSQL writes the event of an operator's change to a lane, a pod, the queue, a schedule or the retention of a kind. Plan: one
+// insert.
 const operatorEventSQL = `
 insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
 select 1, $1::uuid, e.name, $3, $4, $5::text::json
@@ -17,17 +18,17 @@ from unnest(array['lane.changed', 'lane.drained', 'lane.resumed', 'pod.drained',
 	'schedule.changed', 'schedule.deleted', 'schedule.paused', 'schedule.resumed', 'retention.changed']) as e(name)
 where e.name = $2`
 
-// operation is one change by an operator: its deed for the audit, and its event.
+// operation is one change by an operator: its audit entry and its event.
 type operation struct {
-	Deed
-	Boot  *string // of the pod that it is about
+	AuditEntry
+	Boot  *string // of the pod that it concerns
 	Event string
-	About string // the name of the lane, the pod, the schedule or the kind, or what the gate is closed for
+	About string // the name of the lane, pod, schedule or kind, or the reason for which the queue is closed
 }
 
-// operates writes an operation down in the transaction of its change, and tells the pods when that commits.
+// operates writes an operation in the transaction of its change, and notifies the pods when that commits.
 func operates(ctx context.Context, s *store.Store, tx pgx.Tx, o operation) error {
-	if err := auditIn(ctx, s, tx, o.Deed); err != nil {
+	if err := auditIn(ctx, s, tx, o.AuditEntry); err != nil {
 		return err
 	}
 	fields, err := asJSON(map[string]any{"before": o.Before, "after": o.After})
@@ -40,5 +41,5 @@ func operates(ctx context.Context, s *store.Store, tx pgx.Tx, o operation) error
 	return s.NotifySettings(ctx, tx)
 }
 
-// errDry ends the transaction of a dry run, with nothing done.
+// errDry ends the transaction of a dry run, so that it is rolled back.
 var errDry = errors.New("dry run")

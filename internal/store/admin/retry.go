@@ -11,34 +11,35 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// retryStateSQL locks the ends of jobs, so that two retries take turns, and the jobs, so that they are not forgotten meanwhile. It
-// tells whether they fanned out to children, of whose fan-out they are branches, and whether they, or children that they join, were erased. Plan:
-// done_by_id and primary keys, a row a job; jobs_of_pipeline.
+// retryStateSQL locks the ends of jobs, so that concurrent retries run one after the other, and the jobs, so that they are not
+// pruned meanwhile. It reports whether they fanned out to children, and to whose fan-out they belong as branches. Plan: done_by_id
+// and primary keys, a row per job.
 const retryStateSQL = `
 select d.id, d.state, ` + hasChildren + `, j.pipeline_id, j.group_id, j.step, j.erased_at is not null or coalesce((select true from trapeze.jobs b
 	where b.pipeline_id = j.pipeline_id and coalesce(b.group_id, 0) = j.parent_id and b.step > 0 and b.erased_at is not null limit 1), false)
 from trapeze.done d join trapeze.jobs j on j.id = d.id
 where d.id = any($1::bigint[]) order by d.id for update of d, j`
 
-// hasChildren says that the job d fanned out to children: one that is deferred is performed again, for only its handler can have
-// its parts done. For an exists in the list of columns PostgreSQL 18 would hash whole tables.
+// hasChildren is true if the job d fanned out to children. A deferred job runs again instead, because only its handler can have its
+// parts completed. With exists in the select list PostgreSQL 18 would hash whole tables.
 const hasChildren = `coalesce((select true from trapeze.fan_outs f where f.id = d.id limit 1)
 	and (select true from trapeze.deferrals f where f.id = d.id limit 1) is null, false)`
 
-// endedBranchesSQL locks the last jobs of the branches of the fan-out $2 that were not erased, so that none is forgotten meanwhile, and tells
-// which have succeeded and which fanned out to children. Plan: as branchStatesSQL; primary keys.
+// endedBranchesSQL locks the last jobs of the branches of the fan-out $2, so that none is pruned meanwhile, and reports which have
+// succeeded and which fanned out to children. Plan: as branchStatesSQL; primary keys.
 const endedBranchesSQL = `
 select d.id, d.state = 'succeeded', ` + hasChildren + ` from (` + store.BranchTails + `) b
 join trapeze.done d on d.id = b.id join trapeze.jobs k on k.id = b.id
 where k.erased_at is null order by d.id for update of k`
 
-// openCountSQL locks a fan-out that has ended, and tells how many branches it has and how many have not ended. Plan: fan_outs_pkey.
+// openCountSQL locks a fan-out that has ended, and reads the number of its branches and of those that have not ended. Plan:
+// fan_outs_pkey.
 const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 and ended for update`
 
 // retryJobsSQL makes jobs that failed or were cancelled pending again, in their next epoch: the fence stays, attempts and crashes
-// begin anew. A unique key, which must have been taken, is kept until the claim: held for longer it could swallow what comes after
-// that. A lane that is gone is replaced by that of the kind. One that never ran, or that is to run with other arguments ($3), awaits
-// approval, if its lane asks for that or it did before: nobody has approved this. Plan: done_by_id; primary keys; job_events_of_job
+// are reset. The unique key, which the caller has taken, is kept until the claim; later it could suppress a newer submission. If the
+// lane has been deleted, the kind's lane is used. A job awaits approval if its lane requires it or it did so before, and it has
+// never run or is to run with other arguments ($3): these have not been approved. Plan: done_by_id; primary keys; job_events_of_job
 // for those; inserts.
 const retryJobsSQL = `
 with gone as (
@@ -64,7 +65,7 @@ with gone as (
 )
 select id from back where not asks`
 
-// reopenSQL makes a job wait again for branches of it that are tried again. Plan: as retryJobsSQL, one row.
+// reopenSQL makes a job wait again for those of its branches that are retried. Plan: as retryJobsSQL, one row.
 const reopenSQL = `
 with gone as (
 	delete from trapeze.done where id = $1 and state in ('failed', 'cancelled') returning *
@@ -82,22 +83,22 @@ with gone as (
 )
 select id from gone`
 
-// undeferSQL takes back that deferred jobs waited, and their parts that failed: those that succeeded count when they wait again.
-// Plan: primary keys.
+// undeferSQL deletes the waiting state of deferred jobs, and their failed parts. The parts that succeeded count when the job waits
+// again. Plan: primary keys.
 const undeferSQL = `
 with failed as (
 	delete from trapeze.parts where id = any($1::bigint[]) and error is not null
 )
 delete from trapeze.fan_outs where id = any($1::bigint[])`
 
-// newArgsSQL changes the arguments of a job that is to be tried again. Plan: jobs_pkey.
+// newArgsSQL changes the arguments of a job that is retried. Plan: jobs_pkey.
 const newArgsSQL = `update trapeze.jobs set args = $2::json where id = $1`
 
-// goingOn are the jobs with which something goes on that is tried again.
-type goingOn struct{ pending, waiting []int64 }
+// continuing lists the jobs that continue after a retry.
+type continuing struct{ pending, waiting []int64 }
 
-// reopen makes a job wait again for its branches that have not succeeded, and adds to on the jobs with which those go on.
-func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, actor string, on *goingOn) error {
+// reopen makes a job wait again for its branches that have not succeeded, and adds the jobs that continue to on.
+func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, actor string, on *continuing) error {
 	type branch struct {
 		ID                   int64
 		Succeeded, FannedOut bool
@@ -119,7 +120,7 @@ func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, 
 		if err != nil {
 			return err
 		}
-		if len(live) > 0 { // tried again by itself
+		if len(live) > 0 { // it has already been retried by itself
 			return fmt.Errorf("branch %d of job %d: %w", live[0], id, job.ErrStillEnding)
 		}
 		return fmt.Errorf("%d of %d branches of job %d: %w", found[0].Branches-len(failed), found[0].Branches, id, job.ErrPruned)

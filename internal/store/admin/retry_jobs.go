@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// rejoinSQL has a fan-out that has not ended wait for one more of its branches, which had failed. Plan: fan_outs_pkey.
+// rejoinSQL makes a fan-out that has not ended wait for one of its branches again, which had failed. Plan: fan_outs_pkey.
 const rejoinSQL = `
 with f as materialized (
 	select id, open, ended, fail_fast from trapeze.fan_outs where id = $1 for update
@@ -29,15 +29,15 @@ select f.id in (select id from waits) or f.ended and f.open = 0 from f`
 // keysOfSQL lists the unique keys that jobs were submitted with. Plan: jobs_pkey.
 const keysOfSQL = `select id, kind, unique_key from trapeze.jobs where id = any($1::bigint[]) and unique_key is not null`
 
-// Retried is what became of jobs that were to be tried again.
+// Retried is the result of retrying jobs.
 type Retried struct {
 	Again   []int64         // the jobs that are pending again
-	Refused map[int64]error // those that could not be
+	Refused map[int64]error // the jobs that could not be retried
 
-	first endedJob // of those that have ended
+	first endedJob // among those that had ended
 }
 
-// endedJob is a job that is to be tried again.
+// endedJob is a job to be retried.
 type endedJob struct {
 	ID        int64
 	State     job.State
@@ -48,13 +48,14 @@ type endedJob struct {
 	Erased    bool // it, or a child whose result it reads
 }
 
-// Retry makes a job that failed or was cancelled pending again, in its next epoch, with other arguments when args is not nil. A job
-// that had fanned out waits again, for those branches that had not succeeded, each of which goes on likewise; one that was deferred is
-// performed again, and its parts that succeeded count. One that nobody approved, as it is now, awaits that. A branch whose fan-out has not ended is waited for again; one whose fan-out has
-// ended is on its own, and is not counted a second time. It returns the jobs that are pending again.
+// Retry makes a job that failed or was cancelled pending again, in its next epoch, with new arguments if args is not nil. A job that had
+// fanned out waits again for those branches that had not succeeded, which are retried in the same way. A deferred job runs again, and its
+// parts that succeeded still count. A job that has not been approved in its present form awaits approval. If a branch's fan-out has not
+// ended, it waits for the branch again. Otherwise the branch runs independently and is not counted again. Retry returns the jobs that are
+// pending again.
 //
-// Errors: [job.ErrNotFound]; [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrPruned] when branches are no longer kept;
-// [job.ErrKeyHeld]; [job.ErrInvalid] for arguments of a job that fanned out, which is not performed again.
+// Errors: [job.ErrNotFound]; [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrForgotten] if branches have been pruned; [job.ErrKeyHeld];
+// [job.ErrInvalid] for arguments of a job that fanned out, which does not run again.
 func Retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, actor string) (again []int64, err error) {
 	again, err = retry(ctx, s, id, args, actor, "job.retry", func(endedJob) string { return jobTarget(id) })
 	if err != nil {
@@ -63,7 +64,7 @@ func Retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, 
 	return again, nil
 }
 
-// RetryPipeline is [Retry] of the last job of a pipeline's spine, and so of the pipeline.
+// RetryPipeline is [Retry] of the last job of a pipeline's spine, and thereby of the pipeline.
 func RetryPipeline(ctx context.Context, s *store.Store, last int64, args json.RawMessage, actor string) (again []int64, err error) {
 	again, err = retry(ctx, s, last, args, actor, "pipeline.retry", func(e endedJob) string { return pipelineTarget(e.Pipeline) })
 	if err != nil {
@@ -81,7 +82,7 @@ func retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, 
 		if why := r.Refused[id]; why != nil {
 			return why
 		}
-		return auditIn(ctx, s, tx, Deed{Actor: actor, Action: action, Target: target(r.first), Before: map[string]any{"state": r.first.State},
+		return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: action, Target: target(r.first), Before: map[string]any{"state": r.first.State},
 			After: map[string]any{"jobs": len(r.Again), "other_args": args != nil}})
 	})
 	if errors.Is(err, job.ErrNotFailed) {
@@ -90,8 +91,8 @@ func retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, 
 	return r.Again, err
 }
 
-// notFailed is why a job is not tried again that has not failed. Whoever repeats a retry whose answer was lost learns from its epoch what
-// came of the first.
+// notFailed returns why a job that has not failed is not retried. After a lost reply the caller can tell from the job's epoch whether the
+// first retry succeeded.
 func notFailed(ctx context.Context, s *store.Store, id int64, err error) error {
 	j, look := view.Job(ctx, s, id)
 	if look != nil {
@@ -100,9 +101,9 @@ func notFailed(ctx context.Context, s *store.Store, id int64, err error) error {
 	return fmt.Errorf("state %s, epoch %d: %w", j.State, j.Epoch, err)
 }
 
-// RetryMany is [Retry] of many jobs, in one transaction: those that cannot be tried again are left out. The deed is written down
-// with them, unless it is nil.
-func RetryMany(ctx context.Context, s *store.Store, ids []int64, actor string, d *Deed) (r Retried, err error) {
+// RetryMany is [Retry] of many jobs, in one transaction. It leaves out jobs that cannot be retried. It writes the audit entry d unless that
+// is nil.
+func RetryMany(ctx context.Context, s *store.Store, ids []int64, actor string, d *AuditEntry) (r Retried, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
 		if r, err = retryIn(ctx, s, tx, ids, nil, actor); err != nil || d == nil {
 			return err
@@ -115,7 +116,7 @@ func RetryMany(ctx context.Context, s *store.Store, ids []int64, actor string, d
 	return r, nil
 }
 
-// retryIn tries jobs again, those first that others wait for: a fan-out takes its branches with it.
+// retryIn retries jobs, those first that others wait for, because a fan-out includes its branches.
 func retryIn(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args json.RawMessage, actor string) (r Retried, err error) {
 	ends, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[endedJob], s.In(retryStateSQL), []any{ids})
 	if err != nil {
@@ -123,14 +124,14 @@ func retryIn(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args j
 	}
 	r.Refused = map[int64]error{}
 	for _, id := range ids {
-		r.Refused[id] = job.ErrNotFailed // until it is found
+		r.Refused[id] = job.ErrNotFailed // unless it is found
 	}
 	slices.SortStableFunc(ends, func(a, b endedJob) int { return cmp.Compare(a.Step, b.Step) })
 	if len(ends) > 0 {
 		r.first = ends[0]
 	}
 	var alone []int64
-	on := goingOn{}
+	on := continuing{}
 	for _, e := range ends {
 		switch {
 		case slices.Contains(on.waiting, e.ID), slices.Contains(on.pending, e.ID):
@@ -141,7 +142,7 @@ func retryIn(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args j
 		case e.Group == nil && !e.FannedOut:
 			alone = append(alone, e.ID)
 		default:
-			var with goingOn
+			var with continuing
 			err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) { // all of it, or nothing
 				with, err = retryLinked(ctx, s, tx, e, args, actor)
 				return err
@@ -173,8 +174,8 @@ func retryIn(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args j
 	return r, nil
 }
 
-// retryLinked tries a job again that others wait for, or that waits for others.
-func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, args json.RawMessage, actor string) (on goingOn, err error) {
+// retryLinked retries a job that others wait for, or that waits for others.
+func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, args json.RawMessage, actor string) (on continuing, err error) {
 	if e.Group != nil {
 		may, err := store.QueryPinned(ctx, tx, pgx.RowTo[bool], s.In(rejoinSQL), []any{*e.Group})
 		if err != nil {
@@ -206,13 +207,13 @@ func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, arg
 	return on, err
 }
 
-// isRefusal reports whether a job is not tried again for a reason that others beside it need not share.
+// isRefusal reports whether the reason why a job is not retried concerns only this job.
 func isRefusal(err error) bool {
 	return errors.Is(err, job.ErrStillEnding) || errors.Is(err, job.ErrPruned) || errors.Is(err, job.ErrKeyHeld) ||
 		errors.Is(err, job.ErrInvalid)
 }
 
-// retakeKeys takes the unique keys of jobs again, and returns the jobs without a key and those that have theirs.
+// retakeKeys takes the unique keys of jobs again. It returns the jobs without a key and those that hold theirs.
 func retakeKeys(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (free []int64, err error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -244,8 +245,8 @@ func retakeKeys(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (fr
 	return free, nil
 }
 
-// pendAgain makes jobs pending again that have ended, one with other arguments when args is not nil. Those that await approval first
-// are not among what it returns.
+// pendAgain makes jobs that have ended pending again, one with new arguments if args is not nil. It does not return jobs that await
+// approval first.
 func pendAgain(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args json.RawMessage, actor string) (pending []int64, err error) {
 	if len(ids) == 0 {
 		return nil, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// RoleGrant says that a principal has a role, beside those of his token.
+// RoleGrant grants a role to a principal, in addition to those of its token.
 type RoleGrant struct {
 	Principal string `json:"principal"`
 	Role      string `json:"role"`
@@ -19,7 +19,7 @@ type RoleGrant struct {
 type RoleGrantFilter struct {
 	Principal string
 	Role      string
-	After     RoleGrant // the last one of the page before
+	After     RoleGrant // the last one of the previous page
 	Limit     int       // default 50, at most 1000
 }
 
@@ -43,27 +43,30 @@ func RoleGrants(ctx context.Context, s *store.Store, f RoleGrantFilter) ([]RoleG
 	return list, nil
 }
 
-// grantRoleSQL gives a role to a principal. It returns a row if he did not have it. Plan: grants_pkey.
+// grantRoleSQL grants a role to a principal. It returns a row if the principal did not have it. Plan:
+// grants_pkey.
 const grantRoleSQL = `insert into trapeze.grants (principal, role) values ($1, $2) on conflict do nothing returning principal, role`
 
-// GrantRole gives a role to a principal, with a row in the audit unless he has it already.
+// GrantRole grants a role to a principal. It writes an audit entry unless the principal already has
+// the role.
 func GrantRole(ctx context.Context, s *store.Store, g RoleGrant, actor string) error {
-	return changeGrant(ctx, s, Deed{Actor: actor, Action: "role.grant", Target: "role " + g.Role, After: g}, g, grantRoleSQL)
+	return changeGrant(ctx, s, AuditEntry{Actor: actor, Action: "role.grant", Target: "role " + g.Role, After: g}, g, grantRoleSQL)
 }
 
-// revokeRoleSQL takes a role from a principal. It returns a row if he had it. Plan: grants_pkey.
+// revokeRoleSQL revokes a principal's role. It returns a row if the principal had it. Plan:
+// grants_pkey.
 const revokeRoleSQL = `delete from trapeze.grants where principal = $1 and role = $2 returning principal, role`
 
-// RevokeRole takes a role from a principal, with a row in the audit if he had it.
+// RevokeRole revokes a principal's role. It writes an audit entry if the principal had the role.
 func RevokeRole(ctx context.Context, s *store.Store, g RoleGrant, actor string) error {
-	return changeGrant(ctx, s, Deed{Actor: actor, Action: "role.revoke", Target: "role " + g.Role, Before: g}, g, revokeRoleSQL)
+	return changeGrant(ctx, s, AuditEntry{Actor: actor, Action: "role.revoke", Target: "role " + g.Role, Before: g}, g, revokeRoleSQL)
 }
 
-func changeGrant(ctx context.Context, s *store.Store, d Deed, g RoleGrant, sql string) error {
-	return withAudit(ctx, s, d, func(ctx context.Context, tx pgx.Tx, d *Deed) error {
+func changeGrant(ctx context.Context, s *store.Store, d AuditEntry, g RoleGrant, sql string) error {
+	return withAudit(ctx, s, d, func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error {
 		changed, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[RoleGrant], sql, g.Principal, g.Role)
 		if len(changed) == 0 {
-			d.Action = "" // nothing was done
+			d.Action = "" // nothing has changed
 		}
 		return err
 	})

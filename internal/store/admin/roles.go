@@ -11,22 +11,22 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Role is a role of one's own. What its permissions mean is the API's affair.
+// Role is a custom role. The API defines the meaning of its permissions.
 type Role struct {
 	Name        string   `json:"name"`
 	Permissions []string `json:"permissions"`
 	Scope       string   `json:"scope"` // own or all
 }
 
-// rolesOfSQL reads the roles that a principal has: those of his token and those that he was granted; what one of them allows is null
-// when it is not in the table. Plan: grants_pkey; roles_pkey for each.
+// rolesOfSQL reads the roles of a principal: those of its token and those that it was granted. The permissions of a role that is not
+// in the table are null. Plan: grants_pkey; roles_pkey for each.
 const rolesOfSQL = `
 select h.role, r.permissions, r.scope
 from (select unnest($2::text[]) as role union select g.role from trapeze.grants g where g.principal = $1) h
 left join trapeze.roles r on r.name = h.role
 order by h.role`
 
-// RolesOf reads which roles a principal was granted, and what those of the table allow, those that he has anyway included.
+// RolesOf returns the roles that a principal was granted, and the custom ones among all its roles, including those in has.
 func RolesOf(ctx context.Context, s *store.Store, principal string, has []string) (granted []string, custom []Role, err error) {
 	type held struct {
 		Role        string
@@ -48,13 +48,13 @@ func RolesOf(ctx context.Context, s *store.Store, principal string, has []string
 	return granted, custom, nil
 }
 
-// ErrNoSuchRole says that a role, or a grant, is not in the table.
+// ErrNoSuchRole means that a role, or a grant, does not exist.
 var ErrNoSuchRole = errors.New("no such role")
 
 // rolesSQL lists the roles of the table. Plan: roles is small.
 const rolesSQL = `select name, permissions, scope from trapeze.roles order by name`
 
-// Roles lists the roles of one's own.
+// Roles returns the custom roles.
 func Roles(ctx context.Context, s *store.Store) ([]Role, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Role], rolesSQL)
 	if err != nil {
@@ -63,7 +63,7 @@ func Roles(ctx context.Context, s *store.Store) ([]Role, error) {
 	return list, nil
 }
 
-// putRoleSQL adds a role or changes it, and tells what it was. Plan: roles_pkey.
+// putRoleSQL adds or changes a role, and returns its old value. Plan: roles_pkey.
 const putRoleSQL = `
 with was as (select name, permissions, scope from trapeze.roles where name = $1 for update), put as (
 	insert into trapeze.roles (name, permissions, scope) values ($1, $2, $3)
@@ -71,9 +71,9 @@ with was as (select name, permissions, scope from trapeze.roles where name = $1 
 )
 select name, permissions, scope from was`
 
-// PutRole adds a role or changes it, with its row in the audit.
+// PutRole adds or changes a role, with its audit entry.
 func PutRole(ctx context.Context, s *store.Store, r Role, actor string) error {
-	return withAudit(ctx, s, Deed{Actor: actor, Action: "role.set", Target: "role " + r.Name, After: r}, func(ctx context.Context, tx pgx.Tx, d *Deed) error {
+	return withAudit(ctx, s, AuditEntry{Actor: actor, Action: "role.set", Target: "role " + r.Name, After: r}, func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error {
 		was, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[Role], putRoleSQL, r.Name, r.Permissions, r.Scope)
 		if err == nil && len(was) == 1 {
 			d.Before = was[0]
@@ -82,17 +82,17 @@ func PutRole(ctx context.Context, s *store.Store, r Role, actor string) error {
 	})
 }
 
-// deleteRoleSQL deletes a role and its grants, and tells what it was and who had it. Plan: roles_pkey; grants is read whole, for it is
-// small and this is rare.
+// deleteRoleSQL deletes a role and its grants, and returns the role and who had it. Plan: roles_pkey; grants is read completely,
+// because it is small and this is rare.
 const deleteRoleSQL = `
 with gone as (delete from trapeze.roles where name = $1 returning permissions, scope),
 taken as (delete from trapeze.grants where role = $1 and exists (select from gone) returning principal)
 select permissions, scope, (select coalesce(array_agg(principal order by principal), '{}') from taken) from gone`
 
-// DeleteRole deletes a role of one's own, and its grants with it: a later role of the same name is nobody's. [ErrNoSuchRole] when there is
-// none.
+// DeleteRole deletes a custom role and its grants, so that a later role of the same name is granted to no principal. It returns
+// [ErrNoSuchRole] if there is none.
 func DeleteRole(ctx context.Context, s *store.Store, name, actor string) error {
-	return withAudit(ctx, s, Deed{Actor: actor, Action: "role.delete", Target: "role " + name}, func(ctx context.Context, tx pgx.Tx, d *Deed) error {
+	return withAudit(ctx, s, AuditEntry{Actor: actor, Action: "role.delete", Target: "role " + name}, func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error {
 		type role struct {
 			Permissions []string `json:"permissions"`
 			Scope       string   `json:"scope"`

@@ -13,15 +13,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// DeclareSchedule makes a schedule that the program declares, or brings in what the program says differently than before. What an
-// operator has set otherwise stays, and so does his taking it away. It tells what became different; nil: nothing.
+// DeclareSchedule creates a schedule that the program declares, or applies the settings that the program has changed. Settings
+// that an operator has changed stay, and a schedule that an operator has deleted stays deleted. It returns the names of the
+// changed settings; nil: none.
 func DeclareSchedule(ctx context.Context, s *store.Store, name string, d job.ScheduleSetting) (changed []string, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		changed, err = declareIn(ctx, s, tx, name, inOneLine(d))
 		return err
 	})
 	if errors.Is(err, errMeanwhile) {
-		return DeclareSchedule(ctx, s, name, d) // another pod that starts
+		return DeclareSchedule(ctx, s, name, d) // another pod that is starting has created it
 	}
 	if err != nil {
 		return nil, fmt.Errorf("declare schedule %q: %w", name, err)
@@ -41,11 +42,11 @@ func declareIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, d jo
 	}
 	was, after := inOneLine(row.ScheduleSetting), d
 	if there {
-		if after, err = merged(was, row.Declared, d); err != nil {
+		if after, err = mergeDeclared(was, row.Declared, d); err != nil {
 			return nil, err
 		}
 	}
-	changed := differing(was, after)
+	changed := changedFields(was, after)
 	if there && len(changed) == 0 && same(row.Declared, declared) {
 		return nil, nil
 	}
@@ -55,16 +56,16 @@ func declareIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, d jo
 	if len(changed) == 0 || row.Removed {
 		return nil, nil
 	}
-	deed := Deed{Actor: "system", Action: "schedule.set", Target: scheduleTarget(name), After: audited(after)}
+	entry := AuditEntry{Actor: "system", Action: "schedule.set", Target: scheduleTarget(name), After: redactArgs(after)}
 	if there {
-		deed.Before = audited(was)
+		entry.Before = redactArgs(was)
 	}
-	return changed, operates(ctx, s, tx, operation{Deed: deed, Event: "schedule.changed", About: name})
+	return changed, operates(ctx, s, tx, operation{AuditEntry: entry, Event: "schedule.changed", About: name})
 }
 
-// merged is what becomes of a setting when the program declares d, and declared what last says: each field is the program's unless an
-// operator has set it otherwise. Of a schedule that the program did not know, all is the operator's.
-func merged(is job.ScheduleSetting, last json.RawMessage, d job.ScheduleSetting) (job.ScheduleSetting, error) {
+// mergeDeclared returns a setting after the program declares d, when its last declaration was last. Each field is the program's unless an
+// operator has changed it. If the program had not declared the schedule before, all fields are the operator's.
+func mergeDeclared(is job.ScheduleSetting, last json.RawMessage, d job.ScheduleSetting) (job.ScheduleSetting, error) {
 	if last == nil {
 		return is, nil
 	}

@@ -15,42 +15,41 @@ import (
 )
 
 const (
-	// createScheduleSQL makes a schedule, unless there is one of its name. Plan: one insert.
+	// createScheduleSQL creates a schedule, unless one has its name. Plan: one insert.
 	createScheduleSQL = `
 insert into trapeze.schedules (name, expression, zone, kind, args, lane, subject, priority, unique_key, missed, catch_up, overlap, paused, declared)
 values ($1, $2, $3, $4, $5::text::json, $6, $7, $8, $9, $10, $11, $12, $13, $14::text::json)
 on conflict (name) do nothing`
-	// setScheduleSQL sets a schedule whose row is locked; one that fires at other times than before is to be planned anew.
-	// Plan: primary key.
+	// setScheduleSQL changes a schedule whose row is locked. A schedule with new times has to be planned again. Plan: primary key.
 	setScheduleSQL = `
 update trapeze.schedules set expression = $2, zone = $3, kind = $4, args = $5::text::json, lane = $6, subject = $7, priority = $8,
 	unique_key = $9, missed = $10, catch_up = $11, overlap = $12, paused = $13, declared = $14::text::json, removed = $15,
 	updated_at = clock_timestamp()
 where name = $1`
-	// deleteScheduleSQL deletes a schedule; what became of its fires is kept as long as that of others. Plan: primary key.
+	// deleteScheduleSQL deletes a schedule; its occurrences are kept as long as those of others. Plan: primary key.
 	deleteScheduleSQL = `delete from trapeze.schedules where name = $1`
-	// removeScheduleSQL takes away a schedule that the program declares, and would make again. Plan: primary key.
+	// removeScheduleSQL marks a schedule as removed that the program declares and would otherwise create again. Plan: primary key.
 	removeScheduleSQL = `update trapeze.schedules set removed = true, updated_at = clock_timestamp() where name = $1`
-	// pauseScheduleSQL pauses a schedule, or lets it fire again. Plan: primary key.
+	// pauseScheduleSQL pauses or resumes a schedule. Plan: primary key.
 	pauseScheduleSQL = `update trapeze.schedules set paused = $2, updated_at = clock_timestamp() where name = $1`
 )
 
-// Plan returns when a schedule fires first after its anchor (zero: never), or why it cannot be as it is said.
+// Plan returns the first occurrence of a schedule after its anchor (zero: never), or why the setting is invalid.
 type Plan func(s job.ScheduleSetting, anchor time.Time) (time.Time, error)
 
-// values are the setting as arguments of createScheduleSQL and setScheduleSQL.
+// values returns the setting as arguments of createScheduleSQL and setScheduleSQL.
 func values(name string, s job.ScheduleSetting, declared json.RawMessage) []any {
 	return []any{name, s.Expression, s.Zone, s.Kind, string(s.Args), s.Lane, s.Subject, s.Priority, s.UniqueKey, string(s.Missed), s.CatchUp,
 		string(s.Overlap), s.Paused, store.Some(string(declared))}
 }
 
-// SetSchedule creates a schedule or changes it. One that fires at other times than before fires from now on; one that the program
-// declared and an operator took away comes back as declared, with the change. A change that changes nothing leaves no trace.
-// Errors: [job.ErrUnknownSchedule] when it should exist, [job.ErrInvalidSchedule], [job.ErrScheduleMoved].
+// SetSchedule creates or changes a schedule. New times apply from now on. A declared schedule that an operator deleted is restored
+// as declared, with the change. If nothing changes, it writes no audit entry and no event. Errors: [job.ErrUnknownSchedule] if c
+// requires an existing schedule, [job.ErrInvalidSchedule], [job.ErrScheduleMoved].
 func SetSchedule(ctx context.Context, s *store.Store, name string, c job.ScheduleChange, plan Plan, actor string) (done job.ScheduleChanged, err error) {
 	if err = job.ValidateScheduleName(name); err == nil {
 		done, err = setSchedule(ctx, s, name, c, plan, actor)
-		if errors.Is(err, errMeanwhile) { // now it is there
+		if errors.Is(err, errMeanwhile) { // it exists now
 			done, err = setSchedule(ctx, s, name, c, plan, actor)
 		}
 	}
@@ -91,10 +90,10 @@ func setScheduleIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, 
 	}
 	after := inOneLine(c.Apply(base))
 	base.Args = compact(base.Args)
-	if there && !row.Removed && c.From != nil && !alike(base, *c.From) {
+	if there && !row.Removed && c.From != nil && !equalSettings(base, *c.From) {
 		return done, job.ErrScheduleMoved
 	}
-	done.After, done.Changed = &after, differing(base, after)
+	done.After, done.Changed = &after, changedFields(base, after)
 	if done.Created = !there || row.Removed; !done.Created {
 		done.Before = &base
 	}
@@ -107,29 +106,32 @@ func setScheduleIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, 
 	if err := writeSchedule(ctx, s, tx, name, there, after, row.Declared, false); err != nil {
 		return done, err
 	}
-	if err := planAnew(ctx, s, tx, name, plan); err != nil {
+	if err := replan(ctx, s, tx, name, plan); err != nil {
 		return done, err
 	}
-	deed := Deed{Actor: actor, Action: "schedule.set", Target: scheduleTarget(name), After: audited(after)}
+	entry := AuditEntry{Actor: actor, Action: "schedule.set", Target: scheduleTarget(name), After: redactArgs(after)}
 	if done.Before != nil {
-		deed.Before = audited(base)
+		entry.Before = redactArgs(base)
 	}
-	return done, operates(ctx, s, tx, operation{Deed: deed, Event: "schedule.changed", About: name})
+	return done, operates(ctx, s, tx, operation{AuditEntry: entry, Event: "schedule.changed", About: name})
 }
 
-// alike reports whether two settings say the same.
-func alike(a, b job.ScheduleSetting) bool { return len(differing(inOneLine(a), inOneLine(b))) == 0 }
+// equalSettings reports whether two settings are equal.
+func equalSettings(a, b job.ScheduleSetting) bool {
+	return len(changedFields(inOneLine(a), inOneLine(b))) == 0
+}
 
-// audited is what the audit and the history tell of a setting: all but its args, which may hold secrets, and which those see who may.
-func audited(s job.ScheduleSetting) job.ScheduleSetting {
+// redactArgs returns the part of a setting for the audit log and the history: everything but its args, which may hold secrets that only
+// some principals may see.
+func redactArgs(s job.ScheduleSetting) job.ScheduleSetting {
 	if string(s.Args) != "{}" {
 		s.Args = json.RawMessage(`"***"`)
 	}
 	return s
 }
 
-// checkSetting reports every mistake in a setting at once. Times that stay as they are, which may be those of a moment long past, are
-// nobody's mistake now.
+// checkSetting returns every mistake in a setting at once. It does not check times that stay as they are, because they may be long
+// past.
 func checkSetting(ctx context.Context, s *store.Store, tx pgx.Tx, before, after job.ScheduleSetting, plan Plan, created bool) error {
 	now, err := nowIn(ctx, s, tx)
 	if err != nil {
@@ -143,7 +145,7 @@ func checkSetting(ctx context.Context, s *store.Store, tx pgx.Tx, before, after 
 
 func scheduleTarget(name string) string { return "schedule " + name }
 
-// writeSchedule makes a schedule, or sets the one whose row is locked.
+// writeSchedule creates a schedule, or changes the one whose row is locked.
 func writeSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, there bool, set job.ScheduleSetting, declared json.RawMessage, removed bool) error {
 	if there {
 		_, err := tx.Exec(ctx, s.In(setScheduleSQL), append(values(name, set, declared), removed)...)
@@ -156,11 +158,11 @@ func writeSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, 
 	return err
 }
 
-// errMeanwhile says that somebody else made a schedule of the same name at the same time.
+// errMeanwhile means that a concurrent transaction created a schedule of the same name.
 var errMeanwhile = errors.New("created concurrently: try again")
 
-// planAnew plans a schedule that fires at other times than before, or again. One that is over is left to whoever looks next.
-func planAnew(ctx context.Context, s *store.Store, tx pgx.Tx, name string, plan Plan) error {
+// replan plans a schedule with new times, or one that is resumed. For a schedule that is over, the calendar's next sweep does it.
+func replan(ctx context.Context, s *store.Store, tx pgx.Tx, name string, plan Plan) error {
 	row, err := lockSchedule(ctx, s, tx, name)
 	if err != nil || row.Planned {
 		return err
@@ -172,8 +174,7 @@ func planAnew(ctx context.Context, s *store.Store, tx pgx.Tx, name string, plan 
 	return PlanSchedules(ctx, s, tx, Planned{Name: name, Next: next})
 }
 
-// DeleteSchedule takes a schedule away. One that the program declares stays away until it is set again.
-// Error: [job.ErrUnknownSchedule].
+// DeleteSchedule deletes a schedule. A declared schedule stays deleted until it is set again. Error: [job.ErrUnknownSchedule].
 func DeleteSchedule(ctx context.Context, s *store.Store, name, actor string) error {
 	err := s.Tx(ctx, func(tx pgx.Tx) error {
 		row, err := lockSchedule(ctx, s, tx, name)
@@ -191,8 +192,8 @@ func DeleteSchedule(ctx context.Context, s *store.Store, name, actor string) err
 			return err
 		}
 		return operates(ctx, s, tx, operation{
-			Deed:  Deed{Actor: actor, Action: "schedule.delete", Target: scheduleTarget(name), Before: audited(row.ScheduleSetting)},
-			Event: "schedule.deleted", About: name,
+			AuditEntry: AuditEntry{Actor: actor, Action: "schedule.delete", Target: scheduleTarget(name), Before: redactArgs(row.ScheduleSetting)},
+			Event:      "schedule.deleted", About: name,
 		})
 	})
 	if err != nil {
@@ -201,8 +202,8 @@ func DeleteSchedule(ctx context.Context, s *store.Store, name, actor string) err
 	return nil
 }
 
-// PauseSchedule keeps a schedule from firing, or lets it fire again from now on, and reports whether that is news.
-// Error: [job.ErrUnknownSchedule].
+// PauseSchedule pauses a schedule, or resumes it from now on, and reports whether that changed anything. Error:
+// [job.ErrUnknownSchedule].
 func PauseSchedule(ctx context.Context, s *store.Store, name string, pause bool, plan Plan, actor string) (changed bool, err error) {
 	action, event := "schedule.resume", "schedule.resumed"
 	if pause {
@@ -219,15 +220,15 @@ func PauseSchedule(ctx context.Context, s *store.Store, name string, pause bool,
 		if _, err := tx.Exec(ctx, s.In(pauseScheduleSQL), name, pause); err != nil {
 			return err
 		}
-		if err := planAnew(ctx, s, tx, name, plan); err != nil {
+		if err := replan(ctx, s, tx, name, plan); err != nil {
 			return err
 		}
 		type paused struct {
 			Paused bool `json:"paused"`
 		}
 		return operates(ctx, s, tx, operation{
-			Deed:  Deed{Actor: actor, Action: action, Target: scheduleTarget(name), Before: paused{row.Paused}, After: paused{pause}},
-			Event: event, About: name,
+			AuditEntry: AuditEntry{Actor: actor, Action: action, Target: scheduleTarget(name), Before: paused{row.Paused}, After: paused{pause}},
+			Event:      event, About: name,
 		})
 	})
 	if err != nil {
@@ -236,7 +237,7 @@ func PauseSchedule(ctx context.Context, s *store.Store, name string, pause bool,
 	return changed, nil
 }
 
-// inOneLine returns a setting with its args as short as they can be written, and what it leaves empty at its default.
+// inOneLine returns a setting with compact args, and defaults for its empty fields.
 func inOneLine(s job.ScheduleSetting) job.ScheduleSetting {
 	usual := job.DefaultSchedule()
 	if s.Zone == "" {
@@ -255,7 +256,7 @@ func inOneLine(s job.ScheduleSetting) job.ScheduleSetting {
 	return s
 }
 
-// compact returns JSON without white space, nothing as {}, and what is no JSON as it is.
+// compact returns JSON without white space: {} for nothing, and invalid JSON unchanged.
 func compact(args json.RawMessage) json.RawMessage {
 	var buffer bytes.Buffer
 	if len(bytes.TrimSpace(args)) == 0 {

@@ -12,17 +12,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// settingColumns are what people say of a schedule, scheduleColumns all of it.
+// settingColumns are the settings of a schedule, scheduleColumns all its columns.
 const (
 	settingColumns  = `s.expression, s.zone, s.kind, s.args, s.lane, s.subject, s.priority, s.unique_key, s.missed, s.catch_up, s.overlap, s.paused`
 	scheduleColumns = `s.name, ` + settingColumns + `, s.declared is not null, s.anchor, s.next_at, s.error, s.created_at, s.updated_at`
 )
 
-// schedulesSQL reads schedules by name: all, or one. Plan: schedules is small.
+// schedulesSQL reads all schedules by name, or one. Plan: schedules is small.
 const schedulesSQL = `
 select ` + scheduleColumns + ` from trapeze.schedules s where not s.removed and ($1::text is null or s.name = $1) order by s.name`
 
-// Schedules reads all schedules, by name.
+// Schedules returns all schedules, by name.
 func Schedules(ctx context.Context, s *store.Store) ([]job.Schedule, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Schedule], schedulesSQL, nil)
 	if err != nil {
@@ -31,7 +31,7 @@ func Schedules(ctx context.Context, s *store.Store) ([]job.Schedule, error) {
 	return list, nil
 }
 
-// Schedule reads one schedule: [job.ErrUnknownSchedule] when there is none of that name.
+// Schedule returns one schedule, or [job.ErrUnknownSchedule].
 func Schedule(ctx context.Context, s *store.Store, name string) (job.Schedule, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Schedule], schedulesSQL, name)
 	if err == nil && len(list) == 0 {
@@ -43,8 +43,8 @@ func Schedule(ctx context.Context, s *store.Store, name string) (job.Schedule, e
 	return list[0], nil
 }
 
-// lastFiresSQL reads the latest fires of schedules, each with the job it made as it is now.
-// Plan: schedule_fires_pkey backwards, stops at the limit; the job's primary keys and done_by_id for each.
+// lastFiresSQL reads the latest occurrences of schedules, each with the present state of its job. Plan: schedule_fires_pkey
+// backwards, stops at the limit; the job's primary keys and done_by_id for each.
 const lastFiresSQL = `
 select f.schedule, f.fire_at, f.decided_at, f.outcome, f.manual, f.missed, f.job_id, coalesce(v.state, ''),
 	extract(epoch from v.finished_at - v.started_at)::float8, f.message
@@ -58,7 +58,7 @@ left join lateral (
 ) v on true
 order by n.place, f.fire_at desc`
 
-// LastFires reads the latest fires of schedules before a moment (zero: all), at most limit of each, newest first.
+// LastFires returns the latest occurrences of schedules before a time (zero: all), at most limit of each, newest first.
 func LastFires(ctx context.Context, s *store.Store, names []string, before time.Time, limit int) (map[string][]job.Fire, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Fire], lastFiresSQL, names, limit, store.Some(before))
 	if err != nil {
@@ -71,15 +71,15 @@ func LastFires(ctx context.Context, s *store.Store, names []string, before time.
 	return fires, nil
 }
 
-// lockScheduleSQL reads a schedule, also one that was removed, and keeps others from changing or firing it until the transaction ends.
-// Plan: primary key.
+// lockScheduleSQL reads and locks a schedule, even one that was removed, so that it is not changed or fired until the transaction
+// ends. Plan: primary key.
 const lockScheduleSQL = `
 select ` + scheduleColumns + `, s.declared, s.removed, s.planned from trapeze.schedules s where s.name = $1 for update`
 
 // scheduleRow is a row of schedules.
 type scheduleRow struct {
 	job.Schedule
-	Declared json.RawMessage // nil: the program does not know it
+	Declared json.RawMessage // nil: the program does not declare it
 	Removed  bool
 	Planned  bool
 }
@@ -89,14 +89,14 @@ func lockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string) (
 	return store.QueryOne[scheduleRow](ctx, s, tx, job.ErrUnknownSchedule, lockScheduleSQL, name)
 }
 
-// LockSchedule reads a schedule, and keeps others from changing or firing it until the transaction ends. It returns the database's now.
-// Errors: [job.ErrUnknownSchedule]; [job.ErrScheduleMoved] when it is not set as it says, if that is not nil.
+// LockSchedule reads and locks a schedule, so that it is not changed or fired until the transaction ends. It also returns the
+// database's now. Errors: [job.ErrUnknownSchedule]; [job.ErrScheduleMoved] if as is not nil and the setting differs from it.
 func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, as *job.ScheduleSetting) (one job.Schedule, now time.Time, err error) {
 	row, err := lockSchedule(ctx, s, tx, name)
 	if err == nil && row.Removed {
 		err = job.ErrUnknownSchedule
 	}
-	if err == nil && as != nil && !alike(row.ScheduleSetting, *as) {
+	if err == nil && as != nil && !equalSettings(row.ScheduleSetting, *as) {
 		err = job.ErrScheduleMoved
 	}
 	if err == nil {
@@ -108,19 +108,19 @@ func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, a
 	return row.Schedule, now, nil
 }
 
-// planSchedulesSQL says when schedules, whose rows are locked, fire next, and what is wrong with them. Plan: primary key.
+// planSchedulesSQL sets when schedules whose rows are locked fire next, and their error. Plan: primary key.
 const planSchedulesSQL = `
 update trapeze.schedules s set next_at = w.next_at, planned = true, error = w.error
 from unnest($1::text[], $2::timestamptz[], $3::text[]) as w(name, next_at, error) where s.name = w.name`
 
-// Planned is when a schedule fires next (zero: never), and what is wrong with it.
+// Planned is the next occurrence of a schedule (zero: never), and its error.
 type Planned struct {
 	Name  string
 	Next  time.Time
 	Wrong string
 }
 
-// PlanSchedules says when schedules, whose rows are locked, fire next, and what is wrong with them.
+// PlanSchedules sets when schedules whose rows are locked fire next, and their error.
 func PlanSchedules(ctx context.Context, s *store.Store, tx pgx.Tx, list ...Planned) error {
 	names, next, wrong := make([]string, len(list)), make([]*time.Time, len(list)), make([]string, len(list))
 	for i, p := range list {
@@ -132,10 +132,10 @@ func PlanSchedules(ctx context.Context, s *store.Store, tx pgx.Tx, list ...Plann
 	return nil
 }
 
-// scheduleWrongSQL says what is wrong with a schedule, whose row is locked, and leaves it as it is planned. Plan: primary key; HOT.
+// scheduleWrongSQL sets the error of a schedule whose row is locked, and leaves its plan. Plan: primary key; HOT.
 const scheduleWrongSQL = `update trapeze.schedules set error = $2 where name = $1 and error <> $2`
 
-// ScheduleWrong says what is wrong with a schedule, whose row is locked, and reports whether that is news.
+// ScheduleWrong sets the error of a schedule whose row is locked, and reports whether that changed anything.
 func ScheduleWrong(ctx context.Context, s *store.Store, tx pgx.Tx, name, wrong string) (news bool, err error) {
 	tag, err := tx.Exec(ctx, s.In(scheduleWrongSQL), name, wrong)
 	if err != nil {
@@ -144,7 +144,7 @@ func ScheduleWrong(ctx context.Context, s *store.Store, tx pgx.Tx, name, wrong s
 	return tag.RowsAffected() > 0, nil
 }
 
-// nowIn reads the database's clock.
+// nowIn returns the database's clock.
 func nowIn(ctx context.Context, s *store.Store, tx pgx.Tx) (now time.Time, err error) {
 	err = tx.QueryRow(ctx, `select clock_timestamp()`).Scan(&now)
 	return now, err

@@ -10,12 +10,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// keptFires is how many of each schedule's latest fires are kept, however old, and of those that made a job.
+// keptFires is the number of each schedule's latest occurrences that are kept regardless of age, and of its latest occurrences with a
+// job.
 const keptFires = 20
 
-// pruneFiresSQL forgets old fires of all schedules, those that are gone included: never one of the latest, nor one of the latest with a
-// job, which tell whether a job of the schedule goes on, nor one that the schedule has not passed.
-// Plan: one look at schedule_fires_pkey for each name in it; of each, the rows before the oldest that is kept, to the limit.
+// pruneFiresSQL deletes old occurrences of all schedules, including deleted ones. It keeps the latest occurrences, and the latest ones
+// with a job, which show whether a job of the schedule is active, and those that the schedule has not passed. Plan: one look at
+// schedule_fires_pkey for each name in it; of each, the rows before the oldest that is kept, to the limit.
 const pruneFiresSQL = `
 with recursive names(schedule) as (
 	(select f.schedule from trapeze.schedule_fires f order by f.schedule, f.fire_at limit 1)
@@ -40,8 +41,8 @@ with recursive names(schedule) as (
 )
 delete from trapeze.schedule_fires f using old o where f.schedule = o.schedule and f.fire_at = o.fire_at returning 1`
 
-// PruneFires forgets fires that are older than keep (negative: none is), but for the latest twenty of each schedule, page by page, and
-// returns how many. Safe on several pods at once.
+// PruneFires deletes occurrences that are older than keep (negative: none), except the latest twenty of each schedule, page by page,
+// and returns their number. Safe on several pods at once.
 func PruneFires(ctx context.Context, s *store.Store, keep time.Duration, pace Pace) (total int, err error) {
 	const limit = 5000
 	for keep >= 0 {

@@ -12,35 +12,33 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Pace is asked before each batch of a piece of maintenance: it may wait, and its error ends the work there. What is done by then is
-// complete in itself.
+// Pace is called before each batch of a maintenance task. It may wait, and its error stops the task. The batches before it are complete.
 type Pace func(ctx context.Context) error
 
-// forgetPageSQL lists one page of what ended in one state on one day, and says of each whether it is to go: if its kind is, or is not,
-// in a list. forgetBatch asks for it again while another pod does the same; nobody minds. A day of UTC is 24 hours; one of the session's
-// time zone, '1 day', may be 23 or 25.
-// Plan: the day's index on id, keyset; jobs_pkey.
+// forgetPageSQL lists one page of the jobs that ended in one state on one day, and whether each is to be deleted: if its kind is, or is
+// not, in a list. A concurrent run on another pod is harmless. A day of UTC has 24 hours; one of the session's time zone, '1 day', may
+// have 23 or 25. Plan: the day's index on id, keyset; jobs_pkey.
 const forgetPageSQL = `
 select d.id, coalesce(j.kind = any($5::text[]), false) <> $6::boolean
 from trapeze.done d left join trapeze.jobs j on j.id = d.id
 where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' and d.id > $3
 order by d.id limit $4`
 
-// lockJobsSQL locks jobs that have ended, so that none of them is tried again from here on; what was before is seen by the statement
-// that follows. lockFreeJobsSQL passes those by whose rows somebody holds. Plan: jobs_pkey.
+// lockJobsSQL locks jobs that have ended, so that none of them can be retried from then on. The next statement sees earlier retries.
+// lockFreeJobsSQL skips locked rows. Plan: jobs_pkey.
 const (
 	lockJobsSQL     = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update`
 	lockFreeJobsSQL = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update skip locked`
 )
 
-// stillEndedSQL lists those of some jobs, which are locked, that have not been tried again since they were listed: one that ended again
-// meanwhile did so on another day. Plan: the day's index on id.
+// stillEndedSQL lists those of some locked jobs that have not been retried since they were listed. A job that ended again meanwhile did
+// so on another day. Plan: the day's index on id.
 const stillEndedSQL = `
 select distinct d.id from trapeze.done d
 where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '24 hours'`
 
 // forgetJobsSQL deletes the immutable part of jobs that have ended, and counts those that it leaves because a job waits for them: one
-// that was tried again since [awaitedSQL]. Their rows of done go with the day, or by forgetEndsSQL. Tokens go before
+// that was retried since [awaitedSQL]. Their rows of done are deleted with the day, or by forgetEndsSQL. Tokens are deleted before
 // fan-outs, in the order in which a part is completed. Plan: primary keys.
 const forgetJobsSQL = `
 with ended as materialized (
@@ -68,8 +66,8 @@ with ended as materialized (
 )
 select count(*) from ended where awaited`
 
-// forgetEndsSQL deletes where jobs ended of which nothing else is left, on a day that stays for the sake of others. keptEndsSQL counts
-// those of a batch that are still there: held by somebody, or waited for. Plan: the day's index on id; primary keys.
+// forgetEndsSQL deletes the ends of jobs that are otherwise deleted, on a day that stays for other jobs. keptEndsSQL counts those of a
+// batch that still exist: their rows are locked, or a job waits for them. Plan: the day's index on id; primary keys.
 const (
 	forgetEndsSQL = `
 delete from trapeze.done d
@@ -82,10 +80,10 @@ where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timesta
 	and (select true from trapeze.parked p where p.id = d.id limit 1) is null`
 )
 
-// awaitedSQL lists what ended in one state on one day and may still be read by a step that has not ended yet: the result of its
-// parent, or those of the branches of the fan-out that it joins, or that waits. Each step of it is a probe by design: as joins, they
-// were planned as one over all jobs, and over the whole day. Plan: one pass over live and parked, primary keys, jobs_of_pipeline, the
-// day's index on id; once for each day that is to go.
+// awaitedSQL lists the jobs that ended in one state on one day and that a step which has not ended may still read: the result of its
+// parent, or those of the branches of the fan-out that it joins or waits for. Each part of the statement is a probe by design: as joins,
+// they were planned over all jobs and over the whole day. Plan: one pass over live and parked, primary keys, jobs_of_pipeline, the day's
+// index on id; once for each day to be deleted.
 const awaitedSQL = `
 with parents as materialized (
 	select distinct (select j.parent_id from trapeze.jobs j where j.id = u.id limit 1) as id
@@ -104,31 +102,31 @@ with parents as materialized (
 select r.id from read r where (select true from trapeze.done d
 	where d.id = r.id and d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' limit 1)`
 
-// forgetAtOnce is how many jobs one transaction deletes.
-const forgetAtOnce = 2000
+// pruneBatch is the number of jobs that one transaction deletes.
+const pruneBatch = 2000
 
-// forgetting is the retention of one day.
-type forgetting struct {
+// dayPruning is the retention of one day.
+type dayPruning struct {
 	s       *store.Store
 	state   string
 	day     time.Time
 	rule    rule
 	awaited map[int64]bool
-	thins   bool // the day stays: its rows go one by one
+	thins   bool // the day stays: its rows are deleted one by one
 	pace    Pace
 
-	gone int // jobs
-	left int // jobs that are to go, and could not yet
+	gone int // number of deleted jobs
+	left int // number of jobs that could not be deleted yet
 	errs []error
 }
 
-// page forgets one page after an id, and returns the last id looked at; 0: it was the last page.
-func (f *forgetting) page(ctx context.Context, after int64) (int64, error) {
+// page prunes one page after an id, and returns the last id read; 0: it was the last page.
+func (f *dayPruning) page(ctx context.Context, after int64) (int64, error) {
 	type one struct {
 		ID  int64
 		Due bool
 	}
-	list, err := store.Rows(ctx, f.s, pgx.RowToStructByPos[one], forgetPageSQL, f.state, f.day, after, forgetAtOnce, f.rule.kinds, f.rule.rest)
+	list, err := store.Rows(ctx, f.s, pgx.RowToStructByPos[one], forgetPageSQL, f.state, f.day, after, pruneBatch, f.rule.kinds, f.rule.rest)
 	if err != nil {
 		return 0, err
 	}
@@ -141,21 +139,21 @@ func (f *forgetting) page(ctx context.Context, after int64) (int64, error) {
 			due = append(due, j.ID)
 		}
 	}
-	if err := f.batch(ctx, due); err != nil || len(list) < forgetAtOnce {
+	if err := f.batch(ctx, due); err != nil || len(list) < pruneBatch {
 		return 0, err
 	}
 	return list[len(list)-1].ID, nil
 }
 
-// batch forgets some jobs in one transaction. When somebody holds the row of one, the others go without it; when PostgreSQL refuses
-// one, it is found by halves and stays.
-func (f *forgetting) batch(ctx context.Context, ids []int64) error {
+// batch prunes some jobs in one transaction. If the row of one is locked, the others are pruned without it. If PostgreSQL rejects one,
+// batch finds it by bisection and leaves it.
+func (f *dayPruning) batch(ctx context.Context, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	gone, left, err := forget(ctx, f.s, f, ids, lockJobsSQL)
-	if held(err) {
-		gone, left, err = forget(ctx, f.s, f, ids, lockFreeJobsSQL)
+	gone, left, err := deleteEnded(ctx, f.s, f, ids, lockJobsSQL)
+	if lockTimedOut(err) {
+		gone, left, err = deleteEnded(ctx, f.s, f, ids, lockFreeJobsSQL)
 	}
 	if err == nil {
 		f.gone, f.left = f.gone+gone, f.left+left
@@ -175,15 +173,15 @@ func (f *forgetting) batch(ctx context.Context, ids []int64) error {
 	return f.batch(ctx, ids[len(ids)/2:])
 }
 
-// held reports that a lock was waited for in vain.
-func held(err error) bool {
+// lockTimedOut reports whether a lock timeout expired.
+func lockTimedOut(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "55P03"
 }
 
-// forget deletes jobs that ended on the day, and counts those that go and those that stay: what is waited for again, or held. Those
-// that live again are nobody's business here.
-func forget(ctx context.Context, s *store.Store, f *forgetting, ids []int64, lock string) (gone, left int, err error) {
+// deleteEnded deletes jobs that ended on the day. It counts the deleted jobs and those that stay because a job waits for them again or their
+// rows are locked. It skips jobs that were retried.
+func deleteEnded(ctx context.Context, s *store.Store, f *dayPruning, ids []int64, lock string) (gone, left int, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		if err := s.BoundLocks(ctx, tx); err != nil {
 			return err
@@ -212,12 +210,13 @@ func forget(ctx context.Context, s *store.Store, f *forgetting, ids []int64, loc
 	return gone, left, err
 }
 
-// LockEnded locks jobs, so that none of them is tried again before the transaction ends.
+// LockEnded locks jobs, so that none of them is retried before the transaction ends.
 func LockEnded(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) ([]int64, error) {
 	return store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(lockJobsSQL), []any{ids})
 }
 
-// DeleteJobs deletes locked jobs but for the rows of done, and counts those that it had to leave: what still reads them has not ended.
+// DeleteJobs deletes locked jobs except for the rows of done, and counts those that it leaves because a job that has not ended still
+// reads them.
 func DeleteJobs(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (awaited int, err error) {
 	counted, err := store.QueryPinned(ctx, tx, pgx.RowTo[int], s.In(forgetJobsSQL), []any{ids})
 	if err != nil {

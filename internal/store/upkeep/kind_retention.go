@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// retentionsSQL reads for how long kinds are kept that ended in a state, in seconds; -1: for ever. Plan: a small table.
+	// retentionsSQL reads how long kinds that ended in a state are kept, in seconds; -1: for ever. Plan: a small table.
 	retentionsSQL = `select kind, case when keep_s = 0 then -1 else keep_s end from trapeze.kind_retention where state = $1 order by kind`
-	// thinnedSQL tells what has gone from a day that stays; noteThinnedSQL notes it, and forgets days that there are no more.
-	// dayHasRowsSQL asks whether anything is left of a day. Plan: primary key; catalogs; the day's first row.
+	// thinnedSQL reads what has been deleted from a day that stays. noteThinnedSQL records it, and deletes the records of
+	// dropped days. dayHasRowsSQL reports whether a day has any rows left. Plan: primary key; catalogs; the day's first row.
 	thinnedSQL     = `select gone from trapeze.thinned_days where state = $1 and day = $2::date`
 	noteThinnedSQL = `
 with old as (
@@ -29,7 +29,7 @@ select coalesce((select true from trapeze.done d
 	where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' limit 1), false)`
 )
 
-// retentions are for how long kinds are kept of which the database says so; negative: for ever.
+// retentions are the retention overrides of kinds; negative: for ever.
 type retentions []kindRetention
 
 type kindRetention struct {
@@ -45,7 +45,7 @@ func retentionsOf(ctx context.Context, s *store.Store, state string) (retentions
 	return list, nil
 }
 
-// of says what of a day is to go, where all other kinds are kept for a given time.
+// of returns the rule for a day, if all other kinds are kept for the given time.
 func (r retentions) of(d pastDay, keep time.Duration) rule {
 	u := rule{rest: d.over(keep), kinds: []string{}}
 	for _, k := range r {
@@ -56,9 +56,9 @@ func (r retentions) of(d pastDay, keep time.Duration) rule {
 	return u
 }
 
-// rule says which kinds of a day are to go: all but some, or only some.
+// rule defines which kinds of a day are to be deleted: all except some, or only some.
 type rule struct {
-	rest  bool // all but kinds
+	rest  bool // all except kinds
 	kinds []string
 }
 

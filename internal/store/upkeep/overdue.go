@@ -11,16 +11,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// overdueSQL fails jobs that are older than their lane lets them be: pending or running for that long since they became due.
-// Running ones end at once, as by a stop: their owner learns of it by its heartbeat, from cancel_requests, and its late
-// result matches no row. A job whose row somebody holds is passed by; if it runs, its owner is told to end the handler,
-// and with it the transaction that holds the row. One whose cancel was committed ends cancelled.
+// overdueSQL fails jobs that exceed the maximum age of their lane: pending or running for that long since they became due.
+// Running ones end at once, as by a stop: the owner learns it from its heartbeat, which reads cancel_requests, and its late
+// result matches no row. A job whose row is locked is skipped. If it runs, its owner is notified to end the handler, and with
+// it the transaction that locks the row. A job whose cancel was committed ends as cancelled.
 //
-// A job that was recovered stands ahead of its lane's backlog, with no moment at which it became due: its age counts from its
-// latest claim, which is never too long. A row that was claimed since the snapshot has another fence, and is left to the
-// next look: the run that the claim put into current_runs would not be seen here.
-// Plan: per lane and rank an Index Scan on live_for_claim that ends at the moment from which jobs are young enough; then
-// primary keys. Rows touched: the overdue ones and those that were recovered.
+// A recovered job is ahead of its lane's backlog, without a time at which it became due. Its age counts from its latest
+// claim, which is never too long. A row that was claimed since the snapshot has another fence, and is left to the next run,
+// because this statement would not see the run that the claim inserted into current_runs. Plan: per lane and rank an Index
+// Scan on live_for_claim that ends at the time from which jobs are young enough; then primary keys. Rows touched: the overdue
+// ones and those that were recovered.
 var overdueSQL = `
 with old as materialized (
 	select o.id, o.fence, o.pod, n.age from (
@@ -61,16 +61,16 @@ select g.id, g.fence, g.pod::text, ` + store.EndJSON("g.ends", "g.why", "g.error
 union all
 select id, fence, pod::text, null from old where id not in (select id from gone)`
 
-// Overdue is a job that was found to be too old.
+// Overdue is a job that exceeds its maximum age.
 type Overdue struct {
 	ID, Fence int64
-	Pod       *string  // its owner, which is to be told; nil: it was pending
-	Ended     *job.End // nil: somebody held its row, so look again
+	Pod       *string  // its owner, to be notified; nil: it was pending
+	Ended     *job.End // nil: its row was locked, so try again
 }
 
-// EndOverdue fails jobs that have been pending or running for longer than their lane's max_age_s, or than age where the lane
-// says nothing, counted from when they became due; at most limit of them. An age of 0 or less is none. What waits for its
-// moment, for approval or for others does not age. Safe to run on several pods at once.
+// EndOverdue fails at most limit jobs that have been pending or running for longer than their lane's max_age_s, or than age
+// if the lane sets none, counted from when they became due. An age of 0 or less means no limit. Jobs that wait for a time,
+// for approval or for others do not age. Safe to run on several pods at once.
 func EndOverdue(ctx context.Context, s *store.Store, age time.Duration, limit int) ([]Overdue, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Overdue], overdueSQL, max(age.Milliseconds(), 0), limit)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// prunePodsSQL removes the rows of closed pods, and what was to be told to them; submissionsSQL the idempotency keys whose
-// time is over. Each is one small batch.
+// prunePodsSQL deletes the rows of closed pods with their requests; pruneSubmissionsSQL deletes expired idempotency keys.
+// Each is one small batch.
 const (
 	prunePodsSQL = `
 with old as (
@@ -33,7 +33,7 @@ with old as (
 select count(*) from old`
 )
 
-// prunePipelinesSQL removes those of one page of pipelines whose jobs are gone. Plan: pipelines_pkey, keyset; jobs_pkey and
+// prunePipelinesSQL deletes those of one page of pipelines whose jobs are gone. Plan: pipelines_pkey, keyset; jobs_pkey and
 // jobs_of_pipeline for each.
 const prunePipelinesSQL = `
 with page as materialized (
@@ -47,7 +47,7 @@ with page as materialized (
 )
 select coalesce((select max(id) from page), 0), (select count(*) from page), (select count(*) from old)`
 
-// PrunePipelines forgets pipelines of which no job is kept and that are older than keep, page by page, and returns how many.
+// PrunePipelines deletes pipelines without jobs that are older than keep, page by page, and returns their number.
 func PrunePipelines(ctx context.Context, s *store.Store, keep time.Duration, pace Pace) (total int, err error) {
 	const limit = 5000
 	type page struct{ Last, Seen, Gone int64 }
@@ -66,13 +66,13 @@ func PrunePipelines(ctx context.Context, s *store.Store, keep time.Duration, pac
 	}
 }
 
-// PrunePods removes the rows of pods that closed longer ago than keep and whose jobs have been looked for, at most limit, and
-// returns how many.
+// PrunePods deletes at most limit rows of pods that closed longer ago than keep and whose jobs have been recovered, and
+// returns their number.
 func PrunePods(ctx context.Context, s *store.Store, keep time.Duration, limit int) (int, error) {
 	return prune(ctx, s, prunePodsSQL, keep, limit)
 }
 
-// PruneSubmissions forgets idempotency keys older than keep, at most limit, and returns how many.
+// PruneSubmissions deletes at most limit idempotency keys older than keep, and returns their number.
 func PruneSubmissions(ctx context.Context, s *store.Store, keep time.Duration, limit int) (int, error) {
 	return prune(ctx, s, pruneSubmissionsSQL, keep, limit)
 }

@@ -11,14 +11,14 @@ import (
 
 const (
 	// wrongGrantsSQL lists lanes whose sum of granted slots is wrong, or that have slots granted to pods that are gone: closed for ten
-	// minutes, or without a row. Every change of a grant changes the sum in the same statement, so that one snapshot tells.
-	// Plan: lanes, slot_grants and pods are small.
+	// minutes, or without a row. Every change of a grant changes the sum in the same statement, so one snapshot is enough. Plan:
+	// lanes, slot_grants and pods are small.
 	wrongGrantsSQL = `
 select l.name from trapeze.lanes l
 where l.granted <> coalesce((select sum(g.slots) from trapeze.slot_grants g where g.lane = l.name), 0)
 	or exists (select from trapeze.slot_grants g where g.lane = l.name and ` + voidGrant + `)
 order by l.name`
-	// mendGrantsSQL takes void slots back and sums up anew, for lanes that are locked.
+	// mendGrantsSQL revokes void slots and corrects the sums of locked lanes.
 	mendGrantsSQL = `
 with gone as (
 	delete from trapeze.slot_grants g where g.lane = any($1::text[]) and ` + voidGrant + ` returning g.lane, g.slots
@@ -31,12 +31,12 @@ update trapeze.lanes l set granted = t.granted from truth t where l.name = t.nam
 	lockLanesSQL = `select name from trapeze.lanes where name = any($1::text[]) order by name for update`
 )
 
-// voidGrant is the condition of a grant g that nobody holds any more.
+// voidGrant is the condition of a grant g that no pod holds any more.
 const voidGrant = `not exists (select from trapeze.pods p where p.boot = g.boot
 	and (p.closed_at is null or p.closed_at > now() - interval '10 minutes'))`
 
-// ReconcileGrants takes back the slots of pods that are gone, and sums up anew what each lane has granted. It returns the lanes where
-// something was wrong.
+// ReconcileGrants revokes the slots of pods that are gone, and corrects the sum of each lane's granted slots. It returns the corrected
+// lanes.
 func ReconcileGrants(ctx context.Context, s *store.Store) ([]string, error) {
 	lanes, err := store.Rows(ctx, s, pgx.RowTo[string], wrongGrantsSQL)
 	if err == nil && len(lanes) > 0 {

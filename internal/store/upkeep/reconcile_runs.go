@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// strayRunsSQL locks the runs that stand as running although no such job runs, at most $1: each keeps all jobs of its subject from
-	// running, for ever. endStraySQL, which sees what was committed before those locks, ends them. A claim and an end change the job
-	// and its run in one statement, so that this is only ever so after rows were changed by hand.
-	// Plan: one pass over current_runs_one_running; live_pkey.
+	// strayRunsSQL locks at most $1 runs that are marked as running although no such job runs. Each would keep all jobs of its subject
+	// from running for ever. endStraySQL, which sees what was committed before those locks, ends them. A claim and an end change the
+	// job and its run in one statement, so this happens only after rows were changed by hand. Plan: one pass over
+	// current_runs_one_running; live_pkey.
 	strayRunsSQL = `
 select c.kind, c.subject, c.job_id from trapeze.current_runs c
 where c.state = 'running' and (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' and l.kind = c.kind and l.subject = c.subject limit 1) is null
@@ -23,14 +23,14 @@ update trapeze.current_runs c set state = 'ended' where c.kind = $1 and c.subjec
 	and (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' and l.kind = c.kind and l.subject = c.subject limit 1) is null`
 )
 
-// StrayRun is a run that stood as running without a job that ran.
+// StrayRun is a run that was marked as running without a running job.
 type StrayRun struct {
 	Kind, Subject string
 	JobID         int64
 }
 
-// ReconcileRuns ends the runs of subjects that stand as running although their jobs do not, at most limit, and returns them: none,
-// unless somebody changed rows by hand.
+// ReconcileRuns ends at most limit runs of subjects that are marked as running although their jobs are not, and returns them: none,
+// unless rows were changed by hand.
 func ReconcileRuns(ctx context.Context, s *store.Store, limit int) (ended []StrayRun, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		ended = nil

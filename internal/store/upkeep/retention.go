@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// ensurePartitionsSQL makes the days ahead that are missing.
+// ensurePartitionsSQL creates missing partitions of the days ahead.
 const ensurePartitionsSQL = `select trapeze.ensure_partitions($1::int)`
 
-// EnsurePartitions makes the partitions of today and of the days ahead, and returns how many were missing.
+// EnsurePartitions creates the partitions of today and of the days ahead, and returns how many were missing.
 func EnsurePartitions(ctx context.Context, s *store.Store, daysAhead int) (int, error) {
 	made, err := store.Rows(ctx, s, pgx.RowTo[int], ensurePartitionsSQL, daysAhead)
 	if err != nil {
@@ -23,17 +23,17 @@ func EnsurePartitions(ctx context.Context, s *store.Store, daysAhead int) (int, 
 	return made[0], nil
 }
 
-// daysSQL lists the days of a partitioned table that are over, oldest first, by the database's clock, which it also tells.
+// daysSQL lists the past days of a partitioned table, oldest first, and the database's clock, which decides.
 const daysSQL = `
 select to_date(right(c.relname, 8), 'YYYYMMDD'), now()
 from pg_inherits i join pg_class c on c.oid = i.inhrelid
 where i.inhparent = to_regclass($1) and to_date(right(c.relname, 8), 'YYYYMMDD') < (now() at time zone 'UTC')::date
 order by 1`
 
-// A day of UTC that is over, as of a moment.
+// pastDay is a UTC day that is over at a given time.
 type pastDay struct{ Day, Now time.Time }
 
-// over reports whether what ended on that day has been kept for long enough; a negative time is for ever.
+// over reports whether the retention of jobs that ended on that day is over; negative means for ever.
 func (d pastDay) over(keep time.Duration) bool {
 	return keep >= 0 && !d.Day.AddDate(0, 0, 1).Add(keep).After(d.Now)
 }
@@ -46,18 +46,18 @@ func oldDays(ctx context.Context, s *store.Store, table string) ([]pastDay, erro
 	return days, nil
 }
 
-// dropDaySQL drops one day of a table. dropInTurnSQL lets nobody else make or drop days meanwhile: PostgreSQL has an internal error
-// (XX000) for who drops a partition that has just been dropped. The key is that of ensure_partitions.
+// dropDaySQL drops one day of a table. dropInTurnSQL keeps other transactions from creating or dropping days meanwhile: PostgreSQL
+// returns an internal error (XX000) for dropping a partition that has just been dropped. The key is that of ensure_partitions.
 const (
 	dropDaySQL    = `select trapeze.drop_day($1, $2)`
 	dropInTurnSQL = `select pg_advisory_xact_lock(420022)`
 )
 
-// Forget removes the jobs that ended in a state and have been kept for long enough since the end of that day, in UTC: for keep
-// (negative: for ever), or for what kind_retention says of their kind. It returns their number. It works by days, oldest first: a day
-// of which nothing is left is dropped; a day that has to stay for other kinds, or because a job that has not ended yet may read what
-// ended on it, loses the rest of its rows one by one. What could not be forgotten holds up nothing else, and is for the next round.
-// It may be interrupted at any point and run by several pods at once.
+// Forget deletes the jobs that ended in a state and whose retention, counted from the end of that UTC day, is over: keep (negative:
+// for ever), or the override of their kind. It returns their number. It works by days, oldest first. It drops a day without remaining
+// jobs. A day has to stay if other kinds are kept, or if a job that has not ended may read jobs of it; its other rows are then
+// deleted one by one. An error for one job does not block the others, and the next run tries again. Forget may be interrupted at any
+// point, and several pods may run it at once.
 func Forget(ctx context.Context, s *store.Store, state string, keep time.Duration, pace Pace) (total int, err error) {
 	rules, err := retentionsOf(ctx, s, state)
 	if err != nil {
@@ -69,12 +69,12 @@ func Forget(ctx context.Context, s *store.Store, state string, keep time.Duratio
 	}
 	var errs []error
 	for _, d := range days {
-		f := &forgetting{s: s, state: state, day: d.Day, rule: rules.of(d, keep), pace: pace}
+		f := &dayPruning{s: s, state: state, day: d.Day, rule: rules.of(d, keep), pace: pace}
 		err := f.run(ctx)
 		total += f.gone
 		if errs = append(errs, f.errs...); err != nil {
 			errs = append(errs, fmt.Errorf("forget %s jobs of %s: %w", state, d.Day.Format(time.DateOnly), err))
-			if !held(err) {
+			if !lockTimedOut(err) {
 				break
 			}
 		}
@@ -82,8 +82,8 @@ func Forget(ctx context.Context, s *store.Store, state string, keep time.Duratio
 	return total, errors.Join(errs...)
 }
 
-// run forgets what is to go of a day.
-func (f *forgetting) run(ctx context.Context) error {
+// run deletes the jobs of a day that its rule selects.
+func (f *dayPruning) run(ctx context.Context) error {
 	if f.rule.none() {
 		return nil
 	}
@@ -109,13 +109,14 @@ func (f *forgetting) run(ctx context.Context) error {
 		}
 	}
 	if f.left > 0 {
-		return nil // the next round looks again
+		return nil // the next run tries again
 	}
 	return f.close(ctx)
 }
 
-// close ends a day from which all has gone that was to: it is dropped when it is empty, or noted so that it is not read again.
-func (f *forgetting) close(ctx context.Context) error {
+// close finishes a day whose selected jobs are all deleted: it drops an empty day, and otherwise records it so that it is not read
+// again.
+func (f *dayPruning) close(ctx context.Context) error {
 	if f.thins && f.rule.rest {
 		kept, err := store.Rows(ctx, f.s, pgx.RowTo[bool], dayHasRowsSQL, f.state, f.day)
 		if err != nil {
@@ -130,7 +131,7 @@ func (f *forgetting) close(ctx context.Context) error {
 	return err
 }
 
-// ForgetEvents drops the days of the history that have been kept for long enough since their end, and returns how many.
+// ForgetEvents drops the days of the history whose retention is over, and returns their number.
 func ForgetEvents(ctx context.Context, s *store.Store, keep time.Duration, pace Pace) (dropped int, err error) {
 	days, err := oldDays(ctx, s, "job_events")
 	if err != nil {
@@ -151,7 +152,7 @@ func ForgetEvents(ctx context.Context, s *store.Store, keep time.Duration, pace 
 	return dropped, nil
 }
 
-// dropDay waits only a second for its locks: whoever reads the table comes first, and the next round tries again.
+// dropDay waits only a second for its locks: readers of the table have priority, and the next run tries again.
 func dropDay(ctx context.Context, s *store.Store, table string, day time.Time) error {
 	err := s.Tx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `set local lock_timeout = '1s'`); err != nil {

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// takeTurnSQL gives a chore of the maintenance to a pod unless somebody began it less than $2 ms ago, by the database's clock: of
-	// several that ask at once, one gets it. At 0 it is given to whoever asks. A beginning that lies in the future is that of a
-	// clock that was put back, and counts for nothing. Plan: primary key, one row.
+	// takeTurnSQL assigns a maintenance task to a pod unless a pod began it less than $2 ms ago, by the database's clock. Of several
+	// pods that ask at once, one gets it. With 0 every pod that asks gets it. A beginning in the future, after a clock was put back,
+	// does not count. Plan: primary key, one row.
 	takeTurnSQL = `
 insert into trapeze.maintenance as m (chore, begun_at, pod) values ($1, clock_timestamp(), $3)
 on conflict (chore) do update set begun_at = excluded.begun_at, pod = excluded.pod
 where $2::bigint = 0 or m.begun_at not between clock_timestamp() - $2 * interval '1 millisecond' and clock_timestamp()
 returning 1`
-	// endTurnSQL notes what became of it.
+	// endTurnSQL records the result of a task.
 	endTurnSQL = `
 update trapeze.maintenance set done_at = clock_timestamp(), pod = $2, count = $3, seconds = $4, error = $5 where chore = $1 returning 1`
 	turnsSQL = `
@@ -27,19 +27,19 @@ select chore, begun_at, done_at, pod, count, seconds, error, extract(epoch from 
 from trapeze.maintenance order by chore`
 )
 
-// Turn is what is known of one chore of the maintenance: when it was last done, by which pod, and what came of it.
+// Turn is the record of one maintenance task: when it was last run, by which pod, and its result.
 type Turn struct {
 	Chore   string
 	BegunAt time.Time
-	DoneAt  *time.Time // nil: it has never come to its end
+	DoneAt  *time.Time // nil: it has never finished
 	Pod     string
 	Count   int64
 	Seconds float64
 	Error   string
-	Ago     float64 // seconds since it came to its end; if never, since it began
+	Ago     float64 // seconds since it finished or, if it never has, since it began
 }
 
-// TakeTurn gives a chore to a pod unless somebody began it within the given time, and reports whether it did. At 0 it does.
+// TakeTurn assigns a task to a pod unless a pod began it within the given time, and reports whether it did. With 0 it always does.
 func TakeTurn(ctx context.Context, s *store.Store, chore, pod string, within time.Duration) (bool, error) {
 	given, err := store.Rows(ctx, s, pgx.RowTo[int], takeTurnSQL, chore, within.Milliseconds(), pod)
 	if err != nil {
@@ -48,7 +48,7 @@ func TakeTurn(ctx context.Context, s *store.Store, chore, pod string, within tim
 	return len(given) > 0, nil
 }
 
-// EndTurn notes that a chore has come to its end, also by an error.
+// EndTurn records that a task has finished, with or without an error.
 func EndTurn(ctx context.Context, s *store.Store, t Turn) error {
 	if _, err := store.Rows(ctx, s, pgx.RowTo[int], endTurnSQL, t.Chore, t.Pod, t.Count, t.Seconds, t.Error); err != nil {
 		return fmt.Errorf("end the turn of %s: %w", t.Chore, err)
@@ -56,7 +56,7 @@ func EndTurn(ctx context.Context, s *store.Store, t Turn) error {
 	return nil
 }
 
-// Turns lists the chores of the maintenance that were ever begun.
+// Turns returns the records of the tasks that were ever begun.
 func Turns(ctx context.Context, s *store.Store) ([]Turn, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Turn], turnsSQL)
 	if err != nil {

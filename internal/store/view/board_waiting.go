@@ -15,16 +15,16 @@ type BoardWait struct {
 	Lane    string
 	Kind    string
 	Why     string     // due, subject, no_handler, pods_drained; scheduled, retry, retry_later, approval, children
-	Subject string     // the one that is busy
+	Subject string     // the subject that is busy
 	Blocker *int64     // the job that runs for it
-	Jobs    int        // how many, as far as was looked
-	Since   *time.Time // the oldest of those that are due; of the others, when the next one is
-	First   int64      // one of them
+	Jobs    int        // number of jobs, up to the limit
+	Since   *time.Time // when the oldest due job became due; for the others, when the next one is due
+	First   int64      // the id of one of them
 }
 
-// boardDueSQL groups the first due jobs of each lane by what they wait for, as far as their rows tell: that their lane or the
-// pods are full, drained or paused stands elsewhere.
-// Plan: the first of live_for_claim for each lane, which stops at the limit; current_runs_one_running; pods is small.
+// boardDueSQL groups the first due jobs of each lane by what they wait for, as far as their rows show it. Other statements show
+// that their lane or the pods are full, drained or paused. Plan: the first of live_for_claim for each lane, which stops at the
+// limit; current_runs_one_running; pods is small.
 const boardDueSQL = `
 with w as materialized (
 	select f.id, f.lane, f.kind, f.subject, f.ready_at from trapeze.lanes n cross join lateral (
@@ -49,14 +49,15 @@ with w as materialized (
 select lane, kind, why, subject, blocker, count(*)::int, min(ready_at) filter (where ready_at > 'epoch'), min(id)
 from r group by lane, kind, why, subject, blocker order by count(*) desc, lane, kind, why, subject limit $2`
 
-// boardParkedSQL groups what waits for a moment, a person or its branches, by that. Plan: parked_pkey, stops at the limit.
+// boardParkedSQL groups the parked jobs by what they wait for: a time, an approval or their branches. Plan: parked_pkey, stops at
+// the limit.
 const boardParkedSQL = `
 select lane, kind, why, '', null::bigint, count(*)::int, min(run_after), min(id)
 from (select id, lane, kind, why, run_after from trapeze.parked order by id limit $1) p
 group by lane, kind, why order by count(*) desc, lane, kind, why limit $2`
 
-// BoardWaiting groups what waits by what it waits for: the first due jobs of each lane, at most so many, and of what is parked at most
-// so many jobs. It returns at most limit groups of either.
+// BoardWaiting groups waiting jobs by what they wait for: the first due jobs of each lane, at most eachLane, and at most parkedMost
+// parked jobs. It returns at most limit groups of each.
 func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
 	if due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit); err != nil {
 		return nil, nil, fmt.Errorf("list what is due: %w", err)
@@ -67,7 +68,7 @@ func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, lim
 	return due, parked, nil
 }
 
-// BoardApproval is a job that waits for a person.
+// BoardApproval is a job that awaits approval.
 type BoardApproval struct {
 	ID        int64
 	Kind      string
@@ -77,7 +78,7 @@ type BoardApproval struct {
 	CreatedAt time.Time
 }
 
-// boardApprovalsSQL lists what awaits approval, the longest first. Plan: parked_for_approval, stops at the limit; primary keys.
+// boardApprovalsSQL lists jobs that await approval, the longest first. Plan: parked_for_approval, stops at the limit; primary keys.
 const boardApprovalsSQL = `
 select p.id, p.kind, p.lane, p.subject, j.submitter, j.created_at
 from (select id, kind, lane, subject, run_after from trapeze.parked where why = 'approval' order by run_after, id limit $1) p

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// branchesSQL reads what branches came to: the last job of each, in the order of the fan-out.
-// Plan: jobs_of_pipeline from (pipeline, group, branch), stops at the limit; primary keys and done_by_id.
+// branchesSQL reads the outcomes of branches: the last job of each, in the order of the fan-out. Plan:
+// jobs_of_pipeline from (pipeline, group, branch), stops at the limit; primary keys and done_by_id.
 const branchesSQL = `
 select b.child_no, b.id, b.kind, b.subject, v.state, v.outcome, v.reason, v.error, v.result
 from (
@@ -25,7 +25,7 @@ from (
 join trapeze.job v on v.id = b.id
 order by b.child_no`
 
-// BranchEnd is what a branch came to.
+// BranchEnd is the outcome of a branch.
 type BranchEnd struct {
 	No      int
 	ID      int64 // of its last job; 0: a part that was completed from outside
@@ -39,7 +39,7 @@ type BranchEnd struct {
 	Result  json.RawMessage
 }
 
-// Branches reads what the branches of a fan-out came to, after the given number, at most limit of them.
+// Branches returns the outcomes of the branches of a fan-out, after the given number, at most limit.
 func Branches(ctx context.Context, s *store.Store, pipeline, id int64, after, limit int) ([]BranchEnd, error) {
 	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (b BranchEnd, err error) {
 		var result []byte

@@ -13,12 +13,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// currentJobsSQL lists the current runs of subjects, newest first: those that current_runs names. $15: of one submitter. currentRunSQL reads
-// those of one subject. While a job of a subject runs, rows of earlier runs that racing claims left are passed by: see
-// TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore. The offset 0 keeps the planner from a walk over all jobs.
-// Plan: current_runs_of_subject, or one pass over current_runs, which has a row a subject, or two; for each row jobs_pkey, and
-// current_runs_one_running unless it runs; a sort; the view for as many as are listed, or for all where a state, a lane or an error is
-// asked for.
+// currentJobsSQL lists the current runs of subjects, newest first: those in current_runs. $15: of one submitter. currentRunSQL reads those
+// of one subject. While a job of a subject runs, it skips rows of earlier runs that racing claims left: see
+// TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore. The offset 0 keeps the planner from walking over all jobs. Plan:
+// current_runs_of_subject, or one pass over current_runs, which has one row per subject, or two; for each row jobs_pkey, and
+// current_runs_one_running unless it runs; a sort; the view for as many as are listed, or for all if the filter has a state, a lane or an
+// error.
 const (
 	currentJobsSQL = currentRunsHead + `($2::text is null or c.kind = $2) and ($4::text is null or c.subject = $4)` + currentRunsTail
 	currentRunSQL  = currentRunsHead + `c.kind = $2::text and c.subject = $4::text` + currentRunsTail
@@ -40,10 +40,11 @@ where ($1 is null or state = any($1)) and ($3 is null or lane = $3) and ($12 is 
 	and ($13 is null or error_class = $13) and ($14 is null or error_code = $14)` + jobsOrdered
 )
 
-// namedRunSQL reports whether current_runs names a run of a subject. Plan: current_runs_of_subject.
+// namedRunSQL reports whether current_runs has a run of a subject. Plan: current_runs_of_subject.
 const namedRunSQL = `select true from trapeze.current_runs c where c.kind = $1 and c.subject = $2 limit 1`
 
-// currentJobs reads a page of current runs. Of one subject whose newest run was deleted or pruned it is the newest finished run that is kept.
+// currentJobs reads a page of current runs. If the newest run of a subject was deleted or pruned, it returns the newest finished run that
+// is kept.
 func currentJobs(ctx context.Context, s *store.Store, f job.Filter, args []any) (list []job.Job, full bool, err error) {
 	args = append(slices.Clone(args), store.Some(f.Owner))
 	sql := currentJobsSQL
@@ -59,26 +60,26 @@ func currentJobs(ctx context.Context, s *store.Store, f job.Filter, args []any) 
 		return nil, false, err
 	}
 	last, err := lastFinished(ctx, s, f.Kind, f.Subject, f.Owner)
-	if errors.Is(err, job.ErrNotFound) || err == nil && !matches(f, last) {
+	if errors.Is(err, job.ErrNotFound) || err == nil && !matchesFilter(f, last) {
 		return nil, false, nil
 	}
 	return []job.Job{last}, false, err
 }
 
-// matches reports whether j, a job of the filter's kind, subject and owner is as the rest of the filter asks.
-func matches(f job.Filter, j job.Job) bool {
+// matchesFilter reports whether j, a job of the filter's kind, subject and owner, matches the rest of the filter.
+func matchesFilter(f job.Filter, j job.Job) bool {
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) && (f.Lane == "" || f.Lane == j.Lane) && !j.CreatedAt.Before(f.Since) &&
 		(f.Pipeline == 0 || f.Pipeline == j.PipelineID) && (f.Parent == 0 || j.ParentID != nil && f.Parent == *j.ParentID) &&
-		selects(f.Reason, j.Reason) && selects(f.ErrorClass, j.ErrorClass) && selects(f.ErrorCode, j.ErrorCode)
+		equalsIfSet(f.Reason, j.Reason) && equalsIfSet(f.ErrorClass, j.ErrorClass) && equalsIfSet(f.ErrorCode, j.ErrorCode)
 }
 
-// selects reports whether a job's value is the one that a filter asks for, if it asks for one.
-func selects[T ~string](asked T, is *T) bool { return asked == "" || is != nil && *is == asked }
+// equalsIfSet reports whether a job's value matches that of a filter, if the filter has one.
+func equalsIfSet[T ~string](asked T, is *T) bool { return asked == "" || is != nil && *is == asked }
 
-// lastFinishedFor limits how long the newest finished run of a subject is searched for: no index leads there.
+// lastFinishedFor limits the search for the newest finished run of a subject, which no index serves.
 const lastFinishedFor = 10 * time.Second
 
-// lastFinished reads the newest job of a subject that has ended: [job.ErrNotFound] when there is none.
+// lastFinished returns the newest job of a subject that has ended, or [job.ErrNotFound].
 func lastFinished(ctx context.Context, s *store.Store, kind, subject, owner string) (job.Job, error) {
 	f := job.Filter{Kind: kind, Subject: subject, Owner: owner, Children: new(true), States: []job.State{job.Succeeded, job.Failed, job.Cancelled}, Limit: 1}
 	for began := time.Now(); ; {
@@ -95,8 +96,8 @@ func lastFinished(ctx context.Context, s *store.Store, kind, subject, owner stri
 	}
 }
 
-// Current reads the current run of a subject, whoever submitted it unless owner is not empty: its running job, else the job that ran last.
-// When that was deleted or pruned, it is the newest finished one that is kept; [job.ErrNotFound] when there is none.
+// Current returns the current run of a subject: its running job, else the job that ran last. If owner is not empty, it considers only the
+// jobs of that submitter. If the last run was deleted or pruned, it returns the newest finished one that is kept, or [job.ErrNotFound].
 func Current(ctx context.Context, s *store.Store, kind, subject, owner string) (job.Job, error) {
 	page, err := Jobs(ctx, s, job.Filter{Kind: kind, Subject: subject, Owner: owner, Current: true, Limit: 1})
 	if err == nil && len(page.Jobs) == 0 {

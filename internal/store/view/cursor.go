@@ -10,16 +10,18 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The moments that a cursor may hold: the ones that JSON has, too. Beyond them lie some that PostgreSQL refuses.
+// The range of times that a cursor may hold, which is also that of JSON. PostgreSQL rejects some times outside
+// it.
 var (
 	earliest = time.Unix(0, 0)
 	latest   = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
 
-// pageAfter makes the cursor of the page after what was created at a moment, with an id.
+// pageAfter returns the cursor of the page after the row that was created at the given time, with an id.
 func pageAfter(at time.Time, id int64) string { return fmt.Sprintf("%d.%d", at.UnixMicro(), id) }
 
-// pageCursor reads where a page begins: after what was created at a moment, with an id. What is no cursor is [job.ErrInvalid].
+// pageCursor parses the cursor of a page: after the row that was created at the returned time, with an id. Error:
+// [job.ErrInvalid].
 func pageCursor(cursor string) (at *time.Time, id int64, err error) {
 	if cursor == "" {
 		return nil, 0, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// serverSQL reads what matters of the server's settings, as this role in this database has them. Plan: no table of ours.
+// serverSQL reads the relevant settings of the server, as they apply to this role in this database. Plan: no table of ours.
 const serverSQL = `
 select current_setting('server_version'), pg_is_in_recovery(), current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on',
 	current_setting('synchronous_commit'), current_setting('autovacuum') = 'on', current_setting('max_connections')::int,
@@ -18,7 +18,7 @@ select current_setting('server_version'), pg_is_in_recovery(), current_setting('
 	(select count(*) from pg_stat_activity a where a.backend_type = 'client backend')::int,
 	pg_has_role('pg_read_all_stats', 'member')`
 
-// Server is what a doctor wants to know of the server.
+// Server holds the settings of the server that doctor checks.
 type Server struct {
 	Version           string
 	Standby           bool
@@ -28,11 +28,11 @@ type Server struct {
 	Autovacuum        bool
 	MaxConnections    int
 	Reserved          int  // of them, for superusers
-	Connections       int  // in use, by everybody
-	SeesAll           bool // this role sees what sessions of others do
+	Connections       int  // in use, by all clients
+	SeesAll           bool // this role sees the activity of other sessions
 }
 
-// ReadServer reads what matters of the server's settings.
+// ReadServer reads the relevant settings of the server.
 func ReadServer(ctx context.Context, s *store.Store) (Server, error) {
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[Server], serverSQL)
 	if err != nil {
@@ -41,13 +41,13 @@ func ReadServer(ctx context.Context, s *store.Store) (Server, error) {
 	return found[0], nil
 }
 
-// strongOwnerSQL reads the superuser whose rights producers in SQL borrow, if there are such producers. Plan: a row of the catalogue.
+// strongOwnerSQL reads the superuser whose privileges SQL producers use, if there are such producers. Plan: a row of the catalogue.
 const strongOwnerSQL = `
 select o.rolname from pg_proc p join pg_roles o on o.oid = p.proowner
 where p.oid = 'trapeze.enqueue'::regproc and o.rolsuper
 	and exists (select from aclexplode(p.proacl) a left join pg_roles g on g.oid = a.grantee where g.rolsuper is not true)`
 
-// StrongOwner returns the owner of the function enqueue if that is a superuser and others may call it; else "".
+// StrongOwner returns the owner of the function enqueue if it is a superuser and others may call the function; else "".
 func StrongOwner(ctx context.Context, s *store.Store) (string, error) {
 	found, err := store.Rows(ctx, s, pgx.RowTo[string], strongOwnerSQL)
 	if err != nil || len(found) == 0 {
@@ -59,8 +59,8 @@ func StrongOwner(ctx context.Context, s *store.Store) (string, error) {
 // clockSQL reads the database's clock.
 const clockSQL = `select clock_timestamp()`
 
-// Clock returns how far the database's clock is ahead of this machine's, and how far off that may be: half the shortest of five
-// round trips.
+// Clock returns how far the database's clock is ahead of this machine's, and the possible error: half the shortest of five round
+// trips.
 func Clock(ctx context.Context, s *store.Store) (ahead, within time.Duration, err error) {
 	for range 5 {
 		asked := time.Now()
@@ -76,8 +76,8 @@ func Clock(ctx context.Context, s *store.Store) (ahead, within time.Duration, er
 	return ahead, within, nil
 }
 
-// horizonSQL lists what has kept dead rows from being removed for longest, and the feed of events from going on: transactions,
-// prepared ones, replication slots. Its own session is none of them. Plan: no table of ours.
+// horizonSQL lists the oldest holders of the transaction horizon, which keep dead rows from being removed and the event feed from
+// advancing: transactions, prepared ones, replication slots. It excludes its own session. Plan: no table of ours.
 const horizonSQL = `
 select * from (
 	select 'session', a.pid::text, coalesce(a.usename::text, ''), coalesce(a.datname::text, ''), coalesce(a.application_name, ''),
@@ -100,11 +100,11 @@ type Holder struct {
 	Database     string
 	Application  string
 	State        string
-	Transactions int        // that have begun since
-	Since        *time.Time // nil: of a slot nobody knows
+	Transactions int        // number that have begun since
+	Since        *time.Time // nil: unknown, for a slot
 }
 
-// Horizon lists what holds back the oldest transaction horizon, the oldest first, at most five.
+// Horizon returns at most five holders of the transaction horizon, the oldest first.
 func Horizon(ctx context.Context, s *store.Store) ([]Holder, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Holder], horizonSQL)
 	if err != nil {
@@ -113,8 +113,8 @@ func Horizon(ctx context.Context, s *store.Store) ([]Holder, error) {
 	return list, nil
 }
 
-// tablesSQL reads the state of our tables: those where rows come and go, each partition of done for itself. Autovacuum comes by
-// when more rows are dead than trigger. Plan: catalogs only.
+// tablesSQL reads the state of our tables in which rows are inserted and deleted, with a row for each partition of done. Autovacuum
+// vacuums a table with more dead rows than trigger. Plan: catalogs only.
 const tablesSQL = `
 select c.relname::text, greatest(c.reltuples, 0)::bigint, coalesce(t.n_dead_tup, 0),
 	(coalesce(o.threshold, current_setting('autovacuum_vacuum_threshold'))::float8
@@ -137,13 +137,13 @@ type Table struct {
 	Name       string
 	Rows       int64 // as of the last vacuum or analyze
 	Dead       int64
-	Trigger    int64 // dead rows at which autovacuum comes by
-	Autovacuum bool  // not switched off for it
+	Trigger    int64 // dead rows above which autovacuum vacuums it
+	Autovacuum bool  // enabled for it
 	Vacuumed   *time.Time
 	Age        int // transactions since its oldest row was frozen
 }
 
-// Tables reads the state of the tables in which rows come and go.
+// Tables returns the state of the tables in which rows are inserted and deleted.
 func Tables(ctx context.Context, s *store.Store) ([]Table, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Table], tablesSQL, s.Schema())
 	if err != nil {
@@ -152,7 +152,7 @@ func Tables(ctx context.Context, s *store.Store) ([]Table, error) {
 	return list, nil
 }
 
-// missingDaysSQL counts the days from today on for which a partition exists in every partitioned table. Plan: catalogs only.
+// missingDaysSQL counts the days, starting today, for which every partitioned table has a partition. Plan: catalogs only.
 const missingDaysSQL = `
 select p.parent, d.ahead, (now() at time zone 'UTC')::date + d.ahead
 from unnest(array['done_succeeded', 'done_failed', 'done_cancelled', 'job_events']) as p(parent), generate_series(0, $2::int) as d(ahead)
@@ -162,11 +162,11 @@ order by d.ahead, p.parent`
 // MissingDay is a partition that does not exist.
 type MissingDay struct {
 	Table string
-	Ahead int // days from today on, in UTC
+	Ahead int // days ahead of today, in UTC
 	Day   time.Time
 }
 
-// MissingDays lists the partitions that are missing among today's and those of so many days ahead, the most urgent first.
+// MissingDays returns the missing partitions of today and of the given number of days ahead, the most urgent first.
 func MissingDays(ctx context.Context, s *store.Store, ahead int) ([]MissingDay, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[MissingDay], missingDaysSQL, s.Schema(), ahead)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// scheduleHealthSQL lists the schedules with what may keep them from firing: how long the next fire has been due (one that is not planned:
-// since it was changed), by the database's clock, the pods that could decide it, and whether there is a lane of that name.
-// Plan: schedules, pods and lanes are small.
+// scheduleHealthSQL lists the schedules with the conditions that may keep them from firing. It includes how long the next occurrence has
+// been due by the database's clock (if it is not planned: since the schedule was changed), the pods that could decide it, and whether its
+// lane exists. Plan: schedules, pods and lanes are small.
 const scheduleHealthSQL = `
 select c.name, c.kind, c.lane, c.paused, c.error, c.next_at,
 	coalesce(extract(epoch from clock_timestamp() - case when c.planned then c.next_at else c.updated_at end), 0)::float8,
@@ -21,7 +21,7 @@ select c.name, c.kind, c.lane, c.paused, c.error, c.next_at,
 	c.expression, c.zone, clock_timestamp()
 from trapeze.schedules c where not c.removed order by c.name`
 
-// ScheduleHealth is how a schedule is.
+// ScheduleHealth is the health of a schedule.
 type ScheduleHealth struct {
 	Name   string
 	Kind   string
@@ -29,15 +29,15 @@ type ScheduleHealth struct {
 	Paused bool
 	Error  string
 	Next   *time.Time // nil: not planned yet, or over
-	Due    float64    // seconds since its next fire became due; negative: until it does
-	Pods   int        // that live and list its kind
+	Due    float64    // seconds since its next occurrence became due; negative: until then
+	Pods   int        // live pods that list its kind
 	Placed bool       // its lane exists
 
 	Expression, Zone string
 	Now              time.Time // of the database
 }
 
-// ReadScheduleHealth lists the schedules with what may keep them from firing, by name.
+// ReadScheduleHealth lists the schedules with the conditions that may keep them from firing, by name.
 func ReadScheduleHealth(ctx context.Context, s *store.Store) ([]ScheduleHealth, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[ScheduleHealth], scheduleHealthSQL)
 	if err != nil {

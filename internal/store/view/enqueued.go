@@ -13,7 +13,8 @@ import (
 // Plan: jobs_by_age, to its end.
 const enqueuedSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where $1::text is null or kind = $1 order by created_at, id`
 
-// Enqueued lists the jobs of a kind (empty: all), oldest first, as a connection or a transaction sees them in the tables of a schema.
+// Enqueued returns the jobs of a kind (empty: all), oldest first, as a connection or a transaction sees them in the tables of a
+// schema.
 func Enqueued(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, schema, kind string) ([]job.Job, error) {

@@ -18,10 +18,10 @@ const eventColumns = `e.xid::text || '.' || coalesce(e.job, 0) || '.' || coalesc
 	(select p.name from trapeze.pods p where p.boot = e.boot), e.fence, coalesce(e.level, 'info'), e.event, e.message, e.fields,
 	coalesce((select true from trapeze.remote_workers r where r.boot = e.boot), false)`
 
-// historySQL is the history of the jobs in the CTE of(id), as the CTE e with the columns of the view job_event: rows of their
-// own, found by job, and their parts of rows that they share with others of the same statement, found by the transactions
-// that the jobs' rows and the events that ended a claim name.
-// Plan: primary keys, done_by_id; job_events_of_job and job_events_in_commit_order in each day kept.
+// historySQL is the history of the jobs in the CTE of(id), as the CTE e with the columns of the view job_event. It consists
+// of rows that belong to one job, found by job, and of parts of rows that several jobs of one statement share. The latter are
+// found by the transactions in the jobs' rows and in the events that ended a claim. Plan: primary keys, done_by_id;
+// job_events_of_job and job_events_in_commit_order in each day kept.
 const historySQL = `
 commits as (
 	select j.xid from trapeze.jobs j join of on of.id = j.id
@@ -42,7 +42,7 @@ commits as (
 const jobEventsSQL = `with of as materialized (select $1::bigint as id), ` + historySQL + `
 select ` + eventColumns + ` from e where e.event_no > $2 order by e.event_no limit $3`
 
-// searchEventsSQL reads a job's history without following anything. Plan: reads all events that are kept.
+// searchEventsSQL reads a job's history by a search of all events. Plan: reads all events that are kept.
 const searchEventsSQL = `select ` + eventColumns + ` from trapeze.job_event e
 where e.job = $1 and e.event_no > $2 order by e.event_no limit $3`
 
@@ -55,16 +55,17 @@ where (e.xid, e.job, coalesce(e.event_no, 0)) > ($2::text::xid8, $3::bigint, $4:
 	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, e.job, e.event_no limit $5`
 
-// feedSQL reads the whole history in the order of transaction ids (a job's own events may differ in it: sort by their
-// number), below the horizon under which no transaction can still appear, so
-// that a reader who goes on from its last cursor skips nothing. Plan: job_events_in_commit_order.
+// feedSQL reads the whole history in the order of transaction ids. A job's events may be in a different order there: sort
+// them by number. It reads up to the horizon below which no new transaction can appear, so that a reader who continues from
+// its last cursor misses nothing. Plan: job_events_in_commit_order.
 const feedSQL = `select ` + eventColumns + ` from trapeze.job_event e
 where e.xid >= $1::text::xid8 and (e.xid, coalesce(e.job, 0), coalesce(e.event_no, 0)) > ($1::text::xid8, $2::bigint, $3::int)
 	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, coalesce(e.job, 0), e.event_no limit $4`
 
-// holed reports whether events are missing in between. At the beginning they are where retention has deleted them.
-func holed(list []job.Event) bool {
+// hasGaps reports whether events are missing in between. At the beginning they may be missing because retention has deleted
+// them.
+func hasGaps(list []job.Event) bool {
 	for i := 1; i < len(list); i++ {
 		if *list[i].EventNo != *list[i-1].EventNo+1 {
 			return true
@@ -73,12 +74,12 @@ func holed(list []job.Event) bool {
 	return false
 }
 
-// JobEvents reads the history of a job after the event of the given number (0: from its beginning). Of a job whose row is
-// gone it finds only what stands in rows of its own.
+// JobEvents returns the history of a job after the event with the given number (0: from its beginning). For a job whose row
+// is gone it finds only rows that belong to this job alone.
 func JobEvents(ctx context.Context, s *store.Store, id int64, after, limit int) ([]job.Event, error) {
 	list, err := store.Rows(ctx, s, scanEvent, jobEventsSQL, id, after, limit)
-	if err == nil && holed(list) {
-		// A pod of an earlier release ended a claim without saying where its event is.
+	if err == nil && hasGaps(list) {
+		// A pod of an earlier release ended a claim without a reference to the event.
 		list, err = store.Rows(ctx, s, scanEvent, searchEventsSQL, id, after, limit)
 	}
 	if err != nil {
@@ -87,7 +88,7 @@ func JobEvents(ctx context.Context, s *store.Store, id int64, after, limit int) 
 	return list, nil
 }
 
-// Events reads the history of everything, or of one pipeline, in commit order after a cursor (empty: from its beginning).
+// Events returns the whole history, or that of one pipeline, in commit order after a cursor (empty: from its beginning).
 func Events(ctx context.Context, s *store.Store, pipeline int64, cursor string, limit int) ([]job.Event, error) {
 	xid, id, no, err := parseCursor(cursor)
 	if err != nil {
@@ -111,7 +112,7 @@ func EventNo(cursor string) (int, error) {
 	return no, err
 }
 
-// ParsePosition reads the cursor of an event as its position in the feed of all: else [job.ErrInvalid].
+// ParsePosition parses the cursor of an event as its position in the feed of everything. Error: [job.ErrInvalid].
 func ParsePosition(cursor string) (p Position, err error) {
 	xid, id, no, err := parseCursor(cursor)
 	if err != nil {
@@ -138,8 +139,8 @@ func parseCursor(cursor string) (xid string, id int64, no int, err error) {
 	return "", 0, 0, fmt.Errorf("%w: cursor %.100q", job.ErrInvalid, cursor)
 }
 
-// exportEventsSQL reads the whole history in the caller's snapshot, job by job and each job's events in order: the order of
-// transaction ids is not that of a job's events, whose transactions may have begun before they waited for its row.
+// exportEventsSQL reads the whole history in the caller's snapshot, job by job and each job's events in order. The order of
+// transaction ids is not that of a job's events, because their transactions may have begun before they waited for its row.
 const exportEventsSQL = `select ` + eventColumns + ` from trapeze.job_event e order by e.job nulls first, e.event_no, e.xid`
 
 // ExportEvents streams the whole history to do, in the caller's transaction.

@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Failure reads the job whose failure a pipeline follows: the parent of its first job. Errors: [job.ErrNotFound] when it follows none, or
-// that is not kept any more.
+// Failure returns the job whose failure started a pipeline: the parent of its first job. It returns [job.ErrNotFound] if there is none,
+// or if that job has been pruned.
 func Failure(ctx context.Context, s *store.Store, pipeline int64) (f job.Failure, err error) {
 	first, err := Job(ctx, s, pipeline)
 	if err != nil {

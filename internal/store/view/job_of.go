@@ -1,13 +1,13 @@
 package view
 
-// jobOf is the view trapeze.job, written as a probe of each place for each job: of live, of parked, and of what has ended, by class, from
-// the day before the job was made on, for nothing ends before it is made. The first place that has it ends the search. The view joins its
-// places: it looks into every day there is, and it is planned as a scan of live or parked for each job, where they were empty when they
-// were last analyzed. The view is for what counts or searches whole tables.
+// jobOf is the view trapeze.job, written as a probe of each place for each job: of live, of parked, and of the ended jobs by state, from
+// the day before the job was created on, because no job ends before that. The first place that has the job ends the search. The view joins
+// its places instead: it reads every day, and it is planned as a scan of live or parked for each job if they were empty when they were
+// last analyzed. The view is for statements that count or search whole tables.
 //
-// Each probe has a limit, so that none can be turned into such a join; that of live has an order, for live_for_claim holds the id too, and
-// costs the same as live_pkey as long as both seem empty. Should clocks have been so wrong that a job ended days before it was made, the
-// last probe finds it, which looks at all days.
+// Each probe has a limit, so that the planner cannot turn it into such a join. That of live has an order, because live_for_claim holds the
+// id too, and costs the same as live_pkey while both seem empty. If clocks were so wrong that a job ended days before it was created, the
+// last probe finds it: it reads all days.
 const jobOf = `(
 	select j.id, j.kind, p.lane, j.subject, p.state,
 		coalesce((select true from trapeze.current_runs c where c.kind = j.kind and c.subject = j.subject and c.job_id = j.id limit 1), false) as is_current,

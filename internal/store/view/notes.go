@@ -10,7 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// notesSQL reads how far some jobs, and the latest jobs of some pipelines, say they are. Plan: primary keys, jobs_of_pipeline.
+// notesSQL reads the progress that some jobs, and the latest jobs of some pipelines, reported. Plan: primary keys,
+// jobs_of_pipeline.
 const notesSQL = `
 select 0::bigint, g.id, g.done, g.total, g.message from unnest($1::bigint[]) as w(id) join trapeze.job_progress g on g.id = w.id
 union all
@@ -20,14 +21,15 @@ union all
 select w.id, g.id, g.done, g.total, g.message from unnest($2::bigint[]) as w(id) join trapeze.job_progress g on g.id = w.id
 where not exists (select from trapeze.pipelines p where p.id = w.id)`
 
-// Note is how far a job says it is.
+// Note is the progress that a job reported.
 type Note struct {
-	Pipeline int64 // asked for as a pipeline; 0: as a job
+	Pipeline int64 // the pipeline as which it was requested; 0: requested as a job
 	Job      int64
 	job.Progress
 }
 
-// Notes reads how far some jobs, and the latest jobs of some pipelines, say they are; those that say nothing are left out.
+// Notes returns the progress that some jobs, and the latest jobs of some pipelines, reported. It omits jobs that reported
+// none.
 func Notes(ctx context.Context, s *store.Store, jobs, pipelines []int64) ([]Note, error) {
 	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (n Note, err error) {
 		return n, row.Scan(&n.Pipeline, &n.Job, &n.Done, &n.Total, &n.Message)

@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ownerSQL reads who submitted a job, which never changes. Plan: jobs_pkey, one row.
+// ownerSQL reads the submitter of a job, which never changes. Plan: jobs_pkey, one row.
 const ownerSQL = `select submitter from trapeze.jobs where id = $1`
 
-// Owner reads who submitted a job, or a pipeline by the id of its first job; steps and branches have the submitter of what they
-// follow. [job.ErrNotFound] when there is none.
+// Owner returns the submitter of a job, or of a pipeline by the id of its first job. Steps and branches inherit their
+// submitter. It returns [job.ErrNotFound] if there is none.
 func Owner(ctx context.Context, s *store.Store, id int64) (string, error) {
 	found, err := store.Rows(ctx, s, pgx.RowTo[string], ownerSQL, id)
 	if err != nil {

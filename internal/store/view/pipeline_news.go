@@ -7,9 +7,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// pipelineNewsSQL reads, as newsSQL does, what somebody has not seen of one pipeline, but by its jobs: however long that is ago, it
-// reads nothing of others. Of what $5 and $6 bound it skips what comes before a job's event.
-// Plan: as jobEventsSQL, for each job of the pipeline.
+// pipelineNewsSQL reads, as newsSQL does, the unseen events of one pipeline, but by its jobs. It reads nothing of other pipelines,
+// however old the reader's position is. Among the transactions that $5 and $6 bound, it skips the events before a given event of a
+// job. Plan: as jobEventsSQL, for each job of the pipeline.
 const pipelineNewsSQL = `
 with of as materialized (
 	select id from trapeze.jobs where id = $1 union all select id from trapeze.jobs where pipeline_id = $1 and step > 0
@@ -24,9 +24,9 @@ select pg_current_snapshot()::text, coalesce((select e.xid from e order by e.xid
 from (values (1)) as one(row) left join told t on true
 order by t.told_job, t.told_no`
 
-// PipelineNews reads what is new of one pipeline to somebody who has seen some transactions, at most limit events in the order of jobs
-// and their events, and what has been seen when there are not more. Within is the part of it to read, after the event of a job; nil:
-// all, and what is read is as of now.
+// PipelineNews returns the new events of one pipeline for a reader who has seen some transactions: at most limit events in the order
+// of jobs and their events. If there are no more, it also returns the set that the reader has then seen. within restricts the read to
+// a set of transactions, after an event of a job; nil: all transactions up to now.
 func PipelineNews(ctx context.Context, s *store.Store, id int64, seen Seen, within *Seen, after Position, limit int) ([]News, Seen, error) {
 	upto, open := seen.args()
 	var bound *string

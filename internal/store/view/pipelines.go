@@ -14,7 +14,7 @@ import (
 const pipelineColumns = `p.id, p.name, p.status, p.kind, p.last_job, p.step, p.planned, p.progress_done, p.progress_total,
 	p.progress_message, p.reason, p.error, p.created_at, p.finished_at`
 
-// pipelineSQL reads one pipeline; a job that has had no next step yet is one of one step. Plan: primary keys, jobs_of_pipeline.
+// pipelineSQL reads one pipeline; a job without a next step is a pipeline of one step. Plan: primary keys, jobs_of_pipeline.
 const pipelineSQL = `
 select ` + pipelineColumns + ` from ` + pipelineOf + ` p where p.id = $1
 union all
@@ -23,7 +23,7 @@ select j.id, '', case when j.state in ('succeeded', 'failed', 'cancelled') then 
 from ` + jobOf + ` j
 where j.id = $1 and j.pipeline_id = j.id and not exists (select from trapeze.pipelines p where p.id = j.id)`
 
-// Pipeline reads one pipeline by the id of its first job: [job.ErrNotFound] when there is none.
+// Pipeline returns one pipeline by the id of its first job, or [job.ErrNotFound].
 func Pipeline(ctx context.Context, s *store.Store, id int64) (job.Pipeline, error) {
 	found, err := store.Rows(ctx, s, scanPipeline, pipelineSQL, id)
 	if err != nil {
@@ -35,8 +35,8 @@ func Pipeline(ctx context.Context, s *store.Store, id int64) (job.Pipeline, erro
 	return found[0], nil
 }
 
-// pipelinesSQL lists pipelines newest first, down to the pipeline ($7, $8). A null argument selects all.
-// Plan: pipelines_by_age backwards, to that pipeline; jobs_of_pipeline and primary keys for each row looked at; stops at the limit.
+// pipelinesSQL lists pipelines newest first, down to the pipeline ($7, $8). A null argument selects all. Plan: pipelines_by_age
+// backwards, to that pipeline; jobs_of_pipeline and primary keys for each row read; stops at the limit.
 const pipelinesSQL = `
 select ` + pipelineColumns + ` from ` + pipelineOf + ` p
 where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
@@ -45,10 +45,10 @@ where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name
 	and (p.created_at, p.id) >= (coalesce($7::timestamptz, '-infinity'), $8::bigint)
 order by p.created_at desc, p.id desc limit $6`
 
-// ownPipelinesSQL lists the pipelines of one submitter: those whose first job he submitted, since the moment that is named, the newest
-// such job first, which is where a page goes on, for the pipeline's own row may be as much younger as its first job took.
-// Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary keys and jobs_of_pipeline for each row looked at; stops at
-// the limit.
+// ownPipelinesSQL lists the pipelines of one submitter, those whose first job the submitter submitted since the given time. They are
+// sorted by that job, newest first, and a page continues from it: the pipeline's own row may be younger by as long as its first job took.
+// Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary keys and jobs_of_pipeline for each row read; stops at the
+// limit.
 const ownPipelinesSQL = `
 select ` + pipelineColumns + ` from trapeze.jobs o join ` + pipelineOf + ` p on p.id = o.id
 where o.submitter = $9 and o.submitter <> '' and ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
@@ -58,10 +58,10 @@ where o.submitter = $9 and o.submitter <> '' and ($1::text[] is null or p.status
 order by o.created_at desc, o.id desc limit $6`
 
 const (
-	// lookedPipelinesSQL tells with which pipeline a part of a walk ends, as lookedSQL. Plan: pipelines_by_age backwards, index only.
+	// lookedPipelinesSQL reads the pipeline with which a part of a walk ends, as lookedSQL. Plan: pipelines_by_age backwards, index only.
 	lookedPipelinesSQL = `
 select created_at, id from trapeze.pipelines where ` + lookedFrom + ` order by created_at desc, id desc offset $4 limit 1`
-	// madeSQL tells when a job was made. Plan: jobs_pkey.
+	// madeSQL reads when a job was created. Plan: jobs_pkey.
 	madeSQL = `select created_at from trapeze.jobs where id = $1`
 )
 
@@ -70,20 +70,20 @@ type PipelineFilter struct {
 	Statuses []job.Status
 	Name     string
 	Since    time.Time
-	Owner    string // who submitted them
+	Owner    string // the submitter
 	Limit    int    // default 50, at most 1000
-	Cursor   string // of the page before
+	Cursor   string // the end of the previous page
 }
 
-// PipelinePage is one page of pipelines, newest first: with fewer than the limit where their plans are large or few of many match, as a
-// [Page].
+// PipelinePage is one page of pipelines, newest first. It has fewer than the limit if their plans are large, or if few of many match, as
+// in a [Page].
 type PipelinePage struct {
 	Pipelines []job.Pipeline
 	Cursor    string    // of the next page; empty: this is the last one
-	Searched  time.Time // the search went back to this moment and was not over; zero: it was, or the page is full
+	Searched  time.Time // the search stopped early at this time; zero: it did not, or the page is full
 }
 
-// Pipelines lists pipelines, newest first.
+// Pipelines returns a page of pipelines, newest first.
 func Pipelines(ctx context.Context, s *store.Store, f PipelineFilter) (PipelinePage, error) {
 	limit := f.Limit
 	if limit <= 0 {
@@ -104,7 +104,7 @@ func Pipelines(ctx context.Context, s *store.Store, f PipelineFilter) (PipelineP
 	}
 	args := []any{statuses, store.Some(f.Name), since, at, before, limit}
 	list, full, found, err := rarePipelines(ctx, s, f, args, at, limit)
-	var until *looked
+	var until *walkEnd
 	if err == nil && !found {
 		list, full, until, err = walkPipelines(ctx, s, args, f.Owner, limit)
 	}
@@ -122,13 +122,13 @@ func Pipelines(ctx context.Context, s *store.Store, f PipelineFilter) (PipelineP
 	return page, nil
 }
 
-// walkPipelines reads a page as pipelinesSQL does with its arguments, or ownPipelinesSQL for an owner, part by part: see [walk].
-func walkPipelines(ctx context.Context, s *store.Store, args []any, owner string, limit int) (list []job.Pipeline, full bool, until *looked, err error) {
+// walkPipelines reads a page with the arguments of pipelinesSQL, or with ownPipelinesSQL for an owner, part by part: see [walk].
+func walkPipelines(ctx context.Context, s *store.Store, args []any, owner string, limit int) (list []job.Pipeline, full bool, until *walkEnd, err error) {
 	sql, ends, whose := pipelinesSQL, lookedPipelinesSQL, []any(nil)
-	from := looked{args[3].(*time.Time), args[4].(int64)}
+	from := walkEnd{args[3].(*time.Time), args[4].(int64)}
 	if owner != "" {
 		sql, ends, whose = ownPipelinesSQL, ownLookedSQL, []any{owner}
-		// His list is in the order of the first jobs: the cursor has the moment of a pipeline.
+		// An owner's list is in the order of the first jobs, but the cursor has the time of the pipeline.
 		made, err := store.Rows(ctx, s, pgx.RowTo[time.Time], madeSQL, from.ID)
 		if err != nil {
 			return nil, false, nil, err
@@ -137,9 +137,9 @@ func walkPipelines(ctx context.Context, s *store.Store, args []any, owner string
 			from.At = &made[0]
 		}
 	}
-	return walk(s.SearchFor, limit, from, pipelineBytes, func(from looked, n int) ([]looked, error) {
-		return store.Rows(ctx, s, pgx.RowToStructByPos[looked], ends, append([]any{args[2], from.At, from.ID, n}, whose...)...)
-	}, func(from looked, down *looked, limit int) ([]job.Pipeline, bool, error) {
+	return walk(s.SearchFor, limit, from, pipelineBytes, func(from walkEnd, n int) ([]walkEnd, error) {
+		return store.Rows(ctx, s, pgx.RowToStructByPos[walkEnd], ends, append([]any{args[2], from.At, from.ID, n}, whose...)...)
+	}, func(from walkEnd, down *walkEnd, limit int) ([]job.Pipeline, bool, error) {
 		args[3], args[4], args[5] = from.At, from.ID, limit
 		return rowsWithin(ctx, s, scanPipeline, pipelineBytes, sql, append(append(args[:6:6], down.bounds()...), whose...)...)
 	})
@@ -157,8 +157,8 @@ func scanPipeline(row pgx.CollectableRow) (p job.Pipeline, err error) {
 	return p, err
 }
 
-// spineSQL reads the jobs of a pipeline that no fan-out contains, in their order, without their plans: each holds all that follows it, so
-// those of a long chain come to gigabytes. Plan: jobs_of_pipeline; primary keys, done_by_id.
+// spineSQL reads the jobs of a pipeline that are in no fan-out, in order, without their plans: each plan holds all its next steps, so
+// those of a long chain may take gigabytes. Plan: jobs_of_pipeline; primary keys, done_by_id.
 const spineSQL = `
 select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf + ` job where id = any(array(
 	select j.id from trapeze.jobs j where j.id = $1
@@ -167,8 +167,8 @@ select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf +
 	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = 0 and coalesce(j.child_no, 0) = 0 and j.step > 0
 )) order by step`
 
-// Spine reads the jobs of a pipeline that no fan-out contains, in their order: without their plans, since the pipeline has one, and
-// beyond 8 MiB without arguments and results.
+// Spine returns the jobs of a pipeline that are in no fan-out, in order. They have no plans, because the pipeline has one, and beyond 8
+// MiB no arguments and results.
 func Spine(ctx context.Context, s *store.Store, id int64) ([]job.Job, error) {
 	list, err := store.Rows(ctx, s, leanJobs(), spineSQL, id)
 	if err != nil {
@@ -188,8 +188,8 @@ group by v.state`
 type BranchState struct {
 	State    job.State
 	Branches int
-	Began    *time.Time // the first of their last jobs
-	Ended    *time.Time // the last of them
+	Began    *time.Time // the start of the first of their last jobs
+	Ended    *time.Time // the end of the last of them
 }
 
 // BranchStates counts the branches of a fan-out by the state of their last jobs.
@@ -201,14 +201,14 @@ func BranchStates(ctx context.Context, s *store.Store, pipeline, id int64) ([]Br
 	return list, nil
 }
 
-// branchJobsSQL reads the last jobs of the branches of a fan-out that are in some of the states. Plan: as branchStatesSQL.
+// branchJobsSQL reads the last jobs of the branches of a fan-out that are in some states. Plan: as branchStatesSQL.
 const branchJobsSQL = `
 select ` + jobColumns + ` from ` + jobOf + ` job
 where id = any(array(select b.id from (` + store.BranchTails + `) b)) and state = any($3::text[])
 order by array_position($3::text[], state), child_no limit $4`
 
-// BranchJobs reads the last jobs of the branches of a fan-out that are in one of the states: in the order of the states, then of the
-// fan-out. Beyond 8 MiB they are without arguments, results and plans.
+// BranchJobs returns the last jobs of the branches of a fan-out that are in one of the states: in the order of the states, then of the
+// fan-out. Beyond 8 MiB they have no arguments, results and plans.
 func BranchJobs(ctx context.Context, s *store.Store, pipeline, id int64, states []job.State, limit int) ([]job.Job, error) {
 	names := make([]string, len(states))
 	for i, state := range states {

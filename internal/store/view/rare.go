@@ -12,25 +12,25 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Lists of what failed or was cancelled, which is little of a long history: they begin with the days of those classes, not with the newest
-// of all jobs, between which there may be millions that succeeded. Nothing ends before it is made: so what was made since a moment
-// is found among what ended since, and a page that is full of it is complete.
+// Lists of failed or cancelled jobs, which are few in a long history, begin with the days of those states. If they began with the newest
+// of all jobs, they might have to skip millions of succeeded ones. No job ends before it is created, so every job created since a given
+// time is among those that ended since then, and a full page of these is complete.
 
-// rareSpans are how far back a list looks, one after the other, until its page is full; 0: to the beginning.
+// rareSpans are the periods that a list searches, one after the other, until its page is full; 0: to the beginning.
 var rareSpans = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour, 0}
 
-// mostRare is how much is gathered by its class; mostRareOfAKind where a list asks for a kind or the like, of which there may be far
-// less. Beyond them, what is looked for is soon found among all.
+// mostRare limits the jobs that are collected by state; mostRareOfAKind applies if the list filters by a kind or the like, of which there
+// may be far fewer. If there are more, a walk over all jobs soon finds the matching ones.
 const (
 	mostRare        = 10_000
 	mostRareOfAKind = 100_000
 )
 
-// rareEnd are the rows d of done that ended in one of the states $1, if it is failed or cancelled.
+// rareEnd selects the rows d of done that ended in one of the states $1, if it is failed or cancelled.
 const rareEnd = `d.id > 0 and d.state in ('failed', 'cancelled') and d.state = any($1::text[])`
 
-// rareCountSQL counts, up to a limit, what failed or was cancelled since a moment, and what is open where running is asked for.
-// Plan: the days of these classes since then; live and parked, up to the limit.
+// rareCountSQL counts, up to a limit, the jobs that failed or were cancelled since a given time, and open jobs if running is among the
+// states. Plan: the days of these states since then; live and parked, up to the limit.
 const rareCountSQL = `
 select (select count(*) from (
 		select from trapeze.done d where ` + rareEnd + ` and d.finished_at >= coalesce($2::timestamptz, '-infinity') limit $3
@@ -41,9 +41,9 @@ select (select count(*) from (
 		limit $3
 	) o)`
 
-// endedJobsSQL lists jobs that failed or were cancelled, newest first: of those that were made since $7. $15: of one submitter.
-// Plan: the days of these classes since then, gathered into an array, for the planner would begin with the newest of all jobs otherwise;
-// jobs_pkey for each, a sort; the view for as many as are listed.
+// endedJobsSQL lists jobs that failed or were cancelled and were created since $7, newest first. $15: of one submitter. Plan: the days of
+// these states since then, collected into an array, because otherwise the planner would begin with the newest of all jobs; jobs_pkey for
+// each, a sort; the view for as many as are listed.
 const endedJobsSQL = `
 select ` + jobColumns + ` from ` + jobOf + ` job where id = any(array(
 	select j.id from trapeze.jobs j
@@ -60,9 +60,9 @@ select ` + jobColumns + ` from ` + jobOf + ` job where id = any(array(
 )) and state in ('failed', 'cancelled') and state = any($1) and finished_at >= coalesce($7, '-infinity')
 order by created_at desc, id desc`
 
-// rarePipelinesSQL lists pipelines that run, failed or were cancelled, newest first: of those that were made since $3. Such a one has
-// the last job of its spine among what is open, or what ended so, since then.
-// Plan: as endedJobsSQL, and one pass over live and parked where running is asked for; jobs_of_pipeline and pipelines_pkey for each row.
+// rarePipelinesSQL lists pipelines that are running, failed or were cancelled and were created since $3, newest first. The last job of the
+// spine of such a pipeline is open, or has ended in such a state since then. Plan: as endedJobsSQL, and one pass over live and parked if
+// running is among the states; jobs_of_pipeline and pipelines_pkey for each row.
 const rarePipelinesSQL = `
 select * from (
 	select ` + pipelineColumns + ` from ` + pipelineOf + ` p where p.id = any(array(
@@ -82,8 +82,8 @@ select * from (
 		order by g.created_at desc, g.id desc limit $6)) offset 0
 ) p order by p.created_at desc, p.id desc`
 
-// rare has a page read of what was made since a moment, ever further back, until it is full, or everything since the moment that was
-// asked for has been looked at. It reports false when there is so much of these states that they are not rare.
+// rare calls read for the rows created since a given time, further and further back, until the page is full, or the whole requested period
+// has been read. It returns false if there are so many rows in these states that they are not rare.
 func rare(ctx context.Context, s *store.Store, states []string, since, newest *time.Time, most int, read func(since *time.Time) (full bool, err error)) (bool, error) {
 	at := time.Now()
 	if newest != nil {
@@ -108,12 +108,13 @@ func rare(ctx context.Context, s *store.Store, states []string, since, newest *t
 	return true, nil
 }
 
-// onlyOf reports whether a list asks for some states, all of them among the given.
+// onlyOf reports whether a list filters by states, all of them among the given ones.
 func onlyOf[T comparable](asked []T, of ...T) bool {
 	return len(asked) > 0 && !slices.ContainsFunc(asked, func(one T) bool { return !slices.Contains(of, one) })
 }
 
-// rareJobs reads a page of jobs that failed or were cancelled, as jobsSQL with its arguments would; found is false when it has to.
+// rareJobs reads a page of jobs that failed or were cancelled, with the arguments of jobsSQL. If found is false, the caller has to use
+// jobsSQL.
 func rareJobs(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full, found bool, err error) {
 	if !onlyOf(f.States, job.Failed, job.Cancelled) {
 		return nil, false, false, nil
@@ -133,7 +134,7 @@ func rareJobs(ctx context.Context, s *store.Store, f job.Filter, args []any, at 
 	return list, full, found, err
 }
 
-// rarePipelines reads a page of pipelines that run, failed or were cancelled, as pipelinesSQL with its arguments would.
+// rarePipelines reads a page of pipelines that are running, failed or were cancelled, with the arguments of pipelinesSQL.
 func rarePipelines(ctx context.Context, s *store.Store, f PipelineFilter, args []any, at *time.Time, limit int) (list []job.Pipeline, full, found bool, err error) {
 	if f.Owner != "" || !onlyOf(f.Statuses, job.PipelineRunning, job.PipelineFailed, job.PipelineCancelled) {
 		return nil, false, false, nil

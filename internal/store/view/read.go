@@ -25,7 +25,7 @@ const (
 // jobSQL reads one job. Plan: as jobOf, primary keys and done_by_id.
 const jobSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = $1`
 
-// Job reads one job: [job.ErrNotFound] when there is none. A job that is moving between tables is found.
+// Job returns one job, or [job.ErrNotFound]. It finds a job that is moving between tables.
 func Job(ctx context.Context, s *store.Store, id int64) (job.Job, error) {
 	found, err := store.Rows(ctx, s, scanJob, jobSQL, id)
 	if err != nil {
@@ -37,22 +37,22 @@ func Job(ctx context.Context, s *store.Store, id int64) (job.Job, error) {
 	return found[0], nil
 }
 
-// Page is one page of jobs, newest first: with fewer than the limit where they are large or few of many match, which the cursor tells
-// from the last page.
+// Page is one page of jobs, newest first. It has fewer than the limit if they are large, or if few of many match; the cursor shows
+// whether it is the last page.
 type Page struct {
 	Jobs     []job.Job
 	Cursor   string    // of the next page; empty: this is the last one
-	Searched time.Time // the search went back to jobs of this moment and was not over; zero: it was, or the page is full
+	Searched time.Time // the search stopped early at jobs of this time; zero: it did not, or the page is full
 }
 
 // jobsSQL lists jobs newest first, down to the job ($15, $16). A null argument selects all. Plan: jobs_by_age backwards, from the cursor
-// on to that job or to the moment that is named, stops at the limit.
+// on to that job or to the given time, stops at the limit.
 const jobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + jobsChosen
 
 // ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, as above.
 const ownJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $17 and submitter <> '' and ` + jobsChosen
 
-// jobsChosen has its moments as coalesce: that can begin and end a scan of an index, and "is null or" cannot, for the plan must do for
+// jobsChosen has its times as coalesce, which can start and end an index scan. "is null or" cannot, because the plan must be valid for
 // all arguments.
 const jobsChosen = jobsMatched + `
 	and created_at >= coalesce($7::timestamptz, '-infinity') and (created_at, id) < (coalesce($8::timestamptz, 'infinity'), $9::bigint)
@@ -67,7 +67,7 @@ const jobsMatched = `
 const jobsOrdered = `
 order by created_at desc, id desc limit $10`
 
-// Jobs lists jobs, newest first.
+// Jobs returns a page of jobs, newest first.
 func Jobs(ctx context.Context, s *store.Store, f job.Filter) (Page, error) {
 	limit := f.Limit
 	if limit <= 0 {
@@ -89,7 +89,7 @@ func Jobs(ctx context.Context, s *store.Store, f job.Filter) (Page, error) {
 	}
 	args := []any{states, store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), store.Some(f.Pipeline), store.Some(f.Parent), since,
 		at, before, limit, f.Current || f.WithChildren(), store.Some(string(f.Reason)), store.Some(string(f.ErrorClass)), store.Some(f.ErrorCode)}
-	list, full, until, err := chosen(ctx, s, f, args, at, limit)
+	list, full, until, err := readPage(ctx, s, f, args, at, limit)
 	if err != nil {
 		return Page{}, fmt.Errorf("list jobs: %w", err)
 	}
@@ -104,8 +104,8 @@ func Jobs(ctx context.Context, s *store.Store, f job.Filter) (Page, error) {
 	return page, nil
 }
 
-// chosen reads a page by what leads to its jobs soonest: a pipeline, an end that is rare, being open; or by all jobs.
-func chosen(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full bool, until *looked, err error) {
+// readPage reads a page by the most selective condition: a pipeline, a rare end state, an open state; or else by walking over all jobs.
+func readPage(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
 	if f.Current {
 		list, full, err = currentJobs(ctx, s, f, args)
 		return list, full, nil, err
@@ -142,7 +142,7 @@ func ExportJobs(ctx context.Context, s *store.Store, db store.DB, do func(job.Jo
 	return each(ctx, s, db, scanJob, do, exportJobsSQL)
 }
 
-// Snapshot runs do in a read-only transaction that sees one moment of the database.
+// Snapshot runs do in a read-only transaction with one snapshot of the database.
 func Snapshot(ctx context.Context, s *store.Store, do func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, s.Pool(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, do)
 }
@@ -182,13 +182,12 @@ func scanJob(row pgx.CollectableRow) (j job.Job, err error) {
 	return j, err
 }
 
-// foreignLaneSQL reads what a submission of a kind without a handler here needs to know.
+// foreignLaneSQL reads the lanes for the submission of a kind without a handler here.
 const foreignLaneSQL = `
 select coalesce((select lane from trapeze.lane_kinds where kind = $1), $3),
 	$2 = '' or exists (select from trapeze.lanes where name = $2)`
 
-// LaneFor returns the default lane of a kind, or another where it has none, and whether the lane named exists; an empty name is no
-// question.
+// LaneFor returns the default lane of a kind, or other if it has none, and whether the lane name exists. An empty name is not checked.
 func LaneFor(ctx context.Context, s *store.Store, kind, name, other string) (lane string, exists bool, err error) {
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[laneAnswer], foreignLaneSQL, kind, name, other)
 	return laneIn(kind, found, err)

@@ -115,7 +115,7 @@ func TestOnePartOfAWalkReadsNoFurtherThanItsEnd(t *testing.T) {
 	plantest.SeedEnded(t, s.Pool(), 20_000, 20)
 	plantest.Exec(t, s.Pool(), `vacuum analyze trapeze.jobs`)
 	conn := plantest.Pinned(t, s.Pool())
-	at, err := store.Rows(t.Context(), s, pgx.RowToStructByPos[looked], lookedSQL, nil, nil, 0, 999)
+	at, err := store.Rows(t.Context(), s, pgx.RowToStructByPos[walkEnd], lookedSQL, nil, nil, 0, 999)
 	is.NoErr(err)
 	found := plantest.Read(t, plantest.Explain(t, conn, "jobs", jobsSQL, "analyze, buffers, format json", "null", "'none'", "null", "null", "null", "null", "null",
 		"null", "null", "'50'", "'true'", "null", "null", "null", "'"+at[0].At.Format(time.RFC3339Nano)+"'", "'"+strconv.FormatInt(at[0].ID, 10)+"'"))

@@ -9,9 +9,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Seen is a set of transactions, those whose events have been seen: all up to Upto, but for the few that were still open when
-// that was the latest. So whoever asks for what is new gets each event once, in whatever order transactions commit, waits for none of
-// them, and reads nothing twice. Upto is that of an event, which no crash of the server takes back.
+// Seen is the set of transactions whose events a reader has seen: all up to Upto, except the few that were still open at that time. A
+// reader of new events thus gets each event once, regardless of the order in which transactions commit, waits for none of them, and
+// reads nothing twice. Upto is the transaction of an event, which no crash of the server reverts.
 type Seen struct {
 	Upto uint64
 	Open []uint64
@@ -20,7 +20,7 @@ type Seen struct {
 // Has reports whether the events of a transaction have been seen.
 func (s Seen) Has(xid uint64) bool { return xid <= s.Upto && !slices.Contains(s.Open, xid) }
 
-// With returns what is in s or in t.
+// With returns the union of s and t.
 func (s Seen) With(t Seen) Seen {
 	both := Seen{Upto: max(s.Upto, t.Upto)}
 	for _, xid := range slices.Concat(s.Open, t.Open) {
@@ -31,7 +31,7 @@ func (s Seen) With(t Seen) Seen {
 	return both
 }
 
-// at returns what a snapshot, written xmin:xmax:xip,…, shows of events of which upto is the latest.
+// at returns the set that a snapshot, written xmin:xmax:xip,…, shows, where upto is the latest transaction with events.
 func (s Seen) at(snapshot string, upto uint64) (Seen, error) {
 	now := Seen{Upto: max(s.Upto, upto)}
 	parts := strings.Split(snapshot, ":")
@@ -53,7 +53,7 @@ func (s Seen) at(snapshot string, upto uint64) (Seen, error) {
 	return now, nil
 }
 
-// String writes s as numbers with _ between them, which a URL may hold as they are.
+// String formats s as numbers separated by _, which a URL can hold without escapes.
 func (s Seen) String() string {
 	var b strings.Builder
 	b.WriteString(strconv.FormatUint(s.Upto, 10))
@@ -63,10 +63,10 @@ func (s Seen) String() string {
 	return b.String()
 }
 
-// maxOpen is how many open transactions a cursor may name. PostgreSQL has hundreds of connections, rarely thousands.
+// maxOpen limits the open transactions in a cursor. PostgreSQL has hundreds of connections, rarely thousands.
 const maxOpen = 10_000
 
-// ParseSeen reads what [Seen.String] wrote: else [job.ErrInvalid].
+// ParseSeen parses the result of [Seen.String]. Error: [job.ErrInvalid].
 func ParseSeen(text string) (s Seen, err error) {
 	for i, part := range strings.Split(text, "_") {
 		xid, err := strconv.ParseUint(part, 10, 64)
@@ -82,7 +82,7 @@ func ParseSeen(text string) (s Seen, err error) {
 	return s, nil
 }
 
-// args are a set as two arguments of a statement.
+// args returns a set as two arguments of a statement.
 func (s Seen) args() (upto string, open []string) {
 	open = make([]string, len(s.Open))
 	for i, xid := range s.Open {

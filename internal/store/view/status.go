@@ -12,9 +12,9 @@ import (
 )
 
 // The queue state, the lanes, the pods and the running jobs have one form, for the API, the command line and the dashboard. [ReadStatus]
-// reads all of it; [StatusUpTo] is bounded, for a backlog of millions must not make the page that shows it part of the problem.
+// reads all of it. [StatusUpTo] limits what it reads, so that a page does not make a backlog of millions worse.
 
-// gateSQL reads the queue state. Without its row it is paused, as for heartbeats. Plan: gate_pkey, one row.
+// gateSQL reads the queue state. Without its row the queue is paused, as for heartbeats. Plan: gate_pkey, one row.
 const (
 	gateSQL      = `select ` + gateColumns
 	gateAtSQL    = gateSQL + `, now()`
@@ -60,7 +60,7 @@ func Lanes(ctx context.Context, s *store.Store) ([]job.LaneUse, error) {
 	return lanes(ctx, s, laneUseSQL)
 }
 
-// LanesUpTo lists the lanes with their waiting jobs, counted up to most, and without the running ones.
+// LanesUpTo returns the lanes with their waiting jobs, counted up to most, and without the running ones.
 func LanesUpTo(ctx context.Context, s *store.Store, most int) ([]job.LaneUse, error) {
 	return lanes(ctx, s, boardLanesSQL, most)
 }
@@ -74,8 +74,7 @@ func lanes(ctx context.Context, s *store.Store, sql string, args ...any) ([]job.
 }
 
 const (
-	// podsSQL lists processes, open ones first, remote workers among them. Plan: pods and remote_workers are small; live is read once
-	// for all pods.
+	// podsSQL lists pods and remote workers, open ones first. Plan: pods and remote_workers are small; live is read once for all pods.
 	podsSQL = `
 select ` + podColumns + `
 from trapeze.pods p left join (
@@ -93,7 +92,7 @@ order by p.closed_at desc nulls first, p.name, p.started_at, p.boot limit $1`
 	p.started_at, p.lease_until, p.draining, p.drained, p.closed_at, p.closed, w.boot is not null, w.owner, w.stream`
 )
 
-// Pods lists the open pods, or all whose rows are still kept.
+// Pods returns the open pods or, with closed, all whose rows are kept.
 func Pods(ctx context.Context, s *store.Store, closed bool) ([]job.Pod, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Pod], podsSQL, closed)
 	if err != nil {
@@ -103,7 +102,7 @@ func Pods(ctx context.Context, s *store.Store, closed bool) ([]job.Pod, error) {
 }
 
 const (
-	// slotsInUseSQL lists running jobs, by pod and in the order in which it was claimed. Plan: one pass over live; primary keys.
+	// slotsInUseSQL lists running jobs, by pod and in the order of their claims. Plan: one pass over live; primary keys.
 	slotsInUseSQL = `select ` + slotColumns + ` from trapeze.live l ` + slotJoins + `
 where l.state = 'running' order by p.name, l.pod, l.claimed_at, l.id`
 	// boardRunningSQL lists running jobs, the longest first. Plan: one pass over live, as boardSlotsSQL; then primary keys.
@@ -132,7 +131,7 @@ type BoardSlots struct {
 	Running   int
 }
 
-// boardSlotsSQL counts running jobs. Plan: one pass over live, which no index spares (it would cost every claim): 0.3 to 0.5 s at a
+// boardSlotsSQL counts running jobs. Plan: one pass over live. An index for it would cost every claim. It takes 0.3 to 0.5 s at a
 // million waiting jobs on two shared cores, so callers share its answer.
 const boardSlotsSQL = `select lane, pod::text, count(*)::int from trapeze.live where state = 'running' group by lane, pod`
 
@@ -145,7 +144,7 @@ func SlotsInUse(ctx context.Context, s *store.Store) ([]BoardSlots, error) {
 	return list, nil
 }
 
-// ReadStatus reads all of it in one snapshot.
+// ReadStatus reads the whole status in one snapshot.
 func ReadStatus(ctx context.Context, s *store.Store) (now job.Fleet, err error) {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
@@ -173,14 +172,14 @@ func ReadStatus(ctx context.Context, s *store.Store) (now job.Fleet, err error) 
 	return now, nil
 }
 
-// StatusLimits bound [StatusUpTo].
+// StatusLimits are the limits of [StatusUpTo].
 type StatusLimits struct {
-	Waiting int // up to which jobs are counted in each lane
-	Pods    int // the open ones first
-	Running int // the longest first
+	Waiting int // maximum count of jobs in each lane
+	Pods    int // open ones first
+	Running int // the longest running first
 }
 
-// StatusUpTo reads the status up to limits, with closed pods whose rows are still kept. Running jobs are counted to the end.
+// StatusUpTo reads the status up to limits, with closed pods whose rows are kept. It counts all running jobs.
 func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now job.Fleet, err error) {
 	gate, err := store.Rows(ctx, s, pgx.RowToStructByPos[gateAt], gateAtSQL)
 	if err == nil {
@@ -194,7 +193,7 @@ func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now job
 		now.Running, err = store.Rows(ctx, s, scanSlot, boardRunningSQL, most.Running)
 	}
 	var slots []BoardSlots
-	if len(now.Running) < most.Running { // these are all: no second pass is needed
+	if len(now.Running) < most.Running { // all are listed: no second pass is needed
 		for _, r := range now.Running {
 			slots = append(slots, BoardSlots{Lane: r.Lane, Pod: r.Boot, Running: 1})
 		}

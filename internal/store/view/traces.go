@@ -10,7 +10,7 @@ import (
 )
 
 // tracesOfFanOutSQL reads the traces of a fan-out's job and of the first of its branches, of each that of its last job. It is
-// asked for joins, and only where somebody traces. Plan: jobs_pkey; jobs_of_pipeline from (pipeline, group), stops at the limit.
+// used for joins, if tracing is on. Plan: jobs_pkey; jobs_of_pipeline from (pipeline, group), stops at the limit.
 const tracesOfFanOutSQL = `
 select j.traceparent from trapeze.jobs j where j.id = $2 and j.traceparent is not null
 union all
@@ -22,8 +22,8 @@ select b.traceparent from (
 	limit $3
 ) b where b.traceparent is not null`
 
-// TracesOfFanOut returns, as traceparents, where the job of a fan-out and the first of its branches stand in their traces. It is
-// empty for a job that never fanned out and was not traced.
+// TracesOfFanOut returns the trace positions, as traceparents, of a fan-out's job and of its first branches. It returns none for
+// a job that never fanned out or was not traced.
 func TracesOfFanOut(ctx context.Context, s *store.Store, pipeline, id int64, branches int) ([]string, error) {
 	list, err := store.Rows(ctx, s, pgx.RowTo[string], tracesOfFanOutSQL, pipeline, id, branches)
 	if err != nil {

@@ -9,23 +9,23 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// TreeLimits bound a tree: each child that is shown costs some reads, and so does each fan-out.
+// TreeLimits limit a tree: each displayed child, and each fan-out, costs some reads.
 type TreeLimits struct {
-	Children int  // of each fan-out that are shown; 1,000 in all
-	Latest   int  // fan-outs are read of so many jobs at the spine's end; 0: of all
-	Flat     bool // the fan-outs of children are left out
+	Children int  // displayed children of each fan-out; 1,000 in all
+	Latest   int  // fan-outs are read for this number of jobs at the spine's end; 0: for all
+	Flat     bool // without the fan-outs of children
 }
 
-// mostShown is the number of children that a tree shows in all.
+// mostShown is the maximum number of children in a tree.
 const mostShown = 1000
 
-// ReadTree reads a pipeline by the id of its first job: [job.ErrNotFound] when there is none.
+// ReadTree returns a pipeline by the id of its first job, or [job.ErrNotFound].
 func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) (t job.Tree, err error) {
 	if t.Pipeline, err = Pipeline(ctx, s, id); err != nil {
 		return t, err
 	}
 	spine, err := Spine(ctx, s, id)
-	if err == nil && len(spine) == 0 { // its retention ended after the first statement
+	if err == nil && len(spine) == 0 { // it was pruned after the first statement
 		err = fmt.Errorf("read pipeline %d: %w", id, job.ErrNotFound)
 	}
 	if err != nil {
@@ -40,7 +40,7 @@ func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) 
 	return t, addFanOuts(ctx, s, read, limits, &left)
 }
 
-// FanOutOf reads what a job fanned out to, with some of the children; nil: it has not fanned out.
+// FanOutOf returns the fan-out of a job, with some of the children; nil: it has not fanned out.
 func FanOutOf(ctx context.Context, s *store.Store, id int64, children int) (*job.TreeFanOut, error) {
 	one, left := []job.TreeJob{{Job: job.Job{ID: id}}}, mostShown
 	err := addFanOuts(ctx, s, one, TreeLimits{Children: children, Flat: true}, &left)
@@ -55,7 +55,8 @@ func asTree(jobs []job.Job) []job.TreeJob {
 	return list
 }
 
-// addFanOuts adds to each job what it fanned out to, and so on with the children that are shown; left is how many more may be.
+// addFanOuts adds its fan-out to each job, and to the displayed children in turn. left is the number of children that may
+// still be displayed.
 func addFanOuts(ctx context.Context, s *store.Store, jobs []job.TreeJob, limits TreeLimits, left *int) error {
 	for i := range jobs {
 		w, err := s.Waiting(ctx, jobs[i].ID)

@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// overSQL tells of many jobs which have ended and which there are not. A job that waits or runs is found at the first probe
-// or the second; only for the others the history is asked, which has a table a day. A job that an operator retried is in
-// live or parked again, whatever done says of its epochs before.
-// Plan: primary-key and done_by_id probes; for an exists in the list of columns PostgreSQL 18 would hash whole tables.
+// overSQL reports which of many jobs have ended and which do not exist. A waiting or running job is found at the first or
+// second probe. Only for the other jobs the history is searched, which has one table per day. A job that an operator
+// retried is in live or parked again, regardless of its earlier epochs in done. Plan: primary-key and done_by_id probes;
+// with exists in the select list PostgreSQL 18 would hash whole tables.
 const overSQL = `
 select w.id, (select true from trapeze.done d where d.id = w.id limit 1) is null as gone
 from unnest($1::bigint[]) as w(id)
@@ -27,11 +27,11 @@ select ` + jobColumns + ` from unnest($1::bigint[]) as w(wanted) cross join late
 	select ` + jobColumns + ` from ` + jobOf + ` job where id = w.wanted order by epoch desc limit 1
 ) j`
 
-// readAtOnce is how many jobs that have ended are read by one statement: each may have a result of a megabyte.
+// readAtOnce is the number of ended jobs that one statement reads: each may have a result of a megabyte.
 const readAtOnce = 100
 
-// Over reads those of some jobs that have ended, and tells which there are not. One statement asks, however many they are;
-// what has ended is read by another for each hundred.
+// Over returns those of some jobs that have ended, and the ids of those that do not exist. One statement checks all of
+// them; another reads each hundred ended jobs.
 func Over(ctx context.Context, s *store.Store, ids []int64) (over []job.Job, gone []int64, err error) {
 	type answer struct {
 		ID   int64

@@ -10,17 +10,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A list that asks for what no index leads to (a kind, a subject, a lane, a state that is common) looks at all jobs from the newest on.
-// Where few of a long history match it would look at all of it; so it does so in parts, and ends its page when it has been at it for
-// long enough. An index for each such question would cost every submission.
+// A list whose filter no index serves (a kind, a subject, a lane, a common state) reads all jobs, starting with the newest. If few jobs of
+// a long history match, it would read all of it. It therefore reads in parts, and ends its page after a limited time. An index for each
+// such filter would cost every submission.
 
 const (
-	// lookFirst is how many jobs the first part holds for each that is listed, lookAtOnce how many the others hold.
+	// lookFirst is the number of jobs in the first part for each listed one, lookAtOnce the number in the other parts.
 	lookFirst, lookAtOnce = 20, 20_000
 )
 
-// lookedSQL and ownLookedSQL tell with which job a part of the walk ends, those of one submitter: the one after as many as $4 further
-// ones; none where there are not so many. Plan: jobs_by_age and jobs_by_submitter backwards, index only.
+// lookedSQL and ownLookedSQL read the job with which a part of the walk ends, after $4 further jobs, of all or of one submitter; they
+// return no row if there are fewer. Plan: jobs_by_age and jobs_by_submitter backwards, index only.
 const (
 	lookedSQL = `
 select created_at, id from trapeze.jobs where ` + lookedFrom + ` order by created_at desc, id desc offset $4 limit 1`
@@ -30,24 +30,24 @@ select created_at, id from trapeze.jobs where submitter = $5 and submitter <> ''
 	and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), $3::bigint)`
 )
 
-// looked is the last row that a part of a walk looks at.
-type looked struct {
-	At *time.Time // nil: of the newest
+// walkEnd is the last row that a part of a walk reads.
+type walkEnd struct {
+	At *time.Time // nil: begin with the newest
 	ID int64
 }
 
-// walk reads a page part by part, from a moment and an id on: ends tells with which row a part of so many ends, read reads what of a part,
-// down to that row, is to be listed. It returns how far it looked if it ends before the page is full and before the end; full says that the
-// page ends early because of what it holds.
-func walk[T any](lookFor time.Duration, limit int, from looked, bytesOf func(T) int, ends func(from looked, n int) ([]looked, error),
-	read func(from looked, down *looked, limit int) ([]T, bool, error)) (list []T, full bool, until *looked, err error) {
+// walk reads a page part by part, beginning at a time and an id. ends returns the row with which a part of n rows ends. read returns the
+// matching rows of a part, down to that row. If walk stops before the page is full and before the end, it returns how far it read. full
+// reports that the page ends early because of its size.
+func walk[T any](lookFor time.Duration, limit int, from walkEnd, bytesOf func(T) int, ends func(from walkEnd, n int) ([]walkEnd, error),
+	read func(from walkEnd, down *walkEnd, limit int) ([]T, bool, error)) (list []T, full bool, until *walkEnd, err error) {
 	began, bytes := time.Now(), 0
 	for n := lookFirst * limit; ; n = lookAtOnce {
 		end, err := ends(from, n-1)
 		if err != nil {
 			return nil, false, nil, err
 		}
-		var down *looked // nil: to the end
+		var down *walkEnd // nil: to the end
 		if len(end) > 0 {
 			down = &end[0]
 		}
@@ -69,30 +69,30 @@ func walk[T any](lookFor time.Duration, limit int, from looked, bytesOf func(T) 
 	}
 }
 
-// bounds are the arguments for the end of a part: none to the end.
-func (l *looked) bounds() []any {
+// bounds returns the arguments for the end of a part; nil: no end.
+func (l *walkEnd) bounds() []any {
 	if l == nil {
 		return []any{nil, int64(0)}
 	}
 	return []any{l.At, l.ID}
 }
 
-// walkJobs reads a page as jobsSQL does with its arguments, or ownJobsSQL for an owner, part by part: see [walk].
-func walkJobs(ctx context.Context, s *store.Store, args []any, owner string, limit int) (list []job.Job, full bool, until *looked, err error) {
+// walkJobs reads a page with the arguments of jobsSQL, or with ownJobsSQL for an owner, part by part: see [walk].
+func walkJobs(ctx context.Context, s *store.Store, args []any, owner string, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
 	sql, ends, whose := jobsSQL, lookedSQL, []any(nil)
 	if owner != "" {
 		sql, ends, whose = ownJobsSQL, ownLookedSQL, []any{owner}
 	}
-	return walk(s.SearchFor, limit, looked{args[7].(*time.Time), args[8].(int64)}, jobBytes, func(from looked, n int) ([]looked, error) {
-		return store.Rows(ctx, s, pgx.RowToStructByPos[looked], ends, append([]any{args[6], from.At, from.ID, n}, whose...)...)
-	}, func(from looked, down *looked, limit int) ([]job.Job, bool, error) {
+	return walk(s.SearchFor, limit, walkEnd{args[7].(*time.Time), args[8].(int64)}, jobBytes, func(from walkEnd, n int) ([]walkEnd, error) {
+		return store.Rows(ctx, s, pgx.RowToStructByPos[walkEnd], ends, append([]any{args[6], from.At, from.ID, n}, whose...)...)
+	}, func(from walkEnd, down *walkEnd, limit int) ([]job.Job, bool, error) {
 		args[7], args[8], args[9] = from.At, from.ID, limit
 		return rowsWithin(ctx, s, scanJob, jobBytes, sql, append(append(args[:14:14], down.bounds()...), whose...)...)
 	})
 }
 
-// jobsOfPipelineSQL lists the jobs of the pipeline $5, newest first. $15: of one submitter.
-// Plan: jobs_pkey and jobs_of_pipeline, a sort of what matches; a probe of its place for each, stops at the limit.
+// jobsOfPipelineSQL lists the jobs of the pipeline $5, newest first. $15: of one submitter. Plan: jobs_pkey and jobs_of_pipeline, a sort of
+// the matching jobs; a probe of its place for each, stops at the limit.
 const jobsOfPipelineSQL = `
 select ` + jobColumns + ` from (
 	select o.id as wanted, o.created_at as made from (
@@ -112,11 +112,11 @@ select ` + jobColumns + ` from (
 ) job
 order by w.made desc, w.wanted desc limit $10`
 
-// pipelineOfSQL tells which pipeline a job belongs to. Plan: jobs_pkey.
+// pipelineOfSQL reads the pipeline of a job. Plan: jobs_pkey.
 const pipelineOfSQL = `select pipeline_id from trapeze.jobs where id = $1`
 
-// pipelineFor tells in which pipeline all that a filter selects is: the one that it names, or that of the parent it names, if that is
-// known still; 0: in any.
+// pipelineFor returns the pipeline to which all jobs that match a filter belong: the one in the filter, or that of the parent in the filter
+// if it is still kept; 0: none.
 func pipelineFor(ctx context.Context, s *store.Store, f job.Filter) (int64, error) {
 	if f.Pipeline != 0 || f.Parent == 0 {
 		return f.Pipeline, nil

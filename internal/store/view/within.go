@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// withinBytes bounds the JSON that one answer holds in memory, give or take one job: arguments and results have a MiB each, and a plan
-// may have more, so that a page of a thousand jobs could end the process that reads it.
+// withinBytes limits the JSON that one answer holds in memory, give or take one job. Arguments and results have up to a MiB each, and a
+// plan may have more. A page of a thousand jobs could otherwise exhaust the memory of the process.
 const withinBytes = 8 << 20
 
 func jobBytes(j job.Job) int           { return len(j.Args) + len(j.Result) + len(j.Planned) }
@@ -19,7 +19,7 @@ func pipelineBytes(p job.Pipeline) int { return len(p.Planned) }
 
 var errFull = errors.New("enough for one page")
 
-// rowsWithin is [store.Rows] for a page that ends where its rows have become too many bytes; full reports that it did so, and others may
+// rowsWithin is [store.Rows] for a page that ends when its rows have too many bytes. full reports that it did, and that more rows may
 // follow.
 func rowsWithin[T any](ctx context.Context, s *store.Store, scan pgx.RowToFunc[T], bytes func(T) int, sql string, args ...any) (list []T, full bool, err error) {
 	var from pgx.CollectableRow
@@ -41,8 +41,8 @@ func rowsWithin[T any](ctx context.Context, s *store.Store, scan pgx.RowToFunc[T
 	return list, false, err
 }
 
-// leanJobs scans jobs, and leaves the arguments, results and plans of those out that would make an answer too many bytes: for what is
-// shown whole or not at all.
+// leanJobs scans jobs, and omits arguments, results and plans once an answer has too many bytes. It is for answers that must contain all
+// their jobs.
 func leanJobs() pgx.RowToFunc[job.Job] {
 	left := withinBytes
 	return func(row pgx.CollectableRow) (job.Job, error) {
