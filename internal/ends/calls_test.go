@@ -87,7 +87,7 @@ func TestAHookThatPanicsOrEndsItsGoroutineIsCalledWithTheNextEnd(t *testing.T) {
 	}
 	c.drain(time.Minute)
 	is.True(slices.Equal(told, []int64{0, 1, 2}))
-	is.Equal(strings.Count(log.String(), "a hook (OnEnd, OnRetry) panicked"), 3)
+	is.Equal(strings.Count(log.String(), "hook (OnEnd, OnRetry) panicked"), 3)
 	is.True(strings.Contains(log.String(), "out of order"))
 }
 
@@ -106,8 +106,8 @@ func TestAProcessThatStopsDoesNotWaitForAHookForEver(t *testing.T) {
 	c.drain(time.Millisecond)
 	is.Equal(<-ended, context.Canceled) // its context ends
 	<-idle
-	is.Equal(len(ended), 0)                                                        // and it is not called again
-	is.True(strings.Contains(log.String(), "for the ends that are left\" jobs=2")) // the log says how often not
-	c.add(job.End{})                                                               // later ones are dropped
+	is.Equal(len(ended), 0)                                                          // and it is not called again
+	is.True(strings.Contains(log.String(), "skipping the remaining calls\" jobs=2")) // the log has their number
+	c.add(job.End{})                                                                 // later ones are dropped
 	is.True(c.idle == nil)
 }

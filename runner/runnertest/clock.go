@@ -10,7 +10,7 @@ import (
 
 // moments lists the columns with times on which future events depend. The history in done and job_events is not changed.
 var moments = map[string][]string{
-	"jobs":            {"created_at"},
+	"jobs":            {"created_at", "erased_at"},
 	"live":            {"ready_at", "claimed_at", "started_at"},
 	"parked":          {"run_after", "started_at"},
 	"submissions":     {"created_at"},
