@@ -61,7 +61,7 @@ scene("a job that does not run says why in words, and what is in its way is a cl
   const second = await pod.submit("demo.sleep", { ms: 1 }, { subject: "one at a time" });
   await page.goto(`/ui/jobs/${second}`);
   const why = page.locator(".waits");
-  await why.getByText('Another demo.sleep runs for the subject "one at a time"').waitFor();
+  await why.getByText('Another demo.sleep is running for the subject "one at a time"').waitFor();
   await why.getByRole("link", { name: `#${first}` }).click();
   await state(page, "running");
   assert.equal(await page.locator(".waits").count(), 0, "what runs waits for nothing");

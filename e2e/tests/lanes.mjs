@@ -108,7 +108,7 @@ scene("a lane is deleted, and what waits in it and its kinds go to another", asy
   await page.locator("#wrong", { hasText: `Delete lane ${name}: ` }).waitFor(); // it has a job
   await form.getByLabel("Move its jobs and kinds to").selectOption(to);
   await form.getByRole("button", { name: "Delete" }).click();
-  await page.locator("#ask", { hasText: `Lane ${name} is no more` }).waitFor();
+  await page.locator("#ask", { hasText: `Lane ${name} will be deleted` }).waitFor();
   await page.getByLabel("Reason, for the audit").fill("merged");
   await page.locator("#ask-yes").click();
   await says(page, `Delete lane ${name}: done`);

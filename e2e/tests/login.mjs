@@ -64,7 +64,7 @@ scene("a viewer is shown no button that would fail, and the API refuses him what
     assert.equal(status, 403, `${method} ${path}`);
   }
   assert.equal((await page.goto("/ui/audit")).status(), 403, "nor by its address");
-  await page.getByText("Permission denied").waitFor();
+  await page.getByRole("heading", { name: "Permission denied" }).waitFor();
   await pod.api("POST", `/admin/workers/jobs/${running}/stop`);
   await pod.api("POST", `/jobs/${waits}/cancel`);
 }, { as: "viewer", expected: [/status of 403/] });

@@ -67,7 +67,7 @@ scene("what opens on a page can be read, too: settings, dialogs, refusals and er
   await look(page, "bulk", ["light"]);
   await page.keyboard.press("Escape");
   await open(page, "jobs?state=open");
-  await page.getByRole("button", { name: "Cancel all of this filter" }).click();
+  await page.getByRole("button", { name: "Cancel all matching …" }).click();
   await page.locator("#ask li").first().waitFor();
   await look(page, "bulk-filter", ["light"]);
   await page.keyboard.press("Escape");
