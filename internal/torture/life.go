@@ -135,12 +135,12 @@ func (l *life) saidObject(line []byte) {
 	if json.Unmarshal(line, &one) != nil {
 		return
 	}
-	if (one.Ready || one.Msg == "received by a pod") && l.record.Ready == nil {
+	if (one.Ready || one.Msg == "accepted by a pod") && l.record.Ready == nil {
 		now := time.Now()
 		l.record.Ready, l.url = &now, one.HTTP
 		close(l.ready)
 	}
-	if one.Msg == "remote worker received" { // by this pod
+	if one.Msg == "remote worker accepted" { // by this pod
 		l.place.w.serves(one.Pod, l.place.name)
 	}
 	if (one.Ready || slices.Contains(introductions, one.Msg)) && one.Boot != "" && !slices.Contains(l.record.Boots, one.Boot) {
