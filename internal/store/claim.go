@@ -164,8 +164,8 @@ const (
 	claimSpare = `
 	select c.* from ` + lanesWanted + `
 	cross join lateral (
-		select k.* from (select l.id, ` + mayWait + ` as ok` + laneRows + ` limit w.want + w.ahead + ` + laneShare + `) l cross join lateral (` + stillMayWait + `) k
-		where l.ok and l.id not in (select id from picked)
+		select k.* from (` + untilBlocked + `select l.id, ` + mayWait + ` as ok, ` + claimable + ` as claimable` + laneRows + ` limit w.want + w.ahead + ` + laneShare + unpicked + `) l cross join lateral (` + stillMayWait + `) k
+		where l.ok
 		limit w.ahead
 	) c
 	where w.ahead > 0 and ` + openPod
@@ -194,9 +194,9 @@ const (
 	claimSinceSpare = `
 	select c.* from ` + lanesSince + `
 	cross join lateral (
-		select k.* from (select r.id, r.ok from ` + AllRanks + ` cross join lateral (select l.id, ` + mayWait + ` as ok` + rankRows + ` + w.ahead) r
-			where rank >= w.after_rank and rank < w.above limit w.want + w.ahead + w.reach) l cross join lateral (` + stillMayWait + `) k
-		where l.ok and l.id not in (select id from picked)
+		select k.* from (` + untilBlocked + `select r.* from ` + AllRanks + ` cross join lateral (select l.id, ` + mayWait + ` as ok, ` + claimable + ` as claimable` + rankRows + ` + w.ahead) r
+			where rank >= w.after_rank and rank < w.above limit w.want + w.ahead + w.reach` + unpicked + `) l cross join lateral (` + stillMayWait + `) k
+		where l.ok
 		limit w.ahead
 	) c
 	where w.ahead > 0 and ` + openPod
@@ -248,6 +248,10 @@ const (
 	claimColumns = `k.id, k.kind, k.subject, k.fence, k.priority, k.ready_at, k.isolated, k.unique_while, k.lane`
 	// mayWait tells which rows may be claimed ahead. Only the first claim of a job may.
 	mayWait = `l.fence = 0 and l.subject = '' and l.unique_while is null and l.kind = any(@short::text[])`
+	// untilBlocked and unpicked pass over the rows behind the first one that this pod may take, but not ahead: no job overtakes it. The window
+	// reads row by row, as far as the claim does.
+	untilBlocked = `select id, ok and not bool_or(claimable and not ok) over (rows unbounded preceding) as ok from (`
+	unpicked     = `) r where id not in (select id from picked)`
 	// stillMayWait locks such a row and checks its latest version. It is a query so that the planner has no choice of what to read first.
 	stillMayWait = `
 			select ` + claimColumns + ` from trapeze.live k where k.id = l.id and k.state = 'pending' and k.fence = 0 and (k.lane = w.lane) is true
