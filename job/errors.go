@@ -40,7 +40,7 @@ var (
 	// ErrStillEnding means that related jobs of the job to retry have not ended yet: they are being cancelled, or the job that
 	// waits for them is about to end.
 	ErrStillEnding = errors.New("related jobs have not ended yet: try again shortly")
-	// ErrForgotten means that a pipeline cannot be retried because jobs that the retry needs have been pruned.
+	// ErrPruned means that a pipeline cannot be retried because jobs that the retry needs have been pruned.
 	ErrPruned = errors.New("removed by retention")
 	// ErrKeyHeld means that a job cannot be retried because another job holds its unique key.
 	ErrKeyHeld = errors.New("another job holds its unique key")

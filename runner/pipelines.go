@@ -48,7 +48,7 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 // are retried in the same way. A deferred job runs again, and its parts that succeeded still count. It returns the ids of the jobs that are
 // pending again.
 //
-// Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrForgotten] when branches have been pruned, [job.ErrKeyHeld]
+// Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrPruned] when branches have been pruned, [job.ErrKeyHeld]
 // when another job holds a unique key of theirs, [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and
 // [job.ErrOutcomeUnknown].
 func (a Admin) RunPipelineAgain(ctx context.Context, id int64, actor string, args any) ([]int64, error) {

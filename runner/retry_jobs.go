@@ -18,7 +18,7 @@ import (
 // submission needs it again if it never ran, or if its arguments have changed. RunAgain returns the ids of the jobs that are pending
 // again.
 //
-// Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrForgotten] when branches have been pruned,
+// Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrPruned] when branches have been pruned,
 // [job.ErrKeyHeld], [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and [job.ErrOutcomeUnknown].
 func (a Admin) RunAgain(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	encoded, err := encodeNewArgs(args)

@@ -26,9 +26,9 @@ const hasChildren = `coalesce((select true from trapeze.fan_outs f where f.id = 
 	and (select true from trapeze.deferrals f where f.id = d.id limit 1) is null, false)`
 
 // endedBranchesSQL locks the last jobs of the branches of the fan-out $2, so that none is pruned meanwhile, and reports which have
-// succeeded and which fanned out to children. Plan: as branchStatesSQL; primary keys.
+// succeeded, which of these are impaired, and which fanned out to children. Plan: as branchStatesSQL; primary keys.
 const endedBranchesSQL = `
-select d.id, d.state = 'succeeded', ` + hasChildren + ` from (` + store.BranchTails + `) b
+select d.id, d.state = 'succeeded', k.impaired or coalesce((select f.failed + f.impaired > 0 from trapeze.fan_outs f where f.id = d.id limit 1), false), ` + hasChildren + ` from (` + store.BranchTails + `) b
 join trapeze.done d on d.id = b.id join trapeze.jobs k on k.id = b.id
 where k.erased_at is null order by d.id for update of k`
 
@@ -75,7 +75,7 @@ with gone as (
 		j.subject
 	from gone g join trapeze.jobs j on j.id = g.id
 ), fan_out as (
-	update trapeze.fan_outs f set ended = false, open = $3, failed = 0 from gone g where f.id = g.id
+	update trapeze.fan_outs f set ended = false, open = $3, failed = 0, impaired = $4 from gone g where f.id = g.id
 ), event as (
 	insert into trapeze.job_events (job, event_no, fence, claim_xid, from_state, to_state, event, actor, fields)
 	select id, event_no + 1, fence, claim_xid, state, 'waiting', 'job.operator_retry', $2,
@@ -100,8 +100,8 @@ type continuing struct{ pending, waiting []int64 }
 // reopen makes a job wait again for its branches that have not succeeded, and adds the jobs that continue to on.
 func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, actor string, on *continuing) error {
 	type branch struct {
-		ID                   int64
-		Succeeded, FannedOut bool
+		ID                             int64
+		Succeeded, Impaired, FannedOut bool
 	}
 	type count struct{ Branches, Open int }
 	found, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[count], s.In(openCountSQL), []any{id})
@@ -125,8 +125,14 @@ func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, 
 		}
 		return fmt.Errorf("%d of %d branches of job %d: %w", found[0].Branches-len(failed), found[0].Branches, id, job.ErrPruned)
 	}
-	failed = slices.DeleteFunc(failed, func(b branch) bool { return b.Succeeded })
-	if _, err := store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(reopenSQL), []any{id, actor, len(failed)}); err != nil {
+	impaired := 0 // also those that ended after the fan-out, retried by themselves
+	failed = slices.DeleteFunc(failed, func(b branch) bool {
+		if b.Succeeded && b.Impaired {
+			impaired++
+		}
+		return b.Succeeded
+	})
+	if _, err := store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(reopenSQL), []any{id, actor, len(failed), impaired}); err != nil {
 		return err
 	}
 	on.waiting = append(on.waiting, id)

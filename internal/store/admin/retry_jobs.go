@@ -54,7 +54,7 @@ type endedJob struct {
 // ended, it waits for the branch again. Otherwise the branch runs independently and is not counted again. Retry returns the jobs that are
 // pending again.
 //
-// Errors: [job.ErrNotFound]; [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrForgotten] if branches have been pruned; [job.ErrKeyHeld];
+// Errors: [job.ErrNotFound]; [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrPruned] if branches have been pruned; [job.ErrKeyHeld];
 // [job.ErrInvalid] for arguments of a job that fanned out, which does not run again.
 func Retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, actor string) (again []int64, err error) {
 	again, err = retry(ctx, s, id, args, actor, "job.retry", func(endedJob) string { return jobTarget(id) })

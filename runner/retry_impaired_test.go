@@ -1,0 +1,53 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// A branch of a cancelled pipeline is retried by itself, and a child of it fails. A retry of the whole pipeline then has no branch to retry,
+// and must not forget that one is impaired.
+func TestARetriedPipelineIsPartialWhenABranchThatWasRetriedAloneHasFailedChildren(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	var bad atomic.Bool
+	r := start(t, pool, runner.Options{}, map[string]does{
+		"root": func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(of("sub")), nil },
+		"sub":  func(context.Context, *raw) (*runner.Outcome, error) { return runner.FanOut(many("leaf", 2)...), nil },
+		"leaf": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
+			if string(j.Args.JSON) == "1" {
+				return nil, nil
+			}
+			if bad.Load() {
+				return nil, runner.Permanent(errors.New("bad luck"))
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+	})
+	id := enqueue(t, r, of("root"))
+	pgtest.Wait(t, "a leaf has ended, and the other one runs", func() bool {
+		return one[bool](t, pool, `select count(*) = 1 and (select count(*) from trapeze.done) = 1 from trapeze.live where kind = 'leaf' and state = 'running'`)
+	})
+	_, err := r.Admin().Cancel(t.Context(), id, "me")
+	is.NoErr(err)
+	quiet(t, pool)
+	bad.Store(true)
+	sub := one[int64](t, pool, `select id from trapeze.jobs where kind = 'sub'`)
+	_, err = r.Admin().RunAgain(t.Context(), sub, "me", nil)
+	is.NoErr(err)
+	is.Equal(*ended(t, r, sub).Reason, job.ReasonChildrenFailed)
+	_, err = r.Admin().RunAgain(t.Context(), id, "me", nil)
+	is.NoErr(err)
+	ended(t, r, id)
+	is.Equal(over(t, pool, id), "partial")
+}
