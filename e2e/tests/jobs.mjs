@@ -72,12 +72,12 @@ scene("a job that does not run says why in words, and what is in its way is a cl
   await pod.api("POST", "/admin/workers/lanes/closed/drain");
   const later = await pod.submit("demo.noop", {}, { lane: "closed", delay: "1h" });
   await page.goto(`/ui/jobs/${later}`);
-  await why.getByText("Its time has not come").waitFor();
+  await why.getByText("Not due yet").waitFor();
   await why.getByText('Its lane "closed" is drained').waitFor();
   await why.getByText("trapeze resume closed").waitFor();
   const asks = await pod.submit("demo.noop", {}, { needs_approval: true });
   await page.goto(`/ui/jobs/${asks}`);
-  await why.getByText("A person must approve it").waitFor();
+  await why.getByText("Awaiting approval").waitFor();
   await press(page, "Approve");
   await state(page, "succeeded");
   await why.waitFor({ state: "detached" });
