@@ -169,7 +169,13 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pgtest.Wait(t, "the stuck job is parked", func() bool { j, _ := r.Job(t.Context(), s.ID); return j.State == job.Pending && runs.Load() == 1 })
+	pgtest.Wait(t, "the stuck job is parked", func() bool {
+		if runs.Load() == 0 {
+			return false // it may be pending still, before its claim
+		}
+		j, _ := r.Job(t.Context(), s.ID)
+		return j.State == job.Pending
+	})
 	// Due again, and claimed by a statement whose reply is lost; the runner itself is kept from it.
 	gate := func(paused bool) {
 		if _, err := r.pod.Pool.Exec(t.Context(), `update trapeze.gate set paused = $1`, paused); err != nil {
