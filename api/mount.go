@@ -68,7 +68,7 @@ func (s *service) metricsRoute() Route {
 
 // serve returns the echo handler of a row. It answers errors itself, because a host's echo may have a different error handler.
 func (s *service) serve(to Route) echo.HandlerFunc {
-	answer := recovered(func(c echo.Context) error { return s.respond(c, to) })
+	answer := recovered(func(c echo.Context) error { return s.serveRoute(c, to) })
 	return func(c echo.Context) error {
 		c = plain{c}
 		unescape(c)
@@ -88,8 +88,8 @@ func (s *service) serve(to Route) echo.HandlerFunc {
 	}
 }
 
-// respond admits a request, calls the row's handler and writes its answer.
-func (s *service) respond(c echo.Context, to Route) error {
+// serveRoute admits a request, calls the row's handler and writes its answer.
+func (s *service) serveRoute(c echo.Context, to Route) error {
 	if !to.changes() && to.Needs != access.Nothing && s.cutOff() { // changes fail, or reach the new primary
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod has lost its database connection: try again, or another pod",
 			err: store.ErrCutOff}
@@ -99,7 +99,7 @@ func (s *service) respond(c echo.Context, to Route) error {
 		err = checkText(c)
 	}
 	if err == nil {
-		err = to.unknown(c.QueryParams())
+		err = to.checkQuery(c.QueryParams())
 	}
 	if err != nil {
 		return err

@@ -61,9 +61,9 @@ func (r Route) usualStatus() int {
 	return r.statuses[0]
 }
 
-// unknown rejects query parameters that the row does not have. If a misspelt one were ignored, the answer would be to a different
+// checkQuery rejects query parameters that the row does not have. If a misspelt one were ignored, the answer would be to a different
 // question. Routes without a permission ignore unknown parameters: a prober, or a page that leads to the login, may add any.
-func (r Route) unknown(query map[string][]string) error {
+func (r Route) checkQuery(query map[string][]string) error {
 	for name := range query {
 		if r.Needs != access.Nothing && !slices.Contains(r.query, name) {
 			return invalid("unknown query parameter %q", name)

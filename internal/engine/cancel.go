@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 	"github.com/trapeze-run/trapeze/job"
@@ -69,3 +70,13 @@ func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
 
 // CancelOverdue cancels the handler of a claim that was ended because its job is too old, if it runs here.
 func (i *Identity) CancelOverdue(l job.Lease) { i.CancelClaim(l, job.ReasonDeadline) }
+
+// dropAhead lets go of a claim ahead whose job is to end, if there is one. The search for orphaned claims ends it.
+func (i *Identity) dropAhead(id, fence int64) {
+	removed := i.ahead.Remove(func(c *slots.Claim) bool { return c.ID == id && c.Fence == fence })
+	i.ahead.Done(removed...)
+	if len(removed) > 0 {
+		i.Unknown.Raise()
+		i.Wake()
+	}
+}

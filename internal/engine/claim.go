@@ -55,7 +55,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	}
 	c.looked = time.Now()
 	news := c.news.Swap(false)
-	if c.Slots() <= smallPod && c.ahead.waiting.Load() == 0 {
+	if c.Slots() <= smallPod && !c.ahead.Any() {
 		c.exec.ends.flusher.lands() // the slots that come free with it are filled by the same claim
 	}
 	if err := c.settleSlots(ctx); err != nil {
@@ -87,7 +87,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		reserved[w.Lane] = w.N
 		c.Marks.ForClaim(w)
 		if w.After == nil && w.Above == nil { // a sweep goes on from the last job that it claimed
-			w.Ahead = max(0, c.wantsAhead(w.Lane, longest)/len(wants))
+			w.Ahead = c.ahead.Wants(c.Lanes.UnsharedSlots(w.Lane), longest, c.roundTrip) / len(wants)
 		}
 	}
 	defer func() {
@@ -146,10 +146,10 @@ func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[st
 	_ = failpoint.Hit(failpoint.ClaimCommitted)
 	x.Metrics.Claims.Add(float64(len(found.Jobs)))
 	claims := make([]*Run, 0, len(found.Jobs))
-	var waiting []*claimAhead
+	var waiting []*slots.Claim
 	for _, c := range found.Jobs {
 		if c.Ahead {
-			waiting = append(waiting, &claimAhead{Claimed: c, lease: job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}, since: time.Now()})
+			waiting = append(waiting, &slots.Claim{Claimed: c, Lease: job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot}, Since: time.Now()})
 			continue
 		}
 		x.observeWait(&c)
@@ -163,7 +163,7 @@ func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[st
 		x.Lanes.Touch(c.Lane)
 	}
 	if len(waiting) > 0 {
-		x.ahead.put(waiting, x.expireAhead)
+		x.ahead.Put(waiting)
 		for one := x.nextAhead(spare(reserved)); one != nil; one = x.nextAhead(spare(reserved)) {
 			claims = append(claims, one)
 		}
@@ -180,14 +180,6 @@ func spare(reserved map[string]int) func(lane string) bool {
 		}
 		reserved[lane]--
 		return true
-	}
-}
-
-// observeWait measures how long a job has waited whose handler is to be called.
-func (x *executor) observeWait(c *store.Claimed) {
-	if c.ReadyAt.Unix() > 0 {
-		// A claim sees what was committed while it was planned, after its own now().
-		x.Metrics.WaitSeconds.WithLabelValues(c.Lane).Observe(max(0, c.ClaimedAt.Sub(c.ReadyAt).Seconds()))
 	}
 }
 

@@ -10,9 +10,9 @@
 // mechanism each: fanout.go and fanout_settle.go, park.go (retries, hand-backs), flusher.go and flush.go (group commit of ends),
 // flush_readback.go (ends whose reply was lost), finish_in_tx.go and finish_group.go (ends with writes of the handler), writes.go and
 // lease_tx.go (what handlers write before that), orphans.go and missing.go (differences between the table and Runs), attempts.go (another
-// attempt or an end), cancel.go, ahead.go (claims that wait for a slot), backlog.go, due.go and unknown.go (reasons for a claim or a search),
-// slots.go (grants and marks around a claim), runs.go (claims in hand), watch.go (handlers that do not return), heartbeat.go, live.go,
-// submit.go. What all share is in identity.go.
+// attempt or an end), cancel.go, claim_ahead.go and ahead.go (claims that wait for a slot), backlog.go, due.go and unknown.go (reasons for
+// a claim or a search), slots.go (grants and marks around a claim), runs.go (claims in hand), watch.go (handlers that do not return),
+// heartbeat.go, live.go, submit.go. What all share is in identity.go.
 //
 // Each part knows only parts before it in this list: Identity, submitter, fanOuts, flusher, leaseTx, groups, finisher, executor, claimer,
 // sweeper, Engine. It reaches a later one only by a function that New hands to it.

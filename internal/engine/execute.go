@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -13,6 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 	"github.com/trapeze-run/trapeze/internal/guard"
 	"github.com/trapeze-run/trapeze/internal/pool"
+	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/internal/work"
@@ -25,6 +27,7 @@ type executor struct {
 	workers *pool.Pool[*Run]
 	ends    *finisher
 	leases  *leaseTx
+	passed  atomic.Int64 // ends under way whose slots have gone on
 }
 
 // NewRun prepares a claim for its handler and adds it to Runs. It returns nil if the engine has stopped.
@@ -119,9 +122,23 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 // forty short ones is it short.
 func (i *Identity) noteRun(kind string, took time.Duration) {
 	if average := i.took[kind]; average != nil {
-		before := cmp.Or(average.Load(), int64(aheadFor))
+		before := cmp.Or(average.Load(), int64(slots.AheadFor))
 		average.Store(max(before+(int64(took)-before)/8, 1))
 	}
+}
+
+// observeWait measures how long a job has waited whose handler is to be called.
+func (x *executor) observeWait(c *store.Claimed) {
+	if c.ReadyAt.Unix() > 0 {
+		// A claim sees what was committed while it was planned, after its own now().
+		x.Metrics.WaitSeconds.WithLabelValues(c.Lane).Observe(max(0, c.ClaimedAt.Sub(c.ReadyAt).Seconds()))
+	}
+}
+
+// slotFree handles a slot of a lane that has become free.
+func (x *executor) slotFree(lane string) {
+	x.fillSlots()
+	x.Identity.slotFree(lane)
 }
 
 // settleRun writes the end of a claim, unless it was written without the handler. It returns the next step when that is ours
@@ -156,7 +173,7 @@ func (x *executor) close(one *Run, next *Run) (free bool) {
 	x.Runs.remove(one)
 	switch {
 	case one.ahead.passed:
-		x.ahead.passed.Add(-1)
+		x.passed.Add(-1)
 	case next == nil:
 		x.Lanes.Release(one.Claimed.Lane, 1)
 	}

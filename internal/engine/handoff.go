@@ -99,5 +99,5 @@ func (fin *finisher) renumberNext(one *Run, jobs ...*store.NewJob) error {
 // knows: whether something more urgent waits in the table, and whether the subject is free.
 func (i *Identity) mayStart(one *Run, next *store.NewJob) bool {
 	return next.DelayMillis == 0 && !i.Closing.Load() && i.Handled[next.Kind] && i.Lease.Trusted() &&
-		i.Lease.ID() == one.Lease.Pod && !i.ahead.moreUrgent(next.Lane, next.Priority) && i.Lanes.Step(one.Claimed.Lane, next.Lane)
+		i.Lease.ID() == one.Lease.Pod && !i.ahead.MoreUrgent(next.Lane, next.Priority) && i.Lanes.Step(one.Claimed.Lane, next.Lane)
 }

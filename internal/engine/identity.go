@@ -45,7 +45,7 @@ type Identity struct {
 	Due     dueTimes
 	freed   freedSubjects            // whose next job the next claim looks for
 	backlog backlog                  // whether the latest claim left jobs behind
-	ahead   ahead                    // claims that wait for a slot
+	ahead   *slots.Ahead             // claims that wait for a slot
 	took    map[string]*atomic.Int64 // nanoseconds of the latest runs of each handled kind, on average; 0: none
 	news    atomic.Bool              // jobs may have come that are more urgent than those
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -26,12 +27,13 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	life.Go(func() { e.ends.flusher.run(alive) })
 	life.Go(func() { e.ends.groups.run(alive) })
 	life.Go(func() { e.settleUntil(alive) })
+	life.Go(func() { e.expireAhead(alive) })
 	var claims sync.WaitGroup
 	claims.Go(func() { e.Poller.Run(ctx) })
 	<-ctx.Done()
 	e.StopClaims()
 	claims.Wait()
-	e.returnAhead(alive, func(*claimAhead) bool { return true })
+	e.returnAhead(alive, e.ahead.Remove(func(*slots.Claim) bool { return true }))
 	life.Go(func() { e.claims.returnSlots(alive) }) // those of limited lanes that it does not use: others wait for them
 	drain(alive)
 	die()
@@ -101,7 +103,7 @@ func (e *Engine) NoteUnknownOutcome() {
 func (e *Engine) LoseLease() (old string) {
 	old = e.Lease.NewBoot()
 	e.Lanes.DropGrants()
-	e.ahead.done(e.ahead.remove(func(c *claimAhead) bool { return c.lease.Pod == old })...)
+	e.ahead.Done(e.ahead.Remove(func(c *slots.Claim) bool { return c.Lease.Pod == old })...)
 	e.Runs.Each(func(one *Run) {
 		if one.Lease.Pod == old {
 			one.lose(job.ErrLeaseLost)

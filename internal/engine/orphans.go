@@ -67,6 +67,6 @@ func (i *Identity) AddKnown(known map[job.Lease]bool) {
 	for _, id := range i.inFlight.all() {
 		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true
 	}
-	i.ahead.addKnown(known) // before Runs: a claim that starts is in both for a moment
+	i.ahead.AddKnown(known) // before Runs: a claim that starts is in both for a moment
 	i.Runs.Each(func(one *Run) { known[one.Lease] = true })
 }

@@ -64,7 +64,7 @@ var plan = []floor{
 	{folder: "scheduler", imports: "internal/failpoint job"},
 	{folder: "internal/journal", imports: "job internal/store internal/batch internal/telemetry internal/wait"},
 	{folder: "internal/ends", imports: "job internal/guard internal/telemetry"}, // counts of ends, and the host's hook
-	{folder: "internal/slots", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep poller"},
+	{folder: "internal/slots", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/wait poller"},
 	{folder: "internal/doctor", imports: "job internal/humanize internal/shell internal/store internal/store/view internal/store/upkeep internal/telemetry scheduler"}, // findings and remedies
 	{folder: "internal/calendar", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/failpoint internal/telemetry internal/wait scheduler"},
 	{folder: "internal/maintenance", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/wait scheduler"},

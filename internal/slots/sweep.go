@@ -69,8 +69,7 @@ func (s *sweep) read(lane string, found store.Claims) (ended bool) {
 	s.blocked, s.barren, s.latest = short, !found.Some(lane), time.Now()
 	if !short {
 		for _, c := range found.Jobs {
-			at := store.LanePosition{Rank: -c.Priority, ReadyAt: c.ReadyAt, ID: c.ID}
-			if c.Lane == lane && at.Behind(s.after) {
+			if at := c.Position(); c.Lane == lane && at.Behind(s.after) {
 				s.after = at
 			}
 		}

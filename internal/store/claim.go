@@ -65,9 +65,17 @@ type LanePosition struct {
 	ID      int64
 }
 
+// Compare returns a negative number if p comes before q, and a positive one if it comes after q.
+func (p LanePosition) Compare(q LanePosition) int {
+	return cmp.Or(cmp.Compare(p.Rank, q.Rank), p.ReadyAt.Compare(q.ReadyAt), cmp.Compare(p.ID, q.ID))
+}
+
 // Behind reports whether p comes after q.
-func (p LanePosition) Behind(q LanePosition) bool {
-	return cmp.Or(cmp.Compare(p.Rank, q.Rank), p.ReadyAt.Compare(q.ReadyAt), cmp.Compare(p.ID, q.ID)) > 0
+func (p LanePosition) Behind(q LanePosition) bool { return p.Compare(q) > 0 }
+
+// Position returns the place of the job in its lane.
+func (c *Claimed) Position() LanePosition {
+	return LanePosition{Rank: -c.Priority, ReadyAt: c.ReadyAt, ID: c.ID}
 }
 
 // Reached is how far a claim read in a lane in which it did not find as many jobs as wanted.

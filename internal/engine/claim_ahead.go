@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// shortestLimit is the shortest timeout, or limit for runs without a sign of life, of kinds that are claimed ahead.
+const shortestLimit = time.Second
+
+// shortKinds returns the kinds whose jobs may be claimed ahead, and how long the longest of them run: those whose handlers have returned
+// sooner, of late, than a claim.
+func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
+	if !c.Opts.ClaimAhead {
+		return nil, 0
+	}
+	for _, name := range c.HandledKinds {
+		k := c.Kinds[name]
+		stale := c.Opts.StaleAfter
+		if k.StaleAfter != nil {
+			stale = *k.StaleAfter
+		}
+		took := time.Duration(c.took[name].Load())
+		if took == 0 || took >= c.roundTrip || k.Timeout > 0 && k.Timeout < shortestLimit || stale > 0 && stale < shortestLimit {
+			continue
+		}
+		kinds, longest = append(kinds, name), max(longest, took)
+	}
+	return kinds, longest
+}
+
+// claimAhead claims jobs ahead while no slot is free: when half of the earlier ones are used up, in a pod whose slots no other lane waits
+// for; or more urgent ones than those that wait, after news of some.
+func (c *claimer) claimAhead(ctx context.Context, news bool) error {
+	kinds, longest := c.shortKinds()
+	if len(kinds) == 0 {
+		return nil
+	}
+	var wants []store.Want
+	if lanes := c.Lanes.Names(); c.ahead.TakeLow() && !c.dry && len(lanes) == 1 {
+		w := store.Want{Lane: lanes[0], Ahead: c.ahead.Wants(c.Lanes.UnsharedSlots(lanes[0]), longest, c.roundTrip)}
+		c.Marks.ForClaim(&w)
+		if w.After == nil && w.Above == nil && w.Ahead > 0 {
+			wants = append(wants, w)
+		}
+	}
+	refill := len(wants) > 0
+	if !refill && news {
+		for lane, rank := range c.ahead.Ranks() {
+			if n := c.Lanes.UnsharedSlots(lane); n > 0 && rank > -job.MaxPriority {
+				wants = append(wants, store.Want{Lane: lane, Ahead: n, Above: &rank})
+			}
+		}
+	}
+	if len(wants) == 0 {
+		return nil
+	}
+	found, err := c.send(ctx, wants, kinds, nil)
+	c.dry = refill && len(found.Jobs) < wants[0].Ahead
+	return err
+}

@@ -1,0 +1,66 @@
+package slots
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+func waiting(lane string, priority int, ids ...int64) (list []*Claim) {
+	for _, id := range ids {
+		list = append(list, &Claim{Claimed: store.Claimed{ID: id, Lane: lane, Priority: priority, Fence: 1}, Lease: job.Lease{JobID: id, Fence: 1}, Since: time.Now()})
+	}
+	return list
+}
+
+func TestLanesTakeTurnsAndEachKeepsItsOrder(t *testing.T) {
+	is := is.New(t)
+	a := NewAhead()
+	a.Put(waiting("a", 0, 2, 1))
+	a.Put(waiting("a", 5, 9))
+	a.Put(waiting("b", 0, 4, 3))
+	is.True(a.MoreUrgent("a", 4) && !a.MoreUrgent("a", 5) && !a.MoreUrgent("b", 0))
+	is.Equal(a.Ranks(), map[string]int{"a": 0, "b": 0})
+	var order []int64
+	for c := a.Take(func(string) bool { return true }); c != nil; c = a.Take(func(string) bool { return true }) {
+		order = append(order, c.ID)
+		known := map[job.Lease]bool{}
+		a.AddKnown(known)
+		is.True(known[c.Lease]) // until it is known elsewhere
+		a.Done(c)
+	}
+	is.Equal(order, []int64{9, 3, 1, 4, 2})
+	is.True(!a.Any())
+	a.Put(waiting("a", 0, 1))
+	is.Equal(a.Take(func(lane string) bool { return lane == "b" }), nil) // no slot
+}
+
+func TestFewerJobsAreClaimedAheadAfterSomeHaveWaitedForTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		a := NewAhead()
+		wants := func() int { return a.Wants(4, time.Microsecond, time.Millisecond) }
+		is.Equal(wants(), 4)
+		for range 20 {
+			a.Put(nil)
+		}
+		is.Equal(wants(), 40)                                           // ten for each slot
+		is.Equal(a.Wants(50, time.Microsecond, time.Millisecond), 100)  // and no more than this
+		is.Equal(a.Wants(4, 500*time.Microsecond, time.Millisecond), 8) // what they run during a claim
+		is.Equal(a.Wants(0, time.Microsecond, time.Millisecond), 0)
+		a.Put(waiting("a", 0, 1, 2, 3))
+		is.Equal(wants(), 37)
+		is.Equal(len(a.RemoveOld()), 0)
+		time.Sleep(AheadFor)
+		old := a.RemoveOld()
+		is.Equal(len(old), 3)
+		is.True(a.Oldest().IsZero())
+		a.Done(old...)
+		is.Equal(wants(), 20)
+	})
+}
