@@ -32,7 +32,7 @@ const ndjson = "application/x-ndjson"
 // exporting limits the concurrent exports of a process: each holds a connection for as long as its reader takes.
 var exporting = make(chan struct{}, 2)
 
-// exportTimeout is how long a reader may stall. exportLeast is the minimum rate in bytes a second at which it must read otherwise.
+// exportTimeout is the limit for a reader that stalls. exportLeast is the minimum rate of a reader, in bytes a second.
 const (
 	exportTimeout = 30 * time.Second
 	exportMinRate = 256 << 10

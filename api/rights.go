@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// rightsFor is how long a pod caches the roles and grants of the database. A change through the pod takes effect there at once. On other
+// rightsFor is the time for which a pod caches the roles and grants of the database. A change through the pod takes effect there at once. On other
 // pods, and after plain SQL, it takes effect after this time at the latest.
 const rightsFor = 2 * time.Second
 

@@ -60,10 +60,10 @@ type pod struct {
 	Lapsed bool // its lease has expired, and its row is still open
 }
 
-// readBoard reads the overview. The script sets the header X-Anew after the visitor has pressed a button, so that the page shows
+// readBoard reads the overview. The script sets the header X-Fresh after the visitor has pressed a button, so that the page shows
 // the result instead of a cached answer.
 func (d *dashboard) readBoard(r *http.Request) (board, error) {
-	return d.board.get(r.Context(), r.Header.Get("X-Anew") != "", func(ctx context.Context) (b board, err error) {
+	return d.board.get(r.Context(), r.Header.Get("X-Fresh") != "", func(ctx context.Context) (b board, err error) {
 		s := d.o.Store
 		now, err := storeview.StatusUpTo(ctx, s, storeview.StatusLimits{Waiting: mostCounted, Pods: mostPods, Running: mostRunning})
 		errs := []error{err}

@@ -129,7 +129,7 @@ func (d *dashboard) scheduleChoices(r *http.Request) (c scheduleChoices, err err
 
 // schedules lists the schedules.
 func (d *dashboard) schedules(p *page, r *http.Request) error {
-	found, err := d.calendar.get(r.Context(), r.Header.Get("X-Anew") != "", d.o.Calendar.Schedules)
+	found, err := d.calendar.get(r.Context(), r.Header.Get("X-Fresh") != "", d.o.Calendar.Schedules)
 	if err != nil {
 		return err
 	}

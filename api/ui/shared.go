@@ -14,8 +14,8 @@ type shared[T any] struct {
 	until time.Time
 }
 
-// An answer is used for a little less than a second, the shortest polling interval of a page. If reading it took long, it is used for
-// longer: reads use at most a fifth of one connection's time.
+// Pages share an answer for a little less than a second, the shortest polling interval of a page. They share a slow answer for
+// longer, so that reads use at most a fifth of one connection's time.
 const (
 	sharedFor   = 900 * time.Millisecond
 	sharedTimes = 5

@@ -77,7 +77,7 @@ func place(list []attempt, from, to time.Time) {
 	}
 }
 
-// Lasted returns how long the attempt took, or has taken so far.
+// Lasted returns the duration of the attempt, until now if it runs.
 func (a attempt) Lasted(now time.Time) string { return lasted(now, &a.Began, a.Ended) }
 
 // What names the event that ended the attempt.

@@ -150,7 +150,7 @@ func opensAt(c *cobra.Command, at *client.Client, now, path string) error {
 	return show.Done(c, news, "%s", now)
 }
 
-// waitAtOnce is how long one request waits: less than the time that a server may take to begin its answer.
+// waitAtOnce is the timeout of one request. It is less than the time in which a server must begin its answer.
 const waitAtOnce = 20 * time.Second
 
 // awaitIdle runs a command that drains or freezes. It repeats the request until no job runs there or the wait is over, and prints the jobs

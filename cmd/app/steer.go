@@ -100,8 +100,8 @@ func newApproveCommand() *cobra.Command {
 		Long: `Approve a job: it is due at once, or after its delay. To list jobs that await approval, use
 trapeze jobs --state awaiting_approval. To reject a job, use trapeze cancel.
 
-Exit code 1 when there is no such job, or when it does not await approval: it was approved before, say, or nobody approved
-it in time.`,
+Exit code 1 when there is no such job, or when it does not await approval: it was approved before, or its
+approval has expired.`,
 		Args: cobra.ExactArgs(1),
 		RunE: onOne(func(c *cobra.Command, at *client.Client, id int64) error {
 			if _, err := client.Post[client.None](c.Context(), at, client.Path("/jobs/:id/approve", id), nil); err != nil {

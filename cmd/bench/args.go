@@ -70,7 +70,7 @@ func (b *lab) args(ctx context.Context) (l line, err error) {
 		bytes int
 		jobs  int
 	}{{"1.5 kB: ", 1500, b.size(50_000)}, {"20 kB: ", 20_000, b.size(5000)}} {
-		b.say("args: %s%d jobs", c.name, c.jobs)
+		b.printf("args: %s%d jobs", c.name, c.jobs)
 		if err := b.argsOnce(ctx, &l, c.name, c.bytes, c.jobs); err != nil {
 			return l, err
 		}

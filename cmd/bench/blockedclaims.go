@@ -29,7 +29,7 @@ func (b *lab) blockedClaims(ctx context.Context) (l line, err error) {
 			l.set(name+": claim ms max", quantile(claims, 1))
 			l.set(name+": start ms p50", quantile(starts, 0.5))
 			l.set(name+": start ms p99", quantile(starts, 0.99))
-			b.say("blocked-claims: %s: claim %.2f ms, start %.2f ms", name, quantile(claims, 0.5), quantile(starts, 0.5))
+			b.printf("blocked-claims: %s: claim %.2f ms, start %.2f ms", name, quantile(claims, 0.5), quantile(starts, 0.5))
 		}
 	}
 	return l, nil
@@ -130,7 +130,7 @@ func (b *lab) blockedHead(ctx context.Context) (l line, err error) {
 	if err != nil {
 		return l, err
 	}
-	b.say("blocked-head: alone %.2f s", alone)
+	b.printf("blocked-head: alone %.2f s", alone)
 	behind, ended, err := b.pastHead(ctx, n, n)
 	if err != nil {
 		return l, err

@@ -70,8 +70,8 @@ func copies(of job.Args, n int) []job.Args {
 	return list
 }
 
-// say prints the progress of a long workload.
-func (b *lab) say(format string, args ...any) {
+// printf prints the progress of a long workload.
+func (b *lab) printf(format string, args ...any) {
 	if !b.quiet {
 		fmt.Fprintf(os.Stderr, format+"\n", args...)
 	}

@@ -44,7 +44,7 @@ func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
 		if bouncer == nil && strings.HasPrefix(c.name, "pgbouncer") {
 			continue
 		}
-		b.say("elsewhere: %s, %d jobs", c.name, c.load.N)
+		b.printf("elsewhere: %s, %d jobs", c.name, c.load.N)
 		list, late, err := b.elsewhereOnce(ctx, c.road, c.poll, c.load)
 		if err != nil {
 			return l, fmt.Errorf("%s: %w", c.name, err)

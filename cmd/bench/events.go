@@ -12,14 +12,14 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// teller is a job that emits progress and events.
-type teller struct {
+// reporter is a job that emits progress and events.
+type reporter struct {
 	Events int           `json:"events"`
 	Notes  int           `json:"notes"`
 	For    time.Duration `json:"for"`
 }
 
-func (teller) Kind() string { return "bench.teller" }
+func (reporter) Kind() string { return "bench.reporter" }
 
 // events measures the cost of an event that a handler emits.
 func (b *lab) events(ctx context.Context) (l line, err error) {
@@ -28,12 +28,12 @@ func (b *lab) events(ctx context.Context) (l line, err error) {
 		Goal: "ten events cost as little as two: the first is a statement, the others are another"}
 	seconds := map[int]float64{}
 	for _, events := range []int{0, 1, 10} {
-		e, err := b.tellerDrain(ctx, n, events)
+		e, err := b.reporterDrain(ctx, n, events)
 		if err != nil {
 			return l, err
 		}
 		seconds[events] = e.seconds
-		b.say("events: %d a job, %.2f s", events, e.seconds)
+		b.printf("events: %d a job, %.2f s", events, e.seconds)
 		name := fmt.Sprintf("%d a job: ", events)
 		l.set(name+"jobs/s", float64(n)/e.seconds)
 		l.set(name+"writing transactions a job", e.xact/float64(n))
@@ -44,15 +44,15 @@ func (b *lab) events(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// tellerDrain drains n jobs that emit the given number of events each, and checks that all events
+// reporterDrain drains n jobs that emit the given number of events each, and checks that all events
 // exist.
-func (b *lab) tellerDrain(ctx context.Context, n, events int) (e effort, err error) {
+func (b *lab) reporterDrain(ctx context.Context, n, events int) (e effort, err error) {
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
 	if err != nil {
 		return e, err
 	}
 	defer g.close()
-	runner.Handle(g.r, func(ctx context.Context, j *runner.Job[teller]) (*runner.Outcome, error) {
+	runner.Handle(g.r, func(ctx context.Context, j *runner.Job[reporter]) (*runner.Outcome, error) {
 		for i := range j.Args.Events {
 			if err := j.Emit(ctx, "bench.told", "", "something happened", map[string]int{"i": i}); err != nil {
 				return nil, err
@@ -60,7 +60,7 @@ func (b *lab) tellerDrain(ctx context.Context, n, events int) (e effort, err err
 		}
 		return nil, nil
 	})
-	if _, err := g.r.EnqueueMany(ctx, copies(teller{Events: events}, n)); err != nil {
+	if _, err := g.r.EnqueueMany(ctx, copies(reporter{Events: events}, n)); err != nil {
 		return e, err
 	}
 	if e, err = g.workOff(ctx, n); err != nil {

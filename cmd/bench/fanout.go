@@ -106,7 +106,7 @@ func (b *lab) fanOut(ctx context.Context) (l line, err error) {
 		if err := g.drained(ctx); err != nil {
 			return l, err
 		}
-		b.say("fan-out: round %d of %d", round+1, rounds)
+		b.printf("fan-out: round %d of %d", round+1, rounds)
 	}
 	l.set("children/s", median(rates))
 	l.set("join after the last child ms", median(gaps))

@@ -36,7 +36,7 @@ func (b *lab) growth(ctx context.Context) (l line, err error) {
 		return l, err
 	}
 	defer full.close()
-	h := newHistory(full, perDay, b.say)
+	h := newHistory(full, perDay, b.printf)
 	began := time.Now()
 	if err := h.fill(ctx); err != nil {
 		return l, fmt.Errorf("fill: %w", err)
@@ -69,7 +69,7 @@ func (b *lab) growthCompared(ctx context.Context, l *line, empty, full *rig) err
 		sides = append(sides, s)
 	}
 	for round := range growthTurns {
-		b.say("growth: turn %d of %d", round+1, growthTurns)
+		b.printf("growth: turn %d of %d", round+1, growthTurns)
 		for i := range sides {
 			if err := sides[(round+i)%2].round(ctx, b.size(20_000), b.size(40)); err != nil {
 				return err

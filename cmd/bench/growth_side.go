@@ -179,7 +179,7 @@ func (s *growthSide) reads(ctx context.Context) error {
 // get requests a page without cached data, as the dashboard does after a change.
 func (s *growthSide) get(ctx context.Context, path string) error {
 	request := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
-	request.Header.Set("X-Anew", "1")
+	request.Header.Set("X-Fresh", "1")
 	answer := httptest.NewRecorder()
 	s.web.ServeHTTP(answer, request)
 	if answer.Code != http.StatusOK {

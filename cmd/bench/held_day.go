@@ -78,7 +78,7 @@ func (b *lab) heldDay(ctx context.Context) (l line, err error) {
 	g.start(ctx)
 	watch := &soakWatch{g: g, load: load, length: length, every: max(length/288, 200*time.Millisecond), out: samples, tables: heldTables,
 		poll: prober.poll, hours: hours, title: "A day under a held snapshot: throughput, latency, sizes and dead tuples over simulated hours",
-		say: func(format string, args ...any) { b.say("held-day: "+format, args...) }}
+		say: func(format string, args ...any) { b.printf("held-day: "+format, args...) }}
 	watch.held.Store(true)
 	release, err := g.holdSnapshot(ctx)
 	if err != nil {

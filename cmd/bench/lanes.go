@@ -47,7 +47,7 @@ func (b *lab) lanes(ctx context.Context) (l line, err error) {
 				return l, fmt.Errorf("%s: %w", t.name, err)
 			}
 			t.rates = append(t.rates, rate)
-			b.say("lanes round %d: %s: %.0f jobs/s", round+1, t.name, rate)
+			b.printf("lanes round %d: %s: %.0f jobs/s", round+1, t.name, rate)
 		}
 	}
 	for _, t := range all {

@@ -24,7 +24,7 @@ func (b *lab) mixed(ctx context.Context) (l line, err error) {
 	runner.Handle(g.r, seen.handle)
 	g.start(ctx)
 
-	b.say("mixed: capacity")
+	b.printf("mixed: capacity")
 	began := time.Now()
 	total, err := g.saturate(ctx, enqueuers, b.length(5*time.Second))
 	if err != nil {
@@ -45,7 +45,7 @@ func (b *lab) mixed(ctx context.Context) (l line, err error) {
 		}
 		rate := capacity * float64(percent) / 100
 		load := arrivals{N: max(int(rate*b.length(15*time.Second).Seconds()), 1), Seed: uint64(i + 1), Mean: time.Duration(float64(time.Second) / rate)}
-		b.say("mixed: %d %% of capacity, %d jobs", percent, load.N)
+		b.printf("mixed: %d %% of capacity, %d jobs", percent, load.N)
 		began := time.Now()
 		late, err := load.submit(ctx, g.r)
 		if err != nil {

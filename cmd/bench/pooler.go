@@ -37,7 +37,7 @@ func (b *lab) pooler(ctx context.Context) (l line, err error) {
 	var drains, p50s, p99s [2][]float64
 	for round := range rounds {
 		for i, w := range roads {
-			b.say("pooler: round %d, %s", round+1, []string{"direct", "through pgbouncer"}[i])
+			b.printf("pooler: round %d, %s", round+1, []string{"direct", "through pgbouncer"}[i])
 			rate, err := b.drainOn(ctx, w, jobs)
 			if err != nil {
 				return l, err

@@ -24,7 +24,7 @@ func (b *lab) priorities(ctx context.Context) (l line, err error) {
 		if err != nil {
 			return l, fmt.Errorf("%s: %w", name, err)
 		}
-		b.say("priorities: %s: %.0f jobs/s", name, rate)
+		b.printf("priorities: %s: %.0f jobs/s", name, rate)
 		l.set(name+": drain jobs/s", rate)
 		l.set(name+": share of pairs out of order", share)
 	}

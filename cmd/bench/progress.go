@@ -13,20 +13,20 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// tellsFor is how long the handler of progress reports its progress.
-const tellsFor = 2 * time.Second
+// reportFor is the time for which the handler reports its progress.
+const reportFor = 2 * time.Second
 
 // progress measures the database cost of a handler that reports progress, and emits events, 10,000 times a second.
 func (b *lab) progress(ctx context.Context) (l line, err error) {
 	l = line{What: "one handler that calls Progress 10,000 times a second for 2 s, and then one that calls Emit as often: statements that write them",
 		Goal: "≤ 4 writes a second and job; every event is kept"}
-	calls := b.size(int(10_000 * tellsFor / time.Second))
-	over := time.Duration(float64(tellsFor) * float64(calls) / 20_000)
+	calls := b.size(int(10_000 * reportFor / time.Second))
+	over := time.Duration(float64(reportFor) * float64(calls) / 20_000)
 	for _, c := range []struct {
 		name string
-		args teller
-	}{{"Progress", teller{Notes: calls, For: over}}, {"Emit", teller{Events: calls, For: over}}} {
-		seconds, writes, err := b.tell(ctx, c.args)
+		args reporter
+	}{{"Progress", reporter{Notes: calls, For: over}}, {"Emit", reporter{Events: calls, For: over}}} {
+		seconds, writes, err := b.runReporter(ctx, c.args)
 		if err != nil {
 			return l, fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -37,8 +37,8 @@ func (b *lab) progress(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// tell runs one job that emits as its arguments set, evenly, and counts the statements that write it.
-func (b *lab) tell(ctx context.Context, args teller) (seconds float64, writes int64, err error) {
+// runReporter runs one job that emits evenly, as its arguments set, and counts the statements that write its events.
+func (b *lab) runReporter(ctx context.Context, args reporter) (seconds float64, writes int64, err error) {
 	url, drop, err := b.fresh(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -59,7 +59,7 @@ func (b *lab) tell(ctx context.Context, args teller) (seconds float64, writes in
 		return 0, 0, err
 	}
 	g.end = append(g.end, g.r.Close)
-	runner.Handle(g.r, func(ctx context.Context, j *runner.Job[teller]) (*runner.Outcome, error) {
+	runner.Handle(g.r, func(ctx context.Context, j *runner.Job[reporter]) (*runner.Outcome, error) {
 		n, began := max(j.Args.Notes, j.Args.Events), time.Now()
 		for i := range n {
 			if j.Args.Notes > 0 {
@@ -89,7 +89,7 @@ func (b *lab) tell(ctx context.Context, args teller) (seconds float64, writes in
 }
 
 // toldAll returns an error unless everything that a job emitted is in the database.
-func toldAll(j job.Job, args teller) error {
+func toldAll(j job.Job, args reporter) error {
 	if args.Notes > 0 && (j.Progress == nil || *j.Progress.Done != int64(args.Notes)) {
 		return errors.New("the last note is missing")
 	}

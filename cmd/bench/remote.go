@@ -39,7 +39,7 @@ func (b *lab) remote(ctx context.Context) (l line, err error) {
 				return l, err
 			}
 			rates[workers], commits[workers], rollbacks[workers] = append(rates[workers], rate), append(commits[workers], committed), append(rollbacks[workers], rolledBack)
-			b.say("remote: %d workers: %.0f jobs/s", workers, rate)
+			b.printf("remote: %d workers: %.0f jobs/s", workers, rate)
 		}
 	}
 	for _, workers := range sizes {
@@ -157,7 +157,7 @@ func (b *lab) remoteBacklog(ctx context.Context) (l line, err error) {
 		}
 		defer one.close()
 		all = append(all, one)
-		b.say("remote-backlog: %s", one.name)
+		b.printf("remote-backlog: %s", one.name)
 	}
 	for round := range rounds {
 		for i := range all {

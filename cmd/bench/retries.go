@@ -29,7 +29,7 @@ func (b *lab) retries(ctx context.Context) (l line, err error) {
 	if err != nil {
 		return l, err
 	}
-	b.say("retries: without failures %.2f s", well.seconds)
+	b.printf("retries: without failures %.2f s", well.seconds)
 	failing := (n + 9) / 10
 	e, err := b.flakyDrain(ctx, n, failing)
 	if err != nil {

@@ -54,7 +54,7 @@ func (b *lab) sleepOnce(ctx context.Context, l *line, n int) error {
 	if err := g.tidy(ctx); err != nil {
 		return err
 	}
-	b.say("sleepers: %d sleep", n)
+	b.printf("sleepers: %d sleep", n)
 	began := time.Now()
 	g.start(ctx)
 	if err := g.drained(ctx); err != nil {
@@ -94,7 +94,7 @@ func (b *lab) holdOnce(ctx context.Context, l *line, n int) error {
 	if _, err := g.r.EnqueueMany(ctx, repeat(held{}, n)); err != nil {
 		return err
 	}
-	b.say("sleepers: %d held", n)
+	b.printf("sleepers: %d held", n)
 	err = until(ctx, time.Minute, "all of them run", func() (bool, error) { return at.now.Load() == int64(n), nil })
 	if err != nil {
 		return err

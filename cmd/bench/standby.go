@@ -25,7 +25,7 @@ func (b *lab) standby(ctx context.Context) (l line, err error) {
 		return l, err
 	}
 	for _, pods := range []int{1, 20} {
-		b.say("standby: %d pods", pods)
+		b.printf("standby: %d pods", pods)
 		s, err := b.standbyOnce(ctx, pods, length)
 		if err != nil {
 			return l, err
@@ -81,13 +81,13 @@ func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (
 	}
 	// The connections are open and have been used, and the first poll of the lanes is over.
 	err = until(ctx, time.Minute, "every pod listens, has looked and has beaten twice", func() (bool, error) {
-		t := heard.so()
+		t := heard.counts()
 		return t["listen"] >= pods && t["poll"] >= pods && t["heartbeat"] >= 3*pods, nil
 	})
 	if err != nil {
 		return s, err
 	}
-	before := heard.so()
+	before := heard.counts()
 	client, clientKnown := ownCPU()
 	server, serverKnown := b.serverCPU(ctx)
 	began := time.Now()
@@ -97,7 +97,7 @@ func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (
 		return s, ctx.Err()
 	}
 	s.seconds, s.clientKnown, s.serverKnown = time.Since(began).Seconds(), clientKnown, serverKnown
-	s.told = heard.so()
+	s.told = heard.counts()
 	for class, n := range before {
 		s.told[class] -= n
 	}
@@ -159,8 +159,8 @@ func (t *tally) hear(sql string) {
 	t.told["statements"]++
 }
 
-// so returns the counts so far.
-func (t *tally) so() map[string]int {
+// counts returns a copy of the counts.
+func (t *tally) counts() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.told)

@@ -54,7 +54,7 @@ func (b *lab) subjects(ctx context.Context) (l line, err error) {
 		list[i] = int(zipf.Uint64())
 		of[list[i]]++
 	}
-	b.say("subjects: enqueues %d jobs", n)
+	b.printf("subjects: enqueues %d jobs", n)
 	if err := g.enqueueAbout(ctx, list); err != nil {
 		return l, err
 	}
@@ -171,7 +171,7 @@ func (b *lab) hotRounds(ctx context.Context, n, rounds int, held bool) (seconds 
 			continue
 		}
 		seconds = append(seconds, time.Since(began).Seconds())
-		b.say("hot-subject: snapshot held %t, round %d: %.2f s", held, round, seconds[round-1])
+		b.printf("hot-subject: snapshot held %t, round %d: %.2f s", held, round, seconds[round-1])
 	}
 	return seconds, g.succeeded(ctx, min(warmUp, n)+n*rounds)
 }

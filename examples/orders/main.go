@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// service holds what the handlers and endpoints share.
+// service holds the dependencies of handlers and endpoints.
 type service struct {
 	pool     *pgxpool.Pool
 	provider string // URL of the payment provider

@@ -38,7 +38,7 @@ func (w *World) Record() map[string]int {
 	return record
 }
 
-// first reports whether what is asked for the first time.
+// first reports whether it is called with this name for the first time.
 func (w *World) first(what string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

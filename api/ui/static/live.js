@@ -20,7 +20,7 @@ async function read() {
   const wasTold = told;
   reading = true; again = false; told = false; readAt = Date.now();
   try {
-    const headers = { Accept: "text/html", ...(anew && { "X-Anew": "1" }) };
+    const headers = { Accept: "text/html", ...(anew && { "X-Fresh": "1" }) };
     anew = false;
     const answer = await fetch(location.href, { headers, cache: "no-store" });
     if (answer.status === 401 || answer.redirected) { location.reload(); return; }

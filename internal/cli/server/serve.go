@@ -74,7 +74,7 @@ pod: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, then the remaining jobs
 		},
 	}
 	c.Flags().BoolVar(&s.noMigrate, "no-migrate", false, "do not migrate the schema")
-	c.Flags().StringVar(&s.dataDir, "data-dir", DataDir(), "data directory of its own PostgreSQL, without DATABASE_URL")
+	c.Flags().StringVar(&s.dataDir, "data-dir", DataDir(), "data directory of the PostgreSQL that it starts without DATABASE_URL")
 	return c
 }
 
