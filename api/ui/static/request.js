@@ -16,7 +16,9 @@ export async function request(what, body = "{}", reason = "") {
     const answer = await fetch(new URL(path, api), { method, headers, ...(method !== "GET" && { body }) });
     const said = await answer.json().catch(() => ({}));
     if (answer.ok) return { said, wrong: "" };
-    return { said, wrong: [said.message || answer.statusText || String(answer.status), said.detail].filter(Boolean).join(": ") +
+    const message = said.message || answer.statusText || String(answer.status);
+    const words = said.detail?.includes(message) ? said.detail : [message, said.detail].filter(Boolean).join(": ");
+    return { said, wrong: words +
       (said.request_id ? ` (request ${said.request_id})` : "") };
   } catch {
     return { said: {}, wrong: "The server does not respond. The request may have taken effect: check before you repeat it." };
