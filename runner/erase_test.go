@@ -201,6 +201,41 @@ func TestAnErasureLeavesJobsWhoseDescendantsStillRun(t *testing.T) {
 	is.True(errors.Is(err, job.ErrInvalid))
 }
 
+func TestAnErasureKeepsAJobThatRunsAgainWhileItWaitsForItsLocks(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, map[string]does{"nothing": nothing,
+		"fails": func(context.Context, *raw) (*runner.Outcome, error) { return nil, job.Permanent(errors.New("no")) }})
+	first := enqueue(t, r, of("nothing"), runner.Subject("a"))
+	again := enqueue(t, r, of("fails"), runner.Subject("a"), runner.OnFailure(runner.Step(of("nothing", `"args"`), runner.Subject("b"))))
+	ended(t, r, first)
+	ended(t, r, again)
+	quiet(t, pool)
+	tx, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `select from trapeze.jobs where id = $1 for update`, first)
+	is.NoErr(err)
+	erased := make(chan error, 1)
+	go func() {
+		_, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann")
+		erased <- err
+	}()
+	pgtest.Wait(t, "the erasure waits for a lock", func() bool { return one[int](t, pool, waitForLocks) > 0 })
+	_, err = r.Admin().RunAgain(t.Context(), again, "ann", nil)
+	is.NoErr(err)
+	followers := func() int { return one[int](t, pool, `select count(*)::int from trapeze.jobs where subject = 'b'`) }
+	pgtest.Wait(t, "it fails again", func() bool { return followers() == 2 })
+	quiet(t, pool)
+	is.NoErr(tx.Rollback(t.Context()))
+	is.NoErr(<-erased)
+	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann") // finds it, if it stayed
+	is.NoErr(err)
+	is.Equal(did.Open, 0)
+	is.Equal(followers(), 0)
+}
+
 func TestTheAuditCanBeErasedAndNotChanged(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

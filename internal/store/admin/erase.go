@@ -118,7 +118,7 @@ const erasePage, eraseBatch = 10_000, 200
 // Erasure is one page of [Erase].
 type Erasure struct {
 	Jobs int     // erased
-	Open []int64 // jobs of the subject that stay, because they or their descendants have not ended
+	Open []int64 // jobs of the subject that stay, because they or their descendants have not ended, or ended while Erase read them
 	Next int64   // the last id read; 0: that was the last page
 }
 
@@ -159,19 +159,19 @@ func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all
 		if err := s.BoundLocks(ctx, tx); err != nil {
 			return err
 		}
-		before, _, err := family(ctx, s, tx, roots)
+		before, _, err := family(ctx, s, tx, roots, nil)
 		if err != nil {
 			return err
 		}
-		// From here on no retry takes them. The second read sees every change before the locks.
+		// From here on no retry takes them. The second read sees every change before the locks: jobs that it finds first are not locked.
 		if _, err := upkeep.LockEnded(ctx, s, tx, slices.Sorted(maps.Keys(before))); err != nil {
 			return err
 		}
 		var ids map[int64]bool
-		if ids, open, err = family(ctx, s, tx, roots); err != nil {
+		if ids, open, err = family(ctx, s, tx, roots, before); err != nil {
 			return err
 		}
-		list := slices.DeleteFunc(slices.Sorted(maps.Keys(ids)), func(id int64) bool { return !before[id] || !all && !slices.Contains(roots, id) })
+		list := slices.DeleteFunc(slices.Sorted(maps.Keys(ids)), func(id int64) bool { return !all && !slices.Contains(roots, id) })
 		if erased = len(list); erased == 0 || dryRun {
 			return nil
 		}
@@ -195,8 +195,9 @@ func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all
 	return nil
 }
 
-// family returns the jobs that may be erased with some roots, and the roots that stay with theirs.
-func family(ctx context.Context, s *store.Store, tx pgx.Tx, roots []int64) (ids map[int64]bool, open []int64, err error) {
+// family returns the jobs that may be erased with some roots, and the roots that stay with theirs: one is open, or is not locked, unless
+// locked is nil.
+func family(ctx context.Context, s *store.Store, tx pgx.Tx, roots []int64, locked map[int64]bool) (ids map[int64]bool, open []int64, err error) {
 	type member struct {
 		Root, ID int64
 		Open     bool
@@ -207,7 +208,7 @@ func family(ctx context.Context, s *store.Store, tx pgx.Tx, roots []int64) (ids 
 	}
 	stays := map[int64]bool{}
 	for _, m := range list {
-		if m.Open && !stays[m.Root] {
+		if (m.Open || locked != nil && !locked[m.ID]) && !stays[m.Root] {
 			stays[m.Root] = true
 			open = append(open, m.Root)
 		}
