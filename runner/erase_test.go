@@ -236,6 +236,31 @@ func TestAnErasureKeepsAJobThatRunsAgainWhileItWaitsForItsLocks(t *testing.T) {
 	is.Equal(followers(), 0)
 }
 
+func TestAnErasureFindsOnFailureJobsWhoseEventsArePruned(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := erasable(t, pool)
+	followed := runner.OnFailure(runner.Step(of("works", `"`+planted+`"`), runner.Subject("b")))
+	enqueue(t, r, of("fails", `"E1"`), runner.Subject("a"), followed)
+	enqueue(t, r, runner.Chain(of("nothing", `"args"`), runner.Step(of("fails", `"E2"`), runner.Subject("b"), followed)), runner.Subject("a"))
+	kept := enqueue(t, r, of("fails", `"E3"`), runner.Subject("c"), followed)
+	ended(t, r, kept)
+	pgtest.Wait(t, "on-failure jobs follow", func() bool {
+		return one[int](t, pool, `select count(*)::int from trapeze.jobs where step = 0 and parent_id is not null`) == 3
+	})
+	quiet(t, pool)
+	exec(t, pool, `delete from trapeze.job_events where event = 'job.followed'`)
+	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a", Kind: "nothing"}, "ann")
+	is.NoErr(err)
+	is.Equal(did.Jobs, 3) // the chain of two, and the job that followed from its second step
+	did, err = r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann")
+	is.NoErr(err)
+	is.Equal(did.Jobs, 2)
+	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.jobs where args::text = '"PLANTED"'`), 1)
+	is.Equal(one[int64](t, pool, `select parent_id from trapeze.jobs where args::text = '"PLANTED"'`), kept)
+}
+
 func TestTheAuditCanBeErasedAndNotChanged(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

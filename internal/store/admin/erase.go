@@ -18,11 +18,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// subjectPageSQL reads one page of all jobs: which have the subject, and which have a planned step with it. Jobs have no index by subject.
-// Plan: jobs_pkey from an id on, stops at the limit; fan_outs_pkey.
+// subjectPageSQL reads one page of all jobs: which have the subject, and which have a planned step with it. Jobs have no index by subject. When
+// the event job.followed is pruned, an on-failure job belongs to the subject if its parent does or is erased.
+// Plan: jobs_pkey from an id on, stops at the limit; fan_outs_pkey; for on-failure jobs jobs_pkey and job_events_of_job in each day kept.
 const subjectPageSQL = `
 with page as materialized (
-	select j.id, j.subject = $2 and ($3::text is null or j.kind = $3) as has,
+	select j.id, j.subject = $2 and ($3::text is null or j.kind = $3) or j.step = 0 and j.parent_id is not null and j.erased_at is null and exists (
+			select from trapeze.jobs p where p.id = j.parent_id and (p.subject = $2 and ($3::text is null or p.kind = $3)
+				or p.erased_at is not null and p.subject = '' and p.args::text = '{}')
+				and not exists (select from trapeze.job_events e where e.job = p.id and e.event = 'job.followed' and e.fields ->> 'job' = j.id::text)) as has,
 		exists (select from json_array_elements(j.planned) p where p ->> 'subject' = $2 and ($3::text is null or p ->> 'kind' = $3)) or exists (
 			select from trapeze.fan_outs f cross join json_array_elements(f.plan) p
 			where f.id = j.id and p ->> 'subject' = $2 and ($3::text is null or p ->> 'kind' = $3)) as plans
@@ -123,8 +127,20 @@ type Erasure struct {
 }
 
 // Erase removes the data of a subject's jobs that have ended, and of their descendants, in one page of all jobs after an id. Each
-// transaction that removes any has an audit entry, which names the subject by its hash alone. kind is empty for all kinds. With dryRun it counts.
+// transaction that removes any has an audit entry, which names the subject by its hash alone. kind is empty for all kinds. It reads the page
+// until it erases no more, because an erased job leads to its on-failure jobs. With dryRun it counts, after one reading.
 func Erase(ctx context.Context, s *store.Store, subject, kind string, after int64, dryRun bool, actor string) (e Erasure, err error) {
+	for {
+		read, err := eraseFound(ctx, s, subject, kind, after, dryRun, actor)
+		e.Jobs, e.Open, e.Next = e.Jobs+read.Jobs, read.Open, read.Next
+		if err != nil || read.Jobs == 0 || dryRun {
+			return e, err
+		}
+	}
+}
+
+// eraseFound reads a page once, and erases the jobs that it finds.
+func eraseFound(ctx context.Context, s *store.Store, subject, kind string, after int64, dryRun bool, actor string) (e Erasure, err error) {
 	type page struct {
 		Last, Count int64
 		Has, Plans  []int64
