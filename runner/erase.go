@@ -30,7 +30,7 @@ type Erased struct {
 	Open         int      // jobs of the subject that stay, because they or the jobs that followed from them have not ended
 	Sample       []int64  // the first of the open jobs
 	Schedules    []string // schedules that will submit jobs of the subject
-	AuditEntries int      // audit entries from which the subject was removed
+	AuditEntries int      // audit entries from which the subject was removed; with a dry run, that would be
 	Next         int64    // call again with this in [Erasure.After]; 0: all jobs have been read
 }
 

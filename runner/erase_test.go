@@ -130,6 +130,7 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: planted}, "ann")
 	is.NoErr(err)
 	is.Equal(did.Jobs, dry.Jobs)
+	is.Equal(did.AuditEntries, dry.AuditEntries)
 	is.Equal(did.Sample, []int64{waits}) // it has not ended
 	is.Equal(did.Open, 1)
 	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.jobs where id = $1 and args::text like '%PLANTED%'`, waits), 1)
@@ -274,4 +275,25 @@ func TestTheAuditCanBeErasedAndNotChanged(t *testing.T) {
 	}
 	_, err := pool.Exec(t.Context(), `update trapeze.audit set before = '{"erased":true}', reason = 'erased'`)
 	is.NoErr(err)
+}
+
+func TestAnErasureKeepsAuditEntriesOfOthers(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, map[string]does{})
+	for _, e := range [][3]string{
+		{"job.cancel", "why", `{"filter":{"subject":"state"},"matched":1}`}, {"schedule.set", "why", `{"kind":"a","unique_key":"state"}`},
+		{"job.read_args", "why", `{"asked":"/jobs?limit=5\u0026subject=state\u0026to=7","shown":["job 7"]}`}, {"job.retry", "for state: 7", `{"jobs":7}`},
+		{"job.retry", "why", `{"state":"state","jobs":7}`}, {"job.cancel", "why", `{"filter":{"subject":"state2"}}`}, {"subject.erase", "the state asks", `{"jobs":7}`},
+	} {
+		exec(t, pool, `insert into trapeze.audit (actor, action, target, reason, after) values ('ann', $1, 'jobs', $2, $3)`, e[0], e[1], e[2])
+	}
+	for _, dry := range []bool{true, false} {
+		did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "state", DryRun: dry}, "ann")
+		is.NoErr(err)
+		is.Equal(did.AuditEntries, 4)
+	}
+	is.Equal(column[string](t, pool, `select coalesce(after ->> 'erased', reason) from trapeze.audit where target = 'jobs' order by id`),
+		[]string{"true", "true", "true", "erased", "why", "why", "the state asks"})
 }

@@ -58,11 +58,12 @@ func erase(c *cobra.Command, at *client.Client, e api.Erasure) error {
 		}
 	}
 	all.Sample = all.Sample[:min(len(all.Sample), 10)]
-	text := humanize.Count(all.Erased, "job", "jobs") + " would be erased"
-	if !all.DryRun {
-		text = fmt.Sprintf("%s erased, and the subject removed from %s", humanize.Count(all.Erased, "job", "jobs"),
-			humanize.Count(all.AuditEntries, "audit entry", "audit entries"))
+	would := ""
+	if all.DryRun {
+		would = "would be "
 	}
+	text := fmt.Sprintf("%s %serased, and the subject %sremoved from %s", humanize.Count(all.Erased, "job", "jobs"), would, would,
+		humanize.Count(all.AuditEntries, "audit entry", "audit entries"))
 	if err := show.Done(c, all, "%s", text); err != nil || all.DryRun {
 		return err
 	}

@@ -104,13 +104,18 @@ with fan_outs as (
 )
 update trapeze.jobs set planned = null, erased_at = now() where id = any($1::bigint[])`
 
-// eraseAuditSQL clears details and reasons of the audit that name the subject: as a JSON string, in the query of an address, or as a word of a
-// reason.
-// Plan: one pass over audit.
+// auditNames selects the audit entries that name the subject: as a subject or key in the details, in the query of an address, or as a word of
+// the reason. The proofs of erasures stay.
+const auditNames = `action <> 'subject.erase' and (before::text ~ $1 or after::text ~ $1 or reason ~ $2)`
+
+// countAuditSQL counts the audit entries that name the subject. Plan: one pass over audit.
+const countAuditSQL = `select count(*) from trapeze.audit where ` + auditNames
+
+// eraseAuditSQL clears the details and reasons that name the subject. Plan: one pass over audit.
 const eraseAuditSQL = `
 update trapeze.audit set before = case when before::text ~ $1 then '{"erased":true}' else before end,
 	after = case when after::text ~ $1 then '{"erased":true}' else after end, reason = case when reason ~ $2 then 'erased' else reason end
-where before::text ~ $1 or after::text ~ $1 or reason ~ $2`
+where ` + auditNames
 
 // schedulesOfSQL lists the schedules that submit jobs of the subject. Plan: schedules, of which there are few.
 const schedulesOfSQL = `
@@ -239,18 +244,25 @@ func family(ctx context.Context, s *store.Store, tx pgx.Tx, roots []int64, locke
 }
 
 // EraseAudit removes a subject from the audit, with an audit entry that counts the changed entries. It returns the schedules that will
-// submit jobs of the subject.
+// submit jobs of the subject. With dryRun it counts.
 func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRun bool, actor string) (entries int, schedules []string, err error) {
-	if schedules, err = store.Rows(ctx, s, pgx.RowTo[string], schedulesOfSQL, subject, store.Some(kind)); err != nil || dryRun {
-		return 0, schedules, err
+	if schedules, err = store.Rows(ctx, s, pgx.RowTo[string], schedulesOfSQL, subject, store.Some(kind)); err != nil {
+		return 0, nil, err
 	}
 	raw, err := json.Marshal(subject)
 	if err != nil {
 		return 0, nil, err
 	}
 	quoted := regexp.QuoteMeta
-	named := quoted(string(raw)) + `|subject=` + quoted(url.QueryEscape(subject)) + `("|&|\\u0026)`
+	named := `"(subject|unique_key)": ?` + quoted(string(raw)) + `|subject=` + quoted(url.QueryEscape(subject)) + `("|&|\\u0026)`
 	word := `(^|[^[:alnum:]_])` + quoted(subject) + `($|[^[:alnum:]_])`
+	if dryRun {
+		counted, err := store.Rows(ctx, s, pgx.RowTo[int], countAuditSQL, named, word)
+		if err != nil {
+			return 0, nil, fmt.Errorf("count the audit entries of a subject: %w", err)
+		}
+		return counted[0], schedules, nil
+	}
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, s.In(eraseAuditSQL), named, word)
 		if err != nil {

@@ -35,6 +35,7 @@ var statements = map[string]string{
 	"changePlansSQL":     changePlansSQL,
 	"checkTokenSQL":      checkTokenSQL,
 	"completeSQL":        completeSQL,
+	"countAuditSQL":      countAuditSQL,
 	"countMovesSQL":      countMovesSQL,
 	"createLaneSQL":      createLaneSQL,
 	"createScheduleSQL":  createScheduleSQL,
