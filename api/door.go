@@ -198,10 +198,10 @@ func (d *door) client(request *http.Request) string {
 	return request.RemoteAddr
 }
 
-// requestPath returns the path that a client requested, even behind an [http.StripPrefix].
-func requestPath(request *http.Request) string {
+// requestURL returns the URL that a client requested, even behind an [http.StripPrefix].
+func requestURL(request *http.Request) *url.URL {
 	if at, err := url.ParseRequestURI(request.RequestURI); err == nil {
-		return at.Path
+		return at
 	}
-	return request.URL.Path
+	return request.URL
 }

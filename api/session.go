@@ -80,7 +80,7 @@ func acceptsHTML(c echo.Context) bool {
 // sessionCookie returns the cookie of a session: scripts cannot read it, pages of other sites cannot send it, and it is limited to the
 // prefix of the API.
 func (c *call) sessionCookie(value string, until time.Time) *http.Cookie {
-	path := requestPath(c.Request())
+	path := requestURL(c.Request()).Path
 	if cut := strings.LastIndex(path, "/ui/"); cut > 0 {
 		path = path[:cut]
 	} else {

@@ -137,7 +137,7 @@ func submit(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Response().Header().Set("Location", strings.TrimSuffix(requestPath(c.Request()), "/")+"/"+idText(made.ID))
+	c.Response().Header().Set("Location", strings.TrimSuffix(requestURL(c.Request()).Path, "/")+"/"+idText(made.ID))
 	return submitted(made), nil
 }
 

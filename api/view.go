@@ -227,7 +227,7 @@ func newReadings(st *store.Store, open bool) *readings {
 
 // reading is the content of the audit entry.
 type reading struct {
-	Asked string   `json:"asked"`          // the path and query
+	Asked string   `json:"asked"`          // the path and query, in one spelling, so that an erasure finds a subject
 	Shown []string `json:"shown"`          // the jobs and pipelines whose secrets were shown
 	More  int      `json:"more,omitempty"` // how many others
 }
@@ -243,7 +243,7 @@ func (r *readings) note(request *http.Request, v *view, target string) error {
 	if !r.again(key, now) {
 		named := v.shownOf[:min(len(v.shownOf), mostBaredRows)]
 		deed := admin.AuditEntry{Actor: v.to.Name, Action: "job.read_args", Target: target,
-			After: reading{Asked: truncate(request.RequestURI, 500), Shown: named, More: len(v.shownOf) - len(named)}}
+			After: reading{Asked: asked(request), Shown: named, More: len(v.shownOf) - len(named)}}
 		if err := admin.Audit(ctx, r.store, deed); err != nil {
 			return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "secrets are hidden: the access could not be recorded in the audit log", err: err}
 		}
@@ -251,6 +251,18 @@ func (r *readings) note(request *http.Request, v *view, target string) error {
 	}
 	v.known = true
 	return nil
+}
+
+// asked returns the requested path and its query parameters, encoded anew and sorted, without those that exceed 500 bytes.
+func asked(request *http.Request) string {
+	at := requestURL(request)
+	text, sep := truncate(at.EscapedPath(), 500), "?"
+	for parameter := range strings.SplitSeq(at.Query().Encode(), "&") {
+		if parameter != "" && len(text)+1+len(parameter) <= 500 {
+			text, sep = text+sep+parameter, "&"
+		}
+	}
+	return text
 }
 
 // again reports whether the same reading was audited within the last minute.

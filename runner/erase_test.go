@@ -277,6 +277,22 @@ func TestTheAuditCanBeErasedAndNotChanged(t *testing.T) {
 	is.NoErr(err)
 }
 
+func TestAnErasureFindsEverySpellingOfASubjectInTheAudit(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	r := start(t, pool, runner.Options{}, map[string]does{})
+	for _, query := range []string{"subject=%C3%84nn+Lee%3A1", "limit=9&subject=%c3%84%6en%20Lee:1&to=7", "subject=Änn+Lee:1", "subject=%C3%84nn+Lee%3A12"} {
+		exec(t, pool, `insert into trapeze.audit (actor, action, target, after) values ('ann', 'job.read_args', 'jobs', json_build_object('asked', '/jobs?' || $1::text))`, query)
+	}
+	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "Änn Lee:1"}, "ann")
+	is.NoErr(err)
+	is.Equal(did.AuditEntries, 3)
+	is.Equal(one[string](t, pool, `select after ->> 'asked' from trapeze.audit where after ->> 'asked' <> ''`), "/jobs?subject=%C3%84nn+Lee%3A12")
+	_, err = r.Admin().Erase(t.Context(), runner.Erasure{Subject: strings.Repeat("Ä :%", 100)}, "ann") // as long as a subject may be
+	is.NoErr(err)
+}
+
 func TestAnErasureKeepsAuditEntriesOfOthers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

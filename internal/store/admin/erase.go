@@ -7,9 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/url"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -254,7 +254,7 @@ func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRu
 		return 0, nil, err
 	}
 	quoted := regexp.QuoteMeta
-	named := `"(subject|unique_key)": ?` + quoted(string(raw)) + `|subject=` + quoted(url.QueryEscape(subject)) + `("|&|\\u0026)`
+	named := `"(subject|unique_key)": ?` + quoted(string(raw)) + `|subject=` + inQuery(subject) + `("|&|\\u0026)`
 	word := `(^|[^[:alnum:]_])` + quoted(subject) + `($|[^[:alnum:]_])`
 	if dryRun {
 		counted, err := store.Rows(ctx, s, pgx.RowTo[int], countAuditSQL, named, word)
@@ -275,6 +275,22 @@ func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRu
 		return 0, nil, fmt.Errorf("erase a subject from the audit: %w", err)
 	}
 	return entries, schedules, nil
+}
+
+// inQuery returns a pattern of the spellings of a text in a query: each character as it is or in hexadecimal, a space also as a plus.
+func inQuery(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		b.WriteString("(" + regexp.QuoteMeta(string(r)) + "|")
+		for _, c := range []byte(string(r)) {
+			fmt.Fprintf(&b, "%%(%02x|%02X)", c, c)
+		}
+		if r == ' ' {
+			b.WriteString(`|\+`)
+		}
+		b.WriteString(")")
+	}
+	return b.String()
 }
 
 // SubjectTarget names a subject in the audit without its text: by the beginning of its SHA-256.
