@@ -64,16 +64,19 @@ func erase(c *cobra.Command, at *client.Client, e api.Erasure) error {
 	}
 	text := fmt.Sprintf("%s %serased, and the subject %sremoved from %s", humanize.Count(all.Erased, "job", "jobs"), would, would,
 		humanize.Count(all.AuditEntries, "audit entry", "audit entries"))
-	if err := show.Done(c, all, "%s", text); err != nil || all.DryRun {
-		return err
-	}
 	var stay []string
 	if all.Open > 0 {
 		stay = append(stay, fmt.Sprintf("%s: they, or jobs that followed from them, have not ended (%s): cancel them or let them end, and repeat the command",
 			humanize.Count(all.Open, "job stays", "jobs stay"), strings.Join(all.Sample, " ")))
 	}
 	if len(all.Schedules) > 0 {
-		stay = append(stay, "schedules submit jobs of the subject ("+strings.Join(all.Schedules, " ")+"): delete them with trapeze cron rm")
+		stay = append(stay, "schedules submit jobs of the subject ("+strings.Join(all.Schedules, " ")+"): delete them with trapeze cron rm, and repeat the command")
+	}
+	if all.DryRun && len(stay) > 0 {
+		text += "\n" + strings.Join(stay, "\n")
+	}
+	if err := show.Done(c, all, "%s", text); err != nil || all.DryRun {
+		return err
 	}
 	if len(stay) > 0 {
 		return exit.Refused("%s", strings.Join(stay, "; "))

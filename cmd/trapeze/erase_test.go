@@ -16,7 +16,10 @@ func TestEraseRefusesUntilTheJobsOfTheSubjectHaveEnded(t *testing.T) {
 	db := database{t, pgtest.URL(t)}
 	is.Equal(db.run("erase").code, exit.CodeUsage)
 	id := db.enqueue("some.kind", "--subject", "s", "--args", `{"name":"Ann"}`)
-	s := db.run("erase", "--subject", "s")
+	s := db.run("erase", "--subject", "s", "--dry-run")
+	is.Equal(s.code, exit.CodeOK)
+	is.True(strings.Contains(s.out, "1 job stays") && strings.Contains(s.out, id))
+	s = db.run("erase", "--subject", "s")
 	is.Equal(s.code, exit.CodeRefused)
 	is.True(strings.Contains(s.err, "1 job stays") && strings.Contains(s.err, id) && strings.Contains(s.err, "cancel")) // what to do
 	is.True(strings.Contains(db.run("job", id).out, "Ann"))
