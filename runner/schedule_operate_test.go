@@ -75,6 +75,7 @@ func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *tes
 	is.True(now().Paused) // a start is no reason to fire again
 
 	is.NoErr(r.Admin().DeleteSchedule(t.Context(), "nightly", "ann"))
+	is.Equal(column[string](t, pool, `select args::text || subject || unique_key from trapeze.schedules`), []string{"{}"}) // hers are gone
 	nightly(t, pool, "50 1 * * *")
 	list, err := r.Admin().Schedules(t.Context())
 	is.NoErr(err)

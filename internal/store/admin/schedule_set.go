@@ -28,8 +28,9 @@ update trapeze.schedules set expression = $2, zone = $3, kind = $4, args = $5::t
 where name = $1`
 	// deleteScheduleSQL deletes a schedule; its occurrences are kept as long as those of others. Plan: primary key.
 	deleteScheduleSQL = `delete from trapeze.schedules where name = $1`
-	// removeScheduleSQL marks a schedule as removed that the program declares and would otherwise create again. Plan: primary key.
-	removeScheduleSQL = `update trapeze.schedules set removed = true, updated_at = clock_timestamp() where name = $1`
+	// removeScheduleSQL marks a schedule as removed that the program declares and would otherwise create again, and clears its data: if it is
+	// set again, it begins as declared. Plan: primary key.
+	removeScheduleSQL = `update trapeze.schedules set removed = true, args = '{}', subject = '', unique_key = '', updated_at = clock_timestamp() where name = $1`
 	// pauseScheduleSQL pauses or resumes a schedule. Plan: primary key.
 	pauseScheduleSQL = `update trapeze.schedules set paused = $2, updated_at = clock_timestamp() where name = $1`
 )
