@@ -53,6 +53,7 @@ run() {
 	step=$!
 	set +m
 	wait "$step" || code=$?
+	kill -TERM -- "-$step" 2>/dev/null || true # processes that outlived the step
 	step=
 	echo "── $((SECONDS - begin)) s"
 	return "$code"
