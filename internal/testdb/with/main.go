@@ -32,7 +32,7 @@ func run(command []string) (code int, err error) {
 	}
 	// The server must outlive the command, so a signal ends only the command. A terminal sends its signals to both.
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	env := os.Environ()
 	if os.Getenv("DATABASE_URL") == "" {
 		server, failed := testdb.Start(context.Background())
