@@ -2,11 +2,13 @@ package orders
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
 	"testing"
+	"time"
 
 	"entgo.io/ent/dialect"
 	entsql "entgo.io/ent/dialect/sql"
@@ -106,13 +108,17 @@ func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 		t.Fatal(err)
 	}
 	role := fmt.Sprint("orders_", rand.Uint64())
-	if _, err := pool.Exec(t.Context(), `create role `+role+` login superuser password 'orders'`); err != nil {
+	password := cryptorand.Text()
+	if _, err := pool.Exec(t.Context(), `create role `+role+` login superuser password '`+password+`' valid until '`+
+		time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+`'`); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_, _ = pool.Exec(context.Background(), `drop role `+role)
+		if _, err := pool.Exec(context.Background(), `drop role `+role); err != nil {
+			t.Error(err)
+		}
 	})
-	at.User = url.UserPassword(role, "orders")
+	at.User = url.UserPassword(role, password)
 	return at.String()
 }
 
