@@ -40,7 +40,6 @@ func quick(t *testing.T, pool *pgxpool.Pool, o runner.Options) (r *runner.Runner
 	t.Helper()
 	called = &calls{}
 	wait, open := gate(t)
-	o.ClaimAhead = true
 	r = start(t, pool, o, map[string]does{
 		"quick": func(_ context.Context, j *raw) (*runner.Outcome, error) { called.add(j.ID()); return nil, nil },
 		"slow": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
@@ -167,7 +166,7 @@ func TestWithoutClaimsAheadNoMoreJobsAreClaimedThanSlotsAreFree(t *testing.T) {
 	pool := pgtest.Pool(t)
 	var mu sync.Mutex
 	most := 0
-	r := start(t, pool, runner.Options{Slots: 2}, map[string]does{"quick": func(context.Context, *raw) (*runner.Outcome, error) {
+	r := start(t, pool, runner.Options{Slots: 2, NoClaimAhead: true}, map[string]does{"quick": func(context.Context, *raw) (*runner.Outcome, error) {
 		n := one[int](t, pool, `select count(*) from trapeze.live where state = 'running'`)
 		mu.Lock()
 		defer mu.Unlock()

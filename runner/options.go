@@ -67,9 +67,10 @@ type Options struct {
 	StaleAfter time.Duration
 	// Disabled makes a pod that submits jobs and recovers the jobs of dead pods, but never claims.
 	Disabled bool
-	// ClaimAhead lets the pod claim more jobs than it has free slots, while the handlers of a kind return sooner than a claim takes: at most
-	// 10 × Slots jobs, and 100, which wait for at most 200 ms. See docs/guarantees.md for the crash limit of such jobs. Default false.
-	ClaimAhead bool
+	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. Otherwise it claims ahead while the handlers of a kind
+	// return sooner than a claim takes: at most 10 × Slots jobs, and 100, which wait for at most 200 ms. See docs/guarantees.md for the
+	// crash limit of such jobs. Default false.
+	NoClaimAhead bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
 	Kinds []string
 	// MinScheduleInterval is the shortest allowed interval between two occurrences of a schedule. Default 1s.
@@ -198,7 +199,7 @@ func (o Options) validate() error {
 func (o Options) pod() pod.Options {
 	p := pod.Options{
 		Options: engine.Options{
-			Name: o.Name, Version: o.Version, Slots: o.Slots, Disabled: o.Disabled, ClaimAhead: o.ClaimAhead, PollEvery: o.PollEvery, LeaseFor: o.LeaseFor,
+			Name: o.Name, Version: o.Version, Slots: o.Slots, Disabled: o.Disabled, ClaimAhead: !o.NoClaimAhead, PollEvery: o.PollEvery, LeaseFor: o.LeaseFor,
 			HeartbeatEvery: o.HeartbeatEvery, ShutdownGrace: o.ShutdownGrace, StuckAfter: o.StuckAfter, StaleAfter: o.StaleAfter,
 			MaxAttempts: o.MaxAttempts, MaxCrashes: o.MaxCrashes, MaxFanOut: o.MaxFanOut, DirectURL: o.DirectURL, Timeout: o.Timeout,
 		},

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -24,6 +25,9 @@ func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 			stale = *k.StaleAfter
 		}
 		took := time.Duration(c.took[name].Load())
+		if cmp.Or(k.MaxCrashes, c.Opts.MaxCrashes) == 1 { // its first crash must count
+			continue
+		}
 		if took == 0 || took >= c.roundTrip || k.Timeout > 0 && k.Timeout < shortestLimit || stale > 0 && stale < shortestLimit {
 			continue
 		}
@@ -50,7 +54,7 @@ func (c *claimer) claimAhead(ctx context.Context, news bool) error {
 	refill := len(wants) > 0
 	if !refill && news {
 		for lane, rank := range c.ahead.Ranks() {
-			if n := c.Lanes.UnsharedSlots(lane); n > 0 && rank > -job.MaxPriority {
+			if n := c.ahead.WantsUrgent(c.Lanes.UnsharedSlots(lane)); n > 0 && rank > -job.MaxPriority {
 				wants = append(wants, store.Want{Lane: lane, Ahead: n, Above: &rank})
 			}
 		}

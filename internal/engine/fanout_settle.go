@@ -171,7 +171,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 			return nil, false, err
 		}
 		if e.Next = next; next != nil {
-			boot, reserved = f.reserveFor(next.Kind, next.Lane, 0)
+			boot, reserved = f.reserveFor(next.Kind, next.Lane, 0, next.Priority)
 			next.Starts = reserved
 			f.inFlight.add(next.ID)
 			defer func() { f.inFlight.remove(next.ID) }()

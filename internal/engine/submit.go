@@ -140,7 +140,7 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 	// A job that cannot start here is submitted as pending, with the same statement.
 	boot, reserved := sub.Boot(), false
 	if !n.NeedsApproval {
-		boot, reserved = sub.reserveFor(n.Kind, lane, n.DelayMillis)
+		boot, reserved = sub.reserveFor(n.Kind, lane, n.DelayMillis, n.Priority-1) // after those that wait
 	}
 	n.Starts = reserved
 	release := func() {
@@ -183,11 +183,12 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 	return s, nil
 }
 
-// reserveFor reserves a slot for a job to be inserted, if it may start on insert here, and returns the boot id for it.
-func (i *Identity) reserveFor(kind, lane string, delayMillis int64) (boot string, reserved bool) {
+// reserveFor reserves a slot for a job to be inserted, if it may start on insert here and no claim above a priority waits for a slot. It
+// returns the boot id for the job.
+func (i *Identity) reserveFor(kind, lane string, delayMillis int64, priority int) (boot string, reserved bool) {
 	boot = i.Lease.ID()
 	// Check the trust first: Handled is fixed before the first heartbeat.
-	if delayMillis > 0 || i.Closing.Load() || !i.Lease.Trusted() || !i.Handled[kind] {
+	if delayMillis > 0 || i.Closing.Load() || !i.Lease.Trusted() || !i.Handled[kind] || i.ahead.MoreUrgent(lane, priority) {
 		return boot, false
 	}
 	return boot, i.Lanes.Reserve(lane)

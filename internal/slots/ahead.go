@@ -64,6 +64,12 @@ func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	return max(0, int(cover-a.waiting.Load()))
 }
 
+// WantsUrgent returns how many more urgent jobs to claim ahead for a lane of n slots: so many that one for each slot can wait beside as many
+// others as may wait.
+func (a *Ahead) WantsUrgent(n int) int {
+	return max(0, min(n, n+min(n*aheadPerSlot, aheadAtMost)-int(a.waiting.Load())))
+}
+
 // Put adds claims.
 func (a *Ahead) Put(claims []*Claim) {
 	a.mu.Lock()
@@ -94,11 +100,13 @@ func (a *Ahead) Take(slot func(lane string) bool) *Claim {
 		name := a.names[(a.turn+i)%len(a.names)]
 		if list := a.lanes[name]; len(list) > 0 && slot(name) {
 			a.turn += i + 1
-			a.lanes[name], a.taken[list[0]] = list[1:], true
+			c := list[0]
+			list[0] = nil
+			a.lanes[name], a.taken[c] = list[1:], true
 			if a.waiting.Add(-1) <= a.filled/2 {
 				a.refill.Store(true)
 			}
-			return list[0]
+			return c
 		}
 	}
 	return nil

@@ -18,6 +18,14 @@ func waiting(lane string, priority int, ids ...int64) (list []*Claim) {
 	return list
 }
 
+// many returns n ids.
+func many(n int) (ids []int64) {
+	for i := range n {
+		ids = append(ids, int64(100+i))
+	}
+	return ids
+}
+
 func TestLanesTakeTurnsAndEachKeepsItsOrder(t *testing.T) {
 	is := is.New(t)
 	a := NewAhead()
@@ -55,6 +63,12 @@ func TestFewerJobsAreClaimedAheadAfterSomeHaveWaitedForTooLong(t *testing.T) {
 		is.Equal(a.Wants(0, time.Microsecond, time.Millisecond), 0)
 		a.Put(waiting("a", 0, 1, 2, 3))
 		is.Equal(wants(), 37)
+		is.Equal(a.WantsUrgent(4), 4)
+		a.Put(waiting("a", 0, many(40)...))
+		is.Equal(a.WantsUrgent(4), 1) // one for each slot beside forty
+		a.Put(waiting("a", 0, many(40)...))
+		is.Equal(a.WantsUrgent(4), 0)
+		is.Equal(len(a.Remove(func(c *Claim) bool { return c.ID > 3 })), 80)
 		is.Equal(len(a.RemoveOld()), 0)
 		time.Sleep(AheadFor)
 		old := a.RemoveOld()

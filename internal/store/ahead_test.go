@@ -89,6 +89,18 @@ func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
 	w.is.Equal(w.at(id).State, job.Failed) // one death later than its limit
 }
 
+func TestAJobWhosePodsMayNotCrashIsNotRepeatedAfterAClaimAhead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	limit := 1
+	id := w.put(func(n *store.NewJob) { n.MaxCrashes = &limit })[0]
+	a, by := w.pod("a"), w.pod("by")
+	_, spare := w.ahead(a, 0, 1)
+	w.is.Equal(spare, []int64{id})
+	w.dies(a, by)
+	w.is.Equal(w.at(id).State, job.Failed)
+}
+
 func TestTheStartOfAJobThatWasClaimedAheadIsThatOfItsHandler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -168,11 +168,12 @@ const (
 	where ` + notFilled + `
 )`
 
-	// claimSpare locks the rows that are claimed ahead, in the order of the lane. Plan: as claimPick; nothing where none are wanted.
+	// claimSpare locks the rows that are claimed ahead, in the order of the lane. It reads 200 rows that it may not take, so that a lane whose
+	// first job may not be ahead costs little. Plan: as claimPick; nothing where none are wanted.
 	claimSpare = `
 	select c.* from ` + lanesWanted + `
 	cross join lateral (
-		select k.* from (` + untilBlocked + `select l.id, ` + mayWait + ` as ok, ` + claimable + ` as claimable` + laneRows + ` limit w.want + w.ahead + ` + laneShare + unpicked + `) l cross join lateral (` + stillMayWait + `) k
+		select k.* from (` + untilBlocked + `select l.id, ` + mayWait + ` as ok, ` + claimable + ` as claimable` + laneRows + ` limit w.want + w.ahead + least(200, ` + laneShare + `)` + unpicked + `) l cross join lateral (` + stillMayWait + `) k
 		where l.ok
 		limit w.ahead
 	) c
@@ -203,7 +204,7 @@ const (
 	select c.* from ` + lanesSince + `
 	cross join lateral (
 		select k.* from (` + untilBlocked + `select r.* from ` + AllRanks + ` cross join lateral (select l.id, ` + mayWait + ` as ok, ` + claimable + ` as claimable` + rankRows + ` + w.ahead) r
-			where rank >= w.after_rank and rank < w.above limit w.want + w.ahead + w.reach` + unpicked + `) l cross join lateral (` + stillMayWait + `) k
+			where rank >= w.after_rank and rank < w.above limit w.want + w.ahead + least(200, w.reach)` + unpicked + `) l cross join lateral (` + stillMayWait + `) k
 		where l.ok
 		limit w.ahead
 	) c
@@ -372,7 +373,7 @@ func (s *Store) ClaimAhead(ctx context.Context, boot string, wants []Want, kinds
 	marked := false
 	for i, w := range wants {
 		lanes[i], numbers[i], aheads[i] = w.Lane, int4(w.N), int4(w.Ahead)
-		marked = marked || !w.Since.IsZero() || w.After != nil
+		marked = marked || !w.Since.IsZero() || w.After != nil || w.Above != nil
 	}
 	by := args{{"boot", boot}, {"lanes", lanes}, {"wants", numbers}, {"aheads", aheads}, {"kinds", kinds}, {"isolated", isolated}}
 	sql, forWorker := claimSQL, workerClaimSQL

@@ -294,6 +294,9 @@ func TestAClaimAboveARankTakesMoreUrgentJobsOnly(t *testing.T) {
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute), Above: &rank}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], ids[3]})
+	found, err = w.ClaimAhead(w.ctx(), boot, []store.Want{{Lane: "default", Ahead: 9, Above: &rank}}, []string{"k"}, []string{"k"}, true)
+	w.is.NoErr(err)
+	w.is.Equal(len(found.Jobs), 0) // nor ahead
 }
 
 func TestPositionsAreInTheOrderOfTheIndex(t *testing.T) {

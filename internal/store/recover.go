@@ -89,15 +89,16 @@ const (
 )`
 
 	// recoverHit locks the rows of page that closed pods own. The limit of crashes is the job's, or that of its kind. A job that was claimed
-	// ahead may not have started, so that its crash does not count: it is not claimed ahead again.
+	// ahead may not have started, so that its crash does not count, unless the limit is one: it is not claimed ahead again.
 	// Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, a row each.
 	recoverHit = `hit as materialized (
-	select l.id, l.crashes + (l.started_at is not null)::int as crashes, coalesce(j.max_crashes, k.max_crashes, @max_crashes) as max_crashes, l.cancel_requested, l.pod, o.name
+	select l.id, l.crashes + (l.started_at is not null or m.crashes = 1)::int as crashes, m.crashes as max_crashes, l.cancel_requested, l.pod, o.name
 	from page p
 	join trapeze.live l on l.id = p.id
 	join trapeze.jobs j on j.id = p.id
 	join trapeze.pods o on o.boot = p.pod
 	left join trapeze.kinds k on k.kind = l.kind
+	cross join lateral (select coalesce(j.max_crashes, k.max_crashes, @max_crashes) as crashes) m
 	where p.pod = any(@boots::uuid[]) and l.pod = any(@boots::uuid[]) and o.closed_at is not null
 	order by l.id for update of l skip locked
 )`

@@ -43,7 +43,7 @@ func (p *Pod) environment() []string {
 	return []string{
 		"DATABASE_URL=" + p.proxy.URL(), "TRAPEZE_HTTP_ADDR=127.0.0.1:0", "TRAPEZE_TOKENS_FILE=" + p.w.tokens.file,
 		"TRAPEZE_LEASE=" + s.Lease.String(), "TRAPEZE_HEARTBEAT=" + s.Heartbeat.String(), "TRAPEZE_POLL_INTERVAL=" + s.Poll.String(),
-		fmt.Sprint("TRAPEZE_SLOTS=", podSlots), fmt.Sprint("TRAPEZE_MAX_CRASHES=", s.MaxCrashes), "TRAPEZE_MAX_ATTEMPTS=1", "TRAPEZE_CLAIM_AHEAD=1",
+		fmt.Sprint("TRAPEZE_SLOTS=", podSlots), fmt.Sprint("TRAPEZE_MAX_CRASHES=", s.MaxCrashes), "TRAPEZE_MAX_ATTEMPTS=1",
 		"TRAPEZE_KINDS=" + strings.Join(p.w.podKinds(), ","),
 	}
 }

@@ -85,7 +85,7 @@ func TestAnEmptyEnvironmentGivesTheDefaultsOfTheRunner(t *testing.T) {
 	is.Equal(o.StaleAfter, time.Duration(0))
 	is.Equal(o.MaxAttempts, 5)
 	is.Equal(o.MaxCrashes, 3)
-	is.True(!o.Disabled && !o.ClaimAhead)
+	is.True(!o.Disabled && !o.NoClaimAhead)
 }
 
 func TestValuesAtTheirLimits(t *testing.T) {
@@ -93,7 +93,7 @@ func TestValuesAtTheirLimits(t *testing.T) {
 	set(t, map[string]string{
 		"TRAPEZE_DEMO_HANDLERS": "true", "TRAPEZE_POLL_INTERVAL": "100ms", "TRAPEZE_LEASE": "1500ms", "TRAPEZE_KINDS": "a,b",
 		"TRAPEZE_RETENTION_EVENTS": "0", "TRAPEZE_SHUTDOWN_GRACE": "0", "TRAPEZE_STALE_AFTER": "0", "TRAPEZE_MAX_AGE": "0", "TRAPEZE_APPROVAL_TTL": "0",
-		"TRAPEZE_RUNNER": "false", "TRAPEZE_CLAIM_AHEAD": "1", "TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_LANES": "slow=2:a+b, other=",
+		"TRAPEZE_RUNNER": "false", "TRAPEZE_CLAIM_AHEAD": "0", "TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_LANES": "slow=2:a+b, other=",
 	})
 	c, err := env.Load()
 	is.NoErr(err)
@@ -105,7 +105,7 @@ func TestValuesAtTheirLimits(t *testing.T) {
 	is.True(o.MaxAge == 0 && o.ApprovalTTL == 0)
 	is.Equal(o.StaleAfter, time.Duration(0))    // and off, which it is by default
 	is.True(o.ShutdownGrace < time.Millisecond) // 0 is no grace, not the default
-	is.True(o.Disabled && o.ClaimAhead)
+	is.True(o.Disabled && o.NoClaimAhead)
 	is.True(reflect.DeepEqual(o.Lanes, []runner.LaneSetup{{Name: "slow", Slots: &two, Kinds: []string{"a", "b"}}, {Name: "other"}}))
 }
 
@@ -113,7 +113,7 @@ func TestValuesAtTheirLimits(t *testing.T) {
 func TestEachVariableSetsItsOption(t *testing.T) {
 	is := is.New(t)
 	values := map[string]string{
-		"TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_SCHEMA": "other", "TRAPEZE_POD": "web-1", "TRAPEZE_RUNNER": "false", "TRAPEZE_CLAIM_AHEAD": "true", "TRAPEZE_SLOTS": "77",
+		"TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_SCHEMA": "other", "TRAPEZE_POD": "web-1", "TRAPEZE_RUNNER": "false", "TRAPEZE_CLAIM_AHEAD": "false", "TRAPEZE_SLOTS": "77",
 		"TRAPEZE_KINDS": "a", "TRAPEZE_LANES": "slow=2", "TRAPEZE_POLL_INTERVAL": "77s", "TRAPEZE_LEASE": "77s", "TRAPEZE_HEARTBEAT": "1s",
 		"TRAPEZE_SHUTDOWN_GRACE": "77s", "TRAPEZE_MIN_SCHEDULE_INTERVAL": "77s", "TRAPEZE_MAX_ATTEMPTS": "77", "TRAPEZE_MAX_CRASHES": "77",
 		"TRAPEZE_TIMEOUT": "77s", "TRAPEZE_STALE_AFTER": "77s", "TRAPEZE_MAX_AGE": "77s", "TRAPEZE_APPROVAL_TTL": "77s", "TRAPEZE_RETENTION_SUCCEEDED": "77h",

@@ -56,7 +56,7 @@ func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runn
 		o.HeartbeatEvery = min(50*time.Millisecond, o.LeaseFor/3)
 	}
 	o.Schema = "runnertest_" + strings.ToLower(rand.Text()[:16])
-	o.DirectURL, o.BehindPooler, o.ClaimAhead = "", false, false // a test counts crashes
+	o.DirectURL, o.BehindPooler, o.NoClaimAhead = "", false, true // a test counts crashes
 	h := &Harness{Patience: 30 * time.Second, t: t, host: pool, opts: o, register: register}
 	t.Cleanup(h.end)
 	if err := migrate.Up(t.Context(), pool, o); err != nil {

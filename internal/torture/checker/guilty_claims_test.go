@@ -187,6 +187,16 @@ var ownerCrimes = []crime{
 		j.row.Crashes++
 		j.recover().claim("pod1").succeed()
 	}, nil},
+	{"I5", "the crash of a second claim does not count", func(p *past) {
+		j := sleeper(p, "pod1").recover().claim("pod1")
+		j.row.Crashes--
+		j.recover().claim("pod1").succeed()
+	}, nil},
+	{"I5", "the crash of a job with a subject, which is never claimed ahead, does not count", func(p *past) {
+		j := p.submit("demo.sleep", `{"ms":500}`, subject("S")).claim("pod1")
+		j.row.Crashes--
+		j.recover().claim("pod1").succeed()
+	}, nil},
 	{"I5", "a job runs again after its last crash", func(p *past) {
 		p.run.Settings.MaxCrashes = 9
 		j := sleeper(p, "pod1")

@@ -124,6 +124,13 @@ var innocent = []struct {
 			p.start("pod2")
 		}
 	}, nil},
+	{"a crash that does not count, for the job was claimed ahead", func(p *past) {
+		j := p.submit("demo.noop", `{}`).take("pod3")
+		p.kill("pod3")
+		p.lapse("pod3")
+		j.row.Crashes--
+		j.recover().claim("pod1").succeed()
+	}, nil},
 	{"crashes that a checkpoint forgives", func(p *past) {
 		j := p.submit("demo.retry_later", `{"times":3,"delay_ms":10}`)
 		for range 4 {

@@ -1,0 +1,31 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/lease"
+	"github.com/trapeze-run/trapeze/internal/slots"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+func TestASubmissionTakesNoSlotForWhichAClaimWaits(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	i := &Identity{Handled: map[string]bool{"k": true}, Lanes: slots.NewLanes(1, time.Minute, nil), ahead: slots.NewAhead(), Lease: lease.New("a")}
+	i.Lanes.Apply(store.Beat{Lanes: []store.Lane{{Name: "default", Enabled: true}}})
+	i.Lease.Beaten(time.Now(), time.Now(), time.Minute, true)
+	reserves := func(priority int) bool {
+		_, reserved := i.reserveFor("k", "default", 0, priority)
+		if reserved {
+			i.Lanes.Release("default", 1)
+		}
+		return reserved
+	}
+	is.True(reserves(9))
+	i.ahead.Put([]*slots.Claim{{Claimed: store.Claimed{ID: 1, Lane: "default", Priority: 10}, Since: time.Now()}})
+	is.True(!reserves(9))
+	is.True(reserves(10))
+}
