@@ -14,8 +14,11 @@ export PGTEST_MEMORY=$memory
 
 # servers prints the process ids of PostgreSQL servers with a data directory below our folders.
 servers() {
-	ps -ww -eo pid=,args= |
-		awk -v disk="-D $scratch/" -v memory="-D $memory/" '$2 ~ /postgres$/ && (index($0, disk) || index($0, memory)) { print $1 }'
+	local file pid
+	for file in $(grep -lz -e "^$scratch/" -e "^$memory/" /proc/[0-9]*/cmdline 2>/dev/null); do
+		pid=${file//[^0-9]/}
+		[[ $(cat "/proc/$pid/comm" 2>/dev/null) != postgres ]] || echo "$pid"
+	done
 }
 
 step=

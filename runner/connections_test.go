@@ -25,7 +25,7 @@ func TestAnIdlePodKeepsTheSameThreeConnections(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
 	admin := pgtest.Connect(t, url)
-	host := pgtest.Connect(t, url+"&pool_max_conn_idle_time=100ms")
+	host := pgtest.Connect(t, pgtest.WithParameter(url, "pool_max_conn_idle_time=100ms"))
 	r := start(t, host, runner.Options{PollEvery: 300 * time.Millisecond}, map[string]does{"k": nothing})
 	var busy sync.WaitGroup
 	for range 20 {

@@ -320,7 +320,7 @@ func TestADoctorCountsConnections(t *testing.T) {
 	is := is.New(t)
 	p := newPatient(t)
 	is.True(p.finds("connections", healthy, "up to 10 (6 for itself, 4 in the host's pool)"))
-	scarce := database{t, p.url + "&pool_max_conns=500"}
+	scarce := database{t, pgtest.WithParameter(p.url, "pool_max_conns=500")}
 	said := scarce.run("doctor")
 	is.True(strings.Contains(said.out, "one more pod may be refused"))
 }

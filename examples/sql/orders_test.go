@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/examples/sql/ent"
 	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/testdb"
 	"github.com/trapeze-run/trapeze/runner"
 )
 
@@ -103,13 +105,9 @@ func libraries(t *testing.T, address string) map[string]begin {
 // asRole returns the address for a role whose password lib/pq accepts: that of the test's own role is hashed in a single round.
 func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 	t.Helper()
-	at, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
 	role := fmt.Sprint("orders_", rand.Uint64())
 	password := cryptorand.Text()
-	if _, err := pool.Exec(t.Context(), `create role `+role+` login superuser password '`+password+`' valid until '`+
+	if _, err := pool.Exec(t.Context(), `create role `+role+` login in role current_user password '`+password+`' valid until '`+
 		time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+`'`); err != nil {
 		t.Fatal(err)
 	}
@@ -118,6 +116,16 @@ func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 			t.Error(err)
 		}
 	})
+	if !strings.Contains(address, "sslmode=") {
+		address = testdb.WithParameter(address, "sslmode=disable") // lib/pq requires TLS otherwise
+	}
+	if !strings.Contains(address, "://") {
+		return address + " user=" + role + " password=" + password
+	}
+	at, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
 	at.User = url.UserPassword(role, password)
 	return at.String()
 }

@@ -84,7 +84,9 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 		return s.err
 	}
 	if s.url == "" {
-		s.url = os.Getenv("DATABASE_URL")
+		if s.url, s.err = testdb.Given(ctx); s.err != nil {
+			return s.err
+		}
 	}
 	if s.url == "" {
 		if s.err = s.ours(ctx); s.err != nil {
@@ -112,7 +114,7 @@ func (s *source) ours(ctx context.Context) error {
 		}
 		s.server, url = server, server.URL()
 	}
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := testdb.Connect(ctx, url)
 	if err != nil {
 		return err
 	}
@@ -152,7 +154,7 @@ func (s *source) drop(ctx context.Context, name string) error {
 }
 
 func (s *source) exec(ctx context.Context, sql string) error {
-	conn, err := pgx.Connect(ctx, s.url)
+	conn, err := testdb.Connect(ctx, s.url)
 	if err != nil {
 		return err
 	}
@@ -186,7 +188,7 @@ func Role(t testing.TB, url string) (name, as string) {
 	t.Helper()
 	name = "modest_" + strings.ToLower(rand.Text()[:12])
 	run := func(ctx context.Context, statements ...string) {
-		conn, err := pgx.Connect(ctx, url)
+		conn, err := testdb.Connect(ctx, url)
 		if err != nil {
 			t.Errorf("pgtest: %v", err)
 			return
@@ -200,12 +202,5 @@ func Role(t testing.TB, url string) (name, as string) {
 	}
 	run(t.Context(), "create role "+name)
 	t.Cleanup(func() { run(context.Background(), "drop owned by "+name, "drop role "+name) })
-	before := " "
-	switch {
-	case strings.Contains(url, "://") && strings.Contains(url, "?"):
-		before = "&"
-	case strings.Contains(url, "://"):
-		before = "?"
-	}
-	return name, url + before + "role=" + name // sessions begin with it
+	return name, testdb.WithParameter(url, "role="+name) // sessions begin with it
 }

@@ -6,7 +6,7 @@
 //		pool := pgtest.Pool(t) // migrated and empty
 //	}
 //
-// The server is the one of DATABASE_URL, PostgreSQL 14 or newer and a user that may create databases; or else the one that
+// The server is the one of DATABASE_URL, PostgreSQL 14 or newer and a superuser; or else the one that
 // internal/testdb/with started for all packages; or else one that the test process starts at the first call and stops at its end.
 // Databases that pgtest did not create are never touched. A database is a copy of a migrated template, of 550 files. On a 2-core
 // virtual machine that takes 0.1 to 0.4 s on a disk and 0.03 s in memory, so the servers that we start keep their data in /dev/shm,
@@ -17,6 +17,7 @@ package pgtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -82,6 +83,9 @@ func EmptyURL(t testing.TB) string {
 	return shared.database(t, false)
 }
 
+// WithParameter returns the address of a database with one more parameter, such as pool_max_conns=2.
+func WithParameter(url, parameter string) string { return testdb.WithParameter(url, parameter) }
+
 // Server returns a server of the test's own, for tests that restart or kill it. Its database is empty; see Migrate.
 // It is stopped and removed when the test ends. The settings are PostgreSQL's, as name and value in turn. On a
 // machine where DATABASE_URL is the only PostgreSQL the test is skipped.
@@ -89,7 +93,7 @@ func Server(t testing.TB, settings ...string) *pgembed.Server {
 	t.Helper()
 	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: testdb.Dir(), Settings: pairs(t, settings)})
 	if err != nil {
-		if os.Getenv("DATABASE_URL") != "" {
+		if onlyTheirs(err) {
 			t.Skipf("pgtest: this test needs a server that it can restart: %v", err)
 		}
 		t.Fatalf("pgtest: %v", err)
@@ -100,6 +104,11 @@ func Server(t testing.TB, settings ...string) *pgembed.Server {
 		}
 	})
 	return server
+}
+
+// onlyTheirs reports whether a server could not be started because that of DATABASE_URL is the only PostgreSQL here.
+func onlyTheirs(err error) bool {
+	return errors.Is(err, pgembed.ErrNoBinaries) && os.Getenv("DATABASE_URL") != "" && os.Getenv("PGBIN") == ""
 }
 
 func pairs(t testing.TB, settings []string) map[string]string {

@@ -9,10 +9,12 @@ package testdb
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/trapeze-run/trapeze/internal/migrate"
 	"github.com/trapeze-run/trapeze/internal/pgembed"
@@ -39,6 +41,25 @@ func Server() string {
 	return url
 }
 
+// Given returns the DATABASE_URL whose server the tests use, or empty. They need a superuser, because some tests make roles and act as them.
+// Without one they use a server that they start.
+func Given(ctx context.Context) (url string, err error) {
+	url = os.Getenv("DATABASE_URL")
+	if url == "" {
+		return "", nil
+	}
+	conn, err := Connect(ctx, url)
+	if err != nil {
+		return "", fmt.Errorf("DATABASE_URL: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var super bool
+	if err := conn.QueryRow(ctx, "select rolsuper from pg_roles where rolname = current_user").Scan(&super); err != nil || !super {
+		return "", err
+	}
+	return url, nil
+}
+
 // Start starts a server with a [Template], in memory where there is room.
 func Start(ctx context.Context) (*pgembed.Server, error) {
 	server, err := pgembed.Start(ctx, pgembed.Options{TempDir: Dir(), Settings: settings})
@@ -54,7 +75,7 @@ func Start(ctx context.Context) (*pgembed.Server, error) {
 
 // MakeTemplate makes a migrated database on the server at url.
 func MakeTemplate(ctx context.Context, url, name string) error {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := Connect(ctx, url)
 	if err != nil {
 		return err
 	}
@@ -65,7 +86,27 @@ func MakeTemplate(ctx context.Context, url, name string) error {
 	return migrate.Up(ctx, WithDatabase(url, name), Schema)
 }
 
-// WithDatabase returns the connection string with another database. It works on the text because a list of hosts is
+// Connect opens one connection. The connection string may have the parameters of a pool.
+func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.ConnectConfig(ctx, config.ConnConfig)
+}
+
+// WithParameter returns the connection string with one more parameter, such as sslmode=disable.
+func WithParameter(conn, parameter string) string {
+	switch {
+	case !strings.Contains(conn, "://"):
+		return conn + " " + parameter
+	case strings.Contains(conn, "?"):
+		return conn + "&" + parameter
+	}
+	return conn + "?" + parameter
+}
+
+// WithDatabase returns the connection string with another database, and in a URL without the parameters of a pool. It works on the text because a list of hosts is
 // no URL that package net/url takes.
 func WithDatabase(conn, name string) string {
 	scheme, rest, isURL := strings.Cut(conn, "://")
@@ -77,7 +118,7 @@ func WithDatabase(conn, name string) string {
 	var kept []string
 	for p := range strings.SplitSeq(query, "&") {
 		key, _, _ := strings.Cut(p, "=")
-		if p != "" && key != "dbname" && key != "database" {
+		if p != "" && key != "dbname" && key != "database" && !strings.HasPrefix(key, "pool_") {
 			kept = append(kept, p)
 		}
 	}

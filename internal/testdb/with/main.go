@@ -2,7 +2,7 @@
 //
 //	go run ./internal/testdb/with go test ./...
 //
-// Where DATABASE_URL names a server, the tests use that one.
+// Where DATABASE_URL names a superuser, the tests use that server.
 package main
 
 import (
@@ -30,11 +30,22 @@ func run(command []string) (code int, err error) {
 	if len(command) == 0 {
 		return 2, errors.New("a command is missing")
 	}
+	c := exec.Command(command[0], command[1:]...)
+	if c.Err != nil {
+		return 1, c.Err
+	}
 	// The server must outlive the command, so a signal ends only the command. A terminal sends its signals to both.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	env := os.Environ()
-	if os.Getenv("DATABASE_URL") == "" {
+	given, failed := testdb.Given(context.Background())
+	if failed != nil {
+		return 1, failed
+	}
+	if given == "" {
+		if os.Getenv("DATABASE_URL") != "" {
+			fmt.Fprintln(os.Stderr, "The tests start a server: the user of DATABASE_URL is no superuser.")
+		}
 		server, failed := testdb.Start(context.Background())
 		if failed != nil {
 			return 1, failed
@@ -42,7 +53,6 @@ func run(command []string) (code int, err error) {
 		defer func() { err = errors.Join(err, server.Stop()) }()
 		env = append(env, testdb.ServerVar+"="+server.URL())
 	}
-	c := exec.Command(command[0], command[1:]...)
 	c.Env, c.Stdin, c.Stdout, c.Stderr = env, os.Stdin, os.Stdout, os.Stderr
 	if err := c.Start(); err != nil {
 		return 1, err

@@ -28,27 +28,39 @@ func seen(t *testing.T) (url string) {
 func TestACommandHasAServerThatEndsWithIt(t *testing.T) {
 	is := is.New(t)
 	t.Setenv(testdb.ServerVar, "")
-	if os.Getenv("DATABASE_URL") != "" {
-		is.Equal(seen(t), "") // that one is used
-		return
-	}
+	t.Setenv("DATABASE_URL", "")
 	url := seen(t)
 	is.True(strings.HasPrefix(url, "postgres://"))
 	_, err := pgx.Connect(t.Context(), url)
 	is.True(err != nil) // it has ended
-	t.Setenv("DATABASE_URL", url)
+}
+
+func TestACommandUsesTheServerOfASuperuser(t *testing.T) {
+	is := is.New(t)
+	t.Setenv(testdb.ServerVar, "")
+	server, err := testdb.Start(t.Context())
+	is.NoErr(err)
+	defer func() { is.NoErr(server.Stop()) }()
+	t.Setenv("DATABASE_URL", server.URL())
 	is.Equal(seen(t), "")
+	code, err := run([]string{"sh", "-c", "kill -9 $$"})
+	is.NoErr(err)
+	is.Equal(code, 1)
+
+	conn, err := pgx.Connect(t.Context(), server.URL())
+	is.NoErr(err)
+	_, err = conn.Exec(t.Context(), "create role modest createdb")
+	is.NoErr(err)
+	is.NoErr(conn.Close(t.Context()))
+	t.Setenv("DATABASE_URL", testdb.WithParameter(server.URL(), "role=modest"))
+	is.True(seen(t) != "") // another one
 }
 
 func TestACommandThatCannotBeStartedIsAnError(t *testing.T) {
 	is := is.New(t)
-	t.Setenv("DATABASE_URL", "postgres://nowhere")
 	for _, command := range [][]string{nil, {"/nowhere/command"}} {
 		code, err := run(command)
 		is.True(err != nil)
 		is.True(code > 0)
 	}
-	code, err := run([]string{"sh", "-c", "kill -9 $$"})
-	is.NoErr(err)
-	is.Equal(code, 1)
 }
