@@ -36,7 +36,10 @@ func run(command []string) (code int, err error) {
 	}
 	// The server must outlive the command, so a signal ends only the command. A terminal sends its signals to both.
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as after nohup
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	env := os.Environ()
 	given, failed := testdb.Given(context.Background())
 	if failed != nil {
