@@ -108,14 +108,14 @@ func problemOf(err error) *problem {
 		return &problem{status: clientClosedRequest, code: "unavailable", message: "the client closed the connection", err: err}
 	}
 	if store.Transient(err) || errors.Is(err, context.DeadlineExceeded) {
-		// The driver's text may name hosts and users: only the log has it.
+		// The driver's error text may contain host and user names, so it goes only to the log.
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "the database does not respond: try again", err: err}
 	}
 	return &problem{status: http.StatusInternalServerError, code: "internal", message: "internal error: see the server's log", err: err}
 }
 
-// detailOf returns the detail of an answer to an error. In a server's error, the text after the known error is the driver's, which may
-// name hosts and users: only the log has it.
+// detailOf returns the detail of the response to an error. In a server error, the text after the known error is the driver's. It may
+// contain host and user names, so it goes only to the log.
 func detailOf(err, known error, status int) string {
 	detail := err.Error()
 	if status < http.StatusInternalServerError {

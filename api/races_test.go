@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// race lets two things happen at once, as often as is said, a few beside each other. Each draws who is a little later.
+// race runs one for each i below races, six at a time. one lets two things happen at once; i decides which is a little later.
 func race(t *testing.T, one func(i int)) {
 	t.Helper()
 	const beside = 6
@@ -34,7 +34,7 @@ func race(t *testing.T, one func(i int)) {
 	running.Wait()
 }
 
-// together runs both at once, one of them later than the other by i: that is no wait for anything, it draws how they meet.
+// together runs both at once. i decides which starts later and by how much: the delay varies how they overlap, and waits for nothing.
 func together(i int, first, second func()) {
 	if i%2 == 1 {
 		first, second = second, first
@@ -48,7 +48,7 @@ func together(i int, first, second func()) {
 	both.Wait()
 }
 
-// fine fails for an answer that is the server's fault.
+// fine fails the test if there is no answer or a server error.
 func fine(t *testing.T, a answer) {
 	t.Helper()
 	if a.status >= 500 || a.status == 0 {
@@ -56,7 +56,7 @@ func fine(t *testing.T, a answer) {
 	}
 }
 
-// last waits until a job is where it stays.
+// last waits until a job has ended, and returns it.
 func (h *host) last(id string) (j job.Job) {
 	h.t.Helper()
 	number, _ := strconv.ParseInt(id, 10, 64)
@@ -68,7 +68,7 @@ func (h *host) last(id string) (j job.Job) {
 	return j
 }
 
-// quietly checks that PostgreSQL had nothing to sort out.
+// quietly fails the test if PostgreSQL had to resolve a deadlock.
 func (h *host) quietly() {
 	h.t.Helper()
 	var deadlocks int
@@ -179,7 +179,7 @@ func TestANiceThatMeetsTheClaimSaysWhatCame(t *testing.T) {
 	t.Logf("answers: %v", said)
 }
 
-// The recovery of a pod that died convicts its job; an operator tries it again at that moment.
+// The recovery of a dead pod marks its job as failed, while an operator retries the job at the same moment.
 func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -119,7 +119,7 @@ func TestWhatNobodyApprovesExpires(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// Whoever may cancel and retry what he submitted must not get past the approval by it: nobody approved what is to run then.
+// A user who may cancel and retry their own jobs must not be able to bypass approval that way: the retried jobs have not been approved.
 func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -12,7 +12,7 @@ import (
 const (
 	// eraseFor is the time after which one call of Erase returns the position of the next.
 	eraseFor = 10 * time.Second
-	// eraseSample limits the open jobs that an answer lists.
+	// eraseSample is the maximum number of open jobs that an answer lists.
 	eraseSample = 10
 )
 

@@ -14,9 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The reply to the commit of an end is lost, and before the database can be asked what came of it the handler's context ends, because it
-// took too long, or the pod stops to trust its lease, because it had no touch with the database for too long. The end stands all the same, and its
-// next steps run.
+// The reply to the commit of a finish is lost. Before the outcome can be read back, the handler's timeout ends its context, or the pod
+// stops trusting its lease. The latter happens when the database was unreachable for too long. The finish stands all the same, and the next
+// steps run.
 func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func() *runner.Outcome{
@@ -67,8 +67,8 @@ func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 	}
 }
 
-// The end of a first step is known to stand only when the grace of the shutdown is over: its next step, which begins all the same, is told at
-// once, and its job is another pod's.
+// The outcome of a first step's finish can be read back only after the shutdown grace period. If the next step still starts, its context is
+// cancelled at once. Its job becomes pending again for any pod.
 func TestAStepThatBeginsAfterTheGraceIsTold(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

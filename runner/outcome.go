@@ -185,7 +185,7 @@ func (o *Outcome) WriteBatch(b *pgx.Batch) *Outcome {
 	return o
 }
 
-// statementsOf returns the statements of a batch; nil is none.
+// statementsOf returns the statements of a batch, or none if the batch is nil.
 func statementsOf(b *pgx.Batch) (list work.Writes, err error) {
 	if b == nil {
 		return nil, nil

@@ -39,7 +39,7 @@ func SkipMissed() ScheduleOption {
 	return declarationOption(func(d *declaration) { d.missed(job.MissedSkip, job.DefaultCatchUp) })
 }
 
-// SkipOverlap submits no job while that of an earlier occurrence, or a job that follows from it, has not ended. Default: the job is
+// SkipOverlap skips an occurrence if the job of an earlier occurrence, or a job that followed from it, has not ended. Default: the job is
 // submitted anyway.
 func SkipOverlap() ScheduleOption {
 	return scheduleOption(func(s *job.ScheduleSetting) { s.Overlap = job.OverlapSkip })

@@ -88,7 +88,7 @@ func draw(t tree, now time.Time) drawing {
 	return p.drawing
 }
 
-// column draws boxes below each other and connects each with the column before.
+// column draws boxes one below the other, and connects each to the boxes of the previous column.
 func (p *pen) column(planned bool, boxes ...box) {
 	y := edge
 	var ends []point

@@ -113,7 +113,7 @@ func draw(in io.Reader, out io.Writer) error {
 	return err
 }
 
-// draw appends a panel whose corner is at x, y: the best peer first.
+// draw appends a panel with its top-left corner at x, y. The best peer comes first.
 func (p panel) draw(body []byte, peers map[string][]float64, x, y int) []byte {
 	type row struct {
 		peer             string

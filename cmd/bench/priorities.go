@@ -82,7 +82,7 @@ func (g *rig) outOfOrder(ctx context.Context, n int) (share float64, err error) 
 		if err := rows.Scan(&at, &priority, &count); err != nil {
 			return 0, err
 		}
-		// Of those claimed at the same time the most urgent come first, so that they do not count as later.
+		// Rows of the same time come most urgent first, so jobs that were claimed at the same time never count as out of order.
 		for other, earlier := range claimed {
 			if other < priority {
 				wrong += earlier * count

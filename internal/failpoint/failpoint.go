@@ -1,9 +1,10 @@
 // Package failpoint names the points at which a process can be made to die, freeze or fail, so that a test can place a
-// fault exactly between two statements. Without the build tag failpoints every call does nothing.
+// fault exactly between two statements. Without the build tag failpoints, every call is a no-op.
 //
-// With it, TRAPEZE_FAILPOINTS holds a list such as "finish.committed=kill@3,heartbeat.send=delay:5s": a name, an action,
-// and the pass at which it happens (default 1). kill sends SIGKILL to the process, stop SIGSTOP; exit:N calls os.Exit,
-// delay:D waits, and error returns an error. Set does the same from within the process.
+// With it, TRAPEZE_FAILPOINTS holds a list such as "finish.committed=kill@3,heartbeat.send=delay:5s". An entry is a
+// name, an action, and the number of the pass through the point that triggers it (default 1). kill sends SIGKILL to the
+// process, stop SIGSTOP; exit:N calls os.Exit, delay:D waits, and error returns an error. Set does the same from within
+// the process.
 package failpoint
 
 // The points, in the order in which a job passes them.

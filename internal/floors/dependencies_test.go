@@ -13,11 +13,12 @@ import (
 	"github.com/matryer/is"
 )
 
-// licences are those that what we link may have. What tests alone import goes to nobody.
+// licences lists the licences allowed for modules that we link. Modules that only tests import are not distributed, and may also have
+// MPL-2.0.
 var licences = []string{"MIT", "BSD-3-Clause", "Apache-2.0", "Unlicense"}
 
-// TestEveryDependencyIsInTheTableWithItsReason holds docs/dependencies.md against go.mod and against what is imported: a new dependency
-// is a decision that somebody writes down.
+// TestEveryDependencyIsInTheTableWithItsReason compares docs/dependencies.md with go.mod and with the imports. Each new dependency needs a
+// written reason.
 func TestEveryDependencyIsInTheTableWithItsReason(t *testing.T) {
 	is := is.New(t)
 	dir := root(t)
@@ -41,11 +42,11 @@ func TestEveryDependencyIsInTheTableWithItsReason(t *testing.T) {
 		if !slices.Contains(licences, licence) && (by != "tests" || licence != "MPL-2.0") {
 			t.Errorf("%s has the licence %s, which nothing that we link has", name, licence)
 		}
-		is.True(len(why) > 10) // somebody says why
+		is.True(len(why) > 10) // the reason is given
 	}
 }
 
-// importers are the folders whose programs and packages import each direct dependency of go.mod; none: tests alone do.
+// importers returns the folders that import each direct dependency of go.mod. A dependency without a folder is imported only by tests.
 func importers(t *testing.T, dir string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))

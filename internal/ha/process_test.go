@@ -93,7 +93,7 @@ func (p *process) alive() bool {
 	}
 }
 
-// environment is ours without variables that steer the programs.
+// environment returns the test's environment without variables that affect the programs it starts.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "TRAPEZE_") || strings.HasPrefix(e, "PG") || strings.HasPrefix(e, "DATABASE_URL=") ||

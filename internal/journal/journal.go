@@ -1,8 +1,9 @@
-// Package journal writes the events and the progress of claims to the database, at a limited rate. [Events] keeps the order and loses
-// nothing without an error. [Progress] writes only the latest value. Both write at most four times a second for each claim, and before
-// the claim ends. Events that handlers of several jobs wait for share a commit.
+// Package journal writes the events and the progress of claims to the database, at a limited rate. [Events] keeps the order, and never
+// loses an event without returning an error. [Progress] writes only the latest value. Both write at most four times a second for each
+// claim, and before the claim ends. If handlers of several jobs wait for their events to be written, these events share one commit.
 //
-// It hides the rate, the buffers, the group commit and the retries. It knows neither the engine nor which code may emit.
+// It hides the rate, the buffers, the group commit and the retries. It does not depend on the engine, and does not decide which code may
+// emit.
 package journal
 
 import (

@@ -1,7 +1,7 @@
 // Package migrate migrates a database's schema to the version of this binary, with pressly/goose.
 //
 // Any number of pods may call [Up] at once on an empty database, each with one connection, even through a transaction pooler. Everything
-// that goose does happens in one transaction, which first takes a transaction-level advisory lock. The lock can therefore not leak or be
+// that goose does happens in one transaction, which first takes a transaction-level advisory lock. The lock therefore cannot leak or be
 // lost, and a cancelled migration leaves no partial changes.
 package migrate
 

@@ -45,14 +45,13 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Pool returns a pool on a new, migrated database. The test must have given all connections back when it ends.
+// Pool returns a pool for a new, migrated database. The test must have released all connections when it ends.
 func Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return Connect(t, URL(t))
 }
 
-// Connect returns a pool on url that is closed when the test ends. A connection that was not given back by then is
-// an error of the test.
+// Connect returns a pool for url that is closed when the test ends. The test fails if a connection has not been released by then.
 func Connect(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)

@@ -10,16 +10,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// goneSQL returns those jobs that have been deleted: that are missing in jobs, or in every place that a job can be in. It runs
-// only after a rejected write. Plan: primary-key and done_by_id probes.
+// goneSQL returns the jobs that have been deleted: those without a row in jobs, or without one in live, parked and done. It runs only after
+// a rejected write. Plan: primary-key and done_by_id probes.
 var goneSQL = newStatement("select w.id from unnest(@ids::bigint[]) as w(id) where ", deleted)
 
-// deleted is true for a w.id that is in no row of jobs, or in no place that a job can be in.
+// deleted is true for a w.id that has no row in jobs, or none in live, parked and done.
 const deleted = `((select true from trapeze.jobs j where j.id = w.id limit 1) is null
 	or coalesce((select true from trapeze.live l where l.id = w.id limit 1), (select true from trapeze.parked p where p.id = w.id limit 1),
 		(select true from trapeze.done d where d.id = w.id limit 1)) is null)`
 
-// Gone returns those of some jobs that have been deleted.
+// Gone returns which of the given jobs have been deleted.
 func (s *Store) Gone(ctx context.Context, ids ...int64) (map[int64]bool, error) {
 	found, err := run(ctx, s, pgx.RowTo[int64], goneSQL, args{{"ids", ids}})
 	if err != nil {
@@ -32,7 +32,8 @@ func (s *Store) Gone(ctx context.Context, ids ...int64) (map[int64]bool, error) 
 	return gone, nil
 }
 
-// Lost returns why a claim's write was rejected: [job.ErrGone], or [job.ErrLeaseLost], also if the reason cannot be read.
+// Lost returns why a claim's write was rejected: [job.ErrGone] if the job has been deleted, or else [job.ErrLeaseLost]. If the reason
+// cannot be read, it returns [job.ErrLeaseLost].
 func (s *Store) Lost(ctx context.Context, l job.Lease) error {
 	if gone, err := s.Gone(ctx, l.JobID); err == nil && gone[l.JobID] {
 		return job.ErrGone

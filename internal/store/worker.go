@@ -99,7 +99,7 @@ func Acknowledge(ctx context.Context, s *Store, boot string, claims []job.Lease)
 	return nil
 }
 
-// workerPoliciesSQL reads the options of its kinds that a remote worker sent. Plan: remote_workers_pkey, one row.
+// workerPoliciesSQL reads the options that a remote worker sent for its kinds. Plan: remote_workers_pkey, one row.
 var workerPoliciesSQL = newStatement(`select policies from trapeze.remote_workers where boot = @boot`)
 
 // WorkerPolicies returns the policies that [OpenWorker] stored, or [job.ErrNotFound].

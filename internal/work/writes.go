@@ -25,7 +25,7 @@ type Write struct {
 // Writes are writes of a handler in one transaction, in order.
 type Writes []Write
 
-// Limits of the statements of one job. Other jobs wait for the commit that they share with it.
+// Limits on one job's statements, because other jobs that share its commit wait for it.
 const (
 	maxStatements     = 100
 	maxStatementBytes = 1 << 20 // approximate size of texts and arguments; fields of structs do not count

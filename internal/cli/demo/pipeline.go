@@ -65,7 +65,7 @@ func (d *demo) showPipeline(ctx context.Context) error {
 	return nil
 }
 
-// startPod runs a pod with the pipeline in this process until stop.
+// startPod runs a pod with the pipeline in this process until stop is called.
 func (d *demo) startPod(ctx context.Context, o handlers.Options) (r *runner.Runner, stop func(), err error) {
 	if r, err = runner.New(d.pool, d.runnerOptions("demo")); err != nil {
 		return nil, nil, err

@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// connection is DATABASE_URL, with the findings of the checks that need no API.
+// connection holds the connection to DATABASE_URL and the findings of the checks that need no API.
 type connection struct {
 	config   env.Settings
 	pool     *pgxpool.Pool
@@ -28,8 +28,8 @@ type connection struct {
 	findings []doctor.Finding
 }
 
-// examineConnection makes the checks that need no API. It accepts a standby, and any schema: the checks report both. An API can work where
-// tables is true.
+// examineConnection runs the checks that need no API. It accepts a standby, and any schema: the checks report both. If tables is true, the
+// schema is usable by an API.
 func examineConnection(ctx context.Context, config env.Settings) (findings []doctor.Finding, tables bool, err error) {
 	if config.DatabaseURL == "" {
 		return nil, false, env.ErrNoDatabase

@@ -132,7 +132,7 @@ func PlanSchedules(ctx context.Context, s *store.Store, tx pgx.Tx, list ...Plann
 	return nil
 }
 
-// scheduleWrongSQL sets the error of a schedule whose row is locked, and leaves its plan. Plan: primary key; HOT.
+// scheduleWrongSQL sets the error of a schedule whose row is locked, and does not change its next occurrence. Plan: primary key; HOT.
 const scheduleWrongSQL = `update trapeze.schedules set error = $2 where name = $1 and error <> $2`
 
 // ScheduleWrong sets the error of a schedule whose row is locked, and reports whether that changed anything.

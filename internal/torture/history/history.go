@@ -64,7 +64,7 @@ type Act struct {
 	Note   map[string]any `json:"note,omitempty"`
 }
 
-// Fault is one act as it came to be.
+// Fault records how one act was carried out.
 type Fault struct {
 	Act
 	Began  time.Time `json:"began"`
@@ -183,24 +183,24 @@ type Row struct {
 	N     int   `json:"n"` // from 1
 }
 
-// Pipeline is what a pipeline says of itself.
+// Pipeline is the status of a pipeline, as Trapeze reports it.
 type Pipeline struct {
 	ID     int64      `json:"id,string"` // of its first job
 	Status job.Status `json:"status"`
 }
 
-// Fire is what became of one fire of a schedule, by its row.
+// Fire is the outcome of one occurrence of a schedule, read from its row.
 type Fire struct {
 	Schedule  string    `json:"schedule"`
 	FireAt    time.Time `json:"fire_at"`
 	DecidedAt time.Time `json:"decided_at"`
 	Outcome   string    `json:"outcome"`
 	Manual    bool      `json:"manual"`
-	Missed    int       `json:"missed"` // fires before it that it stands for
+	Missed    int       `json:"missed"` // earlier occurrences that it replaces
 	Job       *int64    `json:"job,string"`
 }
 
-// Schedule is a schedule from a moment on, written down in the transaction that made it so.
+// Schedule is a version of a schedule, recorded in the transaction that made the change.
 type Schedule struct {
 	N          int64      `json:"n"` // in the order of the changes
 	At         time.Time  `json:"at"`
@@ -211,7 +211,7 @@ type Schedule struct {
 	Undecided  *time.Time `json:"undecided"` // the first fire, as it was before, of which nothing had been decided; nil: there was none
 }
 
-// Process is one life of a pod, written when it has ended.
+// Process records one run of a pod, from start to exit. It is written after the exit.
 type Process struct {
 	Pod       string     `json:"pod"`             // or the name of a remote worker
 	Via       []string   `json:"via,omitempty"`   // the pods that a remote worker talks to; none: a pod
