@@ -27,7 +27,8 @@ type service struct {
 	openapi []byte // the document
 }
 
-// cutOff reports whether the pod has lost trust in its lease, because its heartbeats fail. A connection of such a pod may still answer, from a standby or from a former primary, with outdated data.
+// cutOff reports whether the pod has lost trust in its lease, because its heartbeats fail. A connection of such a pod may still answer, from
+// a standby or from a former primary, with outdated data.
 func (s *service) cutOff() bool {
 	_, reasons := s.r.Ready()
 	return slices.Contains(reasons, runner.ReasonCutOff)

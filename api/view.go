@@ -253,7 +253,7 @@ func (r *readings) note(request *http.Request, v *view, target string) error {
 	return nil
 }
 
-// asked returns the requested path and its query parameters, encoded anew and sorted, without those that exceed 500 bytes.
+// asked returns the requested path and its query parameters, encoded again and sorted, without those that exceed 500 bytes.
 func asked(request *http.Request) string {
 	at := requestURL(request)
 	text, sep := truncate(at.EscapedPath(), 500), "?"

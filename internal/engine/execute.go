@@ -130,7 +130,7 @@ func (i *Identity) noteRun(kind string, took time.Duration) {
 // observeWait measures how long a job has waited whose handler is to be called.
 func (x *executor) observeWait(c *store.Claimed) {
 	if c.ReadyAt.Unix() > 0 {
-		// A claim sees what was committed while it was planned, after its own now().
+		// A claim sees jobs whose commits came after its now(), while it was planned.
 		x.Metrics.WaitSeconds.WithLabelValues(c.Lane).Observe(max(0, c.ClaimedAt.Sub(c.ReadyAt).Seconds()))
 	}
 }

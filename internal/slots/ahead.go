@@ -14,8 +14,7 @@ import (
 const (
 	// aheadPerSlot is the largest number of claims ahead for each slot.
 	aheadPerSlot = 10
-	// aheadAtMost is the largest number of claims ahead of a pod. A claim of so many costs hardly less for each job than one of fewer, and keeps
-	// more memory alive: with ten for each of 100 slots a drain took a tenth longer (2 cores, 2026-11-25).
+	// aheadAtMost is the largest number of claims ahead of a pod. A larger claim costs hardly less for each job, and keeps more memory alive: with ten for each of 100 slots a drain took a tenth longer (2 cores, 2026-11-25).
 	aheadAtMost = 100
 	// AheadFor is the limit for the wait of a claim ahead. Then it returns to its lane, where another pod may take it.
 	AheadFor = 200 * time.Millisecond
@@ -64,8 +63,7 @@ func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	return max(0, int(cover-a.waiting.Load()))
 }
 
-// WantsUrgent returns how many more urgent jobs to claim ahead for a lane of n slots: so many that one for each slot can wait beside as many
-// others as may wait.
+// WantsUrgent returns the number of more urgent jobs to claim ahead for a lane of n slots: one for each slot, beyond the limit for the others.
 func (a *Ahead) WantsUrgent(n int) int {
 	return max(0, min(n, n+min(n*aheadPerSlot, aheadAtMost)-int(a.waiting.Load())))
 }

@@ -59,14 +59,19 @@ func TestAJobThatAnotherTransactionLocksLeavesItsSlotToTheNext(t *testing.T) {
 	release(false)
 }
 
-func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	limit := 2
-	id := w.put(func(n *store.NewJob) { n.MaxCrashes = &limit })[0]
-	a, by := w.pod("a"), w.pod("by")
+// claimedAhead has pod a claim a job with a crash limit ahead. by is another pod.
+func claimedAhead(t *testing.T, limit int) (w *world, id int64, a, by string) {
+	w = newWorld(t)
+	id = w.put(func(n *store.NewJob) { n.MaxCrashes = &limit })[0]
+	a, by = w.pod("a"), w.pod("by")
 	_, spare := w.ahead(a, 0, 1)
 	w.is.Equal(spare, []int64{id})
+	return w, id, a, by
+}
+
+func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
+	t.Parallel()
+	w, id, a, by := claimedAhead(t, 2)
 	w.is.Equal(w.at(id).StartedAt, nil) // the mark
 	w.is.Equal(first(w.dies(a, by)), 1)
 	j := w.at(id)
@@ -91,12 +96,7 @@ func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
 
 func TestAJobWhosePodsMayNotCrashIsNotRepeatedAfterAClaimAhead(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	limit := 1
-	id := w.put(func(n *store.NewJob) { n.MaxCrashes = &limit })[0]
-	a, by := w.pod("a"), w.pod("by")
-	_, spare := w.ahead(a, 0, 1)
-	w.is.Equal(spare, []int64{id})
+	w, id, a, by := claimedAhead(t, 1)
 	w.dies(a, by)
 	w.is.Equal(w.at(id).State, job.Failed)
 }
