@@ -105,12 +105,13 @@ func TestAConnectionForHeartbeatsIsReplacedBeforeItIsClosed(t *testing.T) {
 	first := backend()
 	pgtest.Wait(t, "it is replaced", func() bool { return backend() != first })
 
-	kept := backend()
+	kept := map[int]bool{backend(): true}
 	proxy.Refuse() // new connections
 	began := time.Now()
-	pgtest.Wait(t, "it has lived for long", func() bool { is.Equal(backend(), kept); return time.Since(began) > time.Second })
+	pgtest.Wait(t, "it has lived for long", func() bool { kept[backend()] = true; return time.Since(began) > time.Second })
+	is.True(len(kept) <= 2) // another may have been opened just before
 	proxy.Pass()
-	pgtest.Wait(t, "it is replaced once another can be opened", func() bool { return backend() != kept })
+	pgtest.Wait(t, "it is replaced once another can be opened", func() bool { return !kept[backend()] })
 }
 
 func TestAHeartbeatThatIsLateKeepsItsConnection(t *testing.T) {
