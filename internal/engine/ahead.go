@@ -9,15 +9,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Claims ahead: while the handlers of a kind return sooner than a claim takes, a claim takes more jobs than slots are free, and each waits in
-// memory for a slot. A handler that returns gives its slot to the next of them at once, and its end is written meanwhile. The table has the
-// job as running and not started, so that the crash of a pod does not count against a job that may only have waited: recovery returns it
-// unspent, and no later claim of it is ahead. See ADR 0041. claim_ahead.go decides what to claim.
+// Claiming ahead: when the handlers of a kind return faster than a claim takes, a claim fetches more jobs than there are free slots. The
+// extra jobs wait in memory for a slot. A handler that returns passes its slot to the next of them immediately, and its result is written
+// in the background.
+//
+// In the table such a job is running but not started. If the pod crashes, recovery therefore returns the job without counting a crash, and
+// the job is never claimed ahead again. See ADR 0041. claim_ahead.go decides which jobs to claim.
 
-// passedPerSlot is the largest number of ends, for each slot, that are written while their slots have gone on.
+// passedPerSlot is the maximum number of completions, per slot, that can be in progress after their slots were passed on.
 const passedPerSlot = 10
 
-// nextAhead starts the next claim ahead whose lane gives it a slot, and returns its run; nil: there is none.
+// nextAhead starts the next job that was claimed ahead and whose lane gives it a slot. It returns the job's run, or nil if there is none.
 func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 	if x.Closing.Load() || !x.Lease.Trusted() {
 		return nil
@@ -30,7 +32,7 @@ func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 	if x.ahead.Low() && x.backlog.hasMore() {
 		x.Poller.Wake()
 	}
-	c.ClaimedAt = c.ClaimedAt.Add(time.Since(c.Since)) // its handler starts now
+	c.ClaimedAt = c.ClaimedAt.Add(time.Since(c.Since)) // the handler starts now
 	x.observeWait(&c.Claimed)
 	one := x.NewRun(c.Claimed, c.Lease.Pod)
 	if one == nil {
@@ -40,8 +42,8 @@ func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 	return one
 }
 
-// passSlot gives the slot of a run, whose handler has returned and whose end is to be written, to the next claim ahead. It returns the run
-// of that.
+// passSlot passes the slot of a run to the next job claimed ahead and returns that job's run. The handler of the given run has returned,
+// but its result is not written yet.
 func (x *executor) passSlot(one *Run) *Run {
 	from := one.Claimed.Lane
 	if !x.ahead.Any() || x.passed.Load() >= int64(passedPerSlot*x.Slots()) || x.Lanes.UnsharedSlots(from) == 0 {
@@ -56,14 +58,14 @@ func (x *executor) passSlot(one *Run) *Run {
 	return next
 }
 
-// fillSlots starts claims ahead in the slots that are free.
+// fillSlots starts jobs claimed ahead in the free slots.
 func (x *executor) fillSlots() {
 	for next := x.nextAhead(x.Lanes.Reserve); next != nil; next = x.nextAhead(x.Lanes.Reserve) {
 		x.workers.Give(next)
 	}
 }
 
-// expireAhead returns claims that have waited for too long for a slot, until ctx ends.
+// expireAhead returns jobs that were claimed ahead and have waited too long for a slot. It runs until ctx ends.
 func (x *executor) expireAhead(ctx context.Context) {
 	for {
 		var expired <-chan time.Time
@@ -80,7 +82,7 @@ func (x *executor) expireAhead(ctx context.Context) {
 	}
 }
 
-// returnAhead returns removed claims to their lanes, unspent.
+// returnAhead returns removed claims to their lanes without spending an attempt.
 func (x *executor) returnAhead(ctx context.Context, removed []*slots.Claim) {
 	if len(removed) == 0 {
 		return
@@ -93,7 +95,7 @@ func (x *executor) returnAhead(ctx context.Context, removed []*slots.Claim) {
 	}
 	back, err := x.Store.HandBack(ctx, x.Boot(), leases, "claimed ahead: no slot came free")
 	if err != nil || len(back) < len(removed) {
-		x.Unknown.Raise() // a reply was lost, or some are to be cancelled
+		x.Unknown.Raise() // a reply was lost, or some of the jobs have a pending cancel
 	}
 	x.ahead.Done(removed...)
 	x.Log.DebugContext(ctx, "claims ahead returned", telemetry.Jobs, len(back), telemetry.Err, x.DBError(err))

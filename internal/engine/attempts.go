@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// because adds the cause with which the context ended to a handler's error that lacks it.
+// because wraps a handler's error with the cause of its context, unless the error already includes that cause.
 func because(cause, err error) error {
 	if errors.Is(err, cause) {
 		return err
@@ -18,33 +18,33 @@ func because(cause, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// retryableAttempts is the limit of a job whose error asks for a retry where neither it nor its kind sets a limit.
+// retryableAttempts is the maximum number of attempts when the error asks for a retry and neither the job nor its kind sets a limit.
 const retryableAttempts = 10
 
-// Attempts counts the tries of a job.
+// Attempts counts the attempts of a job.
 type Attempts struct {
-	This    int  // the current one, counted from 1
-	Max     int  // the number that may end in the handler's error
+	This    int  // the current attempt, counted from 1
+	Max     int  // the maximum number of attempts that can end in a handler error
 	Default bool // neither the job nor its kind sets Max
 }
 
-// attempts returns the attempts of a run.
 func (x *executor) attempts(one *Run) Attempts {
 	return Attempts{This: one.Claimed.Attempt, Max: one.MaxAttempts, Default: one.Claimed.MaxAttempts == nil && one.handler.MaxAttempts == 0}
 }
 
-// Failure is the consequence of a handler's error for its job.
+// Failure describes what a handler's error means for its job.
 type Failure struct {
 	Reason job.Reason
-	Err    error          // with the cause with which its context ended
+	Err    error          // includes the cause of the handler's context
 	Again  bool           // the job gets another attempt
-	After  *time.Duration // the wait before it, as the error requests; nil: the kind's backoff
+	After  *time.Duration // the delay that the error requests, or nil for the kind's backoff
 
 	exhausted bool
 }
 
-// HandedBack returns why a job is handed back if its handler returns an error after its context ended with cause; empty: it is not handed
-// back. The error is then not the handler's fault. If the lease lapsed and no pod recovered the job, the claim is still ours to hand back.
+// HandedBack returns the reason why a job is handed back when its handler returned an error after its context ended with cause. It returns
+// an empty string if the job is not handed back. Such an error is not the handler's fault. If the lease lapsed but no pod recovered the
+// job, this process can still hand back the claim.
 func HandedBack(cause error) string {
 	switch {
 	case errors.Is(cause, job.ErrLeaseLost):
@@ -55,8 +55,8 @@ func HandedBack(cause error) string {
 	return ""
 }
 
-// Judge decides between another attempt and an end for a job whose handler returned an error. cause is that with which the handler's
-// context ended; nil: it has not ended.
+// Judge decides whether a job whose handler returned an error gets another attempt or fails. cause is the cause of the handler's context,
+// or nil if the context has not ended.
 func Judge(err, cause error, attempts Attempts) Failure {
 	f := Failure{Reason: job.ReasonError, Err: err}
 	switch {
@@ -83,7 +83,7 @@ func Judge(err, cause error, attempts Attempts) Failure {
 	return f
 }
 
-// Ending returns the end of the job if it gets no other attempt, with the text of the error as it is stored.
+// Ending returns the job's final outcome if it gets no other attempt. The error text is truncated for storage.
 func (f Failure) Ending() store.Ending {
 	e := store.Ending{State: job.Failed, Outcome: job.Error, Reason: f.Reason, Error: job.Storable(f.Err.Error(), job.MaxErrorBytes)}
 	if f.Reason == job.ReasonCancelled {
@@ -97,7 +97,7 @@ func (f Failure) Ending() store.Ending {
 	return e
 }
 
-// maxAttempts returns how many tries of a job may end in its handler's error, as set by the submission, the kind or the default.
+// maxAttempts returns how many attempts of a job can end in a handler error. The submission takes precedence over the kind and the default.
 func (x *executor) maxAttempts(c *store.Claimed, k *Handler) int {
 	switch {
 	case c.MaxAttempts != nil:
@@ -108,12 +108,12 @@ func (x *executor) maxAttempts(c *store.Claimed, k *Handler) int {
 	return x.Opts.MaxAttempts
 }
 
-// classed returns the class and the code of the error of a failed run.
+// classed returns the error class and the error code of a failed run.
 func classed(reason job.Reason, err error) (job.ErrorClass, string) {
 	class, code := work.ErrorOf(err)
 	own := code
 	if class == job.ClassDatabase {
-		own = "" // an SQLSTATE that another cause produced, such as 57014 of a statement that a timeout cancelled
+		own = "" // an SQLSTATE with another cause, such as 57014 for a statement that a timeout cancelled
 	}
 	switch reason {
 	case job.ReasonTimeout:

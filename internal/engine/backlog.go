@@ -7,21 +7,21 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// backlog records whether the latest claim left jobs behind, and so whether a free slot is worth another claim. Safe for concurrent
-// use.
+// backlog records whether the latest claim left jobs behind, and therefore whether a free slot justifies another claim. It is safe for
+// concurrent use.
 type backlog struct{ state atomic.Int32 }
 
 const (
 	nothingLeft int32 = iota
 	someLeft
-	claimUnderWay      // a claim is in progress, for the slots that were free when it began
-	claimUnderWayFreed // and another slot has become free since
+	claimUnderWay      // a claim is in progress for the slots that were free when it began
+	claimUnderWayFreed // as above, and another slot has become free since
 )
 
-// claimBegins records that a claim begins.
+// claimBegins records the start of a claim.
 func (b *backlog) claimBegins() { b.state.Store(claimUnderWay) }
 
-// claimEnded records whether a claim left jobs behind, and reports whether a slot that became free meanwhile is worth another claim.
+// claimEnded records whether a claim left jobs behind. It reports whether a slot that became free during the claim justifies another one.
 func (b *backlog) claimEnded(left bool) (again bool) {
 	state := nothingLeft
 	if left {
@@ -30,10 +30,10 @@ func (b *backlog) claimEnded(left bool) (again bool) {
 	return b.state.Swap(state) == claimUnderWayFreed && left
 }
 
-// hasMore reports whether there is work for more slots, as far as is known.
+// hasMore reports whether more jobs are known or assumed to be waiting.
 func (b *backlog) hasMore() bool { return b.state.Load() != nothingLeft }
 
-// slotFreed records that a slot has become free, and reports whether that is worth a claim. While a claim is in progress, claimEnded
+// slotFreed records that a slot has become free, and reports whether it justifies a claim. While a claim is in progress, claimEnded
 // decides.
 func (b *backlog) slotFreed() bool {
 	for {
@@ -50,7 +50,7 @@ func (b *backlog) slotFreed() bool {
 	}
 }
 
-// freedSubjects holds the subjects whose run has ended here. The next job of each is claimed by index.
+// freedSubjects holds the subjects whose runs have ended in this process. The next job of each subject is claimed through an index.
 type freedSubjects struct {
 	mu   sync.Mutex
 	keys map[store.Key]bool

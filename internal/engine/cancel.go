@@ -9,14 +9,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// CancelAmong cancels one of the jobs of a command for many.
+// CancelAmong cancels one job on behalf of a bulk command.
 func (i *Identity) CancelAmong(ctx context.Context, id int64, actor string) error {
 	c, err := admin.CancelAmong(ctx, i.Commands, id, actor, i.TellRun)
 	_, err = i.ApplyCancel(id, c, job.ReasonCancelled, err)
 	return err
 }
 
-// ApplyCancel applies the outcome of a cancel or stop to this process, and returns the state of the job.
+// ApplyCancel applies the outcome of a cancel or stop command to this process, and returns the state of the job.
 func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, err error) (job.State, error) {
 	if store.Unknown(err) {
 		return "", i.CommandError(err)
@@ -28,15 +28,15 @@ func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, e
 		i.Ends.Report(nil, *c.Ended)
 	}
 	if c.Pod != nil {
-		i.Member.Cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // the other pod learns it from its heartbeat
+		i.Member.Cancel(job.Lease{JobID: id, Fence: c.Fence, Pod: *c.Pod}, why) // the other pod is notified by its heartbeat
 		i.Wake()
 	}
 	i.Waiters.Seen(id)
 	return c.State, nil
 }
 
-// cancelFor ends a handler's context on behalf of an operator, or because its job is too old. After a stop the job has
-// already ended. A job that is too old has ended too, unless a transaction of the handler locked its row.
+// cancelFor ends a handler's context on behalf of an operator, or because the job exceeded its deadline. After a stop, the job is already
+// terminal. A job past its deadline is also terminal, unless a transaction of the handler locked its row.
 func (one *Run) cancelFor(why job.Reason) {
 	switch why {
 	case job.ReasonStopped:
@@ -51,15 +51,15 @@ func (one *Run) cancelFor(why job.Reason) {
 	}
 }
 
-// TellRun ends the handler of one of our runs whose row a transaction locks: the transaction ends with the handler's
-// context.
+// TellRun cancels the handler of a local run whose row is locked by a transaction of the handler. The transaction ends when the handler's
+// context does.
 func (i *Identity) TellRun(l job.Lease) {
 	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease == l {
 		one.cancelFor(job.ReasonCancelled)
 	}
 }
 
-// CancelClaim ends the handler of a claim if it runs here.
+// CancelClaim cancels the handler of a claim if it runs in this process.
 func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
 	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease.Pod == l.Pod {
 		one.cancelFor(why)
@@ -68,10 +68,11 @@ func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
 	}
 }
 
-// CancelOverdue cancels the handler of a claim that was ended because its job is too old, if it runs here.
+// CancelOverdue cancels the handler of a claim that was ended because its job passed its deadline, if it runs in this process.
 func (i *Identity) CancelOverdue(l job.Lease) { i.CancelClaim(l, job.ReasonDeadline) }
 
-// dropAhead lets go of a claim ahead whose job is to end, if there is one. The search for orphaned claims ends it.
+// dropAhead drops a claim that was made ahead and whose job has to be cancelled, if there is one. The search for orphaned claims then
+// finishes the job.
 func (i *Identity) dropAhead(id, fence int64) {
 	removed := i.ahead.Remove(func(c *slots.Claim) bool { return c.ID == id && c.Fence == fence })
 	i.ahead.Done(removed...)

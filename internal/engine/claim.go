@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// smallPod is the largest number of slots for which a claim waits until ends in flight have freed theirs. With more slots, claims
-// proceed during such writes: waiting costs a fifth of a drain with 100 slots.
+// smallPod is the maximum number of slots for which a claim waits until in-flight completions have freed their slots. Larger pods claim
+// during such writes: with 100 slots, waiting makes draining the queue a fifth slower.
 const smallPod = flushBeside
 
 // claimer claims due jobs for the free slots of the lanes.
@@ -22,19 +22,19 @@ type claimer struct {
 	*Identity
 	exec *executor
 
-	round     round       // of the poller alone
-	looked    time.Time   // of the poller alone: the latest claim of all lanes
-	heard     atomic.Bool // other pods may have changed what we can have of limited lanes
-	asksAgain atomic.Bool // a claim is to come, for slots that were not asked for again at once
+	round     round       // used only by the poller
+	looked    time.Time   // when all lanes were last claimed; used only by the poller
+	heard     atomic.Bool // other pods may have changed the available slots of limited lanes
+	asksAgain atomic.Bool // a claim is scheduled for slots whose request was postponed
 
-	roundTrip time.Duration // of the latest claims, on average
-	dry       bool          // the latest claim ahead of all kinds was not filled
+	roundTrip time.Duration // moving average over the latest claims
+	dry       bool          // the latest claim ahead of all kinds found fewer jobs than requested
 }
 
-// claimDue claims due jobs for every free slot and launches them. It reports whether another claim may find more at once.
+// claimDue claims due jobs for every free slot and starts them. It reports whether another claim may immediately find more.
 //
-// If runs of some subjects have ended here and nothing else happened, it claims only the next job of each. Behind a hot subject, a full
-// claim would skip all of its jobs each time. look reports that something else has happened.
+// If the only change is that runs of some subjects have ended, it claims only the next job of each subject. When many jobs wait for one
+// subject, a full claim would have to skip all of them each time. look reports that something else has changed.
 func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error) {
 	if len(c.HandledKinds) == 0 || c.Closing.Load() {
 		return false, nil
@@ -56,7 +56,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	c.looked = time.Now()
 	news := c.news.Swap(false)
 	if c.Slots() <= smallPod && !c.ahead.Any() {
-		c.exec.ends.flusher.lands() // the slots that come free with it are filled by the same claim
+		c.exec.ends.flusher.lands() // the slots that these completions free are filled by the same claim
 	}
 	if err := c.settleSlots(ctx); err != nil {
 		return false, err
@@ -65,7 +65,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	if !c.round.open || look || len(keys) > 0 {
 		c.round = round{since: time.Now(), tick: tick}
 	}
-	left := true // unless this claim finds otherwise
+	left := true // unless this claim shows otherwise
 	defer func() {
 		if c.backlog.claimEnded(left) {
 			c.wakeForSlot()
@@ -86,7 +86,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		w := &wants[i]
 		reserved[w.Lane] = w.N
 		c.Marks.ForClaim(w)
-		if w.After == nil && w.Above == nil { // a sweep goes on from the last job that it claimed
+		if w.After == nil && w.Above == nil { // a sweep in progress continues from the last job that it claimed
 			w.Ahead = c.ahead.Wants(c.Lanes.UnsharedSlots(w.Lane), longest, c.roundTrip) / len(wants)
 		}
 	}
@@ -110,8 +110,8 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		filled = filled || reserved[w.Lane] == 0
 	}
 	left = filled || sweeping || found.Seen > len(found.Jobs) || !c.Lanes.Covers(c.round.asked+early)
-	// More jobs may be available at once if slots are left and a lane's share was filled, jobs were skipped, or lanes were not included
-	// or not read to their end.
+	// If slots are left, more jobs may be available in three cases: a lane's share was filled, jobs were skipped, or some lanes were left
+	// out or only partly read.
 	again := filled || sweeping || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)
 	if again || unasked == 0 {
 		return again && c.Lanes.AnyFree(reserved), nil
@@ -120,11 +120,11 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	return c.round.open, nil
 }
 
-// send sends a claim, of the kinds in short also ahead, and starts the handlers of the jobs that have reserved slots.
+// send sends a claim and starts the handlers of the jobs that have reserved slots. Jobs of the kinds in short may also be claimed ahead.
 func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, reserved map[string]int) (store.Claims, error) {
 	boot, began := c.Boot(), time.Now()
 	_ = failpoint.Hit(failpoint.ClaimSend)
-	// A claim that has been sent is waited for, also by a pod that is to stop, though then not for long.
+	// Wait for the reply to a claim that was sent. A stopping pod waits only for a short time.
 	asking, cancel := wait.Linger(ctx, time.Second)
 	defer cancel()
 	found, err := c.Store.ClaimAhead(asking, boot, wants, c.HandledKinds, short, !c.Runs.isolated())
@@ -141,7 +141,7 @@ func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, 
 	return found, nil
 }
 
-// LaunchClaims starts the handlers of claimed jobs; the claim's commit is confirmed. Those ahead for which no slot is left wait.
+// LaunchClaims starts the handlers of claimed jobs after the claim's commit was confirmed. Jobs claimed ahead that find no free slot wait.
 func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[string]int) {
 	_ = failpoint.Hit(failpoint.ClaimCommitted)
 	x.Metrics.Claims.Add(float64(len(found.Jobs)))
@@ -169,10 +169,10 @@ func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[st
 		}
 	}
 	x.workers.Give(claims...)
-	x.fillSlots() // some may have become free since the claim was sent
+	x.fillSlots() // slots may have become free since the claim was sent
 }
 
-// spare returns a function that takes one of the slots that a claim has reserved and not used.
+// spare returns a function that takes an unused slot from those that a claim reserved.
 func spare(reserved map[string]int) func(lane string) bool {
 	return func(lane string) bool {
 		if reserved[lane] <= 0 {
@@ -183,7 +183,8 @@ func spare(reserved map[string]int) func(lane string) bool {
 	}
 }
 
-// claimSubjects claims the next job of each subject whose run has just ended, with one slot each. It reports whether each had one.
+// claimSubjects claims the next job of each subject whose run has just ended, with one slot for each. It reports whether every subject had
+// a job.
 func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool, err error) {
 	lanes := c.Lanes.Open()
 	var asked []store.Key
@@ -195,7 +196,7 @@ func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool
 	if len(lanes) == 0 || len(asked) == 0 {
 		return false, nil
 	}
-	// The lanes of the jobs are not known before the claim: reserve a slot of each lane that could be needed.
+	// The lanes of the jobs are unknown before the claim, so reserve a slot in every lane that may be needed.
 	reserved := map[string]int{}
 	defer func() {
 		for lane, n := range reserved {
@@ -222,7 +223,7 @@ func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool
 		return false, nil
 	}
 	for _, k := range asked[least:] {
-		c.freed.add(k) // left to the next sweep
+		c.freed.add(k) // the next sweep claims it
 	}
 	boot := c.Boot()
 	asking, cancel := wait.Linger(ctx, time.Second)

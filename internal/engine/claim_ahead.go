@@ -9,11 +9,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// shortestLimit is the shortest timeout, or limit for runs without a sign of life, of kinds that are claimed ahead.
+// shortestLimit is the minimum timeout and the minimum stale limit of a kind whose jobs may be claimed ahead.
 const shortestLimit = time.Second
 
-// shortKinds returns the kinds whose jobs may be claimed ahead, and how long the longest of them run: those whose handlers have returned
-// sooner, of late, than a claim.
+// shortKinds returns the kinds whose jobs may be claimed ahead, and the longest of their average run times. A kind qualifies if its
+// handlers have recently returned faster than a claim takes.
 func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 	if !c.Opts.ClaimAhead {
 		return nil, 0
@@ -25,7 +25,7 @@ func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 			stale = *k.StaleAfter
 		}
 		took := time.Duration(c.took[name].Load())
-		if cmp.Or(k.MaxCrashes, c.Opts.MaxCrashes) == 1 { // its first crash must count
+		if cmp.Or(k.MaxCrashes, c.Opts.MaxCrashes) == 1 { // its first crash has to count
 			continue
 		}
 		if took == 0 || took >= c.roundTrip || k.Timeout > 0 && k.Timeout < shortestLimit || stale > 0 && stale < shortestLimit {
@@ -36,8 +36,8 @@ func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 	return kinds, longest
 }
 
-// claimAhead claims jobs ahead while no slot is free: when half of the earlier ones are used up, in a pod whose slots no other lane waits
-// for; or more urgent ones than those that wait, after news of some.
+// claimAhead claims jobs ahead while no slot is free. It does so when half of the previous ones are used up and the pod serves only one
+// lane. It also does so after a notification, if more urgent jobs than the waiting ones may have arrived.
 func (c *claimer) claimAhead(ctx context.Context, news bool) error {
 	kinds, longest := c.shortKinds()
 	if len(kinds) == 0 {

@@ -7,15 +7,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// dueTimes holds the times at which a sweep may find work, by this process's clock.
+// dueTimes holds the times, by this process's clock, at which a sweep may find work.
 type dueTimes struct {
 	mu    sync.Mutex
-	next  time.Time // when the first parked job becomes due; zero: unknown
-	lapse time.Time // the earliest end of another pod's lease
-	sweep bool      // the jobs of a closed pod have to be recovered
+	next  time.Time // when the first parked job becomes due, or zero if unknown
+	lapse time.Time // when the first lease of another pod expires
+	sweep bool      // jobs of a closed pod have to be recovered
 }
 
-// ApplyBeat applies the times of a heartbeat's answer.
+// ApplyBeat applies the times from a heartbeat's response.
 func (d *dueTimes) ApplyBeat(b store.Beat) {
 	local := func(t *time.Time) time.Time {
 		if t == nil {
@@ -25,17 +25,17 @@ func (d *dueTimes) ApplyBeat(b store.Beat) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// A job that was parked here while the heartbeat was in flight is not in its answer: keep the earlier time.
+	// The response does not include a job that was parked here while the heartbeat was in flight, so keep the earlier time.
 	if next := local(b.NextDue); d.next.IsZero() || !next.IsZero() && next.Before(d.next) {
 		d.next = next
 	}
 	d.lapse, d.sweep = local(b.NextLapse), b.SweepIsDue
 	if !d.lapse.IsZero() {
-		d.lapse = d.lapse.Add(25 * time.Millisecond) // a sweep before the lease has ended would find nothing
+		d.lapse = d.lapse.Add(25 * time.Millisecond) // a sweep before the lease has expired would find nothing
 	}
 }
 
-// parked records that a job was parked here for a while.
+// parked records that this process parked a job for the given time.
 func (d *dueTimes) parked(wait time.Duration) {
 	at := time.Now().Add(wait)
 	d.mu.Lock()
@@ -45,7 +45,7 @@ func (d *dueTimes) parked(wait time.Duration) {
 	}
 }
 
-// take reports which times have come, and clears them.
+// take reports which of the times have passed, and clears those.
 func (d *dueTimes) take() (promote, recover bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,7 +73,7 @@ func (d *dueTimes) sweepAgain(promote, recover bool, wait time.Duration) {
 	}
 }
 
-// NextDue implements the sweeper's part of [poller.Source].
+// NextDue implements part of [poller.Source] for the sweeper.
 func (d *dueTimes) NextDue() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/poller"
 )
 
-// Engine claims, executes, finishes and hands on the jobs of one identity: a pod, or the session of a remote worker on a pod. It keeps the
-// lease and applies what heartbeats report; its parts do the rest.
+// Engine claims, executes, finishes and hands on the jobs of one identity: a pod, or a remote worker's session on a pod. It renews the
+// lease and applies what heartbeats report. Its embedded parts do the rest.
 type Engine struct {
 	Identity
 	*submitter
@@ -20,15 +20,15 @@ type Engine struct {
 	claims  *claimer
 	sweeper *sweeper
 
-	history   historySeen // the database's history, as heartbeats report it
+	history   historySeen // the database history that heartbeats report
 	comparing wait.Signal // requests a comparison of the claims with the table
 	Following following
-	reread    wait.Signal   // requests a heartbeat now: the settings of lanes, pods or the queue have changed
-	hurry     chan struct{} // closed to end the grace period of a drain
+	reread    wait.Signal   // requests an immediate heartbeat because settings of lanes, pods or the queue have changed
+	hurry     chan struct{} // closed to cut short the grace period of a drain
 	hurried   sync.Once
 }
 
-// New returns an engine for an identity. It handles no kind yet.
+// New returns an engine for an identity. The engine handles no kinds until Handle is called.
 func New(s Services, o Options, m member) *Engine {
 	e := &Engine{
 		Identity: Identity{

@@ -21,21 +21,21 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// executor runs the handlers of claims, each on a goroutine of its pool.
+// executor runs the handlers of claimed jobs on a pool of goroutines.
 type executor struct {
 	*Identity
 	workers *pool.Pool[*Run]
 	ends    *finisher
 	leases  *leaseTx
-	passed  atomic.Int64 // ends under way whose slots have gone on
+	passed  atomic.Int64 // completions in progress whose slots were already passed on
 }
 
-// NewRun prepares a claim for its handler and adds it to Runs. It returns nil if the engine has stopped.
+// NewRun prepares the run of a claimed job and adds it to Runs. It returns nil if the engine has stopped.
 func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 	k := x.Kinds[c.Kind]
 	one := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
 	one.handler, one.MaxAttempts = k, x.maxAttempts(&c, k)
-	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), &one.Claimed) // if the engine has stopped, it is never ended and thus never exported
+	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), &one.Claimed) // if the engine has stopped, the span is never ended and therefore never exported
 	one.Ctx, one.cancel = context.WithCancelCause(one.Ctx)
 	if k.Timeout > 0 {
 		one.Ctx, one.done = context.WithTimeoutCause(one.Ctx, k.Timeout, job.ErrTimeout)
@@ -44,7 +44,7 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 		one.done()
 		return nil
 	}
-	// Add first, then check: a concurrent loss of the lease either finds the run in Runs, or is found here.
+	// Add the run before checking the lease. A concurrent loss of the lease then either finds the run in Runs or is detected here.
 	switch {
 	case x.Lease.ID() != boot:
 		one.lose(job.ErrLeaseLost)
@@ -54,7 +54,7 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 	return one
 }
 
-// Prepare returns a run that is not in Runs. It has no handler and no context yet, but its writes work.
+// Prepare returns a run that is not added to Runs. It has no handler and no context yet, but its writes work.
 func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
 	one := &Run{Job: work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name}, loss: loss{lost: make(chan struct{})}, turn: make(chan struct{}, 1),
 		Ended: make(chan struct{}), cancel: func(error) {}, done: func() {}}
@@ -65,12 +65,12 @@ func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
 	return one
 }
 
-// startInserted runs a job that was started on insert. The slot of its lane is reserved.
+// startInserted runs a job that was started on insert. The caller has reserved a slot of its lane.
 func (x *executor) startInserted(boot string, n store.NewJob) bool {
 	now := time.Now()
 	one := x.NewRun(startedOnInsert(n, now), boot)
 	if one == nil {
-		x.Unknown.Raise() // stopping: the table assigns the row to us, and it is unknown here
+		x.Unknown.Raise() // the engine is stopping: the table assigns the job to this pod, but the job is not in Runs
 		return false
 	}
 	one.handed = now
@@ -78,15 +78,15 @@ func (x *executor) startInserted(boot string, n store.NewJob) bool {
 	return true
 }
 
-// runClaim runs a claim, and then its next step if the end was written in a separate transaction. After a group commit the next step gets
-// a separate goroutine.
+// runClaim runs a claimed job. If its outcome was written in a separate transaction, it then runs the next step. After a group commit, the
+// next step runs on a new goroutine.
 func (x *executor) runClaim(one *Run) {
 	for one != nil {
 		one = x.runHandler(one)
 	}
 }
 
-// runHandler calls the handler and settles its return. It returns the next step if that has already started here.
+// runHandler calls the handler and settles its run. It returns the next step if that has already started in this process.
 func (x *executor) runHandler(one *Run) (next *Run) {
 	unwatch := context.AfterFunc(one.Ctx, func() { x.watchStuck(one) })
 	_ = failpoint.Hit(failpoint.Launch)
@@ -98,7 +98,7 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 		x.Metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
 	var outcome *work.Outcome
-	err := guard.ErrExited // stays so unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls
+	err := guard.ErrExited // remains set unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls
 	defer func() {
 		unwatch()
 		one.watchdog.Stop()
@@ -111,15 +111,15 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 	defer guard.Recover(&err)
 	o, failed := one.handler.Run(one.Ctx, &one.Job)
 	if failed != nil {
-		// Read it once here, where a panic of its methods, for example on a nil pointer, counts as the handler's.
+		// Read the error once here, where a panic in its methods, for example on a nil pointer, is attributed to the handler.
 		work.ReadError(failed)
 	}
 	outcome, err = o, failed
 	return nil
 }
 
-// noteRun notes how long a run took, for the average of the latest eight or so. A kind begins as one whose runs take long: only after some
-// forty short ones is it short.
+// noteRun updates the moving average of a kind's run time, which covers about the latest eight runs. The initial average is long, so a kind
+// counts as short only after about forty short runs.
 func (i *Identity) noteRun(kind string, took time.Duration) {
 	if average := i.took[kind]; average != nil {
 		before := cmp.Or(average.Load(), int64(slots.AheadFor))
@@ -127,23 +127,23 @@ func (i *Identity) noteRun(kind string, took time.Duration) {
 	}
 }
 
-// observeWait measures how long a job has waited whose handler is to be called.
+// observeWait records how long a job waited before its handler is called.
 func (x *executor) observeWait(c *store.Claimed) {
 	if c.ReadyAt.Unix() > 0 {
-		// A claim sees jobs whose commits came after its now(), while it was planned.
+		// The wait can be negative: a claim also sees jobs that were committed after its now(), while it was being planned.
 		x.Metrics.WaitSeconds.WithLabelValues(c.Lane).Observe(max(0, c.ClaimedAt.Sub(c.ReadyAt).Seconds()))
 	}
 }
 
-// slotFree handles a slot of a lane that has become free.
+// slotFree is called when a slot of a lane has become free.
 func (x *executor) slotFree(lane string) {
 	x.fillSlots()
 	x.Identity.slotFree(lane)
 }
 
-// settleRun writes the end of a claim, unless it was written without the handler. It returns the next step when that is ours
-// already, or the run that got the slot; after an end by group commit afterFlush goes on. The handler has returned: watchStuck must not blame it for the time that its
-// progress and events take to be written.
+// settleRun writes the outcome of a run, unless it was already written without the handler. It returns the next step if that already
+// belongs to this process, or the run that took over the slot. For an outcome written by group commit, afterFlush continues. The handler
+// has returned, so watchStuck must not blame it for the time that writing its progress and events takes.
 func (x *executor) settleRun(one *Run, o *work.Outcome, err error) (next *Run) {
 	inTime := one.Settled.CompareAndSwap(false, true)
 	one.progress.Close()
@@ -163,7 +163,7 @@ func (x *executor) settleRun(one *Run, o *work.Outcome, err error) (next *Run) {
 	return next
 }
 
-// close closes a settled claim, and passes its slot to the next step or releases it. It reports whether the slot is free.
+// close closes a settled run, and passes its slot to the next step or releases it. It reports whether the slot is free.
 func (x *executor) close(one *Run, next *Run) (free bool) {
 	close(one.Ended)
 	one.span.End()
@@ -183,8 +183,8 @@ func (x *executor) close(one *Run, next *Run) (free bool) {
 	return next == nil && !one.ahead.passed
 }
 
-// conclude turns a handler's return into an end, and writes or queues it: then the end is under way. It returns
-// the next step when that is ours already, or with an end under way the run that has the slot now.
+// conclude turns a handler's return into an outcome, and writes or queues it. underWay reports that the outcome was queued. It returns the
+// next step if that already belongs to this process, or for a queued outcome the run that took over the slot.
 func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, underWay bool) {
 	if o == nil {
 		o = &work.Outcome{Status: job.OK}
@@ -229,7 +229,8 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 	return x.concludeWritten(one, next, err, cause), false
 }
 
-// concludeWritten continues after an end with writes, or handles its error. It returns the next step if that has already started here.
+// concludeWritten continues after a completion with writes of the handler, or handles its error. It returns the next step if that has
+// already started in this process.
 func (x *executor) concludeWritten(one, next *Run, err, cause error) *Run {
 	if held, ok := errors.AsType[*heldError](err); ok {
 		err, cause = held.err, context.Cause(one.Ctx)
@@ -240,8 +241,8 @@ func (x *executor) concludeWritten(one, next *Run, err, cause error) *Run {
 	return next
 }
 
-// afterFlush continues after ends without a waiting caller, on the flusher's goroutine. Work that may take time gets a separate goroutine.
-// All slots are freed together, so that one claim fills them.
+// afterFlush continues after completions that have no waiting caller. It runs on the flusher's goroutine, so work that may take time gets a
+// separate goroutine. It frees all slots together so that a single claim fills them.
 func (x *executor) afterFlush(ends []*flush) {
 	var lanes []string
 	for _, w := range ends {
@@ -262,7 +263,8 @@ func (x *executor) afterFlush(ends []*flush) {
 	}
 }
 
-// goOn closes the claim of an end, written or not, and starts the next step. It reports whether the slot of its lane is free.
+// goOn closes the run of a completion, whether or not it was written, and starts the next step. It reports whether the slot of its lane is
+// free.
 func (x *executor) goOn(w *flush) bool {
 	var next *Run
 	if len(w.writes) == 0 {
@@ -279,7 +281,7 @@ func (x *executor) goOn(w *flush) bool {
 	return free
 }
 
-// concludeError decides between a hand-back, another attempt and a failure.
+// concludeError decides whether a job is handed back, retried or failed.
 func (x *executor) concludeError(one *Run, err, cause error) *Run {
 	if why := HandedBack(cause); why != "" {
 		one.span.Event("job.handed_back")
@@ -301,7 +303,7 @@ func (x *executor) concludeError(one *Run, err, cause error) *Run {
 			x.Ends.ReportRetry(endOf(one, e, job.Pending))
 			return nil
 		}
-		// Not parked: the lease is lost, or a committed cancel takes precedence.
+		// The job was not parked: the lease is lost, or a cancel was committed first.
 	}
 	return x.ends.finish(one, e, nil)
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fanOut parks a claim until its branches have ended, in a separate transaction. The fence, the handler's writes if any, the children
-// and the job's new place are one commit. Afterwards the slot is free, and the children are claimed like any other jobs. It uses a
-// connection of the host's pool even for unique keys: it may wait for a transaction of the host, and must not hold one of the
-// connections that claim and end jobs.
+// fanOut parks a job until its branches have ended, in a separate transaction. One commit contains the fence check, the writes of the
+// handler if any, the children and the job's new state. Then the slot is free, and the children are claimed like any other jobs. Even for
+// unique keys it uses a connection of the host's pool. It may have to wait for a transaction of the host, and must not meanwhile occupy a
+// connection that claims and finishes jobs.
 func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	f, wait, err := fin.branchesOf(one, o)
 	if err != nil {
@@ -80,7 +80,7 @@ func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	return nil, nil
 }
 
-// branchesOf makes the rows of a fan-out. wait is the time until the first delayed child becomes due; 0: none is delayed.
+// branchesOf builds the rows of a fan-out. wait is the time until the first delayed child becomes due, or 0 if no child is delayed.
 func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait time.Duration, err error) {
 	c, fan := &one.Claimed, o.Fan
 	f = store.FanOut{Lease: one.Lease, Started: one.started(), Parts: fan.Parts, FailFast: fan.FailFast, Outcome: o.Status, Result: o.Result}
@@ -125,7 +125,7 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	return f, wait, nil
 }
 
-// planAfter encodes the plan of a job that fans out: the steps for its failure, its join, and the remaining plan.
+// planAfter encodes the plan of a job that fans out: the steps that run on failure, the join, and the remaining plan.
 func (fin *finisher) planAfter(one *Run, planned work.Plan, o *work.Outcome) (json.RawMessage, error) {
 	join := o.Fan.Join
 	if err := fin.intake.CheckSteps(join, false); err != nil {
@@ -139,12 +139,12 @@ func (fin *finisher) planAfter(one *Run, planned work.Plan, o *work.Outcome) (js
 	chain, undo := planned.FollowedBy(o)
 	steps := slices.Concat(planned.Own, join, chain, undo)
 	if len(steps) == 0 && one.Claimed.Planned != nil {
-		return json.RawMessage("[]"), nil // the planned steps do not follow
+		return json.RawMessage("[]"), nil // the planned steps are dropped
 	}
 	return work.EncodePlan(one.Claimed.Kind, steps)
 }
 
-// concludeHeld ends a claim whose last transaction was not committed, or returns the error with which the caller has to end it.
+// concludeHeld finishes a run whose last transaction was not committed, or returns the error with which the caller must finish it.
 func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 	if errors.Is(err, job.ErrLeaseLost) && one.IsLost() {
 		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil
@@ -153,28 +153,29 @@ func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 		return nil, &heldError{w.err}
 	}
 	if errors.Is(err, job.ErrCancelled) {
-		// A cancel was committed before, or the handler was cancelled: the end records that, without the writes and without a next step.
+		// A cancel was committed before, or the handler was cancelled. Record the cancel, without the handler's writes and without a next
+		// step.
 		return fin.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled}, nil), nil
 	}
 	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost) {
 		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil // the fence rejected it
 	}
-	// If the context is the reason, the pod no longer trusts its lease, but the claim may still be ours. It is given back, which the
-	// fence rejects if the claim is not ours.
+	// If the context is the reason, the pod no longer trusts its lease, but it may still own the claim. The claim is handed back, and the
+	// fence rejects that if another pod owns it.
 	return nil, &heldError{fmt.Errorf("end with the handler's writes: %w", err)}
 }
 
-// heldError is the error of a transaction that locked the lease. The context may have ended since the handler returned.
+// heldError wraps the error of a transaction that locked the lease. The handler's context may have ended after the handler returned.
 type heldError struct{ err error }
 
 func (h *heldError) Error() string { return h.err.Error() }
 
 func (h *heldError) Unwrap() error { return h.err }
 
-// branchPage is the number of branches that are read at once.
+// branchPage is the number of branches read per page.
 const branchPage = 500
 
-// Branches yields the outcomes of the branches of a job that fanned out, page by page.
+// Branches yields the outcomes of a fan-out's branches, page by page.
 func (s *Services) Branches(ctx context.Context, id int64) iter.Seq2[job.Branch, error] {
 	return func(yield func(job.Branch, error) bool) {
 		w, err := s.Commands.Waiting(ctx, id)

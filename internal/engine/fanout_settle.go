@@ -17,10 +17,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// unsettled holds the fan-outs to be settled: those that ends written here have changed and, when a heartbeat reports some, all that the
-// database lists.
+// unsettled holds the fan-outs that have to be settled: those affected by completions of this process and, when a heartbeat reports
+// unsettled ones, all that the database lists.
 type unsettled struct {
-	some wait.Signal // set if there may be any
+	some wait.Signal // set when there may be fan-outs to settle
 
 	mu  sync.Mutex
 	ids []int64
@@ -34,7 +34,7 @@ func (u *unsettled) add(ids ...int64) {
 	u.hint()
 }
 
-// CheckAll requests that the fan-outs that the database lists as unsettled are settled.
+// CheckAll requests a pass over all fan-outs that the database lists as unsettled.
 func (u *unsettled) CheckAll() {
 	u.mu.Lock()
 	u.all = true
@@ -49,27 +49,28 @@ func (u *unsettled) hint() {
 func (u *unsettled) take() (ids []int64, all bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	slices.Sort(u.ids) // a flush that ends many branches of a fan-out names it as many times
+	slices.Sort(u.ids) // a flush that finishes several branches of one fan-out adds its id several times
 	ids, all = slices.Compact(u.ids), u.all
 	u.ids, u.all = nil, false
 	return ids, all
 }
 
-// fanOuts settles fan-outs: it ends the jobs whose branches have ended, with their next step, and cancels the branches of those that have
-// ended before.
+// fanOuts settles fan-outs. It finishes jobs whose branches have all ended, starts their next step, and cancels the remaining branches of
+// jobs that have already ended.
 type fanOuts struct {
 	*Identity
 	intake    *submitter
 	Unsettled unsettled
 }
 
-// settleTries is how often a fan-out is read again that has changed since it was read. After that, the next heartbeat reports it.
+// settleTries is how often settling a fan-out is attempted if the fan-out changes between the read and the write. After that, the next
+// heartbeat reports it.
 const settleTries = 3
 
-// settleAtOnce is the number of fan-outs that one read of the database lists.
+// settleAtOnce is the maximum number of unsettled fan-outs read at once.
 const settleAtOnce = 100
 
-// settleUntil settles fan-outs on request, until ctx ends. After an error it tries again when the next heartbeat reports some.
+// settleUntil settles fan-outs on request until ctx ends. After an error it retries when the next heartbeat reports unsettled fan-outs.
 func (f *fanOuts) settleUntil(ctx context.Context) {
 	for {
 		select {
@@ -97,8 +98,8 @@ func (f *fanOuts) SettleFanOuts(ctx context.Context) error {
 	return f.SettleFanOut(ctx, ids...)
 }
 
-// SettleFanOut settles fan-outs: it ends the jobs whose branches have ended, with their next step, and cancels the branches of those that
-// have ended before. It continues with the fan-outs around them and in them. Safe to repeat, and on several pods at once.
+// SettleFanOut settles fan-outs. It finishes jobs whose branches have all ended, and cancels the remaining branches of jobs that have
+// already ended. It then settles the enclosing and nested fan-outs. It is safe to repeat and to run on several pods at once.
 func (f *fanOuts) SettleFanOut(ctx context.Context, ids ...int64) error {
 	var errs []error
 	for len(ids) > 0 {
@@ -114,7 +115,7 @@ func (f *fanOuts) SettleFanOut(ctx context.Context, ids ...int64) error {
 	return errors.Join(errs...)
 }
 
-// settleOne settles one fan-out, and returns those that have to be settled next.
+// settleOne settles one fan-out, and returns the fan-outs that must be settled next.
 func (f *fanOuts) settleOne(ctx context.Context, id int64) (more []int64, err error) {
 	for range settleTries {
 		w, err := f.Store.Waiting(ctx, id)
@@ -127,7 +128,7 @@ func (f *fanOuts) settleOne(ctx context.Context, id int64) (more []int64, err er
 		}
 		always := len(plan.Chain) > 0 && plan.Chain[0].When == job.Always
 		waits := false
-		if w.Waits && always && w.Open > 0 && w.Failed > 0 { // for the branches that are cancelled; parts have no jobs
+		if w.Waits && always && w.Open > 0 && w.Failed > 0 { // wait for the branches that are being cancelled; parts have no jobs
 			children, err := view.BranchStates(ctx, f.Store, w.PipelineID, id)
 			if err != nil {
 				return nil, err
@@ -150,8 +151,8 @@ func (f *fanOuts) settleOne(ctx context.Context, id int64) (more []int64, err er
 	return nil, nil
 }
 
-// endWaiting ends a job that waited for its branches, inserts its next step, and runs that if it has started here. It reports whether the
-// job has ended.
+// endWaiting finishes a job that waited for its branches, inserts its next step, and runs that step if it has started in this process. ok
+// reports whether the job has ended.
 func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Plan, always bool) (more []int64, ok bool, err error) {
 	e := store.Ending{ID: w.ID, Fence: w.Fence, EventNo: w.EventNo, State: job.Succeeded, Outcome: w.Outcome, Reason: job.ReasonOK, Result: w.Result, Branch: w.Branch}
 	if bad := w.Failed + w.Harmed; bad > 0 {
@@ -190,7 +191,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	case store.Unknown(err):
 		ended, ok, err = f.readWaitingBack(ctx, boot, e)
 	case store.Refused(err):
-		// The next step cannot be stored: record that as the failure.
+		// The next step cannot be stored, so record that as the failure.
 		e.State, e.Outcome, e.Reason, e.Class = job.Failed, job.Error, job.ReasonUnstorable, job.ClassUnstorable
 		e.Error = job.Storable("could not store the next step: "+err.Error(), 1000)
 		next := e.Next
@@ -220,13 +221,13 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 		more = append(more, *ended.OffBalance)
 	}
 	if e.State == job.Failed {
-		more = append(more, w.ID) // its open branches have to be cancelled
+		more = append(more, w.ID) // its open branches must be cancelled
 	}
 	return more, true, nil
 }
 
-// readWaitingBack reads back the end of a waiting job after its reply was lost. While the outcome is unknown, the next heartbeat reports
-// the job again.
+// readWaitingBack reads back whether a waiting job was finished after the reply was lost. As long as the outcome is unknown, the next
+// heartbeat reports the job again.
 func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Ending) (ended store.EndedWaiting, ok bool, err error) {
 	child := int64(0)
 	if e.Next != nil {
@@ -240,12 +241,12 @@ func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Endi
 		at := found[e.ID]
 		if at.State == nil {
 			if e.Next != nil && e.Next.Starts {
-				f.Unknown.Raise() // if the end is committed after all, its next step is ours and unknown here
+				f.Unknown.Raise() // if the finish is committed after all, its next step belongs to this pod but is unknown here
 			}
 			return store.EndedWaiting{}, false, nil
 		}
 		ended.Here = at.ByFinish
-		ended.OffBalance = e.Group // if it is already settled, reading it costs little
+		ended.OffBalance = e.Group // reading a fan-out that is already settled is cheap
 		if ended.Next = store.PlacedPending; at.NextRunning {
 			ended.Next = store.PlacedRunning
 		}
@@ -255,7 +256,7 @@ func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Endi
 	return store.EndedWaiting{}, false, context.Cause(ctx)
 }
 
-// stepAfter makes the row of the next step of a job that waited: nil if there is none.
+// stepAfter builds the row of the step that follows a waiting job. It returns nil if there is none.
 func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan, impaired bool) (*store.NewJob, error) {
 	if len(plan.Chain) == 0 {
 		return nil, nil
@@ -294,13 +295,15 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 	return &n, nil
 }
 
-// CancelPage is the number of jobs that one statement cancels.
+// CancelPage is the maximum number of jobs that one statement cancels.
 const CancelPage = 1000
 
-// CancelOpen cancels jobs as long as open lists some that have not ended and whose cancellation is not requested. If transactions of
-// handlers lock the rows of jobs, it cancels these handlers. With wait it blocks until each such job has ended; without it the next call
-// cancels them. It calls seen with every job that it cancels or requests to cancel, and returns the fan-outs that have to be settled next.
-// It writes the audit entry d, unless that is nil, with the first of them.
+// CancelOpen cancels jobs in pages until open returns none. open lists jobs that have not ended and have no cancel request. If a handler's
+// transaction locks a job's row, CancelOpen cancels that handler. With wait it blocks until each such job has ended; without it the next
+// call cancels them.
+//
+// It calls seen with every job that it cancels or requests to cancel, and returns the fan-outs that must be settled next. The first
+// statement also writes the audit entry d, unless d is nil.
 func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor string, d *admin.AuditEntry, wait bool,
 	open func(ctx context.Context, limit int) ([]int64, error), seen func(ids ...int64)) (more []int64, err error) {
 	if seen == nil {
@@ -331,7 +334,7 @@ func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor strin
 		if len(c.Ended)+len(c.Asked) > 0 {
 			continue
 		}
-		// All are locked by other transactions, or have changed since.
+		// All of these jobs are locked by other transactions or have changed since they were read.
 		for _, id := range ids {
 			if !wait {
 				if err := admin.Tell(ctx, f.Commands, id, f.TellRun); err != nil {

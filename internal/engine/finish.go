@@ -14,11 +14,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// finisher writes the outcome of a claim (an end, a wait or a hand-back) and hands over to the next step.
+// finisher writes the outcome of a run, which is a completion, a wait or a hand-back. It then hands over to the next step.
 type finisher struct {
 	*Identity
-	newRun  func(c store.Claimed, boot string) *Run // of a next step that has started here; nil when the engine has stopped
-	pass    func(one *Run) *Run                     // gives its slot to another claim
+	newRun  func(c store.Claimed, boot string) *Run // returns the run of a next step that started in this process, or nil if the engine has stopped
+	pass    func(one *Run) *Run                     // passes the run's slot to a job that was claimed ahead
 	intake  *submitter
 	fanOuts *fanOuts
 	leases  *leaseTx
@@ -26,7 +26,7 @@ type finisher struct {
 	groups  *groups
 }
 
-// flushOf prepares the end of a claim and its hand-off to the next step.
+// flushOf prepares the completion of a run and the hand-off to the next step.
 func (fin *finisher) flushOf(one *Run, e store.Ending, next *store.NewJob) *flush {
 	if one.Claimed.Ahead {
 		e.Started = &one.Claimed.ClaimedAt
@@ -39,8 +39,8 @@ func (fin *finisher) flushOf(one *Run, e store.Ending, next *store.NewJob) *flus
 	return &flush{one: one, ending: e, next: next}
 }
 
-// keepUndo stores the steps that follow the run's failure from now on, when its handler has succeeded. It returns a permanent error if one
-// of them is rejected.
+// keepUndo replaces the steps that run if the job fails, after its handler has succeeded. It returns a permanent error if a step is
+// invalid.
 func (fin *finisher) keepUndo(one *Run, undo []work.Step) (err error) {
 	if err = fin.intake.CheckSteps(undo, false); err == nil {
 		one.undo, err = work.EncodePlan(one.Claimed.Kind, undo)
@@ -48,8 +48,8 @@ func (fin *finisher) keepUndo(one *Run, undo []work.Step) (err error) {
 	return job.Permanent(err)
 }
 
-// finishSoon has the end of a handler that succeeded written by the next group commit, with the next step and the statements that it
-// queued. It returns the run that has the slot now, if no step follows, or an error when the step is refused.
+// finishSoon queues a successful completion for the next group commit, together with the next step and the statements that the handler
+// queued. If no step follows, it returns the run that took over the slot. It returns an error if the next step is invalid.
 func (fin *finisher) finishSoon(one *Run, o *work.Outcome) (other *Run, err error) {
 	e, next, err := fin.succeeded(one, o)
 	if err != nil {
@@ -67,16 +67,16 @@ func (fin *finisher) finishSoon(one *Run, o *work.Outcome) (other *Run, err erro
 	return other, nil
 }
 
-// finish writes the end of a claim by group commit and hands over to the next step. It returns the next step if that has already started
-// here.
+// finish writes the outcome of a run by group commit and hands over to the next step. It returns the next step if that has already started
+// in this process.
 func (fin *finisher) finish(one *Run, e store.Ending, next *store.NewJob) *Run {
 	w := fin.flushOf(one, e, next)
 	w.ended, w.err = fin.flusher.writeEnd(one, w.ending)
 	return fin.pursue(w)
 }
 
-// pursue retries until a claim has ended whose end could not be written at first. It returns the next step if that has already started
-// here.
+// pursue retries a completion that could not be written at first, until it is written. It returns the next step if that has already started
+// in this process.
 func (fin *finisher) pursue(w *flush) *Run {
 	one, e, next, ended, err := w.one, w.ending, w.next, w.ended, w.err
 	if child := next; child != nil {
@@ -88,7 +88,7 @@ func (fin *finisher) pursue(w *flush) *Run {
 		}
 	}
 	if err != nil && store.Refused(err) {
-		// The handler's return cannot be stored: record that as a failure.
+		// The handler's outcome cannot be stored, so record that as a failure.
 		fin.undoStart(one, next)
 		fin.Log.ErrorContext(one.Ctx, "could not store the result", append(one.attrs(), telemetry.Err, err)...)
 		e = store.Ending{ID: e.ID, Fence: e.Fence, Branch: e.Branch, Undo: e.Undo, State: job.Failed, Outcome: job.Error, Reason: job.ReasonUnstorable, Class: job.ClassUnstorable,
@@ -96,8 +96,8 @@ func (fin *finisher) pursue(w *flush) *Run {
 		next = nil
 		ended, err = fin.flusher.writeEnd(one, e)
 	}
-	// The cause is neither the connection nor the payload: a partition is missing, or a privilege was revoked. An operator has to fix it.
-	// Until then the job has not ended, and keeps its slot.
+	// The cause is neither the connection nor the payload, for example a missing partition or a revoked privilege. An operator has to fix
+	// it. Until then the job stays running and keeps its slot.
 	for backoff := wait.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.IsLost(); {
 		fin.Log.ErrorContext(one.Ctx, "could not write the end of a job", append(one.attrs(), telemetry.Err, err)...)
 		if !backoff.Wait(fin.leases.alive) {
@@ -108,21 +108,21 @@ func (fin *finisher) pursue(w *flush) *Run {
 	return fin.finished(one, next, e, ended, err)
 }
 
-// finished applies an end that was written, as ended reports, or rejected, and makes the claim of the next step.
+// finished applies the result of writing a completion, and returns the run of the next step if that has started in this process.
 func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ended store.Ended, err error) *Run {
 	if err != nil {
 		fin.undoStart(one, next)
 		if errors.Is(err, job.ErrLeaseLost) {
 			fin.stale(one, e.Error, err)
 		} else {
-			// The pod is stopping and the database does not answer: the lease expires, and another pod recovers the job.
+			// The pod is stopping and the database does not respond. The lease will expire, and another pod will recover the job.
 			fin.Log.ErrorContext(one.Ctx, "end of a job was not written", append(one.attrs(), telemetry.Err, err)...)
 		}
 		return nil
 	}
 	_ = failpoint.Hit(failpoint.FinishCommitted)
-	// If the job was cancelled instead, its row had a cancel, or a command had stopped it. If it had already ended, it may have ended
-	// differently: callers must read its row.
+	// If the job was cancelled instead, a cancel request was committed first or a command stopped the job. If the job had already ended,
+	// its outcome may differ, so callers have to read its row.
 	one.Wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
 	committed := time.Now()
 	if !ended.Found || ended.Here {
@@ -142,7 +142,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	var child *Run
 	if ended.ChildRunning {
 		if child = fin.newRun(startedOnInsert(*next, committed), one.Lease.Pod); child == nil {
-			fin.Unknown.Raise() // stopping: the table assigns the row to us, and it is unknown here
+			fin.Unknown.Raise() // the engine is stopping: the table assigns the job to this pod, but the job is not in Runs
 		}
 	}
 	if next.Starts {
@@ -176,7 +176,7 @@ func (fin *finisher) reportEnd(one *Run, e store.Ending, state job.State) {
 	fin.Ends.Report(one.handler.Ends, endOf(one, e, state))
 }
 
-// endOf describes the end of a run or, if the state is pending, of a try that another one follows.
+// endOf describes the end of a run or, if the state is pending, of an attempt that will be followed by another.
 func endOf(one *Run, e store.Ending, state job.State) job.End {
 	c := &one.Claimed
 	end := job.End{ID: c.ID, PipelineID: c.PipelineID, Kind: c.Kind, Lane: c.Lane, Subject: c.Subject, Attempt: c.Attempt, State: state,
@@ -194,8 +194,8 @@ func (fin *finisher) undoStart(one *Run, next *store.NewJob) {
 	}
 }
 
-// logEnd logs how a job ended; for a failure with the error, which includes the stack of a panic. A cancel that was committed first
-// overrides the handler's reason.
+// logEnd logs the outcome of a job. For a failure it includes the error, with the stack trace after a panic. A cancel that was committed
+// first overrides the handler's reason.
 func (fin *finisher) logEnd(one *Run, e store.Ending, state job.State) {
 	switch {
 	case state == job.Failed:
@@ -208,8 +208,8 @@ func (fin *finisher) logEnd(one *Run, e store.Ending, state job.State) {
 	}
 }
 
-// stale records that a result was discarded, because its job runs elsewhere, has ended, or was deleted. failure is the handler's error,
-// empty if it had succeeded.
+// stale records that a result was discarded because its job runs elsewhere, has ended, or was deleted. failure is the handler's error, or
+// empty if the handler succeeded.
 func (fin *finisher) stale(one *Run, failure string, why error) {
 	fin.Metrics.StaleWrites.Inc()
 	if errors.Is(why, job.ErrGone) {

@@ -17,30 +17,30 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-// groups ends claims whose handlers queued statements: those that end at the same time share a transaction of the host's pool. It commits
-// only groups without any error. If the database rejects a group, it is sent again without the jobs of the kind whose statement failed. If
-// no statement failed, as at COMMIT, it is sent again in halves. [finisher.finishAlone] ends claims that are left out, alone, lost, or have
-// a cancel.
+// groups finishes runs whose handlers queued statements. Runs that finish at the same time share a transaction on the host's pool. A group
+// commits only if every statement succeeds. If the database rejects a group, it is sent again without the jobs of the kind whose statement
+// failed. If no single statement failed, as with an error at COMMIT, the group is split in half. [finisher.finishAlone] finishes the
+// excluded runs, and those that are lost or have a cancel request.
 type groups struct {
 	*flusher
-	off       bool // grouping is disabled: in the simple protocol one statement may be several
+	off       bool // grouping is disabled, because in the simple protocol one statement may contain several
 	leases    *leaseTx
 	committed func(*flush) func(context.Context) (bool, error)
-	reading   sync.WaitGroup // of members whose commit has an unknown outcome
+	reading   sync.WaitGroup // counts members whose commit has an unknown outcome
 
 	muAlone sync.Mutex
-	alone   map[string]time.Time // kinds whose writes were rejected, until when their jobs are committed alone
+	alone   map[string]time.Time // kinds whose writes were rejected, and until when their jobs are committed alone
 }
 
 const (
 	groupAtMost  = 64
-	groupBytes   = 4 << 20          // approximate size of statements
-	lockWait     = time.Second      // of a group: one that waits delays others
-	groupWithin  = 10 * time.Second // for all its statements
+	groupBytes   = 4 << 20          // approximate size of the statements
+	lockWait     = time.Second      // lock timeout of a group, because a waiting statement delays all members
+	groupWithin  = 10 * time.Second // timeout for all statements of a group
 	refusedAlone = time.Minute
 )
 
-// errAlone means that nothing of an end was written, and that it must be committed alone.
+// errAlone means that nothing of a completion was written, and that it must be committed alone.
 var errAlone = errors.New("to be committed alone")
 
 func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
@@ -50,13 +50,13 @@ func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func()
 	return g
 }
 
-// run commits groups until ctx ends, and then answers the remaining ends with an error.
+// run commits groups until ctx ends, and then answers the remaining completions with an error.
 func (g *groups) run(ctx context.Context) {
 	g.flusher.run(ctx)
 	g.reading.Wait()
 }
 
-// takes reports whether the writes of a handler can share a commit.
+// takes reports whether a handler's writes can share a commit with others.
 func (g *groups) takes(kind string, writes work.Writes) bool {
 	if g.off || !writes.Queued() {
 		return false
@@ -71,14 +71,14 @@ func (g *groups) takes(kind string, writes work.Writes) bool {
 	return !refused
 }
 
-// refused makes the jobs of a kind be committed alone for a while.
+// refused causes jobs of a kind to be committed alone for a while.
 func (g *groups) refused(kind string) {
 	g.muAlone.Lock()
 	defer g.muAlone.Unlock()
 	g.alone[kind] = time.Now().Add(refusedAlone)
 }
 
-// writeGroups writes a batch in groups, each of one pod, and answers every member.
+// writeGroups splits a batch into groups of a single pod, writes them, and answers every member.
 func (g *groups) writeGroups(ctx context.Context, batch []*flush) {
 	slices.SortFunc(batch, func(a, b *flush) int {
 		return cmp.Or(cmp.Compare(a.one.Lease.Pod, b.one.Lease.Pod), cmp.Compare(a.ending.ID, b.ending.ID))
@@ -114,10 +114,10 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 		g.written(written)
 	case store.Unknown(err):
 		if culprit != nil && errors.Is(err, context.DeadlineExceeded) {
-			g.refused(culprit.one.Claimed.Kind) // its statement delays others
+			g.refused(culprit.one.Claimed.Kind) // its statement delays the other members
 		}
 		for _, w := range group {
-			g.reading.Go(func() { g.readBack(w, err) }) // so that the next group does not wait for it
+			g.reading.Go(func() { g.readBack(w, err) }) // in the background, so that the next group does not have to wait
 		}
 	case (byServer || unsent) && culprit != nil:
 		g.writeWithout(ctx, group, culprit, err)
@@ -132,7 +132,7 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 	}
 }
 
-// writeWithout writes a group without the member whose statement failed. If the next job of its kind may fail in the same way, the kind is
+// writeWithout writes a group without the member whose statement failed. If later jobs of its kind may fail in the same way, they are
 // committed alone from now on.
 func (g *groups) writeWithout(ctx context.Context, group []*flush, culprit *flush, err error) {
 	alone := func(w *flush) bool { return w == culprit }
@@ -155,7 +155,7 @@ func (g *groups) writeWithout(ctx context.Context, group []*flush, culprit *flus
 	}
 }
 
-// finish ends a group. culprit is the member whose statement failed; nil: none.
+// finish finishes a group. culprit is the member whose statement failed, or nil if none did.
 func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]store.Ended, culprit *flush, err error) {
 	ctx, cancel := context.WithTimeout(ctx, groupWithin)
 	defer cancel()
@@ -163,7 +163,7 @@ func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]st
 	for i, w := range group {
 		ends[i], members[w.ending.ID] = w.ending, w
 	}
-	err = guard.Call(func() (err error) { // a panic comes from the type of an argument
+	err = guard.Call(func() (err error) { // the type of an argument may panic
 		ended, err = store.FinishGroup(ctx, g.Store, g.Pool, store.Group{
 			Boot: group[0].one.Lease.Pod, Ends: ends, LockWait: lockWait, Idle: g.Opts.LeaseFor,
 			Queue:   func(id int64, batch *pgx.Batch) { members[id].writes.Queue(batch, func(int) { culprit = members[id] }) },
@@ -173,19 +173,19 @@ func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]st
 	})
 	for _, w := range group {
 		if _, its := w.writes.Prepares(err); its && culprit == nil {
-			culprit = w // or another one with the same statement, which is usually of its kind
+			culprit = w // or another member with the same statement, which is usually of the same kind
 		}
 	}
 	return ended, culprit, err
 }
 
-// readBack answers a member of a group whose commit has an unknown outcome.
+// readBack determines the outcome of a member whose group commit has an unknown outcome, and answers the member.
 func (g *groups) readBack(w *flush, lost error) {
 	committed, err := g.leases.readBack(w.one.Ctx, w.one, store.Uncounted, lost, g.committed(w))
 	switch {
 	case committed:
 		g.answer(w, w.ended, nil)
-	case err == lost: // the claim still stands, and nothing was written
+	case err == lost: // the claim is still held, and nothing was written
 		g.answer(w, store.Ended{}, errAlone)
 	default:
 		g.answer(w, store.Ended{}, w.one.orGone(err))

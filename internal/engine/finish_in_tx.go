@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// finishInTx ends a claim in a transaction of the host's pool that includes the handler's writes: see [finisher.finishAlone].
+// finishInTx finishes a run in a transaction of the host's pool that includes the handler's writes. See [finisher.finishAlone].
 func (fin *finisher) finishInTx(one *Run, o *work.Outcome) (*Run, error) {
 	e, next, err := fin.succeeded(one, o)
 	if err != nil {
@@ -25,8 +25,8 @@ func (fin *finisher) finishInTx(one *Run, o *work.Outcome) (*Run, error) {
 	return fin.finishAlone(w)
 }
 
-// finishAlone ends a claim in a separate transaction: the fence, the writes, the end and the next step are one commit. If the connection
-// breaks before the commit, the writes run again; only one commit counts. After an error the claim has not ended.
+// finishAlone finishes a run in a separate transaction. One commit contains the fence check, the handler's writes, the outcome and the next
+// step. If the connection breaks before the commit, the writes run again in a new transaction. After an error the run is not finished.
 func (fin *finisher) finishAlone(w *flush) (*Run, error) {
 	one, next := w.one, w.next
 	if next != nil {
@@ -59,8 +59,8 @@ func (fin *finisher) finishAlone(w *flush) (*Run, error) {
 	return fin.concludeHeld(one, err)
 }
 
-// endCommitted returns a function that reads back whether the transaction of an end was committed, and its outcome. No other transaction
-// ends the claim as succeeded.
+// endCommitted returns a function that reads back whether the transaction of a completion was committed, and its outcome. No other
+// transaction can finish the job as succeeded.
 func (fin *finisher) endCommitted(w *flush) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		child := int64(0)
@@ -74,8 +74,8 @@ func (fin *finisher) endCommitted(w *flush) func(context.Context) (bool, error) 
 	}
 }
 
-// finishGrouped continues after an end with queued statements. It returns the next step if that has already started here. After an error
-// the claim has not ended.
+// finishGrouped continues after a completion with queued statements. It returns the next step if that has already started in this process.
+// After an error the run is not finished.
 func (fin *finisher) finishGrouped(w *flush) (*Run, error) {
 	if errors.Is(w.err, errAlone) {
 		next, err := fin.finishAlone(w)
@@ -94,15 +94,15 @@ func (fin *finisher) finishGrouped(w *flush) (*Run, error) {
 	return fin.concludeHeld(w.one, w.err)
 }
 
-// writeError is an error of the handler's writes.
+// writeError wraps an error of the handler's writes.
 type writeError struct{ err error }
 
 func (w *writeError) Error() string { return w.err.Error() }
 
 func (w *writeError) Unwrap() error { return w.err }
 
-// callWrite calls the handler's writes; a panic becomes their error. They run on a separate goroutine, because runtime.Goexit in them, for
-// example in a failing test, must not end ours, which still has to end the job.
+// callWrite calls the handler's writes and turns a panic into an error. They run on a separate goroutine: a runtime.Goexit in them, for
+// example in a failing test, must not end this goroutine, which still has to finish the job.
 func callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) error {
 	err := guard.Call(func() error {
 		err := one.inside(func() error { return writes.Run(ctx, tx) })

@@ -12,20 +12,20 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-// flush is a queued end. It is answered once.
+// flush is a queued completion. It is answered exactly once.
 type flush struct {
 	one     *Run
 	ending  store.Ending
 	next    *store.NewJob
-	writes  work.Writes // of the handler, in the same commit
+	writes  work.Writes // writes of the handler, committed together with the completion
 	ended   store.Ended
 	err     error
-	done    chan struct{} // closed with the answer; nil: no caller waits, and flusher.written is called
-	tries   int           // how often another transaction locked its row
-	unknown bool          // the reply to a statement with it was lost
+	done    chan struct{} // closed with the answer; if nil, no caller waits and flusher.written is called
+	tries   int           // how often its row was locked by another transaction
+	unknown bool          // the reply to a statement that included it was lost
 }
 
-// weight returns the approximate size of an end on the wire, in bytes.
+// weight returns the approximate size of a completion on the wire, in bytes.
 func (w *flush) weight() int {
 	bytes := 500 + len(w.ending.Result) + len(w.ending.Error) + w.writes.Size()
 	if w.ending.Next != nil {
@@ -34,7 +34,7 @@ func (w *flush) weight() int {
 	return bytes
 }
 
-// flush writes a batch and answers every member. All members belong to one pod, except after a lost lease.
+// flush writes a batch and answers every member. Unless the lease was lost, all members belong to the same pod.
 func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	byPod := map[string][]*flush{}
 	for _, w := range batch {
@@ -45,8 +45,8 @@ func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	}
 }
 
-// send sends a batch until each member's outcome is known. A batch that PostgreSQL rejects is sent again in parts, and those in
-// parts, so that a poisoned member does not affect the others. After a lost reply the outcome is read back, never assumed.
+// send sends a batch until the outcome of every member is known. A rejected batch is split and sent again, repeatedly if necessary, so that
+// one invalid member does not affect the others. After a lost reply the outcome is read back, never assumed.
 func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 	for backoff := wait.NewBackoff(); len(batch) > 0; {
 		_ = failpoint.Hit(failpoint.FlushSend)
@@ -105,8 +105,8 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
-// split splits a rejected batch into at least two parts of about the same weight, so that a large end, which is likelier the
-// culprit, is soon alone.
+// split splits a rejected batch into at least two parts of similar weight. A large completion is more likely to be the culprit, and this
+// isolates it quickly.
 func split(batch []*flush) iter.Seq[[]*flush] {
 	var whole int
 	for _, w := range batch {
@@ -127,12 +127,12 @@ func split(batch []*flush) iter.Seq[[]*flush] {
 	}
 }
 
-// heldFor is how long the row of an end is usually locked: by another pod's claim whose snapshot is older than our claim, and which
-// locks the row before it sees that the job runs.
+// heldFor is how long the row of a completion is typically locked by another pod's claim. Such a claim has a snapshot from before our
+// claim, and locks the row before it sees that the job is running.
 const heldFor = 2 * time.Millisecond
 
-// missed handles ends that the statement skipped. Usually another transaction locks their rows for a moment, so they are sent again
-// once before their state is read. Otherwise they are lost, or an earlier try whose reply was lost has ended them.
+// missed handles completions that the statement skipped. Usually another transaction has locked their rows briefly, so they are sent once
+// more before their state is read. Otherwise the claim is lost, or an earlier attempt whose reply was lost has already finished the job.
 func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	var asked []*flush
 	for _, w := range batch {
@@ -147,7 +147,7 @@ func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
-// putBack puts ends whose rows are locked back into the queue after a moment, so that no other end waits for them.
+// putBack queues completions with locked rows again after a short delay, so that other completions do not wait for them.
 func (f *flusher) putBack(batch []*flush) {
 	for _, w := range batch {
 		wait := min(heldFor<<w.tries, time.Second)
@@ -156,7 +156,7 @@ func (f *flusher) putBack(batch []*flush) {
 	}
 }
 
-// hold puts an end into the queue after a while, or answers it with an error if the flusher is closed before.
+// hold queues a completion after a delay. If the flusher closes first, hold answers the completion with an error.
 func (f *flusher) hold(w *flush, wait time.Duration) {
 	f.mu.Lock()
 	closed := f.closed

@@ -12,24 +12,24 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// flusher merges ends of claims that arrive at the same time into one statement and one commit. There is no timer. The first
-// end is written at once, and the ends that arrive meanwhile by the next statement. An idle pod thus pays one round trip, and
-// a busy one fills its batches.
+// flusher merges completions that arrive at the same time into one statement and one commit. There is no timer. The first completion is
+// written immediately, and those that arrive meanwhile are written by the next statement. An idle pod therefore needs one round trip per
+// completion, and a busy pod fills its batches.
 type flusher struct {
 	*Identity
 	write   func(ctx context.Context, batch []*flush) // writes a batch and answers every member
-	atMost  int                                       // maximum number of ends in a batch
-	written func(ends []*flush)                       // called with ends for which no caller waits
+	atMost  int                                       // maximum number of completions in a batch
+	written func(ends []*flush)                       // called with completions that have no waiting caller
 	soon    func() bool                               // reports whether handlers are about to be called
 	alive   context.Context                           // ends when the engine gives up writing
 	die     context.CancelFunc
-	some    wait.Signal // set if the queue may not be empty
+	some    wait.Signal // set when the queue may not be empty
 
 	mu      sync.Mutex
 	queue   []*flush
 	writing int           // number of batches in flight
-	landing chan struct{} // closed when none is in flight; nil: none is
-	slow    int           // those of them that are slow
+	landing chan struct{} // closed when no batch is in flight any more; nil if none is
+	slow    int           // number of slow batches among them
 	held    map[*flush]*time.Timer
 	closed  bool
 }
@@ -37,9 +37,9 @@ type flusher struct {
 const (
 	Flushers    = 2
 	flushAtMost = 500
-	flushBeside = 32                   // this many ends are worth a second batch during the first one; fewer wait for it
-	flushParts  = 8                    // concurrent parts of a rejected batch
-	flushSlow   = 5 * time.Millisecond // after this time a batch is slow
+	flushBeside = 32                   // this many completions justify a second concurrent batch; fewer wait for the first one
+	flushParts  = 8                    // number of parts of a rejected batch, sent concurrently
+	flushSlow   = 5 * time.Millisecond // a batch that takes longer is slow
 )
 
 var errStopped = errors.New("the runner has stopped")
@@ -51,7 +51,7 @@ func newFlusher(i *Identity, written func([]*flush), soon func() bool) *flusher 
 	return f
 }
 
-// run flushes until ctx ends, and then answers the remaining ends with an error.
+// run writes batches until ctx ends, and then answers the remaining completions with an error.
 func (f *flusher) run(ctx context.Context) {
 	defer f.close()
 	var workers sync.WaitGroup
@@ -73,11 +73,11 @@ func (f *flusher) run(ctx context.Context) {
 	workers.Wait()
 }
 
-// flushGather is how long ends wait for claims whose handlers are about to be called.
+// flushGather is how long completions wait for jobs whose handlers are about to be called.
 const flushGather = 100 * time.Microsecond
 
-// gather waits for handlers that are about to return. After a claim, its handlers are called one after the other. Without the
-// wait, the end of the first would be written alone.
+// gather waits briefly for handlers that are about to return. After a claim, the handlers are called one after another. Without the wait,
+// the completion of the first would be written alone.
 func (f *flusher) gather() {
 	runtime.Gosched()
 	for since := time.Now(); f.soon() && time.Since(since) < flushGather; {
@@ -85,7 +85,7 @@ func (f *flusher) gather() {
 	}
 }
 
-// put queues an end. After close it answers with an error.
+// put queues a completion. After close it answers the completion with an error.
 func (f *flusher) put(w *flush) {
 	f.mu.Lock()
 	closed := f.closed
@@ -103,7 +103,7 @@ func (f *flusher) put(w *flush) {
 	}
 }
 
-// wanted reports whether another batch has to be written now. The caller holds mu.
+// wanted reports whether another batch has to be written now. The caller must hold mu.
 func (f *flusher) wanted() bool {
 	return len(f.queue) > 0 && (f.writing == f.slow || len(f.queue) >= flushBeside) && f.writing < Flushers
 }
@@ -112,7 +112,7 @@ func (f *flusher) hint() {
 	f.some.Set()
 }
 
-// take takes a batch from the queue if one is wanted, and signals if another one is.
+// take takes a batch from the queue if one should be written now, and signals if another one should be.
 func (f *flusher) take() []*flush {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,8 +133,7 @@ func (f *flusher) take() []*flush {
 	return batch
 }
 
-// watched writes a batch. If it is slow, for example because its statement waits for a lock or its members are sent in parts,
-// later ends do not wait for it.
+// watched writes a batch. If the batch is slow, for example because its statement waits for a lock, later completions do not wait for it.
 func (f *flusher) watched(write func()) {
 	over, slow := false, false
 	timer := time.AfterFunc(flushSlow, func() {
@@ -163,7 +162,7 @@ func (f *flusher) watched(write func()) {
 	}
 }
 
-// lands blocks until no batch is in flight, or one is slow.
+// lands blocks until no batch is in flight, but no longer than flushSlow.
 func (f *flusher) lands() {
 	f.mu.Lock()
 	landing := f.landing
@@ -197,8 +196,8 @@ func (f *flusher) close() {
 	}
 }
 
-// writeEnd writes one end and blocks until the answer: [job.ErrLeaseLost], an error for which [store.Refused] is true, or the
-// end of the engine.
+// writeEnd writes one completion and blocks until it is answered. The error is [job.ErrLeaseLost], an error for which [store.Refused] is
+// true, or errStopped.
 func (f *flusher) writeEnd(one *Run, e store.Ending) (store.Ended, error) {
 	w := &flush{one: one, ending: e, done: make(chan struct{})}
 	f.put(w)

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// succeeded makes the ending of a handler that succeeded, and the row of the next step: the one that it returned, or
-// the next one of its declared chain. It returns a permanent error if the step is rejected.
+// succeeded builds the completion of a successful run and the row of the next step. That is the step that the handler returned, or the next
+// one of its declared chain. It returns a permanent error if the step is invalid.
 func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, next *store.NewJob, err error) {
 	ending = store.Ending{State: job.Succeeded, Outcome: o.Status, Reason: job.ReasonOK, Result: o.Result}
 	next, err = fin.nextStep(one, o)
@@ -26,7 +26,7 @@ func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, 
 	return ending, next, nil
 }
 
-// nextStep makes the row of the next step, without its id: nil if the pipeline ends here.
+// nextStep builds the row of the next step without its id. It returns nil if the pipeline ends here.
 func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
 	c := &one.Claimed
 	planned, err := work.DecodePlan(c.ID, c.Planned)
@@ -65,7 +65,7 @@ func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) 
 	n := fin.intake.follow(w, predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
 	n.Branch, n.Trace = c.Branch, one.span.Traceparent(c.Trace)
 	if c.Step == 0 && len(planned.Chain) == 0 {
-		n.Pipeline = new(string) // from its second step on the pipeline is listed
+		n.Pipeline = new(string) // a pipeline is listed from its second step on
 	}
 	return &n, nil
 }
@@ -81,7 +81,7 @@ func (fin *finisher) checkLane(one *Run, kind, lane string) error {
 	})
 }
 
-// newIDs reserves ids for a claim's next steps, as long as the claim is ours.
+// newIDs reserves ids for the next steps of a run, as long as this pod holds the claim.
 func (fin *finisher) newIDs(one *Run, n int) (ids []int64, err error) {
 	err = fin.persist(one, func(ctx context.Context) (err error) {
 		ids, err = fin.Store.NewIDs(ctx, n)
@@ -90,13 +90,13 @@ func (fin *finisher) newIDs(one *Run, n int) (ids []int64, err error) {
 	return ids, err
 }
 
-// renumberNext calls renumber for the next steps of a claim, as long as the claim is ours.
+// renumberNext calls renumber for the next steps of a run, as long as this pod holds the claim.
 func (fin *finisher) renumberNext(one *Run, jobs ...*store.NewJob) error {
 	return fin.persist(one, func(ctx context.Context) error { return fin.intake.renumber(ctx, jobs...) })
 }
 
-// mayStart decides whether the next step may start on insert here, and prepares its lane. The database adds what only it
-// knows: whether something more urgent waits in the table, and whether the subject is free.
+// mayStart reports whether the next step may start on insert in this process, and prepares its lane. Two conditions are left to the
+// database: that no more urgent job waits in the table, and that the subject is free.
 func (i *Identity) mayStart(one *Run, next *store.NewJob) bool {
 	return next.DelayMillis == 0 && !i.Closing.Load() && i.Handled[next.Kind] && i.Lease.Trusted() &&
 		i.Lease.ID() == one.Lease.Pod && !i.ahead.MoreUrgent(next.Lane, next.Priority) && i.Lanes.Step(one.Claimed.Lane, next.Lane)

@@ -12,14 +12,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// MinWakeInterval is the minimum time between two sweeps that notifications cause, and between two notifications that we send: a storm of
-// them causes one sweep.
+// MinWakeInterval is the minimum time between two sweeps triggered by notifications, and between two notifications that this process sends.
+// It turns a storm of notifications into one sweep.
 const MinWakeInterval = 50 * time.Millisecond
 
-// beatAgain is the delay after a failed heartbeat until the next one.
+// beatAgain is the delay before a failed heartbeat is retried.
 const beatAgain = 500 * time.Millisecond
 
-// beat renews the pod's lease until ctx ends. It soon repeats a failed heartbeat, because after a failover the first connections may still
+// beat renews the pod's lease until ctx ends. It retries a failed heartbeat early, because after a failover the first connections may still
 // lead to the former primary.
 func (e *Engine) beat(ctx context.Context) {
 	ticker := time.NewTicker(e.Opts.HeartbeatEvery)
@@ -39,18 +39,18 @@ func (e *Engine) beat(ctx context.Context) {
 		if !e.BeatOnce(ctx, inTurn) {
 			again = time.After(min(beatAgain, e.Opts.HeartbeatEvery))
 		}
-		// Out of turn: frequent requests must neither speed up MayJudge nor overload the database.
+		// The heartbeat was requested early. Frequent requests must neither bring MayJudge forward nor overload the database.
 		if !inTurn && !wait.For(ctx, MinWakeInterval) {
 			return
 		}
 	}
 }
 
-// ReadSettings requests a heartbeat now, which reads the settings of lanes, pods and the queue.
+// ReadSettings requests an immediate heartbeat, which reads the settings of lanes, pods and the queue.
 func (e *Engine) ReadSettings() { e.reread.Set() }
 
-// BeatOnce renews the lease, applies the answer, and reports whether there was one. counts is false for a heartbeat out of turn, which does
-// not count towards MayJudge.
+// BeatOnce renews the lease, applies the response, and reports whether there was one. counts is false for a heartbeat sent ahead of
+// schedule, which does not count towards MayJudge.
 func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	_ = failpoint.Hit(failpoint.HeartbeatSend)
 	if !e.Lease.Registered() {
@@ -65,8 +65,8 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 		return true
 	}
 	sent := time.Now()
-	// After this time a new heartbeat on a fresh connection is worth more than the current one.
-	lingering, release := wait.Linger(ctx, time.Second) // an engine that is stopping waits only for a short time
+	// After this timeout, a new heartbeat on a fresh connection is more likely to succeed than the current one.
+	lingering, release := wait.Linger(ctx, time.Second) // a stopping engine waits only for a short time
 	defer release()
 	asking, cancel := context.WithTimeout(lingering, max(e.Opts.HeartbeatEvery, e.Opts.LeaseFor/3))
 	defer cancel()
@@ -74,7 +74,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	b, err := e.Member.Heartbeat(asking, boot)
 	if err != nil {
 		e.Lease.Missed()
-		e.Unknown.Raise() // the next server to answer may lack the latest commits
+		e.Unknown.Raise() // the next server to respond may lack the latest commits
 		if ctx.Err() == nil {
 			e.Damped.Warn(ctx, heartbeatFailed, telemetry.Err, e.DBError(err))
 		}
@@ -82,7 +82,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	}
 	e.Damped.Over(ctx, heartbeatFailed)
 	if ctx.Err() != nil {
-		return true // it is stopping: its row may be closed already
+		return true // the engine is stopping, so its row may already be closed
 	}
 	if !b.Open {
 		e.Member.LeaseLost(ctx)
@@ -97,7 +97,7 @@ func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	return true
 }
 
-// apply applies the answer of a heartbeat.
+// apply applies the response to a heartbeat.
 func (e *Engine) apply(b store.Beat) {
 	e.HeedHistory(b.History)
 	if e.Lanes.Apply(b) {
@@ -121,8 +121,8 @@ func (e *Engine) apply(b store.Beat) {
 	e.compareSoon()
 }
 
-// WatchTrust cancels the handlers and calls over when the pod has not reached the database for so long that other pods may take over.
-// Results that handlers have already returned are still written once the database is back, unless the lease is lost.
+// WatchTrust watches the lease. When the database has been unreachable for so long that other pods may take over, it cancels the handlers
+// and calls over. Results that handlers have already returned are still written when the database is back, unless the lease is lost.
 func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 	for {
 		left, open := e.Lease.Left()
@@ -148,15 +148,15 @@ func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 	}
 }
 
-// historySeen is the history of the database that heartbeats have read: empty before the first.
+// historySeen holds the database history that heartbeats have read. It is empty before the first heartbeat.
 type historySeen struct {
 	sync.Mutex
 	id string
 }
 
-// HeedHistory records the history of the database that a heartbeat has read. If it has changed, because a standby was promoted or a backup
-// restored, the latest commits may be missing. The state of this process that depends on them is then dropped and read again. Its stores
-// have already dropped their reserved ids.
+// HeedHistory records the database history that a heartbeat has read. If the history has changed, because a standby was promoted or a
+// backup was restored, the latest commits may be missing. State of this process that depends on them is then discarded and read again. The
+// stores have already discarded their reserved ids.
 func (e *Engine) HeedHistory(history string) {
 	e.history.Lock()
 	before := e.history.id
@@ -171,14 +171,14 @@ func (e *Engine) HeedHistory(history string) {
 	e.Member.HistoryChanged()
 }
 
-// following tracks the latest heartbeat whose settings of lanes, pods and the queue were applied.
+// following tracks the latest heartbeat whose settings were applied.
 type following struct {
 	mu   sync.Mutex
 	sent time.Time     // when the latest applied heartbeat was sent
-	news chan struct{} // closed with the next one; nil: no caller waits
+	news chan struct{} // closed when the next one is applied; nil if no caller waits
 }
 
-// applied records that the answer to a heartbeat was applied.
+// applied records that the response to a heartbeat was applied.
 func (f *following) applied(sent time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -189,7 +189,7 @@ func (f *following) applied(sent time.Time) {
 	}
 }
 
-// AppliedSince blocks until a heartbeat that was sent after moment has been applied, or ctx ends. It calls ask to have one sent.
+// AppliedSince blocks until a heartbeat sent after moment has been applied, or ctx ends. It calls ask to request a heartbeat.
 func (f *following) AppliedSince(ctx context.Context, moment time.Time, ask func()) {
 	for {
 		f.mu.Lock()

@@ -23,50 +23,50 @@ import (
 	"github.com/trapeze-run/trapeze/poller"
 )
 
-// Identity is the pod or session that an engine works for, with the state that all parts of the engine share.
+// Identity is the pod or session that an engine works for. It holds the state shared by all parts of the engine.
 type Identity struct {
 	Services
 	Member member
 	Opts   Options
-	Kinds  map[string]*Handler // known kinds: a next step may have any of them
+	Kinds  map[string]*Handler // all known kinds; a next step may be of any of them
 
-	Handled      map[string]bool // kinds that it runs; fixed when it starts
+	Handled      map[string]bool // kinds that the engine runs; fixed when it starts
 	HandledKinds []string
 	Lease        *lease.Lease
 	Lanes        *slots.Lanes
 	Marks        *slots.Marks
 	Runs         *runs
-	Closing      atomic.Bool // no job starts any more
+	Closing      atomic.Bool // no more jobs are started
 	inFlight     inFlight
-	Unknown      unknownOutcomes // a reply was lost: the table may assign jobs to us that we do not know
+	Unknown      unknownOutcomes // raised when a reply was lost, because the table may then assign unknown jobs to this identity
 
 	Poller  *poller.Poller
-	look    atomic.Bool // something may be due, not only the next job of a freed subject
+	look    atomic.Bool // jobs may be due other than the next one of a freed subject
 	Due     dueTimes
-	freed   freedSubjects            // whose next job the next claim looks for
+	freed   freedSubjects            // subjects whose next job the next claim should take
 	backlog backlog                  // whether the latest claim left jobs behind
-	ahead   *slots.Ahead             // claims that wait for a slot
-	took    map[string]*atomic.Int64 // nanoseconds of the latest runs of each handled kind, on average; 0: none
-	news    atomic.Bool              // jobs may have come that are more urgent than those
+	ahead   *slots.Ahead             // jobs claimed ahead that wait for a slot
+	took    map[string]*atomic.Int64 // average duration of the latest runs of each handled kind, in nanoseconds; 0 if none
+	news    atomic.Bool              // more urgent jobs than those in ahead may have arrived
 }
 
-// Services are shared by the engines of a process.
+// Services holds what the engines of a process share.
 type Services struct {
-	Pool       *pgxpool.Pool // the host's: EnqueueTx, InTx, Job.Tx
+	Pool       *pgxpool.Pool // the host's pool: EnqueueTx, InTx, Job.Tx
 	Store      *store.Store  // claims and finishes
 	Commands   *store.Store  // submissions, commands and reads, which must not delay claims and finishes
-	Heartbeats *store.Store  // only heartbeats
+	Heartbeats *store.Store  // heartbeats only
 	Log        *slog.Logger
 	Damped     *telemetry.Damped
 	Metrics    *telemetry.Metrics
 	Tracing    tracing.Tracer
 	Count      telemetry.Counters
-	Ends       *ends.Ends // reports jobs that this process ended
+	Ends       *ends.Ends // reports jobs that this process finished
 	Waiters    *await.Waiters
 	journal    *journal.Writer // writes events and progress
 }
 
-// NewServices returns the Services of a process on its pools.
+// NewServices returns the Services of a process that uses the given pools.
 func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.Logger, metrics *telemetry.Metrics, tracer trace.TracerProvider, hooks ends.Hooks) Services {
 	s := Services{
 		Pool: pool, Store: main, Commands: front, Heartbeats: heart, Log: log, Damped: telemetry.NewDamped(log), Metrics: metrics,
@@ -77,33 +77,35 @@ func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.
 	return s
 }
 
-// member is the identity that an engine works for.
+// member represents the identity that an engine works for.
 type member interface {
-	// Open opens the identity's row again after its lease was lost.
+	// Open reopens the identity's row after its lease was lost.
 	Open(ctx context.Context) error
-	// Heartbeat renews the lease and reads the settings and commands that the engine must apply.
+	// Heartbeat renews the lease, and reads the settings and commands that the engine must apply.
 	Heartbeat(ctx context.Context, boot string) (store.Beat, error)
-	// Apply applies the state of the whole pod from a heartbeat.
+	// Apply applies the pod-wide state that a heartbeat reported.
 	Apply(store.Beat)
-	// LeaseLost ends the identity, or replaces it by a new one, after others have closed its row.
+	// LeaseLost ends the identity or replaces it with a new one, after other pods have closed its row.
 	LeaseLost(ctx context.Context)
-	// HistoryChanged drops state that depends on commits that the database may have lost.
+	// HistoryChanged discards state that depends on commits that the database may have lost.
 	HistoryChanged()
-	// WakePeers wakes the other engines of the process and the other pods, for work that this one cannot take at once.
+	// WakePeers wakes the other engines of the process and the other pods, because there is work that this engine cannot take immediately.
 	WakePeers()
-	// Cancel ends the handler of a claim if an engine of this process runs it.
+	// Cancel cancels the handler of a claim if an engine of this process runs it.
 	Cancel(c job.Lease, why job.Reason)
-	// Claims returns the claims that the table assigns to the identity. ok is false if another process is responsible for them now.
+	// Claims returns the claims that the table assigns to the identity. ok is false if another process is now responsible for them.
 	Claims(ctx context.Context, boot string) (held []store.Held, ok bool, err error)
-	// ClaimMissing releases a claim that is missing in the table, and reports whether it did; otherwise its handler is cancelled.
+	// ClaimMissing tries to release a claim that is missing from the table, and reports whether it did. If it did not, the handler is
+	// cancelled.
 	ClaimMissing(*Run) bool
-	// ClaimsCompared runs after each comparison of the claims with the table.
+	// ClaimsCompared is called after each comparison of the claims with the table.
 	ClaimsCompared(context.Context)
-	// MarkLimit returns the longest validity of low-water marks, and a function that wakes the engines that share them after that.
+	// MarkLimit returns the maximum validity of low-water marks. It also returns a function that wakes the engines that share the marks
+	// when they expire.
 	MarkLimit() (most time.Duration, wake func())
 }
 
-// Handle sets the kinds whose jobs the engine claims. Call it before the engine starts.
+// Handle sets the kinds whose jobs the engine claims. It must be called before the engine starts.
 func (i *Identity) Handle(kinds []string) {
 	i.HandledKinds, i.took = kinds, map[string]*atomic.Int64{}
 	for _, name := range kinds {
@@ -111,16 +113,15 @@ func (i *Identity) Handle(kinds []string) {
 	}
 }
 
-// Boot returns the boot id of the identity.
 func (i *Identity) Boot() string { return i.Lease.ID() }
 
-// Deaf reports whether notifications are disabled: behind a pooler without a direct connection.
+// Deaf reports whether notifications are disabled, as behind a pooler without a direct connection.
 func (i *Identity) Deaf() bool { return i.Opts.DirectURL == "off" }
 
-// WakePeers wakes the other engines of this process and the other pods, for work that this one cannot take at once.
+// WakePeers wakes the other engines of this process and the other pods, because there is work that this engine cannot take immediately.
 func (i *Identity) WakePeers() { i.Member.WakePeers() }
 
-// Slots returns the number of slots: 0 if the engine runs no jobs.
+// Slots returns the number of slots, or 0 if the engine runs no jobs.
 func (i *Identity) Slots() int {
 	if i.Opts.Disabled {
 		return 0
@@ -135,20 +136,20 @@ func (i *Identity) Wake() {
 	i.Poller.Wake()
 }
 
-// wakeAll wakes the poller here, the other engines and the other pods.
+// wakeAll wakes this poller, the other engines and the other pods.
 func (i *Identity) wakeAll() {
 	i.Wake()
 	i.WakePeers()
 }
 
-// wakeAfter records that a job was parked for a while, so that the poller claims it when it is due.
+// wakeAfter records that a job was parked for the given time, so that the poller claims it when it becomes due.
 func (i *Identity) wakeAfter(wait time.Duration) {
 	i.Due.parked(wait)
 	i.Poller.Nudge()
 }
 
-// freeSubject adds the subject of a run that has ended to those whose next job the next claim takes. It reports whether the run had a
-// subject. It does not wake the poller.
+// freeSubject adds the subject of a finished run to those whose next job the next claim takes. It reports whether the run had a subject. It
+// does not wake the poller.
 func (i *Identity) freeSubject(one *Run) bool {
 	if one.Claimed.Subject == "" {
 		return false
@@ -157,15 +158,15 @@ func (i *Identity) freeSubject(one *Run) bool {
 	return true
 }
 
-// slotFree handles a lane's slot that has become free. It wakes the poller if the latest claim left jobs behind, or if the slot has to be
-// given back to other pods.
+// slotFree is called when a slot of a lane has become free. It wakes the poller if the latest claim left jobs behind, or if the slot has to
+// be returned to other pods.
 func (i *Identity) slotFree(lane string) {
 	if i.backlog.slotFreed() || i.Lanes.Overdue(lane) {
 		i.wakeForSlot()
 	}
 }
 
-// wakeForSlot asks for a claim because a slot is free: no job has come that could be more urgent than those that are claimed.
+// wakeForSlot requests a claim because a slot is free. Unlike Wake, it does not imply that more urgent jobs may have arrived.
 func (i *Identity) wakeForSlot() {
 	i.look.Store(true)
 	i.Poller.Wake()
@@ -174,7 +175,7 @@ func (i *Identity) wakeForSlot() {
 // StopClaims keeps the engine from starting jobs.
 func (i *Identity) StopClaims() { i.Closing.Store(true) }
 
-// WaitIdle blocks until no claim is left, ctx ends or over is closed. It reports whether no claim is left.
+// WaitIdle blocks until no runs are left, ctx ends or over is closed. It reports whether no runs are left.
 func (i *Identity) WaitIdle(ctx context.Context, over <-chan struct{}) bool {
 	for {
 		select {
@@ -190,13 +191,13 @@ func (i *Identity) WaitIdle(ctx context.Context, over <-chan struct{}) bool {
 	}
 }
 
-// CloseRuns waits for the ends that are being written, and accepts no further claims.
+// CloseRuns waits up to two seconds for outcomes that are being written, and then accepts no more runs.
 func (i *Identity) CloseRuns() {
 	i.Runs.WaitEmpty(2*time.Second, nil)
 	i.Runs.Shut()
 }
 
-// DBError counts an error of the database and returns it.
+// DBError counts a database error and returns it.
 func (s *Services) DBError(err error) error {
 	if class := store.Class(err); class != "" {
 		s.Metrics.DBErrors.WithLabelValues(class).Inc()
@@ -204,7 +205,7 @@ func (s *Services) DBError(err error) error {
 	return err
 }
 
-// CommandError returns the error of a command: [job.ErrOutcomeUnknown] when its outcome is unknown.
+// CommandError returns the error of a command. It wraps [job.ErrOutcomeUnknown] if the outcome of the command is unknown.
 func (s *Services) CommandError(err error) error {
 	if store.Unknown(err) {
 		return fmt.Errorf("%w: %w", job.ErrOutcomeUnknown, s.DBError(err))
@@ -212,7 +213,7 @@ func (s *Services) CommandError(err error) error {
 	return s.DBError(err)
 }
 
-// The messages of [telemetry.Damped].
+// These messages are logged through [telemetry.Damped].
 const (
 	heartbeatFailed = "heartbeat failed"
 	notRegistered   = "could not register the pod again"
@@ -225,10 +226,10 @@ const (
 	commitNotKnown  = "outcome of a commit is not known yet"
 )
 
-// Options configure an engine: see the Options of package runner.
+// Options configure an engine. See the Options of package runner.
 type Options struct {
-	Boot                               string                 // empty: a random one
-	MayUse                             func(lane string) bool // nil: all lanes
+	Boot                               string                 // a random id if empty
+	MayUse                             func(lane string) bool // all lanes if nil
 	Name, Version                      string
 	Slots                              int
 	Disabled                           bool
@@ -241,18 +242,18 @@ type Options struct {
 	DirectURL                          string
 }
 
-// Handler is a registered handler, whose types are erased once so that no job needs reflection.
+// Handler is a registered handler. Its types are erased at registration, so that running a job needs no reflection.
 type Handler struct {
 	Name        string
 	Timeout     time.Duration
-	MaxAttempts int // 0: the default
-	MaxCrashes  int // 0: the default
+	MaxAttempts int // 0 means the default
+	MaxCrashes  int // 0 means the default
 	Backoff     job.Backoff
-	StaleAfter  *time.Duration // nil: the lane's setting, else the pod's; 0: off
+	StaleAfter  *time.Duration // 0 means off; nil means the lane's setting, or else the pod's
 	KeepRunning bool
 	InDatabase  bool
-	OnFailure   []work.Step // steps that follow the failure of a job without its own
+	OnFailure   []work.Step // steps that run after a job fails that has no failure steps of its own
 	Run         func(ctx context.Context, j *work.Job) (*work.Outcome, error)
 	RunSeconds  func(seconds float64) // records the duration of a run
-	Ends        *telemetry.KindEnds   // nil: only remote workers have the kind
+	Ends        *telemetry.KindEnds   // nil for a kind that only remote workers run
 }

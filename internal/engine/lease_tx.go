@@ -17,24 +17,28 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// leaseTx runs transactions that lock the lease of a claim: those of handlers, and those that end a claim with a handler's writes.
+// leaseTx runs transactions that lock the lease of a claim. These are the transactions of handlers and those that finish a run with a
+// handler's writes.
 type leaseTx struct {
 	*Identity
 	alive context.Context // ends when the engine gives up writing
 }
 
-// end describes how a transaction ends its claim. The zero value is for a transaction that does not end it.
+// end describes how a transaction finishes its run. The zero value is for a transaction that does not finish it.
 type end struct {
-	finish    func(context.Context, *store.Holding) error // makes the last writes and commits; nil: there are none
-	committed func(context.Context) (bool, error)         // reports whether this transaction ended a claim that is no longer held
+	finish    func(context.Context, *store.Holding) error // makes the last writes and commits; nil if there are none
+	committed func(context.Context) (bool, error)         // reports whether this transaction finished a claim that is no longer held
 }
 
 // run calls do in a transaction that locks a claim's lease, and commits it. The pool is the host's if the handler writes in it. If the
 // connection breaks before the commit, do runs again in a new transaction. If it breaks during the commit, the outcome is read back from
-// the locked row or, if that is gone, by end. Errors of do are returned unchanged. The transactions of one claim run one at a time, so that
-// each knows its number. They end with the handler's context, so that a cancel or stop does not wait for a hanging write. The outcome of
-// the commit of an end is read back until it is known, even after the context has ended: if it was committed, the next step is this pod's,
-// and no other pod would start it.
+// the locked row or, if that is gone, through end.committed. Errors of do are returned unchanged.
+//
+// The transactions of one claim run one at a time, so that each knows its number. They end with the handler's context, so that a cancel or
+// stop does not wait for a hanging write.
+//
+// If the transaction finishes the run, the outcome of the commit is read back until it is known, even after the context has ended. If it
+// was committed, the next step belongs to this pod, and no other pod would start it.
 func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -66,16 +70,16 @@ func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 			return one.Loss()
 		}
 		if store.ReadOnlyServer(err) && closed <= int(pool.Stat().MaxConns()) {
-			closed++ // each connection of the pool to a former primary is closed by one try
+			closed++ // each attempt closes one of the pool's connections to the former primary
 			continue
 		}
-		if backoff.Tries > 50 && (end.committed == nil || !isOutage(err)) || !backoff.Wait(ctx) { // an end must be written, however long the database is away
+		if backoff.Tries > 50 && (end.committed == nil || !isOutage(err)) || !backoff.Wait(ctx) { // a finish must be written, no matter how long the database is unavailable
 			return err
 		}
 	}
 }
 
-// isOutage reports whether err means that the primary cannot be reached, or is not a primary yet.
+// isOutage reports whether err means that the primary is unreachable or that the server is not yet a primary.
 func isOutage(err error) bool {
 	switch store.Class(err) {
 	case "conn", "08", "25", "57":
@@ -84,12 +88,12 @@ func isOutage(err error) bool {
 	return false
 }
 
-// ownError marks an error of do, which may resemble a connection error: do is not run again.
+// ownError marks an error returned by do, which may resemble a connection error. do does not run again after it.
 type ownError struct{ err error }
 
 func (o *ownError) Error() string { return o.err.Error() }
 
-// try makes one try of run. committed reports that the commit is known to have happened.
+// try makes one attempt of run. committed is true only if the commit is known to have succeeded.
 func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func(context.Context, pgx.Tx) error, end end) (committed bool, err error) {
 	release := func() {}
 	if pool == l.Store.Pool() {
@@ -105,7 +109,7 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	giveBack := sync.OnceFunc(func() { tx.End(ctx); release() })
 	defer giveBack()
 	if err := do(ctx, tx); err != nil {
-		// A statement of the handler that took too long (57014) would take as long again.
+		// A statement of the handler that timed out (57014) would probably time out again.
 		if pg, ofServer := errors.AsType[*pgconn.PgError](err); (!ofServer || pg.Code == "57014" || pg.Code == "25006") && !tx.Conn().IsClosed() {
 			err = &ownError{err}
 		}
@@ -115,7 +119,8 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	defer cancel()
 	if end.finish != nil {
 		err = end.finish(ending, tx)
-		// If a write is not allowed (25006), the handler made the transaction read-only, because Hold has already locked a row in it.
+		// If a write is rejected as read-only (25006), the handler made the transaction read-only. The server itself is writable, because
+		// Hold has already locked a row.
 		if pg, ofServer := errors.AsType[*pgconn.PgError](err); ofServer && pg.Code == "25006" && !tx.Conn().IsClosed() {
 			return false, &ownError{err}
 		}
@@ -125,17 +130,18 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	if !store.Unknown(err) {
 		return err == nil, err
 	}
-	giveBack() // the read-back needs a connection, perhaps of the same pool
+	giveBack() // the read-back needs a connection, possibly from the same pool
 	return l.readBack(ctx, one, tx.Number(), err, end.committed)
 }
 
-// readBack reads back the outcome of a commit whose reply was lost. For an end it retries until the outcome is known: see run.
+// readBack reads back the outcome of a commit whose reply was lost. For a commit that finishes the run it retries until the outcome is
+// known. See run.
 func (l *leaseTx) readBack(ctx context.Context, one *Run, number int, lost error, ended func(context.Context) (bool, error)) (committed bool, err error) {
 	if ended != nil {
 		ctx = l.alive
 		defer func() {
 			if !committed {
-				l.Unknown.Raise() // if it was committed after all, the next step is found in the table
+				l.Unknown.Raise() // if it was committed after all, the search finds the next step in the table
 			}
 		}()
 	}

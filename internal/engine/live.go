@@ -11,13 +11,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// FirstBeat applies the first heartbeat of an identity that has just been registered, or is served here from now on.
+// FirstBeat applies the first heartbeat of an identity that was just registered, or that this process has just taken over.
 func (e *Engine) FirstBeat(sent time.Time, b store.Beat) {
-	e.apply(b) // first the lanes, then the trust: a job that is submitted to a ready engine can start here
+	e.apply(b) // apply the lanes before trusting the lease, so that a job submitted to a ready engine can start here
 	e.Lease.Beaten(sent, b.Now, b.Left, true)
 }
 
-// Live claims jobs until ctx ends, then calls drain. It renews the lease and writes ends until drain has returned.
+// Live claims jobs until ctx ends, then calls drain. It renews the lease and writes outcomes until drain returns.
 func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
@@ -34,14 +34,14 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	e.StopClaims()
 	claims.Wait()
 	e.returnAhead(alive, e.ahead.Remove(func(*slots.Claim) bool { return true }))
-	life.Go(func() { e.claims.returnSlots(alive) }) // those of limited lanes that it does not use: others wait for them
+	life.Go(func() { e.claims.returnSlots(alive) }) // other pods may be waiting for unused slots of limited lanes
 	drain(alive)
 	die()
 	life.Wait()
 	e.workers.Close()
 }
 
-// WriteEnds writes the ends of adopted claims until stop is called. It keeps no lease and claims no jobs.
+// WriteEnds writes the outcomes of adopted claims until stop is called. It does not renew the lease and claims no jobs.
 func (e *Engine) WriteEnds() (stop func()) {
 	alive, die := context.WithCancel(context.Background())
 	var life sync.WaitGroup
@@ -55,7 +55,7 @@ func (e *Engine) WriteEnds() (stop func()) {
 	}
 }
 
-// Adopt continues a claim that the identity has held for some time, and reports whether it accepted the claim.
+// Adopt continues a claim that the identity already held, and reports whether it accepted the claim.
 func (e *Engine) Adopt(a store.Adopted) bool {
 	e.Lanes.Adopt(a.Lane)
 	one := e.NewRun(a.Claimed, e.Boot())
@@ -71,7 +71,7 @@ func (e *Engine) Adopt(a store.Adopted) bool {
 	return true
 }
 
-// RestoreClaims requests the slots of limited lanes that the identity held before. With missed it also searches for claims whose replies
+// RestoreClaims requests the limited-lane slots that the identity held before. If missed is set, it also searches for claims whose replies
 // were lost.
 func (e *Engine) RestoreClaims(missed bool) {
 	e.Lanes.Unsure()
@@ -80,7 +80,6 @@ func (e *Engine) RestoreClaims(missed bool) {
 	}
 }
 
-// Resize changes the number of slots.
 func (e *Engine) Resize(slots int) {
 	if e.Lanes.Resize(slots) {
 		e.Wake()
@@ -93,13 +92,14 @@ func (e *Engine) WakeForPeers() {
 	e.Wake()
 }
 
-// NoteUnknownOutcome requests a search for claims that the table assigns to the identity and that the engine does not know.
+// NoteUnknownOutcome requests a search for claims that the table assigns to the identity but that the engine does not know.
 func (e *Engine) NoteUnknownOutcome() {
 	e.Unknown.Raise()
 	e.Wake()
 }
 
-// LoseLease gives the identity a new boot id after other pods have closed its row, ends its runs, and returns the old id.
+// LoseLease is called after other pods have closed the identity's row. It gives the identity a new boot id, cancels its runs, and returns
+// the old id.
 func (e *Engine) LoseLease() (old string) {
 	old = e.Lease.NewBoot()
 	e.Lanes.DropGrants()
@@ -112,11 +112,11 @@ func (e *Engine) LoseLease() (old string) {
 	return old
 }
 
-// Drain waits for the handlers, then cancels their contexts, and finally hands back the remaining claims.
+// Drain waits for the handlers, cancels the contexts of those that are left, and finally hands back the remaining claims.
 func (e *Engine) Drain(ctx context.Context) {
 	if !e.Runs.WaitEmpty(e.Opts.ShutdownGrace, e.hurry) {
 		e.Runs.Each(func(one *Run) { one.cancel(job.ErrShutdown) })
-		// A database that does not answer must not delay the process: its leases expire.
+		// An unresponsive database must not delay shutdown. The pod's leases expire anyway.
 		giveUp := time.AfterFunc(2*time.Second, e.ends.flusher.die)
 		defer giveUp.Stop()
 		if !e.Runs.WaitEmpty(time.Second, nil) {
@@ -131,7 +131,8 @@ func (e *Engine) Drain(ctx context.Context) {
 	}
 }
 
-// handBackRest hands back the claims of handlers that ignore the end of their context, or that began as next steps after it.
+// handBackRest hands back the claims of handlers that ignore their cancelled context, and of next steps that started after the
+// cancellation.
 func (e *Engine) handBackRest(ctx context.Context) {
 	e.Runs.Each(func(one *Run) {
 		one.cancel(job.ErrShutdown)
@@ -143,5 +144,5 @@ func (e *Engine) handBackRest(ctx context.Context) {
 	})
 }
 
-// HurryDrain ends the grace period of a drain in progress.
+// HurryDrain cuts short the grace period of a drain in progress.
 func (e *Engine) HurryDrain() { e.hurried.Do(func() { close(e.hurry) }) }

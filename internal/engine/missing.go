@@ -10,13 +10,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// compareSoon requests a comparison.
+// compareSoon requests a comparison of the running claims with the table.
 func (e *Engine) compareSoon() {
 	e.comparing.Set()
 }
 
-// compare makes a comparison after each request, until ctx ends. It runs on a separate goroutine, because a heartbeat must never
-// wait for a table of jobs.
+// compare compares the running claims with the table after each request, until ctx ends. It runs on a separate goroutine, because a
+// heartbeat must never wait for a jobs table.
 func (e *Engine) compare(ctx context.Context) {
 	for {
 		select {
@@ -35,7 +35,7 @@ func (e *Engine) compare(ctx context.Context) {
 	}
 }
 
-// noteStarted notes the starts of claims ahead whose handlers run for longer than the time between two comparisons.
+// noteStarted records the start times of jobs that were claimed ahead and have been running since the previous comparison.
 func (e *Engine) noteStarted(ctx context.Context) error {
 	boot := e.Boot()
 	var claims []job.Lease
@@ -61,8 +61,8 @@ func (e *Engine) noteStarted(ctx context.Context) error {
 	return err
 }
 
-// cancelMissing cancels the handlers whose claims are missing in the table. It asks about claims whose commit was confirmed before, and
-// leaves out those whose end may have been written since.
+// cancelMissing cancels the handlers of claims that are missing from the table. It checks only claims that were already confirmed, and
+// ignores those that may have been finished in the meantime.
 func (e *Engine) cancelMissing(ctx context.Context) error {
 	boot := e.Boot()
 	var asked []job.Lease
@@ -85,7 +85,7 @@ func (e *Engine) cancelMissing(ctx context.Context) error {
 		switch {
 		case one == nil || !one.mustBeHeld():
 		case m.Reason == job.ReasonStopped || m.Reason == job.ReasonDeadline:
-			one.cancelFor(m.Reason) // ended by a command since the heartbeat
+			one.cancelFor(m.Reason) // a command has finished the job since the heartbeat
 		case e.Member.ClaimMissing(one):
 		default:
 			lost, ids = append(lost, one), append(ids, m.ID)

@@ -9,10 +9,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// handBackOrphans hands back jobs that the table assigns to us and this process does not know, after a reply was lost. It
-// reads first the table and then the known jobs, so that a job that starts meanwhile is not taken for an orphan. A job is
-// known before the statement that makes it ours is sent. Only the jobs of a claim are not, but claims and this function
-// take turns on the poller's goroutine.
+// handBackOrphans hands back jobs that the table assigns to this pod but this process does not know, after a reply was lost. It reads the
+// table before the known jobs, so that a job that starts in between is not mistaken for an orphan. Except for a claim, a job becomes known
+// before the statement that assigns it is sent. Claims cannot interfere, because they run on the same goroutine, the poller's.
 func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	if !s.Unknown.Due() {
 		return nil
@@ -26,7 +25,7 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	s.AddKnown(known)
 	var orphans []job.Lease
 	var cancelled []store.Ending
-	ends := map[int64]job.End{} // of those
+	ends := map[int64]job.End{} // by id, for the jobs in cancelled
 	for _, h := range held {
 		lease := job.Lease{JobID: h.ID, Fence: h.Fence, Pod: boot}
 		switch {
@@ -61,12 +60,12 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	return nil
 }
 
-// AddKnown adds the claims that this process works on, or that a statement in flight may make its own.
+// AddKnown adds the claims that this process works on, including those that an in-flight statement may assign to it.
 func (i *Identity) AddKnown(known map[job.Lease]bool) {
 	boot := i.Boot()
 	for _, id := range i.inFlight.all() {
 		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true
 	}
-	i.ahead.AddKnown(known) // before Runs: a claim that starts is in both for a moment
+	i.ahead.AddKnown(known) // before Runs, because a claim that is starting is briefly in both
 	i.Runs.Each(func(one *Run) { known[one.Lease] = true })
 }

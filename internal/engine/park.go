@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// park ends a claim with a wait before another try. It reports false if the lease is lost or a cancel was committed.
+// park puts a job back with a delay before its next attempt. It returns false if the lease is lost or a cancel was committed.
 func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) bool {
 	return fin.parkBy(one, wait, func(ctx context.Context) error {
 		_, err := fin.Store.Park(ctx, one.Lease, wait, why)
@@ -21,7 +21,7 @@ func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) bool {
 	})
 }
 
-// snooze ends a claim whose handler returned [work.Snooze].
+// snooze parks a job whose handler returned [work.Snooze].
 func (fin *finisher) snooze(one *Run, s work.Snooze) {
 	times := one.Claimed.Snoozes + 1
 	wait, why := max(s.Wait, 0), store.Retry{Started: one.started(), Message: job.Storable(s.Why, 500)}
@@ -34,23 +34,22 @@ func (fin *finisher) snooze(one *Run, s work.Snooze) {
 	}) {
 		return
 	}
-	// A cancel was committed: end the job. Or the lease is lost, and this matches no row.
+	// If a cancel was committed, this finishes the job. If the lease is lost, it matches no row.
 	fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 }
 
-// longestSnooze is the longest wait of a job that snoozes with backoff, unless its handler requests a longer one.
+// longestSnooze is the maximum delay of a job that snoozes with backoff, unless its handler requests a longer one.
 const longestSnooze = 10 * time.Minute
 
-// snoozeWait returns the wait of a job that snoozes with backoff for the n-th time, counted from 1: min(max(10m, d), d · 2ⁿ⁻¹), without
-// jitter.
+// snoozeWait returns the delay of the n-th snooze with backoff, counted from 1: min(max(10m, d), d · 2ⁿ⁻¹), without jitter.
 func snoozeWait(d time.Duration, n int) time.Duration {
 	if d == 0 || d >= longestSnooze {
-		return d // not computed as a float, in which the longest durations would become negative
+		return d // avoids the float conversion, in which the longest durations would become negative
 	}
 	return time.Duration(math.Min(float64(longestSnooze), float64(d)*math.Pow(2, float64(max(n, 1)-1))))
 }
 
-// parkBy ends a claim with a wait that write stores, and reports whether it did.
+// parkBy calls write to store a delay and releases the claim. It reports whether the job is parked.
 func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context.Context) error) bool {
 	err := fin.persist(one, func(ctx context.Context) error {
 		err := write(ctx)
@@ -62,7 +61,7 @@ func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context
 		return err
 	})
 	if err != nil && !errors.Is(err, job.ErrLeaseLost) && !store.Refused(err) {
-		// The pod is stopping, and the database does not answer: the lease expires, and another pod recovers the job.
+		// The pod is stopping and the database does not respond. The lease will expire, and another pod will recover the job.
 		fin.Log.ErrorContext(one.Ctx, "could not write the wait of a job", append(one.attrs(), telemetry.Err, err)...)
 		return true
 	}
@@ -77,7 +76,7 @@ func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context
 	return false
 }
 
-// handBack gives a claim back to its lane without spending an attempt.
+// handBack returns a job to its lane without spending an attempt.
 func (fin *finisher) handBack(one *Run, why string) {
 	back := false
 	err := fin.persist(one, func(ctx context.Context) error {
@@ -97,13 +96,13 @@ func (fin *finisher) handBack(one *Run, why string) {
 		fin.Log.InfoContext(one.Ctx, "job handed back", append(one.attrs(), telemetry.Why, why)...)
 		fin.wakeAll()
 	case err == nil:
-		// Cancelled or lost: the fence decides.
+		// The job was cancelled or the claim is lost. The fence decides which.
 		fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 	}
 }
 
-// persist makes a write that must not be lost. It retries while the database does not answer, until the lease is known to be lost or the
-// engine gives up writing. do must be safe to repeat.
+// persist makes a write that must not be lost. It retries while the database does not respond, until the lease is known to be lost or the
+// engine gives up writing. do must be idempotent.
 func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(one.Ctx))
 	defer cancel()
@@ -111,7 +110,7 @@ func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error
 	defer stop()
 	for backoff := wait.NewBackoff(); ; {
 		err := do(ctx)
-		// Other errors, such as a revoked privilege, are retried too: no other pod recovers the jobs of a living one.
+		// Other errors, such as a revoked privilege, are also retried, because no other pod recovers the jobs of a live pod.
 		if class := store.Class(err); err == nil || class == "" || store.Refused(err) {
 			return fin.DBError(err)
 		}
@@ -125,16 +124,16 @@ func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error
 	}
 }
 
-// NoVerdict is the error of a handler that gives its claim back without a verdict, or leaves it unchanged.
+// NoVerdict is the error of a handler that hands back its claim without an outcome, or leaves the claim unchanged.
 type NoVerdict struct {
-	Why   string                     // empty: the claim stays unchanged
-	Owned func(context.Context) bool // reports whether the claim is still this process's to give back; nil: it is
-	Done  func()                     // called before the claim is given back; only with Why
+	Why   string                     // the reason for the hand-back; if empty, the claim stays unchanged
+	Owned func(context.Context) bool // reports whether this process may still hand back the claim; nil means yes
+	Done  func()                     // called before the claim is handed back; used only with Why
 }
 
 func (*NoVerdict) Error() string { return "no outcome from its worker" }
 
-// endWithoutVerdict ends a run without a verdict of its handler.
+// endWithoutVerdict ends a run whose handler reported no outcome.
 func (fin *finisher) endWithoutVerdict(one *Run, err *NoVerdict) {
 	if err.Why == "" || one.IsLost() {
 		return
@@ -144,7 +143,7 @@ func (fin *finisher) endWithoutVerdict(one *Run, err *NoVerdict) {
 		return
 	}
 	if c, err := fin.Commands.ClaimOutcome(ctx, one.Lease); err == nil && !c.Held {
-		return // it has ended elsewhere, or belongs to another claim: nothing is discarded here
+		return // the job ended elsewhere or belongs to another claim, so there is no result to discard
 	}
 	one.span.Event("job.handed_back")
 	err.Done()

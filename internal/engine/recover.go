@@ -10,14 +10,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// sweeper is the source of the poller: it recovers the jobs of lapsed pods, promotes due jobs, hands back orphans, and claims.
+// sweeper is the poller's source of work. It recovers the jobs of lapsed pods, promotes due jobs, hands back orphans, and claims.
 type sweeper struct {
 	*Identity
-	*dueTimes // of Identity.Due
+	*dueTimes // points to Identity.Due
 	claims    *claimer
 }
 
-// Sweep implements poller.Source: it recovers the jobs of lapsed pods, promotes due jobs, and claims.
+// Sweep implements poller.Source.
 func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 	if !s.Lease.Trusted() {
 		return false
@@ -53,7 +53,7 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 			s.Damped.Over(ctx, promotionFailed)
 		}
 		if promoted > 0 {
-			s.WakePeers() // earlier claims skipped them because we had locked them, and we may not be able to run them
+			s.WakePeers() // earlier claims skipped these jobs while their rows were locked, and this pod may be unable to run them
 		}
 	}
 	claimed, err := s.claims.claimDue(ctx, s.look.Swap(false) || promote || recover)
@@ -66,11 +66,11 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 	return more || claimed
 }
 
-// recoverPage is the number of rows of live that one statement of a recovery reads.
+// recoverPage is the number of rows of live that one recovery statement reads.
 const recoverPage = 5000
 
-// recoverLapsed closes lapsed pods and recovers the jobs of closed ones, in pages. It needs neither slots nor lanes nor handlers,
-// because every pod can recover for all.
+// recoverLapsed closes lapsed pods and recovers the jobs of closed ones, in pages. It needs no slots, lanes or handlers, so every pod can
+// recover the jobs of every other pod.
 func (s *sweeper) recoverLapsed(ctx context.Context) error {
 	spared, left := s.Lease.Spared(s.Opts.LeaseFor)
 	lapsed, err := store.CloseLapsed(ctx, s.Store, s.Boot(), s.Opts.LeaseFor, spared)
@@ -105,7 +105,7 @@ func (s *sweeper) recoverLapsed(ctx context.Context) error {
 		}
 	}
 	if passed > 0 {
-		s.sweepAgain(false, true, time.Second) // other transactions lock their rows: another sweep is needed
+		s.sweepAgain(false, true, time.Second) // other transactions lock some rows, so another sweep is needed
 	} else {
 		if lanes, err := store.VoidSlots(ctx, s.Store, boots); err != nil {
 			return err

@@ -15,25 +15,25 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ErrNoDatabase is the error of every operation that needs the database, in a program without one: a remote worker.
+// ErrNoDatabase is returned by every operation that needs the database in a program that has none, such as a remote worker.
 var ErrNoDatabase = errors.New("a remote worker has no database")
 
-// Assignment is a claim that is sent to a remote worker.
+// Assignment is a claim sent to a remote worker.
 type Assignment struct {
-	ID, Fence, PipelineID, ParentID int64 // ParentID 0: no parent
+	ID, Fence, PipelineID, ParentID int64 // ParentID is 0 if there is no parent
 	Kind, Lane, Subject             string
 	Attempt, Crashes, Step, Snoozes int
 	MaxAttempts                     int
 	Submitter                       string
 	Priority                        int
 	Args, Checkpoint                json.RawMessage
-	Token                           []byte    // proves that the job was assigned
-	Deadline                        time.Time // zero: none
+	Token                           []byte    // proves that the job was assigned to the worker
+	Deadline                        time.Time // zero if there is none
 	CreatedAt, ClaimedAt            time.Time
 	Path, Trace                     string
 }
 
-// RemoteKind is a kind that a remote worker runs. For fields that are nil or 0 the pod's values apply. Its JSON is stored beside the
+// RemoteKind is a kind that a remote worker runs. For fields that are nil or 0, the pod's values apply. Its JSON is stored with the
 // worker's row, for pods that settle a job of a worker whose stream they do not serve.
 type RemoteKind struct {
 	Name        string         `json:"name"`
@@ -42,10 +42,10 @@ type RemoteKind struct {
 	MaxCrashes  int            `json:"max_crashes,omitempty"`
 	Backoff     job.Backoff    `json:"backoff,omitzero"`
 	StaleAfter  *time.Duration `json:"stale_after,omitempty"`
-	KeepRunning bool           `json:"-"` // while no pod answers: only the worker uses it
+	KeepRunning bool           `json:"-"` // keep running while no pod responds; only the worker uses it
 }
 
-// RemoteKinds returns the kinds with a handler in e, for a remote worker to send to its pod.
+// RemoteKinds returns the kinds that have a handler in e. A remote worker sends them to its pod.
 func RemoteKinds(e *Engine) (list []RemoteKind) {
 	for _, name := range slices.Sorted(maps.Keys(e.Kinds)) {
 		k := e.Kinds[name]
@@ -58,8 +58,8 @@ func RemoteKinds(e *Engine) (list []RemoteKind) {
 	return list
 }
 
-// Perform calls the handler of an assignment, in a remote worker whose kinds e has, and returns its outcome, encoded and checked. boot is the
-// id of the worker, and w takes the handler's writes.
+// Perform calls the handler of an assignment in a remote worker and returns its outcome, encoded and checked. e holds the worker's kinds,
+// boot is the worker's id, and w takes the handler's writes.
 func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.Writer) (o *work.Outcome, err error) {
 	k := e.Kinds[a.Kind]
 	if k == nil {
@@ -81,7 +81,7 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 	err = guard.Call(func() (err error) {
 		o, err = k.Run(ctx, j)
 		if err != nil {
-			work.ReadError(err) // a panic in it counts as the handler's
+			work.ReadError(err) // a panic in the error's methods is attributed to the handler
 		}
 		return err
 	})
@@ -91,7 +91,7 @@ func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.W
 	return o, err
 }
 
-// checkRemote rejects an outcome of a remote worker that no pod would accept.
+// checkRemote rejects outcomes that no pod would accept from a remote worker.
 func (e *Engine) checkRemote(o *work.Outcome) error {
 	if len(o.Writes) > 0 {
 		return fmt.Errorf("write in the commit that ends the job: %w", ErrNoDatabase)
@@ -99,7 +99,7 @@ func (e *Engine) checkRemote(o *work.Outcome) error {
 	return e.CheckOutcome(o)
 }
 
-// CheckOutcome rejects an outcome whose next step, children, join or steps for a failure could not be submitted.
+// CheckOutcome rejects an outcome if its next step, children, join or failure steps could not be submitted.
 func (e *Engine) CheckOutcome(o *work.Outcome) error {
 	if err := e.CheckSteps(o.Undo, false); err != nil {
 		return fmt.Errorf("on failure: %w", err)

@@ -19,10 +19,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Run is one claim that this process works on. One goroutine runs its handler. Settled decides which goroutine writes its end. After
-// a success the executor closes it, called by the flusher.
+// Run is one claim that this process works on. One goroutine runs its handler. Settled decides which goroutine writes the outcome. After a
+// success, the flusher calls the executor, which closes the run.
 type Run struct {
-	work.Job // for the handler; its Writer is the field writes
+	work.Job // passed to the handler; its Writer is the writes field
 	writes   writer
 
 	handler *Handler
@@ -31,42 +31,42 @@ type Run struct {
 	done    context.CancelFunc // releases the timeout's timer
 	Settled atomic.Bool
 	loss    loss
-	Wrote   atomic.Bool   // its end is committed
-	Ended   chan struct{} // closed when the handler has returned and its end is settled
+	Wrote   atomic.Bool   // the outcome is committed
+	Ended   chan struct{} // closed when the handler has returned and the outcome is settled
 	span    tracing.Span
 	ahead   ranAhead
-	handed  time.Time       // when its start was decided; zero for claims by the poller
-	undo    json.RawMessage // the plan for its failure that its handler returned; nil: none
+	handed  time.Time       // when the start was decided; zero for jobs claimed by the poller
+	undo    json.RawMessage // failure steps that the handler returned, or nil
 
-	turn     chan struct{} // one transaction at a time locks the lease
-	writing  atomic.Uint64 // the goroutine whose function writes in it; 0: none
+	turn     chan struct{} // held by the one transaction that may lock the lease
+	writing  atomic.Uint64 // goroutine of the function that writes in that transaction, or 0
 	watchdog watchdog.Watchdog
 	Events   journal.Events
 	progress journal.Progress
 }
 
-// loss is how a claim was lost.
+// loss records how a claim was lost.
 type loss struct {
 	once sync.Once
 	lost chan struct{} // closed when the lease is gone for good
-	gone bool          // because the job was deleted; set before lost is closed
+	gone bool          // the job was deleted; set before lost is closed
 }
 
-// ranAhead is what happened to the run of a claim ahead, or to one whose slot such a claim has now.
+// ranAhead is the state of a run that was claimed ahead, or whose slot was passed to a job claimed ahead.
 type ranAhead struct {
-	compared bool // with the table once; of the goroutine that compares alone, as noted
-	noted    bool // its start is in its row
-	passed   bool // its slot has gone on, while its end is written
+	compared bool // compared with the table at least once; like noted, used only by the comparing goroutine
+	noted    bool // its start time is stored in its row
+	passed   bool // its slot was passed on while its outcome is being written
 }
 
-// journaled is a run as its journal uses it.
+// journaled adapts a Run for its journal.
 type journaled struct{ one *Run }
 
 func (j journaled) ID() job.Lease         { return j.one.Lease }
 func (j journaled) Lost() bool            { return j.one.IsLost() }
 func (j journaled) Check(err error) error { return j.one.orGone(err) }
 
-// lose ends the context of the handler and its writes because the claim is lost: with [job.ErrLeaseLost], or with why.
+// lose ends the context of the handler and its writes because the claim is lost. why is the cause: [job.ErrLeaseLost] or [job.ErrGone].
 func (one *Run) lose(why error) {
 	one.loss.once.Do(func() {
 		one.loss.gone = errors.Is(why, job.ErrGone)
@@ -75,7 +75,7 @@ func (one *Run) lose(why error) {
 	})
 }
 
-// Loss returns why a lost claim is no longer ours: [job.ErrGone] or [job.ErrLeaseLost].
+// Loss returns why a claim was lost: [job.ErrGone] or [job.ErrLeaseLost].
 func (one *Run) Loss() error {
 	if one.IsLost() && one.loss.gone {
 		return job.ErrGone
@@ -83,8 +83,8 @@ func (one *Run) Loss() error {
 	return job.ErrLeaseLost
 }
 
-// orGone returns the error of a handler's write. If the job was deleted, the handler's context ends with that cause. A write that was
-// rejected, or whose statement was cancelled, while that context ended could not read the reason itself.
+// orGone returns the error of a handler's write. If the write found that the job was deleted, orGone ends the handler's context with that
+// cause. A write that was rejected or cancelled while that context ended cannot tell why, so orGone returns the recorded reason.
 func (one *Run) orGone(err error) error {
 	switch {
 	case errors.Is(err, job.ErrGone):
@@ -97,7 +97,7 @@ func (one *Run) orGone(err error) error {
 	return err
 }
 
-// started returns the moment at which the handler of a claim ahead was called; zero for other claims, whose rows have it.
+// started returns when the handler of a job claimed ahead was called. It returns zero for other jobs, whose rows contain the start time.
 func (one *Run) started() (at time.Time) {
 	if one.Claimed.Ahead {
 		at = one.Claimed.ClaimedAt
@@ -120,7 +120,7 @@ func (one *Run) attrs() []any {
 		telemetry.Lane, c.Lane}
 }
 
-// errOpen is the error of a transaction or checkpoint of a job inside a transaction of the same job.
+// errOpen is returned when a handler starts a transaction or checkpoint inside another transaction of the same job.
 var errOpen = errors.New("a transaction of the job is open: write in it, and pass the checkpoint to Job.Tx")
 
 // inside calls a handler's function that writes in the transaction that locks the lease.
@@ -130,7 +130,7 @@ func (one *Run) inside(write func() error) error {
 	return write()
 }
 
-// isInside reports whether the caller is such a function, whose turn would never come.
+// isInside reports whether the caller runs within inside. Such a caller would deadlock if it waited for the lease.
 func (one *Run) isInside() bool {
 	by := one.writing.Load()
 	return by != 0 && by == guard.Goroutine()
@@ -140,12 +140,12 @@ func (one *Run) isInside() bool {
 type runs struct {
 	mu     sync.Mutex
 	all    map[ClaimKey]*Run
-	alone  int           // number of isolated ones among them
-	empty  chan struct{} // closed when all is empty; replaced when it is not
+	alone  int           // number of isolated runs among them
+	empty  chan struct{} // closed while all is empty; replaced when a run is added
 	closed bool
 }
 
-// ClaimKey identifies a claim. Fences are not reset, so the owner is not needed.
+// ClaimKey identifies a claim. Fences never repeat for a job, so the key does not need the owner.
 type ClaimKey struct{ ID, Fence int64 }
 
 func (one *Run) Key() ClaimKey { return ClaimKey{one.Lease.JobID, one.Lease.Fence} }
@@ -156,7 +156,7 @@ func newRuns() *runs {
 	return &runs{all: map[ClaimKey]*Run{}, empty: empty}
 }
 
-// add adds a claim, unless the engine has stopped.
+// add adds a run, unless the engine has stopped.
 func (s *runs) add(one *Run) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +200,7 @@ func (s *runs) Len() int {
 	return len(s.all)
 }
 
-// Each calls do for every claim, outside the lock.
+// Each calls do for every run without holding the lock.
 func (s *runs) Each(do func(*Run)) {
 	s.mu.Lock()
 	list := make([]*Run, 0, len(s.all))
@@ -213,28 +213,28 @@ func (s *runs) Each(do func(*Run)) {
 	}
 }
 
-// Find returns the claim of a job with a fence.
+// Find returns the run of a job with the given fence, or nil.
 func (s *runs) Find(id, fence int64) *Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[ClaimKey{id, fence}]
 }
 
-// isolated reports whether an isolated job runs here.
+// isolated reports whether an isolated job is running in this process.
 func (s *runs) isolated() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.alone > 0
 }
 
-// idle returns a channel that is closed when no claim is left.
+// idle returns a channel that is closed when no runs are left.
 func (s *runs) idle() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.empty
 }
 
-// WaitEmpty waits until no claim is left, at most the given time or until hurry. It reports whether none is left.
+// WaitEmpty blocks until no runs are left, most has passed, or hurry is closed. It reports whether no runs are left.
 func (s *runs) WaitEmpty(most time.Duration, hurry <-chan struct{}) bool {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -247,7 +247,7 @@ func (s *runs) WaitEmpty(most time.Duration, hurry <-chan struct{}) bool {
 	return s.Len() == 0
 }
 
-// inFlight holds the ids of jobs that a statement in flight may assign to this identity: they are not orphans.
+// inFlight holds the ids of jobs that an in-flight statement may assign to this identity. Such jobs are not orphans.
 type inFlight struct {
 	mu  sync.Mutex
 	ids map[int64]bool
@@ -284,7 +284,7 @@ func (f *inFlight) all() []int64 {
 	return list
 }
 
-// startedOnInsert returns the claim of a job that one of our inserts started.
+// startedOnInsert returns the claim of a job that an insert of this process started.
 func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 	pipeline := n.PipelineID
 	if pipeline == 0 {
@@ -297,10 +297,11 @@ func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 	}
 }
 
-// mustBeHeld reports whether the table must assign the claim to this process unless it was lost: its handler has not returned.
+// mustBeHeld reports whether the table must still assign the claim to this process. It is false if the claim is lost or its outcome may
+// have been written.
 func (one *Run) mustBeHeld() bool { return !one.Settled.Load() && !one.IsLost() }
 
-// hasRun subtracts the time that a run has already run elsewhere from its timeout. Call it before the run is shared.
+// hasRun subtracts the time that a job has already run elsewhere from its timeout. It must be called before the run is shared.
 func (one *Run) hasRun(before time.Duration) {
 	if one.handler.Timeout <= 0 {
 		return

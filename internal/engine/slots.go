@@ -9,21 +9,21 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// round is one pass over all lanes. With fewer free slots than lanes it takes several claims, so that a job in one lane does not wait
-// for a poll because others came first. Only the poller's goroutine uses it.
+// round is one pass over all lanes. With fewer free slots than lanes, a pass takes several claims, so that a lane does not have to wait for
+// the next poll because others came first. Only the poller's goroutine uses it.
 type round struct {
 	since time.Time
-	tick  bool // only the timer requires it: lanes whose interval is not over yet are left out
-	open  bool // lanes remain to be included
+	tick  bool // started by the timer alone, so lanes whose interval has not passed are skipped
+	open  bool // more lanes have to be included
 	asked int
 }
 
-// settleSlots requests slots of limited lanes and gives back those that others wait for, before a claim. Call it on the poller's
-// goroutine, because answers must be applied in the order of the requests.
+// settleSlots requests slots of limited lanes, and returns slots that other pods wait for. It runs before each claim, on the poller's
+// goroutine, because replies must be applied in the order of the requests.
 func (c *claimer) settleSlots(ctx context.Context) error {
 	asks, later := c.Lanes.Asks(c.heard.Swap(false), time.Now())
 	if later > 0 && !c.asksAgain.Swap(true) {
-		// No other claim takes the jobs that have become due since the request was refused: see
+		// Jobs may have become due since the request was refused, and no other claim would take them. See
 		// TestAJobOfALimitedLaneThatComesRightAfter….
 		time.AfterFunc(later, func() {
 			c.asksAgain.Store(false)
@@ -46,15 +46,15 @@ func (c *claimer) settleSlots(ctx context.Context) error {
 	return nil
 }
 
-// returnSlots gives back slots that a stopping pod no longer uses, until ctx ends. Call it when the poller has ended.
+// returnSlots returns slots that a stopping pod no longer uses, until ctx ends. It must not be called before the poller has stopped.
 func (c *claimer) returnSlots(ctx context.Context) {
 	c.Lanes.Close()
 	for ok := true; ok; ok = wait.For(ctx, c.Opts.HeartbeatEvery) {
-		_ = c.settleSlots(ctx) // the rest is revoked when the pod has left
+		_ = c.settleSlots(ctx) // remaining slots are revoked when the pod has left
 	}
 }
 
-// findMarks reads the positions at which claims may begin.
+// findMarks reads the positions from which claims may start scanning.
 func (c *claimer) findMarks(ctx context.Context) {
 	since, due := c.Marks.Look(c.Lanes.Names())
 	if !due {
@@ -62,7 +62,7 @@ func (c *claimer) findMarks(ctx context.Context) {
 	}
 	found, took, err := c.Store.Marks(ctx, since, c.HandledKinds)
 	if err != nil {
-		c.Log.DebugContext(ctx, "no marks", telemetry.Err, c.DBError(err)) // without marks, claims are only slower
+		c.Log.DebugContext(ctx, "no marks", telemetry.Err, c.DBError(err)) // without marks, claims are slower but still correct
 		return
 	}
 	most, again := c.Member.MarkLimit()

@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// submitter submits jobs: it checks them, makes their rows, inserts them, and reads back outcomes that a lost reply left unknown. It also
-// makes the rows of next steps.
+// submitter submits jobs. It checks them, builds and inserts their rows, and reads back the outcome after a lost reply. It also builds the
+// rows of next steps.
 type submitter struct {
 	*Identity
 	start func(boot string, n store.NewJob) bool // runs a job that was started on insert
@@ -45,7 +45,7 @@ func (sub *submitter) CheckSubmission(w *work.Submission) error {
 	return w.EncodePlan()
 }
 
-// CheckSteps checks that the kinds of planned steps are known, or foreign.
+// CheckSteps checks that the kinds of planned steps are known or marked as foreign.
 func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	for _, s := range steps {
 		if sub.Kinds[s.Kind] == nil && !foreign && !s.Foreign {
@@ -55,7 +55,7 @@ func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	return nil
 }
 
-// CheckFollowing checks a next step or a child. It must not set the keys, the name and the submitter, which belong to its pipeline.
+// CheckFollowing checks a next step or a child. Such a job must not set keys, a name or a submitter, because these belong to the pipeline.
 func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	if err := sub.CheckSubmission(w); err != nil {
 		return err
@@ -71,8 +71,8 @@ func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	return nil
 }
 
-// predecessor is the job that a step follows. It determines the step's place in the pipeline, and its lane and priority if the step sets
-// none.
+// predecessor describes the job that a step follows. It determines the step's position in the pipeline, and its lane and priority if the
+// step sets none.
 type predecessor struct {
 	id, pipeline int64
 	step         int
@@ -81,19 +81,21 @@ type predecessor struct {
 	submitter    string
 }
 
-// follow makes the row of a step, without its id and branch. Options that the step does not set are its predecessor's, except the subject.
+// follow builds the row of a step, without its id and branch. Except for the subject, options that the step does not set are inherited from
+// its predecessor.
 func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob {
 	if w.Priority == nil {
 		w.Priority = &from.priority
 	}
-	w.Submitter = from.submitter // a principal that may see a pipeline may see all of it
+	w.Submitter = from.submitter // a principal that can see one job of a pipeline can see all of them
 	n := w.Row(0, sub.Lanes.LaneOfStep(w.Kind, w.Lane, from.lane))
 	n.Actor = "handler"
 	n.PipelineID, n.ParentID, n.Step = from.pipeline, &from.id, from.step+1
 	return n
 }
 
-// crashLimit returns the limit that a kind sets. It is stored with the job, because the pod that recovers the job may not know the kind.
+// crashLimit returns the crash limit of a kind. The limit is stored with the job, because the pod that recovers the job may not know the
+// kind.
 func (sub *submitter) crashLimit(kind string) *int {
 	if k := sub.Kinds[kind]; k != nil && k.MaxCrashes > 0 {
 		return &k.MaxCrashes
@@ -101,7 +103,6 @@ func (sub *submitter) crashLimit(kind string) *int {
 	return nil
 }
 
-// Submit submits a single job.
 func (sub *submitter) Submit(ctx context.Context, w *work.Submission) (s work.Submitted, err error) {
 	n, err := sub.newRow(ctx, w)
 	if err != nil {
@@ -118,7 +119,7 @@ func (sub *submitter) Submit(ctx context.Context, w *work.Submission) (s work.Su
 	return s, err
 }
 
-// newRow checks a submission and makes its row.
+// newRow checks a submission and builds its row.
 func (sub *submitter) newRow(ctx context.Context, w *work.Submission) (n store.NewJob, err error) {
 	if err := sub.CheckSubmission(w); err != nil {
 		return n, err
@@ -134,13 +135,13 @@ func (sub *submitter) newRow(ctx context.Context, w *work.Submission) (n store.N
 	return w.First(ids[0], lane), nil
 }
 
-// submitNew submits a job without keys. It starts on insert if possible.
+// submitNew submits a job without keys, and starts it on insert if possible.
 func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
 	lane := n.Lane
-	// A job that cannot start here is submitted as pending, with the same statement.
+	// The same statement submits a job that cannot start here as pending.
 	boot, reserved := sub.Boot(), false
 	if !n.NeedsApproval {
-		boot, reserved = sub.reserveFor(n.Kind, lane, n.DelayMillis, n.Priority-1) // after those that wait
+		boot, reserved = sub.reserveFor(n.Kind, lane, n.DelayMillis, n.Priority-1) // Priority-1 puts it behind waiting jobs of the same priority
 	}
 	n.Starts = reserved
 	release := func() {
@@ -178,23 +179,23 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 		s.State = job.AwaitingApproval
 	}
 	if n.Starts && slots.Slow(entered.Took, 0) {
-		sub.mark(ctx) // the job has started; later submissions will be faster
+		sub.mark(ctx) // this job has already started; later submissions will be faster
 	}
 	return s, nil
 }
 
-// reserveFor reserves a slot for a job to be inserted, if it may start on insert here and no claim above a priority waits for a slot. It
-// returns the boot id for the job.
+// reserveFor reserves a slot for a job that is about to be inserted, if the job may start on insert here. A slot is not reserved if a more
+// urgent job, of a higher priority than the given one, waits in memory for a slot. It returns the boot id to store with the job.
 func (i *Identity) reserveFor(kind, lane string, delayMillis int64, priority int) (boot string, reserved bool) {
 	boot = i.Lease.ID()
-	// Check the trust first: Handled is fixed before the first heartbeat.
+	// Check the trust first, because Handled is not fixed until the first heartbeat.
 	if delayMillis > 0 || i.Closing.Load() || !i.Lease.Trusted() || !i.Handled[kind] || i.ahead.MoreUrgent(lane, priority) {
 		return boot, false
 	}
 	return boot, i.Lanes.Reserve(lane)
 }
 
-// insert inserts jobs. If their ids are in use it gives them new ones, which list then holds.
+// insert inserts jobs. If an id is already in use, it replaces the ids in list and tries again.
 func (sub *submitter) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := sub.insertThese(ctx, boot, list)
 	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
@@ -206,8 +207,9 @@ func (sub *submitter) insert(ctx context.Context, boot string, list []store.NewJ
 	return entered, err
 }
 
-// insertThese inserts jobs. If the reply is lost, it sends the same rows again. The second try either succeeds or is rejected by the
-// primary key, which waits for a first try that is still committing. It then reads back whether the rows are these, and where they are.
+// insertThese inserts jobs. If the reply is lost, it sends the same rows again. The second attempt succeeds or violates the primary key,
+// which waits for a first attempt that is still committing. After a violation it reads back whether the rows are the same, and where they
+// are.
 func (sub *submitter) insertThese(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := sub.insertOnce(ctx, boot, list)
 	if err == nil {
@@ -217,7 +219,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		return entered, sub.DBError(err)
 	}
 	cause := sub.DBError(err)
-	// The caller's deadline may have ended the wait: reading the outcome is worth extra time.
+	// The wait may have been cut short by the caller's deadline, but reading the outcome is worth extra time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
 	defer cancel()
 	for backoff := wait.NewBackoff(); backoff.Wait(ctx); {
@@ -246,7 +248,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		places = make(map[int64]store.Place, len(list))
 		for _, n := range list {
 			switch {
-			case n.Starts && found[n.ID].NextRunning: // started on insert: a later claim is the poller's
+			case n.Starts && found[n.ID].NextRunning: // started on insert; a later claim belongs to the poller
 				places[n.ID] = store.PlacedRunning
 			case n.NeedsApproval || len(list) == 1 && sub.stateOf(ctx, n.ID) == job.AwaitingApproval:
 				places[n.ID] = store.PlacedAwaiting
@@ -258,11 +260,11 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		}
 		return store.Enqueued{Places: places}, nil
 	}
-	sub.Unknown.Raise() // if it is ours after all, the next heartbeat finds it
+	sub.Unknown.Raise() // if the job belongs to this pod after all, the next heartbeat finds it
 	return store.Enqueued{}, fmt.Errorf("%w (submit %s as job %d): %w", job.ErrOutcomeUnknown, list[0].Kind, list[0].ID, cause)
 }
 
-// insertOnce inserts jobs with the statement for their number.
+// insertOnce inserts jobs with the statement that suits their number.
 func (sub *submitter) insertOnce(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	if store.Bulky(list) {
 		if done, err := store.EnqueueBulk(ctx, sub.Commands, list); err != nil || done {
@@ -272,7 +274,7 @@ func (sub *submitter) insertOnce(ctx context.Context, boot string, list []store.
 	return sub.Commands.EnqueueSince(ctx, boot, list, sub.Marks.ForSubmission(list[0].Lane))
 }
 
-// stateOf returns the state of a job that has just been submitted; pending if it cannot be read.
+// stateOf returns the state of a job that was just submitted, or pending if the state cannot be read.
 func (sub *submitter) stateOf(ctx context.Context, id int64) job.State {
 	j, err := view.Job(ctx, sub.Commands, id)
 	if err != nil {
@@ -281,7 +283,7 @@ func (sub *submitter) stateOf(ctx context.Context, id int64) job.State {
 	return j.State
 }
 
-// SubmitTx submits a job in a transaction of the host.
+// SubmitTx submits a job in the caller's transaction.
 func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submission) (work.Submitted, error) {
 	n, err := sub.newRow(ctx, w)
 	if err != nil {
@@ -292,13 +294,13 @@ func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submissio
 	s, err := sub.submitFresh(ctx, tx, w, &n, !sub.Deaf())
 	tracing.EndSubmission(span, s.ID, err)
 	if sub.Commands.IDTaken(err) {
-		sub.Commands.DropIDs() // so that the caller's next transaction gets other ids
+		sub.Commands.DropIDs() // the caller's next transaction then uses different ids
 	}
 	if err != nil {
 		store.CloseStale(tx.Conn(), err, false)
 		return work.Submitted{}, err
 	}
-	if s.Duplicate { // a job of this transaction is not visible outside, and is pending
+	if s.Duplicate { // a job of this transaction is pending and not yet visible outside it
 		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
 		}

@@ -7,11 +7,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// idTries is how often jobs get new ids because theirs are in use. Each time the ids come from a new block.
+// idTries is how often jobs get new ids because theirs are in use. The ids come from a new block each time.
 const idTries = 3
 
-// renumber gives new jobs other ids after one of theirs was found in use: another pod has submitted a job with it, as after a failover that
-// lost commits and that PostgreSQL does not report.
+// renumber gives jobs new ids after one of their ids was found in use. Another pod may have used the id after a failover that lost commits
+// and that PostgreSQL does not report.
 func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error {
 	sub.Log.WarnContext(ctx, "job ids already in use, using others", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
 	sub.Commands.DropIDs()
@@ -24,7 +24,7 @@ func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error
 	return nil
 }
 
-// rename gives jobs other ids, also among those in flight.
+// rename replaces the ids of jobs, including those in flight.
 func (sub *submitter) rename(jobs []*store.NewJob, ids []int64) {
 	for i, n := range jobs {
 		if sub.inFlight.has(n.ID) {
@@ -35,7 +35,6 @@ func (sub *submitter) rename(jobs []*store.NewJob, ids []int64) {
 	}
 }
 
-// each returns pointers to the elements of a list.
 func each(list []store.NewJob) []*store.NewJob {
 	all := make([]*store.NewJob, len(list))
 	for i := range list {

@@ -14,17 +14,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Submissions with a unique or idempotency key, and those in a transaction of the caller.
+// This file submits jobs with a unique or idempotency key, and jobs in a transaction of the caller.
 
-// errUnderWay means that a submission must be sent again.
+// errUnderWay means that the submission must be sent again.
 var errUnderWay = errors.New("a concurrent attempt of the same submission is running")
 
-// unknownYet reports, after a lost reply, whether the outcome is still unknown.
+// unknownYet reports whether the outcome is still unknown after a lost reply.
 func unknownYet(err error) bool {
 	return store.Unknown(err) || store.Transient(err) || errors.Is(err, errUnderWay)
 }
 
-// submitOnce submits a job with a unique or idempotency key, in a separate transaction.
+// submitOnce submits a job that has a unique or idempotency key, in a separate transaction.
 func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
 	var s work.Submitted
 	submit := func(tx pgx.Tx) (err error) {
@@ -38,7 +38,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 		}
 	}
 	if store.Unknown(err) {
-		// The key makes it safe to send again: the answer is the holder of the key.
+		// The key makes it safe to send the job again: the statement returns the job that holds the key.
 		retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
 		defer cancel()
 		taken := false
@@ -58,7 +58,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 			err = sub.Commands.Tx(retry, func(tx pgx.Tx) (err error) {
 				s, err = sub.submitIn(retry, tx, w, n, false)
 				if taken = sub.Commands.IDTaken(err); taken || store.Refused(err) {
-					err = errUnderWay // the first try was still running and has succeeded; or the id belongs to another job
+					err = errUnderWay // either the first attempt was still running and has now succeeded, or another job has this id
 				}
 				return err
 			})
@@ -71,7 +71,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 		return work.Submitted{}, sub.DBError(err)
 	}
 	if s.Duplicate {
-		// The key kept its job from being claimed until now. Return the job in its current state.
+		// Until now the key prevented its job from being claimed. Return the job in its current state.
 		sub.Wake()
 		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
@@ -89,8 +89,8 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 	return s, nil
 }
 
-// submitFresh is submitIn for a job that was not sent before. If its id is in use, it inserts the job with another one, as long as the
-// transaction can continue.
+// submitFresh is like submitIn, for a job that was not sent before. If the job's id is in use, it retries with a new one while the
+// transaction is still usable.
 func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submission, n *store.NewJob, wake bool) (work.Submitted, error) {
 	s, err := sub.submitIn(ctx, tx, w, *n, wake)
 	for try := 0; sub.Commands.IDTaken(err) && !store.Refused(err) && try < idTries; try++ {
@@ -112,7 +112,7 @@ func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submis
 	return s, err
 }
 
-// submitIn inserts one job as pending in a transaction, after taking its keys. With wake, the commit wakes the pods.
+// submitIn reserves the keys of one job and inserts it as pending, in the given transaction. If wake is set, the commit wakes the pods.
 func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submission, n store.NewJob, wake bool) (work.Submitted, error) {
 	holder, err := n.ID, error(nil)
 	key := w.Key()
@@ -138,7 +138,7 @@ func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submissio
 	return sub.placeIn(ctx, tx, n, wake)
 }
 
-// placeIn inserts one job as pending in a transaction that holds its keys.
+// placeIn inserts one job as pending in a transaction that already holds its keys.
 func (sub *submitter) placeIn(ctx context.Context, tx pgx.Tx, n store.NewJob, wake bool) (work.Submitted, error) {
 	insert := store.EnqueueIn
 	if wake {

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// laneFor returns the lane of a submission, and checks the lanes that its next steps name.
+// laneFor returns the lane of a submission, and checks that the lanes of its next steps exist.
 func (sub *submitter) laneFor(ctx context.Context, w *work.Submission) (string, error) {
 	for _, s := range w.Planned {
 		if s.Lane == "" {
@@ -22,15 +22,14 @@ func (sub *submitter) laneFor(ctx context.Context, w *work.Submission) (string, 
 	return sub.laneOf(ctx, w.Kind, w.Lane)
 }
 
-// laneOf returns the lane of a submission: the named one, which must exist, or its kind's.
+// laneOf returns the lane of a submission: the named lane, which must exist, or else the lane of its kind.
 func (sub *submitter) laneOf(ctx context.Context, kind, named string) (string, error) {
 	return sub.LaneAsking(ctx, func(ctx context.Context, kind string, name string, other string) (lane string, exists bool, err error) {
 		return view.LaneFor(ctx, sub.Commands, kind, name, other)
 	}, kind, named)
 }
 
-// LaneAsking is laneOf, but reads the database through ask if the latest heartbeat did not report the
-// lane.
+// LaneAsking is like laneOf, but calls ask to read the database if the latest heartbeat did not report the lane.
 func (sub *submitter) LaneAsking(ctx context.Context, ask func(ctx context.Context, kind, named, other string) (string, bool, error), kind, named string) (string, error) {
 	if lane, known, exists := sub.Lanes.Lookup(kind, named); known {
 		if !exists {

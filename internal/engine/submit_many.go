@@ -14,9 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Submissions of many jobs without keys, in one commit.
+// This file submits many jobs without keys in one commit.
 
-// SubmitMany submits jobs without keys and with the same delay in one statement.
+// SubmitMany submits jobs in one statement. The jobs must have no keys and the same delay.
 func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) ([]int64, error) {
 	rows, err := sub.newRows(ctx, list)
 	if err != nil {
@@ -29,13 +29,13 @@ func (sub *submitter) SubmitMany(ctx context.Context, list []*work.Submission) (
 		return nil, err
 	}
 	sub.Metrics.Enqueued.Add(float64(len(rows)))
-	if rows[0].DelayMillis > 0 { // the same for all
+	if rows[0].DelayMillis > 0 { // the same for all jobs
 		sub.wakeAfter(time.Duration(rows[0].DelayMillis) * time.Millisecond)
 	}
 	return idsOf(rows), nil
 }
 
-// SubmitManyTx is SubmitMany in a transaction of the host.
+// SubmitManyTx is like SubmitMany, but uses the caller's transaction.
 func (sub *submitter) SubmitManyTx(ctx context.Context, tx pgx.Tx, list []*work.Submission) ([]int64, error) {
 	rows, err := sub.newRows(ctx, list)
 	if err != nil {
@@ -61,7 +61,7 @@ func (sub *submitter) SubmitManyTx(ctx context.Context, tx pgx.Tx, list []*work.
 	return idsOf(rows), nil
 }
 
-// startMany starts the span of a submission of many jobs, and sets their trace position.
+// startMany starts the span of a bulk submission and sets the trace context of its jobs.
 func (sub *submitter) startMany(ctx context.Context, rows []store.NewJob) (context.Context, trace.Span) {
 	ctx, span := sub.Tracing.StartSubmission(ctx, rows[0].Kind, rows[0].Lane, len(rows))
 	if at := tracing.Traceparent(span); at != "" {
@@ -80,14 +80,14 @@ func idsOf(rows []store.NewJob) []int64 {
 	return ids
 }
 
-// newRows checks submissions without keys and makes their rows.
+// newRows checks submissions without keys and builds their rows.
 func (sub *submitter) newRows(ctx context.Context, list []*work.Submission) ([]store.NewJob, error) {
 	rows := make([]store.NewJob, len(list))
 	ids, err := sub.Commands.NewIDs(ctx, len(list))
 	if err != nil {
 		return nil, err
 	}
-	lanes := map[[2]string]string{} // by kind and named lane
+	lanes := map[[2]string]string{} // by kind and requested lane
 	for i, w := range list {
 		if err := sub.CheckSubmission(w); err != nil {
 			return nil, err
@@ -95,7 +95,7 @@ func (sub *submitter) newRows(ctx context.Context, list []*work.Submission) ([]s
 		if w.UniqueKey != nil || w.IdempotencyKey != "" {
 			return nil, fmt.Errorf("%w: submit many: keys are for one job at a time", job.ErrInvalid)
 		}
-		// Each step of a chain may name a different lane.
+		// The steps of a chain may name different lanes, so jobs with a chain are always checked.
 		key := [2]string{w.Kind, w.Lane}
 		lane, known := lanes[key]
 		if !known || len(w.Planned) > 0 {

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// unknownFor is how long after a lost reply, or a failed heartbeat, the table is searched for jobs that are ours and unknown here. A
-// statement whose reply was lost may still be committed after a first search, for example by a frozen server.
+// unknownFor is how long after a lost reply or a failed heartbeat the table is searched for jobs that belong to this pod but are unknown to
+// it. A statement whose reply was lost may still commit after the first search, for example on a frozen server.
 const unknownFor = 2 * time.Minute
 
-// unknownOutcomes records that a reply was lost, or that a heartbeat failed. Searches are due at once, and then each time the elapsed time
-// has doubled.
+// unknownOutcomes records that a reply was lost or that a heartbeat failed. The first search is due immediately, and each further search
+// when the elapsed time has doubled.
 type unknownOutcomes struct {
 	mu     sync.Mutex
-	raised time.Time // zero: none
+	raised time.Time // zero if no outcome is unknown
 	last   time.Time
 }
 
@@ -35,12 +35,12 @@ func (d *unknownOutcomes) Due() bool {
 	return time.Since(d.last) > d.last.Sub(d.raised)+time.Second
 }
 
-// checked records a search that began at a given time. The last one is the first after unknownFor.
+// checked records a search that began at the given time. The first search after unknownFor is the last one.
 func (d *unknownOutcomes) checked(began time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case began.Before(d.raised): // another one has been raised since
+	case began.Before(d.raised): // raised again since the search began
 	case began.Sub(d.raised) > unknownFor:
 		d.raised = time.Time{}
 	default:

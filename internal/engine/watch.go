@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/tracing"
 )
 
-// staleAfter returns how long the handler of a run may give no sign of life; 0: no limit.
+// staleAfter returns how long the handler of a run may go without a sign of life, or 0 if there is no limit.
 func (i *Identity) staleAfter(one *Run) time.Duration {
 	if one.handler.StaleAfter != nil {
 		return *one.handler.StaleAfter
@@ -22,10 +22,10 @@ func (i *Identity) staleAfter(one *Run) time.Duration {
 	return i.Opts.StaleAfter
 }
 
-// linkWithin is the timeout for reading the traces of a join, because its handler waits for it.
+// linkWithin limits how long the handler of a join waits for its traces to be read.
 const linkWithin = time.Second
 
-// linkJoin links the span of a join to the fan-out and the first of its children. Only a join has a parent but no trace context.
+// linkJoin links the span of a join to the fan-out and to its first children. Only a join has a parent but no trace context.
 func (x *executor) linkJoin(one *Run) {
 	c := &one.Claimed
 	if !one.span.Recorded() || c.ParentID == nil || c.Trace != "" {
@@ -35,13 +35,13 @@ func (x *executor) linkJoin(one *Run) {
 	defer cancel()
 	found, err := view.TracesOfFanOut(ctx, x.Commands, c.PipelineID, *c.ParentID, tracing.MaxLinks)
 	if err != nil {
-		_ = x.DBError(err) // the trace is incomplete, but the job is not affected
+		_ = x.DBError(err) // the trace is incomplete, but the job can run
 	}
 	one.span.Link(found...)
 }
 
-// watchStuck runs when a claim's context has ended. It gives the handler some time to return, then writes the end without it. The handler
-// keeps its slot until it returns, because it still uses this process.
+// watchStuck runs when a handler's context has ended. It gives the handler time to return, and then writes the outcome without it. The
+// handler keeps its slot until it returns, because it still uses resources of this process.
 func (x *executor) watchStuck(one *Run) {
 	timer := time.NewTimer(x.Opts.StuckAfter)
 	defer timer.Stop()
@@ -65,7 +65,7 @@ func stacks() string {
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// startWatchdog monitors the signs of life of a run from now on, if its kind or its lane sets a limit.
+// startWatchdog starts monitoring the run for signs of life, if a limit applies.
 func (x *executor) startWatchdog(one *Run) {
 	after := x.staleAfter(one)
 	one.watchdog.Start(one.cancel, after)

@@ -46,7 +46,7 @@ func (w *writer) Write(ctx context.Context, statements work.Writes, checkpoint j
 	}, encode)
 }
 
-// tx runs write in a transaction that locks the lease, and commits it together with the checkpoint that encode returns; nil: none.
+// tx runs write in a transaction that locks the lease, and commits it together with the checkpoint that encode returns. encode may be nil.
 func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) error, encode func() (json.RawMessage, error)) error {
 	if w.one.isInside() {
 		return errOpen
@@ -81,8 +81,8 @@ func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) err
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
-// becauseOf adds the cause with which ctx ended to the error of a transaction that ended with it: for a cancelled job it is
-// [job.ErrCancelled]. If the outcome of the commit is unknown, that error stands alone.
+// becauseOf adds the cause of ctx to an error of a transaction that ended because ctx did. For a cancelled job the cause is
+// [job.ErrCancelled]. An error that reports an unknown commit outcome is returned unchanged.
 func becauseOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, cause) && !errors.Is(err, job.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %w", cause, err)
@@ -136,7 +136,7 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		// Retry even if the first write succeeded and its reply was lost: the second stores the same value.
+		// Retry even if the first write succeeded and only its reply was lost, because the second write stores the same value.
 		err = w.one.orGone(err)
 		if _ = w.leases.DBError(err); !store.Transient(err) && !store.Unknown(err) || backoff.Tries > 50 {
 			return err
