@@ -12,31 +12,33 @@ import (
 )
 
 const (
-	// aheadPerSlot is the largest number of claims ahead for each slot.
+	// aheadPerSlot is the maximum number of jobs claimed ahead per slot.
 	aheadPerSlot = 10
-	// aheadAtMost is the largest number of claims ahead of a pod. A larger claim costs hardly less for each job, and keeps more memory alive: with ten for each of 100 slots a drain took a tenth longer (2 cores, 2026-11-25).
+	// aheadAtMost is the maximum number of jobs that a pod claims ahead. A larger claim is hardly cheaper per job and keeps more memory
+	// alive. With ten jobs for each of 100 slots, draining the queue took a tenth longer (2 cores, 2026-11-25).
 	aheadAtMost = 100
-	// AheadFor is the limit for the wait of a claim ahead. Then it returns to its lane, where another pod may take it.
+	// AheadFor is how long a job claimed ahead may wait for a slot. Then it is returned to its lane, where another pod can claim it.
 	AheadFor = 200 * time.Millisecond
 )
 
-// Ahead holds the claims that wait for a slot, each lane in the order of its jobs. Use [NewAhead]. Safe for concurrent use.
+// Ahead holds the jobs that were claimed ahead and wait for a slot, in claim order within each lane. Use [NewAhead] to create one. It is
+// safe for concurrent use.
 type Ahead struct {
-	Added wait.Signal // the first claim was added
+	Added wait.Signal // set when the first claim is added
 
 	waiting atomic.Int64
-	refill  atomic.Bool // half of the claims are used up
+	refill  atomic.Bool // half of the claims have been used
 
 	mu      sync.Mutex
-	lanes   map[string][]*Claim // the most urgent first
-	names   []string            // of lanes, which take turns
+	lanes   map[string][]*Claim // most urgent first
+	names   []string            // names of the lanes, which take turns
 	turn    int
-	taken   map[*Claim]bool // those that are being started or returned
-	filled  int64           // claims after the latest Put
-	perSlot int             // limit: one more after each Put, half of it after some waited for too long
+	taken   map[*Claim]bool // claims that are being started or returned
+	filled  int64           // number of claims after the latest Put
+	perSlot int             // limit per slot: rises by one with each Put, and is halved after a claim has waited too long
 }
 
-// Claim is a claim that waits for a slot.
+// Claim is a claimed job that waits for a slot.
 type Claim struct {
 	store.Claimed
 	Lease job.Lease
@@ -48,11 +50,11 @@ func NewAhead() *Ahead {
 	return &Ahead{Added: wait.NewSignal(), lanes: map[string][]*Claim{}, taken: map[*Claim]bool{}, perSlot: 1}
 }
 
-// Any reports whether a claim waits.
+// Any reports whether any claim is waiting.
 func (a *Ahead) Any() bool { return a.waiting.Load() > 0 }
 
-// Wants returns how many jobs to claim ahead for a lane of n slots whose jobs run for took, when a claim takes roundTrip: as many as the slots
-// run during a claim, less those that wait already.
+// Wants returns how many jobs to claim ahead for a lane with n slots. took is how long a job runs, and roundTrip how long a claim takes.
+// The result is the number of jobs that the slots finish during a claim, minus the jobs that are already waiting.
 func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	if n == 0 || took == 0 {
 		return 0
@@ -63,12 +65,12 @@ func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	return max(0, int(cover-a.waiting.Load()))
 }
 
-// WantsUrgent returns the number of more urgent jobs to claim ahead for a lane of n slots: one for each slot, beyond the limit for the others.
+// WantsUrgent returns how many more urgent jobs to claim ahead for a lane with n slots. It allows one per slot, in addition to the limit
+// for other jobs.
 func (a *Ahead) WantsUrgent(n int) int {
 	return max(0, min(n, n+min(n*aheadPerSlot, aheadAtMost)-int(a.waiting.Load())))
 }
 
-// Put adds claims.
 func (a *Ahead) Put(claims []*Claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,7 +89,8 @@ func (a *Ahead) Put(claims []*Claim) {
 	a.perSlot = min(a.perSlot+1, aheadPerSlot)
 }
 
-// Take takes the most urgent claim of the next lane that gives it a slot; nil: there is none. The caller must call Done with it.
+// Take takes the most urgent claim of the next lane for which slot returns true. It returns nil if there is none. The caller must pass the
+// claim to Done.
 func (a *Ahead) Take(slot func(lane string) bool) *Claim {
 	if !a.Any() {
 		return nil
@@ -110,13 +113,13 @@ func (a *Ahead) Take(slot func(lane string) bool) *Claim {
 	return nil
 }
 
-// Low reports whether half of the claims are used up.
+// Low reports whether half of the claims have been used.
 func (a *Ahead) Low() bool { return a.refill.Load() }
 
-// TakeLow is Low, and has it report true only after further claims are used up.
+// TakeLow is like Low, but resets the flag until more claims have been used.
 func (a *Ahead) TakeLow() bool { return a.refill.Swap(false) }
 
-// Remove removes the claims that match. The caller must call Done with them.
+// Remove removes the claims that match. The caller must pass them to Done.
 func (a *Ahead) Remove(match func(*Claim) bool) (removed []*Claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,7 +136,7 @@ func (a *Ahead) Remove(match func(*Claim) bool) (removed []*Claim) {
 	return removed
 }
 
-// RemoveOld is Remove of the claims that have waited for [AheadFor]. If there are some, fewer are to be claimed ahead.
+// RemoveOld removes the claims that have waited for [AheadFor]. If there are any, it lowers the number of jobs to claim ahead.
 func (a *Ahead) RemoveOld() []*Claim {
 	old := a.Remove(func(c *Claim) bool { return time.Since(c.Since) >= AheadFor })
 	if len(old) > 0 {
@@ -144,7 +147,7 @@ func (a *Ahead) RemoveOld() []*Claim {
 	return old
 }
 
-// Done forgets claims that were taken or removed. Call it when they are known elsewhere, or no longer this pod's.
+// Done drops claims that were taken or removed. It is called when they are tracked elsewhere or no longer belong to this pod.
 func (a *Ahead) Done(claims ...*Claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -153,7 +156,7 @@ func (a *Ahead) Done(claims ...*Claim) {
 	}
 }
 
-// AddKnown adds the leases of all claims, also of those for which Done was not called yet.
+// AddKnown adds the leases of all claims, including those for which Done has not been called yet.
 func (a *Ahead) AddKnown(known map[job.Lease]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,7 +170,7 @@ func (a *Ahead) AddKnown(known map[job.Lease]bool) {
 	}
 }
 
-// Ranks returns the rank of the least urgent claim of each lane that has one.
+// Ranks returns the rank of the least urgent waiting claim in each lane.
 func (a *Ahead) Ranks() map[string]int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -180,7 +183,7 @@ func (a *Ahead) Ranks() map[string]int {
 	return ranks
 }
 
-// MoreUrgent reports whether a claim of a lane is more urgent than a job of a priority.
+// MoreUrgent reports whether a waiting claim in the lane has a higher priority than the given one.
 func (a *Ahead) MoreUrgent(lane string, priority int) bool {
 	if !a.Any() {
 		return false
@@ -191,7 +194,7 @@ func (a *Ahead) MoreUrgent(lane string, priority int) bool {
 	return len(list) > 0 && list[0].Priority > priority
 }
 
-// Oldest returns the moment since which the oldest claim waits; zero: there is none.
+// Oldest returns when the oldest waiting claim was added, or zero if there is none.
 func (a *Ahead) Oldest() (since time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

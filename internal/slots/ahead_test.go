@@ -18,7 +18,6 @@ func waiting(lane string, priority int, ids ...int64) (list []*Claim) {
 	return list
 }
 
-// many returns n ids.
 func many(n int) (ids []int64) {
 	for i := range n {
 		ids = append(ids, int64(100+i))
@@ -39,13 +38,13 @@ func TestLanesTakeTurnsAndEachKeepsItsOrder(t *testing.T) {
 		order = append(order, c.ID)
 		known := map[job.Lease]bool{}
 		a.AddKnown(known)
-		is.True(known[c.Lease]) // until it is known elsewhere
+		is.True(known[c.Lease]) // remains known until Done
 		a.Done(c)
 	}
 	is.Equal(order, []int64{9, 3, 1, 4, 2})
 	is.True(!a.Any())
 	a.Put(waiting("a", 0, 1))
-	is.Equal(a.Take(func(lane string) bool { return lane == "b" }), nil) // no slot
+	is.Equal(a.Take(func(lane string) bool { return lane == "b" }), nil) // lane a has no free slot
 }
 
 func TestFewerJobsAreClaimedAheadAfterSomeHaveWaitedForTooLong(t *testing.T) {
@@ -57,15 +56,15 @@ func TestFewerJobsAreClaimedAheadAfterSomeHaveWaitedForTooLong(t *testing.T) {
 		for range 20 {
 			a.Put(nil)
 		}
-		is.Equal(wants(), 40)                                           // ten for each slot
-		is.Equal(a.Wants(50, time.Microsecond, time.Millisecond), 100)  // and no more than this
-		is.Equal(a.Wants(4, 500*time.Microsecond, time.Millisecond), 8) // what they run during a claim
+		is.Equal(wants(), 40)                                           // ten per slot
+		is.Equal(a.Wants(50, time.Microsecond, time.Millisecond), 100)  // the maximum per pod
+		is.Equal(a.Wants(4, 500*time.Microsecond, time.Millisecond), 8) // four slots run two jobs each during a claim
 		is.Equal(a.Wants(0, time.Microsecond, time.Millisecond), 0)
 		a.Put(waiting("a", 0, 1, 2, 3))
 		is.Equal(wants(), 37)
 		is.Equal(a.WantsUrgent(4), 4)
 		a.Put(waiting("a", 0, many(40)...))
-		is.Equal(a.WantsUrgent(4), 1) // one for each slot beside forty
+		is.Equal(a.WantsUrgent(4), 1) // one per slot, in addition to forty others
 		a.Put(waiting("a", 0, many(40)...))
 		is.Equal(a.WantsUrgent(4), 0)
 		is.Equal(len(a.Remove(func(c *Claim) bool { return c.ID > 3 })), 80)

@@ -7,33 +7,33 @@ import (
 )
 
 const (
-	// turnFor is how long a pod keeps the last slot of a lane with more pods than slots while another pod waits. It is long compared with
-	// the milliseconds that passing the slot on takes, and short for the waiting pod.
+	// turnFor is how long a pod may keep its last slot while other pods wait, in a lane with more pods than slots. It is long compared with
+	// the few milliseconds that passing on a slot takes, but short for a waiting pod.
 	turnFor = 250 * time.Millisecond
-	// askAgainAfter is how long a pod that got fewer slots than it requested waits before it requests again, unless it is notified. It then
-	// also requests the slots that it has needed since.
+	// askAgainAfter is how long a pod waits before it repeats a request that was granted fewer slots, unless it is notified. The new
+	// request includes slots that the pod has needed since.
 	askAgainAfter = 100 * time.Millisecond
 )
 
-// grant holds this pod's slots of a lane that has a limit over all pods. The poller's goroutine and the answers of heartbeats write it;
-// Lanes.mu guards it.
+// grant holds this pod's slots in a lane that has a limit across all pods. It is written by the poller's goroutine and by heartbeat
+// responses, and guarded by Lanes.mu.
 type grant struct {
 	held        int // slots that the table grants to this pod
-	share       int // slots that it may keep while other pods wait
+	share       int // slots that this pod may keep while other pods wait
 	wanted      bool
 	over        bool      // all pods together hold more slots than the lane has
-	warned      bool      // a heartbeat has reported this since the last request
+	warned      bool      // a heartbeat has reported over since the last request
 	since       time.Time // when held last rose from 0
-	short       time.Time // when it last got fewer slots than it requested
-	waits       bool      // this happened while it had jobs to run
-	touched     bool      // a job was started since the last heartbeat
-	unconfirmed bool      // the latest answer was lost
-	giveBack    bool      // idle for a heartbeat: unused slots are given back
+	short       time.Time // when this pod last got fewer slots than it requested
+	waits       bool      // the lane had jobs to run at that time
+	touched     bool      // a job has started since the last heartbeat
+	unconfirmed bool      // the latest reply was lost, so the grant must be confirmed
+	giveBack    bool      // idle since the previous heartbeat, so unused slots are returned
 }
 
-// usable returns how many jobs of the lane may run here now. While other pods wait, it falls to this pod's share, or to 0 if there are more
-// pods than slots and this pod's turn is over. While the pods hold more slots than the lane has, for example after its limit was lowered,
-// no pod starts jobs: freed slots are given back until there is room again.
+// usable returns how many jobs of the lane may run on this pod now. While other pods wait, that is at most this pod's share. It is 0 if
+// there are more pods than slots and this pod's turn is over. While the pods hold more slots than the lane has, for example after its limit
+// was lowered, no pod starts jobs. Freed slots are then returned until the lane is below its limit.
 func (g *grant) usable(now time.Time) int {
 	switch {
 	case g.over:
@@ -48,12 +48,12 @@ func (g *grant) usable(now time.Time) int {
 	return 0
 }
 
-// apply applies an answer of the table.
+// apply applies a reply from the table of grants.
 func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 	if g.held == 0 && s.Held > 0 {
 		g.since = now
 	}
-	// A heartbeat that reported it meanwhile may have read a later state of the lane.
+	// If a heartbeat has since reported the lane as overfull, it may have read a newer state than this reply.
 	g.held, g.share, g.wanted, g.over = s.Held, s.Share, s.Want, s.Over || g.warned
 	g.giveBack, g.unconfirmed = false, g.warned
 	g.short, g.waits = time.Time{}, false
@@ -62,16 +62,16 @@ func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 	}
 }
 
-// told applies a heartbeat's report about a lane, and reports whether it calls for a sweep. A report that the lane is no longer overfull,
-// or that this pod holds fewer slots than it was granted, may be older than what this pod knows. It is therefore confirmed by a request
-// first. The latter happens after the lane was deleted and created again.
+// told applies a heartbeat's report about a lane, and reports whether a sweep is needed. Two reports may be older than what this pod knows:
+// that the lane is no longer overfull, and that this pod holds fewer slots than it was granted. They are confirmed by a request first. The
+// second one occurs after the lane was deleted and created again.
 func (one *lane) told(b store.Lane) (look bool) {
 	g := &one.grant
 	if one.slots == nil {
 		*g = grant{}
 		return false
 	}
-	// Another pod waits; or this pod waits, and a slot has become free without a notification.
+	// A sweep is needed if another pod waits, or if this pod waits and a slot has become free without a notification.
 	look = b.Wanted && !g.wanted && g.held > 0 || b.Free > 0 && g.waits
 	g.wanted = b.Wanted
 	if (b.Over != g.over || b.Held < g.held) && g.held > 0 {
@@ -85,9 +85,9 @@ func (one *lane) told(b store.Lane) (look bool) {
 	return look
 }
 
-// Asks returns the requests for slots of limited lanes: where this pod wants more or fewer than it holds, or where other pods may have
-// changed something (heard). later is the delay after which to repeat requests that were refused a moment ago; 0: there are none. Call it
-// in the poller's goroutine.
+// Asks returns the requests for slots of limited lanes. A lane needs a request if this pod wants more or fewer slots than it holds. If
+// heard is set, other pods may have changed the grants, and every lane with a grant needs one. later is the delay after which to repeat
+// requests that were recently refused, or 0 if there are none. Asks must be called on the poller's goroutine.
 func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +108,7 @@ func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Du
 		target := wish
 		switch {
 		case g.held == 0:
-		case g.wanted && !g.over && g.share > g.held: // this pod is among those that wait
+		case g.wanted && !g.over && g.share > g.held: // this pod is among the waiting ones
 			target = max(one.used, min(target, g.share))
 		case g.wanted || g.over:
 			target = max(one.used, min(target, g.usable(now)))
@@ -117,18 +117,18 @@ func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Du
 		if soon := askAgainAfter - now.Sub(g.short); more && !heard && soon > 0 {
 			more, later = false, max(later, soon)
 		}
-		satisfied := g.waits && wish <= g.held // report it, so that the other pods do not wait for this one
+		satisfied := g.waits && wish <= g.held // report it, so that other pods do not wait for this pod
 		if more || target < g.held || satisfied || g.unconfirmed || heard && g.held > 0 {
 			asks = append(asks, store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used})
-			// Slots that are given back no longer belong to this pod, even if the answer is lost.
+			// Returned slots no longer belong to this pod, even if the reply is lost.
 			g.held, g.unconfirmed, g.warned = min(g.held, target), true, false
 		}
 	}
 	return asks, later
 }
 
-// Settle applies the table's answers to asks and reports whether other pods have to be woken. It does nothing if still reports that this
-// pod's boot id has changed. A lane without an answer is no longer limited, or this pod is closed.
+// Settle applies the replies to asks and reports whether other pods must be woken. It does nothing if still returns false because this
+// pod's boot id has changed. If a lane has no reply, the lane is no longer limited or this pod is closed.
 func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, still func() bool) (wake bool) {
 	byName := map[string]store.Slots{}
 	for _, a := range answers {
@@ -148,7 +148,7 @@ func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, s
 	return wake
 }
 
-// DropGrants drops all grants: the pod has a new boot id, which holds none.
+// DropGrants drops all grants, because the pod has a new boot id that holds none.
 func (l *Lanes) DropGrants() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +157,7 @@ func (l *Lanes) DropGrants() {
 	}
 }
 
-// Touch records that jobs of a lane were started here.
+// Touch records that jobs of a lane were started on this pod.
 func (l *Lanes) Touch(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +166,7 @@ func (l *Lanes) Touch(name string) {
 	}
 }
 
-// Overdue reports whether a slot of a lane that has just become free has to be given back.
+// Overdue reports whether a slot that has just become free must be returned to other pods.
 func (l *Lanes) Overdue(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +174,7 @@ func (l *Lanes) Overdue(name string) bool {
 	return one != nil && one.slots != nil && one.grant.held > one.grant.usable(time.Now())
 }
 
-// Close makes the pod request no more slots and give back those that it does not use.
+// Close makes the pod stop requesting slots and return those that it does not use.
 func (l *Lanes) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

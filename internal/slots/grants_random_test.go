@@ -16,30 +16,30 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// claimant is a pod with nothing but its account of a limited lane.
+// claimant is a simulated pod that consists only of its account of a limited lane.
 type claimant struct {
 	*Lanes
 	boot    string
 	running int
-	zombies int // of former boots: they have no lease, but their slots here
-	knew    int // which limit was in force when the latest heartbeat that it heard was answered
+	zombies int // jobs of former boot ids, which have lost their lease but still occupy a slot here
+	knew    int // index of the limit in force when the latest applied heartbeat was answered
 
-	asks    []store.Ask // on their way
+	asks    []store.Ask // requests in flight
 	asker   string
-	answers []store.Slots // on their way back
+	answers []store.Slots // replies in flight
 	replied bool
-	beat    *store.Beat // on its way back
+	beat    *store.Beat // heartbeat response in flight
 	beatAt  int
 }
 
-// contest is some claimants of one lane, and everything that may happen to them one after the other.
+// contest simulates several pods that compete for one lane, one random event at a time.
 type contest struct {
 	*is.I
 	ctx    context.Context
 	st     *store.Store
 	exec   func(sql string, args ...any)
 	r      *rand.Rand
-	limits []int // that were in force, the present one last
+	limits []int // all limits so far; the current one is last
 	pods   []*claimant
 	log    []string
 }
@@ -53,7 +53,7 @@ func (c *contest) join(p *claimant) {
 	c.NoErr(c.st.Register(c.ctx, store.PodInfo{Boot: p.boot, Name: "p", Kinds: []string{"k"}, Slots: 4}, time.Hour))
 }
 
-// step lets something happen to a pod, and reports a job that must not have started.
+// step applies a random event to a pod. It returns a message if the pod started a job that it should not have started.
 func (c *contest) step(n int) (wrong string) {
 	p := c.pods[n]
 	switch c.r.IntN(17) {
@@ -71,25 +71,25 @@ func (c *contest) step(n int) (wrong string) {
 			most = max(most, limit)
 		}
 		if all > most {
-			return fmt.Sprintf("pod %d has started a job as the %dth of all, where it knew of no more than %d slots", n, all, most)
+			return fmt.Sprintf("pod %d has started job %d of all pods, but knew of at most %d slots", n, all, most)
 		}
 	case 4, 5:
 		if p.running > 0 {
 			p.running--
 			p.Release("default", 1)
-			c.note("%d ends a job", n)
+			c.note("%d finishes a job", n)
 		}
 	case 6:
 		if p.zombies > 0 {
 			p.zombies--
 			p.Release("default", 1)
-			c.note("%d ends a zombie", n)
+			c.note("%d finishes a zombie", n)
 		}
 	case 7, 8, 9:
 		if p.asks == nil {
 			if p.asks, _ = p.Lanes.Asks(c.r.IntN(2) == 0, time.Now()); len(p.asks) > 0 {
 				p.asker, p.replied = p.boot, false
-				c.note("%d asks %+v", n, p.asks)
+				c.note("%d requests %+v", n, p.asks)
 			}
 		}
 	case 10, 11:
@@ -109,7 +109,7 @@ func (c *contest) step(n int) (wrong string) {
 		if p.beat != nil {
 			p.Apply(*p.beat)
 			p.knew, p.beat = p.beatAt, nil
-			c.note("%d hears its heartbeat's answer", n)
+			c.note("%d applies its heartbeat", n)
 		}
 	case 15:
 		if c.r.IntN(4) == 0 {
@@ -129,7 +129,7 @@ func (c *contest) limit(n int) {
 	c.note("the limit is %d", n)
 }
 
-// answer lets a pod's question reach the table, or be lost.
+// answer delivers a pod's request to the table, or loses the request or the reply.
 func (c *contest) answer(n int) {
 	p := c.pods[n]
 	if len(p.asks) == 0 || p.replied {
@@ -141,23 +141,23 @@ func (c *contest) answer(n int) {
 		p.answers, err = store.SettleSlots(c.ctx, c.st, p.asker, p.asks, []string{"k"})
 		c.NoErr(err)
 		p.replied = true
-		c.note("%d is answered %+v", n, p.answers)
+		c.note("%d gets the reply %+v", n, p.answers)
 	}
 	if c.r.IntN(6) == 0 {
 		p.asks, p.replied = nil, false
-		c.note("%d hears no answer", n)
+		c.note("the reply to %d is lost", n)
 	}
 }
 
-// settle lets a pod hear an answer.
+// settle delivers a reply to a pod.
 func (c *contest) settle(n int) {
 	p := c.pods[n]
 	p.Lanes.Settle(p.asks, p.answers, time.Now(), func() bool { return p.boot == p.asker })
 	p.asks, p.replied = nil, false
-	c.note("%d hears the answer", n)
+	c.note("%d applies the reply", n)
 }
 
-// lapse is what becomes of a pod whose row was closed: its jobs have been taken back, its slots too, and it joins anew.
+// lapse closes a pod's row. The pod loses its jobs and slots and joins again with a new boot id.
 func (c *contest) lapse(n int) {
 	p := c.pods[n]
 	c.NoErr(c.st.Leave(c.ctx, p.boot))
@@ -166,11 +166,11 @@ func (c *contest) lapse(n int) {
 	p.zombies, p.running, p.beat = p.zombies+p.running, 0, nil
 	c.join(p)
 	p.DropGrants()
-	c.note("%d lapses and joins anew, with %d zombies", n, p.zombies)
+	c.note("%d lapses and joins again with %d zombies", n, p.zombies)
 }
 
-// No more run than there are slots, whatever is lost, late, lowered or dead: judged by the limits that the pod which starts
-// a job may have known. And when nothing is lost any more, the lane is as full as it can be.
+// No more jobs run than the lane has slots, even if replies are lost or late, limits are lowered or pods die. The limit is any that the pod
+// starting the job may have known. When no more messages are lost, all slots of the lane can be used again.
 func TestNoOrderOfEventsOverfillsALimitedLane(t *testing.T) {
 	t.Parallel()
 	rounds := 12
@@ -197,7 +197,7 @@ func TestNoOrderOfEventsOverfillsALimitedLane(t *testing.T) {
 				c.join(p)
 				c.pods = append(c.pods, p)
 			}
-			_, err = st.Enqueue(t.Context(), c.pods[0].boot, []store.NewJob{{ID: 1, Kind: "k", Lane: "default", Args: []byte(`{}`)}}) // it waits for ever
+			_, err = st.Enqueue(t.Context(), c.pods[0].boot, []store.NewJob{{ID: 1, Kind: "k", Lane: "default", Args: []byte(`{}`)}}) // it is never claimed
 			c.NoErr(err)
 			c.limit(3)
 			for range 1500 {
@@ -213,7 +213,7 @@ func TestNoOrderOfEventsOverfillsALimitedLane(t *testing.T) {
 	}
 }
 
-// calm lets every pod hear and end everything, and checks that all slots can be used.
+// calm lets every pod receive all messages and finish all jobs, and checks that all slots can be used.
 func (c *contest) calm(t *testing.T) {
 	t.Helper()
 	limit := 1 + c.r.IntN(3*len(c.pods))
@@ -232,7 +232,7 @@ func (c *contest) calm(t *testing.T) {
 	}
 	for round := 0; full() < limit; round++ {
 		if round > 40 {
-			t.Fatalf("of %d slots %d can be used", limit, full())
+			t.Fatalf("of %d slots, only %d can be used", limit, full())
 		}
 		for n, p := range c.pods {
 			b, err := c.st.Heartbeat(c.ctx, p.boot, time.Hour, false)

@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// While other pods wait for a lane, a pod that holds more than its share starts nothing there, and gives back each slot that comes free.
+// While other pods wait for a lane, a pod that holds more than its share starts no jobs in it and returns each slot that becomes free.
 func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 	t.Parallel()
 	four := 4
@@ -26,15 +26,15 @@ func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 	l.Apply(store.Beat{Lanes: []store.Lane{lane}})
 	asks, _ = l.Asks(true, now)
 	l.Settle(asks, []store.Slots{{Lane: "shared", Held: 4, Share: 2, Want: true}}, now, still)
-	l.Release("shared", 1) // a job has ended
+	l.Release("shared", 1) // a job has finished
 	if l.Reserve("shared") {
 		t.Error("a pod above its share started a job, while another pod waits")
 	}
 	if !l.Overdue("shared") {
-		t.Error("the free slot is not known to be another pod's")
+		t.Error("Overdue does not report that the free slot must be returned")
 	}
 	asks, _ = l.Asks(false, now)
 	if len(asks) != 1 || asks[0].Target != 3 || asks[0].Used != 3 {
-		t.Error("the free slot is not given back:", asks)
+		t.Error("the free slot is not returned:", asks)
 	}
 }

@@ -1,7 +1,9 @@
-// Package slots decides which jobs a pod, or a remote worker, may start: how many of each lane ([Lanes]), also under a limit over all pods
-// (the grants), in which order lanes share the free slots, and where claims begin to read a lane ([Marks]). It only decides: it receives
-// the answers of heartbeats, claims and grants, and returns the requests to send. It does no I/O and is tested without a database, except
-// by a test that compares it with the real table of grants. Package engine calls it around each claim, submission and hand-off.
+// Package slots decides which jobs a pod or remote worker may start. [Lanes] limits the number of jobs per lane and shares free slots among
+// the lanes. Grants enforce limits across all pods. [Marks] determine where claims start reading a lane.
+//
+// The package only decides: callers pass in the replies to heartbeats, claims and grant requests, and send the requests that it returns. It
+// does no I/O. Its tests need no database, except for one that compares it with the real table of grants. Package engine calls it around
+// each claim, submission and hand-off.
 package slots
 
 import (
@@ -16,43 +18,44 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Lanes accounts for the slots of one pod or remote worker: those in use, and those that the lanes of the latest heartbeat allow. Its
-// methods are safe for concurrent use.
+// Lanes tracks the slots of one pod or remote worker: those in use, and those that the lanes of the latest heartbeat allow. It is safe for
+// concurrent use.
 type Lanes struct {
 	mu      sync.Mutex
 	total   int
 	used    int
-	known   bool // a heartbeat was answered
+	known   bool // a heartbeat was received
 	paused  bool // the queue is paused or frozen
 	drained bool // an operator has drained this pod
 	closing bool // the pod is stopping
 	byName  map[string]*lane
 	order   []string
-	turn    int // the lane that comes first when scarce slots are shared next
+	turn    int // lane that comes first the next time that scarce slots are shared
 	kinds   map[string]string
-	lost    time.Time                                // when a lane was last found deleted, or a deleted lane still had jobs here
-	poll    time.Duration                            // the poll interval of lanes that set none
-	mayUse  func(name string) bool                   // nil: all
-	stale   atomic.Pointer[map[string]time.Duration] // of the lanes that set one; nil: none
+	lost    time.Time                                // when a lane was last found to be deleted, or a deleted lane to have running jobs
+	poll    time.Duration                            // poll interval of lanes that set none
+	mayUse  func(name string) bool                   // all lanes if nil
+	stale   atomic.Pointer[map[string]time.Duration] // stale limits by lane, or nil if no lane sets one
 }
 
 type lane struct {
-	limit *int // of this pod
-	slots *int // over all pods
+	limit *int // for this pod
+	slots *int // across all pods
 	open  bool
 	used  int
-	grant grant // of slots
+	grant grant // granted slots, if slots is set
 
-	every  time.Duration // its poll interval; 0: the pod's
+	every  time.Duration // poll interval of the lane, or 0 for the pod's
 	looked time.Time     // when a claim last included it
 }
 
-// NewLanes returns an account of total slots. poll is the poll interval of lanes that set none. mayUse restricts the lanes; nil: all.
+// NewLanes returns a Lanes with total slots. poll is the poll interval of lanes that set none. mayUse restricts the lanes, and nil allows
+// all.
 func NewLanes(total int, poll time.Duration, mayUse func(lane string) bool) *Lanes {
 	return &Lanes{total: total, poll: poll, mayUse: mayUse, byName: map[string]*lane{}, kinds: map[string]string{}}
 }
 
-// Apply applies the answer of a heartbeat, and reports whether more jobs may start than before.
+// Apply applies a heartbeat response, and reports whether more jobs may start than before.
 func (l *Lanes) Apply(b store.Beat) (opened bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,14 +98,14 @@ func (l *Lanes) Drained() bool {
 	return l.drained
 }
 
-// stopped reports whether no job may start here, in any lane.
+// stopped reports whether no jobs may start on this pod in any lane.
 func (l *Lanes) stopped() bool { return l.paused || l.drained }
 
 func more(before, after *int) bool {
 	return before != nil && (after == nil || *after > *before)
 }
 
-// free returns how many more jobs of a lane may start here.
+// free returns how many more jobs of a lane may start on this pod.
 func (l *Lanes) free(one *lane) int {
 	if l.stopped() || one == nil || !one.open {
 		return 0
@@ -111,7 +114,7 @@ func (l *Lanes) free(one *lane) int {
 	return max(min(free, one.room()), 0)
 }
 
-// room returns how many more jobs the lane's limits allow here.
+// room returns how many more jobs the lane's own limits allow on this pod.
 func (one *lane) room() int {
 	room := math.MaxInt
 	if one.limit != nil {
@@ -123,7 +126,7 @@ func (one *lane) room() int {
 	return room
 }
 
-// Reserve takes a slot of a lane, if one is free and the lane and the queue are open.
+// Reserve takes a slot of a lane and reports whether it did. It fails if no slot is free, or if the lane or the queue is not open.
 func (l *Lanes) Reserve(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,8 +139,8 @@ func (l *Lanes) Reserve(name string) bool {
 	return true
 }
 
-// UnsharedSlots returns how many jobs of a lane this pod may run at once, whatever runs now: 0 when the lane or the queue is closed, or when
-// all pods together have a limit for it.
+// UnsharedSlots returns how many jobs of a lane this pod may run at once, regardless of what is running now. It returns 0 if the lane or
+// the queue is closed, or if the lane has a limit across all pods.
 func (l *Lanes) UnsharedSlots(name string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +154,7 @@ func (l *Lanes) UnsharedSlots(name string) int {
 	return l.total
 }
 
-// take counts jobs that start.
+// take counts jobs that are starting.
 func (one *lane) take(n int) {
 	one.used += n
 	one.grant.touched = true
@@ -167,8 +170,8 @@ func (l *Lanes) Release(name string, n int) {
 	}
 }
 
-// Step prepares a hand-off. The pod's slot is kept; if the next step has another lane, it takes a slot of that lane. Step reports whether
-// the next step may start here. Call Stepped at the end.
+// Step prepares a hand-off. The parent's slot is kept. If the next step has a different lane, Step takes a slot of that lane. It reports
+// whether the next step may start on this pod. The caller must call Stepped afterwards.
 func (l *Lanes) Step(from, to string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +181,7 @@ func (l *Lanes) Step(from, to string) bool {
 	}
 	if from == to {
 		one.grant.touched = true
-		return one.room() >= 0 // it keeps its parent's slot
+		return one.room() >= 0 // the step takes over its parent's slot
 	}
 	if one.room() <= 0 {
 		return false
@@ -187,7 +190,7 @@ func (l *Lanes) Step(from, to string) bool {
 	return true
 }
 
-// Stepped ends a hand-off. The parent returns its lane's slot, or the next step does if it did not start.
+// Stepped completes a hand-off. The parent returns its lane's slot. If the next step did not start, the step returns its slot instead.
 func (l *Lanes) Stepped(from, to string, running bool) {
 	if from == to {
 		return
@@ -210,7 +213,8 @@ func (l *Lanes) Names() []string {
 	return slices.Clone(l.order)
 }
 
-// Lookup finds the lane of a submission in the latest heartbeat: named, or its kind's. Before the first heartbeat the lane is unknown.
+// Lookup finds the lane of a submission in the latest heartbeat: the named lane, or the lane of its kind. Before the first heartbeat, known
+// is false.
 func (l *Lanes) Lookup(kind, named string) (lane string, known, exists bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,7 +229,7 @@ func (l *Lanes) Lookup(kind, named string) (lane string, known, exists bool) {
 	return job.DefaultLane, true, true
 }
 
-// LaneOfStep returns the lane of a next step: named, its kind's, or its parent's.
+// LaneOfStep returns the lane of a next step: the named lane, the lane of its kind, or its parent's lane.
 func (l *Lanes) LaneOfStep(kind, named, parents string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,14 +242,14 @@ func (l *Lanes) LaneOfStep(kind, named, parents string) string {
 	return parents
 }
 
-// LostOne reports whether a lane was deleted within this time, or a deleted one still has jobs here.
+// LostOne reports whether, within the given time, a lane was found to be deleted or a deleted lane still had jobs on this pod.
 func (l *Lanes) LostOne(lately time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.lost.IsZero() && time.Since(l.lost) < lately
 }
 
-// ApplyStale applies the lanes' limits for runs without a sign of life, and reports whether one has changed.
+// ApplyStale applies the lanes' stale limits, and reports whether any has changed.
 func (l *Lanes) ApplyStale(told []store.Lane) (news bool) {
 	now := map[string]time.Duration{}
 	for _, one := range told {
@@ -264,7 +268,8 @@ func (l *Lanes) ApplyStale(told []store.Lane) (news bool) {
 	return true
 }
 
-// StaleAfter returns the time after which a run of a lane without a sign of life is stale. set is false if the lane has no such limit.
+// StaleAfter returns the time after which a run in the lane counts as stale if it gives no sign of life. set is false if the lane has no
+// such limit.
 func (l *Lanes) StaleAfter(name string) (after time.Duration, set bool) {
 	if lanes := l.stale.Load(); lanes != nil {
 		after, set = (*lanes)[name]
@@ -280,7 +285,7 @@ func lengthOf(n *int, unit time.Duration) time.Duration {
 	return time.Duration(*n) * unit
 }
 
-// Adopt counts a job that is already running, regardless of its lane's limits.
+// Adopt counts a job that is already running, regardless of the lane's limits.
 func (l *Lanes) Adopt(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -299,7 +304,7 @@ func (l *Lanes) Unsure() {
 	}
 }
 
-// Resize sets the total number of slots, and reports whether it has increased.
+// Resize sets the total number of slots, and reports whether the number has increased.
 func (l *Lanes) Resize(total int) (more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

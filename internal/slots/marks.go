@@ -8,27 +8,28 @@ import (
 )
 
 const (
-	// markSlow is the server time of a claim or a submission above which the pod reads low-water marks; markSlowEach is added for each job
-	// of it. Over 300,000 dead rows that an old snapshot keeps, a claim takes 30 ms.
+	// markSlow is the server time of a claim or submission above which the pod reads low-water marks. markSlowEach is added to it for each
+	// job. With 300,000 dead rows retained by an old snapshot, a claim takes 30 ms.
 	markSlow     = 2 * time.Millisecond
 	markSlowEach = 50 * time.Microsecond
-	// markTimes is how long a mark is valid, as a multiple of the time that the full read for it took. Full reads therefore take at most a
-	// thirtieth of the time, and jobs that a mark hides wait no longer than its validity.
+	// markTimes is how long a mark is valid, as a multiple of the duration of the full read that produced it. Full reads therefore take at
+	// most a thirtieth of the time, and a job hidden by a mark waits no longer than the mark is valid.
 	markTimes = 30
 	// markRest is the minimum time between two reads of marks.
 	markRest = 100 * time.Millisecond
 )
 
-// Slow reports whether a claim or a submission took so long in the server that its lanes need marks.
+// Slow reports whether a claim or submission took so much server time that its lanes need marks.
 func Slow(took time.Duration, jobs int) bool { return took > markSlow+time.Duration(jobs)*markSlowEach }
 
-// Marks are low-water marks: a time in each lane before which no claimable job became ready. Claims and submissions begin to read there.
-// They skip the dead rows of finished jobs, which pile up while an old snapshot is held, and jobs that cannot be claimed, which a [sweep]
-// has read. There are no marks while reading everything is quick. The zero value is ready; safe for concurrent use.
+// Marks holds the low-water marks. A low-water mark is a time before which no claimable job of a lane became ready. Claims and submissions
+// start reading there. They thereby skip the dead rows of finished jobs, which accumulate while an old snapshot is held, and unclaimable
+// jobs that a [sweep] has already read. As long as reading everything is fast, there are no marks. The zero value is ready to use. Marks is
+// safe for concurrent use.
 //
-// A mark may hide a job that got an older ready time after the read: one that was handed back or recovered, or that was submitted by a long
-// transaction. A mark is therefore valid for a limited time, after which everything is read again. It never hides more urgent jobs, because
-// it covers all ranks.
+// A mark may hide a job that gets an older ready time after the mark was read. Such a job was handed back, recovered, or submitted by a
+// long transaction. A mark is therefore valid for a limited time, after which everything is read again. It does not hide more urgent jobs,
+// because it covers all ranks.
 type Marks struct {
 	mu     sync.Mutex
 	lanes  map[string]*mark
@@ -37,14 +38,14 @@ type Marks struct {
 
 // mark is the mark of one lane.
 type mark struct {
-	since time.Time // zero: there is none
-	until time.Time // the end of its validity
-	used  bool      // since the last full read
+	since time.Time // zero if there is no mark
+	until time.Time // end of its validity
+	used  bool      // whether it was used since the last full read
 	wake  *time.Timer
-	sweep *sweep // of the lane; nil: none is in progress
+	sweep *sweep // sweep of the lane, or nil if none is in progress
 }
 
-// markOf returns the mark of a lane, and adds it if it is missing. The caller holds the lock.
+// markOf returns the mark of a lane, adding it if it is missing. The caller must hold the lock.
 func (m *Marks) markOf(lane string) *mark {
 	if m.lanes == nil {
 		m.lanes = map[string]*mark{}
@@ -57,11 +58,11 @@ func (m *Marks) markOf(lane string) *mark {
 	return one
 }
 
-// valid reports whether the mark is valid, so that claims begin at it.
+// valid reports whether claims may start at the mark.
 func (one *mark) valid() bool { return !one.since.IsZero() && !time.Now().After(one.until) }
 
-// ForClaim sets where a claim begins in a lane: at the mark, or at the lane's start without a valid mark. In a lane that is swept, it
-// continues the sweep.
+// ForClaim sets where a claim starts reading a lane: at the mark if it is valid, or else at the start of the lane. While a sweep of the
+// lane is in progress, the claim continues the sweep.
 func (m *Marks) ForClaim(w *store.Want) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,8 +79,8 @@ func (m *Marks) ForClaim(w *store.Want) {
 	}
 }
 
-// ForSubmission returns where a submission begins to read the jobs that wait before it. It uses an expired mark until the next claim has
-// read everything. Otherwise all concurrent submissions would read everything.
+// ForSubmission returns where a submission starts reading the jobs that are ahead of it. It uses an expired mark until the next claim has
+// read everything. Otherwise all concurrent submissions would have to read everything.
 func (m *Marks) ForSubmission(lane string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,8 +89,8 @@ func (m *Marks) ForSubmission(lane string) time.Time {
 	return one.since
 }
 
-// Claimed records how far a claim read, and reports whether any of its lanes is being swept. After a quick claim that read everything,
-// marks are not needed.
+// Claimed records how far a claim read, and reports whether a sweep of any of its lanes is in progress. After a fast claim that read
+// everything, the marks are dropped.
 func (m *Marks) Claimed(wants []store.Want, found store.Claims, quick bool, most time.Duration, again func()) (sweeping bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,7 +112,7 @@ func (m *Marks) Claimed(wants []store.Want, found store.Claims, quick bool, most
 	return sweeping
 }
 
-// Drop removes all marks, and ends all sweeps.
+// Drop removes all marks and stops all sweeps.
 func (m *Marks) Drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,7 +121,7 @@ func (m *Marks) Drop() {
 	}
 }
 
-// sweepEnded sets the mark after a sweep that read everything, and moves it after a sweep that began at it.
+// sweepEnded sets the mark after a sweep that read the whole lane, or advances the mark from which the sweep started.
 func (m *Marks) sweepEnded(one *mark, most time.Duration, again func()) {
 	s := one.sweep
 	one.sweep = nil
@@ -133,8 +134,8 @@ func (m *Marks) sweepEnded(one *mark, most time.Duration, again func()) {
 	m.set(one, s.fresh, s.passed, most, again)
 }
 
-// set sets a mark after a full read. A quick read leaves no mark. Otherwise the mark is valid for a time, at most until the next poll; then
-// again is called if the mark has been used.
+// set sets a mark after a full read. After a fast read there is no mark. Otherwise the mark expires after a multiple of took, but no later
+// than most. If the mark was used by then, again is called.
 func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again func()) {
 	one.since, one.used = time.Time{}, false
 	if one.wake != nil {
@@ -158,10 +159,10 @@ func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again 
 	})
 }
 
-// markSpan returns how long a mark is valid.
+// markSpan returns how long a mark is valid after a read that took the given time.
 func markSpan(took, most time.Duration) time.Duration { return min(markTimes*took, most) }
 
-// Look reports whether to read marks from the database now, and from which times on.
+// Look reports whether marks should be read from the database now. since holds the time from which to read each lane.
 func (m *Marks) Look(lanes []string) (since map[string]time.Time, due bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,7 +174,7 @@ func (m *Marks) Look(lanes []string) (since map[string]time.Time, due bool) {
 	since = make(map[string]time.Time, len(lanes))
 	for _, lane := range lanes {
 		switch one := m.markOf(lane); {
-		case one.sweep != nil: // it ends with a mark
+		case one.sweep != nil: // the sweep sets the mark when it ends
 		case one.valid():
 			since[lane] = one.since
 		default:
@@ -183,7 +184,8 @@ func (m *Marks) Look(lanes []string) (since map[string]time.Time, due bool) {
 	return since, len(since) > 0
 }
 
-// Apply applies the marks that were read in lanes, beginning at the times in since: zero for lanes that were read completely.
+// Apply applies marks that were read from the database. since holds the time from which each lane was read, or zero if it was read
+// completely.
 func (m *Marks) Apply(found, since map[string]time.Time, took, most time.Duration, again func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -198,6 +200,6 @@ func (m *Marks) Apply(found, since map[string]time.Time, took, most time.Duratio
 		m.set(one, moment, took, most, again)
 	}
 	if whole && took < markSlow {
-		m.looked = m.looked.Add(time.Second) // something else made the claim slow
+		m.looked = m.looked.Add(time.Second) // the claim was slow for another reason
 	}
 }

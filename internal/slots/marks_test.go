@@ -8,14 +8,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// begins returns the moment at which a claim of a lane begins.
+// begins returns the time from which a claim reads a lane.
 func begins(m *Marks, lane string) time.Time {
 	w := store.Want{Lane: lane}
 	m.ForClaim(&w)
 	return w.Since
 }
 
-// When the time of a mark is over that a claim has begun at, everything is read; a mark that no claim has used ends quietly.
+// When a mark that a claim has used expires, everything is read again. An unused mark expires without a read.
 func TestAMarkThatWasUsedIsFollowedByAReadOfEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m Marks
@@ -64,7 +64,7 @@ func TestMarksCountForAMultipleOfTheLookAndNoLongerThanToTheNextPoll(t *testing.
 	}
 }
 
-// A look that only goes on from the marks does not prolong them.
+// Reading onward from the current marks advances them but does not extend their validity.
 func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
 	t.Parallel()
 	var m Marks
@@ -85,7 +85,7 @@ func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
 	m.markOf("a").wake.Stop()
 }
 
-// When the time of marks is over, one claim looks at everything, and not every submission that comes meanwhile.
+// When marks expire, a single claim reads everything. Concurrent submissions keep using the expired marks.
 func TestSubmissionsKeepAMarkUntilAClaimHasLookedAtEverything(t *testing.T) {
 	t.Parallel()
 	var m Marks
@@ -111,7 +111,7 @@ func TestSubmissionsKeepAMarkUntilAClaimHasLookedAtEverything(t *testing.T) {
 	}
 }
 
-// A worker that is bound to fewer lanes leaves the marks of the others.
+// A worker that is restricted to some lanes does not change the marks of other lanes.
 func TestMarksOfOneLaneLeaveThoseOfTheOthers(t *testing.T) {
 	t.Parallel()
 	var m Marks

@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// claimOnce has a claim of lane a answered, and returns where it began.
+// claimOnce makes a claim in lane a, applies the given reply, and returns where the claim started reading.
 func claimOnce(m *Marks, again func(), answer store.Claims) (began store.Want, sweeping bool) {
 	w := store.Want{Lane: "a", N: 1}
 	m.ForClaim(&w)
@@ -42,13 +42,13 @@ func TestASweepReadsPageAfterPageAndEveryOtherClaimLooksAtWhatIsNew(t *testing.T
 		}
 	}
 	if !m.ForSubmission("a").IsZero() {
-		t.Error("a submission passes by what has not been read yet")
+		t.Error("a submission skips jobs that the sweep has not read yet")
 	}
 	if _, sweeping := claimOnce(&m, never, short(time.Millisecond, nil, now)); sweeping {
-		t.Fatal("it goes on after the end")
+		t.Fatal("the sweep continues after its end")
 	}
 	if !begins(&m, "a").Equal(now) || !m.ForSubmission("a").Equal(now) {
-		t.Error("it ended without a mark")
+		t.Error("the sweep ended without setting a mark")
 	}
 	m.markOf("a").wake.Stop()
 }
@@ -59,19 +59,19 @@ func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
 	now := time.Now()
 	claimOnce(&m, nil, short(time.Second, &store.LanePosition{Rank: -10, ReadyAt: now, ID: 7}, now))
 	claimOnce(&m, nil, full(store.Claimed{Priority: 10, ReadyAt: now, ID: 9}))
-	claimOnce(&m, nil, full(store.Claimed{Priority: 50, ReadyAt: now, ID: 3})) // new, and not of the page
+	claimOnce(&m, nil, full(store.Claimed{Priority: 50, ReadyAt: now, ID: 3})) // a new job that is not part of the page
 	if w, sweeping := claimOnce(&m, nil, full(store.Claimed{Priority: 10, ReadyAt: now, ID: 11})); w.After.ID != 9 || !sweeping {
 		t.Error(w, sweeping)
 	}
-	// Another remote worker, with the same marks, has read another page meanwhile.
+	// Another remote worker with the same marks has read another page in the meantime.
 	stale := store.Want{Lane: "a", N: 1, After: &store.LanePosition{Rank: -10, ReadyAt: now, ID: 9}}
 	m.Claimed([]store.Want{stale}, short(time.Second, nil, now), false, time.Minute, nil)
 	if m.markOf("a").sweep.after.ID != 11 {
-		t.Error("its sweep has ended or gone back")
+		t.Error("the sweep ended or moved back")
 	}
 }
 
-// Jobs of the sweep's own rank that became ready after it began start first only as long as the sweep has read blocked jobs alone.
+// New jobs of the sweep's own rank start first only as long as the sweep has read nothing but blocked jobs.
 func TestOlderJobsThatASweepReachesStartBeforeNewOnes(t *testing.T) {
 	t.Parallel()
 	var m Marks
@@ -80,13 +80,13 @@ func TestOlderJobsThatASweepReachesStartBeforeNewOnes(t *testing.T) {
 	claimOnce(&m, nil, short(time.Millisecond, at(1000), now))
 	claimOnce(&m, nil, short(time.Millisecond, at(2000), now)) // a page of blocked jobs
 	if w, _ := claimOnce(&m, nil, short(time.Millisecond, nil, now)); !w.Since.Equal(now) || w.Above != nil {
-		t.Error("behind blocked jobs alone, a new job waits", w)
+		t.Error("a new job waits although only blocked jobs were read", w)
 	}
 	page := short(time.Millisecond, at(3000), now)
 	page.Jobs = full(store.Claimed{Priority: 10, ReadyAt: now, ID: 2500}).Jobs
 	claimOnce(&m, nil, page)
 	if w, _ := claimOnce(&m, nil, short(time.Millisecond, nil, now)); !w.Since.Equal(now) || w.Above == nil || *w.Above != -10 {
-		t.Error("a new job passes older ones", w)
+		t.Error("a new job overtakes older ones", w)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestASweepOfAFewRowsLeavesNoMark(t *testing.T) {
 	}
 }
 
-// What was submitted after a mark may block as well: then that alone is swept, and the mark moves on and ends when it would have.
+// Jobs submitted after a mark may be blocked too. Then only those are swept. The mark advances, but its expiry does not change.
 func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
 	t.Parallel()
 	var m Marks
@@ -120,15 +120,15 @@ func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
 	m.markOf("a").wake.Stop()
 }
 
-// Jobs that were handed back stand before the position. A sweep that finds work all the time, or that no slot was free to continue, begins
-// anew, as marks end; one that only passes by blocked jobs comes to its end first.
+// Jobs that were handed back are behind the sweep's position. A sweep that keeps finding work, or that no slot was free to continue, starts
+// again after the validity of a mark. A sweep that meets only blocked jobs runs to its end first.
 func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	position := &store.LanePosition{ReadyAt: now, ID: 7}
 	for name, c := range map[string]struct {
 		answer        store.Claims
-		began, latest time.Duration // ago
+		began, latest time.Duration // time before now
 		anew          bool
 	}{
 		"finds work, short":       {full(store.Claimed{ID: 8, ReadyAt: now}), 10 * time.Second, 0, false},
@@ -137,35 +137,35 @@ func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 		"no slot was free":        {short(0, &store.LanePosition{ReadyAt: now, ID: 8}, now), 70 * time.Second, 65 * time.Second, true},
 	} {
 		var m Marks
-		claimOnce(&m, nil, short(time.Second, position, now)) // it counts for thirty times that
+		claimOnce(&m, nil, short(time.Second, position, now)) // the mark would be valid for thirty times as long
 		claimOnce(&m, nil, c.answer)
 		claimOnce(&m, nil, store.Claims{})
 		s := m.markOf("a").sweep
 		s.began, s.latest = now.Add(-c.began), now.Add(-c.latest)
 		w, _ := claimOnce(&m, nil, store.Claims{})
 		if anew := w.After == nil; anew != c.anew {
-			t.Errorf("%s: begins anew %t", name, anew)
+			t.Errorf("%s: starts again: %t", name, anew)
 		}
 	}
 }
 
-// The rows of a lane without a free slot are not read at all, however many there are.
+// A claim does not read the rows of a lane without a free slot, no matter how many there are.
 func TestALaneWithoutAFreeSlotIsNotAmongThoseThatAClaimReads(t *testing.T) {
 	t.Parallel()
 	l := NewLanes(10, time.Minute, nil)
 	one, none := 1, 0
 	l.Apply(store.Beat{Lanes: []store.Lane{
 		{Name: "free", Enabled: true}, {Name: "full", Enabled: true, SlotsPerPod: &one}, {Name: "closed", Enabled: true, SlotsPerPod: &none},
-		{Name: "taken", Enabled: true, Slots: &one}, // by other pods: nothing is granted here
+		{Name: "taken", Enabled: true, Slots: &one}, // taken by other pods, so this pod has no grant
 	}})
 	if !l.Reserve("full") {
-		t.Fatal("it has one slot")
+		t.Fatal("the lane has one slot, but none was reserved")
 	}
 	wants, _, _ := l.Wants(time.Now(), false)
 	if len(wants) != 1 || wants[0].Lane != "free" {
 		t.Error(wants)
 	}
-	if open := l.Open(); len(open) != 0 { // that claim holds all slots
+	if open := l.Open(); len(open) != 0 { // the claim above holds all slots
 		t.Error(open)
 	}
 }

@@ -1,9 +1,9 @@
 package slots
 
-// Use holds the used slots of a lane and their limit.
+// Use holds the number of used slots of a lane and the lane's limit.
 type Use struct{ Used, Limit int }
 
-// AddUse adds the slots of these lanes to sum, by lane.
+// AddUse adds the slots of these lanes to sum, keyed by lane.
 func (l *Lanes) AddUse(sum map[string]Use) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -19,7 +19,7 @@ func (l *Lanes) AddUse(sum map[string]Use) {
 	}
 }
 
-// Shared returns the limits of lanes with a limit over all pods.
+// Shared returns the limits of the lanes that have a limit across all pods.
 func (l *Lanes) Shared() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,7 +15,7 @@ func (l *Lanes) interval(one *lane) time.Duration {
 	return l.poll
 }
 
-// Interval returns the pod's poll interval: the shortest of its lanes' and its own.
+// Interval returns the pod's poll interval, which is the shortest of its own and those of its lanes.
 func (l *Lanes) Interval() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -26,9 +26,9 @@ func (l *Lanes) Interval() time.Duration {
 	return tick
 }
 
-// Wants reserves every free slot for a claim, shared fairly among the lanes that no claim has included since then. The caller releases the
-// slots that the claim does not fill. With tick, it omits lanes whose poll interval is not over. early is the number of these, and unasked
-// the number of lanes for which no slot was left.
+// Wants reserves every free slot for a claim. It shares the slots fairly among the lanes that no claim has included since the given time.
+// The caller releases the slots that the claim does not fill. If tick is set, lanes whose poll interval has not passed are skipped, and
+// early is their number. unasked is the number of lanes for which no slot was left.
 func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, unasked int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,7 +46,7 @@ func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, un
 			continue
 		}
 		switch {
-		case !one.looked.Before(since): // already included in this sweep
+		case !one.looked.Before(since): // already included in this round
 			room[i] = 0
 		case tick && now.Sub(one.looked) < time.Duration(float64(l.interval(one))*(1-poller.Spread)):
 			room[i] = 0
@@ -85,8 +85,8 @@ func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, un
 	return wants, early, unasked
 }
 
-// Covers reports whether claims that included this number of lanes included every open one. A limited lane of which this pod holds no slot
-// does not count, because no slot that becomes free here belongs to it.
+// Covers reports whether claims that included the given number of lanes included every open lane. A limited lane in which this pod holds no
+// slots does not count, because no slot that becomes free on this pod belongs to it.
 func (l *Lanes) Covers(asked int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +99,7 @@ func (l *Lanes) Covers(asked int) bool {
 	return asked >= open
 }
 
-// AnyFree reports whether a slot is free once the given reservations are released.
+// AnyFree reports whether a slot will be free after the given reservations are released.
 func (l *Lanes) AnyFree(reserved map[string]int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +110,7 @@ func (l *Lanes) AnyFree(reserved map[string]int) bool {
 	return l.total-l.used+back > 0
 }
 
-// Open returns the names of the lanes that could start a job here.
+// Open returns the names of the lanes in which this pod can start a job.
 func (l *Lanes) Open() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// With fewer free slots than lanes, a sweep takes several claims: each asks for lanes that none before it asked for, so that every lane
-// is read once, and the sweep ends.
+// With fewer free slots than lanes, a sweep takes several claims. Each claim includes lanes that no earlier claim included, so every lane
+// is read exactly once.
 func TestASweepAsksForEveryLaneOnce(t *testing.T) {
 	t.Parallel()
 	l := NewLanes(1, time.Minute, nil)
