@@ -6,19 +6,19 @@ func TestASlotThatBecomesFreeDuringAClaimIsWorthAnotherOnlyIfThatLeftSome(t *tes
 	t.Parallel()
 	var b backlog
 	if b.hasMore() || b.slotFreed() {
-		t.Error("nothing is left before the first claim")
+		t.Error("jobs are reported as waiting before the first claim")
 	}
 	for _, left := range []bool{true, false} {
 		b.claimBegins()
 		if !b.hasMore() || b.slotFreed() || b.slotFreed() {
-			t.Error("while a claim is under way nobody knows, and nobody is to claim beside it")
+			t.Error("during a claim, more jobs must be assumed, but a free slot must not start another claim")
 		}
 		if b.claimEnded(left) != left || b.hasMore() != left || b.slotFreed() != left {
-			t.Errorf("the claim left some: %t", left)
+			t.Errorf("wrong state after a claim that left jobs behind: %t", left)
 		}
 		b.claimBegins()
 		if b.claimEnded(left) {
-			t.Error("no slot became free")
+			t.Error("another claim is requested although no slot became free")
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestAMarkThatWasUsedIsFollowedByAReadOfEverything(t *testing.T) {
 			m.Apply(map[string]time.Time{lane: time.Now()}, nil, 20*time.Millisecond, time.Minute, func() { again[lane]++ })
 		}
 		if begins(&m, "used").IsZero() {
-			t.Error("the claim does not begin at the mark")
+			t.Error("the claim does not start at the mark")
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -37,11 +37,11 @@ func TestAMarkThatWasUsedIsFollowedByAReadOfEverything(t *testing.T) {
 func TestAQuickLookLeavesNoMarks(t *testing.T) {
 	t.Parallel()
 	var m Marks
-	never := func() { t.Error("somebody was woken") }
+	never := func() { t.Error("a pod was woken") }
 	moment := map[string]time.Time{"a": time.Now()}
 	m.Apply(moment, nil, time.Millisecond, time.Second, never)
 	if !begins(&m, "a").IsZero() {
-		t.Error("a look of a millisecond left a mark")
+		t.Error("a read that took a millisecond left a mark")
 	}
 }
 
@@ -55,10 +55,10 @@ func TestMarksCountForAMultipleOfTheLookAndNoLongerThanToTheNextPoll(t *testing.
 		before := time.Now()
 		m.Apply(map[string]time.Time{"a": before}, nil, c.took, c.poll, func() {})
 		if span := m.markOf("a").until.Sub(before); span < c.want || span > c.want+5*time.Second {
-			t.Errorf("a look of %s counts for %s", c.took, span)
+			t.Errorf("after a read of %s, the mark is valid for %s", c.took, span)
 		}
 		if !begins(&m, "a").Equal(before) || !begins(&m, "b").IsZero() {
-			t.Error("the marks are not those told")
+			t.Error("the marks are not those that were applied")
 		}
 		m.markOf("a").wake.Stop()
 	}
@@ -76,11 +76,11 @@ func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
 		t.Fatal(since, due)
 	}
 	if _, due := m.Look([]string{"a"}); due {
-		t.Error("two looks at once")
+		t.Error("a second read is due immediately after the first")
 	}
 	m.Apply(map[string]time.Time{"a": now.Add(time.Second)}, since, time.Millisecond, time.Minute, func() {})
 	if !m.markOf("a").until.Equal(until) || !begins(&m, "a").Equal(now.Add(time.Second)) {
-		t.Error("it did not move on, or was prolonged")
+		t.Error("the mark did not advance, or its validity was extended")
 	}
 	m.markOf("a").wake.Stop()
 }
@@ -99,15 +99,15 @@ func TestSubmissionsKeepAMarkUntilAClaimHasLookedAtEverything(t *testing.T) {
 	}
 	quick()
 	if !begins(&m, "a").Equal(now) {
-		t.Error("a quick claim from the mark on ended it")
+		t.Error("a fast claim that started at the mark removed it")
 	}
 	m.markOf("a").until = now.Add(-time.Second)
 	if !begins(&m, "a").IsZero() || !m.ForSubmission("a").Equal(now) {
-		t.Error("only the claim is to look at everything")
+		t.Error("the claim does not read everything, or the submission does")
 	}
 	quick()
 	if !m.ForSubmission("a").IsZero() {
-		t.Error("it was quick: there is no need for marks")
+		t.Error("the mark remains after a fast claim that read everything")
 	}
 }
 

@@ -28,7 +28,7 @@ func TestASweepReadsPageAfterPageAndEveryOtherClaimLooksAtWhatIsNew(t *testing.T
 	var m Marks
 	now := time.Now()
 	at := func(id int64) *store.LanePosition { return &store.LanePosition{ReadyAt: now, ID: id} }
-	never := func() { t.Error("woken") }
+	never := func() { t.Error("a pod was woken") }
 	if w, sweeping := claimOnce(&m, never, short(time.Millisecond, at(1000), now)); w.After != nil || !w.Since.IsZero() || !sweeping {
 		t.Fatal(w, sweeping)
 	}

@@ -29,6 +29,6 @@ func TestASweepAsksForEveryLaneOnce(t *testing.T) {
 		t.Error(asked)
 	}
 	if wants, _, unasked := l.Wants(since, false); len(wants) != 0 || unasked != 0 {
-		t.Error("a lane is asked for twice in one sweep:", wants, unasked)
+		t.Error("a lane was included twice in one sweep:", wants, unasked)
 	}
 }

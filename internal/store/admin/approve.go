@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// approveSQL releases a job that awaits approval: into live, due from now on, or, if its delay is not over, to the jobs that
-// wait for a time. Of two concurrent approvals the second waits for the row and finds the job approved. Plan: Index Scan on
-// parked_pkey, one row. The reason of the row is compared later, because here it would make the planner use the index of all
-// jobs that await approval.
+// approveSQL releases a job that awaits approval. The job moves to live, where it is due immediately, or stays parked until its delay has
+// passed. If two approvals run concurrently, the second waits for the row and finds the job already approved. Plan: Index Scan on
+// parked_pkey, one row. The reason of the row is checked later, because checking it here would make the planner use the index of all jobs
+// that await approval.
 const approveSQL = `
 with held as materialized (
 	select p.id, p.why = 'approval' as awaits, p.run_after > now() as early from trapeze.parked p where p.id = $1 for update
@@ -36,7 +36,8 @@ with held as materialized (
 )
 select id from held where awaits`
 
-// Approve releases a job that awaits approval, on behalf of actor. Errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval].
+// Approve releases a job that awaits approval, on behalf of actor. It returns [job.ErrNotFound] or [job.ErrNotAwaitingApproval] if there is
+// no such job.
 func Approve(ctx context.Context, s *store.Store, id int64, actor string) error {
 	var found []int64
 	err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
@@ -58,8 +59,8 @@ func Approve(ctx context.Context, s *store.Store, id int64, actor string) error 
 	return nil
 }
 
-// expireSQL cancels jobs that were not approved in time, the oldest first. It skips jobs that are just being approved or
-// cancelled. Plan: Index Scan on parked_for_approval, stops at the limit.
+// expireSQL cancels jobs that were not approved in time, oldest first. It skips jobs that are currently being approved or cancelled. Plan:
+// Index Scan on parked_for_approval, stops at the limit.
 var expireSQL = `
 with late as materialized (
 	select p.id from trapeze.parked p
@@ -78,8 +79,8 @@ with late as materialized (
 )
 select ` + store.EndJSON(`'cancelled'`, `'expired'`, `'nobody approved it in time'`, "null") + ` from gone g`
 
-// Expire cancels at most limit jobs that have awaited approval for longer than after, counted from when they would have
-// become due. It returns their ends.
+// Expire cancels up to limit jobs that have awaited approval for longer than after, counted from the time at which they would have become
+// due. It returns the jobs that it cancelled.
 func Expire(ctx context.Context, s *store.Store, after time.Duration, limit int) ([]job.End, error) {
 	ended, err := store.Rows(ctx, s, pgx.RowTo[job.End], expireSQL, after.Milliseconds(), limit)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// asksApprovalSQL reports whether one of some lanes, or the default lane of one of some kinds, requires
-// approval. Plan: one pass over lanes, which are few; lane_kinds_pkey.
+// asksApprovalSQL reports whether any of the given lanes, or the default lane of any of the given kinds, requires approval. Plan: one pass
+// over lanes, which is small; lane_kinds_pkey.
 const asksApprovalSQL = `
 select exists (
 	select from trapeze.lanes n where n.requires_approval and (n.name = any($1::text[]) or exists (
@@ -18,7 +18,7 @@ select exists (
 		where coalesce(k.lane, 'default') = n.name))
 )`
 
-// AsksApproval reports whether one of some lanes, or the default lane of one of some kinds, requires approval.
+// AsksApproval reports whether any of the given lanes, or the default lane of any of the given kinds, requires approval.
 func AsksApproval(ctx context.Context, s *store.Store, lanes, kinds []string) (bool, error) {
 	found, err := store.Rows(ctx, s, pgx.RowTo[bool], asksApprovalSQL, lanes, kinds)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// AuditEntry is one action of an operator, or one that was refused.
+// AuditEntry describes one operator action, whether it was performed or refused.
 type AuditEntry struct {
 	Actor   string
 	Action  string // job.cancel, lane.set, …
-	Target  string // its object: job 7, lane default
-	Refused string // why it was refused; empty: it was not
-	Before  any    // as JSON; nil: none
+	Target  string // the object of the action, such as job 7 or lane default
+	Refused string // why the action was refused, or empty if it was not
+	Before  any    // the old value, stored as JSON; nil if there is none
 	After   any
 }
 
@@ -31,8 +31,8 @@ const auditSQL = `
 insert into trapeze.audit (actor, source, request_id, action, target, allowed, reason, before, after)
 values ($1, $2, $3, $4, $5, $6, $7, $8::text::json, $9::text::json)`
 
-// auditIn writes an audit entry in the transaction of the change itself, so that neither exists without the other. The
-// origin is in ctx.
+// auditIn writes an audit entry in the transaction of the change, so that neither is stored without the other. It takes the origin of the
+// request from ctx.
 func auditIn(ctx context.Context, s *store.Store, db store.DB, d AuditEntry) error {
 	before, err := asJSON(d.Before)
 	if err != nil {
@@ -63,7 +63,7 @@ func asJSON(v any) (*string, error) {
 	return &text, nil
 }
 
-// Audit writes an audit entry without a change: of a refused action.
+// Audit writes an audit entry for a refused action, which changes nothing.
 func Audit(ctx context.Context, s *store.Store, d AuditEntry) error {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
@@ -73,7 +73,7 @@ func Audit(ctx context.Context, s *store.Store, d AuditEntry) error {
 	return nil
 }
 
-// AuditRow is a row of the audit log.
+// AuditRow is one row of the audit log.
 type AuditRow struct {
 	ID        int64           `json:"id,string"`
 	At        time.Time       `json:"at"`
@@ -88,17 +88,16 @@ type AuditRow struct {
 	After     json.RawMessage `json:"after"`
 }
 
-// AuditFilter selects rows of the audit log; zero fields select all.
+// AuditFilter selects rows of the audit log. Zero fields match everything.
 type AuditFilter struct {
 	Actor  string
 	Action string
 	Target string
-	Before int64 // rows with smaller ids: the last id of the previous page
+	Before int64 // only rows with smaller ids; the last id of the previous page
 	Limit  int   // default 50, at most 1000
 }
 
-// auditTrailSQL lists the audit log, newest first. Plan: audit_pkey backwards, stops at the limit; audit_of_target with a
-// target.
+// auditTrailSQL lists the audit log, newest first. Plan: audit_pkey backwards, stops at the limit; audit_of_target if a target is given.
 const auditTrailSQL = `
 select id, at, actor, source, request_id, action, target, allowed, reason, before, after from trapeze.audit
 where ($1::text is null or actor = $1) and ($2::text is null or action = $2) and ($3::text is null or target = $3)

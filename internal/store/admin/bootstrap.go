@@ -11,28 +11,28 @@ import (
 )
 
 const (
-	// hasLaneSQL checks first, so that a role without the privilege to insert may start if nothing is missing. Plan: primary
-	// key.
+	// hasLaneSQL reports whether a lane exists. It runs first, so that a role without the insert privilege can start if nothing is missing.
+	// Plan: primary key lookup.
 	hasLaneSQL = `select exists (select from trapeze.lanes where name = $1)`
-	// bootLaneSQL creates a lane if none has its name. Plan: one insert.
+	// bootLaneSQL creates a lane unless its name is taken. Plan: one insert.
 	bootLaneSQL = `insert into trapeze.lanes (name, slots, slots_per_pod) values ($1, $2, $3) on conflict (name) do nothing`
-	// bootKindsSQL assigns to a new lane the kinds that have no lane. Plan: primary key.
+	// bootKindsSQL assigns kinds that have no lane to a new lane. Plan: primary key.
 	bootKindsSQL = `
 insert into trapeze.lane_kinds (kind, lane) select k, $2 from unnest($1::text[]) as k order by k
 on conflict (kind) do nothing returning kind`
 )
 
-// BootLane is a lane as a program declares it. Settings in the database override it.
+// BootLane is a lane that a program declares. Settings in the database override the declaration.
 type BootLane struct {
 	Name  string
-	Slots *int // limit over all pods; nil: no limit
+	Slots *int // limit across all pods, or nil for no limit
 	Kinds []string
-	// SlotsPerPod limits how many of its jobs one pod runs at once; nil: no limit.
+	// SlotsPerPod limits how many jobs of the lane one pod runs at a time. Nil means no limit.
 	SlotsPerPod *int
 }
 
-// Bootstrap creates the lane unless one has its name, and assigns to it those of its kinds that have no lane. It reports
-// whether it created the lane, and which kinds it did not assign. Safe on several pods at once.
+// Bootstrap creates a lane unless its name is taken, and assigns to it those of its kinds that have no lane. It reports whether it created
+// the lane, and which kinds it did not assign. It is safe to run on several pods at once.
 func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left []string, err error) {
 	if exists, err := store.Rows(ctx, s, pgx.RowTo[bool], hasLaneSQL, l.Name); err != nil || exists[0] {
 		return false, nil, err

@@ -13,9 +13,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// cancelLiveSQL cancels a due job at once and requests the cancellation of a running one. With stop it ends a running job at once: a
-// late result of its owner then matches no row. The owner learns it from its heartbeat, which reads cancel_requests. Plan: Index
-// Scan on live_pkey, one row.
+// cancelLiveSQL cancels a due job immediately and requests the cancellation of a running one. With stop it also finishes a running job
+// immediately, and a late result of its owner then matches no row. The owner is notified by its heartbeat, which reads cancel_requests.
+// Plan: Index Scan on live_pkey, one row.
 var cancelLiveSQL = `
 with held as materialized (
 	select l.* from trapeze.live l where l.id = $1 for update
@@ -48,8 +48,8 @@ with held as materialized (
 select case when state = 'pending' or $2 then 'cancelled' else 'running' end as state, pod::text, fence,
 	(select ` + store.EndJSON(`'cancelled'`, `case when $2 then 'stopped' else 'cancelled' end`, "null", "null") + ` from gone g) from held`
 
-// cancelParkedSQL cancels a job that waits for a time, for approval, or for its children, whose cancellation it requests. Plan:
-// Index Scan on parked_pkey, one row.
+// cancelParkedSQL cancels a job that waits for a time, for approval or for its children. For a job that waits for children, it also
+// requests their cancellation. Plan: Index Scan on parked_pkey, one row.
 var cancelParkedSQL = `
 with gone as (
 	delete from trapeze.parked where id = $1 returning *
@@ -71,19 +71,20 @@ const (
 	jobExistsSQL = `select id from trapeze.jobs where id = $1`
 )
 
-// Cancellation is the result of a cancel or stop.
+// Cancellation is the result of a cancel or stop command.
 type Cancellation struct {
-	State job.State // cancelled; running until its handler ends; with [job.ErrAlreadyTerminal], its terminal state
-	Pod   *string   // the owner, if it was running
+	State job.State // cancelled, or running until the handler returns; with [job.ErrAlreadyTerminal], the terminal state
+	Pod   *string   // the pod that owns the job, if it was running
 	Fence int64
-	Ended *job.End // nil: this command did not end the job
+	Ended *job.End // nil if this command did not finish the job
 }
 
-// Cancel ends a job that is not running at once, and requests the cancellation of a running one. With stop it ends a running job at
-// once too. It searches live, parked and done in that order, and again if the job was just moving between them.
+// Cancel cancels a job. A job that is not running is cancelled immediately. For a running job, Cancel requests the cancellation, or with
+// stop finishes the job immediately. It searches live, parked and done in this order, and repeats the search if the job was moving between
+// them.
 //
-// If a transaction of the job's handler locks its row, the pod is notified, by its heartbeat and by told, to end the handler. Cancel
-// then retries until the transaction is over. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
+// If a transaction of the job's handler locks its row, the pod is asked to cancel the handler, through its heartbeat and through told.
+// Cancel then retries until the transaction has ended. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
 func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, told func(l job.Lease)) (Cancellation, error) {
 	d := AuditEntry{Actor: actor, Action: "job.cancel", Target: jobTarget(id)}
 	if stop {
@@ -92,7 +93,7 @@ func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor stri
 	return cancel(ctx, s, id, stop, actor, told, &d)
 }
 
-// CancelAmong is [Cancel] of one of many jobs whose common audit entry is already written.
+// CancelAmong is like [Cancel], for one of many jobs whose shared audit entry has already been written.
 func CancelAmong(ctx context.Context, s *store.Store, id int64, actor string, told func(l job.Lease)) (Cancellation, error) {
 	return cancel(ctx, s, id, false, actor, told, nil)
 }
@@ -131,16 +132,15 @@ func cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor stri
 	}
 }
 
-// cancelled is a cancellation, or the terminal state that the job had before.
+// cancelled is a cancellation. If ended is set, the job had already ended, and State is its terminal state.
 type cancelled struct {
 	Cancellation
 	ended bool
 }
 
-// lockLiveSQL locks a job's row before a command reads it. Without it, a statement that waits for the row behind a claim would then
-// see the claimed row, but not the run that the same claim inserted into current_runs, and would leave that subject busy. The search
-// in live therefore takes place only if a row was locked. If the row was replaced meanwhile, by a new priority or a promotion, the
-// next search finds it.
+// lockLiveSQL locks a job's row before a command reads it. Otherwise a statement that waits for a concurrent claim to release the row would
+// then see the claimed row but not the run that the claim inserted into current_runs. It would leave the subject busy. live is therefore
+// searched only if a row was locked. If the row was meanwhile replaced by a priority change or a promotion, the next search finds it.
 const (
 	lockLiveSQL    = `select id from trapeze.live where id = $1 for update`
 	tellHandlerSQL = `
@@ -150,7 +150,7 @@ on conflict (pod, job_id, fence) do update set reason = cancel_requests.reason
 returning job_id, fence, pod::text`
 )
 
-// cancelOnce searches live, parked and done for a job, and ends it there. It writes the audit entry d unless that is nil.
+// cancelOnce searches live, parked and done for a job, and cancels it there. It writes the audit entry d unless d is nil.
 func cancelOnce(ctx context.Context, s *store.Store, id int64, stop bool, actor string, d *AuditEntry) (found []cancelled, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		found = nil
@@ -196,13 +196,13 @@ func cancelOnce(ctx context.Context, s *store.Store, id int64, stop bool, actor 
 	return found, err
 }
 
-// isHeld reports whether a statement gave up waiting for a lock (55P03).
+// isHeld reports whether err means that a statement timed out waiting for a lock (55P03).
 func isHeld(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "55P03"
 }
 
-// Tell asks the pod that runs a job to end its handler, without changing the job's row. This does not cancel the job.
+// Tell asks the pod that runs a job to cancel its handler, without changing the job's row. It does not cancel the job itself.
 func Tell(ctx context.Context, s *store.Store, id int64, told func(l job.Lease)) error {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Lease], tellHandlerSQL, id)
 	if err != nil {

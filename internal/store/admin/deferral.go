@@ -12,12 +12,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// checkTokenSQL checks a token. Its lock serializes the completions of one job, and the moment at which it begins to wait. Plan:
-// deferrals_pkey.
+// checkTokenSQL checks a completion token. Its lock serializes the completions of one job with each other and with the transaction in which
+// the job starts to wait. Plan: deferrals_pkey.
 const checkTokenSQL = `select token = $2 from trapeze.deferrals where id = $1 for update` // #nosec G101 -- likewise
 
-// completeSQL stores one part of a job and counts it in the job's fan-out, if the job already waits. It has no effect for a part that
-// is already stored, or that the job no longer waits for. A part and a concurrent end of its job wait for each other's lock. Plan:
+// completeSQL stores one part of a job. If the job is already waiting, it also counts the part in the job's fan-out. It has no effect if
+// the part is already stored or the job no longer waits for it. A part and a concurrent finish of its job wait for each other's lock. Plan:
 // primary keys, one row each.
 const completeSQL = `
 with f as materialized (
@@ -33,10 +33,12 @@ with f as materialized (
 select exists (select from kept) or exists (select from trapeze.parts where id = $1 and part = $2),
 	coalesce((select due from counted), false)`
 
-// Complete stores the result of one part of a deferred job, or its error (empty: it succeeded). The same part again has no effect. due
-// reports that the job's fan-out has to be settled. Errors: [job.ErrNotFound] if no job with the id handed out a token,
-// [job.ErrWrongToken], [job.ErrAlreadyTerminal] if all parts are complete or the job has ended. If operator is not empty, an audit
-// entry is written.
+// Complete stores the result of one part of a deferred job. failure is the error message of a failed part, and empty for a successful one.
+// Repeating a part has no effect. due reports whether the job's fan-out must be settled. If operator is not empty, an audit entry is
+// written.
+//
+// Errors: [job.ErrNotFound] if no job with this id has issued a token, [job.ErrWrongToken], and [job.ErrAlreadyTerminal] if all parts are
+// complete or the job has ended.
 func Complete(ctx context.Context, s *store.Store, id int64, token, part string, result json.RawMessage, failure, operator string) (due bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		matches, err := store.QueryPinned(ctx, tx, pgx.RowTo[bool], s.In(checkTokenSQL), []any{id, token})
@@ -68,13 +70,13 @@ func Complete(ctx context.Context, s *store.Store, id int64, token, part string,
 	return due, nil
 }
 
-// partsSQL reads the parts of a deferred job by name. Plan: parts_pkey, stops at the limit.
+// partsSQL lists the parts of a deferred job by name. Plan: parts_pkey, stops at the limit.
 const partsSQL = `
 select part, case when error is null then 'succeeded' else 'failed' end, error, result
 from trapeze.parts where id = $1 and (part > $2 or $2 = '') order by part limit $3`
 
-// Parts returns at most limit parts of a deferred job whose names follow after. If after is empty, it begins with the part without a
-// name.
+// Parts returns up to limit parts of a deferred job, starting after the given part name. If after is empty, it starts with the unnamed
+// part.
 func Parts(ctx context.Context, s *store.Store, id int64, after string, limit int) ([]view.BranchEnd, error) {
 	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (b view.BranchEnd, err error) {
 		var result []byte

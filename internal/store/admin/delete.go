@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// deletableSQL lists the jobs of the pipeline that begins with a job, and whether each has ended. For a later step of a pipeline it
+// deletableSQL lists all jobs of the pipeline that starts with the given job, and whether each has ended. For a later step of a pipeline it
 // lists only that job. Plan: jobs_pkey, jobs_of_pipeline; primary keys.
 const deletableSQL = `
 select j.id, j.pipeline_id, not coalesce((select true from trapeze.live l where l.id = j.id limit 1),
@@ -22,8 +22,8 @@ from (
 	select s.id, s.pipeline_id from trapeze.jobs s where s.pipeline_id = $1 and s.step > 0
 ) j`
 
-// deleteEndsSQL deletes the ends of jobs, the row of their pipeline, and the idempotency keys that refer to them. Plan: done_by_id of
-// each day; pipelines_pkey; one pass over submissions, which hold one day.
+// deleteEndsSQL deletes the done rows of jobs, the row of their pipeline, and the idempotency keys that refer to them. Plan: done_by_id of
+// each day; pipelines_pkey; one pass over submissions, which holds one day.
 const deleteEndsSQL = `
 with pipeline as (
 	delete from trapeze.pipelines where id = $1
@@ -32,16 +32,16 @@ with pipeline as (
 )
 delete from trapeze.done where id = any($2::bigint[])`
 
-// Delete deletes a job that has ended, and with the first job of a pipeline all of it. A single step cannot be deleted, because the
-// other jobs depend on it. The history is kept until its retention is over. It returns the number of deleted jobs. Errors:
-// [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline].
+// Delete deletes a job that has ended. For the first job of a pipeline it deletes the whole pipeline. A later step cannot be deleted alone,
+// because the other jobs depend on it. The history is kept until its retention period has passed. Delete returns the number of deleted
+// jobs. Errors: [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline].
 func Delete(ctx context.Context, s *store.Store, id int64, actor string) (n int, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		ids, err := deletable(ctx, s, tx, id)
 		if err != nil {
 			return err
 		}
-		// From here on none of them can be retried. Earlier changes show in the next list.
+		// From here on, none of these jobs can be retried. The second list shows changes made before the lock.
 		if _, err := upkeep.LockEnded(ctx, s, tx, ids); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func Delete(ctx context.Context, s *store.Store, id int64, actor string) (n int,
 			return err
 		}
 		if len(ids) != locked {
-			return job.ErrNotTerminal // it has just been retried
+			return job.ErrNotTerminal // one of the jobs was retried in the meantime
 		}
 		awaited, err := upkeep.DeleteJobs(ctx, s, tx, ids)
 		if err != nil {
@@ -71,7 +71,7 @@ func Delete(ctx context.Context, s *store.Store, id int64, actor string) (n int,
 	return n, nil
 }
 
-// deletable lists the jobs that are deleted together with a job.
+// deletable lists the jobs that must be deleted together with the given job.
 func deletable(ctx context.Context, s *store.Store, tx pgx.Tx, id int64) (ids []int64, err error) {
 	type row struct {
 		ID, Pipeline int64

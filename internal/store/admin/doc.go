@@ -1,6 +1,8 @@
-// Package admin holds the statements that change things on behalf of operators: lanes, the queue state, pods, roles, schedules and their
-// occurrences, retention, and jobs that are cancelled, retried, moved, approved or given another priority. A change by a person is one
-// transaction with its audit entry, or one for each page of jobs. Changes that no person makes, such as the expiry of an approval, have no
-// entry. The package hides the order of locks. Package runner and the API call it for people; calendar, pod, maintenance and engine call
-// it for the rest. Each function takes the [store.Store] that it runs on.
+// Package admin contains the statements that make changes on behalf of operators. They change lanes, the queue state, pods, roles,
+// schedules and their occurrences, and retention. They also cancel, retry, move, approve and reprioritize jobs. Each change by an operator
+// is one transaction that includes its audit entry. Bulk changes use one transaction per page of jobs. Automatic changes, such as the
+// expiry of an approval, write no audit entry. Callers do not have to know the order in which rows are locked.
+//
+// Package runner and the API call it on behalf of operators. Packages calendar, pod, maintenance and engine call it for automatic changes.
+// Each function takes the [store.Store] that it uses.
 package admin

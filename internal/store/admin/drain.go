@@ -10,10 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// drainLaneSQL closes a lane whose row is locked, or opens it. Plan: primary key; HOT.
+// drainLaneSQL closes or reopens a lane whose row is locked. Plan: primary key lookup; HOT update.
 const drainLaneSQL = `update trapeze.lanes set drained = $2 where name = $1`
 
-// DrainLane closes a lane (drained) or reopens it, and reports whether that changed anything. Error: [job.ErrUnknownLane].
+// DrainLane closes a lane if drained is set, or else reopens it. It reports whether that changed anything. It returns [job.ErrUnknownLane]
+// if the lane does not exist.
 func DrainLane(ctx context.Context, s *store.Store, name string, drained bool, actor string) (changed bool, err error) {
 	action, event := "lane.resume", "lane.resumed"
 	if drained {
@@ -38,22 +39,22 @@ func DrainLane(ctx context.Context, s *store.Store, name string, drained bool, a
 	return changed, nil
 }
 
-// drains is the content of the audit entry of a drain.
+// drains is the value that the audit entry of a drain records.
 type drains struct {
 	Drained bool `json:"drained"`
 }
 
 const (
-	// lockPodsSQL finds the rows of a pod by its name or boot id. It includes closed rows, from which the next process of that name takes
-	// its drain. Plan: pods is small.
+	// lockPodsSQL finds and locks the rows of a pod by its name or boot id. It includes closed rows, because the next process of the same
+	// name inherits the drained state from them. Plan: pods is small.
 	lockPodsSQL = `
 select p.boot::text, p.name, p.drained, p.closed_at is null as open from trapeze.pods p
 where p.name = $1 or p.boot::text = $1 order by p.boot for update`
 	drainPodsSQL = `update trapeze.pods set drained = $2 where boot = any($1::uuid[]) and drained <> $2`
 )
 
-// DrainPod drains or resumes the pods of a name, or the pod of a boot id. It reports whether that changed anything, and which boots are
-// open. Error: [job.ErrUnknownPod].
+// DrainPod drains or resumes all pods with the given name, or the pod with the given boot id. It reports whether that changed anything, and
+// which boot ids are open. It returns [job.ErrUnknownPod] if there is no such pod.
 func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, actor string) (changed bool, boots []string, err error) {
 	action, event := "pod.resume", "pod.resumed"
 	if drained {
@@ -92,14 +93,15 @@ func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, act
 	return changed, boots, nil
 }
 
-// podRow holds the columns of a pod that matter for its drain.
+// podRow holds the columns of a pod that are relevant for draining it.
 type podRow struct {
 	Boot, Name    string
 	Drained, Open bool
 }
 
-// lockPods locks the rows of a pod, if there are any. A process of the name that is just registering locks the row from which it takes its
-// drain, and only a later statement sees its new row. lockPods therefore repeats the search until it finds no more.
+// lockPods locks the rows of a pod, if there are any. A process of the same name that is registering at the same time locks the row from
+// which it inherits the drained state. Only a later statement sees that process's new row. lockPods therefore repeats the search until it
+// finds no more rows.
 func lockPods(ctx context.Context, s *store.Store, tx pgx.Tx, pod string) (found []podRow, err error) {
 	for {
 		list, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[podRow], lockPodsSQL, pod)

@@ -18,9 +18,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// subjectPageSQL reads one page of all jobs: which have the subject, and which have a planned step with it. Jobs have no index by subject. When
-// the event job.followed is pruned, an on-failure job belongs to the subject if its parent does or is erased.
-// Plan: jobs_pkey from an id on, stops at the limit; fan_outs_pkey; for on-failure jobs jobs_pkey and job_events_of_job in each day kept.
+// subjectPageSQL reads one page of all jobs. It lists the jobs that have the subject, and those whose plan contains a step with the
+// subject. There is no index on the subject of jobs. If the job.followed event has been pruned, an on-failure job belongs to the subject if
+// its parent does or was erased. Plan: jobs_pkey from an id on, stops at the limit; fan_outs_pkey; for on-failure jobs jobs_pkey and
+// job_events_of_job in each day kept.
 const subjectPageSQL = `
 with page as materialized (
 	select j.id, j.subject = $2 and ($3::text is null or j.kind = $3) or j.step = 0 and j.parent_id is not null and j.erased_at is null and exists (
@@ -35,8 +36,9 @@ with page as materialized (
 select coalesce(max(id), 0), count(*), coalesce(array_agg(id) filter (where has), '{}'), coalesce(array_agg(id) filter (where plans and not has), '{}')
 from page`
 
-// descendantsSQL lists jobs, each with its descendants: later steps, children of its fan-out, and on-failure jobs. Each row has the job that
-// it descends from and whether its pipeline is open. Plan: jobs_of_pipeline for each job; job_events_of_job in each day kept; primary keys.
+// descendantsSQL lists jobs together with their descendants: later steps, children of their fan-outs, and on-failure jobs. Each row
+// contains the job from which it descends, and whether its pipeline is open. Plan: jobs_of_pipeline for each job; job_events_of_job in each
+// day kept; primary keys.
 const descendantsSQL = `
 with recursive family as (
 	select j.id as root, j.id, j.pipeline_id, j.group_id, j.child_no, j.step from trapeze.jobs j where j.id = any($1::bigint[])
@@ -62,9 +64,9 @@ with recursive family as (
 )
 select f.root, f.id, p.open from family f join pipelines p on p.id = f.pipeline_id order by f.root, f.id`
 
-// eraseSQL removes the data of jobs that have ended. The rows stay, with their kinds, states and times: other
-// jobs of their pipelines count them. erased_at keeps them from running again. An erased job frees its keys. Plan: primary keys, done_by_id,
-// job_events_of_job, unique_keys_of_job, current_runs_of_subject; one pass over submissions, those of a day.
+// eraseSQL removes the data of jobs that have ended. It keeps their rows, with kind, state and times, because other jobs of their pipelines
+// count them. erased_at prevents them from being retried. Erasing a job releases its keys. Plan: primary keys, done_by_id,
+// job_events_of_job, unique_keys_of_job, current_runs_of_subject; one pass over submissions, which holds one day.
 const eraseSQL = `
 with erased as (
 	update trapeze.jobs set args = '{}', planned = null, subject = '', unique_key = null, traceparent = null, erased_at = now()
@@ -97,43 +99,45 @@ with erased as (
 insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
 select id, event_no, fence, state, state, 'job.erased', $2 from ends`
 
-// erasePlansSQL removes the plans of jobs that have ended and that planned a step of the subject. Plan: primary keys.
+// erasePlansSQL removes the plans of jobs that have ended and had a planned step with the subject. Plan: primary keys.
 const erasePlansSQL = `
 with fan_outs as (
 	update trapeze.fan_outs set plan = null where id = any($1::bigint[])
 )
 update trapeze.jobs set planned = null, erased_at = now() where id = any($1::bigint[])`
 
-// auditNames selects the audit entries that name the subject: as a subject or key in the details, in the query of an address, or as a word of
-// the reason. The proofs of erasures stay.
+// auditNames is an SQL condition that selects the audit entries that mention the subject. It may appear as a subject or key in the details,
+// in the query string of a URL, or as a word in the reason. Entries that record erasures are excluded.
 const auditNames = `action <> 'subject.erase' and (before::text ~ $1 or after::text ~ $1 or reason ~ $2)`
 
-// countAuditSQL counts the audit entries that name the subject. Plan: one pass over audit.
+// countAuditSQL counts the audit entries that mention the subject. Plan: one pass over audit.
 const countAuditSQL = `select count(*) from trapeze.audit where ` + auditNames
 
-// eraseAuditSQL clears the details and reasons that name the subject. Plan: one pass over audit.
+// eraseAuditSQL replaces the details and reasons that mention the subject. Plan: one pass over audit.
 const eraseAuditSQL = `
 update trapeze.audit set before = case when before::text ~ $1 then '{"erased":true}' else before end,
 	after = case when after::text ~ $1 then '{"erased":true}' else after end, reason = case when reason ~ $2 then 'erased' else reason end
 where ` + auditNames
 
-// schedulesOfSQL lists the schedules that submit jobs of the subject. Plan: schedules, of which there are few.
+// schedulesOfSQL lists the schedules that submit jobs for the subject. Plan: schedules is small.
 const schedulesOfSQL = `
 select name from trapeze.schedules where subject = $1 and ($2::text is null or kind = $2) and not removed order by name`
 
-// erasePage limits the jobs that one statement reads, eraseBatch the jobs of the subject that one transaction erases with their descendants.
+// erasePage is the number of jobs that one statement reads. eraseBatch is the number of jobs of the subject that one transaction erases,
+// together with their descendants.
 const erasePage, eraseBatch = 10_000, 200
 
-// Erasure is one page of [Erase].
+// Erasure is the result of erasing one page. See [Erase].
 type Erasure struct {
-	Jobs int     // erased
-	Open []int64 // jobs of the subject that stay, because they or their descendants have not ended, or ended while Erase read them
-	Next int64   // the last id read; 0: that was the last page
+	Jobs int     // number of erased jobs
+	Open []int64 // jobs of the subject that were kept, because they or their descendants have not ended, or ended during the erasure
+	Next int64   // last id read, or 0 after the last page
 }
 
-// Erase removes the data of a subject's jobs that have ended, and of their descendants, in one page of all jobs after an id. Each
-// transaction that removes any has an audit entry, which names the subject by its hash alone. kind is empty for all kinds. It reads the page
-// until it erases no more, because an erased job leads to its on-failure jobs. With dryRun it counts, after one reading.
+// Erase erases a subject's jobs that have ended, together with their descendants, in one page of all jobs that follows the given id. An
+// empty kind means all kinds. Each transaction that erases jobs writes an audit entry, which contains only a hash of the subject. Erase
+// reads the page again until it finds nothing more to erase, because an erased job may lead to on-failure jobs. With dryRun it reads the
+// page once and only counts.
 func Erase(ctx context.Context, s *store.Store, subject, kind string, after int64, dryRun bool, actor string) (e Erasure, err error) {
 	for {
 		read, err := eraseFound(ctx, s, subject, kind, after, dryRun, actor)
@@ -144,7 +148,7 @@ func Erase(ctx context.Context, s *store.Store, subject, kind string, after int6
 	}
 }
 
-// eraseFound reads a page once, and erases the jobs that it finds.
+// eraseFound reads a page once and erases the matching jobs.
 func eraseFound(ctx context.Context, s *store.Store, subject, kind string, after int64, dryRun bool, actor string) (e Erasure, err error) {
 	type page struct {
 		Last, Count int64
@@ -172,7 +176,8 @@ func eraseFound(ctx context.Context, s *store.Store, subject, kind string, after
 	return e, nil
 }
 
-// eraseIn erases jobs with their descendants, or, without all, their plans alone, in one transaction with its audit entry.
+// eraseIn erases jobs with their descendants, or only the jobs' plans if all is not set. It does so in one transaction, which includes the
+// audit entry.
 func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all, dryRun bool, d AuditEntry) error {
 	var erased int
 	var open []int64
@@ -184,7 +189,8 @@ func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all
 		if err != nil {
 			return err
 		}
-		// From here on no retry takes them. The second read sees every change before the locks: jobs that it finds first are not locked.
+		// From here on, none of these jobs can be retried. The second read sees all changes made before the locks. Jobs that appear only in
+		// the second read are not locked.
 		if _, err := upkeep.LockEnded(ctx, s, tx, slices.Sorted(maps.Keys(before))); err != nil {
 			return err
 		}
@@ -216,8 +222,8 @@ func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all
 	return nil
 }
 
-// family returns the jobs that may be erased with some roots, and the roots that stay with theirs: one is open, or is not locked, unless
-// locked is nil.
+// family returns the jobs that can be erased along with the given roots, and the roots that must be kept. A root is kept with all its
+// descendants if one of them is open or, unless locked is nil, not locked.
 func family(ctx context.Context, s *store.Store, tx pgx.Tx, roots []int64, locked map[int64]bool) (ids map[int64]bool, open []int64, err error) {
 	type member struct {
 		Root, ID int64
@@ -243,8 +249,8 @@ func family(ctx context.Context, s *store.Store, tx pgx.Tx, roots []int64, locke
 	return ids, open, nil
 }
 
-// EraseAudit removes a subject from the audit, with an audit entry that counts the changed entries. It returns the schedules that will
-// submit jobs of the subject. With dryRun it counts.
+// EraseAudit removes a subject from the audit log, and writes an audit entry with the number of changed entries. It returns the schedules
+// that will submit further jobs for the subject. With dryRun it only counts.
 func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRun bool, actor string) (entries int, schedules []string, err error) {
 	if schedules, err = store.Rows(ctx, s, pgx.RowTo[string], schedulesOfSQL, subject, store.Some(kind)); err != nil {
 		return 0, nil, err
@@ -277,7 +283,8 @@ func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRu
 	return entries, schedules, nil
 }
 
-// inQuery returns a pattern of the spellings of a text in a query: each character as it is or in hexadecimal, a space also as a plus.
+// inQuery returns a regular expression that matches the spellings of a text in a query string. Each character may be literal or
+// percent-encoded, and a space may also be a plus sign.
 func inQuery(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -293,13 +300,13 @@ func inQuery(text string) string {
 	return b.String()
 }
 
-// SubjectTarget names a subject in the audit without its text: by the beginning of its SHA-256.
+// SubjectTarget returns the name of a subject for the audit log. It contains the start of the subject's SHA-256 hash instead of its text.
 func SubjectTarget(subject string) string {
 	sum := sha256.Sum256([]byte(subject))
 	return "subject sha256:" + hex.EncodeToString(sum[:16])
 }
 
-// errErased refuses to run an erased job again.
+// errErased returns the error for retrying an erased job.
 func errErased(id int64) error {
 	return fmt.Errorf("job %d or a child of its was erased: %w", id, job.ErrPruned)
 }

@@ -13,34 +13,35 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// takeSchedulesSQL locks the schedules of some kinds that have been due longest, except some names, until the transaction ends. Two pods
-// therefore never decide about the same one at a time, and neither waits for the other. The database's clock decides which are due. Plan:
-// schedules_due from its beginning, stops at the limit or at the first that is not due.
+// takeSchedulesSQL locks the schedules that have been due longest until the transaction ends. It selects schedules of the given kinds and
+// leaves out the given names. Two pods therefore never decide the same schedule at the same time, and neither waits for the other. The
+// database's clock determines which schedules are due. Plan: schedules_due from its beginning, stops at the limit or at the first that is
+// not due.
 const takeSchedulesSQL = `
 select ` + scheduleColumns + `, s.planned, (select coalesce($3::timestamptz, clock_timestamp())) ` + store.Firing + `
 	and s.kind = any($1::text[]) and s.name <> all($2::text[]) and ` + store.DueAt + ` <= (select coalesce($3::timestamptz, clock_timestamp()))
 order by ` + store.DueAt + `, s.name limit $4 for update of s skip locked`
 
-// shortFireSQL limits how long a decision waits for locks, such as that of a unique key in a transaction of the host, and how long a frozen
-// pod keeps schedules from the other pods.
+// shortFireSQL limits how long a decision waits for locks, such as that of a unique key in a transaction of the host. It also limits how
+// long a frozen pod can keep schedules from the other pods.
 const shortFireSQL = `
 select set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true)`
 
-// The timeouts: of a lock wait, which delays others, and of an idle transaction.
+// fireWaits is the lock timeout, which is short because a waiting decision delays others. fireRests is the idle-in-transaction timeout.
 const (
 	fireWaits = 100 * time.Millisecond
 	fireRests = 3 * time.Second
 )
 
-// Due is a schedule with occurrences to decide.
+// Due is a schedule with occurrences that have to be decided.
 type Due struct {
 	job.Schedule
-	Planned bool      // NextAt was computed from its expression
-	Now     time.Time // of the database
+	Planned bool      // NextAt was already computed from the expression
+	Now     time.Time // the database's clock
 }
 
-// TakeDue locks and returns at most limit schedules of some kinds that have been due longest, except those in passOver. The time is the
-// database's now, unless at is set, for tests.
+// TakeDue locks and returns up to limit schedules of the given kinds that have been due longest, except those in passOver. It uses the
+// database's clock, unless a test sets at.
 func TakeDue(ctx context.Context, s *store.Store, tx pgx.Tx, kinds, passOver []string, at *time.Time, limit int) ([]Due, error) {
 	if passOver == nil {
 		passOver = []string{}
@@ -55,13 +56,14 @@ func TakeDue(ctx context.Context, s *store.Store, tx pgx.Tx, kinds, passOver []s
 	return list, nil
 }
 
-// nextFireSQL reads the time of the next occurrence, among some kinds, that is not due yet, and the database's clock. A schedule that is
-// due and cannot be decided must not hide the others. Plan: schedules_due from now on, to the first of the kinds.
+// nextFireSQL returns the time of the next occurrence of the given kinds that is not due yet, and the database's clock. A schedule that is
+// due but cannot be decided must not hide other schedules. Plan: schedules_due from now on, up to the first of the given kinds.
 const nextFireSQL = `
 select n.now, (select s.next_at ` + store.Firing + ` and s.kind = any($1::text[]) and ` + store.DueAt + ` > n.now order by ` + store.DueAt + ` limit 1)
 from (select clock_timestamp() as now offset 0) n`
 
-// NextFire returns the time of the next occurrence, among some kinds, that is not due yet (nil: none), and the database's now.
+// NextFire returns the database's clock and the time of the next occurrence of the given kinds that is not due yet. next is nil if there is
+// none.
 func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Time, next *time.Time, err error) {
 	type moments struct {
 		Now  time.Time
@@ -74,7 +76,7 @@ func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Tim
 	return list[0].Now, list[0].Next, nil
 }
 
-// schedulesActiveSQL finds the schedules with a recent job that has not ended, or whose following jobs have not. Plan:
+// schedulesActiveSQL finds the schedules that have a recent job that has not ended, or whose following jobs have not ended. Plan:
 // schedule_fires_with_jobs backwards for each, twenty rows; primary keys and jobs_of_pipeline for each.
 const schedulesActiveSQL = `
 select n.name from unnest($1::text[]) as n(name)
@@ -85,7 +87,7 @@ where exists (
 	where coalesce((select p.status from trapeze.pipeline p where p.id = f.job_id), '') = 'running'
 )`
 
-// SchedulesActive returns those schedules that have a job that has not ended, or whose following jobs have not.
+// SchedulesActive returns which of the given schedules have a job that has not ended, or whose following jobs have not ended.
 func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []string) (map[string]bool, error) {
 	list, err := store.Query(ctx, s, tx, pgx.RowTo[string], schedulesActiveSQL, names)
 	if err != nil {
@@ -99,20 +101,20 @@ func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []str
 }
 
 const (
-	// insertFiresSQL decides occurrences: the transaction that inserts the row decides, and none does so again. Plan: one insert per
-	// occurrence.
+	// insertFiresSQL decides occurrences. The transaction that inserts an occurrence's row decides it, and no other transaction can. Plan:
+	// one insert per occurrence.
 	insertFiresSQL = `
 insert into trapeze.schedule_fires (schedule, fire_at, outcome, manual, missed, job_id, message)
 select w.schedule, w.fire_at, w.outcome, w.manual, w.missed, w.job_id, w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::boolean[], $5::int[], $6::bigint[], $7::text[])
 	as w(schedule, fire_at, outcome, manual, missed, job_id, message)
 on conflict (schedule, fire_at) do nothing returning schedule, fire_at`
-	// settleFiresSQL records why occurrences that this transaction decided submitted no job. Plan: primary key.
+	// settleFiresSQL records why occurrences that this transaction decided did not submit a job. Plan: primary key.
 	settleFiresSQL = `
 update trapeze.schedule_fires f set outcome = w.outcome, job_id = null, message = w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[]) as w(schedule, fire_at, outcome, message)
 where f.schedule = w.schedule and f.fire_at = w.fire_at`
-	// scheduleEventsSQL writes events of occurrences. Plan: inserts.
+	// scheduleEventsSQL writes the events of occurrences. Plan: inserts.
 	scheduleEventsSQL = `
 insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
 select w.n, $1::uuid, case w.outcome when 'missed' then 'schedule.missed' else 'schedule.fired' end, $2, w.schedule, w.fields::json
@@ -127,7 +129,7 @@ type fireKey struct {
 
 func keyOf(f job.Fire) fireKey { return fireKey{f.Schedule, f.FireAt.UnixMicro()} }
 
-// InsertFires inserts occurrences, and returns those that were not decided before.
+// InsertFires inserts occurrences, and returns those that had not been decided before.
 func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) ([]job.Fire, error) {
 	var (
 		names    = make([]string, len(list))
@@ -159,7 +161,7 @@ func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire
 	return slices.DeleteFunc(slices.Clone(list), func(f job.Fire) bool { return !ours[keyOf(f)] }), nil
 }
 
-// SettleFires records why occurrences that this transaction decided submitted no job.
+// SettleFires records why occurrences that this transaction decided did not submit a job.
 func SettleFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) error {
 	names, at := make([]string, len(list)), make([]time.Time, len(list))
 	outcomes, messages := make([]string, len(list)), make([]string, len(list))
@@ -172,7 +174,7 @@ func SettleFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire
 	return nil
 }
 
-// TellFires writes the events of occurrences: those that submitted a job, and those that were missed.
+// TellFires writes events for the occurrences that submitted a job and for those that were missed.
 func TellFires(ctx context.Context, s *store.Store, tx pgx.Tx, boot *string, actor string, list []job.Fire) error {
 	var names, outcomes, fields []string
 	for _, f := range list {
@@ -199,7 +201,7 @@ func TellFires(ctx context.Context, s *store.Store, tx pgx.Tx, boot *string, act
 	return nil
 }
 
-// AuditTrigger writes the audit entry of an operator's trigger of a schedule, in the same transaction.
+// AuditTrigger writes the audit entry for a schedule that an operator triggered, in the same transaction.
 func AuditTrigger(ctx context.Context, s *store.Store, tx pgx.Tx, actor string, f job.Fire) error {
 	return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "schedule.trigger", Target: scheduleTarget(f.Schedule), After: f})
 }

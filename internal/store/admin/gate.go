@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// gateRowSQL inserts the row of the queue state if it was deleted, which counts as paused. Plan: one insert.
+	// gateRowSQL inserts the queue state's row if it was deleted. A missing row counts as paused. Plan: one insert.
 	gateRowSQL = `insert into trapeze.gate (paused) values (true) on conflict (one) do nothing`
 	// lockGateSQL reads and locks the queue state until the transaction ends. Plan: one row.
 	lockGateSQL = `select paused, frozen from trapeze.gate for update`
 	setGateSQL  = `update trapeze.gate set paused = $1, frozen = $2`
 )
 
-// Pause pauses the queue (closed) or resumes it, and reports whether that changed anything. A frozen queue stays frozen.
+// Pause pauses the queue if closed is set, or else resumes it. It reports whether that changed anything. A frozen queue stays frozen.
 func Pause(ctx context.Context, s *store.Store, closed bool, actor string) (bool, error) {
 	action := "gate.unpause"
 	if closed {
@@ -27,7 +27,7 @@ func Pause(ctx context.Context, s *store.Store, closed bool, actor string) (bool
 	return moveGate(ctx, s, action, actor, closed, "paused", func(g job.QueueState) job.QueueState { g.Paused = closed; return g })
 }
 
-// Freeze freezes the queue for maintenance (closed) or thaws it, and reports whether that changed anything. A paused queue
+// Freeze freezes the queue for maintenance if closed is set, or else thaws it. It reports whether that changed anything. A paused queue
 // stays paused.
 func Freeze(ctx context.Context, s *store.Store, closed bool, actor string) (bool, error) {
 	action := "gate.thaw"
@@ -66,24 +66,24 @@ func moveGate(ctx context.Context, s *store.Store, action, actor string, closed 
 }
 
 const (
-	// runningSQL counts running jobs: all, those of a lane, or those on pods. Plan: one pass over live, or over the lane's
+	// runningSQL counts running jobs: all of them, those of a lane, or those on given pods. Plan: one pass over live, or over the lane's
 	// rows in it.
 	runningSQL = `
 select count(*)::int from trapeze.live
 where state = 'running' and ($1::text is null or lane = $1) and ($2::uuid[] is null or pod = any($2::uuid[]))`
-	// beatsSQL reads the end of each open pod's lease, which shows its latest heartbeat. Plan: pods_open.
+	// beatsSQL reads when the lease of each open pod expires, which reveals its latest heartbeat. Plan: pods_open.
 	beatsSQL = `select boot::text, lease_until::text from trapeze.pods where closed_at is null and ($1::uuid[] is null or boot = any($1::uuid[]))`
 )
 
-// Scope is everything, a lane, or pods.
+// Scope selects a lane or a set of pods. The zero value selects everything.
 type Scope struct {
 	Lane  string
 	Boots []string
 }
 
-// Running counts the running jobs, and returns the end of the lease of each pod that could start more. A pod whose lease end
-// has changed twice has applied everything that was committed before. The count is read last, so that it includes jobs that
-// began before their pod had applied it.
+// Running returns the number of running jobs, and the lease expiry of each pod that may start more. When a pod's lease expiry has changed
+// twice, the pod has applied everything that was committed before. The jobs are counted last, so that the count includes jobs that started
+// before their pod applied the change.
 func Running(ctx context.Context, s *store.Store, of Scope) (running int, leases map[string]string, err error) {
 	type beat struct {
 		Boot  string

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// allRetentionsSQL reads the retention overrides of kinds. Plan: a small table.
+	// allRetentionsSQL lists the retention overrides of all kinds. Plan: kind_retention is small.
 	allRetentionsSQL = `select kind, state, keep_s from trapeze.kind_retention order by kind, state`
-	// lockRetentionSQL reads and locks one override until the transaction ends. Plan: primary key.
+	// lockRetentionSQL reads and locks one override until the transaction ends. Plan: primary key lookup.
 	lockRetentionSQL = `select keep_s from trapeze.kind_retention where kind = $1 and state = $2 for update`
-	// setRetentionSQL sets an override. Plan: one insert, or primary key.
+	// setRetentionSQL sets an override. Plan: one insert, or a primary key lookup.
 	setRetentionSQL = `
 insert into trapeze.kind_retention (kind, state, keep_s) values ($1, $2, $3)
 on conflict (kind, state) do update set keep_s = excluded.keep_s`
-	// deleteRetentionSQL deletes an override. Plan: primary key.
+	// deleteRetentionSQL deletes an override. Plan: primary key lookup.
 	deleteRetentionSQL = `delete from trapeze.kind_retention where kind = $1 and state = $2`
 )
 
@@ -32,8 +32,8 @@ func Retentions(ctx context.Context, s *store.Store) ([]job.Retention, error) {
 	return list, nil
 }
 
-// SetRetention sets how long jobs of a kind that ended in a state are kept, or removes the override if keep is nil. If nothing
-// changes, it writes no audit entry and no event. Error: [job.ErrInvalidSetting].
+// SetRetention sets how long finished jobs of a kind in the given state are kept. If keep is nil, it removes the override. If nothing
+// changes, it writes no audit entry and no event. It returns [job.ErrInvalidSetting] for an invalid setting.
 func SetRetention(ctx context.Context, s *store.Store, kind string, state job.State, keep *job.Seconds, actor string) (done job.RetentionChanged, err error) {
 	wanted := job.Retention{Kind: kind, State: state}
 	if keep != nil {
@@ -74,7 +74,7 @@ func setRetentionIn(ctx context.Context, s *store.Store, tx pgx.Tx, kind string,
 	}
 	type kept struct {
 		State job.State    `json:"state"`
-		Keep  *job.Seconds `json:"keep_s"` // null: the default
+		Keep  *job.Seconds `json:"keep_s"` // null means the default
 	}
 	return done, operates(ctx, s, tx, operation{
 		AuditEntry: AuditEntry{Actor: actor, Action: "retention.set", Target: "kind " + kind, Before: kept{state, done.Before}, After: kept{state, keep}},

@@ -10,17 +10,17 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Kind is a kind's declaration in the database, for pods that do not know it and for jobs that SQL submits.
+// Kind is a kind's declaration in the database. It serves pods that do not know the kind, and jobs submitted through SQL.
 type Kind struct {
 	Name       string
-	OnFailure  json.RawMessage // in the form of jobs.planned; nil: nothing follows
-	MaxCrashes int             // 0: the default of the pod that recovers a job
+	OnFailure  json.RawMessage // steps in the format of jobs.planned, or nil if there are none
+	MaxCrashes int             // 0 means the default of the pod that recovers a job
 }
 
-// keptKindsSQL reads the declarations of kinds. Plan: kinds is a page.
+// keptKindsSQL reads the declarations of kinds. Plan: kinds fits in a page.
 const keptKindsSQL = `select kind, on_failure::text, coalesce(max_crashes, 0) from trapeze.kinds where kind = any($1)`
 
-// declareKindsSQL replaces the declarations of a program's kinds. Plan: kinds is a page; primary key.
+// declareKindsSQL replaces the declarations of a program's kinds. Plan: kinds fits in a page; primary key.
 const declareKindsSQL = `
 with said as materialized (
 	select * from unnest($1::text[], $2::text[], $3::integer[]) as s(kind, on_failure, max_crashes)
@@ -32,8 +32,8 @@ where on_failure is not null or max_crashes > 0 order by kind
 on conflict (kind) do update set on_failure = excluded.on_failure, max_crashes = excluded.max_crashes
 where row(k.on_failure::text, k.max_crashes) is distinct from row(excluded.on_failure::text, excluded.max_crashes)`
 
-// DeclareKinds stores the declarations of the kinds that a program runs. Those of the program that starts last
-// apply.
+// DeclareKinds stores the declarations of the kinds that a program runs. If programs declare a kind differently, the declaration of the
+// program that started last applies.
 func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 	type kept struct {
 		Kind       string
@@ -41,7 +41,7 @@ func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 		MaxCrashes int
 	}
 	names, plans, crashes := make([]string, len(kinds)), make([]*string, len(kinds)), make([]int, len(kinds))
-	differ := make(map[string]kept, len(kinds)) // declared differently than stored
+	differ := make(map[string]kept, len(kinds)) // kinds whose declaration differs from the stored one
 	for i, k := range kinds {
 		names[i], plans[i], crashes[i] = k.Name, store.Some(string(k.OnFailure)), k.MaxCrashes
 		if k.OnFailure != nil || k.MaxCrashes > 0 {
@@ -60,7 +60,7 @@ func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 		}
 	}
 	if len(differ) == 0 {
-		return nil // a read-only role can start a pod whose declarations have not changed
+		return nil // a read-only role can start a pod if its declarations have not changed
 	}
 	if _, err := s.Pool().Exec(ctx, s.In(declareKindsSQL), names, plans, crashes); err != nil {
 		return fmt.Errorf("declare kinds: %w", err)
@@ -68,7 +68,7 @@ func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 	return nil
 }
 
-// equal reports whether both are nil, or the same text.
+// equal reports whether both strings are nil or both have the same text.
 func equal(a, b *string) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }

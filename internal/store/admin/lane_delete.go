@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// waitingInLaneSQL reports whether any job waits in a lane, for any reason. Plan: live_for_claim up to its first pending
-	// row; parked until the first row of the lane, at worst once through.
+	// waitingInLaneSQL reports whether any job is waiting in a lane. Plan: live_for_claim up to its first pending row; parked up to the
+	// first row of the lane, at worst one full pass.
 	waitingInLaneSQL = `
 select exists (select from trapeze.live where lane = $1 and state = 'pending')
 	or exists (select from trapeze.parked where lane = $1)`
-	// moveKindsSQL assigns the kinds of a lane to another. Plan: lane_kinds is small.
+	// moveKindsSQL assigns the kinds of a lane to another lane. Plan: lane_kinds is small.
 	moveKindsSQL = `update trapeze.lane_kinds set lane = $2 where lane = $1`
-	// deleteLaneSQL deletes a lane without kinds. Plan: primary key; slot_grants are deleted with it.
+	// deleteLaneSQL deletes a lane that has no kinds. Plan: primary key lookup; slot_grants are deleted with it.
 	deleteLaneSQL = `delete from trapeze.lanes where name = $1`
 )
 
-// DeleteLane deletes a lane and moves its waiting jobs and its kinds to the lane to. If to is empty, the lane must have no jobs,
-// and its kinds go to the lane default. Jobs that run in it continue. Call it after [Move], which leaves it few jobs. Errors:
-// [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], [job.ErrInvalidSetting] for the lane default.
+// DeleteLane deletes a lane, and moves its waiting jobs and its kinds to the lane to. If to is empty, the lane must have no jobs, and its
+// kinds move to the default lane. Running jobs of the lane continue. Callers should call [Move] first, so that few jobs are left to move in
+// the transaction. Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], and [job.ErrInvalidSetting] for the default lane.
 func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		done, err = deleteLaneIn(ctx, s, tx, name, to, actor)
@@ -47,13 +47,13 @@ func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, acto
 	if name == job.DefaultLane || name == to {
 		return done, fmt.Errorf("%w: lane %q cannot be deleted", job.ErrInvalidSetting, name)
 	}
-	target := to // of its kinds
+	target := to // target lane for the kinds
 	if to == "" {
 		target = job.DefaultLane
 	}
 	var before job.Lane
 	lanes := []string{name, target}
-	slices.Sort(lanes) // the same order as in every other transaction
+	slices.Sort(lanes) // every transaction locks lanes in this order
 	for _, one := range lanes {
 		lane, err := store.QueryOne[job.Lane](ctx, s, tx, fmt.Errorf("%w: %q", job.ErrUnknownLane, one), lockLaneSQL, one)
 		if err != nil {
@@ -83,7 +83,7 @@ func deleteLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name, to, acto
 	})
 }
 
-// emptyLane moves the waiting jobs of a lane, if there is a target.
+// emptyLane moves the waiting jobs of a lane to the target lane, if there is one.
 func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running int, actor string) error {
 	if m.To == "" && running > 0 {
 		return job.ErrLaneNotEmpty
@@ -101,13 +101,13 @@ func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running
 	}
 	waits, err := store.Query(ctx, s, tx, pgx.RowTo[bool], waitingInLaneSQL, m.From)
 	if err == nil && waits[0] {
-		err = job.ErrLaneNotEmpty // with a target: the rows of some jobs are locked
+		err = job.ErrLaneNotEmpty // with a target, this means that rows of some jobs are locked
 	}
 	return err
 }
 
-// strandedSQL lists the lanes that have due jobs and do not exist: they were deleted during a submission to them, or a running
-// job of theirs became pending again. Plan: one look at live_for_claim for each name in it.
+// strandedSQL lists lanes that have due jobs but do not exist. Such a lane was deleted during a submission to it, or one of its running
+// jobs became pending again. Plan: one lookup in live_for_claim for each lane name in it.
 const strandedSQL = `
 with recursive names as (
 	(select l.lane from trapeze.live l order by l.lane, (-l.priority), l.ready_at, l.id limit 1)
@@ -119,8 +119,8 @@ select n.lane from names n
 where n.lane is not null and not exists (select from trapeze.lanes a where a.name = n.lane)
 	and exists (select from trapeze.live l where l.lane = n.lane and l.state = 'pending')`
 
-// MoveStranded moves the due jobs of lanes that do not exist to the lanes of their kinds, and returns their number. Safe to run
-// on several pods at once.
+// MoveStranded moves due jobs from lanes that do not exist to the lanes of their kinds, and returns how many it moved. It is safe to run on
+// several pods at once.
 func MoveStranded(ctx context.Context, s *store.Store) (total int, err error) {
 	lanes, err := store.Rows(ctx, s, pgx.RowTo[string], strandedSQL)
 	if err != nil {

@@ -10,19 +10,18 @@ import (
 )
 
 const (
-	// lockKindsSQL reads and locks the default lanes of some kinds, and of the kinds of a given lane, until the transaction
-	// ends. Plan: lane_kinds is small.
+	// lockKindsSQL reads and locks the default lanes of the given kinds and of all kinds of the given lane, until the transaction ends.
+	// Plan: lane_kinds is small.
 	lockKindsSQL = `select kind, lane from trapeze.lane_kinds where kind = any($1::text[]) or lane = $2 order by kind for update`
-	// giveKindsSQL makes a lane the default lane of kinds. Plan: primary key.
+	// giveKindsSQL makes a lane the default lane of the given kinds. Plan: primary key.
 	giveKindsSQL = `
 insert into trapeze.lane_kinds (kind, lane) select k, $2 from unnest($1::text[]) as k order by k
 on conflict (kind) do update set lane = excluded.lane where lane_kinds.lane <> excluded.lane`
-	// dropKindsSQL makes the lane default the default lane of kinds. Plan: primary key.
+	// dropKindsSQL resets the default lane of kinds to the lane "default". Plan: primary key.
 	dropKindsSQL = `delete from trapeze.lane_kinds where kind = any($1::text[])`
 )
 
-// giveKinds makes a lane the default lane of exactly these kinds, and returns the moves of jobs that are then in the wrong
-// lane.
+// giveKinds makes a lane the default lane of exactly the given kinds. It returns moves for the jobs that are then in the wrong lane.
 func giveKinds(ctx context.Context, s *store.Store, tx pgx.Tx, lane string, kinds []string) (moves []Moving, err error) {
 	was, err := lanesOfKinds(ctx, s, tx, kinds, lane)
 	if err != nil {
@@ -41,7 +40,7 @@ func giveKinds(ctx context.Context, s *store.Store, tx pgx.Tx, lane string, kind
 		add(kind, from, lane)
 		delete(was, kind)
 	}
-	var dropped []string // the remaining ones are kinds of this lane
+	var dropped []string // the remaining kinds belonged to this lane
 	for kind, from := range was {
 		dropped = append(dropped, kind)
 		add(kind, from, job.DefaultLane)
@@ -53,7 +52,7 @@ func giveKinds(ctx context.Context, s *store.Store, tx pgx.Tx, lane string, kind
 	return moves, err
 }
 
-// lanesOfKinds returns the default lanes of kinds, and of the kinds of a lane.
+// lanesOfKinds returns the default lanes of the given kinds and of all kinds of the given lane.
 func lanesOfKinds(ctx context.Context, s *store.Store, tx pgx.Tx, kinds []string, lane string) (map[string]string, error) {
 	list, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[store.LaneKind], lockKindsSQL, kinds, lane)
 	if err != nil {

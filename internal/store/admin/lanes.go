@@ -16,25 +16,25 @@ import (
 const (
 	// createLaneSQL creates a lane with default settings. Plan: one insert.
 	createLaneSQL = `insert into trapeze.lanes (name) values ($1) on conflict (name) do nothing`
-	// lockLaneSQL reads and locks the settings of a lane until the transaction ends. Plan: primary key.
+	// lockLaneSQL reads and locks the settings of a lane until the transaction ends. Plan: primary key lookup.
 	lockLaneSQL = `
 select n.name, n.slots, n.slots_per_pod, n.poll_interval_ms, n.stale_after_s, n.max_age_s, n.requires_approval, n.enabled, n.drained,
 	array(select k.kind from trapeze.lane_kinds k where k.lane = n.name order by k.kind) as kinds
 from trapeze.lanes n where n.name = $1 for update of n`
-	// setLaneSQL sets a lane whose row is locked. Plan: primary key; HOT.
+	// setLaneSQL changes the settings of a lane whose row is locked. Plan: primary key lookup; HOT update.
 	setLaneSQL = `
 update trapeze.lanes set slots = $2, slots_per_pod = $3, poll_interval_ms = $4, stale_after_s = $5, max_age_s = $6,
 	requires_approval = $7, enabled = $8
 where name = $1`
-	// laneJobsSQL counts what runs and what is due in a lane. Plan: live_for_claim, the lane's rows.
+	// laneJobsSQL counts the running and the due jobs of a lane. Plan: live_for_claim, the lane's rows.
 	laneJobsSQL = `
 select count(*) filter (where state = 'running')::int, count(*) filter (where state = 'pending')::int
 from trapeze.live where lane = $1`
 )
 
-// SetLane creates or changes a lane, and the default lane of kinds with it. Afterwards the caller has to move the waiting jobs
-// of kinds that got another default lane: see moves, and [Move]. If nothing changes, it writes no audit entry and no event.
-// Errors: [job.ErrUnknownLane] if c requires an existing lane, [job.ErrInvalidSetting].
+// SetLane creates or changes a lane, and sets it as the default lane of kinds. Kinds may get a different default lane. The caller must then
+// move their waiting jobs by passing moves to [Move]. If nothing changes, SetLane writes no audit entry and no event. Errors:
+// [job.ErrUnknownLane] if c requires an existing lane, [job.ErrInvalidSetting].
 func SetLane(ctx context.Context, s *store.Store, name string, c job.LaneChange, actor string) (done job.LaneChanged, moves []Moving, err error) {
 	err = c.Validate()
 	if err == nil {
@@ -87,13 +87,13 @@ func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c jo
 	})
 }
 
-// createLane creates a missing lane, unless existing requires that it exists.
+// createLane creates a lane that does not exist. If existing is set, the lane must already exist.
 func createLane(ctx context.Context, s *store.Store, tx pgx.Tx, name string, existing bool) (created bool, err error) {
 	if existing {
 		return false, nil
 	}
 	if err := job.ValidateLaneName(name); err != nil {
-		// A lane that is older, or was inserted by SQL, may have any name.
+		// An old lane, or one inserted through SQL, may have any name.
 		_, unknown := store.QueryOne[job.Lane](ctx, s, tx, err, lockLaneSQL, name)
 		return false, unknown
 	}
@@ -101,7 +101,7 @@ func createLane(ctx context.Context, s *store.Store, tx pgx.Tx, name string, exi
 	return err == nil && tag.RowsAffected() == 1, err
 }
 
-// countJobs counts the running and waiting jobs of a lane, and the jobs to move.
+// countJobs counts the running and waiting jobs of a lane, and the jobs that have to be moved.
 func countJobs(ctx context.Context, s *store.Store, tx pgx.Tx, done *job.LaneChanged, moves []Moving) error {
 	type jobs struct{ Running, Waiting int }
 	n, err := store.QueryOne[jobs](ctx, s, tx, nil, laneJobsSQL, done.Lane)
@@ -119,7 +119,7 @@ func countJobs(ctx context.Context, s *store.Store, tx pgx.Tx, done *job.LaneCha
 	return nil
 }
 
-// changedFields returns the JSON names of the settings in which two lanes, or two schedules, differ.
+// changedFields returns the JSON names of the settings that differ between two lanes or two schedules.
 func changedFields[T any](a, b T) []string {
 	names := []string{}
 	x, y := reflect.ValueOf(a), reflect.ValueOf(b)

@@ -12,15 +12,16 @@ import (
 // Moving describes a move of waiting jobs to another lane.
 type Moving struct {
 	From  string
-	Kinds []string // nil: all
-	To    string   // empty: each job to its kind's
+	Kinds []string // nil means all kinds
+	To    string   // if empty, each job moves to the lane of its kind
 }
 
-// moveLiveSQL moves the due jobs of one page of live to another lane: each keeps its priority and its place. It skips locked rows: a
-// concurrent claim starts the job in its old lane. Running jobs stay in their slots. Plan: Index Scan on live_pkey over the page, in
-// id order as in a recovery; lane_kinds_pkey. The page carries the columns that its conditions need. Joined to live again, each row
-// would be compared with all rows of its lane. For the same reason the condition that a row is still in its lane is written so that no
-// index can serve it.
+// moveLiveSQL moves the due jobs in one page of live to another lane. Jobs keep their priority and position. It skips locked rows, because
+// a concurrent claim starts those jobs in their old lane. Running jobs keep their slots. Plan: Index Scan on live_pkey over the page, in id
+// order as in a recovery; lane_kinds_pkey.
+//
+// The page carries the columns that its conditions need. If it were joined to live again, each row would be compared with all rows of its
+// lane. For the same reason, the condition that a row is still in its lane is written so that no index can serve it.
 const moveLiveSQL = `
 with page as materialized (
 	select l.id, l.lane, l.kind, l.state from trapeze.live l where l.id > $2 order by l.id limit $3
@@ -41,7 +42,7 @@ with page as materialized (
 select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from moved)::int,
 	((select count(*) from wrong) - (select count(*) from moved))::int`
 
-// moveParkedSQL does the same for jobs that wait for a time, for approval or for others. Plan: Index Scan on parked_pkey.
+// moveParkedSQL is like moveLiveSQL, for jobs that wait for a time, for approval or for other jobs. Plan: Index Scan on parked_pkey.
 const moveParkedSQL = `
 with page as materialized (
 	select p.id, p.lane, p.kind from trapeze.parked p where p.id > $2 order by p.id limit $3
@@ -63,16 +64,16 @@ with page as materialized (
 select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from moved)::int,
 	((select count(*) from wrong) - (select count(*) from moved))::int`
 
-// countMovesSQL counts the jobs that a move would move. Plan: live_for_claim, the lane's rows; one pass over parked.
+// countMovesSQL counts the jobs that a move would affect. Plan: live_for_claim, the lane's rows; one pass over parked.
 const countMovesSQL = `
 select (select count(*) from trapeze.live l where l.lane = $1 and l.state = 'pending' and ($2::text[] is null or l.kind = any($2::text[])))
 	+ (select count(*) from trapeze.parked p where p.lane = $1 and ($2::text[] is null or p.kind = any($2::text[])))`
 
-// movePage is the number of rows that one statement of a move reads.
+// movePage is the number of rows that one move statement reads.
 const movePage = 5000
 
-// Move moves waiting jobs to another lane, in one transaction per page. It returns how many it moved, and how many it skipped because
-// their rows were locked. It may be repeated after an error: moved jobs stay moved.
+// Move moves waiting jobs to another lane, one page per transaction. It returns how many jobs it moved, and how many it skipped because
+// their rows were locked. After an error, the pages already moved stay moved, and the call can be repeated.
 func Move(ctx context.Context, s *store.Store, m Moving, actor string) (moved, passed int, err error) {
 	for _, sql := range []string{moveLiveSQL, moveParkedSQL} {
 		for after := int64(0); ; {
@@ -89,7 +90,7 @@ func Move(ctx context.Context, s *store.Store, m Moving, actor string) (moved, p
 	return moved, passed, nil
 }
 
-// movedPage is the result of one page.
+// movedPage is the result of moving one page.
 type movedPage struct {
 	Seen   int
 	Last   int64

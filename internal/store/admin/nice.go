@@ -14,9 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// niceLiveSQL changes the priority of a pending job. Its ready_at stays, which sets its place among jobs of the new priority. The row
-// is replaced: a claim with an older snapshot finds it gone and skips it. It would follow an updated row instead, and read the old
-// plan beside it. Plan: Index Scan on live_pkey, one row.
+// niceLiveSQL changes the priority of a pending job. The job keeps its ready_at, which determines its position among jobs of the new
+// priority. The row is replaced, so that a claim with an older snapshot finds it gone and skips it. If the row were updated instead, the
+// claim would follow it to the new version but use the plan that it read before. Plan: Index Scan on live_pkey, one row.
 const niceLiveSQL = `
 with gone as (
 	delete from trapeze.live where id = $1 and state = 'pending' returning *
@@ -32,8 +32,8 @@ with gone as (
 )
 select priority::int from gone`
 
-// niceParkedSQL changes the priority of a parked job: that with which it, or the step after it, will be claimed. Plan: Index Scan on
-// parked_pkey, one row.
+// niceParkedSQL changes the priority with which a parked job, or the step after it, will be claimed. Plan: Index Scan on parked_pkey, one
+// row.
 const niceParkedSQL = `
 with held as materialized (
 	select p.id, p.priority, case p.why when 'approval' then 'awaiting_approval' when 'children' then 'waiting' else 'pending' end as state
@@ -48,7 +48,7 @@ with held as materialized (
 )
 select priority::int from held`
 
-// The next steps of a job are in its row or, once it waits for branches, in that of its fan-out. Plan: primary keys.
+// The next steps of a job are stored in its row or, while it waits for branches, in the row of its fan-out. Plan: primary keys.
 const (
 	runsSQL        = `select id from trapeze.live where id = $1 and state = 'running'`
 	plansSQL       = `select j.planned, f.plan from trapeze.jobs j left join trapeze.fan_outs f on f.id = j.id where j.id = $1 for update of j`
@@ -59,9 +59,10 @@ with step as (
 update trapeze.fan_outs set plan = $3::json where id = $1 and plan is not null`
 )
 
-// SetPriority changes the priority of a waiting job, and with chain also that of the steps planned after it. A step without its own
-// priority always inherits that of the previous step. It searches live, parked and done in that order, and again if the job was just
-// moving. Errors: [job.ErrNotFound], [job.ErrNotQueued] while it runs, [job.ErrAlreadyTerminal].
+// SetPriority changes the priority of a waiting job. If chain is set, it also changes the priority of the steps planned after the job. A
+// step without a priority of its own always inherits that of the previous step. SetPriority searches live, parked and done in this order,
+// and repeats the search if the job was moving between them. Errors: [job.ErrNotFound], [job.ErrNotQueued] if the job is running,
+// [job.ErrAlreadyTerminal].
 func SetPriority(ctx context.Context, s *store.Store, id int64, priority int, chain bool, actor string) error {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
@@ -87,7 +88,7 @@ func SetPriority(ctx context.Context, s *store.Store, id int64, priority int, ch
 	}
 }
 
-// niceOnce searches live, parked and done for a job, and changes the priority if it waits.
+// niceOnce searches live, parked and done for a job, and changes its priority if it is waiting.
 func niceOnce(ctx context.Context, s *store.Store, id int64, priority int, chain bool, actor string) (found bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		found = false
@@ -95,7 +96,7 @@ func niceOnce(ctx context.Context, s *store.Store, id int64, priority int, chain
 			return err
 		}
 		for _, sql := range []string{niceLiveSQL, niceParkedSQL} {
-			// The row of a running job may be locked for as long as its handler's transaction.
+			// The row of a running job may stay locked until the handler's transaction ends, so check for that first.
 			if running, err := store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(runsSQL), []any{id}); err != nil || len(running) > 0 {
 				return orElse(err, job.ErrNotQueued)
 			}
@@ -125,7 +126,7 @@ func niceOnce(ctx context.Context, s *store.Store, id int64, priority int, chain
 	return found, err
 }
 
-// nicePlans sets the priority of all steps planned after a job, and returns their number.
+// nicePlans sets the priority of all steps planned after a job, and returns the number of steps.
 func nicePlans(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, priority int) (steps int, err error) {
 	type plans struct{ Planned, Plan []byte }
 	found, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[plans], s.In(plansSQL), []any{id})
@@ -142,12 +143,12 @@ func nicePlans(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, priorit
 	}
 	_, err = tx.Exec(ctx, s.In(changePlansSQL), id, planned, plan)
 	if plan != nil {
-		return m, err // the fan-out has the same steps as the job's row
+		return m, err // the fan-out and the job's row contain the same steps
 	}
 	return n, err
 }
 
-// nicePlan sets the priority of the steps of a plan, and returns their number.
+// nicePlan sets the priority of all steps of a plan, and returns the number of steps.
 func nicePlan(plan []byte, priority int) (niced *string, steps int, err error) {
 	if plan == nil {
 		return nil, 0, nil
@@ -161,7 +162,7 @@ func nicePlan(plan []byte, priority int) (niced *string, steps int, err error) {
 	}
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)
-	to.SetEscapeHTML(false) // so that arguments keep their bytes
+	to.SetEscapeHTML(false) // keeps the arguments unchanged, byte for byte
 	if err := to.Encode(list); err != nil {
 		return nil, 0, fmt.Errorf("write the plan: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// operatorEventSQL writes the event of an operator's change to a lane, a pod, the queue, a schedule or the retention of a kind. Plan: one
+// operatorEventSQL writes the event for an operator's change to a lane, a pod, the queue, a schedule or the retention of a kind. Plan: one
 // insert.
 const operatorEventSQL = `
 insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
@@ -18,15 +18,15 @@ from unnest(array['lane.changed', 'lane.drained', 'lane.resumed', 'pod.drained',
 	'schedule.changed', 'schedule.deleted', 'schedule.paused', 'schedule.resumed', 'retention.changed']) as e(name)
 where e.name = $2`
 
-// operation is one change by an operator: its audit entry and its event.
+// operation is one change by an operator, with its audit entry and its event.
 type operation struct {
 	AuditEntry
-	Boot  *string // of the pod that it concerns
+	Boot  *string // the affected pod, if any
 	Event string
-	About string // the name of the lane, pod, schedule or kind, or the reason for which the queue is closed
+	About string // the name of the lane, pod, schedule or kind, or the reason why the queue is closed
 }
 
-// operates writes an operation in the transaction of its change, and notifies the pods when that commits.
+// operates records an operation in the transaction that makes the change, and notifies the pods on commit.
 func operates(ctx context.Context, s *store.Store, tx pgx.Tx, o operation) error {
 	if err := auditIn(ctx, s, tx, o.AuditEntry); err != nil {
 		return err
@@ -41,5 +41,5 @@ func operates(ctx context.Context, s *store.Store, tx pgx.Tx, o operation) error
 	return s.NotifySettings(ctx, tx)
 }
 
-// errDry ends the transaction of a dry run, so that it is rolled back.
+// errDry ends the transaction of a dry run with a rollback.
 var errDry = errors.New("dry run")

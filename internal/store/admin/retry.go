@@ -11,36 +11,37 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// retryStateSQL locks the ends of jobs, so that concurrent retries run one after the other, and the jobs, so that they are not
-// pruned meanwhile. It reports whether they fanned out to children, and to whose fan-out they belong as branches. Plan: done_by_id
-// and primary keys, a row per job.
+// retryStateSQL locks the done rows of jobs, so that concurrent retries run one at a time, and the rows in jobs, so that they are not
+// pruned in the meantime. It returns whether each job fanned out to children, and the fan-out to which it belongs as a branch. Plan:
+// done_by_id and primary keys, one row per job.
 const retryStateSQL = `
 select d.id, d.state, ` + hasChildren + `, j.pipeline_id, j.group_id, j.step, j.erased_at is not null or coalesce((select true from trapeze.jobs b
 	where b.pipeline_id = j.pipeline_id and coalesce(b.group_id, 0) = j.parent_id and b.step > 0 and b.erased_at is not null limit 1), false)
 from trapeze.done d join trapeze.jobs j on j.id = d.id
 where d.id = any($1::bigint[]) order by d.id for update of d, j`
 
-// hasChildren is true if the job d fanned out to children. A deferred job runs again instead, because only its handler can have its
-// parts completed. With exists in the select list PostgreSQL 18 would hash whole tables.
+// hasChildren is an SQL condition that is true if job d fanned out to children. It is false for a deferred job, which runs again because
+// only its handler can arrange for its parts to be completed. With exists in the select list, PostgreSQL 18 would hash whole tables.
 const hasChildren = `coalesce((select true from trapeze.fan_outs f where f.id = d.id limit 1)
 	and (select true from trapeze.deferrals f where f.id = d.id limit 1) is null, false)`
 
-// endedBranchesSQL locks the last jobs of the branches of the fan-out $2, so that none is pruned meanwhile, and reports which have
-// succeeded, which of these are impaired, and which fanned out to children. Plan: as branchStatesSQL; primary keys.
+// endedBranchesSQL locks the last jobs of the branches of fan-out $2, so that none is pruned in the meantime. It returns which of them
+// succeeded, which of the successful ones are impaired, and which fanned out to children. Plan: as for branchStatesSQL; primary keys.
 const endedBranchesSQL = `
 select d.id, d.state = 'succeeded', k.impaired or coalesce((select f.failed + f.impaired > 0 from trapeze.fan_outs f where f.id = d.id limit 1), false), ` + hasChildren + ` from (` + store.BranchTails + `) b
 join trapeze.done d on d.id = b.id join trapeze.jobs k on k.id = b.id
 where k.erased_at is null order by d.id for update of k`
 
-// openCountSQL locks a fan-out that has ended, and reads the number of its branches and of those that have not ended. Plan:
+// openCountSQL locks a fan-out that has ended. It reads the number of its branches, and how many of them have not ended. Plan:
 // fan_outs_pkey.
 const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 and ended for update`
 
-// retryJobsSQL makes jobs that failed or were cancelled pending again, in their next epoch: the fence stays, attempts and crashes
-// are reset. The unique key, which the caller has taken, is kept until the claim; later it could suppress a newer submission. If the
-// lane has been deleted, the kind's lane is used. A job awaits approval if its lane requires it or it did so before, and it has
-// never run or is to run with other arguments ($3): these have not been approved. Plan: done_by_id; primary keys; job_events_of_job
-// for those; inserts.
+// retryJobsSQL makes failed and cancelled jobs pending again, in their next epoch. It keeps the fence, and resets attempts and crashes. The
+// caller has taken the unique key, which is held only until the claim, because afterwards it could suppress a newer submission. If the lane
+// has been deleted, the job moves to the lane of its kind.
+//
+// A job must be approved if its lane requires approval or the job once needed it, and if it has never run or gets new arguments ($3). Such
+// a job has not been approved in this form. Plan: done_by_id; primary keys; job_events_of_job for those; inserts.
 const retryJobsSQL = `
 with gone as (
 	delete from trapeze.done where id = any($1::bigint[]) and state in ('failed', 'cancelled') returning *
@@ -65,7 +66,7 @@ with gone as (
 )
 select id from back where not asks`
 
-// reopenSQL makes a job wait again for those of its branches that are retried. Plan: as retryJobsSQL, one row.
+// reopenSQL makes a job wait again for those of its branches that are retried. Plan: as for retryJobsSQL, one row.
 const reopenSQL = `
 with gone as (
 	delete from trapeze.done where id = $1 and state in ('failed', 'cancelled') returning *
@@ -83,21 +84,21 @@ with gone as (
 )
 select id from gone`
 
-// undeferSQL deletes the waiting state of deferred jobs, and their failed parts. The parts that succeeded count when the job waits
-// again. Plan: primary keys.
+// undeferSQL deletes the waiting state of deferred jobs and their failed parts. Successful parts still count when the job waits again.
+// Plan: primary keys.
 const undeferSQL = `
 with failed as (
 	delete from trapeze.parts where id = any($1::bigint[]) and error is not null
 )
 delete from trapeze.fan_outs where id = any($1::bigint[])`
 
-// newArgsSQL changes the arguments of a job that is retried. Plan: jobs_pkey.
+// newArgsSQL changes the arguments of a retried job. Plan: jobs_pkey.
 const newArgsSQL = `update trapeze.jobs set args = $2::json where id = $1`
 
 // continuing lists the jobs that continue after a retry.
 type continuing struct{ pending, waiting []int64 }
 
-// reopen makes a job wait again for its branches that have not succeeded, and adds the jobs that continue to on.
+// reopen makes a job wait again for its branches that did not succeed. It appends the jobs that continue to on.
 func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, actor string, on *continuing) error {
 	type branch struct {
 		ID                             int64
@@ -120,12 +121,12 @@ func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, 
 		if err != nil {
 			return err
 		}
-		if len(live) > 0 { // it has already been retried by itself
+		if len(live) > 0 { // the branch was already retried separately
 			return fmt.Errorf("branch %d of job %d: %w", live[0], id, job.ErrStillEnding)
 		}
 		return fmt.Errorf("%d of %d branches of job %d: %w", found[0].Branches-len(failed), found[0].Branches, id, job.ErrPruned)
 	}
-	impaired := 0 // also those that ended after the fan-out, retried by themselves
+	impaired := 0 // includes branches that were retried separately and ended after the fan-out
 	failed = slices.DeleteFunc(failed, func(b branch) bool {
 		if b.Succeeded && b.Impaired {
 			impaired++

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// rejoinSQL makes a fan-out that has not ended wait for one of its branches again, which had failed. Plan: fan_outs_pkey.
+// rejoinSQL makes a fan-out that has not ended wait again for one of its failed branches. Plan: fan_outs_pkey.
 const rejoinSQL = `
 with f as materialized (
 	select id, open, ended, fail_fast from trapeze.fan_outs where id = $1 for update
@@ -26,18 +26,18 @@ with f as materialized (
 )
 select f.id in (select id from waits) or f.ended and f.open = 0 from f`
 
-// keysOfSQL lists the unique keys that jobs were submitted with. Plan: jobs_pkey.
+// keysOfSQL lists the unique keys with which jobs were submitted. Plan: jobs_pkey.
 const keysOfSQL = `select id, kind, unique_key from trapeze.jobs where id = any($1::bigint[]) and unique_key is not null`
 
 // Retried is the result of retrying jobs.
 type Retried struct {
-	Again   []int64         // the jobs that are pending again
-	Refused map[int64]error // the jobs that could not be retried
+	Again   []int64         // jobs that are pending again
+	Refused map[int64]error // jobs that could not be retried
 
-	first endedJob // among those that had ended
+	first endedJob // the first of the jobs that had ended
 }
 
-// endedJob is a job to be retried.
+// endedJob is a job that is about to be retried.
 type endedJob struct {
 	ID        int64
 	State     job.State
@@ -45,17 +45,18 @@ type endedJob struct {
 	Pipeline  int64
 	Group     *int64
 	Step      int
-	Erased    bool // it, or a child whose result it reads
+	Erased    bool // the job was erased, or a child whose result it reads
 }
 
-// Retry makes a job that failed or was cancelled pending again, in its next epoch, with new arguments if args is not nil. A job that had
-// fanned out waits again for those branches that had not succeeded, which are retried in the same way. A deferred job runs again, and its
-// parts that succeeded still count. A job that has not been approved in its present form awaits approval. If a branch's fan-out has not
-// ended, it waits for the branch again. Otherwise the branch runs independently and is not counted again. Retry returns the jobs that are
-// pending again.
+// Retry makes a failed or cancelled job pending again, in its next epoch. If args is not nil, the job gets new arguments. A job that fanned
+// out waits again for the branches that did not succeed, which are retried in the same way. A deferred job runs again, and its successful
+// parts still count. A job that was not approved in its present form awaits approval.
+//
+// If the retried job is a branch whose fan-out has not ended, the fan-out waits for the branch again. Otherwise the branch runs on its own
+// and is not counted again. Retry returns the jobs that are pending again.
 //
 // Errors: [job.ErrNotFound]; [job.ErrNotFailed]; [job.ErrStillEnding]; [job.ErrPruned] if branches have been pruned; [job.ErrKeyHeld];
-// [job.ErrInvalid] for arguments of a job that fanned out, which does not run again.
+// [job.ErrInvalid] if args is given for a job that fanned out, because such a job does not run again.
 func Retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, actor string) (again []int64, err error) {
 	again, err = retry(ctx, s, id, args, actor, "job.retry", func(endedJob) string { return jobTarget(id) })
 	if err != nil {
@@ -64,7 +65,7 @@ func Retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, 
 	return again, nil
 }
 
-// RetryPipeline is [Retry] of the last job of a pipeline's spine, and thereby of the pipeline.
+// RetryPipeline retries a pipeline by retrying the last job of its spine. See [Retry].
 func RetryPipeline(ctx context.Context, s *store.Store, last int64, args json.RawMessage, actor string) (again []int64, err error) {
 	again, err = retry(ctx, s, last, args, actor, "pipeline.retry", func(e endedJob) string { return pipelineTarget(e.Pipeline) })
 	if err != nil {
@@ -91,8 +92,8 @@ func retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, 
 	return r.Again, err
 }
 
-// notFailed returns why a job that has not failed is not retried. After a lost reply the caller can tell from the job's epoch whether the
-// first retry succeeded.
+// notFailed returns an error that explains why a job was not retried. It contains the job's epoch. After a lost reply, the epoch shows the
+// caller whether the first retry succeeded.
 func notFailed(ctx context.Context, s *store.Store, id int64, err error) error {
 	j, look := view.Job(ctx, s, id)
 	if look != nil {
@@ -101,7 +102,7 @@ func notFailed(ctx context.Context, s *store.Store, id int64, err error) error {
 	return fmt.Errorf("state %s, epoch %d: %w", j.State, j.Epoch, err)
 }
 
-// RetryMany is [Retry] of many jobs, in one transaction. It leaves out jobs that cannot be retried. It writes the audit entry d unless that
+// RetryMany is like [Retry], for many jobs in one transaction. It skips jobs that cannot be retried. It writes the audit entry d unless d
 // is nil.
 func RetryMany(ctx context.Context, s *store.Store, ids []int64, actor string, d *AuditEntry) (r Retried, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
@@ -116,7 +117,7 @@ func RetryMany(ctx context.Context, s *store.Store, ids []int64, actor string, d
 	return r, nil
 }
 
-// retryIn retries jobs, those first that others wait for, because a fan-out includes its branches.
+// retryIn retries jobs in a transaction. Jobs that wait for others come first, because retrying a fan-out includes its branches.
 func retryIn(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args json.RawMessage, actor string) (r Retried, err error) {
 	ends, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[endedJob], s.In(retryStateSQL), []any{ids})
 	if err != nil {
@@ -124,7 +125,7 @@ func retryIn(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args j
 	}
 	r.Refused = map[int64]error{}
 	for _, id := range ids {
-		r.Refused[id] = job.ErrNotFailed // unless it is found
+		r.Refused[id] = job.ErrNotFailed // cleared below if the job can be retried
 	}
 	slices.SortStableFunc(ends, func(a, b endedJob) int { return cmp.Compare(a.Step, b.Step) })
 	if len(ends) > 0 {
@@ -143,7 +144,7 @@ func retryIn(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args j
 			alone = append(alone, e.ID)
 		default:
 			var with continuing
-			err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) { // all of it, or nothing
+			err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) { // a savepoint, so that the job is retried completely or not at all
 				with, err = retryLinked(ctx, s, tx, e, args, actor)
 				return err
 			})
@@ -174,7 +175,7 @@ func retryIn(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args j
 	return r, nil
 }
 
-// retryLinked retries a job that others wait for, or that waits for others.
+// retryLinked retries a job that waits for others or that others wait for.
 func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, args json.RawMessage, actor string) (on continuing, err error) {
 	if e.Group != nil {
 		may, err := store.QueryPinned(ctx, tx, pgx.RowTo[bool], s.In(rejoinSQL), []any{*e.Group})
@@ -207,13 +208,13 @@ func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, arg
 	return on, err
 }
 
-// isRefusal reports whether the reason why a job is not retried concerns only this job.
+// isRefusal reports whether an error concerns only the one job that is not retried.
 func isRefusal(err error) bool {
 	return errors.Is(err, job.ErrStillEnding) || errors.Is(err, job.ErrPruned) || errors.Is(err, job.ErrKeyHeld) ||
 		errors.Is(err, job.ErrInvalid)
 }
 
-// retakeKeys takes the unique keys of jobs again. It returns the jobs without a key and those that hold theirs.
+// retakeKeys reserves the unique keys of jobs again. It returns the jobs that have no key or got theirs back.
 func retakeKeys(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (free []int64, err error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -245,8 +246,8 @@ func retakeKeys(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (fr
 	return free, nil
 }
 
-// pendAgain makes jobs that have ended pending again, one with new arguments if args is not nil. It does not return jobs that await
-// approval first.
+// pendAgain makes finished jobs pending again. If args is not nil, the single job gets new arguments. The result does not include jobs that
+// must be approved first.
 func pendAgain(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args json.RawMessage, actor string) (pending []int64, err error) {
 	if len(ids) == 0 {
 		return nil, nil

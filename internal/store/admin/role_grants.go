@@ -9,27 +9,27 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// RoleGrant grants a role to a principal, in addition to those of its token.
+// RoleGrant grants a role to a principal, in addition to the roles in its token.
 type RoleGrant struct {
 	Principal string `json:"principal"`
 	Role      string `json:"role"`
 }
 
-// RoleGrantFilter selects grants of roles; zero fields select all.
+// RoleGrantFilter selects role grants. Zero fields match everything.
 type RoleGrantFilter struct {
 	Principal string
 	Role      string
-	After     RoleGrant // the last one of the previous page
+	After     RoleGrant // last grant of the previous page
 	Limit     int       // default 50, at most 1000
 }
 
-// roleGrantsSQL lists grants. Plan: grants_pkey, stops at the limit.
+// roleGrantsSQL lists role grants. Plan: grants_pkey, stops at the limit.
 const roleGrantsSQL = `
 select principal, role from trapeze.grants
 where (principal, role) > ($3, $4) and ($1::text is null or principal = $1) and ($2::text is null or role = $2)
 order by principal, role limit $5`
 
-// RoleGrants lists grants of roles, by principal and role.
+// RoleGrants lists role grants, ordered by principal and role.
 func RoleGrants(ctx context.Context, s *store.Store, f RoleGrantFilter) ([]RoleGrant, error) {
 	limit := f.Limit
 	if limit <= 0 {
@@ -43,8 +43,7 @@ func RoleGrants(ctx context.Context, s *store.Store, f RoleGrantFilter) ([]RoleG
 	return list, nil
 }
 
-// grantRoleSQL grants a role to a principal. It returns a row if the principal did not have it. Plan:
-// grants_pkey.
+// grantRoleSQL grants a role to a principal. It returns a row if the principal did not have the role. Plan: grants_pkey.
 const grantRoleSQL = `insert into trapeze.grants (principal, role) values ($1, $2) on conflict do nothing returning principal, role`
 
 // GrantRole grants a role to a principal. It writes an audit entry unless the principal already has
@@ -53,8 +52,7 @@ func GrantRole(ctx context.Context, s *store.Store, g RoleGrant, actor string) e
 	return changeGrant(ctx, s, AuditEntry{Actor: actor, Action: "role.grant", Target: "role " + g.Role, After: g}, g, grantRoleSQL)
 }
 
-// revokeRoleSQL revokes a principal's role. It returns a row if the principal had it. Plan:
-// grants_pkey.
+// revokeRoleSQL revokes a principal's role. It returns a row if the principal had the role. Plan: grants_pkey.
 const revokeRoleSQL = `delete from trapeze.grants where principal = $1 and role = $2 returning principal, role`
 
 // RevokeRole revokes a principal's role. It writes an audit entry if the principal had the role.

@@ -11,22 +11,22 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Role is a custom role. The API defines the meaning of its permissions.
+// Role is a custom role. The API defines what its permissions mean.
 type Role struct {
 	Name        string   `json:"name"`
 	Permissions []string `json:"permissions"`
-	Scope       string   `json:"scope"` // own or all
+	Scope       string   `json:"scope"` // "own" or "all"
 }
 
-// rolesOfSQL reads the roles of a principal: those of its token and those that it was granted. The permissions of a role that is not
-// in the table are null. Plan: grants_pkey; roles_pkey for each.
+// rolesOfSQL reads the roles of a principal, from its token and from its grants. For a role that is not in the table, permissions is null.
+// Plan: grants_pkey; roles_pkey for each.
 const rolesOfSQL = `
 select h.role, r.permissions, r.scope
 from (select unnest($2::text[]) as role union select g.role from trapeze.grants g where g.principal = $1) h
 left join trapeze.roles r on r.name = h.role
 order by h.role`
 
-// RolesOf returns the roles that a principal was granted, and the custom ones among all its roles, including those in has.
+// RolesOf returns the roles granted to a principal, and the custom roles among all its roles. has contains the principal's other roles.
 func RolesOf(ctx context.Context, s *store.Store, principal string, has []string) (granted []string, custom []Role, err error) {
 	type held struct {
 		Role        string
@@ -48,10 +48,10 @@ func RolesOf(ctx context.Context, s *store.Store, principal string, has []string
 	return granted, custom, nil
 }
 
-// ErrNoSuchRole means that a role, or a grant, does not exist.
+// ErrNoSuchRole means that a role or a role grant does not exist.
 var ErrNoSuchRole = errors.New("no such role")
 
-// rolesSQL lists the roles of the table. Plan: roles is small.
+// rolesSQL lists the custom roles. Plan: roles is small.
 const rolesSQL = `select name, permissions, scope from trapeze.roles order by name`
 
 // Roles returns the custom roles.
@@ -63,7 +63,7 @@ func Roles(ctx context.Context, s *store.Store) ([]Role, error) {
 	return list, nil
 }
 
-// putRoleSQL adds or changes a role, and returns its old value. Plan: roles_pkey.
+// putRoleSQL adds or changes a role, and returns its previous value. Plan: roles_pkey.
 const putRoleSQL = `
 with was as (select name, permissions, scope from trapeze.roles where name = $1 for update), put as (
 	insert into trapeze.roles (name, permissions, scope) values ($1, $2, $3)
@@ -71,7 +71,7 @@ with was as (select name, permissions, scope from trapeze.roles where name = $1 
 )
 select name, permissions, scope from was`
 
-// PutRole adds or changes a role, with its audit entry.
+// PutRole adds or changes a role, and writes an audit entry.
 func PutRole(ctx context.Context, s *store.Store, r Role, actor string) error {
 	return withAudit(ctx, s, AuditEntry{Actor: actor, Action: "role.set", Target: "role " + r.Name, After: r}, func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error {
 		was, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[Role], putRoleSQL, r.Name, r.Permissions, r.Scope)
@@ -82,15 +82,15 @@ func PutRole(ctx context.Context, s *store.Store, r Role, actor string) error {
 	})
 }
 
-// deleteRoleSQL deletes a role and its grants, and returns the role and who had it. Plan: roles_pkey; grants is read completely,
-// because it is small and this is rare.
+// deleteRoleSQL deletes a role and its grants. It returns the role and the principals that had it. Plan: roles_pkey; one pass over grants,
+// which is small and rarely read this way.
 const deleteRoleSQL = `
 with gone as (delete from trapeze.roles where name = $1 returning permissions, scope),
 taken as (delete from trapeze.grants where role = $1 and exists (select from gone) returning principal)
 select permissions, scope, (select coalesce(array_agg(principal order by principal), '{}') from taken) from gone`
 
-// DeleteRole deletes a custom role and its grants, so that a later role of the same name is granted to no principal. It returns
-// [ErrNoSuchRole] if there is none.
+// DeleteRole deletes a custom role and its grants, so that no principal automatically has a later role of the same name. It returns
+// [ErrNoSuchRole] if the role does not exist.
 func DeleteRole(ctx context.Context, s *store.Store, name, actor string) error {
 	return withAudit(ctx, s, AuditEntry{Actor: actor, Action: "role.delete", Target: "role " + name}, func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error {
 		type role struct {

@@ -13,16 +13,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// DeclareSchedule creates a schedule that the program declares, or applies the settings that the program has changed. Settings
-// that an operator has changed stay, and a schedule that an operator has deleted stays deleted. It returns the names of the
-// changed settings; nil: none.
+// DeclareSchedule creates a schedule that the program declares, or applies the settings that the program has changed. It keeps settings
+// that an operator has changed, and does not restore a schedule that an operator has deleted. It returns the names of the changed settings,
+// or nil if there are none.
 func DeclareSchedule(ctx context.Context, s *store.Store, name string, d job.ScheduleSetting) (changed []string, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		changed, err = declareIn(ctx, s, tx, name, inOneLine(d))
 		return err
 	})
 	if errors.Is(err, errMeanwhile) {
-		return DeclareSchedule(ctx, s, name, d) // another pod that is starting has created it
+		return DeclareSchedule(ctx, s, name, d) // another pod created the schedule while it was starting
 	}
 	if err != nil {
 		return nil, fmt.Errorf("declare schedule %q: %w", name, err)
@@ -63,8 +63,9 @@ func declareIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, d jo
 	return changed, operates(ctx, s, tx, operation{AuditEntry: entry, Event: "schedule.changed", About: name})
 }
 
-// mergeDeclared returns a setting after the program declares d, when its last declaration was last. Each field is the program's unless an
-// operator has changed it. If the program had not declared the schedule before, all fields are the operator's.
+// mergeDeclared applies the declaration d to the current setting is. Fields that equal the program's previous declaration, last, take the
+// value from d. Other fields were changed by an operator and stay. If last is nil, the program has not declared the schedule before, and all
+// fields stay.
 func mergeDeclared(is job.ScheduleSetting, last json.RawMessage, d job.ScheduleSetting) (job.ScheduleSetting, error) {
 	if last == nil {
 		return is, nil

@@ -15,42 +15,44 @@ import (
 )
 
 const (
-	// createScheduleSQL creates a schedule, unless one has its name. Plan: one insert.
+	// createScheduleSQL creates a schedule unless its name is taken. Plan: one insert.
 	createScheduleSQL = `
 insert into trapeze.schedules (name, expression, zone, kind, args, lane, subject, priority, unique_key, missed, catch_up, overlap, paused, declared)
 values ($1, $2, $3, $4, $5::text::json, $6, $7, $8, $9, $10, $11, $12, $13, $14::text::json)
 on conflict (name) do nothing`
-	// setScheduleSQL changes a schedule whose row is locked. A schedule with new times has to be planned again. Plan: primary key.
+	// setScheduleSQL changes a schedule whose row is locked. If its times change, the schedule must be planned again. Plan: primary key
+	// lookup.
 	setScheduleSQL = `
 update trapeze.schedules set expression = $2, zone = $3, kind = $4, args = $5::text::json, lane = $6, subject = $7, priority = $8,
 	unique_key = $9, missed = $10, catch_up = $11, overlap = $12, paused = $13, declared = $14::text::json, removed = $15,
 	updated_at = clock_timestamp()
 where name = $1`
-	// deleteScheduleSQL deletes a schedule; its occurrences are kept as long as those of others. Plan: primary key.
+	// deleteScheduleSQL deletes a schedule. Its occurrences are kept for the usual retention period. Plan: primary key lookup.
 	deleteScheduleSQL = `delete from trapeze.schedules where name = $1`
-	// removeScheduleSQL marks a schedule as removed that the program declares and would otherwise create again, and clears its data: if it is
-	// set again, it begins as declared. Plan: primary key.
+	// removeScheduleSQL marks a declared schedule as removed, because the program would otherwise create it again, and clears its data. If
+	// the schedule is set again, it starts as declared. Plan: primary key lookup.
 	removeScheduleSQL = `update trapeze.schedules set removed = true, args = '{}', subject = '', unique_key = '', updated_at = clock_timestamp() where name = $1`
-	// pauseScheduleSQL pauses or resumes a schedule. Plan: primary key.
+	// pauseScheduleSQL pauses or resumes a schedule. Plan: primary key lookup.
 	pauseScheduleSQL = `update trapeze.schedules set paused = $2, updated_at = clock_timestamp() where name = $1`
 )
 
-// Plan returns the first occurrence of a schedule after its anchor (zero: never), or why the setting is invalid.
+// Plan returns the first occurrence of a schedule after its anchor, or the zero time if there is none. It returns an error if the setting
+// is invalid.
 type Plan func(s job.ScheduleSetting, anchor time.Time) (time.Time, error)
 
-// values returns the setting as arguments of createScheduleSQL and setScheduleSQL.
+// values returns a setting as the arguments of createScheduleSQL and setScheduleSQL.
 func values(name string, s job.ScheduleSetting, declared json.RawMessage) []any {
 	return []any{name, s.Expression, s.Zone, s.Kind, string(s.Args), s.Lane, s.Subject, s.Priority, s.UniqueKey, string(s.Missed), s.CatchUp,
 		string(s.Overlap), s.Paused, store.Some(string(declared))}
 }
 
-// SetSchedule creates or changes a schedule. New times apply from now on. A declared schedule that an operator deleted is restored
-// as declared, with the change. If nothing changes, it writes no audit entry and no event. Errors: [job.ErrUnknownSchedule] if c
-// requires an existing schedule, [job.ErrInvalidSchedule], [job.ErrScheduleMoved].
+// SetSchedule creates or changes a schedule. New times apply from now on. If an operator has deleted a declared schedule, it is restored as
+// declared, with the change applied. If nothing changes, SetSchedule writes no audit entry and no event. Errors: [job.ErrUnknownSchedule]
+// if c requires an existing schedule, [job.ErrInvalidSchedule], [job.ErrScheduleMoved].
 func SetSchedule(ctx context.Context, s *store.Store, name string, c job.ScheduleChange, plan Plan, actor string) (done job.ScheduleChanged, err error) {
 	if err = job.ValidateScheduleName(name); err == nil {
 		done, err = setSchedule(ctx, s, name, c, plan, actor)
-		if errors.Is(err, errMeanwhile) { // it exists now
+		if errors.Is(err, errMeanwhile) { // another transaction has created it
 			done, err = setSchedule(ctx, s, name, c, plan, actor)
 		}
 	}
@@ -117,13 +119,12 @@ func setScheduleIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, 
 	return done, operates(ctx, s, tx, operation{AuditEntry: entry, Event: "schedule.changed", About: name})
 }
 
-// equalSettings reports whether two settings are equal.
 func equalSettings(a, b job.ScheduleSetting) bool {
 	return len(changedFields(inOneLine(a), inOneLine(b))) == 0
 }
 
-// redactArgs returns the part of a setting for the audit log and the history: everything but its args, which may hold secrets that only
-// some principals may see.
+// redactArgs returns a copy of a setting for the audit log and the history. Its args are replaced, because they may contain secrets that
+// only some principals may see.
 func redactArgs(s job.ScheduleSetting) job.ScheduleSetting {
 	if string(s.Args) != "{}" {
 		s.Args = json.RawMessage(`"***"`)
@@ -131,8 +132,7 @@ func redactArgs(s job.ScheduleSetting) job.ScheduleSetting {
 	return s
 }
 
-// checkSetting returns every mistake in a setting at once. It does not check times that stay as they are, because they may be long
-// past.
+// checkSetting returns all errors in a setting at once. It does not check times that have not changed, because they may be long past.
 func checkSetting(ctx context.Context, s *store.Store, tx pgx.Tx, before, after job.ScheduleSetting, plan Plan, created bool) error {
 	now, err := nowIn(ctx, s, tx)
 	if err != nil {
@@ -146,7 +146,7 @@ func checkSetting(ctx context.Context, s *store.Store, tx pgx.Tx, before, after 
 
 func scheduleTarget(name string) string { return "schedule " + name }
 
-// writeSchedule creates a schedule, or changes the one whose row is locked.
+// writeSchedule creates a schedule, or changes an existing one whose row is locked.
 func writeSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, there bool, set job.ScheduleSetting, declared json.RawMessage, removed bool) error {
 	if there {
 		_, err := tx.Exec(ctx, s.In(setScheduleSQL), append(values(name, set, declared), removed)...)
@@ -159,10 +159,11 @@ func writeSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, 
 	return err
 }
 
-// errMeanwhile means that a concurrent transaction created a schedule of the same name.
+// errMeanwhile means that a concurrent transaction created a schedule with the same name.
 var errMeanwhile = errors.New("created concurrently: try again")
 
-// replan plans a schedule with new times, or one that is resumed. For a schedule that is over, the calendar's next sweep does it.
+// replan computes the next occurrence of a schedule whose times have changed or that was resumed. If the schedule has no more occurrences,
+// the calendar's next sweep handles it.
 func replan(ctx context.Context, s *store.Store, tx pgx.Tx, name string, plan Plan) error {
 	row, err := lockSchedule(ctx, s, tx, name)
 	if err != nil || row.Planned {
@@ -175,7 +176,8 @@ func replan(ctx context.Context, s *store.Store, tx pgx.Tx, name string, plan Pl
 	return PlanSchedules(ctx, s, tx, Planned{Name: name, Next: next})
 }
 
-// DeleteSchedule deletes a schedule. A declared schedule stays deleted until it is set again. Error: [job.ErrUnknownSchedule].
+// DeleteSchedule deletes a schedule. A declared schedule stays deleted until it is set again. It returns [job.ErrUnknownSchedule] if the
+// schedule does not exist.
 func DeleteSchedule(ctx context.Context, s *store.Store, name, actor string) error {
 	err := s.Tx(ctx, func(tx pgx.Tx) error {
 		row, err := lockSchedule(ctx, s, tx, name)
@@ -203,8 +205,8 @@ func DeleteSchedule(ctx context.Context, s *store.Store, name, actor string) err
 	return nil
 }
 
-// PauseSchedule pauses a schedule, or resumes it from now on, and reports whether that changed anything. Error:
-// [job.ErrUnknownSchedule].
+// PauseSchedule pauses a schedule, or resumes it from now on. It reports whether that changed anything. It returns [job.ErrUnknownSchedule]
+// if the schedule does not exist.
 func PauseSchedule(ctx context.Context, s *store.Store, name string, pause bool, plan Plan, actor string) (changed bool, err error) {
 	action, event := "schedule.resume", "schedule.resumed"
 	if pause {
@@ -238,7 +240,7 @@ func PauseSchedule(ctx context.Context, s *store.Store, name string, pause bool,
 	return changed, nil
 }
 
-// inOneLine returns a setting with compact args, and defaults for its empty fields.
+// inOneLine returns a copy of a setting with compact args and with defaults for empty fields.
 func inOneLine(s job.ScheduleSetting) job.ScheduleSetting {
 	usual := job.DefaultSchedule()
 	if s.Zone == "" {
@@ -257,7 +259,7 @@ func inOneLine(s job.ScheduleSetting) job.ScheduleSetting {
 	return s
 }
 
-// compact returns JSON without white space: {} for nothing, and invalid JSON unchanged.
+// compact returns JSON without whitespace. It returns {} for empty input, and returns invalid JSON unchanged.
 func compact(args json.RawMessage) json.RawMessage {
 	var buffer bytes.Buffer
 	if len(bytes.TrimSpace(args)) == 0 {

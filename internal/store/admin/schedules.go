@@ -12,17 +12,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// settingColumns are the settings of a schedule, scheduleColumns all its columns.
+// settingColumns lists the columns with the settings of a schedule, and scheduleColumns lists all its columns.
 const (
 	settingColumns  = `s.expression, s.zone, s.kind, s.args, s.lane, s.subject, s.priority, s.unique_key, s.missed, s.catch_up, s.overlap, s.paused`
 	scheduleColumns = `s.name, ` + settingColumns + `, s.declared is not null, s.anchor, s.next_at, s.error, s.created_at, s.updated_at`
 )
 
-// schedulesSQL reads all schedules by name, or one. Plan: schedules is small.
+// schedulesSQL lists all schedules by name, or reads one. Plan: schedules is small.
 const schedulesSQL = `
 select ` + scheduleColumns + ` from trapeze.schedules s where not s.removed and ($1::text is null or s.name = $1) order by s.name`
 
-// Schedules returns all schedules, by name.
+// Schedules returns all schedules, ordered by name.
 func Schedules(ctx context.Context, s *store.Store) ([]job.Schedule, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Schedule], schedulesSQL, nil)
 	if err != nil {
@@ -31,7 +31,7 @@ func Schedules(ctx context.Context, s *store.Store) ([]job.Schedule, error) {
 	return list, nil
 }
 
-// Schedule returns one schedule, or [job.ErrUnknownSchedule].
+// Schedule returns one schedule. It returns [job.ErrUnknownSchedule] if the schedule does not exist.
 func Schedule(ctx context.Context, s *store.Store, name string) (job.Schedule, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Schedule], schedulesSQL, name)
 	if err == nil && len(list) == 0 {
@@ -43,8 +43,8 @@ func Schedule(ctx context.Context, s *store.Store, name string) (job.Schedule, e
 	return list[0], nil
 }
 
-// lastFiresSQL reads the latest occurrences of schedules, each with the present state of its job. Plan: schedule_fires_pkey
-// backwards, stops at the limit; the job's primary keys and done_by_id for each.
+// lastFiresSQL lists the latest occurrences of schedules, each with the current state of its job. Plan: schedule_fires_pkey backwards,
+// stops at the limit; the job's primary keys and done_by_id for each.
 const lastFiresSQL = `
 select f.schedule, f.fire_at, f.decided_at, f.outcome, f.manual, f.missed, f.job_id, coalesce(v.state, ''),
 	extract(epoch from v.finished_at - v.started_at)::float8, f.message
@@ -58,7 +58,7 @@ left join lateral (
 ) v on true
 order by n.place, f.fire_at desc`
 
-// LastFires returns the latest occurrences of schedules before a time (zero: all), at most limit of each, newest first.
+// LastFires returns up to limit occurrences of each schedule, newest first. If before is not zero, it returns only earlier occurrences.
 func LastFires(ctx context.Context, s *store.Store, names []string, before time.Time, limit int) (map[string][]job.Fire, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Fire], lastFiresSQL, names, limit, store.Some(before))
 	if err != nil {
@@ -71,26 +71,26 @@ func LastFires(ctx context.Context, s *store.Store, names []string, before time.
 	return fires, nil
 }
 
-// lockScheduleSQL reads and locks a schedule, even one that was removed, so that it is not changed or fired until the transaction
-// ends. Plan: primary key.
+// lockScheduleSQL reads and locks a schedule, even a removed one, so that it neither changes nor fires until the transaction ends. Plan:
+// primary key lookup.
 const lockScheduleSQL = `
 select ` + scheduleColumns + `, s.declared, s.removed, s.planned from trapeze.schedules s where s.name = $1 for update`
 
-// scheduleRow is a row of schedules.
+// scheduleRow is a row of the schedules table.
 type scheduleRow struct {
 	job.Schedule
-	Declared json.RawMessage // nil: the program does not declare it
+	Declared json.RawMessage // nil if the program does not declare the schedule
 	Removed  bool
 	Planned  bool
 }
 
-// lockSchedule locks the row of a schedule, removed or not.
+// lockSchedule locks the row of a schedule, even if it was removed.
 func lockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string) (scheduleRow, error) {
 	return store.QueryOne[scheduleRow](ctx, s, tx, job.ErrUnknownSchedule, lockScheduleSQL, name)
 }
 
-// LockSchedule reads and locks a schedule, so that it is not changed or fired until the transaction ends. It also returns the
-// database's now. Errors: [job.ErrUnknownSchedule]; [job.ErrScheduleMoved] if as is not nil and the setting differs from it.
+// LockSchedule reads and locks a schedule, so that it neither changes nor fires until the transaction ends. It also returns the database's
+// clock. Errors: [job.ErrUnknownSchedule]; [job.ErrScheduleMoved] if as is not nil and the setting differs from it.
 func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, as *job.ScheduleSetting) (one job.Schedule, now time.Time, err error) {
 	row, err := lockSchedule(ctx, s, tx, name)
 	if err == nil && row.Removed {
@@ -108,19 +108,19 @@ func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, a
 	return row.Schedule, now, nil
 }
 
-// planSchedulesSQL sets when schedules whose rows are locked fire next, and their error. Plan: primary key.
+// planSchedulesSQL sets the next occurrence and the error of schedules whose rows are locked. Plan: primary key.
 const planSchedulesSQL = `
 update trapeze.schedules s set next_at = w.next_at, planned = true, error = w.error
 from unnest($1::text[], $2::timestamptz[], $3::text[]) as w(name, next_at, error) where s.name = w.name`
 
-// Planned is the next occurrence of a schedule (zero: never), and its error.
+// Planned holds the next occurrence of a schedule and its error. Next is zero if there are no more occurrences.
 type Planned struct {
 	Name  string
 	Next  time.Time
 	Wrong string
 }
 
-// PlanSchedules sets when schedules whose rows are locked fire next, and their error.
+// PlanSchedules sets the next occurrence and the error of schedules whose rows are locked.
 func PlanSchedules(ctx context.Context, s *store.Store, tx pgx.Tx, list ...Planned) error {
 	names, next, wrong := make([]string, len(list)), make([]*time.Time, len(list)), make([]string, len(list))
 	for i, p := range list {
@@ -132,10 +132,11 @@ func PlanSchedules(ctx context.Context, s *store.Store, tx pgx.Tx, list ...Plann
 	return nil
 }
 
-// scheduleWrongSQL sets the error of a schedule whose row is locked, and does not change its next occurrence. Plan: primary key; HOT.
+// scheduleWrongSQL sets the error of a schedule whose row is locked, without changing its next occurrence. Plan: primary key lookup; HOT
+// update.
 const scheduleWrongSQL = `update trapeze.schedules set error = $2 where name = $1 and error <> $2`
 
-// ScheduleWrong sets the error of a schedule whose row is locked, and reports whether that changed anything.
+// ScheduleWrong sets the error of a schedule whose row is locked, and reports whether the error has changed.
 func ScheduleWrong(ctx context.Context, s *store.Store, tx pgx.Tx, name, wrong string) (news bool, err error) {
 	tag, err := tx.Exec(ctx, s.In(scheduleWrongSQL), name, wrong)
 	if err != nil {
@@ -144,7 +145,7 @@ func ScheduleWrong(ctx context.Context, s *store.Store, tx pgx.Tx, name, wrong s
 	return tag.RowsAffected() > 0, nil
 }
 
-// nowIn returns the database's clock.
+// nowIn returns the current time of the database's clock.
 func nowIn(ctx context.Context, s *store.Store, tx pgx.Tx) (now time.Time, err error) {
 	err = tx.QueryRow(ctx, `select clock_timestamp()`).Scan(&now)
 	return now, err

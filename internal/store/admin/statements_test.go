@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// statements are all statements of the package: what operators change. TestEveryStatementIsListed keeps the list whole; a line each, by name, so that two
-// changes meet rarely.
+// statements lists all statements of the package. TestEveryStatementIsListed checks that the list is complete. It has one line per
+// statement, sorted by name, so that concurrent changes rarely conflict.
 var statements = map[string]string{
 	"deleteRetentionSQL": deleteRetentionSQL,
 	"setRetentionSQL":    setRetentionSQL,
@@ -115,7 +115,7 @@ var statements = map[string]string{
 	"waitingInLaneSQL":   waitingInLaneSQL,
 }
 
-// hot are the statements whose plans are kept, so that a change is seen in a review.
+// hot lists the statements whose plans are stored in the repository, so that a review shows when a plan changes.
 var hot = map[string]string{
 	"cancel_live": cancelLiveSQL, "cancel_many": cancelManySQL, "open_branches": openBranchesSQL, "open_of_pipeline": openOfPipelineSQL,
 	"complete": completeSQL, "approve": approveSQL, "expire": expireSQL, "match_open": matchOpenSQL, "match_ended": matchEndedSQL,
@@ -138,7 +138,7 @@ func TestHotStatementsKeepTheirPlans(t *testing.T) {
 	plantest.Keep(t, plantest.Pinned(t, newStore(t).Pool()), hot)
 }
 
-// newStore is a store on a migrated database.
+// newStore returns a store for a new, migrated database.
 func newStore(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.New(t.Context(), pgtest.Pool(t), store.Options{})
