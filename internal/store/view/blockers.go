@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// standingSQL reads of one job that has not ended and does not run whatever its own row, its lane, the gate and the pods say about
-// that. Plan: live_pkey, parked_pkey, current_runs_one_running and other primary keys; pods is small.
+// standingSQL reads everything that may keep a waiting job from running: the job's own row, its lane, the queue state and the pods. Plan:
+// live_pkey, parked_pkey, current_runs_one_running and other primary keys; pods is small.
 const standingSQL = `
 with j as (
 	select l.id, '' as why, null::timestamptz as run_after, l.lane, l.kind, l.subject, l.isolated from trapeze.live l where l.id = $1 and l.state = 'pending'
@@ -39,24 +39,24 @@ left join lateral (
 ) c on true
 left join trapeze.fan_outs f on j.why = 'children' and f.id = j.id`
 
-// standing is what standingSQL reads.
+// standing is a row of standingSQL.
 type standing struct {
-	Why                              string // why it is parked; empty: it is due
+	Why                              string // why the job is parked, or empty if it is due
 	RunAfter                         *time.Time
 	Lane, Kind, Subject              string
 	Isolated                         bool
 	Paused, Frozen, Enabled, Drained bool
 	Slots, SlotsPerPod               *int
-	Alive, Known                     int      // pods, and those of them that have a handler
-	Boots                            []string // of those that would take it
-	PodSlots                         []int    // of each of them
+	Alive, Known                     int      // number of live pods, and of those with a handler
+	Boots                            []string // pods that could run the job now
+	PodSlots                         []int    // total slots of each of those pods
 	Blocker                          *int64
-	Open, Branches                   int // of its fan-out
+	Open, Branches                   int // of the job's fan-out
 }
 
-// Blockers says why a job that waits does not run: what is its own first, then what keeps others waiting, too. It is empty for a job
-// that runs, has ended or does not exist. What each lane uses of each pod is asked only where nothing else is in the way: used is
-// [SlotsInUse], or an answer of it that is a moment old, for it is the expensive part.
+// Blockers returns the reasons why a waiting job does not run. Reasons specific to the job come first, then those that it shares with other
+// jobs. The result is empty if the job is running, has ended or does not exist. The slots in use are expensive to read, so used is called
+// only if there is no other reason. It returns a result of [SlotsInUse], which may be slightly out of date.
 func Blockers(ctx context.Context, s *store.Store, id int64, used func(context.Context) ([]BoardSlots, error)) ([]job.Blocker, error) {
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[standing], standingSQL, id)
 	if err != nil {
@@ -77,7 +77,7 @@ func Blockers(ctx context.Context, s *store.Store, id int64, used func(context.C
 	return j.turn(slots), nil
 }
 
-// own is what the job itself waits for.
+// own returns the reasons that concern only this job.
 func (j standing) own(id int64) (list []job.Blocker) {
 	o := job.Blocker{Why: job.BlockerType(j.Why)}
 	o.Says = o.Why.Words()
@@ -98,7 +98,8 @@ func (j standing) own(id int64) (list []job.Blocker) {
 	return list
 }
 
-// shared is what keeps every job of its lane or kind from running. What waits for its branches is in nobody's way.
+// shared returns the reasons that apply to every job of the same lane or kind. It returns none for a job that waits for its branches,
+// because such a job needs no slot.
 func (j standing) shared() (list []job.Blocker) {
 	if job.BlockerType(j.Why) == job.BlockerChildren {
 		return nil
@@ -126,7 +127,7 @@ func (j standing) shared() (list []job.Blocker) {
 	return list
 }
 
-// turn is why a job is not claimed that could be: others have the slots.
+// turn returns why a claimable job is not claimed, usually because other jobs occupy the slots.
 func (j standing) turn(used []BoardSlots) []job.Blocker {
 	lane, pods, here := 0, map[string]int{}, map[string]int{}
 	for _, u := range used {
@@ -136,7 +137,7 @@ func (j standing) turn(used []BoardSlots) []job.Blocker {
 			here[u.Pod] += u.Running
 		}
 	}
-	busy, full := 0, 0 // pods whose slots are in use, or those that the lane may have there
+	busy, full := 0, 0 // pods without a free slot, and other pods without a free slot for the lane
 	for i, boot := range j.Boots {
 		switch {
 		case pods[boot] >= j.PodSlots[i]:

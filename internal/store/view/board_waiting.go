@@ -15,16 +15,16 @@ type BoardWait struct {
 	Lane    string
 	Kind    string
 	Why     string     // due, subject, no_handler, pods_drained; scheduled, retry, retry_later, approval, children
-	Subject string     // the subject that is busy
-	Blocker *int64     // the job that runs for it
+	Subject string     // the busy subject, if any
+	Blocker *int64     // the job that is running for the subject
 	Jobs    int        // number of jobs, up to the limit
-	Since   *time.Time // when the oldest due job became due; for the others, when the next one is due
-	First   int64      // the id of one of them
+	Since   *time.Time // when the oldest due job became due; for other jobs, when the next one becomes due
+	First   int64      // the lowest id in the group
 }
 
-// boardDueSQL groups the first due jobs of each lane by what they wait for, as far as their rows show it. Other statements show
-// that their lane or the pods are full, drained or paused. Plan: the first of live_for_claim for each lane, which stops at the
-// limit; current_runs_one_running; pods is small.
+// boardDueSQL groups the first due jobs of each lane by what they wait for, as far as the jobs' rows show it. Other statements show whether
+// the lane or the pods are full, drained or paused. Plan: the first rows of live_for_claim for each lane, stops at the limit;
+// current_runs_one_running; pods is small.
 const boardDueSQL = `
 with w as materialized (
 	select f.id, f.lane, f.kind, f.subject, f.ready_at from trapeze.lanes n cross join lateral (
@@ -49,15 +49,14 @@ with w as materialized (
 select lane, kind, why, subject, blocker, count(*)::int, min(ready_at) filter (where ready_at > 'epoch'), min(id)
 from r group by lane, kind, why, subject, blocker order by count(*) desc, lane, kind, why, subject limit $2`
 
-// boardParkedSQL groups the parked jobs by what they wait for: a time, an approval or their branches. Plan: parked_pkey, stops at
-// the limit.
+// boardParkedSQL groups parked jobs by what they wait for: a time, an approval or their branches. Plan: parked_pkey, stops at the limit.
 const boardParkedSQL = `
 select lane, kind, why, '', null::bigint, count(*)::int, min(run_after), min(id)
 from (select id, lane, kind, why, run_after from trapeze.parked order by id limit $1) p
 group by lane, kind, why order by count(*) desc, lane, kind, why limit $2`
 
-// BoardWaiting groups waiting jobs by what they wait for: the first due jobs of each lane, at most eachLane, and at most parkedMost
-// parked jobs. It returns at most limit groups of each.
+// BoardWaiting groups waiting jobs by what they wait for. It reads up to eachLane due jobs of each lane and up to parkedMost parked jobs.
+// It returns up to limit groups of due jobs, and as many of parked jobs.
 func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
 	if due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit); err != nil {
 		return nil, nil, fmt.Errorf("list what is due: %w", err)
@@ -78,13 +77,13 @@ type BoardApproval struct {
 	CreatedAt time.Time
 }
 
-// boardApprovalsSQL lists jobs that await approval, the longest first. Plan: parked_for_approval, stops at the limit; primary keys.
+// boardApprovalsSQL lists jobs that await approval, longest waiting first. Plan: parked_for_approval, stops at the limit; primary keys.
 const boardApprovalsSQL = `
 select p.id, p.kind, p.lane, p.subject, j.submitter, j.created_at
 from (select id, kind, lane, subject, run_after from trapeze.parked where why = 'approval' order by run_after, id limit $1) p
 join trapeze.jobs j on j.id = p.id order by p.run_after, p.id`
 
-// BoardApprovals lists at most limit jobs that await approval, the longest first.
+// BoardApprovals returns up to limit jobs that await approval, longest waiting first.
 func BoardApprovals(ctx context.Context, s *store.Store, limit int) ([]BoardApproval, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[BoardApproval], boardApprovalsSQL, limit)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// branchesSQL reads the outcomes of branches: the last job of each, in the order of the fan-out. Plan:
+// branchesSQL lists the outcomes of a fan-out's branches, taken from the last job of each branch, in the order of the fan-out. Plan:
 // jobs_of_pipeline from (pipeline, group, branch), stops at the limit; primary keys and done_by_id.
 const branchesSQL = `
 select b.child_no, b.id, b.kind, b.subject, v.state, v.outcome, v.reason, v.error, v.result
@@ -28,7 +28,7 @@ order by b.child_no`
 // BranchEnd is the outcome of a branch.
 type BranchEnd struct {
 	No      int
-	ID      int64 // of its last job; 0: a part that was completed from outside
+	ID      int64 // id of the branch's last job, or 0 for a part that was completed externally
 	Kind    string
 	Subject string
 	Part    string
@@ -39,7 +39,7 @@ type BranchEnd struct {
 	Result  json.RawMessage
 }
 
-// Branches returns the outcomes of the branches of a fan-out, after the given number, at most limit.
+// Branches returns the outcomes of up to limit branches of a fan-out, starting after the given number.
 func Branches(ctx context.Context, s *store.Store, pipeline, id int64, after, limit int) ([]BranchEnd, error) {
 	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (b BranchEnd, err error) {
 		var result []byte

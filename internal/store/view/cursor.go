@@ -10,18 +10,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The range of times that a cursor may hold, which is also that of JSON. PostgreSQL rejects some times outside
-// it.
+// earliest and latest bound the times that a cursor may contain, which JSON can also represent. PostgreSQL rejects some times outside this
+// range.
 var (
 	earliest = time.Unix(0, 0)
 	latest   = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
 
-// pageAfter returns the cursor of the page after the row that was created at the given time, with an id.
+// pageAfter returns the cursor of the page that starts after the row with the given creation time and id.
 func pageAfter(at time.Time, id int64) string { return fmt.Sprintf("%d.%d", at.UnixMicro(), id) }
 
-// pageCursor parses the cursor of a page: after the row that was created at the returned time, with an id. Error:
-// [job.ErrInvalid].
+// pageCursor parses a page cursor. It returns the creation time and id of the row after which the page starts, or [job.ErrInvalid].
 func pageCursor(cursor string) (at *time.Time, id int64, err error) {
 	if cursor == "" {
 		return nil, 0, nil

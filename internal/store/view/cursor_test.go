@@ -9,7 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A cursor that is taken can be used, says the same when it is made again, and one that is not taken is the caller's mistake.
+// An accepted cursor works in queries, and formatting its parsed value gives an equivalent cursor. Any other cursor is reported as the
+// caller's error.
 func FuzzACursorOfAPageIsUsableOrRefused(f *testing.F) {
 	for _, text := range []string{"", "1700000000000000.42", "-1.-1", "0.0", "1.", ".1", "1.2.3", "9223372036854775807.1", "-9223372036854775808.1",
 		"9223371331200000000.1", "-210866803200000001.7", "+1.+1", "0x1.1", "1 .1", "é.1", "\x00.1"} {
@@ -27,7 +28,7 @@ func FuzzACursorOfAPageIsUsableOrRefused(f *testing.F) {
 		if at != nil {
 			again, sameID, err := pageCursor(pageAfter(*at, id))
 			if err != nil || !again.Equal(*at) || sameID != id {
-				t.Errorf("cursor %q is (%s, %d), which makes a cursor of (%v, %d): %v", text, at, id, again, sameID, err)
+				t.Errorf("cursor %q parses as (%s, %d), but its formatted value as (%v, %d): %v", text, at, id, again, sameID, err)
 			}
 		}
 		if _, err := Jobs(t.Context(), s, job.Filter{Cursor: text}); err != nil {
@@ -55,11 +56,11 @@ func FuzzACursorOfEventsIsUsableOrRefused(f *testing.F) {
 			return
 		}
 		if numberErr != nil || number != no || no < 0 {
-			t.Errorf("cursor %q is of event %d, and of event %d: %v", text, no, number, numberErr)
+			t.Errorf("cursor %q: parseCursor returns event %d, EventNo %d: %v", text, no, number, numberErr)
 		}
 		again, sameID, sameNo, err := parseCursor(fmt.Sprintf("%s.%d.%d", xid, id, no))
 		if err != nil || again != xid || sameID != id || sameNo != no {
-			t.Errorf("cursor %q makes another: %s.%d.%d: %v", text, again, sameID, sameNo, err)
+			t.Errorf("cursor %q changes to %s.%d.%d: %v", text, again, sameID, sameNo, err)
 		}
 		if _, err := Events(t.Context(), s, 0, text, 10); err != nil {
 			t.Errorf("events after %q: %v", text, err)
@@ -73,7 +74,7 @@ func FuzzACursorOfEventsIsUsableOrRefused(f *testing.F) {
 	})
 }
 
-// Cursors that we make ourselves are taken and give themselves back: whatever the moment, to the microsecond that PostgreSQL keeps.
+// Cursors that pageAfter generates are accepted, and round-trip for every time, in microseconds like PostgreSQL.
 func FuzzACursorThatWeMakeIsTaken(f *testing.F) {
 	f.Add(int64(0), int64(1))
 	f.Add(time.Date(2025, 1, 31, 8, 0, 0, 999_999_000, time.UTC).UnixMicro(), int64(1)<<62)
@@ -83,15 +84,15 @@ func FuzzACursorThatWeMakeIsTaken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, micros, id int64) {
 		at := time.UnixMicro(micros)
 		if at.Before(earliest) || at.After(latest) {
-			return // PostgreSQL has no such moment
+			return // outside the range of a cursor
 		}
 		text := pageAfter(at, id)
 		again, sameID, err := pageCursor(text)
 		if err != nil || again == nil || !again.Equal(at) || sameID != id {
-			t.Fatalf("cursor %q of (%s, %d) is (%v, %d): %v", text, at, id, again, sameID, err)
+			t.Fatalf("cursor %q of (%s, %d) parses as (%v, %d): %v", text, at, id, again, sameID, err)
 		}
 		if back := pageAfter(*again, sameID); back != text {
-			t.Errorf("cursor %q gives %q back", text, back)
+			t.Errorf("cursor %q changes to %q", text, back)
 		}
 	})
 }

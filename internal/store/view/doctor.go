@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// serverSQL reads the relevant settings of the server, as they apply to this role in this database. Plan: no table of ours.
+// serverSQL reads the relevant server settings, as they apply to this role in this database. Plan: reads no table of Trapeze.
 const serverSQL = `
 select current_setting('server_version'), pg_is_in_recovery(), current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on',
 	current_setting('synchronous_commit'), current_setting('autovacuum') = 'on', current_setting('max_connections')::int,
@@ -18,7 +18,7 @@ select current_setting('server_version'), pg_is_in_recovery(), current_setting('
 	(select count(*) from pg_stat_activity a where a.backend_type = 'client backend')::int,
 	pg_has_role('pg_read_all_stats', 'member')`
 
-// Server holds the settings of the server that doctor checks.
+// Server holds the server settings that doctor checks.
 type Server struct {
 	Version           string
 	Standby           bool
@@ -27,12 +27,12 @@ type Server struct {
 	SynchronousCommit string
 	Autovacuum        bool
 	MaxConnections    int
-	Reserved          int  // of them, for superusers
-	Connections       int  // in use, by all clients
-	SeesAll           bool // this role sees the activity of other sessions
+	Reserved          int  // connections reserved for superusers, included in the maximum
+	Connections       int  // connections in use by all clients
+	SeesAll           bool // whether this role sees the activity of other sessions
 }
 
-// ReadServer reads the relevant settings of the server.
+// ReadServer reads the relevant server settings.
 func ReadServer(ctx context.Context, s *store.Store) (Server, error) {
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[Server], serverSQL)
 	if err != nil {
@@ -41,13 +41,15 @@ func ReadServer(ctx context.Context, s *store.Store) (Server, error) {
 	return found[0], nil
 }
 
-// strongOwnerSQL reads the superuser whose privileges SQL producers use, if there are such producers. Plan: a row of the catalogue.
+// strongOwnerSQL returns the superuser with whose privileges SQL producers run, if there are such producers. Plan: one row of the system
+// catalog.
 const strongOwnerSQL = `
 select o.rolname from pg_proc p join pg_roles o on o.oid = p.proowner
 where p.oid = 'trapeze.enqueue'::regproc and o.rolsuper
 	and exists (select from aclexplode(p.proacl) a left join pg_roles g on g.oid = a.grantee where g.rolsuper is not true)`
 
-// StrongOwner returns the owner of the function enqueue if it is a superuser and others may call the function; else "".
+// StrongOwner returns the owner of the enqueue function if the owner is a superuser and other roles may call the function. Otherwise it
+// returns an empty string.
 func StrongOwner(ctx context.Context, s *store.Store) (string, error) {
 	found, err := store.Rows(ctx, s, pgx.RowTo[string], strongOwnerSQL)
 	if err != nil || len(found) == 0 {
@@ -59,8 +61,8 @@ func StrongOwner(ctx context.Context, s *store.Store) (string, error) {
 // clockSQL reads the database's clock.
 const clockSQL = `select clock_timestamp()`
 
-// Clock returns how far the database's clock is ahead of this machine's, and the possible error: half the shortest of five round
-// trips.
+// Clock returns how far the database's clock is ahead of this machine's, and the maximum error of that value. The error is half the
+// shortest of five round trips.
 func Clock(ctx context.Context, s *store.Store) (ahead, within time.Duration, err error) {
 	for range 5 {
 		asked := time.Now()
@@ -76,8 +78,9 @@ func Clock(ctx context.Context, s *store.Store) (ahead, within time.Duration, er
 	return ahead, within, nil
 }
 
-// horizonSQL lists the oldest holders of the transaction horizon, which keep dead rows from being removed and the event feed from
-// advancing: transactions, prepared ones, replication slots. It excludes its own session. Plan: no table of ours.
+// horizonSQL lists the transactions, prepared transactions and replication slots that hold back the transaction horizon the most. They
+// prevent dead rows from being removed and the event feed from advancing. The session that runs the statement is excluded. Plan: reads no
+// table of Trapeze.
 const horizonSQL = `
 select * from (
 	select 'session', a.pid::text, coalesce(a.usename::text, ''), coalesce(a.datname::text, ''), coalesce(a.application_name, ''),
@@ -92,19 +95,19 @@ select * from (
 	from pg_replication_slots r where coalesce(r.xmin, r.catalog_xmin) is not null
 ) h order by transactions desc, since limit 5`
 
-// Holder is something that holds back the oldest transaction horizon.
+// Holder is a session, prepared transaction or replication slot that holds back the transaction horizon.
 type Holder struct {
-	What         string // session, prepared, slot
-	ID           string // process id, or name
+	What         string // session, prepared or slot
+	ID           string // process id or name
 	User         string
 	Database     string
 	Application  string
 	State        string
-	Transactions int        // number that have begun since
-	Since        *time.Time // nil: unknown, for a slot
+	Transactions int        // number of transactions started since
+	Since        *time.Time // nil if unknown, as for a slot
 }
 
-// Horizon returns at most five holders of the transaction horizon, the oldest first.
+// Horizon returns up to five holders of the transaction horizon, oldest first.
 func Horizon(ctx context.Context, s *store.Store) ([]Holder, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Holder], horizonSQL)
 	if err != nil {
@@ -113,8 +116,8 @@ func Horizon(ctx context.Context, s *store.Store) ([]Holder, error) {
 	return list, nil
 }
 
-// tablesSQL reads the state of our tables in which rows are inserted and deleted, with a row for each partition of done. Autovacuum
-// vacuums a table with more dead rows than trigger. Plan: catalogs only.
+// tablesSQL reads the state of those Trapeze tables in which rows are inserted and deleted. It returns one row for each partition of done.
+// Autovacuum vacuums a table with more dead rows than trigger. Plan: catalogs only.
 const tablesSQL = `
 select c.relname::text, greatest(c.reltuples, 0)::bigint, coalesce(t.n_dead_tup, 0),
 	(coalesce(o.threshold, current_setting('autovacuum_vacuum_threshold'))::float8
@@ -135,12 +138,12 @@ order by 1`
 // Table is the state of a table.
 type Table struct {
 	Name       string
-	Rows       int64 // as of the last vacuum or analyze
+	Rows       int64 // estimate of the last vacuum or analyze
 	Dead       int64
-	Trigger    int64 // dead rows above which autovacuum vacuums it
-	Autovacuum bool  // enabled for it
+	Trigger    int64 // number of dead rows above which autovacuum vacuums the table
+	Autovacuum bool  // whether autovacuum is enabled for the table
 	Vacuumed   *time.Time
-	Age        int // transactions since its oldest row was frozen
+	Age        int // number of transactions since the oldest row was frozen
 }
 
 // Tables returns the state of the tables in which rows are inserted and deleted.
@@ -152,21 +155,21 @@ func Tables(ctx context.Context, s *store.Store) ([]Table, error) {
 	return list, nil
 }
 
-// missingDaysSQL counts the days, starting today, for which every partitioned table has a partition. Plan: catalogs only.
+// missingDaysSQL lists the days, starting today, for which a partitioned table has no partition. Plan: catalogs only.
 const missingDaysSQL = `
 select p.parent, d.ahead, (now() at time zone 'UTC')::date + d.ahead
 from unnest(array['done_succeeded', 'done_failed', 'done_cancelled', 'job_events']) as p(parent), generate_series(0, $2::int) as d(ahead)
 where to_regclass($1 || '.' || p.parent || '_' || to_char((now() at time zone 'UTC')::date + d.ahead, 'YYYYMMDD')) is null
 order by d.ahead, p.parent`
 
-// MissingDay is a partition that does not exist.
+// MissingDay describes a missing partition.
 type MissingDay struct {
 	Table string
-	Ahead int // days ahead of today, in UTC
+	Ahead int // days from today, in UTC
 	Day   time.Time
 }
 
-// MissingDays returns the missing partitions of today and of the given number of days ahead, the most urgent first.
+// MissingDays returns the partitions that are missing for today and for the given number of days ahead, most urgent first.
 func MissingDays(ctx context.Context, s *store.Store, ahead int) ([]MissingDay, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[MissingDay], missingDaysSQL, s.Schema(), ahead)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// scheduleHealthSQL lists the schedules with the conditions that may keep them from firing. It includes how long the next occurrence has
-// been due by the database's clock (if it is not planned: since the schedule was changed), the pods that could decide it, and whether its
-// lane exists. Plan: schedules, pods and lanes are small.
+// scheduleHealthSQL lists schedules with the conditions that may prevent them from firing. It includes the number of pods that could decide
+// the next occurrence, and whether the schedule's lane exists. It also includes how long the next occurrence has been due, by the
+// database's clock. For a schedule that is not planned, that is the time since it was changed. Plan: schedules, pods and lanes are small.
 const scheduleHealthSQL = `
 select c.name, c.kind, c.lane, c.paused, c.error, c.next_at,
 	coalesce(extract(epoch from clock_timestamp() - case when c.planned then c.next_at else c.updated_at end), 0)::float8,
@@ -21,23 +21,23 @@ select c.name, c.kind, c.lane, c.paused, c.error, c.next_at,
 	c.expression, c.zone, clock_timestamp()
 from trapeze.schedules c where not c.removed order by c.name`
 
-// ScheduleHealth is the health of a schedule.
+// ScheduleHealth describes the health of a schedule.
 type ScheduleHealth struct {
 	Name   string
 	Kind   string
-	Lane   string // empty: its kind's
+	Lane   string // empty for the lane of its kind
 	Paused bool
 	Error  string
-	Next   *time.Time // nil: not planned yet, or over
-	Due    float64    // seconds since its next occurrence became due; negative: until then
-	Pods   int        // live pods that list its kind
-	Placed bool       // its lane exists
+	Next   *time.Time // nil if not planned yet, or if there are no more occurrences
+	Due    float64    // seconds since the next occurrence became due; negative if it is in the future
+	Pods   int        // number of live pods that handle its kind
+	Placed bool       // whether its lane exists
 
 	Expression, Zone string
-	Now              time.Time // of the database
+	Now              time.Time // the database's clock
 }
 
-// ReadScheduleHealth lists the schedules with the conditions that may keep them from firing, by name.
+// ReadScheduleHealth returns the schedules with the conditions that may prevent them from firing, ordered by name.
 func ReadScheduleHealth(ctx context.Context, s *store.Store) ([]ScheduleHealth, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[ScheduleHealth], scheduleHealthSQL)
 	if err != nil {

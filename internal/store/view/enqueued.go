@@ -9,12 +9,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// enqueuedSQL lists the jobs of a kind, or all ($1 is null), oldest first. It is for tests, whose tables are small.
-// Plan: jobs_by_age, to its end.
+// enqueuedSQL lists the jobs of a kind, oldest first, or all jobs if $1 is null. It is meant for tests, whose tables are small. Plan:
+// jobs_by_age, to its end.
 const enqueuedSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where $1::text is null or kind = $1 order by created_at, id`
 
-// Enqueued returns the jobs of a kind (empty: all), oldest first, as a connection or a transaction sees them in the tables of a
-// schema.
+// Enqueued returns the jobs of a kind, oldest first, or of all kinds if kind is empty. It reads the tables of the given schema and sees
+// what the connection or transaction db sees.
 func Enqueued(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, schema, kind string) ([]job.Job, error) {

@@ -18,10 +18,10 @@ const eventColumns = `e.xid::text || '.' || coalesce(e.job, 0) || '.' || coalesc
 	(select p.name from trapeze.pods p where p.boot = e.boot), e.fence, coalesce(e.level, 'info'), e.event, e.message, e.fields,
 	coalesce((select true from trapeze.remote_workers r where r.boot = e.boot), false)`
 
-// historySQL is the history of the jobs in the CTE of(id), as the CTE e with the columns of the view job_event. It consists
-// of rows that belong to one job, found by job, and of parts of rows that several jobs of one statement share. The latter are
-// found by the transactions in the jobs' rows and in the events that ended a claim. Plan: primary keys, done_by_id;
-// job_events_of_job and job_events_in_commit_order in each day kept.
+// historySQL defines the CTE e, which contains the history of the jobs in the CTE of(id) and has the columns of the view job_event. The
+// history has two sources. Rows of a single job are found by the job. Rows that several jobs of one statement share are found by the
+// transactions in the jobs' rows and in the events that ended a claim. Plan: primary keys, done_by_id; job_events_of_job and
+// job_events_in_commit_order in each day kept.
 const historySQL = `
 commits as (
 	select j.xid from trapeze.jobs j join of on of.id = j.id
@@ -42,11 +42,11 @@ commits as (
 const jobEventsSQL = `with of as materialized (select $1::bigint as id), ` + historySQL + `
 select ` + eventColumns + ` from e where e.event_no > $2 order by e.event_no limit $3`
 
-// searchEventsSQL reads a job's history by a search of all events. Plan: reads all events that are kept.
+// searchEventsSQL reads a job's history by searching all events. Plan: reads all events that are kept.
 const searchEventsSQL = `select ` + eventColumns + ` from trapeze.job_event e
 where e.job = $1 and e.event_no > $2 order by e.event_no limit $3`
 
-// pipelineEventsSQL reads the history of all jobs of a pipeline, below the same horizon as feedSQL.
+// pipelineEventsSQL reads the history of all jobs of a pipeline, up to the same horizon as feedSQL.
 const pipelineEventsSQL = `with of as materialized (
 	select id from trapeze.jobs where id = $1 union all select id from trapeze.jobs where pipeline_id = $1 and step > 0
 ), ` + historySQL + `
@@ -55,16 +55,16 @@ where (e.xid, e.job, coalesce(e.event_no, 0)) > ($2::text::xid8, $3::bigint, $4:
 	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, e.job, e.event_no limit $5`
 
-// feedSQL reads the whole history in the order of transaction ids. A job's events may be in a different order there: sort
-// them by number. It reads up to the horizon below which no new transaction can appear, so that a reader who continues from
-// its last cursor misses nothing. Plan: job_events_in_commit_order.
+// feedSQL reads the whole history in the order of transaction ids. This order may differ from that of a job's events, which readers can
+// sort by number. It stops at the horizon below which no new transaction can appear, so that a reader who continues from its last cursor
+// misses nothing. Plan: job_events_in_commit_order.
 const feedSQL = `select ` + eventColumns + ` from trapeze.job_event e
 where e.xid >= $1::text::xid8 and (e.xid, coalesce(e.job, 0), coalesce(e.event_no, 0)) > ($1::text::xid8, $2::bigint, $3::int)
 	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, coalesce(e.job, 0), e.event_no limit $4`
 
-// hasGaps reports whether events are missing in between. At the beginning they may be missing because retention has deleted
-// them.
+// hasGaps reports whether events are missing between the listed ones. It ignores missing events at the start, which retention may have
+// deleted.
 func hasGaps(list []job.Event) bool {
 	for i := 1; i < len(list); i++ {
 		if *list[i].EventNo != *list[i-1].EventNo+1 {
@@ -74,12 +74,12 @@ func hasGaps(list []job.Event) bool {
 	return false
 }
 
-// JobEvents returns the history of a job after the event with the given number (0: from its beginning). For a job whose row
-// is gone it finds only rows that belong to this job alone.
+// JobEvents returns the history of a job after the event with the given number, or from the start if after is 0. If the job's row no longer
+// exists, it returns only events that concern this job alone.
 func JobEvents(ctx context.Context, s *store.Store, id int64, after, limit int) ([]job.Event, error) {
 	list, err := store.Rows(ctx, s, scanEvent, jobEventsSQL, id, after, limit)
 	if err == nil && hasGaps(list) {
-		// A pod of an earlier release ended a claim without a reference to the event.
+		// A pod of an earlier release ended a claim without storing a reference to the event.
 		list, err = store.Rows(ctx, s, scanEvent, searchEventsSQL, id, after, limit)
 	}
 	if err != nil {
@@ -88,7 +88,8 @@ func JobEvents(ctx context.Context, s *store.Store, id int64, after, limit int) 
 	return list, nil
 }
 
-// Events returns the whole history, or that of one pipeline, in commit order after a cursor (empty: from its beginning).
+// Events returns the whole history, or that of one pipeline, in commit order. It starts after the cursor, or at the beginning if the cursor
+// is empty.
 func Events(ctx context.Context, s *store.Store, pipeline int64, cursor string, limit int) ([]job.Event, error) {
 	xid, id, no, err := parseCursor(cursor)
 	if err != nil {
@@ -106,13 +107,13 @@ func Events(ctx context.Context, s *store.Store, pipeline int64, cursor string, 
 	return list, nil
 }
 
-// EventNo returns the number in a cursor of a job's event.
+// EventNo returns the event number in the cursor of a job's event.
 func EventNo(cursor string) (int, error) {
 	_, _, no, err := parseCursor(cursor)
 	return no, err
 }
 
-// ParsePosition parses the cursor of an event as its position in the feed of everything. Error: [job.ErrInvalid].
+// ParsePosition parses an event cursor as a position in the global feed. It returns [job.ErrInvalid] for an invalid cursor.
 func ParsePosition(cursor string) (p Position, err error) {
 	xid, id, no, err := parseCursor(cursor)
 	if err != nil {
@@ -139,11 +140,11 @@ func parseCursor(cursor string) (xid string, id int64, no int, err error) {
 	return "", 0, 0, fmt.Errorf("%w: cursor %.100q", job.ErrInvalid, cursor)
 }
 
-// exportEventsSQL reads the whole history in the caller's snapshot, job by job and each job's events in order. The order of
-// transaction ids is not that of a job's events, because their transactions may have begun before they waited for its row.
+// exportEventsSQL reads the whole history in the caller's snapshot, job by job, with each job's events in order. It does not sort by
+// transaction id, because a transaction that waited for a job's row may have an earlier id than the preceding event.
 const exportEventsSQL = `select ` + eventColumns + ` from trapeze.job_event e order by e.job nulls first, e.event_no, e.xid`
 
-// ExportEvents streams the whole history to do, in the caller's transaction.
+// ExportEvents passes the whole history to do, one event at a time, in the caller's transaction.
 func ExportEvents(ctx context.Context, s *store.Store, db store.DB, do func(job.Event) error) error {
 	return each(ctx, s, db, scanEvent, do, exportEventsSQL)
 }

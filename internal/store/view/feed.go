@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// feedNowSQL reads the position of the feed: its history, which transactions a cursor may name, and what is visible now. Plan:
-// job_events_in_commit_order at its ends, in each day kept.
+// feedNowSQL reads the current position of the feed: the database history, the transactions that a cursor may contain, and what is visible
+// now. Plan: job_events_in_commit_order at its ends, in each day kept.
 const feedNowSQL = `
 select coalesce(left((select trapeze.history())::text, 8), ''), pg_snapshot_xmax(pg_current_snapshot()), pg_current_snapshot()::text,
 	coalesce((select e.xid from trapeze.job_events e order by e.xid limit 1), '0'::xid8),
@@ -24,16 +24,16 @@ from (values (1)) as one(row) left join lateral (
 	order by coalesce(e.job, 0) desc, e.event_no desc limit 1
 ) l on true`
 
-// FeedNow is the position of the feed at one moment.
+// FeedNow is the position of the feed at one point in time.
 type FeedNow struct {
-	Epoch  string   // of the history; it changes when a dump is restored or a standby is promoted
+	Epoch  string   // identifies the history; changes when a dump is restored or a standby is promoted
 	Next   uint64   // no transaction with this id or a higher one has ended yet
-	Oldest uint64   // the first transaction with stored events; 0: none
-	Seen   Seen     // the transactions that are visible now
-	Last   Position // of the latest event below the horizon
+	Oldest uint64   // the first transaction with stored events, or 0 if there is none
+	Seen   Seen     // the transactions that are currently visible
+	Last   Position // position of the latest event below the horizon
 }
 
-// ReadFeedNow returns the position of the feed.
+// ReadFeedNow returns the current position of the feed.
 func ReadFeedNow(ctx context.Context, s *store.Store) (now FeedNow, err error) {
 	var snapshot string
 	var latest uint64
@@ -55,7 +55,7 @@ func ReadFeedNow(ctx context.Context, s *store.Store) (now FeedNow, err error) {
 	return now, err
 }
 
-// feedPageSQL reads the whole history as feedSQL does, of all jobs or of one submitter. Plan: job_events_in_commit_order;
+// feedPageSQL reads the history in the same order as feedSQL, for all jobs or for one submitter. Plan: job_events_in_commit_order;
 // jobs_pkey.
 const feedPageSQL = `
 select ` + newsColumns + `, ''
@@ -64,8 +64,8 @@ where e.xid >= $1::text::xid8 and (e.xid, coalesce(e.job, 0), coalesce(e.event_n
 	and e.xid < pg_snapshot_xmin(pg_current_snapshot()) and ($4::text is null or j.submitter = $4)
 order by e.xid, coalesce(e.job, 0), e.event_no limit $5`
 
-// FeedPage returns the history after a position, of all jobs or of one submitter's, in the order of transaction ids. It reads up to
-// the horizon below which no new transaction can appear.
+// FeedPage returns the history after a position, for all jobs or for one submitter, in the order of transaction ids. It stops at the
+// horizon below which no new transaction can appear.
 func FeedPage(ctx context.Context, s *store.Store, after Position, submitter string, limit int) ([]News, error) {
 	list, err := store.Rows(ctx, s, scanNews, feedPageSQL, strconv.FormatUint(after.Xid, 10), after.Job, after.EventNo, store.Some(submitter), limit)
 	if err != nil {
@@ -74,12 +74,12 @@ func FeedPage(ctx context.Context, s *store.Store, after Position, submitter str
 	return list, nil
 }
 
-// feedLagSQL reads the age of the oldest event above the horizon. Plan: job_events_in_commit_order in each day kept.
+// feedLagSQL returns the age of the oldest event above the horizon. Plan: job_events_in_commit_order in each day kept.
 const feedLagSQL = `
 select coalesce(extract(epoch from clock_timestamp() - (
 	select e.at from trapeze.job_events e where e.xid >= pg_snapshot_xmin(pg_current_snapshot()) order by e.xid limit 1)), 0)::float8`
 
-// FeedLag returns how long an open transaction, anywhere in the cluster, has held up the feed of everything; 0: none does.
+// FeedLag returns how long an open transaction anywhere in the cluster has held up the global feed, or 0 if none does.
 func FeedLag(ctx context.Context, s *store.Store) (time.Duration, error) {
 	found, err := store.Rows(ctx, s, pgx.RowTo[float64], feedLagSQL)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// countedTo limits the count of a lane's waiting jobs: a graph needs no larger numbers.
+// countedTo limits the count of waiting jobs in a lane, because a graph does not need larger numbers.
 const countedTo = 100_000
 
-// fleetSQL counts the due jobs that wait in each lane, up to a limit, and reads for how long the oldest has been due. A
-// recovered job is ahead of all others without a time of its own, so it is counted and has no age. Plan: per lane an Index
-// Scan on live_for_claim that stops at the limit, and one probe of it per rank; pods_open.
+// fleetSQL counts the waiting due jobs of each lane, up to a limit, and returns how long the oldest has been due. A recovered job precedes
+// all others and has no due time, so it is counted but has no age. Plan: per lane an Index Scan on live_for_claim that stops at the limit,
+// and one probe of it per rank; pods_open.
 const fleetSQL = `
 select n.name, (select count(*)::int from (
 		select from trapeze.live l where l.lane = n.name and l.state = 'pending' limit $1) w),
@@ -27,15 +27,16 @@ select n.name, (select count(*)::int from (
 	(select count(*)::int from trapeze.pods p where p.closed_at is null)
 from trapeze.lanes n`
 
-// Backlog counts the jobs that wait in a lane.
+// Backlog describes the jobs that wait in a lane.
 type Backlog struct {
 	Lane          string
-	Waiting       int     // at most 100,000
-	OldestSeconds float64 // 0: none waits, or only recovered ones
-	Pods          int     // number of open pods, for all lanes together
+	Waiting       int     // counted up to 100,000
+	OldestSeconds float64 // 0 if no jobs wait, or only recovered ones
+	Pods          int     // number of all open pods, the same for every lane
 }
 
-// Fleet returns the backlog of each lane; there is always one. Its cost does not depend on the backlog and the history.
+// Fleet returns the backlog of each lane. There is always at least one lane. The cost does not depend on the size of the backlog or the
+// history.
 func Fleet(ctx context.Context, s *store.Store) ([]Backlog, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Backlog], fleetSQL, countedTo)
 	if err != nil {

@@ -1,13 +1,15 @@
 package view
 
-// jobOf is the view trapeze.job, written as a probe of each place for each job: of live, of parked, and of the ended jobs by state, from
-// the day before the job was created on, because no job ends before that. The first place that has the job ends the search. The view joins
-// its places instead: it reads every day, and it is planned as a scan of live or parked for each job if they were empty when they were
-// last analyzed. The view is for statements that count or search whole tables.
+// jobOf is the view trapeze.job, rewritten as a sequence of lookups for each job. It looks in live, in parked, and then by state in the
+// finished jobs, starting on the day before the job was created, because no job ends earlier. The first table that contains the job ends
+// the search.
 //
-// Each probe has a limit, so that the planner cannot turn it into such a join. That of live has an order, because live_for_claim holds the
-// id too, and costs the same as live_pkey while both seem empty. If clocks were so wrong that a job ended days before it was created, the
-// last probe finds it: it reads all days.
+// The view joins the tables instead. It reads every day, and if live or parked was empty when last analyzed, it is planned as a scan of
+// that table for each job. The view is meant for statements that count or search whole tables.
+//
+// Each lookup has a limit, so that the planner cannot turn it into such a join. The lookup in live also has an order, because
+// live_for_claim contains the id too, and costs the same as live_pkey while both seem empty. If wrong clocks made a job end days before it
+// was created, the last lookup finds it by reading all days.
 const jobOf = `(
 	select j.id, j.kind, p.lane, j.subject, p.state,
 		coalesce((select true from trapeze.current_runs c where c.kind = j.kind and c.subject = j.subject and c.job_id = j.id limit 1), false) as is_current,
@@ -48,7 +50,7 @@ const (
 	endedSince = `d.id = j.id and d.finished_at >= j.created_at - interval '1 day'`
 )
 
-// pipelineOf is the view trapeze.pipeline, with jobOf for the job of its last step.
+// pipelineOf is the view trapeze.pipeline, but uses jobOf to find the job of the last step.
 const pipelineOf = `(
 	select p.id, p.name,
 		case when t.state not in ('succeeded', 'failed', 'cancelled') then 'running'

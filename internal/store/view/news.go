@@ -10,24 +10,24 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// FeedEvent is an event plus the fields used to route and authorize it.
+// News is a feed event plus the fields used to route and authorize it.
 type News struct {
 	job.Event
 	Xid       uint64
-	No        int        // of the event in its transaction, if it belongs to no job; else its EventNo
-	Pipeline  int64      // 0: it belongs to no job, or to one that is no longer kept
-	Submitter string     // of its job
-	Status    job.Status // of the pipeline at the time of the read, if the event may have ended or reopened it; else empty
+	No        int        // the EventNo or, for an event without a job, its number within the transaction
+	Pipeline  int64      // 0 if the event has no job, or the job no longer exists
+	Submitter string     // submitter of the job
+	Status    job.Status // current status of the pipeline if the event may have finished or reopened it, or else empty
 }
 
-// Position is the position of an event in the feed of everything.
+// Position is the position of an event in the global feed.
 type Position struct {
 	Xid     uint64
 	Job     int64
 	EventNo int
 }
 
-// Position returns the event's position in the feed of everything.
+// Position returns the event's position in the global feed.
 func (n News) Position() Position {
 	p := Position{Xid: n.Xid, EventNo: n.No}
 	if n.Job != nil {
@@ -36,7 +36,7 @@ func (n News) Position() Position {
 	return p
 }
 
-// String writes p as the cursor of its event.
+// String returns p as the cursor of its event.
 func (p Position) String() string { return fmt.Sprintf("%d.%d.%d", p.Xid, p.Job, p.EventNo) }
 
 // After reports whether p comes after q.
@@ -50,22 +50,23 @@ func (p Position) After(q Position) bool {
 	return p.EventNo > q.EventNo
 }
 
-// newsColumns are those of an event e whose job is j, all but the status of its pipeline.
+// newsColumns are the columns of an event e with job j, except for the status of the pipeline.
 const newsColumns = eventColumns + `, e.xid, coalesce(e.event_no, 0), coalesce(j.pipeline_id, 0), coalesce(j.submitter, '')`
 
-// newsStatus is the status of the pipeline, if an event ends or reopens a job that is in no fan-out.
+// newsStatus is the status of the pipeline if the event finishes or reopens a job outside any fan-out, or else empty.
 const newsStatus = `coalesce(case when ('{succeeded,failed,cancelled}'::text[] && array[e.from_state, e.to_state])
 		and coalesce(j.group_id, 0) = 0 and coalesce(j.child_no, 0) = 0 then ` + statusOfPipeline + ` end, '')`
 
-// statusOfPipeline is the status of the pipeline of the job j.
+// statusOfPipeline is the status of job j's pipeline.
 const statusOfPipeline = `coalesce((select p.status from trapeze.pipeline p where p.id = j.pipeline_id),
 	(select case when v.state in ('succeeded', 'failed', 'cancelled') then v.state else 'running' end
 	from trapeze.job v where v.id = j.pipeline_id order by v.epoch desc limit 1))`
 
-// newsSQL reads the events that transactions outside a set wrote about some jobs, or about jobs of some pipelines, in the order
-// of each job. Without events it returns one row without an event. It reads only the transactions since the set, and those that
-// were open then and have ended since. It therefore reads nothing twice, and a transaction that stays open costs nothing. Plan:
-// job_events_in_commit_order in each day kept; jobs_pkey for each event, and primary keys where one may end a pipeline.
+// newsSQL reads the events of some jobs, or of the jobs of some pipelines, that were written by transactions outside a given set. The
+// events of each job are in order. If there are no events, it returns a single row without an event. It reads only transactions that
+// started after the set, and those that were open then and have ended since. It therefore reads nothing twice, and a transaction that stays
+// open costs nothing. Plan: job_events_in_commit_order in each day kept; jobs_pkey for each event, and primary keys where one may end a
+// pipeline.
 const newsSQL = `
 with fresh as materialized (
 	select v.job, v.event_no, v.jobs, v.event_nos, v.fences, v.xid, v.at, v.fence, v.boot, v.from_state, v.to_state, v.event, v.actor,
@@ -89,8 +90,8 @@ select pg_current_snapshot()::text, coalesce((select f.xid from fresh f order by
 from (values (1)) as one(row) left join told t on true
 order by t.told_job, t.told_no`
 
-// ReadNews returns the new events, about some jobs and the jobs of some pipelines, for a reader who has seen the events of some
-// transactions. Each job's events are in order. It also returns the set that the reader has seen afterwards.
+// ReadNews returns new events of some jobs and of the jobs of some pipelines, for a reader that has already seen the transactions in seen.
+// Each job's events are in order. It also returns the set of transactions that the reader has seen afterwards.
 func ReadNews(ctx context.Context, s *store.Store, seen Seen, jobs, pipelines []int64) ([]News, Seen, error) {
 	upto, open := seen.args()
 	found, err := store.Rows(ctx, s, scanTold, newsSQL, upto, open, orNone(jobs), orNone(pipelines))
@@ -107,7 +108,7 @@ func orNone(ids []int64) []int64 {
 	return ids
 }
 
-// newsRow is a row of newsSQL, with the snapshot in which it was read.
+// newsRow is a row of newsSQL, including the snapshot in which it was read.
 type newsRow struct {
 	snapshot string
 	upto     uint64
@@ -128,7 +129,7 @@ func scanTold(row pgx.CollectableRow) (t newsRow, err error) {
 	var id *int64
 	var n News
 	event := n.columns()
-	// Without an event only the head of the row can be scanned; nil skips a column.
+	// Without an event, only the first columns of the row can be scanned. A nil destination skips a column.
 	err = row.Scan(append([]any{&t.snapshot, &t.upto, &id, nil}, make([]any, len(event))...)...)
 	if err != nil || id == nil {
 		return t, err
@@ -139,7 +140,7 @@ func scanTold(row pgx.CollectableRow) (t newsRow, err error) {
 
 func scanNews(row pgx.CollectableRow) (n News, err error) { return n, row.Scan(n.columns()...) }
 
-// columns returns the destinations of newsColumns.
+// columns returns the scan destinations for newsColumns.
 func (n *News) columns() []any {
 	return []any{&n.Cursor, &n.Job, &n.EventNo, &n.Event.At, &n.From, &n.To, &n.Actor, &n.Boot, &n.Pod, &n.Fence, &n.Level, &n.Event.Event,
 		&n.Message, (*[]byte)(&n.Fields), &n.Remote, &n.Xid, &n.No, &n.Pipeline, &n.Submitter, &n.Status}

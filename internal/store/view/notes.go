@@ -10,8 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// notesSQL reads the progress that some jobs, and the latest jobs of some pipelines, reported. Plan: primary keys,
-// jobs_of_pipeline.
+// notesSQL reads the progress that some jobs, and the latest jobs of some pipelines, have reported. Plan: primary keys, jobs_of_pipeline.
 const notesSQL = `
 select 0::bigint, g.id, g.done, g.total, g.message from unnest($1::bigint[]) as w(id) join trapeze.job_progress g on g.id = w.id
 union all
@@ -21,15 +20,14 @@ union all
 select w.id, g.id, g.done, g.total, g.message from unnest($2::bigint[]) as w(id) join trapeze.job_progress g on g.id = w.id
 where not exists (select from trapeze.pipelines p where p.id = w.id)`
 
-// Note is the progress that a job reported.
+// Note is the progress that a job has reported.
 type Note struct {
-	Pipeline int64 // the pipeline as which it was requested; 0: requested as a job
+	Pipeline int64 // the pipeline for which it was requested, or 0 if it was requested for a job
 	Job      int64
 	job.Progress
 }
 
-// Notes returns the progress that some jobs, and the latest jobs of some pipelines, reported. It omits jobs that reported
-// none.
+// Notes returns the progress that some jobs, and the latest jobs of some pipelines, have reported. It omits jobs without reported progress.
 func Notes(ctx context.Context, s *store.Store, jobs, pipelines []int64) ([]Note, error) {
 	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (n Note, err error) {
 		return n, row.Scan(&n.Pipeline, &n.Job, &n.Done, &n.Total, &n.Message)

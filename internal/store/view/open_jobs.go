@@ -11,12 +11,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// mostOpen limits the open jobs that are collected by their state. If there are more, they are not rare: a walk over all jobs soon finds
-// the newest.
+// mostOpen is the maximum number of open jobs that are collected by state. If there are more, they are not rare, and a walk over all jobs
+// quickly finds the newest.
 const mostOpen = 10_000
 
-// openIDsSQL collects open jobs by their state, in no order and up to a limit. Plan: one pass over live and parked, which hold no history;
-// stops at the limit.
+// openIDsSQL collects the ids of open jobs by state, unordered and up to a limit. Plan: one pass over live and parked, which hold no
+// history; stops at the limit.
 const openIDsSQL = `
 select s.id from (
 	select l.id, l.state, l.kind, l.lane, l.subject from trapeze.live l
@@ -27,14 +27,15 @@ select s.id from (
 where s.state = any($1::text[]) and ($2::text is null or s.kind = $2) and ($3::text is null or s.lane = $3)
 	and ($4::text is null or s.subject = $4) limit $5`
 
-// openJobsSQL lists those of the jobs $15 that are still open, newest first, of one submitter unless $16 is null. Its conditions on times
-// are written so that no index can serve them. Plan: primary keys of the open jobs, then a sort of those; no history is read.
+// openJobsSQL lists those of the jobs in $15 that are still open, newest first. If $16 is not null, it lists only those of that submitter.
+// Its conditions on times are written so that no index can serve them. Plan: primary keys of the open jobs, then a sort of those; no
+// history is read.
 const openJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = any($15::bigint[])
 	and state in ('awaiting_approval', 'pending', 'running', 'waiting') and ($16::text is null or submitter = $16 and submitter <> '')
 	and ($7::timestamptz is null or created_at >= $7) and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ` + jobsMatched + jobsOrdered
 
-// rareOpen reports whether a filter selects only open jobs and there are few of them, and returns their ids, which may be more than it
-// selects. A list that began with the newest of all jobs would search the whole history for them.
+// rareOpen reports whether a filter selects only open jobs and there are few of them. It returns their ids, including some that the filter
+// may not select. If the list started with the newest of all jobs instead, it would search the whole history for them.
 func rareOpen(ctx context.Context, s *store.Store, f job.Filter, states []string) (ids []int64, rare bool, err error) {
 	if len(states) == 0 || slices.ContainsFunc(f.States, job.State.Terminal) {
 		return nil, false, nil

@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ownerSQL reads the submitter of a job, which never changes. Plan: jobs_pkey, one row.
+// ownerSQL reads the submitter of a job. The submitter never changes. Plan: jobs_pkey, one row.
 const ownerSQL = `select submitter from trapeze.jobs where id = $1`
 
-// Owner returns the submitter of a job, or of a pipeline by the id of its first job. Steps and branches inherit their
-// submitter. It returns [job.ErrNotFound] if there is none.
+// Owner returns the submitter of a job, or of a pipeline if id is that of its first job. Steps and branches inherit their submitter. It
+// returns [job.ErrNotFound] if the job does not exist.
 func Owner(ctx context.Context, s *store.Store, id int64) (string, error) {
 	found, err := store.Rows(ctx, s, pgx.RowTo[string], ownerSQL, id)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// pipelineNewsSQL reads, as newsSQL does, the unseen events of one pipeline, but by its jobs. It reads nothing of other pipelines,
-// however old the reader's position is. Among the transactions that $5 and $6 bound, it skips the events before a given event of a
-// job. Plan: as jobEventsSQL, for each job of the pipeline.
+// pipelineNewsSQL reads the unseen events of one pipeline, like newsSQL, but finds them through the pipeline's jobs. It reads no events of
+// other pipelines, no matter how old the reader's position is. Among the transactions bounded by $5 and $6, it skips the events up to a
+// given event of a job. Plan: as for jobEventsSQL, for each job of the pipeline.
 const pipelineNewsSQL = `
 with of as materialized (
 	select id from trapeze.jobs where id = $1 union all select id from trapeze.jobs where pipeline_id = $1 and step > 0
@@ -24,9 +24,9 @@ select pg_current_snapshot()::text, coalesce((select e.xid from e order by e.xid
 from (values (1)) as one(row) left join told t on true
 order by t.told_job, t.told_no`
 
-// PipelineNews returns the new events of one pipeline for a reader who has seen some transactions: at most limit events in the order
-// of jobs and their events. If there are no more, it also returns the set that the reader has then seen. within restricts the read to
-// a set of transactions, after an event of a job; nil: all transactions up to now.
+// PipelineNews returns up to limit new events of one pipeline, for a reader that has already seen the transactions in seen. They are
+// ordered by job and event number. If there are no more events, it also returns the set of transactions that the reader has then seen. If
+// within is not nil, the read is restricted to that set of transactions and starts after the given event.
 func PipelineNews(ctx context.Context, s *store.Store, id int64, seen Seen, within *Seen, after Position, limit int) ([]News, Seen, error) {
 	upto, open := seen.args()
 	var bound *string

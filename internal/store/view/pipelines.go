@@ -14,7 +14,7 @@ import (
 const pipelineColumns = `p.id, p.name, p.status, p.kind, p.last_job, p.step, p.planned, p.progress_done, p.progress_total,
 	p.progress_message, p.reason, p.error, p.created_at, p.finished_at`
 
-// pipelineSQL reads one pipeline; a job without a next step is a pipeline of one step. Plan: primary keys, jobs_of_pipeline.
+// pipelineSQL reads one pipeline. A job without a next step counts as a pipeline with one step. Plan: primary keys, jobs_of_pipeline.
 const pipelineSQL = `
 select ` + pipelineColumns + ` from ` + pipelineOf + ` p where p.id = $1
 union all
@@ -35,7 +35,7 @@ func Pipeline(ctx context.Context, s *store.Store, id int64) (job.Pipeline, erro
 	return found[0], nil
 }
 
-// pipelinesSQL lists pipelines newest first, down to the pipeline ($7, $8). A null argument selects all. Plan: pipelines_by_age
+// pipelinesSQL lists pipelines newest first, back to the pipeline ($7, $8). Null arguments match everything. Plan: pipelines_by_age
 // backwards, to that pipeline; jobs_of_pipeline and primary keys for each row read; stops at the limit.
 const pipelinesSQL = `
 select ` + pipelineColumns + ` from ` + pipelineOf + ` p
@@ -45,10 +45,10 @@ where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name
 	and (p.created_at, p.id) >= (coalesce($7::timestamptz, '-infinity'), $8::bigint)
 order by p.created_at desc, p.id desc limit $6`
 
-// ownPipelinesSQL lists the pipelines of one submitter, those whose first job the submitter submitted since the given time. They are
-// sorted by that job, newest first, and a page continues from it: the pipeline's own row may be younger by as long as its first job took.
-// Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary keys and jobs_of_pipeline for each row read; stops at the
-// limit.
+// ownPipelinesSQL lists the pipelines whose first job was submitted by a given submitter since a given time. They are ordered by that job,
+// newest first, and a page continues from it. The pipeline's own row may be younger, because it may not be created until the first
+// job has finished. Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary keys and jobs_of_pipeline for each row
+// read; stops at the limit.
 const ownPipelinesSQL = `
 select ` + pipelineColumns + ` from trapeze.jobs o join ` + pipelineOf + ` p on p.id = o.id
 where o.submitter = $9 and o.submitter <> '' and ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
@@ -58,29 +58,29 @@ where o.submitter = $9 and o.submitter <> '' and ($1::text[] is null or p.status
 order by o.created_at desc, o.id desc limit $6`
 
 const (
-	// lookedPipelinesSQL reads the pipeline with which a part of a walk ends, as lookedSQL. Plan: pipelines_by_age backwards, index only.
+	// lookedPipelinesSQL reads the last pipeline of a part of a walk, like lookedSQL. Plan: pipelines_by_age backwards, index only.
 	lookedPipelinesSQL = `
 select created_at, id from trapeze.pipelines where ` + lookedFrom + ` order by created_at desc, id desc offset $4 limit 1`
-	// madeSQL reads when a job was created. Plan: jobs_pkey.
+	// madeSQL reads the time at which a job was created. Plan: jobs_pkey.
 	madeSQL = `select created_at from trapeze.jobs where id = $1`
 )
 
-// PipelineFilter selects pipelines; zero fields select all.
+// PipelineFilter selects pipelines. Zero fields match everything.
 type PipelineFilter struct {
 	Statuses []job.Status
 	Name     string
 	Since    time.Time
 	Owner    string // the submitter
 	Limit    int    // default 50, at most 1000
-	Cursor   string // the end of the previous page
+	Cursor   string // cursor of the page, from the previous page
 }
 
-// PipelinePage is one page of pipelines, newest first. It has fewer than the limit if their plans are large, or if few of many match, as
-// in a [Page].
+// PipelinePage is one page of pipelines, newest first. Like a [Page], it may hold fewer pipelines than the limit, if their plans are large
+// or if only few of many pipelines match.
 type PipelinePage struct {
 	Pipelines []job.Pipeline
-	Cursor    string    // of the next page; empty: this is the last one
-	Searched  time.Time // the search stopped early at this time; zero: it did not, or the page is full
+	Cursor    string    // cursor of the next page, or empty on the last page
+	Searched  time.Time // the time back to which a search that stopped early has read, or else zero
 }
 
 // Pipelines returns a page of pipelines, newest first.
@@ -122,13 +122,13 @@ func Pipelines(ctx context.Context, s *store.Store, f PipelineFilter) (PipelineP
 	return page, nil
 }
 
-// walkPipelines reads a page with the arguments of pipelinesSQL, or with ownPipelinesSQL for an owner, part by part: see [walk].
+// walkPipelines reads a page part by part, with the arguments of pipelinesSQL. For an owner it uses ownPipelinesSQL. See [walk].
 func walkPipelines(ctx context.Context, s *store.Store, args []any, owner string, limit int) (list []job.Pipeline, full bool, until *walkEnd, err error) {
 	sql, ends, whose := pipelinesSQL, lookedPipelinesSQL, []any(nil)
 	from := walkEnd{args[3].(*time.Time), args[4].(int64)}
 	if owner != "" {
 		sql, ends, whose = ownPipelinesSQL, ownLookedSQL, []any{owner}
-		// An owner's list is in the order of the first jobs, but the cursor has the time of the pipeline.
+		// An owner's list is ordered by the pipelines' first jobs, but the cursor contains the time of the pipeline.
 		made, err := store.Rows(ctx, s, pgx.RowTo[time.Time], madeSQL, from.ID)
 		if err != nil {
 			return nil, false, nil, err
@@ -157,8 +157,8 @@ func scanPipeline(row pgx.CollectableRow) (p job.Pipeline, err error) {
 	return p, err
 }
 
-// spineSQL reads the jobs of a pipeline that are in no fan-out, in order, without their plans: each plan holds all its next steps, so
-// those of a long chain may take gigabytes. Plan: jobs_of_pipeline; primary keys, done_by_id.
+// spineSQL reads the jobs of a pipeline that are outside any fan-out, in order and without their plans. Each plan contains all following
+// steps, so the plans of a long chain may take gigabytes. Plan: jobs_of_pipeline; primary keys, done_by_id.
 const spineSQL = `
 select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf + ` job where id = any(array(
 	select j.id from trapeze.jobs j where j.id = $1
@@ -167,8 +167,8 @@ select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf +
 	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = 0 and coalesce(j.child_no, 0) = 0 and j.step > 0
 )) order by step`
 
-// Spine returns the jobs of a pipeline that are in no fan-out, in order. They have no plans, because the pipeline has one, and beyond 8
-// MiB no arguments and results.
+// Spine returns the jobs of a pipeline that are outside any fan-out, in order. The jobs have no plans, because the pipeline has one. After
+// the first 8 MiB they also have no arguments and results.
 func Spine(ctx context.Context, s *store.Store, id int64) ([]job.Job, error) {
 	list, err := store.Rows(ctx, s, leanJobs(), spineSQL, id)
 	if err != nil {
@@ -184,12 +184,12 @@ select v.state, count(*)::int, min(v.started_at), max(v.finished_at)
 from (` + store.BranchTails + `) b join ` + jobOf + ` v on v.id = b.id
 group by v.state`
 
-// BranchState counts the branches of a fan-out whose last job is in a state.
+// BranchState counts the branches of a fan-out whose last job is in the given state.
 type BranchState struct {
 	State    job.State
 	Branches int
-	Began    *time.Time // the start of the first of their last jobs
-	Ended    *time.Time // the end of the last of them
+	Began    *time.Time // when the first of their last jobs started
+	Ended    *time.Time // when the last of them finished
 }
 
 // BranchStates counts the branches of a fan-out by the state of their last jobs.
@@ -201,14 +201,14 @@ func BranchStates(ctx context.Context, s *store.Store, pipeline, id int64) ([]Br
 	return list, nil
 }
 
-// branchJobsSQL reads the last jobs of the branches of a fan-out that are in some states. Plan: as branchStatesSQL.
+// branchJobsSQL lists the last jobs of a fan-out's branches that are in one of the given states. Plan: as for branchStatesSQL.
 const branchJobsSQL = `
 select ` + jobColumns + ` from ` + jobOf + ` job
 where id = any(array(select b.id from (` + store.BranchTails + `) b)) and state = any($3::text[])
 order by array_position($3::text[], state), child_no limit $4`
 
-// BranchJobs returns the last jobs of the branches of a fan-out that are in one of the states: in the order of the states, then of the
-// fan-out. Beyond 8 MiB they have no arguments, results and plans.
+// BranchJobs returns the last jobs of a fan-out's branches that are in one of the given states. They are ordered by the given states, then
+// by position in the fan-out. After the first 8 MiB they have no arguments, results and plans.
 func BranchJobs(ctx context.Context, s *store.Store, pipeline, id int64, states []job.State, limit int) ([]job.Job, error) {
 	names := make([]string, len(states))
 	for i, state := range states {

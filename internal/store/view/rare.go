@@ -12,25 +12,25 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Lists of failed or cancelled jobs, which are few in a long history, begin with the days of those states. If they began with the newest
-// of all jobs, they might have to skip millions of succeeded ones. No job ends before it is created, so every job created since a given
-// time is among those that ended since then, and a full page of these is complete.
+// Lists of failed or cancelled jobs, which are rare in a long history, start from the finished jobs in those states. If they started with
+// the newest of all jobs, they might have to skip millions of succeeded ones. No job ends before it is created. Every job created since a
+// given time is therefore among those that ended since then, and a full page of them is complete.
 
-// rareSpans are the periods that a list searches, one after the other, until its page is full; 0: to the beginning.
+// rareSpans are the periods that a list searches one after another until its page is full. 0 means the whole history.
 var rareSpans = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour, 0}
 
-// mostRare limits the jobs that are collected by state; mostRareOfAKind applies if the list filters by a kind or the like, of which there
-// may be far fewer. If there are more, a walk over all jobs soon finds the matching ones.
+// mostRare is the maximum number of jobs that are collected by state. mostRareOfAKind applies instead if the list also filters by kind or a
+// similar field, because far fewer jobs may match. If there are more jobs, a walk over all jobs quickly finds the matching ones.
 const (
 	mostRare        = 10_000
 	mostRareOfAKind = 100_000
 )
 
-// rareEnd selects the rows d of done that ended in one of the states $1, if it is failed or cancelled.
+// rareEnd is an SQL condition that selects the rows d of done that failed or were cancelled and whose state is in $1.
 const rareEnd = `d.id > 0 and d.state in ('failed', 'cancelled') and d.state = any($1::text[])`
 
-// rareCountSQL counts, up to a limit, the jobs that failed or were cancelled since a given time, and open jobs if running is among the
-// states. Plan: the days of these states since then; live and parked, up to the limit.
+// rareCountSQL counts, up to a limit, the jobs that failed or were cancelled since a given time. If running is among the states, it also
+// counts open jobs. Plan: the days of these states since then; live and parked, up to the limit.
 const rareCountSQL = `
 select (select count(*) from (
 		select from trapeze.done d where ` + rareEnd + ` and d.finished_at >= coalesce($2::timestamptz, '-infinity') limit $3
@@ -41,9 +41,9 @@ select (select count(*) from (
 		limit $3
 	) o)`
 
-// endedJobsSQL lists jobs that failed or were cancelled and were created since $7, newest first. $15: of one submitter. Plan: the days of
-// these states since then, collected into an array, because otherwise the planner would begin with the newest of all jobs; jobs_pkey for
-// each, a sort; the view for as many as are listed.
+// endedJobsSQL lists jobs that were created since $7 and failed or were cancelled, newest first. If $15 is not null, it lists only those of
+// that submitter. Plan: the days of these states since then, collected into an array, because otherwise the planner would start with the
+// newest of all jobs; jobs_pkey for each, a sort; the view for as many as are listed.
 const endedJobsSQL = `
 select ` + jobColumns + ` from ` + jobOf + ` job where id = any(array(
 	select j.id from trapeze.jobs j
@@ -60,9 +60,9 @@ select ` + jobColumns + ` from ` + jobOf + ` job where id = any(array(
 )) and state in ('failed', 'cancelled') and state = any($1) and finished_at >= coalesce($7, '-infinity')
 order by created_at desc, id desc`
 
-// rarePipelinesSQL lists pipelines that are running, failed or were cancelled and were created since $3, newest first. The last job of the
-// spine of such a pipeline is open, or has ended in such a state since then. Plan: as endedJobsSQL, and one pass over live and parked if
-// running is among the states; jobs_of_pipeline and pipelines_pkey for each row.
+// rarePipelinesSQL lists pipelines that were created since $3 and are running, failed or were cancelled, newest first. The last job of such
+// a pipeline's spine is open, or has ended in one of these states since then. Plan: as for endedJobsSQL, and one pass over live and parked
+// if running is among the states; jobs_of_pipeline and pipelines_pkey for each row.
 const rarePipelinesSQL = `
 select * from (
 	select ` + pipelineColumns + ` from ` + pipelineOf + ` p where p.id = any(array(
@@ -82,8 +82,8 @@ select * from (
 		order by g.created_at desc, g.id desc limit $6)) offset 0
 ) p order by p.created_at desc, p.id desc`
 
-// rare calls read for the rows created since a given time, further and further back, until the page is full, or the whole requested period
-// has been read. It returns false if there are so many rows in these states that they are not rare.
+// rare calls read with earlier and earlier start times, until the page is full or the whole requested period has been read. It returns
+// false if so many rows are in these states that they are not rare.
 func rare(ctx context.Context, s *store.Store, states []string, since, newest *time.Time, most int, read func(since *time.Time) (full bool, err error)) (bool, error) {
 	at := time.Now()
 	if newest != nil {
@@ -108,13 +108,12 @@ func rare(ctx context.Context, s *store.Store, states []string, since, newest *t
 	return true, nil
 }
 
-// onlyOf reports whether a list filters by states, all of them among the given ones.
+// onlyOf reports whether a list filters by states and all of them are among the given ones.
 func onlyOf[T comparable](asked []T, of ...T) bool {
 	return len(asked) > 0 && !slices.ContainsFunc(asked, func(one T) bool { return !slices.Contains(of, one) })
 }
 
-// rareJobs reads a page of jobs that failed or were cancelled, with the arguments of jobsSQL. If found is false, the caller has to use
-// jobsSQL.
+// rareJobs reads a page of failed or cancelled jobs, with the arguments of jobsSQL. If found is false, the caller must use jobsSQL instead.
 func rareJobs(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full, found bool, err error) {
 	if !onlyOf(f.States, job.Failed, job.Cancelled) {
 		return nil, false, false, nil
@@ -134,7 +133,8 @@ func rareJobs(ctx context.Context, s *store.Store, f job.Filter, args []any, at 
 	return list, full, found, err
 }
 
-// rarePipelines reads a page of pipelines that are running, failed or were cancelled, with the arguments of pipelinesSQL.
+// rarePipelines reads a page of running, failed or cancelled pipelines, with the arguments of pipelinesSQL. If found is false, the caller
+// must use pipelinesSQL instead.
 func rarePipelines(ctx context.Context, s *store.Store, f PipelineFilter, args []any, at *time.Time, limit int) (list []job.Pipeline, full, found bool, err error) {
 	if f.Owner != "" || !onlyOf(f.Statuses, job.PipelineRunning, job.PipelineFailed, job.PipelineCancelled) {
 		return nil, false, false, nil

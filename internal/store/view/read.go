@@ -22,10 +22,10 @@ const (
 	group_id, child_no, error_class, error_code`
 )
 
-// jobSQL reads one job. Plan: as jobOf, primary keys and done_by_id.
+// jobSQL reads one job. Plan: as for jobOf, primary keys and done_by_id.
 const jobSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = $1`
 
-// Job returns one job, or [job.ErrNotFound]. It finds a job that is moving between tables.
+// Job returns one job, or [job.ErrNotFound]. It also finds a job that is currently moving between tables.
 func Job(ctx context.Context, s *store.Store, id int64) (job.Job, error) {
 	found, err := store.Rows(ctx, s, scanJob, jobSQL, id)
 	if err != nil {
@@ -37,23 +37,23 @@ func Job(ctx context.Context, s *store.Store, id int64) (job.Job, error) {
 	return found[0], nil
 }
 
-// Page is one page of jobs, newest first. It has fewer than the limit if they are large, or if few of many match; the cursor shows
-// whether it is the last page.
+// Page is one page of jobs, newest first. It may hold fewer jobs than the limit, if they are large or if only few of many jobs match. The
+// cursor shows whether it is the last page.
 type Page struct {
 	Jobs     []job.Job
-	Cursor   string    // of the next page; empty: this is the last one
-	Searched time.Time // the search stopped early at jobs of this time; zero: it did not, or the page is full
+	Cursor   string    // cursor of the next page, or empty on the last page
+	Searched time.Time // the time back to which a search that stopped early has read, or else zero
 }
 
-// jobsSQL lists jobs newest first, down to the job ($15, $16). A null argument selects all. Plan: jobs_by_age backwards, from the cursor
-// on to that job or to the given time, stops at the limit.
+// jobsSQL lists jobs newest first, back to the job ($15, $16). Null arguments match everything. Plan: jobs_by_age backwards, from the
+// cursor on to that job or to the given time, stops at the limit.
 const jobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + jobsChosen
 
-// ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, as above.
+// ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, otherwise as for jobsSQL.
 const ownJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $17 and submitter <> '' and ` + jobsChosen
 
-// jobsChosen has its times as coalesce, which can start and end an index scan. "is null or" cannot, because the plan must be valid for
-// all arguments.
+// jobsChosen compares times with coalesce, which can start and end an index scan. A condition with "is null or" cannot, because the plan
+// must be valid for all arguments.
 const jobsChosen = jobsMatched + `
 	and created_at >= coalesce($7::timestamptz, '-infinity') and (created_at, id) < (coalesce($8::timestamptz, 'infinity'), $9::bigint)
 	and (created_at, id) >= (coalesce($15::timestamptz, '-infinity'), $16::bigint)` + jobsOrdered
@@ -104,7 +104,8 @@ func Jobs(ctx context.Context, s *store.Store, f job.Filter) (Page, error) {
 	return page, nil
 }
 
-// readPage reads a page by the most selective condition: a pipeline, a rare end state, an open state; or else by walking over all jobs.
+// readPage reads a page using the most selective condition: a pipeline, a rare end state or an open state. Without one, it walks over all
+// jobs.
 func readPage(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
 	if f.Current {
 		list, full, err = currentJobs(ctx, s, f, args)
@@ -137,12 +138,12 @@ func readPage(ctx context.Context, s *store.Store, f job.Filter, args []any, at 
 // exportJobsSQL reads every job, oldest first, in the caller's snapshot.
 const exportJobsSQL = `select ` + jobColumns + ` from trapeze.job order by created_at, id`
 
-// ExportJobs streams every job to do, in the caller's transaction.
+// ExportJobs passes every job to do, one at a time, in the caller's transaction.
 func ExportJobs(ctx context.Context, s *store.Store, db store.DB, do func(job.Job) error) error {
 	return each(ctx, s, db, scanJob, do, exportJobsSQL)
 }
 
-// Snapshot runs do in a read-only transaction with one snapshot of the database.
+// Snapshot runs do in a read-only transaction that uses a single snapshot of the database.
 func Snapshot(ctx context.Context, s *store.Store, do func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, s.Pool(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, do)
 }
@@ -182,18 +183,19 @@ func scanJob(row pgx.CollectableRow) (j job.Job, err error) {
 	return j, err
 }
 
-// foreignLaneSQL reads the lanes for the submission of a kind without a handler here.
+// foreignLaneSQL finds the lane for a job whose kind has no handler in this process.
 const foreignLaneSQL = `
 select coalesce((select lane from trapeze.lane_kinds where kind = $1), $3),
 	$2 = '' or exists (select from trapeze.lanes where name = $2)`
 
-// LaneFor returns the default lane of a kind, or other if it has none, and whether the lane name exists. An empty name is not checked.
+// LaneFor returns the default lane of a kind, or other if it has none. exists reports whether the lane called name exists, and is true if
+// name is empty.
 func LaneFor(ctx context.Context, s *store.Store, kind, name, other string) (lane string, exists bool, err error) {
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[laneAnswer], foreignLaneSQL, kind, name, other)
 	return laneIn(kind, found, err)
 }
 
-// LaneForIn is [LaneFor] in a transaction, which must not wait for a second connection.
+// LaneForIn is like [LaneFor], but runs in a transaction, which must not wait for a second connection.
 func LaneForIn(ctx context.Context, s *store.Store, tx pgx.Tx, kind, name, other string) (lane string, exists bool, err error) {
 	found, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[laneAnswer], foreignLaneSQL, kind, name, other)
 	return laneIn(kind, found, err)

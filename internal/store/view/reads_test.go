@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
-// readers are the statements that people and pods read jobs and pipelines by.
+// readers lists the statements with which operators and pods read jobs and pipelines.
 var readers = map[string]string{
 	"job": jobSQL, "jobs": jobsSQL, "own_jobs": ownJobsSQL, "open_jobs": openJobsSQL, "ended_jobs": endedJobsSQL, "jobs_of": jobsOfSQL,
 	"jobs_of_pipeline": jobsOfPipelineSQL,
@@ -31,7 +31,7 @@ func TestJobsAreReadByTheirPlacesThoughTheseWereEmptyWhenAnalyzed(t *testing.T) 
 	for name, sql := range readers {
 		plan := plantest.Explain(t, conn, name, sql, "costs off")
 		for _, found := range plantest.Wide.FindAllString(plan, -1) {
-			t.Errorf("%s looks through all of a table for each job: %s:\n%s", name, found, plan)
+			t.Errorf("%s scans a whole table for each job: %s:\n%s", name, found, plan)
 		}
 	}
 	for name, args := range map[string][]string{
@@ -46,7 +46,7 @@ func TestJobsAreReadByTheirPlacesThoughTheseWereEmptyWhenAnalyzed(t *testing.T) 
 		found := plantest.Read(t, plantest.Explain(t, conn, name+"_run", readers[name], "analyze, buffers, format json", args...))
 		t.Logf("%-10s %+v", name, found)
 		if found.Rows > 1000 || found.Buffers > 2000 {
-			t.Errorf("%s touches %+v beside %d open jobs", name, found, open)
+			t.Errorf("%s touches %+v with %d open jobs", name, found, open)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func TestAListOfRareEndsReadsNoMoreOfALongHistory(t *testing.T) {
 	t.Parallel()
 	look := func(n int) map[string]plantest.Touched {
 		s := newStore(t)
-		plantest.SeedEnded(t, s.Pool(), n, n/20) // twenty failed in each
+		plantest.SeedEnded(t, s.Pool(), n, n/20) // twenty failed jobs in each history
 		conn := plantest.Pinned(t, s.Pool())
 		found := map[string]plantest.Touched{}
 		for name, args := range map[string][]string{
@@ -80,7 +80,7 @@ func TestACurrentRunIsReadWithoutTheHistory(t *testing.T) {
 			select g, 'succeeded', 'ok', 'ok', 1, 3, 1, 1, 0, 10, 'default' from generate_series(1, 2) g`)
 		plantest.Exec(t, s.Pool(), `insert into trapeze.current_runs (kind, subject, job_id, fence, state) values ('k', 's', 1, 1, 'ended'), ('k', 'other', 2, 1, 'ended')`)
 		plantest.Exec(t, s.Pool(), `insert into trapeze.live (id, ready_at, event_no, priority, state, lane, kind, subject)
-			select g, now(), 1, 10, 'pending', 'default', 'k', '' from generate_series(3, $1::int) g`, n) // all of them newer
+			select g, now(), 1, 10, 'pending', 'default', 'k', '' from generate_series(3, $1::int) g`, n) // all are newer than the current runs
 		for _, table := range []string{"jobs", "live", "current_runs"} {
 			plantest.Exec(t, s.Pool(), `vacuum analyze trapeze.`+table)
 		}
@@ -122,10 +122,10 @@ func TestOnePartOfAWalkReadsNoFurtherThanItsEnd(t *testing.T) {
 	is.Equal(found.Rows, 1000)
 	ends := plantest.Read(t, plantest.Explain(t, conn, "looked", lookedSQL, "analyze, buffers, format json", "null", "null", "null", "'999'"))
 	is.Equal(ends.Rows, 1000)
-	is.True(ends.Buffers < 50) // of the index alone
+	is.True(ends.Buffers < 50) // index pages only
 }
 
-// A statement ends thousands of jobs at most; reading the history of one of them reads that row, and no other job's.
+// One statement may finish thousands of jobs. Reading the history of one of them must read only that statement's row, and no other job's.
 func TestTheHistoryOfAJobIsFoundByIndex(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)

@@ -9,9 +9,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Seen is the set of transactions whose events a reader has seen: all up to Upto, except the few that were still open at that time. A
-// reader of new events thus gets each event once, regardless of the order in which transactions commit, waits for none of them, and
-// reads nothing twice. Upto is the transaction of an event, which no crash of the server reverts.
+// Seen is the set of transactions whose events a reader has seen: all up to Upto, except for the few that were still open at that time. A
+// reader of new events thus gets each event exactly once, in whatever order transactions commit. It does not wait for open transactions and
+// reads nothing twice. Upto is a transaction that has written an event, so a server crash cannot undo it.
 type Seen struct {
 	Upto uint64
 	Open []uint64
@@ -31,7 +31,7 @@ func (s Seen) With(t Seen) Seen {
 	return both
 }
 
-// at returns the set that a snapshot, written xmin:xmax:xip,…, shows, where upto is the latest transaction with events.
+// at returns the set of transactions visible in a snapshot, which has the form xmin:xmax:xip,…. upto is the latest transaction with events.
 func (s Seen) at(snapshot string, upto uint64) (Seen, error) {
 	now := Seen{Upto: max(s.Upto, upto)}
 	parts := strings.Split(snapshot, ":")
@@ -53,7 +53,7 @@ func (s Seen) at(snapshot string, upto uint64) (Seen, error) {
 	return now, nil
 }
 
-// String formats s as numbers separated by _, which a URL can hold without escapes.
+// String formats s as numbers separated by underscores, which need no escaping in a URL.
 func (s Seen) String() string {
 	var b strings.Builder
 	b.WriteString(strconv.FormatUint(s.Upto, 10))
@@ -63,10 +63,10 @@ func (s Seen) String() string {
 	return b.String()
 }
 
-// maxOpen limits the open transactions in a cursor. PostgreSQL has hundreds of connections, rarely thousands.
+// maxOpen limits the number of open transactions in a cursor. PostgreSQL servers have hundreds of connections, rarely thousands.
 const maxOpen = 10_000
 
-// ParseSeen parses the result of [Seen.String]. Error: [job.ErrInvalid].
+// ParseSeen parses the output of [Seen.String]. It returns [job.ErrInvalid] for an invalid text.
 func ParseSeen(text string) (s Seen, err error) {
 	for i, part := range strings.Split(text, "_") {
 		xid, err := strconv.ParseUint(part, 10, 64)
@@ -82,7 +82,7 @@ func ParseSeen(text string) (s Seen, err error) {
 	return s, nil
 }
 
-// args returns a set as two arguments of a statement.
+// args returns s as two statement arguments.
 func (s Seen) args() (upto string, open []string) {
 	open = make([]string, len(s.Open))
 	for i, xid := range s.Open {

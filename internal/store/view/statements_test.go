@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// statements are all statements of the package: what people read. TestEveryStatementIsListed keeps the list whole; a line each, by name, so that two
-// changes meet rarely.
+// statements lists all statements of the package. TestEveryStatementIsListed checks that the list is complete. It has one line per
+// statement, sorted by name, so that concurrent changes rarely conflict.
 var statements = map[string]string{
 	"madeSQL":            madeSQL,
 	"unknownWorkSQL":     unknownWorkSQL,
@@ -84,7 +84,7 @@ var statements = map[string]string{
 	"waitingWorkSQL":     waitingWorkSQL,
 }
 
-// hot are the statements whose plans are kept, so that a change is seen in a review.
+// hot lists the statements whose plans are stored in the repository, so that a review shows when a plan changes.
 var hot = map[string]string{
 	"over": overSQL, "branches": branchesSQL, "board_lanes": boardLanesSQL, "board_due": boardDueSQL, "board_parked": boardParkedSQL,
 	"standing": standingSQL, "own_jobs": ownJobsSQL, "jobs": jobsSQL, "open_jobs": openJobsSQL, "pipelines": pipelinesSQL,
@@ -108,7 +108,7 @@ func TestHotStatementsKeepTheirPlans(t *testing.T) {
 	plantest.Keep(t, plantest.Pinned(t, newStore(t).Pool()), hot)
 }
 
-// newStore is a store on a migrated database.
+// newStore returns a store for a new, migrated database.
 func newStore(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.New(t.Context(), pgtest.Pool(t), store.Options{})

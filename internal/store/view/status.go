@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The queue state, the lanes, the pods and the running jobs have one form, for the API, the command line and the dashboard. [ReadStatus]
-// reads all of it. [StatusUpTo] limits what it reads, so that a page does not make a backlog of millions worse.
+// The API, the command line and the dashboard show the queue state, the lanes, the pods and the running jobs in the same form. [ReadStatus]
+// reads everything. [StatusUpTo] reads a limited amount, so that a page view does not add load when millions of jobs are waiting.
 
-// gateSQL reads the queue state. Without its row the queue is paused, as for heartbeats. Plan: gate_pkey, one row.
+// gateSQL reads the queue state. If its row is missing, the queue counts as paused, as it does for heartbeats. Plan: gate_pkey, one row.
 const (
 	gateSQL      = `select ` + gateColumns
 	gateAtSQL    = gateSQL + `, now()`
@@ -37,8 +37,8 @@ from trapeze.lanes n left join (
 ) u on u.lane = n.name
 order by n.name`
 
-// boardLanesSQL lists lanes and counts the waiting jobs of each, up to a limit.
-// Plan: lanes is small; the first of live_for_claim for each lane, which stops at the limit.
+// boardLanesSQL lists lanes and counts the waiting jobs of each lane up to a limit. Plan: lanes is small; the first of live_for_claim for
+// each lane, which stops at the limit.
 const boardLanesSQL = `
 select ` + laneColumns + `, 0, w.waiting, w.oldest, ` + closedColumns + `
 from trapeze.lanes n cross join lateral (
@@ -55,12 +55,12 @@ const (
 	closedColumns = `coalesce((select paused or frozen from trapeze.gate), true), ` + frozenColumn
 )
 
-// Lanes lists the lanes with their running and waiting jobs.
+// Lanes returns the lanes with the number of their running and waiting jobs.
 func Lanes(ctx context.Context, s *store.Store) ([]job.LaneUse, error) {
 	return lanes(ctx, s, laneUseSQL)
 }
 
-// LanesUpTo returns the lanes with their waiting jobs, counted up to most, and without the running ones.
+// LanesUpTo returns the lanes with the number of their waiting jobs, counted up to most. It does not count running jobs.
 func LanesUpTo(ctx context.Context, s *store.Store, most int) ([]job.LaneUse, error) {
 	return lanes(ctx, s, boardLanesSQL, most)
 }
@@ -83,7 +83,7 @@ from trapeze.pods p left join (
 left join trapeze.remote_workers w on w.boot = p.boot
 where $1 or p.closed_at is null
 order by p.closed_at is not null, p.started_at, p.boot`
-	// boardPodsSQL lists pods, open ones first, then the latest closed ones. Plan: pods and remote_workers are small.
+	// boardPodsSQL lists open pods first, then closed ones, most recently closed first. Plan: pods and remote_workers are small.
 	boardPodsSQL = `
 select ` + podColumns + `
 from trapeze.pods p cross join (select 0 as running) u left join trapeze.remote_workers w on w.boot = p.boot
@@ -92,7 +92,7 @@ order by p.closed_at desc nulls first, p.name, p.started_at, p.boot limit $1`
 	p.started_at, p.lease_until, p.draining, p.drained, p.closed_at, p.closed, w.boot is not null, w.owner, w.stream`
 )
 
-// Pods returns the open pods or, with closed, all whose rows are kept.
+// Pods returns the open pods. If closed is set, it also returns the closed pods that still have a row.
 func Pods(ctx context.Context, s *store.Store, closed bool) ([]job.Pod, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Pod], podsSQL, closed)
 	if err != nil {
@@ -102,10 +102,10 @@ func Pods(ctx context.Context, s *store.Store, closed bool) ([]job.Pod, error) {
 }
 
 const (
-	// slotsInUseSQL lists running jobs, by pod and in the order of their claims. Plan: one pass over live; primary keys.
+	// slotsInUseSQL lists running jobs by pod, in the order in which they were claimed. Plan: one pass over live; primary keys.
 	slotsInUseSQL = `select ` + slotColumns + ` from trapeze.live l ` + slotJoins + `
 where l.state = 'running' order by p.name, l.pod, l.claimed_at, l.id`
-	// boardRunningSQL lists running jobs, the longest first. Plan: one pass over live, as boardSlotsSQL; then primary keys.
+	// boardRunningSQL lists running jobs, longest running first. Plan: one pass over live, as for boardSlotsSQL; then primary keys.
 	boardRunningSQL = `
 select ` + slotColumns + `
 from (select * from trapeze.live where state = 'running' order by claimed_at, id limit $1) l ` + slotJoins + `
@@ -125,14 +125,14 @@ func scanSlot(row pgx.CollectableRow) (j job.Slot, err error) {
 	return j, err
 }
 
-// BoardSlots is the number of a pod's running jobs in a lane.
+// BoardSlots is the number of jobs that a pod is running in a lane.
 type BoardSlots struct {
 	Lane, Pod string
 	Running   int
 }
 
-// boardSlotsSQL counts running jobs. Plan: one pass over live. An index for it would cost every claim. It takes 0.3 to 0.5 s at a
-// million waiting jobs on two shared cores, so callers share its answer.
+// boardSlotsSQL counts running jobs by lane and pod. Plan: one pass over live. An index would make every claim more expensive. With a
+// million waiting jobs, the statement takes 0.3 to 0.5 s on two shared cores, so callers share its result.
 const boardSlotsSQL = `select lane, pod::text, count(*)::int from trapeze.live where state = 'running' group by lane, pod`
 
 // SlotsInUse counts running jobs by lane and pod.
@@ -172,14 +172,14 @@ func ReadStatus(ctx context.Context, s *store.Store) (now job.Fleet, err error) 
 	return now, nil
 }
 
-// StatusLimits are the limits of [StatusUpTo].
+// StatusLimits limits what [StatusUpTo] reads.
 type StatusLimits struct {
-	Waiting int // maximum count of jobs in each lane
-	Pods    int // open ones first
-	Running int // the longest running first
+	Waiting int // maximum number of waiting jobs counted per lane
+	Pods    int // maximum number of pods, open ones first
+	Running int // maximum number of running jobs, longest running first
 }
 
-// StatusUpTo reads the status up to limits, with closed pods whose rows are kept. It counts all running jobs.
+// StatusUpTo reads the status within the given limits. It includes closed pods that still have a row, and counts all running jobs.
 func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now job.Fleet, err error) {
 	gate, err := store.Rows(ctx, s, pgx.RowToStructByPos[gateAt], gateAtSQL)
 	if err == nil {
@@ -193,7 +193,7 @@ func StatusUpTo(ctx context.Context, s *store.Store, most StatusLimits) (now job
 		now.Running, err = store.Rows(ctx, s, scanSlot, boardRunningSQL, most.Running)
 	}
 	var slots []BoardSlots
-	if len(now.Running) < most.Running { // all are listed: no second pass is needed
+	if len(now.Running) < most.Running { // all running jobs are listed, so no second pass is needed
 		for _, r := range now.Running {
 			slots = append(slots, BoardSlots{Lane: r.Lane, Pod: r.Boot, Running: 1})
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// tracesOfFanOutSQL reads the traces of a fan-out's job and of the first of its branches, of each that of its last job. It is
-// used for joins, if tracing is on. Plan: jobs_pkey; jobs_of_pipeline from (pipeline, group), stops at the limit.
+// tracesOfFanOutSQL reads the trace contexts of a fan-out's job and of its first branches. For each branch it uses the last job. It serves
+// joins when tracing is enabled. Plan: jobs_pkey; jobs_of_pipeline from (pipeline, group), stops at the limit.
 const tracesOfFanOutSQL = `
 select j.traceparent from trapeze.jobs j where j.id = $2 and j.traceparent is not null
 union all
@@ -22,8 +22,8 @@ select b.traceparent from (
 	limit $3
 ) b where b.traceparent is not null`
 
-// TracesOfFanOut returns the trace positions, as traceparents, of a fan-out's job and of its first branches. It returns none for
-// a job that never fanned out or was not traced.
+// TracesOfFanOut returns the trace contexts of a fan-out's job and of its first branches, as traceparent strings. It returns none if the
+// job never fanned out or was not traced.
 func TracesOfFanOut(ctx context.Context, s *store.Store, pipeline, id int64, branches int) ([]string, error) {
 	list, err := store.Rows(ctx, s, pgx.RowTo[string], tracesOfFanOutSQL, pipeline, id, branches)
 	if err != nil {

@@ -9,23 +9,24 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// TreeLimits limit a tree: each displayed child, and each fan-out, costs some reads.
+// TreeLimits limits the size of a tree, because each displayed child and each fan-out requires several reads.
 type TreeLimits struct {
-	Children int  // displayed children of each fan-out; 1,000 in all
-	Latest   int  // fan-outs are read for this number of jobs at the spine's end; 0: for all
-	Flat     bool // without the fan-outs of children
+	Children int  // maximum number of displayed children per fan-out; 1,000 in total
+	Latest   int  // read fan-outs only for the last jobs of the spine, this many; 0 means all
+	Flat     bool // omit the fan-outs of children
 }
 
-// mostShown is the maximum number of children in a tree.
+// mostShown is the maximum number of children displayed in a tree.
 const mostShown = 1000
 
-// ReadTree returns a pipeline by the id of its first job, or [job.ErrNotFound].
+// ReadTree returns the tree of the pipeline with the given id, which is that of its first job. It returns [job.ErrNotFound] if there is
+// none.
 func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) (t job.Tree, err error) {
 	if t.Pipeline, err = Pipeline(ctx, s, id); err != nil {
 		return t, err
 	}
 	spine, err := Spine(ctx, s, id)
-	if err == nil && len(spine) == 0 { // it was pruned after the first statement
+	if err == nil && len(spine) == 0 { // the pipeline was pruned after the first statement
 		err = fmt.Errorf("read pipeline %d: %w", id, job.ErrNotFound)
 	}
 	if err != nil {
@@ -40,7 +41,7 @@ func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) 
 	return t, addFanOuts(ctx, s, read, limits, &left)
 }
 
-// FanOutOf returns the fan-out of a job, with some of the children; nil: it has not fanned out.
+// FanOutOf returns the fan-out of a job with up to children of its children, or nil if the job has not fanned out.
 func FanOutOf(ctx context.Context, s *store.Store, id int64, children int) (*job.TreeFanOut, error) {
 	one, left := []job.TreeJob{{Job: job.Job{ID: id}}}, mostShown
 	err := addFanOuts(ctx, s, one, TreeLimits{Children: children, Flat: true}, &left)
@@ -55,8 +56,8 @@ func asTree(jobs []job.Job) []job.TreeJob {
 	return list
 }
 
-// addFanOuts adds its fan-out to each job, and to the displayed children in turn. left is the number of children that may
-// still be displayed.
+// addFanOuts adds the fan-out of each job, and recursively those of the displayed children. left is the number of children that can still
+// be displayed.
 func addFanOuts(ctx context.Context, s *store.Store, jobs []job.TreeJob, limits TreeLimits, left *int) error {
 	for i := range jobs {
 		w, err := s.Waiting(ctx, jobs[i].ID)
@@ -75,7 +76,7 @@ func addFanOuts(ctx context.Context, s *store.Store, jobs []job.TreeJob, limits 
 		for _, one := range states {
 			f.States[one.State] = one.Branches
 		}
-		if len(states) == 0 { // parts that are completed from outside
+		if len(states) == 0 { // the branches are parts that are completed externally
 			f.States[job.Succeeded], f.States[job.Failed], f.States[job.Waiting] = w.Branches-w.Open-w.Failed, w.Failed, w.Open
 		}
 		shown, err := BranchJobs(ctx, s, w.PipelineID, w.ID, []job.State{job.Failed, job.Running, job.Waiting, job.Cancelled}, min(limits.Children, *left))

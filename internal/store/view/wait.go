@@ -11,27 +11,27 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// overSQL reports which of many jobs have ended and which do not exist. A waiting or running job is found at the first or
-// second probe. Only for the other jobs the history is searched, which has one table per day. A job that an operator
-// retried is in live or parked again, regardless of its earlier epochs in done. Plan: primary-key and done_by_id probes;
-// with exists in the select list PostgreSQL 18 would hash whole tables.
+// overSQL reports which of the given jobs have ended and which do not exist. A waiting or running job is found by the first or second
+// lookup. The history, which has one table per day, is searched only for the remaining jobs. A job that an operator has retried is in live
+// or parked again, even though done contains its earlier epochs. Plan: primary-key and done_by_id probes; with exists in the select list
+// PostgreSQL 18 would hash whole tables.
 const overSQL = `
 select w.id, (select true from trapeze.done d where d.id = w.id limit 1) is null as gone
 from unnest($1::bigint[]) as w(id)
 where (select true from trapeze.live l where l.id = w.id limit 1) is null
 	and (select true from trapeze.parked p where p.id = w.id limit 1) is null`
 
-// jobsOfSQL reads jobs through the view, each at its latest epoch. Plan: as jobSQL, for each id.
+// jobsOfSQL reads the given jobs, each in its latest epoch. Plan: as for jobSQL, for each id.
 const jobsOfSQL = `
 select ` + jobColumns + ` from unnest($1::bigint[]) as w(wanted) cross join lateral (
 	select ` + jobColumns + ` from ` + jobOf + ` job where id = w.wanted order by epoch desc limit 1
 ) j`
 
-// readAtOnce is the number of ended jobs that one statement reads: each may have a result of a megabyte.
+// readAtOnce is the maximum number of ended jobs that one statement reads, because each may have a result of one megabyte.
 const readAtOnce = 100
 
-// Over returns those of some jobs that have ended, and the ids of those that do not exist. One statement checks all of
-// them; another reads each hundred ended jobs.
+// Over returns the given jobs that have ended, and the ids of those that do not exist. One statement checks all jobs, and one further
+// statement reads each hundred ended jobs.
 func Over(ctx context.Context, s *store.Store, ids []int64) (over []job.Job, gone []int64, err error) {
 	type answer struct {
 		ID   int64
@@ -55,7 +55,7 @@ func Over(ctx context.Context, s *store.Store, ids []int64) (over []job.Job, gon
 			return nil, nil, fmt.Errorf("read %d jobs: %w", len(part), err)
 		}
 		for _, j := range list {
-			if j.State.Terminal() { // not retried meanwhile
+			if j.State.Terminal() { // the job has not been retried in the meantime
 				over = append(over, j)
 			}
 		}

@@ -10,17 +10,19 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A list whose filter no index serves (a kind, a subject, a lane, a common state) reads all jobs, starting with the newest. If few jobs of
-// a long history match, it would read all of it. It therefore reads in parts, and ends its page after a limited time. An index for each
-// such filter would cost every submission.
+// If no index serves a list's filter, such as a kind, a subject, a lane or a common state, the list reads all jobs, starting with the
+// newest. If few jobs of a long history matched, it would have to read the whole history. It therefore reads in parts and ends its page
+// after a limited time. An index for each such filter would make every submission more expensive.
 
 const (
-	// lookFirst is the number of jobs in the first part for each listed one, lookAtOnce the number in the other parts.
+	// lookFirst is the number of jobs read in the first part for each job of the page. lookAtOnce is the number of jobs read in each later
+	// part.
 	lookFirst, lookAtOnce = 20, 20_000
 )
 
-// lookedSQL and ownLookedSQL read the job with which a part of the walk ends, after $4 further jobs, of all or of one submitter; they
-// return no row if there are fewer. Plan: jobs_by_age and jobs_by_submitter backwards, index only.
+// lookedSQL and ownLookedSQL read the job at which a part of the walk ends, after $4 further jobs. lookedSQL considers all jobs, and
+// ownLookedSQL those of one submitter. They return no row if fewer jobs are left. Plan: jobs_by_age and jobs_by_submitter backwards, index
+// only.
 const (
 	lookedSQL = `
 select created_at, id from trapeze.jobs where ` + lookedFrom + ` order by created_at desc, id desc offset $4 limit 1`
@@ -30,15 +32,15 @@ select created_at, id from trapeze.jobs where submitter = $5 and submitter <> ''
 	and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), $3::bigint)`
 )
 
-// walkEnd is the last row that a part of a walk reads.
+// walkEnd is the last row read by a part of a walk.
 type walkEnd struct {
-	At *time.Time // nil: begin with the newest
+	At *time.Time // nil to start with the newest job
 	ID int64
 }
 
-// walk reads a page part by part, beginning at a time and an id. ends returns the row with which a part of n rows ends. read returns the
-// matching rows of a part, down to that row. If walk stops before the page is full and before the end, it returns how far it read. full
-// reports that the page ends early because of its size.
+// walk reads a page in parts, starting after the row from. ends returns the last row of a part with n rows. read returns the matching rows
+// of a part, down to that row. If walk stops before the page is full and before the end of the history, until is the row that it reached.
+// full reports that the page was cut short because of its size.
 func walk[T any](lookFor time.Duration, limit int, from walkEnd, bytesOf func(T) int, ends func(from walkEnd, n int) ([]walkEnd, error),
 	read func(from walkEnd, down *walkEnd, limit int) ([]T, bool, error)) (list []T, full bool, until *walkEnd, err error) {
 	began, bytes := time.Now(), 0
@@ -47,7 +49,7 @@ func walk[T any](lookFor time.Duration, limit int, from walkEnd, bytesOf func(T)
 		if err != nil {
 			return nil, false, nil, err
 		}
-		var down *walkEnd // nil: to the end
+		var down *walkEnd // nil to read to the end
 		if len(end) > 0 {
 			down = &end[0]
 		}
@@ -69,7 +71,7 @@ func walk[T any](lookFor time.Duration, limit int, from walkEnd, bytesOf func(T)
 	}
 }
 
-// bounds returns the arguments for the end of a part; nil: no end.
+// bounds returns the arguments that bound a part at l, or no bound if l is nil.
 func (l *walkEnd) bounds() []any {
 	if l == nil {
 		return []any{nil, int64(0)}
@@ -77,7 +79,7 @@ func (l *walkEnd) bounds() []any {
 	return []any{l.At, l.ID}
 }
 
-// walkJobs reads a page with the arguments of jobsSQL, or with ownJobsSQL for an owner, part by part: see [walk].
+// walkJobs reads a page part by part, with the arguments of jobsSQL. For an owner it uses ownJobsSQL. See [walk].
 func walkJobs(ctx context.Context, s *store.Store, args []any, owner string, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
 	sql, ends, whose := jobsSQL, lookedSQL, []any(nil)
 	if owner != "" {
@@ -91,8 +93,8 @@ func walkJobs(ctx context.Context, s *store.Store, args []any, owner string, lim
 	})
 }
 
-// jobsOfPipelineSQL lists the jobs of the pipeline $5, newest first. $15: of one submitter. Plan: jobs_pkey and jobs_of_pipeline, a sort of
-// the matching jobs; a probe of its place for each, stops at the limit.
+// jobsOfPipelineSQL lists the jobs of pipeline $5, newest first. If $15 is not null, it lists only those of that submitter. Plan: jobs_pkey
+// and jobs_of_pipeline, a sort of the matching jobs; a probe of its place for each, stops at the limit.
 const jobsOfPipelineSQL = `
 select ` + jobColumns + ` from (
 	select o.id as wanted, o.created_at as made from (
@@ -112,11 +114,11 @@ select ` + jobColumns + ` from (
 ) job
 order by w.made desc, w.wanted desc limit $10`
 
-// pipelineOfSQL reads the pipeline of a job. Plan: jobs_pkey.
+// pipelineOfSQL returns the pipeline of a job. Plan: jobs_pkey.
 const pipelineOfSQL = `select pipeline_id from trapeze.jobs where id = $1`
 
-// pipelineFor returns the pipeline to which all jobs that match a filter belong: the one in the filter, or that of the parent in the filter
-// if it is still kept; 0: none.
+// pipelineFor returns the pipeline that contains all jobs that match a filter. That is the filter's pipeline, or the pipeline of the
+// filter's parent job if that still exists. It returns 0 if there is no such pipeline.
 func pipelineFor(ctx context.Context, s *store.Store, f job.Filter) (int64, error) {
 	if f.Pipeline != 0 || f.Parent == 0 {
 		return f.Pipeline, nil

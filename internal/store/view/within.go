@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// withinBytes limits the JSON that one answer holds in memory, give or take one job. Arguments and results have up to a MiB each, and a
-// plan may have more. A page of a thousand jobs could otherwise exhaust the memory of the process.
+// withinBytes limits the JSON that one response holds in memory, to within one job. Arguments and results may have up to 1 MiB each, and
+// plans even more. Without the limit, a page of a thousand jobs could exhaust the memory of the process.
 const withinBytes = 8 << 20
 
 func jobBytes(j job.Job) int           { return len(j.Args) + len(j.Result) + len(j.Planned) }
@@ -19,13 +19,13 @@ func pipelineBytes(p job.Pipeline) int { return len(p.Planned) }
 
 var errFull = errors.New("enough for one page")
 
-// rowsWithin is [store.Rows] for a page that ends when its rows have too many bytes. full reports that it did, and that more rows may
-// follow.
+// rowsWithin is like [store.Rows], but ends the page when its rows exceed the size limit. full reports that this happened and that more
+// rows may follow.
 func rowsWithin[T any](ctx context.Context, s *store.Store, scan pgx.RowToFunc[T], bytes func(T) int, sql string, args ...any) (list []T, full bool, err error) {
 	var from pgx.CollectableRow
 	left := 0
 	_, err = store.Rows(ctx, s, func(row pgx.CollectableRow) (none struct{}, err error) {
-		if row != from { // the first row of a try
+		if row != from { // the first row of an attempt
 			from, list, left = row, nil, withinBytes
 		}
 		if left <= 0 {
@@ -41,8 +41,8 @@ func rowsWithin[T any](ctx context.Context, s *store.Store, scan pgx.RowToFunc[T
 	return list, false, err
 }
 
-// leanJobs scans jobs, and omits arguments, results and plans once an answer has too many bytes. It is for answers that must contain all
-// their jobs.
+// leanJobs returns a function that scans jobs. Once a response exceeds the size limit, it omits arguments, results and plans. It serves
+// responses that must contain all their jobs.
 func leanJobs() pgx.RowToFunc[job.Job] {
 	left := withinBytes
 	return func(row pgx.CollectableRow) (job.Job, error) {
