@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Claiming ahead: when the handlers of a kind return faster than a claim takes, a claim fetches more jobs than there are free slots. The
-// extra jobs wait in memory for a slot. A handler that returns passes its slot to the next of them immediately, and its result is written
+// When the handlers of a kind return faster than a claim takes, a claim fetches more jobs than there are free slots. These jobs are claimed
+// ahead: they wait in memory for a slot. A handler that returns passes its slot to the next of them immediately, and its result is written
 // in the background.
 //
 // In the table such a job is running but not started. If the pod crashes, recovery therefore returns the job without counting a crash, and
@@ -19,7 +19,7 @@ import (
 // passedPerSlot is the maximum number of completions, per slot, that can be in progress after their slots were passed on.
 const passedPerSlot = 10
 
-// nextAhead starts the next job that was claimed ahead and whose lane gives it a slot. It returns the job's run, or nil if there is none.
+// nextAhead starts the next job that was claimed ahead and gets a slot in its lane. It returns the job's run, or nil if there is none.
 func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 	if x.Closing.Load() || !x.Lease.Trusted() {
 		return nil
@@ -42,8 +42,8 @@ func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 	return one
 }
 
-// passSlot passes the slot of a run to the next job claimed ahead and returns that job's run. The handler of the given run has returned,
-// but its result is not written yet.
+// passSlot passes the slot of a run to the next job claimed ahead and returns that job's run. It is called when the handler has returned
+// but its result has not been written yet.
 func (x *executor) passSlot(one *Run) *Run {
 	from := one.Claimed.Lane
 	if !x.ahead.Any() || x.passed.Load() >= int64(passedPerSlot*x.Slots()) || x.Lanes.UnsharedSlots(from) == 0 {
@@ -58,7 +58,7 @@ func (x *executor) passSlot(one *Run) *Run {
 	return next
 }
 
-// fillSlots starts jobs claimed ahead in the free slots.
+// fillSlots fills free slots with jobs that were claimed ahead.
 func (x *executor) fillSlots() {
 	for next := x.nextAhead(x.Lanes.Reserve); next != nil; next = x.nextAhead(x.Lanes.Reserve) {
 		x.workers.Give(next)
@@ -95,7 +95,7 @@ func (x *executor) returnAhead(ctx context.Context, removed []*slots.Claim) {
 	}
 	back, err := x.Store.HandBack(ctx, x.Boot(), leases, "claimed ahead: no slot came free")
 	if err != nil || len(back) < len(removed) {
-		x.Unknown.Raise() // a reply was lost, or some of the jobs have a pending cancel
+		x.Unknown.Raise() // a reply was lost, or some of the jobs have a cancel request
 	}
 	x.ahead.Done(removed...)
 	x.Log.DebugContext(ctx, "claims ahead returned", telemetry.Jobs, len(back), telemetry.Err, x.DBError(err))

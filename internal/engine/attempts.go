@@ -23,8 +23,8 @@ const retryableAttempts = 10
 
 // Attempts counts the attempts of a job.
 type Attempts struct {
-	This    int  // the current attempt, counted from 1
-	Max     int  // the maximum number of attempts that can end in a handler error
+	This    int  // number of the current attempt, starting at 1
+	Max     int  // maximum number of attempts that may fail with a handler error
 	Default bool // neither the job nor its kind sets Max
 }
 
@@ -42,9 +42,9 @@ type Failure struct {
 	exhausted bool
 }
 
-// HandedBack returns the reason why a job is handed back when its handler returned an error after its context ended with cause. It returns
-// an empty string if the job is not handed back. Such an error is not the handler's fault. If the lease lapsed but no pod recovered the
-// job, this process can still hand back the claim.
+// HandedBack reports why a job must be handed back after its handler returned an error. cause is the cause with which the handler's context
+// ended. HandedBack returns an empty string if the job is not handed back. A job is handed back if the error is not the handler's fault. If
+// the lease lapsed but no pod recovered the job, this process can still hand back the claim.
 func HandedBack(cause error) string {
 	switch {
 	case errors.Is(cause, job.ErrLeaseLost):
@@ -55,8 +55,8 @@ func HandedBack(cause error) string {
 	return ""
 }
 
-// Judge decides whether a job whose handler returned an error gets another attempt or fails. cause is the cause of the handler's context,
-// or nil if the context has not ended.
+// Judge decides whether a job whose handler returned an error gets another attempt or fails. cause is the cause with which the handler's
+// context ended, or nil if it has not ended.
 func Judge(err, cause error, attempts Attempts) Failure {
 	f := Failure{Reason: job.ReasonError, Err: err}
 	switch {
@@ -97,7 +97,8 @@ func (f Failure) Ending() store.Ending {
 	return e
 }
 
-// maxAttempts returns how many attempts of a job can end in a handler error. The submission takes precedence over the kind and the default.
+// maxAttempts returns the maximum number of attempts that may fail with a handler error. The submission's limit overrides that of the kind,
+// and the kind's limit overrides the default.
 func (x *executor) maxAttempts(c *store.Claimed, k *Handler) int {
 	switch {
 	case c.MaxAttempts != nil:
@@ -113,7 +114,7 @@ func classed(reason job.Reason, err error) (job.ErrorClass, string) {
 	class, code := work.ErrorOf(err)
 	own := code
 	if class == job.ClassDatabase {
-		own = "" // an SQLSTATE with another cause, such as 57014 for a statement that a timeout cancelled
+		own = "" // the SQLSTATE has another cause, such as a timeout that cancelled the statement (57014)
 	}
 	switch reason {
 	case job.ReasonTimeout:

@@ -15,7 +15,7 @@ const (
 	nothingLeft int32 = iota
 	someLeft
 	claimUnderWay      // a claim is in progress for the slots that were free when it began
-	claimUnderWayFreed // as above, and another slot has become free since
+	claimUnderWayFreed // a claim is in progress, and another slot has become free since it began
 )
 
 // claimBegins records the start of a claim.

@@ -51,8 +51,8 @@ func (one *Run) cancelFor(why job.Reason) {
 	}
 }
 
-// TellRun cancels the handler of a local run whose row is locked by a transaction of the handler. The transaction ends when the handler's
-// context does.
+// TellRun cancels the handler of a run in this process. If a transaction of the handler locks the job's row, that transaction ends with the
+// handler's context.
 func (i *Identity) TellRun(l job.Lease) {
 	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease == l {
 		one.cancelFor(job.ReasonCancelled)
@@ -68,11 +68,10 @@ func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
 	}
 }
 
-// CancelOverdue cancels the handler of a claim that was ended because its job passed its deadline, if it runs in this process.
+// CancelOverdue cancels a claim's handler if it runs in this process. The claim was ended because its job passed its deadline.
 func (i *Identity) CancelOverdue(l job.Lease) { i.CancelClaim(l, job.ReasonDeadline) }
 
-// dropAhead drops a claim that was made ahead and whose job has to be cancelled, if there is one. The search for orphaned claims then
-// finishes the job.
+// dropAhead drops a job that was claimed ahead and must now be cancelled. The search for orphaned claims then finishes the job.
 func (i *Identity) dropAhead(id, fence int64) {
 	removed := i.ahead.Remove(func(c *slots.Claim) bool { return c.ID == id && c.Fence == fence })
 	i.ahead.Done(removed...)

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// smallPod is the maximum number of slots for which a claim waits until in-flight completions have freed their slots. Larger pods claim
-// during such writes: with 100 slots, waiting makes draining the queue a fifth slower.
+// smallPod is the maximum number of slots for which a claim first waits for in-flight completions to free their slots. Pods with more slots
+// do not wait, because with 100 slots that would make draining the queue a fifth slower.
 const smallPod = flushBeside
 
 // claimer claims due jobs for the free slots of the lanes.
@@ -65,7 +65,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	if !c.round.open || look || len(keys) > 0 {
 		c.round = round{since: time.Now(), tick: tick}
 	}
-	left := true // unless this claim shows otherwise
+	left := true // assume so until this claim shows otherwise
 	defer func() {
 		if c.backlog.claimEnded(left) {
 			c.wakeForSlot()
@@ -86,7 +86,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		w := &wants[i]
 		reserved[w.Lane] = w.N
 		c.Marks.ForClaim(w)
-		if w.After == nil && w.Above == nil { // a sweep in progress continues from the last job that it claimed
+		if w.After == nil && w.Above == nil { // during a sweep, which continues from the last job that it claimed, nothing is claimed ahead
 			w.Ahead = c.ahead.Wants(c.Lanes.UnsharedSlots(w.Lane), longest, c.roundTrip) / len(wants)
 		}
 	}
@@ -110,8 +110,8 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		filled = filled || reserved[w.Lane] == 0
 	}
 	left = filled || sweeping || found.Seen > len(found.Jobs) || !c.Lanes.Covers(c.round.asked+early)
-	// If slots are left, more jobs may be available in three cases: a lane's share was filled, jobs were skipped, or some lanes were left
-	// out or only partly read.
+	// If slots are left, another claim may find more jobs in three cases: a lane's share was filled, jobs were skipped, or a lane was not
+	// read to its end.
 	again := filled || sweeping || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)
 	if again || unasked == 0 {
 		return again && c.Lanes.AnyFree(reserved), nil
@@ -183,8 +183,8 @@ func spare(reserved map[string]int) func(lane string) bool {
 	}
 }
 
-// claimSubjects claims the next job of each subject whose run has just ended, with one slot for each. It reports whether every subject had
-// a job.
+// claimSubjects claims the next job of each subject whose run has just ended, using one slot for each. It reports whether every subject had
+// another job.
 func (c *claimer) claimSubjects(ctx context.Context, keys []store.Key) (all bool, err error) {
 	lanes := c.Lanes.Open()
 	var asked []store.Key

@@ -25,7 +25,7 @@ func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 			stale = *k.StaleAfter
 		}
 		took := time.Duration(c.took[name].Load())
-		if cmp.Or(k.MaxCrashes, c.Opts.MaxCrashes) == 1 { // its first crash has to count
+		if cmp.Or(k.MaxCrashes, c.Opts.MaxCrashes) == 1 { // a crash of such a job must always be counted
 			continue
 		}
 		if took == 0 || took >= c.roundTrip || k.Timeout > 0 && k.Timeout < shortestLimit || stale > 0 && stale < shortestLimit {

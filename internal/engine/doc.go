@@ -1,13 +1,13 @@
 // Package engine runs the jobs of one identity: a pod, or a remote worker's session on a pod. It claims jobs for free slots, runs their
 // handlers, and writes each outcome together with the next step. If a slot is free, it starts that step in the same process. It also
-// recovers jobs after a lost reply or the death of a pod. Callers do not have to deal with batching, retries, reading back lost replies, or
-// the order of locks and commits.
+// recovers jobs after a lost reply or a pod failure. Callers do not have to deal with batching, retries, reading back lost replies, or the
+// order of locks and commits.
 //
 // Pods and the sessions of remote workers use it. Each implements [member] and calls [New], then [Engine.FirstBeat] with the first
 // heartbeat, then [Engine.Live] until it stops. Package runner submits jobs through the pod. A remote worker's process, which has no
 // database, uses [Perform] and [RemoteKinds] for its handlers.
 //
-// To follow a job through its life, read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order. Each of the other files
+// To follow the life of a job, read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order. Each of the other files
 // implements one mechanism: fanout.go and fanout_settle.go, park.go (retries and hand-backs), flusher.go and flush.go (group commit of
 // completions), flush_readback.go (completions whose reply was lost), finish_in_tx.go and finish_group.go (completions with writes of the
 // handler), writes.go and lease_tx.go (earlier writes of the handler), orphans.go and missing.go (differences between the table and Runs),

@@ -23,7 +23,7 @@ type Engine struct {
 	history   historySeen // the database history that heartbeats report
 	comparing wait.Signal // requests a comparison of the claims with the table
 	Following following
-	reread    wait.Signal   // requests an immediate heartbeat because settings of lanes, pods or the queue have changed
+	reread    wait.Signal   // requests an immediate heartbeat after settings of lanes, pods or the queue have changed
 	hurry     chan struct{} // closed to cut short the grace period of a drain
 	hurried   sync.Once
 }

@@ -98,7 +98,7 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 		x.Metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
 	var outcome *work.Outcome
-	err := guard.ErrExited // remains set unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls
+	err := guard.ErrExited // kept unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls
 	defer func() {
 		unwatch()
 		one.watchdog.Stop()
@@ -141,9 +141,9 @@ func (x *executor) slotFree(lane string) {
 	x.Identity.slotFree(lane)
 }
 
-// settleRun writes the outcome of a run, unless it was already written without the handler. It returns the next step if that already
-// belongs to this process, or the run that took over the slot. For an outcome written by group commit, afterFlush continues. The handler
-// has returned, so watchStuck must not blame it for the time that writing its progress and events takes.
+// settleRun writes the outcome of a run, unless watchStuck has already written it. It returns the next step if this process already owns
+// it, or the run that took over the slot. If the outcome is written by group commit, afterFlush continues. Because the handler has
+// returned, watchStuck must not blame it for the time that its progress and events take to be written.
 func (x *executor) settleRun(one *Run, o *work.Outcome, err error) (next *Run) {
 	inTime := one.Settled.CompareAndSwap(false, true)
 	one.progress.Close()
@@ -183,8 +183,8 @@ func (x *executor) close(one *Run, next *Run) (free bool) {
 	return next == nil && !one.ahead.passed
 }
 
-// conclude turns a handler's return into an outcome, and writes or queues it. underWay reports that the outcome was queued. It returns the
-// next step if that already belongs to this process, or for a queued outcome the run that took over the slot.
+// conclude turns a handler's return into an outcome, and writes or queues it. It returns the next step if this process already owns it, or
+// the run that took over the slot of a queued outcome. underWay reports that the outcome was queued.
 func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, underWay bool) {
 	if o == nil {
 		o = &work.Outcome{Status: job.OK}
@@ -229,8 +229,8 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 	return x.concludeWritten(one, next, err, cause), false
 }
 
-// concludeWritten continues after a completion with writes of the handler, or handles its error. It returns the next step if that has
-// already started in this process.
+// concludeWritten continues after an outcome was written together with the handler's writes, or handles the error. It returns the next step
+// if that has already started in this process.
 func (x *executor) concludeWritten(one, next *Run, err, cause error) *Run {
 	if held, ok := errors.AsType[*heldError](err); ok {
 		err, cause = held.err, context.Cause(one.Ctx)
@@ -263,8 +263,8 @@ func (x *executor) afterFlush(ends []*flush) {
 	}
 }
 
-// goOn closes the run of a completion, whether or not it was written, and starts the next step. It reports whether the slot of its lane is
-// free.
+// goOn closes the run of a completion, even if the completion could not be written, and starts the next step. It reports whether the slot
+// is free.
 func (x *executor) goOn(w *flush) bool {
 	var next *Run
 	if len(w.writes) == 0 {

@@ -20,10 +20,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fanOut parks a job until its branches have ended, in a separate transaction. One commit contains the fence check, the writes of the
-// handler if any, the children and the job's new state. Then the slot is free, and the children are claimed like any other jobs. Even for
-// unique keys it uses a connection of the host's pool. It may have to wait for a transaction of the host, and must not meanwhile occupy a
-// connection that claims and finishes jobs.
+// fanOut parks a job until its branches have ended, in a separate transaction. A single commit includes the fence check, any writes of the
+// handler, the children and the job's new state. Then the slot is free, and the children are claimed like any other jobs. fanOut always
+// uses a connection of the host's pool. It may have to wait for a transaction of the host, and must not block a connection that claims and
+// finishes jobs.
 func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	f, wait, err := fin.branchesOf(one, o)
 	if err != nil {
@@ -144,7 +144,7 @@ func (fin *finisher) planAfter(one *Run, planned work.Plan, o *work.Outcome) (js
 	return work.EncodePlan(one.Claimed.Kind, steps)
 }
 
-// concludeHeld finishes a run whose last transaction was not committed, or returns the error with which the caller must finish it.
+// concludeHeld finishes a run whose last transaction was not committed, or returns the error with which the caller must finish the run.
 func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 	if errors.Is(err, job.ErrLeaseLost) && one.IsLost() {
 		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil
@@ -153,15 +153,15 @@ func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 		return nil, &heldError{w.err}
 	}
 	if errors.Is(err, job.ErrCancelled) {
-		// A cancel was committed before, or the handler was cancelled. Record the cancel, without the handler's writes and without a next
-		// step.
+		// A cancel was committed first, or the handler was cancelled. Record the cancellation, without the handler's writes and without a
+		// next step.
 		return fin.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled}, nil), nil
 	}
 	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost) {
 		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil // the fence rejected it
 	}
-	// If the context is the reason, the pod no longer trusts its lease, but it may still own the claim. The claim is handed back, and the
-	// fence rejects that if another pod owns it.
+	// If the handler's context has ended, the pod may no longer trust its lease but still own the claim. The claim is handed back. If
+	// another pod owns it, the fence rejects the hand-back.
 	return nil, &heldError{fmt.Errorf("end with the handler's writes: %w", err)}
 }
 

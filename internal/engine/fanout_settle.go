@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// unsettled holds the fan-outs that have to be settled: those affected by completions of this process and, when a heartbeat reports
-// unsettled ones, all that the database lists.
+// unsettled holds the fan-outs that must be settled. These are the fan-outs affected by completions in this process. When a heartbeat
+// reports unsettled fan-outs, they also include all that the database lists.
 type unsettled struct {
 	some wait.Signal // set when there may be fan-outs to settle
 
@@ -63,8 +63,8 @@ type fanOuts struct {
 	Unsettled unsettled
 }
 
-// settleTries is how often settling a fan-out is attempted if the fan-out changes between the read and the write. After that, the next
-// heartbeat reports it.
+// settleTries is the maximum number of attempts to settle a fan-out that changes while it is being settled. After that, the next heartbeat
+// reports the fan-out again.
 const settleTries = 3
 
 // settleAtOnce is the maximum number of unsettled fan-outs read at once.
@@ -226,7 +226,7 @@ func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Pla
 	return more, true, nil
 }
 
-// readWaitingBack reads back whether a waiting job was finished after the reply was lost. As long as the outcome is unknown, the next
+// readWaitingBack finds out whether a waiting job was finished after the reply was lost. As long as the outcome is unknown, the next
 // heartbeat reports the job again.
 func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Ending) (ended store.EndedWaiting, ok bool, err error) {
 	child := int64(0)
@@ -241,7 +241,7 @@ func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Endi
 		at := found[e.ID]
 		if at.State == nil {
 			if e.Next != nil && e.Next.Starts {
-				f.Unknown.Raise() // if the finish is committed after all, its next step belongs to this pod but is unknown here
+				f.Unknown.Raise() // if the statement commits after all, the next step belongs to this pod but is unknown here
 			}
 			return store.EndedWaiting{}, false, nil
 		}

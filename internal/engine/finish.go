@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// finisher writes the outcome of a run, which is a completion, a wait or a hand-back. It then hands over to the next step.
+// finisher writes the outcome of a run, which is finished, parked or handed back. It then hands over to the next step.
 type finisher struct {
 	*Identity
 	newRun  func(c store.Claimed, boot string) *Run // returns the run of a next step that started in this process, or nil if the engine has stopped
@@ -39,7 +39,7 @@ func (fin *finisher) flushOf(one *Run, e store.Ending, next *store.NewJob) *flus
 	return &flush{one: one, ending: e, next: next}
 }
 
-// keepUndo replaces the steps that run if the job fails, after its handler has succeeded. It returns a permanent error if a step is
+// keepUndo replaces the job's failure steps with those that its successful handler returned. It returns a permanent error if a step is
 // invalid.
 func (fin *finisher) keepUndo(one *Run, undo []work.Step) (err error) {
 	if err = fin.intake.CheckSteps(undo, false); err == nil {
@@ -48,8 +48,8 @@ func (fin *finisher) keepUndo(one *Run, undo []work.Step) (err error) {
 	return job.Permanent(err)
 }
 
-// finishSoon queues a successful completion for the next group commit, together with the next step and the statements that the handler
-// queued. If no step follows, it returns the run that took over the slot. It returns an error if the next step is invalid.
+// finishSoon queues a successful outcome for the next group commit, together with the next step and the statements that the handler queued.
+// If there is no next step, it returns the run that took over the slot. It returns an error if the next step is invalid.
 func (fin *finisher) finishSoon(one *Run, o *work.Outcome) (other *Run, err error) {
 	e, next, err := fin.succeeded(one, o)
 	if err != nil {
@@ -75,8 +75,8 @@ func (fin *finisher) finish(one *Run, e store.Ending, next *store.NewJob) *Run {
 	return fin.pursue(w)
 }
 
-// pursue retries a completion that could not be written at first, until it is written. It returns the next step if that has already started
-// in this process.
+// pursue keeps retrying an outcome that could not be written at first. It returns the next step if that has already started in this
+// process.
 func (fin *finisher) pursue(w *flush) *Run {
 	one, e, next, ended, err := w.one, w.ending, w.next, w.ended, w.err
 	if child := next; child != nil {
@@ -96,8 +96,8 @@ func (fin *finisher) pursue(w *flush) *Run {
 		next = nil
 		ended, err = fin.flusher.writeEnd(one, e)
 	}
-	// The cause is neither the connection nor the payload, for example a missing partition or a revoked privilege. An operator has to fix
-	// it. Until then the job stays running and keeps its slot.
+	// The cause is neither the connection nor the payload. For example, a partition is missing or a privilege was revoked, which an
+	// operator has to fix. Until then the job is still running and keeps its slot.
 	for backoff := wait.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.IsLost(); {
 		fin.Log.ErrorContext(one.Ctx, "could not write the end of a job", append(one.attrs(), telemetry.Err, err)...)
 		if !backoff.Wait(fin.leases.alive) {
@@ -108,7 +108,7 @@ func (fin *finisher) pursue(w *flush) *Run {
 	return fin.finished(one, next, e, ended, err)
 }
 
-// finished applies the result of writing a completion, and returns the run of the next step if that has started in this process.
+// finished applies an outcome that was written or rejected. It returns the run of the next step if that has started in this process.
 func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ended store.Ended, err error) *Run {
 	if err != nil {
 		fin.undoStart(one, next)
@@ -121,8 +121,8 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 		return nil
 	}
 	_ = failpoint.Hit(failpoint.FinishCommitted)
-	// If the job was cancelled instead, a cancel request was committed first or a command stopped the job. If the job had already ended,
-	// its outcome may differ, so callers have to read its row.
+	// If the job was cancelled instead, either a cancel request was committed first or a command stopped the job. If the job had already
+	// ended, its outcome may differ, so callers must read its row.
 	one.Wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
 	committed := time.Now()
 	if !ended.Found || ended.Here {

@@ -19,14 +19,14 @@ import (
 
 // groups finishes runs whose handlers queued statements. Runs that finish at the same time share a transaction on the host's pool. A group
 // commits only if every statement succeeds. If the database rejects a group, it is sent again without the jobs of the kind whose statement
-// failed. If no single statement failed, as with an error at COMMIT, the group is split in half. [finisher.finishAlone] finishes the
-// excluded runs, and those that are lost or have a cancel request.
+// failed. If no particular statement failed, for example at COMMIT, the group is split in half. [finisher.finishAlone] finishes the
+// excluded runs, and runs that have lost their claim or have a cancel request.
 type groups struct {
 	*flusher
 	off       bool // grouping is disabled, because in the simple protocol one statement may contain several
 	leases    *leaseTx
 	committed func(*flush) func(context.Context) (bool, error)
-	reading   sync.WaitGroup // counts members whose commit has an unknown outcome
+	reading   sync.WaitGroup // waits for members whose commit has an unknown outcome
 
 	muAlone sync.Mutex
 	alone   map[string]time.Time // kinds whose writes were rejected, and until when their jobs are committed alone
@@ -40,7 +40,7 @@ const (
 	refusedAlone = time.Minute
 )
 
-// errAlone means that nothing of a completion was written, and that it must be committed alone.
+// errAlone means that nothing was written, and that the run must be finished in a transaction of its own.
 var errAlone = errors.New("to be committed alone")
 
 func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
@@ -71,14 +71,14 @@ func (g *groups) takes(kind string, writes work.Writes) bool {
 	return !refused
 }
 
-// refused causes jobs of a kind to be committed alone for a while.
+// refused makes jobs of a kind commit separately for a while.
 func (g *groups) refused(kind string) {
 	g.muAlone.Lock()
 	defer g.muAlone.Unlock()
 	g.alone[kind] = time.Now().Add(refusedAlone)
 }
 
-// writeGroups splits a batch into groups of a single pod, writes them, and answers every member.
+// writeGroups splits a batch into groups that each belong to one pod, writes them, and answers every member.
 func (g *groups) writeGroups(ctx context.Context, batch []*flush) {
 	slices.SortFunc(batch, func(a, b *flush) int {
 		return cmp.Or(cmp.Compare(a.one.Lease.Pod, b.one.Lease.Pod), cmp.Compare(a.ending.ID, b.ending.ID))
@@ -114,7 +114,7 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 		g.written(written)
 	case store.Unknown(err):
 		if culprit != nil && errors.Is(err, context.DeadlineExceeded) {
-			g.refused(culprit.one.Claimed.Kind) // its statement delays the other members
+			g.refused(culprit.one.Claimed.Kind) // its statement delayed the other members
 		}
 		for _, w := range group {
 			g.reading.Go(func() { g.readBack(w, err) }) // in the background, so that the next group does not have to wait
@@ -132,8 +132,8 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 	}
 }
 
-// writeWithout writes a group without the member whose statement failed. If later jobs of its kind may fail in the same way, they are
-// committed alone from now on.
+// writeWithout writes a group without the member whose statement failed. If other jobs of the same kind may fail in the same way, they are
+// committed separately from now on.
 func (g *groups) writeWithout(ctx context.Context, group []*flush, culprit *flush, err error) {
 	alone := func(w *flush) bool { return w == culprit }
 	pg, _ := errors.AsType[*pgconn.PgError](err)
@@ -155,7 +155,7 @@ func (g *groups) writeWithout(ctx context.Context, group []*flush, culprit *flus
 	}
 }
 
-// finish finishes a group. culprit is the member whose statement failed, or nil if none did.
+// finish commits a group. culprit is the member whose statement failed, or nil if none did.
 func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]store.Ended, culprit *flush, err error) {
 	ctx, cancel := context.WithTimeout(ctx, groupWithin)
 	defer cancel()

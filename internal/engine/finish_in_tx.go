@@ -101,8 +101,8 @@ func (w *writeError) Error() string { return w.err.Error() }
 
 func (w *writeError) Unwrap() error { return w.err }
 
-// callWrite calls the handler's writes and turns a panic into an error. They run on a separate goroutine: a runtime.Goexit in them, for
-// example in a failing test, must not end this goroutine, which still has to finish the job.
+// callWrite calls the handler's writes and turns a panic into an error. It uses a separate goroutine so that a runtime.Goexit in the
+// handler's code, for example in a failing test, does not end this one. This goroutine still has to finish the job.
 func callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) error {
 	err := guard.Call(func() error {
 		err := one.inside(func() error { return writes.Run(ctx, tx) })

@@ -21,7 +21,7 @@ type flush struct {
 	ended   store.Ended
 	err     error
 	done    chan struct{} // closed with the answer; if nil, no caller waits and flusher.written is called
-	tries   int           // how often its row was locked by another transaction
+	tries   int           // number of times that another transaction had locked the row
 	unknown bool          // the reply to a statement that included it was lost
 }
 
@@ -127,12 +127,12 @@ func split(batch []*flush) iter.Seq[[]*flush] {
 	}
 }
 
-// heldFor is how long the row of a completion is typically locked by another pod's claim. Such a claim has a snapshot from before our
-// claim, and locks the row before it sees that the job is running.
+// heldFor is how long another pod's claim typically locks the row of a job that is being finished. Such a claim uses an older snapshot, and
+// locks the row before it sees that the job is running.
 const heldFor = 2 * time.Millisecond
 
 // missed handles completions that the statement skipped. Usually another transaction has locked their rows briefly, so they are sent once
-// more before their state is read. Otherwise the claim is lost, or an earlier attempt whose reply was lost has already finished the job.
+// more before their state is read. Otherwise the claim is lost, or an earlier attempt whose reply was lost has finished the job.
 func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	var asked []*flush
 	for _, w := range batch {
@@ -147,7 +147,7 @@ func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
-// putBack queues completions with locked rows again after a short delay, so that other completions do not wait for them.
+// putBack puts completions whose rows are locked back into the queue after a short delay, so that other completions do not wait for them.
 func (f *flusher) putBack(batch []*flush) {
 	for _, w := range batch {
 		wait := min(heldFor<<w.tries, time.Second)

@@ -37,7 +37,7 @@ type flusher struct {
 const (
 	Flushers    = 2
 	flushAtMost = 500
-	flushBeside = 32                   // this many completions justify a second concurrent batch; fewer wait for the first one
+	flushBeside = 32                   // with this many completions, a second batch starts during the first; fewer wait for it
 	flushParts  = 8                    // number of parts of a rejected batch, sent concurrently
 	flushSlow   = 5 * time.Millisecond // a batch that takes longer is slow
 )

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// succeeded builds the completion of a successful run and the row of the next step. That is the step that the handler returned, or the next
-// one of its declared chain. It returns a permanent error if the step is invalid.
+// succeeded builds the outcome of a successful run and the row of the next step. That is the step that the handler returned, or else the
+// next one of its declared chain. It returns a permanent error if the step is invalid.
 func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, next *store.NewJob, err error) {
 	ending = store.Ending{State: job.Succeeded, Outcome: o.Status, Reason: job.ReasonOK, Result: o.Result}
 	next, err = fin.nextStep(one, o)
@@ -26,7 +26,7 @@ func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, 
 	return ending, next, nil
 }
 
-// nextStep builds the row of the next step without its id. It returns nil if the pipeline ends here.
+// nextStep builds the row of the next step without its id. It returns nil if the pipeline has no next step.
 func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) {
 	c := &one.Claimed
 	planned, err := work.DecodePlan(c.ID, c.Planned)
@@ -65,7 +65,7 @@ func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) 
 	n := fin.intake.follow(w, predecessor{id: c.ID, pipeline: c.PipelineID, step: c.Step, lane: c.Lane, priority: c.Priority, submitter: c.Submitter})
 	n.Branch, n.Trace = c.Branch, one.span.Traceparent(c.Trace)
 	if c.Step == 0 && len(planned.Chain) == 0 {
-		n.Pipeline = new(string) // a pipeline is listed from its second step on
+		n.Pipeline = new(string) // the pipeline appears in lists from its second step on
 	}
 	return &n, nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // MinWakeInterval is the minimum time between two sweeps triggered by notifications, and between two notifications that this process sends.
-// It turns a storm of notifications into one sweep.
+// It reduces a burst of notifications to one sweep.
 const MinWakeInterval = 50 * time.Millisecond
 
 // beatAgain is the delay before a failed heartbeat is retried.
@@ -39,7 +39,7 @@ func (e *Engine) beat(ctx context.Context) {
 		if !e.BeatOnce(ctx, inTurn) {
 			again = time.After(min(beatAgain, e.Opts.HeartbeatEvery))
 		}
-		// The heartbeat was requested early. Frequent requests must neither bring MayJudge forward nor overload the database.
+		// This heartbeat was sent ahead of schedule. Frequent requests must neither bring MayJudge forward nor overload the database.
 		if !inTurn && !wait.For(ctx, MinWakeInterval) {
 			return
 		}

@@ -30,7 +30,7 @@ type Identity struct {
 	Opts   Options
 	Kinds  map[string]*Handler // all known kinds; a next step may be of any of them
 
-	Handled      map[string]bool // kinds that the engine runs; fixed when it starts
+	Handled      map[string]bool // kinds whose jobs the engine runs; fixed when it starts
 	HandledKinds []string
 	Lease        *lease.Lease
 	Lanes        *slots.Lanes
@@ -41,7 +41,7 @@ type Identity struct {
 	Unknown      unknownOutcomes // raised when a reply was lost, because the table may then assign unknown jobs to this identity
 
 	Poller  *poller.Poller
-	look    atomic.Bool // jobs may be due other than the next one of a freed subject
+	look    atomic.Bool // due jobs may exist other than the next one of a freed subject
 	Due     dueTimes
 	freed   freedSubjects            // subjects whose next job the next claim should take
 	backlog backlog                  // whether the latest claim left jobs behind
@@ -77,7 +77,7 @@ func NewServices(pool *pgxpool.Pool, main, front, heart *store.Store, log *slog.
 	return s
 }
 
-// member represents the identity that an engine works for.
+// member is implemented by the identity that an engine works for.
 type member interface {
 	// Open reopens the identity's row after its lease was lost.
 	Open(ctx context.Context) error
@@ -252,7 +252,7 @@ type Handler struct {
 	StaleAfter  *time.Duration // 0 means off; nil means the lane's setting, or else the pod's
 	KeepRunning bool
 	InDatabase  bool
-	OnFailure   []work.Step // steps that run after a job fails that has no failure steps of its own
+	OnFailure   []work.Step // failure steps for jobs that have none of their own
 	Run         func(ctx context.Context, j *work.Job) (*work.Outcome, error)
 	RunSeconds  func(seconds float64) // records the duration of a run
 	Ends        *telemetry.KindEnds   // nil for a kind that only remote workers run

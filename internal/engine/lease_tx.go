@@ -73,7 +73,7 @@ func (l *leaseTx) run(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 			closed++ // each attempt closes one of the pool's connections to the former primary
 			continue
 		}
-		if backoff.Tries > 50 && (end.committed == nil || !isOutage(err)) || !backoff.Wait(ctx) { // a finish must be written, no matter how long the database is unavailable
+		if backoff.Tries > 50 && (end.committed == nil || !isOutage(err)) || !backoff.Wait(ctx) { // keep retrying a transaction that finishes the run, no matter how long the database is unavailable
 			return err
 		}
 	}
@@ -88,7 +88,7 @@ func isOutage(err error) bool {
 	return false
 }
 
-// ownError marks an error returned by do, which may resemble a connection error. do does not run again after it.
+// ownError marks an error returned by do, which may resemble a connection error. After it, do is not run again.
 type ownError struct{ err error }
 
 func (o *ownError) Error() string { return o.err.Error() }
@@ -109,7 +109,7 @@ func (l *leaseTx) try(ctx context.Context, one *Run, pool *pgxpool.Pool, do func
 	giveBack := sync.OnceFunc(func() { tx.End(ctx); release() })
 	defer giveBack()
 	if err := do(ctx, tx); err != nil {
-		// A statement of the handler that timed out (57014) would probably time out again.
+		// A statement of the handler that timed out (57014) is likely to time out again.
 		if pg, ofServer := errors.AsType[*pgconn.PgError](err); (!ofServer || pg.Code == "57014" || pg.Code == "25006") && !tx.Conn().IsClosed() {
 			err = &ownError{err}
 		}
@@ -141,7 +141,7 @@ func (l *leaseTx) readBack(ctx context.Context, one *Run, number int, lost error
 		ctx = l.alive
 		defer func() {
 			if !committed {
-				l.Unknown.Raise() // if it was committed after all, the search finds the next step in the table
+				l.Unknown.Raise() // if it was committed after all, a search finds the next step in the table
 			}
 		}()
 	}

@@ -16,7 +16,7 @@ func (e *Engine) compareSoon() {
 }
 
 // compare compares the running claims with the table after each request, until ctx ends. It runs on a separate goroutine, because a
-// heartbeat must never wait for a jobs table.
+// heartbeat must never wait for the tables that hold jobs.
 func (e *Engine) compare(ctx context.Context) {
 	for {
 		select {

@@ -9,9 +9,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// handBackOrphans hands back jobs that the table assigns to this pod but this process does not know, after a reply was lost. It reads the
-// table before the known jobs, so that a job that starts in between is not mistaken for an orphan. Except for a claim, a job becomes known
-// before the statement that assigns it is sent. Claims cannot interfere, because they run on the same goroutine, the poller's.
+// handBackOrphans runs after a lost reply, and hands back jobs that the table assigns to this pod but that this process does not know. It
+// reads the table before the known jobs, so that a job that starts in between is not mistaken for an orphan. Every statement that assigns a
+// job, except for a claim, is sent after the job is registered as known. Claims run on the poller's goroutine like this function, so they
+// cannot overlap with it.
 func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	if !s.Unknown.Due() {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// park puts a job back with a delay before its next attempt. It returns false if the lease is lost or a cancel was committed.
+// park schedules a job's next attempt after a delay. It returns false if the lease is lost or a cancel was committed.
 func (fin *finisher) park(one *Run, wait time.Duration, why store.Retry) bool {
 	return fin.parkBy(one, wait, func(ctx context.Context) error {
 		_, err := fin.Store.Park(ctx, one.Lease, wait, why)
@@ -34,7 +34,7 @@ func (fin *finisher) snooze(one *Run, s work.Snooze) {
 	}) {
 		return
 	}
-	// If a cancel was committed, this finishes the job. If the lease is lost, it matches no row.
+	// Either a cancel was committed and this finishes the job, or the lease is lost and this matches no row.
 	fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 }
 
@@ -49,7 +49,7 @@ func snoozeWait(d time.Duration, n int) time.Duration {
 	return time.Duration(math.Min(float64(longestSnooze), float64(d)*math.Pow(2, float64(max(n, 1)-1))))
 }
 
-// parkBy calls write to store a delay and releases the claim. It reports whether the job is parked.
+// parkBy parks a job by calling write, which stores the delay. It reports whether the job is parked.
 func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context.Context) error) bool {
 	err := fin.persist(one, func(ctx context.Context) error {
 		err := write(ctx)
@@ -96,7 +96,7 @@ func (fin *finisher) handBack(one *Run, why string) {
 		fin.Log.InfoContext(one.Ctx, "job handed back", append(one.attrs(), telemetry.Why, why)...)
 		fin.wakeAll()
 	case err == nil:
-		// The job was cancelled or the claim is lost. The fence decides which.
+		// The job was cancelled or the claim is lost. The fence check of this write tells the two apart.
 		fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 	}
 }

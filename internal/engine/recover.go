@@ -66,7 +66,7 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 	return more || claimed
 }
 
-// recoverPage is the number of rows of live that one recovery statement reads.
+// recoverPage is the number of rows that one recovery statement reads from live.
 const recoverPage = 5000
 
 // recoverLapsed closes lapsed pods and recovers the jobs of closed ones, in pages. It needs no slots, lanes or handlers, so every pod can

@@ -33,8 +33,8 @@ type Assignment struct {
 	Path, Trace                     string
 }
 
-// RemoteKind is a kind that a remote worker runs. For fields that are nil or 0, the pod's values apply. Its JSON is stored with the
-// worker's row, for pods that settle a job of a worker whose stream they do not serve.
+// RemoteKind is a kind that a remote worker runs. For fields that are nil or 0, the pod's values apply. It is stored as JSON with the
+// worker's row, so that pods that do not serve the worker's stream can settle its jobs.
 type RemoteKind struct {
 	Name        string         `json:"name"`
 	Timeout     *time.Duration `json:"timeout,omitempty"`
@@ -42,7 +42,7 @@ type RemoteKind struct {
 	MaxCrashes  int            `json:"max_crashes,omitempty"`
 	Backoff     job.Backoff    `json:"backoff,omitzero"`
 	StaleAfter  *time.Duration `json:"stale_after,omitempty"`
-	KeepRunning bool           `json:"-"` // keep running while no pod responds; only the worker uses it
+	KeepRunning bool           `json:"-"` // whether handlers keep running while no pod responds; used only by the worker
 }
 
 // RemoteKinds returns the kinds that have a handler in e. A remote worker sends them to its pod.

@@ -19,8 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Run is one claim that this process works on. One goroutine runs its handler. Settled decides which goroutine writes the outcome. After a
-// success, the flusher calls the executor, which closes the run.
+// Run is one claim that this process works on. One goroutine runs its handler. Settled ensures that only one goroutine writes the outcome.
+// After a success, the flusher calls the executor to close the run.
 type Run struct {
 	work.Job // passed to the handler; its Writer is the writes field
 	writes   writer
@@ -38,7 +38,7 @@ type Run struct {
 	handed  time.Time       // when the start was decided; zero for jobs claimed by the poller
 	undo    json.RawMessage // failure steps that the handler returned, or nil
 
-	turn     chan struct{} // held by the one transaction that may lock the lease
+	turn     chan struct{} // held by the transaction that currently locks the lease
 	writing  atomic.Uint64 // goroutine of the function that writes in that transaction, or 0
 	watchdog watchdog.Watchdog
 	Events   journal.Events
@@ -66,7 +66,7 @@ func (j journaled) ID() job.Lease         { return j.one.Lease }
 func (j journaled) Lost() bool            { return j.one.IsLost() }
 func (j journaled) Check(err error) error { return j.one.orGone(err) }
 
-// lose ends the context of the handler and its writes because the claim is lost. why is the cause: [job.ErrLeaseLost] or [job.ErrGone].
+// lose cancels the context of the handler and its writes because the claim is lost. why is [job.ErrLeaseLost] or [job.ErrGone].
 func (one *Run) lose(why error) {
 	one.loss.once.Do(func() {
 		one.loss.gone = errors.Is(why, job.ErrGone)
@@ -83,8 +83,8 @@ func (one *Run) Loss() error {
 	return job.ErrLeaseLost
 }
 
-// orGone returns the error of a handler's write. If the write found that the job was deleted, orGone ends the handler's context with that
-// cause. A write that was rejected or cancelled while that context ended cannot tell why, so orGone returns the recorded reason.
+// orGone returns the error of a handler's write. If the write failed because the job was deleted, orGone also cancels the handler's
+// context. If the write failed because that context was cancelled, orGone returns the reason for the cancellation.
 func (one *Run) orGone(err error) error {
 	switch {
 	case errors.Is(err, job.ErrGone):
@@ -130,7 +130,7 @@ func (one *Run) inside(write func() error) error {
 	return write()
 }
 
-// isInside reports whether the caller runs within inside. Such a caller would deadlock if it waited for the lease.
+// isInside reports whether the caller is such a function. It would deadlock if it waited for the lease.
 func (one *Run) isInside() bool {
 	by := one.writing.Load()
 	return by != 0 && by == guard.Goroutine()
@@ -297,8 +297,8 @@ func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 	}
 }
 
-// mustBeHeld reports whether the table must still assign the claim to this process. It is false if the claim is lost or its outcome may
-// have been written.
+// mustBeHeld reports whether the table must still assign the claim to this process. It returns false if the claim is lost or its outcome
+// may have been written.
 func (one *Run) mustBeHeld() bool { return !one.Settled.Load() && !one.IsLost() }
 
 // hasRun subtracts the time that a job has already run elsewhere from its timeout. It must be called before the run is shared.

@@ -9,12 +9,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// round is one pass over all lanes. With fewer free slots than lanes, a pass takes several claims, so that a lane does not have to wait for
-// the next poll because others came first. Only the poller's goroutine uses it.
+// round is one pass over all lanes. With fewer free slots than lanes, a pass takes several claims. Otherwise a lane might have to wait for
+// the next poll because other lanes came first. Only the poller's goroutine uses it.
 type round struct {
 	since time.Time
 	tick  bool // started by the timer alone, so lanes whose interval has not passed are skipped
-	open  bool // more lanes have to be included
+	open  bool // some lanes have not been included yet
 	asked int
 }
 
@@ -23,7 +23,7 @@ type round struct {
 func (c *claimer) settleSlots(ctx context.Context) error {
 	asks, later := c.Lanes.Asks(c.heard.Swap(false), time.Now())
 	if later > 0 && !c.asksAgain.Swap(true) {
-		// Jobs may have become due since the request was refused, and no other claim would take them. See
+		// Jobs may have become due since the request was refused, and no other event triggers a claim for them. See
 		// TestAJobOfALimitedLaneThatComesRightAfter….
 		time.AfterFunc(later, func() {
 			c.asksAgain.Store(false)
@@ -38,7 +38,7 @@ func (c *claimer) settleSlots(ctx context.Context) error {
 	boot := c.Boot()
 	answers, err := store.SettleSlots(asking, c.Store, boot, asks, c.HandledKinds)
 	if err != nil {
-		return err // the next request reads the outcome
+		return err // the next request reads the current grants
 	}
 	if c.Lanes.Settle(asks, answers, time.Now(), func() bool { return c.Boot() == boot }) {
 		c.WakePeers()
@@ -50,7 +50,7 @@ func (c *claimer) settleSlots(ctx context.Context) error {
 func (c *claimer) returnSlots(ctx context.Context) {
 	c.Lanes.Close()
 	for ok := true; ok; ok = wait.For(ctx, c.Opts.HeartbeatEvery) {
-		_ = c.settleSlots(ctx) // remaining slots are revoked when the pod has left
+		_ = c.settleSlots(ctx) // the remaining slots are revoked after the pod has left
 	}
 }
 

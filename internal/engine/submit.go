@@ -184,18 +184,18 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 	return s, nil
 }
 
-// reserveFor reserves a slot for a job that is about to be inserted, if the job may start on insert here. A slot is not reserved if a more
-// urgent job, of a higher priority than the given one, waits in memory for a slot. It returns the boot id to store with the job.
+// reserveFor reserves a slot for a job that is about to be inserted, if the job may start on insert in this process. It reserves none if a
+// job with a higher priority than the given one waits in memory for a slot. It returns the boot id to store with the job.
 func (i *Identity) reserveFor(kind, lane string, delayMillis int64, priority int) (boot string, reserved bool) {
 	boot = i.Lease.ID()
-	// Check the trust first, because Handled is not fixed until the first heartbeat.
+	// Check whether the lease is trusted first, because Handled is not fixed until the first heartbeat.
 	if delayMillis > 0 || i.Closing.Load() || !i.Lease.Trusted() || !i.Handled[kind] || i.ahead.MoreUrgent(lane, priority) {
 		return boot, false
 	}
 	return boot, i.Lanes.Reserve(lane)
 }
 
-// insert inserts jobs. If an id is already in use, it replaces the ids in list and tries again.
+// insert inserts jobs. If an id is already in use, it assigns new ids to the jobs in list and tries again.
 func (sub *submitter) insert(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := sub.insertThese(ctx, boot, list)
 	for try := 0; sub.Commands.IDTaken(err) && try < idTries; try++ {
@@ -207,9 +207,9 @@ func (sub *submitter) insert(ctx context.Context, boot string, list []store.NewJ
 	return entered, err
 }
 
-// insertThese inserts jobs. If the reply is lost, it sends the same rows again. The second attempt succeeds or violates the primary key,
-// which waits for a first attempt that is still committing. After a violation it reads back whether the rows are the same, and where they
-// are.
+// insertThese inserts jobs. If the reply is lost, it sends the same rows again. The second attempt either succeeds or violates the primary
+// key, and it waits for a first attempt that is still committing. After a violation, insertThese reads back whether the rows are its own,
+// and their current state.
 func (sub *submitter) insertThese(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := sub.insertOnce(ctx, boot, list)
 	if err == nil {
@@ -219,7 +219,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		return entered, sub.DBError(err)
 	}
 	cause := sub.DBError(err)
-	// The wait may have been cut short by the caller's deadline, but reading the outcome is worth extra time.
+	// The caller's deadline may have passed, but the outcome is worth some extra time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
 	defer cancel()
 	for backoff := wait.NewBackoff(); backoff.Wait(ctx); {
@@ -234,7 +234,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		if unread != nil {
 			continue
 		}
-		if len(ours) < len(list) { // either all of them or none
+		if len(ours) < len(list) { // a submission is stored completely or not at all
 			return store.Enqueued{}, sub.DBError(err)
 		}
 		claims, ids := make([]job.Lease, len(list)), make([]int64, len(list))
@@ -248,7 +248,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		places = make(map[int64]store.Place, len(list))
 		for _, n := range list {
 			switch {
-			case n.Starts && found[n.ID].NextRunning: // started on insert; a later claim belongs to the poller
+			case n.Starts && found[n.ID].NextRunning: // started on insert; if it was claimed later, the poller runs it
 				places[n.ID] = store.PlacedRunning
 			case n.NeedsApproval || len(list) == 1 && sub.stateOf(ctx, n.ID) == job.AwaitingApproval:
 				places[n.ID] = store.PlacedAwaiting
@@ -294,7 +294,7 @@ func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submissio
 	s, err := sub.submitFresh(ctx, tx, w, &n, !sub.Deaf())
 	tracing.EndSubmission(span, s.ID, err)
 	if sub.Commands.IDTaken(err) {
-		sub.Commands.DropIDs() // the caller's next transaction then uses different ids
+		sub.Commands.DropIDs() // makes the caller's next transaction use different ids
 	}
 	if err != nil {
 		store.CloseStale(tx.Conn(), err, false)

@@ -7,11 +7,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// idTries is how often jobs get new ids because theirs are in use. The ids come from a new block each time.
+// idTries is how often jobs get new ids because their ids are in use. The new ids come from a different block each time.
 const idTries = 3
 
 // renumber gives jobs new ids after one of their ids was found in use. Another pod may have used the id after a failover that lost commits
-// and that PostgreSQL does not report.
+// and that PostgreSQL did not report.
 func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error {
 	sub.Log.WarnContext(ctx, "job ids already in use, using others", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
 	sub.Commands.DropIDs()

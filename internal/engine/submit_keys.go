@@ -89,7 +89,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 	return s, nil
 }
 
-// submitFresh is like submitIn, for a job that was not sent before. If the job's id is in use, it retries with a new one while the
+// submitFresh is like submitIn, but for a job that has not been sent before. If the job's id is in use, it retries with a new id while the
 // transaction is still usable.
 func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submission, n *store.NewJob, wake bool) (work.Submitted, error) {
 	s, err := sub.submitIn(ctx, tx, w, *n, wake)

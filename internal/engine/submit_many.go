@@ -80,7 +80,7 @@ func idsOf(rows []store.NewJob) []int64 {
 	return ids
 }
 
-// newRows checks submissions without keys and builds their rows.
+// newRows checks several submissions without keys and builds their rows.
 func (sub *submitter) newRows(ctx context.Context, list []*work.Submission) ([]store.NewJob, error) {
 	rows := make([]store.NewJob, len(list))
 	ids, err := sub.Commands.NewIDs(ctx, len(list))

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// unknownFor is how long after a lost reply or a failed heartbeat the table is searched for jobs that belong to this pod but are unknown to
-// it. A statement whose reply was lost may still commit after the first search, for example on a frozen server.
+// unknownFor is how long the table is searched after a lost reply or a failed heartbeat. The search looks for jobs that belong to this pod
+// but are unknown to it. A statement whose reply was lost may still commit after the first search, for example on a frozen server.
 const unknownFor = 2 * time.Minute
 
-// unknownOutcomes records that a reply was lost or that a heartbeat failed. The first search is due immediately, and each further search
+// unknownOutcomes records that a reply was lost or that a heartbeat failed. The first search is due immediately. Each further search is due
 // when the elapsed time has doubled.
 type unknownOutcomes struct {
 	mu     sync.Mutex

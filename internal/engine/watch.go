@@ -22,7 +22,7 @@ func (i *Identity) staleAfter(one *Run) time.Duration {
 	return i.Opts.StaleAfter
 }
 
-// linkWithin limits how long the handler of a join waits for its traces to be read.
+// linkWithin limits how long the start of a join's handler is delayed by reading traces.
 const linkWithin = time.Second
 
 // linkJoin links the span of a join to the fan-out and to its first children. Only a join has a parent but no trace context.

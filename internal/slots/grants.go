@@ -10,8 +10,8 @@ const (
 	// turnFor is how long a pod may keep its last slot while other pods wait, in a lane with more pods than slots. It is long compared with
 	// the few milliseconds that passing on a slot takes, but short for a waiting pod.
 	turnFor = 250 * time.Millisecond
-	// askAgainAfter is how long a pod waits before it repeats a request that was granted fewer slots, unless it is notified. The new
-	// request includes slots that the pod has needed since.
+	// askAgainAfter is how long a pod waits before it requests more slots after a request was not fully granted. A notification ends the
+	// wait early. The new request includes slots that the pod has needed since.
 	askAgainAfter = 100 * time.Millisecond
 )
 
@@ -25,7 +25,7 @@ type grant struct {
 	warned      bool      // a heartbeat has reported over since the last request
 	since       time.Time // when held last rose from 0
 	short       time.Time // when this pod last got fewer slots than it requested
-	waits       bool      // the lane had jobs to run at that time
+	waits       bool      // the lane had jobs to run when that happened
 	touched     bool      // a job has started since the last heartbeat
 	unconfirmed bool      // the latest reply was lost, so the grant must be confirmed
 	giveBack    bool      // idle since the previous heartbeat, so unused slots are returned
@@ -62,8 +62,8 @@ func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 	}
 }
 
-// told applies a heartbeat's report about a lane, and reports whether a sweep is needed. Two reports may be older than what this pod knows:
-// that the lane is no longer overfull, and that this pod holds fewer slots than it was granted. They are confirmed by a request first. The
+// told applies a heartbeat's report about a lane, and reports whether a sweep is needed. Two kinds of report may be outdated: that the lane
+// no longer has too many slots in use, and that this pod holds fewer slots than it was granted. Both are confirmed by a request first. The
 // second one occurs after the lane was deleted and created again.
 func (one *lane) told(b store.Lane) (look bool) {
 	g := &one.grant

@@ -169,8 +169,8 @@ func (c *contest) lapse(n int) {
 	c.note("%d lapses and joins again with %d zombies", n, p.zombies)
 }
 
-// No more jobs run than the lane has slots, even if replies are lost or late, limits are lowered or pods die. The limit is any that the pod
-// starting the job may have known. When no more messages are lost, all slots of the lane can be used again.
+// No more jobs run than the lane has slots, even if replies are lost or late, limits are lowered or pods die. Jobs may start under any
+// limit that their pod may have known. When no more messages are lost, all slots of the lane can be used again.
 func TestNoOrderOfEventsOverfillsALimitedLane(t *testing.T) {
 	t.Parallel()
 	rounds := 12
@@ -197,7 +197,7 @@ func TestNoOrderOfEventsOverfillsALimitedLane(t *testing.T) {
 				c.join(p)
 				c.pods = append(c.pods, p)
 			}
-			_, err = st.Enqueue(t.Context(), c.pods[0].boot, []store.NewJob{{ID: 1, Kind: "k", Lane: "default", Args: []byte(`{}`)}}) // it is never claimed
+			_, err = st.Enqueue(t.Context(), c.pods[0].boot, []store.NewJob{{ID: 1, Kind: "k", Lane: "default", Args: []byte(`{}`)}}) // a job that is never claimed, so the lane always has work
 			c.NoErr(err)
 			c.limit(3)
 			for range 1500 {

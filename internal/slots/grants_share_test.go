@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// While other pods wait for a lane, a pod that holds more than its share starts no jobs in it and returns each slot that becomes free.
+// While other pods wait for a lane, a pod that holds more than its share starts no jobs there. It returns each slot that becomes free.
 func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 	t.Parallel()
 	four := 4

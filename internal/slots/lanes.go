@@ -32,7 +32,7 @@ type Lanes struct {
 	order   []string
 	turn    int // lane that comes first the next time that scarce slots are shared
 	kinds   map[string]string
-	lost    time.Time                                // when a lane was last found to be deleted, or a deleted lane to have running jobs
+	lost    time.Time                                // when a lane was last found to be deleted, or a deleted lane was last found to have running jobs
 	poll    time.Duration                            // poll interval of lanes that set none
 	mayUse  func(name string) bool                   // all lanes if nil
 	stale   atomic.Pointer[map[string]time.Duration] // stale limits by lane, or nil if no lane sets one
@@ -126,7 +126,7 @@ func (one *lane) room() int {
 	return room
 }
 
-// Reserve takes a slot of a lane and reports whether it did. It fails if no slot is free, or if the lane or the queue is not open.
+// Reserve takes a slot of a lane and reports whether it succeeded. It fails if no slot is free, or if the lane or the queue is closed.
 func (l *Lanes) Reserve(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// sweep reads a lane in pages. It starts when a claim has met more unclaimable jobs than it may read, for example jobs of busy subjects or
+// sweep reads a lane in pages. It starts when a claim has met more unclaimable jobs than it may read. These are jobs of busy subjects, or
 // of kinds that this pod does not run. Each claim reads the next page, after the position that the previous one reached, and takes the jobs
 // that it can. As long as slots are free, the next claim follows immediately. A sweep that has read the lane to its end sets the mark.
 //
-// Every second claim instead reads the jobs that became ready since the sweep began, rank by rank, so that a more urgent job does not wait
+// Every second claim instead reads the jobs that became ready since the sweep began, rank by rank. A more urgent job thus does not wait
 // until the sweep reaches it. New jobs of the same rank do not wait either, as long as the sweep finds only blocked jobs. After a page with
 // claimable jobs, more old jobs may follow, and those start before new jobs of the same rank.
 type sweep struct {
-	floor   time.Time          // jobs that became ready earlier are skipped, as by the mark at the start; zero to read everything
+	floor   time.Time          // jobs that became ready earlier are skipped; zero to read everything
 	after   store.LanePosition // the last row read
 	fresh   time.Time          // the database's now() when the sweep began, minus a margin for submissions in flight
 	began   time.Time
