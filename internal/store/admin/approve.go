@@ -13,8 +13,8 @@ import (
 
 // approveSQL releases a job that awaits approval. The job moves to live, where it is due immediately, or stays parked until its delay has
 // passed. If two approvals run concurrently, the second waits for the row and finds the job already approved. Plan: Index Scan on
-// parked_pkey, one row. The reason of the row is checked later, because checking it here would make the planner use the index of all jobs
-// that await approval.
+// parked_pkey, one row. A condition on the row's reason would make the planner use the index of all jobs that await approval, so the reason
+// is checked later.
 const approveSQL = `
 with held as materialized (
 	select p.id, p.why = 'approval' as awaits, p.run_after > now() as early from trapeze.parked p where p.id = $1 for update
@@ -36,8 +36,7 @@ with held as materialized (
 )
 select id from held where awaits`
 
-// Approve releases a job that awaits approval, on behalf of actor. It returns [job.ErrNotFound] or [job.ErrNotAwaitingApproval] if there is
-// no such job.
+// Approve releases a job that awaits approval, on behalf of actor. Errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval].
 func Approve(ctx context.Context, s *store.Store, id int64, actor string) error {
 	var found []int64
 	err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
@@ -79,7 +78,7 @@ with late as materialized (
 )
 select ` + store.EndJSON(`'cancelled'`, `'expired'`, `'nobody approved it in time'`, "null") + ` from gone g`
 
-// Expire cancels up to limit jobs that have awaited approval for longer than after, counted from the time at which they would have become
+// Expire cancels up to limit jobs that have awaited approval for longer than after. The time is counted from when a job would have become
 // due. It returns the jobs that it cancelled.
 func Expire(ctx context.Context, s *store.Store, after time.Duration, limit int) ([]job.End, error) {
 	ended, err := store.Rows(ctx, s, pgx.RowTo[job.End], expireSQL, after.Milliseconds(), limit)

@@ -63,7 +63,7 @@ func asJSON(v any) (*string, error) {
 	return &text, nil
 }
 
-// Audit writes an audit entry for a refused action, which changes nothing.
+// Audit writes an audit entry without a change, for a refused action.
 func Audit(ctx context.Context, s *store.Store, d AuditEntry) error {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
@@ -93,7 +93,7 @@ type AuditFilter struct {
 	Actor  string
 	Action string
 	Target string
-	Before int64 // only rows with smaller ids; the last id of the previous page
+	Before int64 // only rows with smaller ids; pass the last id of the previous page
 	Limit  int   // default 50, at most 1000
 }
 

@@ -16,7 +16,7 @@ const (
 	hasLaneSQL = `select exists (select from trapeze.lanes where name = $1)`
 	// bootLaneSQL creates a lane unless its name is taken. Plan: one insert.
 	bootLaneSQL = `insert into trapeze.lanes (name, slots, slots_per_pod) values ($1, $2, $3) on conflict (name) do nothing`
-	// bootKindsSQL assigns kinds that have no lane to a new lane. Plan: primary key.
+	// bootKindsSQL assigns kinds that have no lane to a new lane. Plan: primary key lookup.
 	bootKindsSQL = `
 insert into trapeze.lane_kinds (kind, lane) select k, $2 from unnest($1::text[]) as k order by k
 on conflict (kind) do nothing returning kind`

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// cancelLiveSQL cancels a due job immediately and requests the cancellation of a running one. With stop it also finishes a running job
+// cancelLiveSQL cancels a due job immediately and requests the cancellation of a running one. With stop it finishes a running job
 // immediately, and a late result of its owner then matches no row. The owner is notified by its heartbeat, which reads cancel_requests.
 // Plan: Index Scan on live_pkey, one row.
 var cancelLiveSQL = `
@@ -48,8 +48,8 @@ with held as materialized (
 select case when state = 'pending' or $2 then 'cancelled' else 'running' end as state, pod::text, fence,
 	(select ` + store.EndJSON(`'cancelled'`, `case when $2 then 'stopped' else 'cancelled' end`, "null", "null") + ` from gone g) from held`
 
-// cancelParkedSQL cancels a job that waits for a time, for approval or for its children. For a job that waits for children, it also
-// requests their cancellation. Plan: Index Scan on parked_pkey, one row.
+// cancelParkedSQL cancels a job that waits for a time, for approval or for its children. It also requests the cancellation of those
+// children. Plan: Index Scan on parked_pkey, one row.
 var cancelParkedSQL = `
 with gone as (
 	delete from trapeze.parked where id = $1 returning *
@@ -138,9 +138,9 @@ type cancelled struct {
 	ended bool
 }
 
-// lockLiveSQL locks a job's row before a command reads it. Otherwise a statement that waits for a concurrent claim to release the row would
-// then see the claimed row but not the run that the claim inserted into current_runs. It would leave the subject busy. live is therefore
-// searched only if a row was locked. If the row was meanwhile replaced by a priority change or a promotion, the next search finds it.
+// lockLiveSQL locks a job's row before a command reads it. Without the lock, a statement that waits for a concurrent claim would see the
+// claimed row, but not the run that the claim inserted into current_runs. The subject would then stay busy. live is searched only if a row
+// was locked. If the row was replaced in the meantime, by a priority change or a promotion, the next search finds it.
 const (
 	lockLiveSQL    = `select id from trapeze.live where id = $1 for update`
 	tellHandlerSQL = `

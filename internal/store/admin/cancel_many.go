@@ -99,13 +99,13 @@ func CancelMany(ctx context.Context, s *store.Store, ids []int64, reason job.Rea
 	return c, nil
 }
 
-// isOpen is an SQL condition that is true if job j has not ended and has no cancel request. If it joined two exists conditions with or,
+// isOpen is an SQL condition that is true if job j has not ended and has no cancel request. With two exists conditions joined by or,
 // PostgreSQL 18 would hash whole tables.
 const isOpen = `coalesce((select true from trapeze.live l where l.id = j.id and not l.cancel_requested limit 1),
 	(select true from trapeze.parked p where p.id = j.id limit 1), false)`
 
 // openBranchesSQL lists jobs of a fan-out's branches that have not ended and have no cancel request. Plan: jobs_of_pipeline for (pipeline,
-// group); primary keys.
+// group); primary key lookups.
 const openBranchesSQL = `
 select j.id from trapeze.jobs j
 where j.pipeline_id = $1 and coalesce(j.group_id, 0) = $2 and j.step > 0 and ` + isOpen + ` limit $3`
@@ -119,7 +119,7 @@ func OpenBranches(ctx context.Context, s *store.Store, pipeline, id int64, limit
 	return list, nil
 }
 
-// openOfPipelineSQL lists jobs of a pipeline that have not ended and have no cancel request. Plan: jobs_of_pipeline; primary keys.
+// openOfPipelineSQL lists jobs of a pipeline that have not ended and have no cancel request. Plan: jobs_of_pipeline; primary key lookups.
 const openOfPipelineSQL = `
 select j.id from (
 	select f.id from trapeze.jobs f where f.id = $1 and f.pipeline_id = $1

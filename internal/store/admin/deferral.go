@@ -17,8 +17,8 @@ import (
 const checkTokenSQL = `select token = $2 from trapeze.deferrals where id = $1 for update` // #nosec G101 -- likewise
 
 // completeSQL stores one part of a job. If the job is already waiting, it also counts the part in the job's fan-out. It has no effect if
-// the part is already stored or the job no longer waits for it. A part and a concurrent finish of its job wait for each other's lock. Plan:
-// primary keys, one row each.
+// the part is already stored or the job no longer waits for it. A lock serializes it with a concurrent finish of the job. Plan: primary key
+// lookups, one row each.
 const completeSQL = `
 with f as materialized (
 	select open, ended from trapeze.fan_outs where id = $1 for update

@@ -39,14 +39,14 @@ func DrainLane(ctx context.Context, s *store.Store, name string, drained bool, a
 	return changed, nil
 }
 
-// drains is the value that the audit entry of a drain records.
+// drains is the before and after value in the audit entry of a drain.
 type drains struct {
 	Drained bool `json:"drained"`
 }
 
 const (
 	// lockPodsSQL finds and locks the rows of a pod by its name or boot id. It includes closed rows, because the next process of the same
-	// name inherits the drained state from them. Plan: pods is small.
+	// name inherits the drained state from them. Plan: one pass over pods, which is small.
 	lockPodsSQL = `
 select p.boot::text, p.name, p.drained, p.closed_at is null as open from trapeze.pods p
 where p.name = $1 or p.boot::text = $1 order by p.boot for update`

@@ -20,8 +20,8 @@ import (
 
 // subjectPageSQL reads one page of all jobs. It lists the jobs that have the subject, and those whose plan contains a step with the
 // subject. There is no index on the subject of jobs. If the job.followed event has been pruned, an on-failure job belongs to the subject if
-// its parent does or was erased. Plan: jobs_pkey from an id on, stops at the limit; fan_outs_pkey; for on-failure jobs jobs_pkey and
-// job_events_of_job in each day kept.
+// its parent does or was erased. Plan: jobs_pkey starting after an id, stops at the limit; fan_outs_pkey; for on-failure jobs jobs_pkey and
+// job_events_of_job in each retained day.
 const subjectPageSQL = `
 with page as materialized (
 	select j.id, j.subject = $2 and ($3::text is null or j.kind = $3) or j.step = 0 and j.parent_id is not null and j.erased_at is null and exists (
@@ -38,7 +38,7 @@ from page`
 
 // descendantsSQL lists jobs together with their descendants: later steps, children of their fan-outs, and on-failure jobs. Each row
 // contains the job from which it descends, and whether its pipeline is open. Plan: jobs_of_pipeline for each job; job_events_of_job in each
-// day kept; primary keys.
+// retained day; primary key lookups.
 const descendantsSQL = `
 with recursive family as (
 	select j.id as root, j.id, j.pipeline_id, j.group_id, j.child_no, j.step from trapeze.jobs j where j.id = any($1::bigint[])
@@ -65,8 +65,8 @@ with recursive family as (
 select f.root, f.id, p.open from family f join pipelines p on p.id = f.pipeline_id order by f.root, f.id`
 
 // eraseSQL removes the data of jobs that have ended. It keeps their rows, with kind, state and times, because other jobs of their pipelines
-// count them. erased_at prevents them from being retried. Erasing a job releases its keys. Plan: primary keys, done_by_id,
-// job_events_of_job, unique_keys_of_job, current_runs_of_subject; one pass over submissions, which holds one day.
+// depend on the counts. erased_at prevents the jobs from being retried. Erasing a job releases its keys. Plan: primary key lookups,
+// done_by_id, job_events_of_job, unique_keys_of_job, current_runs_of_subject; one pass over submissions, which holds one day.
 const eraseSQL = `
 with erased as (
 	update trapeze.jobs set args = '{}', planned = null, subject = '', unique_key = null, traceparent = null, erased_at = now()
@@ -99,15 +99,15 @@ with erased as (
 insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
 select id, event_no, fence, state, state, 'job.erased', $2 from ends`
 
-// erasePlansSQL removes the plans of jobs that have ended and had a planned step with the subject. Plan: primary keys.
+// erasePlansSQL removes the plans of jobs that have ended and whose plan included a step with the subject. Plan: primary key lookups.
 const erasePlansSQL = `
 with fan_outs as (
 	update trapeze.fan_outs set plan = null where id = any($1::bigint[])
 )
 update trapeze.jobs set planned = null, erased_at = now() where id = any($1::bigint[])`
 
-// auditNames is an SQL condition that selects the audit entries that mention the subject. It may appear as a subject or key in the details,
-// in the query string of a URL, or as a word in the reason. Entries that record erasures are excluded.
+// auditNames is an SQL condition for audit entries that mention the subject. The mention may be a subject or key in the details, part of a
+// URL's query string, or a word in the reason. Entries that record erasures are excluded.
 const auditNames = `action <> 'subject.erase' and (before::text ~ $1 or after::text ~ $1 or reason ~ $2)`
 
 // countAuditSQL counts the audit entries that mention the subject. Plan: one pass over audit.
@@ -119,7 +119,7 @@ update trapeze.audit set before = case when before::text ~ $1 then '{"erased":tr
 	after = case when after::text ~ $1 then '{"erased":true}' else after end, reason = case when reason ~ $2 then 'erased' else reason end
 where ` + auditNames
 
-// schedulesOfSQL lists the schedules that submit jobs for the subject. Plan: schedules is small.
+// schedulesOfSQL lists the schedules that submit jobs for the subject. Plan: one pass over schedules, which is small.
 const schedulesOfSQL = `
 select name from trapeze.schedules where subject = $1 and ($2::text is null or kind = $2) and not removed order by name`
 
@@ -134,10 +134,10 @@ type Erasure struct {
 	Next int64   // last id read, or 0 after the last page
 }
 
-// Erase erases a subject's jobs that have ended, together with their descendants, in one page of all jobs that follows the given id. An
-// empty kind means all kinds. Each transaction that erases jobs writes an audit entry, which contains only a hash of the subject. Erase
-// reads the page again until it finds nothing more to erase, because an erased job may lead to on-failure jobs. With dryRun it reads the
-// page once and only counts.
+// Erase erases a subject's finished jobs and their descendants, one page at a time. The page starts after the given id and covers the jobs
+// of all subjects. An empty kind means all kinds. Each transaction that erases jobs writes an audit entry, which contains only a hash of
+// the subject. Erase reads the page again until it finds nothing more to erase, because an erased job may lead to on-failure jobs. With
+// dryRun it reads the page once and only counts.
 func Erase(ctx context.Context, s *store.Store, subject, kind string, after int64, dryRun bool, actor string) (e Erasure, err error) {
 	for {
 		read, err := eraseFound(ctx, s, subject, kind, after, dryRun, actor)
@@ -189,8 +189,8 @@ func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all
 		if err != nil {
 			return err
 		}
-		// From here on, none of these jobs can be retried. The second read sees all changes made before the locks. Jobs that appear only in
-		// the second read are not locked.
+		// From here on, none of these jobs can be retried. The second read sees all changes made before they were locked. Jobs that it
+		// newly finds are not locked.
 		if _, err := upkeep.LockEnded(ctx, s, tx, slices.Sorted(maps.Keys(before))); err != nil {
 			return err
 		}

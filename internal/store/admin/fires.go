@@ -13,10 +13,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// takeSchedulesSQL locks the schedules that have been due longest until the transaction ends. It selects schedules of the given kinds and
-// leaves out the given names. Two pods therefore never decide the same schedule at the same time, and neither waits for the other. The
-// database's clock determines which schedules are due. Plan: schedules_due from its beginning, stops at the limit or at the first that is
-// not due.
+// takeSchedulesSQL locks the schedules of the given kinds that have been due longest, until the transaction ends. It leaves out the given
+// names. Two pods therefore never decide the same schedule at the same time, and neither waits for the other. The database's clock
+// determines which schedules are due. Plan: schedules_due from its beginning, stops at the limit or at the first that is not due.
 const takeSchedulesSQL = `
 select ` + scheduleColumns + `, s.planned, (select coalesce($3::timestamptz, clock_timestamp())) ` + store.Firing + `
 	and s.kind = any($1::text[]) and s.name <> all($2::text[]) and ` + store.DueAt + ` <= (select coalesce($3::timestamptz, clock_timestamp()))
@@ -27,7 +26,7 @@ order by ` + store.DueAt + `, s.name limit $4 for update of s skip locked`
 const shortFireSQL = `
 select set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true)`
 
-// fireWaits is the lock timeout, which is short because a waiting decision delays others. fireRests is the idle-in-transaction timeout.
+// fireWaits is the lock timeout. It is short because a waiting decision delays others. fireRests is the timeout for an idle transaction.
 const (
 	fireWaits = 100 * time.Millisecond
 	fireRests = 3 * time.Second
@@ -76,8 +75,8 @@ func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Tim
 	return list[0].Now, list[0].Next, nil
 }
 
-// schedulesActiveSQL finds the schedules that have a recent job that has not ended, or whose following jobs have not ended. Plan:
-// schedule_fires_with_jobs backwards for each, twenty rows; primary keys and jobs_of_pipeline for each.
+// schedulesActiveSQL finds the schedules that still have a recent job, or a job that follows one, that has not ended. Plan:
+// schedule_fires_with_jobs backwards for each, twenty rows; primary key lookups and jobs_of_pipeline for each.
 const schedulesActiveSQL = `
 select n.name from unnest($1::text[]) as n(name)
 where exists (
@@ -87,7 +86,7 @@ where exists (
 	where coalesce((select p.status from trapeze.pipeline p where p.id = f.job_id), '') = 'running'
 )`
 
-// SchedulesActive returns which of the given schedules have a job that has not ended, or whose following jobs have not ended.
+// SchedulesActive returns which of the given schedules still have a job, or a job that follows one, that has not ended.
 func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []string) (map[string]bool, error) {
 	list, err := store.Query(ctx, s, tx, pgx.RowTo[string], schedulesActiveSQL, names)
 	if err != nil {
@@ -109,12 +108,12 @@ select w.schedule, w.fire_at, w.outcome, w.manual, w.missed, w.job_id, w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::boolean[], $5::int[], $6::bigint[], $7::text[])
 	as w(schedule, fire_at, outcome, manual, missed, job_id, message)
 on conflict (schedule, fire_at) do nothing returning schedule, fire_at`
-	// settleFiresSQL records why occurrences that this transaction decided did not submit a job. Plan: primary key.
+	// settleFiresSQL records why occurrences that this transaction decided did not submit a job. Plan: primary key lookup.
 	settleFiresSQL = `
 update trapeze.schedule_fires f set outcome = w.outcome, job_id = null, message = w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[]) as w(schedule, fire_at, outcome, message)
 where f.schedule = w.schedule and f.fire_at = w.fire_at`
-	// scheduleEventsSQL writes the events of occurrences. Plan: inserts.
+	// scheduleEventsSQL writes the events of occurrences. Plan: inserts one row per event.
 	scheduleEventsSQL = `
 insert into trapeze.job_events (event_no, boot, event, actor, message, fields)
 select w.n, $1::uuid, case w.outcome when 'missed' then 'schedule.missed' else 'schedule.fired' end, $2, w.schedule, w.fields::json

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// allRetentionsSQL lists the retention overrides of all kinds. Plan: kind_retention is small.
+	// allRetentionsSQL lists the retention overrides of all kinds. Plan: one pass over kind_retention, which is small.
 	allRetentionsSQL = `select kind, state, keep_s from trapeze.kind_retention order by kind, state`
 	// lockRetentionSQL reads and locks one override until the transaction ends. Plan: primary key lookup.
 	lockRetentionSQL = `select keep_s from trapeze.kind_retention where kind = $1 and state = $2 for update`

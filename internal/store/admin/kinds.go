@@ -10,17 +10,17 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Kind is a kind's declaration in the database. It serves pods that do not know the kind, and jobs submitted through SQL.
+// Kind is a kind's declaration in the database. Pods that do not know the kind use it, and so do jobs submitted through SQL.
 type Kind struct {
 	Name       string
 	OnFailure  json.RawMessage // steps in the format of jobs.planned, or nil if there are none
 	MaxCrashes int             // 0 means the default of the pod that recovers a job
 }
 
-// keptKindsSQL reads the declarations of kinds. Plan: kinds fits in a page.
+// keptKindsSQL reads the declarations of kinds. Plan: one pass over kinds, which fits in one page.
 const keptKindsSQL = `select kind, on_failure::text, coalesce(max_crashes, 0) from trapeze.kinds where kind = any($1)`
 
-// declareKindsSQL replaces the declarations of a program's kinds. Plan: kinds fits in a page; primary key.
+// declareKindsSQL replaces the declarations of a program's kinds. Plan: one pass over kinds, which fits in one page; primary key lookups.
 const declareKindsSQL = `
 with said as materialized (
 	select * from unnest($1::text[], $2::text[], $3::integer[]) as s(kind, on_failure, max_crashes)

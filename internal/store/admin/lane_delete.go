@@ -18,15 +18,15 @@ const (
 	waitingInLaneSQL = `
 select exists (select from trapeze.live where lane = $1 and state = 'pending')
 	or exists (select from trapeze.parked where lane = $1)`
-	// moveKindsSQL assigns the kinds of a lane to another lane. Plan: lane_kinds is small.
+	// moveKindsSQL assigns the kinds of a lane to another lane. Plan: one pass over lane_kinds, which is small.
 	moveKindsSQL = `update trapeze.lane_kinds set lane = $2 where lane = $1`
-	// deleteLaneSQL deletes a lane that has no kinds. Plan: primary key lookup; slot_grants are deleted with it.
+	// deleteLaneSQL deletes a lane that has no kinds. Plan: primary key lookup; the lane's slot_grants are deleted with it.
 	deleteLaneSQL = `delete from trapeze.lanes where name = $1`
 )
 
 // DeleteLane deletes a lane, and moves its waiting jobs and its kinds to the lane to. If to is empty, the lane must have no jobs, and its
-// kinds move to the default lane. Running jobs of the lane continue. Callers should call [Move] first, so that few jobs are left to move in
-// the transaction. Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], and [job.ErrInvalidSetting] for the default lane.
+// kinds move to the default lane. Running jobs of the lane continue. Callers should call [Move] first, so that few jobs are left for this
+// transaction. Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], and [job.ErrInvalidSetting] for the default lane.
 func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		done, err = deleteLaneIn(ctx, s, tx, name, to, actor)
@@ -106,8 +106,8 @@ func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running
 	return err
 }
 
-// strandedSQL lists lanes that have due jobs but do not exist. Such a lane was deleted during a submission to it, or one of its running
-// jobs became pending again. Plan: one lookup in live_for_claim for each lane name in it.
+// strandedSQL lists lanes that have due jobs but do not exist. This happens if a lane is deleted during a submission to it, or if one of
+// its running jobs becomes pending again. Plan: one lookup in live_for_claim for each lane name in it.
 const strandedSQL = `
 with recursive names as (
 	(select l.lane from trapeze.live l order by l.lane, (-l.priority), l.ready_at, l.id limit 1)

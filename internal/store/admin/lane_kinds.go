@@ -11,13 +11,13 @@ import (
 
 const (
 	// lockKindsSQL reads and locks the default lanes of the given kinds and of all kinds of the given lane, until the transaction ends.
-	// Plan: lane_kinds is small.
+	// Plan: one pass over lane_kinds, which is small.
 	lockKindsSQL = `select kind, lane from trapeze.lane_kinds where kind = any($1::text[]) or lane = $2 order by kind for update`
-	// giveKindsSQL makes a lane the default lane of the given kinds. Plan: primary key.
+	// giveKindsSQL makes a lane the default lane of the given kinds. Plan: primary key lookup.
 	giveKindsSQL = `
 insert into trapeze.lane_kinds (kind, lane) select k, $2 from unnest($1::text[]) as k order by k
 on conflict (kind) do update set lane = excluded.lane where lane_kinds.lane <> excluded.lane`
-	// dropKindsSQL resets the default lane of kinds to the lane "default". Plan: primary key.
+	// dropKindsSQL resets the default lane of kinds to the lane "default". Plan: primary key lookup.
 	dropKindsSQL = `delete from trapeze.lane_kinds where kind = any($1::text[])`
 )
 

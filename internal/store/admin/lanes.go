@@ -32,9 +32,9 @@ select count(*) filter (where state = 'running')::int, count(*) filter (where st
 from trapeze.live where lane = $1`
 )
 
-// SetLane creates or changes a lane, and sets it as the default lane of kinds. Kinds may get a different default lane. The caller must then
-// move their waiting jobs by passing moves to [Move]. If nothing changes, SetLane writes no audit entry and no event. Errors:
-// [job.ErrUnknownLane] if c requires an existing lane, [job.ErrInvalidSetting].
+// SetLane creates or changes a lane, and makes it the default lane of the given kinds. If the default lane of a kind changes, its waiting
+// jobs must be moved: the caller passes the returned moves to [Move]. If nothing changes, SetLane writes no audit entry and no event.
+// Errors: [job.ErrUnknownLane] if c requires an existing lane, [job.ErrInvalidSetting].
 func SetLane(ctx context.Context, s *store.Store, name string, c job.LaneChange, actor string) (done job.LaneChanged, moves []Moving, err error) {
 	err = c.Validate()
 	if err == nil {
@@ -87,7 +87,7 @@ func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c jo
 	})
 }
 
-// createLane creates a lane that does not exist. If existing is set, the lane must already exist.
+// createLane creates a lane if it does not exist. If existing is set, it creates none.
 func createLane(ctx context.Context, s *store.Store, tx pgx.Tx, name string, existing bool) (created bool, err error) {
 	if existing {
 		return false, nil

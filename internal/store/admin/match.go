@@ -17,8 +17,8 @@ const ofJob = `cross join lateral (
 	select 1 from trapeze.jobs j where j.id = s.id and ($6::bigint is null or j.pipeline_id = $6) and ($7::bigint is null or j.parent_id = $7)
 		and ($8::timestamptz is null or j.created_at >= $8) and ($13 or j.group_id is null)`
 
-// matchOpenSQL lists jobs that have not ended and have no cancel request, by id. Plan: live_pkey and parked_pkey from an id on, each up to
-// the limit; jobs_pkey for those of the kind, lane, subject and state.
+// matchOpenSQL lists jobs that have not ended and have no cancel request, by id. Plan: live_pkey and parked_pkey starting after an id, each
+// up to the limit; jobs_pkey for those of the kind, lane, subject and state.
 const matchOpenSQL = `
 (
 	select s.id from trapeze.live s ` + ofJob + ` offset 0) j
@@ -35,8 +35,8 @@ const matchOpenSQL = `
 )
 order by id limit $9`
 
-// matchEndedSQL lists failed and cancelled jobs, by id. Plan: done_by_id of each of their days from an id on, jobs_pkey for each; stops at
-// the limit.
+// matchEndedSQL lists failed and cancelled jobs, by id. Plan: done_by_id of each of their days starting after an id, jobs_pkey for each;
+// stops at the limit.
 const matchEndedSQL = `
 select s.id from trapeze.done s ` + ofJob + `
 		and ($3::text is null or j.kind = $3) and ($5::text is null or j.subject = $5) offset 0) j
@@ -44,9 +44,9 @@ where s.id > $1 and s.state in ('failed', 'cancelled') and s.state = any($2::tex
 	and ($10::text is null or s.reason = $10) and ($11::text is null or s.error_class = $11) and ($12::text is null or s.error_code = $12)
 order by s.id limit $9`
 
-// Match returns up to limit ids, greater than after, of jobs that match a filter in the same way as in a list. If ended is set, it selects
-// failed and cancelled jobs, according to the states in the filter. Otherwise it selects jobs that have not ended and have no cancel
-// request. It ignores the page and limit of the filter.
+// Match returns up to limit ids, greater than after, of jobs that match a filter. A job matches as it does in a list. If ended is set, it
+// selects failed and cancelled jobs in the states of the filter. Otherwise it selects jobs that have not ended and have no cancel request.
+// It ignores the page and limit of the filter.
 func Match(ctx context.Context, s *store.Store, f job.Filter, ended bool, after int64, limit int) ([]int64, error) {
 	sql := matchOpenSQL
 	if ended {

@@ -17,10 +17,10 @@ type Moving struct {
 }
 
 // moveLiveSQL moves the due jobs in one page of live to another lane. Jobs keep their priority and position. It skips locked rows, because
-// a concurrent claim starts those jobs in their old lane. Running jobs keep their slots. Plan: Index Scan on live_pkey over the page, in id
-// order as in a recovery; lane_kinds_pkey.
+// a concurrent claim may be starting those jobs in their old lane. Running jobs keep their slots. Plan: Index Scan on live_pkey over the
+// page, in id order as in a recovery; lane_kinds_pkey.
 //
-// The page carries the columns that its conditions need. If it were joined to live again, each row would be compared with all rows of its
+// The page includes the columns that its conditions need. If it were joined to live again, each row would be compared with all rows of its
 // lane. For the same reason, the condition that a row is still in its lane is written so that no index can serve it.
 const moveLiveSQL = `
 with page as materialized (

@@ -11,9 +11,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// retryStateSQL locks the done rows of jobs, so that concurrent retries run one at a time, and the rows in jobs, so that they are not
-// pruned in the meantime. It returns whether each job fanned out to children, and the fan-out to which it belongs as a branch. Plan:
-// done_by_id and primary keys, one row per job.
+// retryStateSQL locks the done rows of jobs, so that concurrent retries run one at a time. It also locks their rows in jobs, so that they
+// are not pruned in the meantime. It returns whether each job fanned out to children, and the fan-out to which it belongs as a branch.
+// Plan: done_by_id and primary key lookups, one row per job.
 const retryStateSQL = `
 select d.id, d.state, ` + hasChildren + `, j.pipeline_id, j.group_id, j.step, j.erased_at is not null or coalesce((select true from trapeze.jobs b
 	where b.pipeline_id = j.pipeline_id and coalesce(b.group_id, 0) = j.parent_id and b.step > 0 and b.erased_at is not null limit 1), false)
@@ -26,7 +26,8 @@ const hasChildren = `coalesce((select true from trapeze.fan_outs f where f.id = 
 	and (select true from trapeze.deferrals f where f.id = d.id limit 1) is null, false)`
 
 // endedBranchesSQL locks the last jobs of the branches of fan-out $2, so that none is pruned in the meantime. It returns which of them
-// succeeded, which of the successful ones are impaired, and which fanned out to children. Plan: as for branchStatesSQL; primary keys.
+// succeeded, which of the successful ones are impaired, and which fanned out to children. Plan: as for branchStatesSQL; primary key
+// lookups.
 const endedBranchesSQL = `
 select d.id, d.state = 'succeeded', k.impaired or coalesce((select f.failed + f.impaired > 0 from trapeze.fan_outs f where f.id = d.id limit 1), false), ` + hasChildren + ` from (` + store.BranchTails + `) b
 join trapeze.done d on d.id = b.id join trapeze.jobs k on k.id = b.id
@@ -37,11 +38,12 @@ where k.erased_at is null order by d.id for update of k`
 const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 and ended for update`
 
 // retryJobsSQL makes failed and cancelled jobs pending again, in their next epoch. It keeps the fence, and resets attempts and crashes. The
-// caller has taken the unique key, which is held only until the claim, because afterwards it could suppress a newer submission. If the lane
+// caller has reserved the unique key. It is held only until the claim, because afterwards it could suppress a newer submission. If the lane
 // has been deleted, the job moves to the lane of its kind.
 //
-// A job must be approved if its lane requires approval or the job once needed it, and if it has never run or gets new arguments ($3). Such
-// a job has not been approved in this form. Plan: done_by_id; primary keys; job_events_of_job for those; inserts.
+// A job needs approval if its lane requires approval or the job once awaited it. A job that has already run needs it only if it gets new
+// arguments ($3), because those have not been approved. Plan: done_by_id; primary key lookups; job_events_of_job for jobs that may need
+// approval; inserts.
 const retryJobsSQL = `
 with gone as (
 	delete from trapeze.done where id = any($1::bigint[]) and state in ('failed', 'cancelled') returning *
@@ -85,7 +87,7 @@ with gone as (
 select id from gone`
 
 // undeferSQL deletes the waiting state of deferred jobs and their failed parts. Successful parts still count when the job waits again.
-// Plan: primary keys.
+// Plan: primary key lookups.
 const undeferSQL = `
 with failed as (
 	delete from trapeze.parts where id = any($1::bigint[]) and error is not null
@@ -98,7 +100,7 @@ const newArgsSQL = `update trapeze.jobs set args = $2::json where id = $1`
 // continuing lists the jobs that continue after a retry.
 type continuing struct{ pending, waiting []int64 }
 
-// reopen makes a job wait again for its branches that did not succeed. It appends the jobs that continue to on.
+// reopen makes a job wait again for its branches that did not succeed. It adds the jobs that continue to the list on.
 func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, actor string, on *continuing) error {
 	type branch struct {
 		ID                             int64

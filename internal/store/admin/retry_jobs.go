@@ -214,7 +214,7 @@ func isRefusal(err error) bool {
 		errors.Is(err, job.ErrInvalid)
 }
 
-// retakeKeys reserves the unique keys of jobs again. It returns the jobs that have no key or got theirs back.
+// retakeKeys reserves the unique keys of jobs again. It returns the jobs that have no key or whose key could be reserved.
 func retakeKeys(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (free []int64, err error) {
 	if len(ids) == 0 {
 		return nil, nil

@@ -26,7 +26,7 @@ from (select unnest($2::text[]) as role union select g.role from trapeze.grants 
 left join trapeze.roles r on r.name = h.role
 order by h.role`
 
-// RolesOf returns the roles granted to a principal, and the custom roles among all its roles. has contains the principal's other roles.
+// RolesOf returns the roles granted to a principal, and all its custom roles. has lists the roles that the principal has from its token.
 func RolesOf(ctx context.Context, s *store.Store, principal string, has []string) (granted []string, custom []Role, err error) {
 	type held struct {
 		Role        string
@@ -51,7 +51,7 @@ func RolesOf(ctx context.Context, s *store.Store, principal string, has []string
 // ErrNoSuchRole means that a role or a role grant does not exist.
 var ErrNoSuchRole = errors.New("no such role")
 
-// rolesSQL lists the custom roles. Plan: roles is small.
+// rolesSQL lists the custom roles. Plan: one pass over roles, which is small.
 const rolesSQL = `select name, permissions, scope from trapeze.roles order by name`
 
 // Roles returns the custom roles.
@@ -89,8 +89,8 @@ with gone as (delete from trapeze.roles where name = $1 returning permissions, s
 taken as (delete from trapeze.grants where role = $1 and exists (select from gone) returning principal)
 select permissions, scope, (select coalesce(array_agg(principal order by principal), '{}') from taken) from gone`
 
-// DeleteRole deletes a custom role and its grants, so that no principal automatically has a later role of the same name. It returns
-// [ErrNoSuchRole] if the role does not exist.
+// DeleteRole deletes a custom role and its grants. A role that is later created with the same name is therefore granted to no principal. It
+// returns [ErrNoSuchRole] if the role does not exist.
 func DeleteRole(ctx context.Context, s *store.Store, name, actor string) error {
 	return withAudit(ctx, s, AuditEntry{Actor: actor, Action: "role.delete", Target: "role " + name}, func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error {
 		type role struct {

@@ -18,7 +18,7 @@ const (
 	scheduleColumns = `s.name, ` + settingColumns + `, s.declared is not null, s.anchor, s.next_at, s.error, s.created_at, s.updated_at`
 )
 
-// schedulesSQL lists all schedules by name, or reads one. Plan: schedules is small.
+// schedulesSQL lists all schedules by name, or reads one. Plan: one pass over schedules, which is small.
 const schedulesSQL = `
 select ` + scheduleColumns + ` from trapeze.schedules s where not s.removed and ($1::text is null or s.name = $1) order by s.name`
 
@@ -108,7 +108,7 @@ func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, a
 	return row.Schedule, now, nil
 }
 
-// planSchedulesSQL sets the next occurrence and the error of schedules whose rows are locked. Plan: primary key.
+// planSchedulesSQL sets the next occurrence and the error of schedules whose rows are locked. Plan: primary key lookup.
 const planSchedulesSQL = `
 update trapeze.schedules s set next_at = w.next_at, planned = true, error = w.error
 from unnest($1::text[], $2::timestamptz[], $3::text[]) as w(name, next_at, error) where s.name = w.name`

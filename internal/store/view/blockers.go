@@ -51,12 +51,12 @@ type standing struct {
 	Boots                            []string // pods that could run the job now
 	PodSlots                         []int    // total slots of each of those pods
 	Blocker                          *int64
-	Open, Branches                   int // of the job's fan-out
+	Open, Branches                   int // open and total branches of the job's fan-out
 }
 
-// Blockers returns the reasons why a waiting job does not run. Reasons specific to the job come first, then those that it shares with other
-// jobs. The result is empty if the job is running, has ended or does not exist. The slots in use are expensive to read, so used is called
-// only if there is no other reason. It returns a result of [SlotsInUse], which may be slightly out of date.
+// Blockers returns the reasons why a waiting job does not run. Reasons that concern only this job come first, then those that it shares
+// with other jobs. The result is empty if the job is running, has ended or does not exist. The slots in use are expensive to read, so used
+// is called only if there is no other reason. It returns the result of [SlotsInUse], which may be slightly out of date.
 func Blockers(ctx context.Context, s *store.Store, id int64, used func(context.Context) ([]BoardSlots, error)) ([]job.Blocker, error) {
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[standing], standingSQL, id)
 	if err != nil {

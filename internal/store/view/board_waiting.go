@@ -15,7 +15,7 @@ type BoardWait struct {
 	Lane    string
 	Kind    string
 	Why     string     // due, subject, no_handler, pods_drained; scheduled, retry, retry_later, approval, children
-	Subject string     // the busy subject, if any
+	Subject string     // the busy subject that the jobs wait for, if any
 	Blocker *int64     // the job that is running for the subject
 	Jobs    int        // number of jobs, up to the limit
 	Since   *time.Time // when the oldest due job became due; for other jobs, when the next one becomes due
@@ -56,7 +56,7 @@ from (select id, lane, kind, why, run_after from trapeze.parked order by id limi
 group by lane, kind, why order by count(*) desc, lane, kind, why limit $2`
 
 // BoardWaiting groups waiting jobs by what they wait for. It reads up to eachLane due jobs of each lane and up to parkedMost parked jobs.
-// It returns up to limit groups of due jobs, and as many of parked jobs.
+// It returns up to limit groups of each.
 func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
 	if due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit); err != nil {
 		return nil, nil, fmt.Errorf("list what is due: %w", err)
@@ -77,7 +77,8 @@ type BoardApproval struct {
 	CreatedAt time.Time
 }
 
-// boardApprovalsSQL lists jobs that await approval, longest waiting first. Plan: parked_for_approval, stops at the limit; primary keys.
+// boardApprovalsSQL lists jobs that await approval, longest waiting first. Plan: parked_for_approval, stops at the limit; primary key
+// lookups.
 const boardApprovalsSQL = `
 select p.id, p.kind, p.lane, p.subject, j.submitter, j.created_at
 from (select id, kind, lane, subject, run_after from trapeze.parked where why = 'approval' order by run_after, id limit $1) p

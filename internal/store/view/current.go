@@ -13,9 +13,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// currentJobsSQL lists the current runs of all subjects, newest first, from current_runs. If $15 is set, it selects the runs of one
+// currentJobsSQL lists the current runs of all subjects, newest first, from current_runs. If $15 is not null, it lists only those of that
 // submitter. currentRunSQL reads those of a single subject. While a job of a subject is running, both skip rows that racing claims left for
-// earlier runs. See TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore. offset 0 prevents the planner from walking over all jobs.
+// earlier runs. See TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore. The offset 0 prevents the planner from walking over all jobs.
 //
 // Plan: current_runs_of_subject, or one pass over current_runs, which has one or two rows per subject. For each row jobs_pkey, and
 // current_runs_one_running unless it is running; a sort; the view for the listed jobs, or for all of them if the filter has a state, a lane

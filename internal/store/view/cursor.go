@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// earliest and latest bound the times that a cursor may contain, which JSON can also represent. PostgreSQL rejects some times outside this
-// range.
+// earliest and latest bound the times that a cursor may contain. JSON can represent the same range. PostgreSQL rejects some times outside
+// it.
 var (
 	earliest = time.Unix(0, 0)
 	latest   = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)

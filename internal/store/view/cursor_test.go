@@ -74,7 +74,7 @@ func FuzzACursorOfEventsIsUsableOrRefused(f *testing.F) {
 	})
 }
 
-// Cursors that pageAfter generates are accepted, and round-trip for every time, in microseconds like PostgreSQL.
+// Cursors that pageAfter generates are accepted and can be parsed back to the same time, in microseconds as in PostgreSQL.
 func FuzzACursorThatWeMakeIsTaken(f *testing.F) {
 	f.Add(int64(0), int64(1))
 	f.Add(time.Date(2025, 1, 31, 8, 0, 0, 999_999_000, time.UTC).UnixMicro(), int64(1)<<62)
@@ -84,7 +84,7 @@ func FuzzACursorThatWeMakeIsTaken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, micros, id int64) {
 		at := time.UnixMicro(micros)
 		if at.Before(earliest) || at.After(latest) {
-			return // outside the range of a cursor
+			return // a cursor cannot hold this time
 		}
 		text := pageAfter(at, id)
 		again, sameID, err := pageCursor(text)

@@ -78,7 +78,7 @@ func Clock(ctx context.Context, s *store.Store) (ahead, within time.Duration, er
 	return ahead, within, nil
 }
 
-// horizonSQL lists the transactions, prepared transactions and replication slots that hold back the transaction horizon the most. They
+// horizonSQL lists the oldest transactions, prepared transactions and replication slots that hold back the transaction horizon. They
 // prevent dead rows from being removed and the event feed from advancing. The session that runs the statement is excluded. Plan: reads no
 // table of Trapeze.
 const horizonSQL = `
@@ -117,7 +117,7 @@ func Horizon(ctx context.Context, s *store.Store) ([]Holder, error) {
 }
 
 // tablesSQL reads the state of those Trapeze tables in which rows are inserted and deleted. It returns one row for each partition of done.
-// Autovacuum vacuums a table with more dead rows than trigger. Plan: catalogs only.
+// Autovacuum vacuums a table with more dead rows than trigger. Plan: reads only system catalogs.
 const tablesSQL = `
 select c.relname::text, greatest(c.reltuples, 0)::bigint, coalesce(t.n_dead_tup, 0),
 	(coalesce(o.threshold, current_setting('autovacuum_vacuum_threshold'))::float8
@@ -155,7 +155,7 @@ func Tables(ctx context.Context, s *store.Store) ([]Table, error) {
 	return list, nil
 }
 
-// missingDaysSQL lists the days, starting today, for which a partitioned table has no partition. Plan: catalogs only.
+// missingDaysSQL lists the days, starting today, for which a partitioned table has no partition. Plan: reads only system catalogs.
 const missingDaysSQL = `
 select p.parent, d.ahead, (now() at time zone 'UTC')::date + d.ahead
 from unnest(array['done_succeeded', 'done_failed', 'done_cancelled', 'job_events']) as p(parent), generate_series(0, $2::int) as d(ahead)

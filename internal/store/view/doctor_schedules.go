@@ -12,7 +12,8 @@ import (
 
 // scheduleHealthSQL lists schedules with the conditions that may prevent them from firing. It includes the number of pods that could decide
 // the next occurrence, and whether the schedule's lane exists. It also includes how long the next occurrence has been due, by the
-// database's clock. For a schedule that is not planned, that is the time since it was changed. Plan: schedules, pods and lanes are small.
+// database's clock. For a schedule that is not planned, that is the time since it was changed. Plan: schedules, pods and lanes are small
+// tables.
 const scheduleHealthSQL = `
 select c.name, c.kind, c.lane, c.paused, c.error, c.next_at,
 	coalesce(extract(epoch from clock_timestamp() - case when c.planned then c.next_at else c.updated_at end), 0)::float8,

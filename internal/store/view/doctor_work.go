@@ -13,8 +13,8 @@ import (
 // alivePod is an SQL condition that is true for a pod p that can start jobs now.
 const alivePod = `p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained`
 
-// waitingWorkSQL counts waiting due jobs by lane and kind, together with the pods that could run them. Plan: one pass over live; pods is
-// small.
+// waitingWorkSQL counts due jobs that are waiting, by lane and kind, together with the pods that could run them. Plan: one pass over live;
+// pods is small.
 const waitingWorkSQL = `
 select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where w.kind = any(p.kinds) and ` + alivePod + `)::int
 from (
@@ -22,7 +22,7 @@ from (
 	from trapeze.live l where l.state = 'pending' group by l.lane, l.kind
 ) w order by w.lane, w.kind`
 
-// WaitingWork counts the waiting due jobs of one kind in a lane.
+// WaitingWork counts the due jobs of one kind that are waiting in a lane.
 type WaitingWork struct {
 	Lane    string
 	Kind    string
@@ -31,7 +31,7 @@ type WaitingWork struct {
 	Pods    int        // number of pods that could run the jobs now
 }
 
-// ReadWaitingWork counts waiting due jobs by lane and kind.
+// ReadWaitingWork counts due jobs that are waiting, by lane and kind.
 func ReadWaitingWork(ctx context.Context, s *store.Store) ([]WaitingWork, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[WaitingWork], waitingWorkSQL)
 	if err != nil {
@@ -40,8 +40,8 @@ func ReadWaitingWork(ctx context.Context, s *store.Store) ([]WaitingWork, error)
 	return list, nil
 }
 
-// laneGatesSQL lists the conditions that may prevent a lane from starting jobs, the kinds that have the lane as default, and the pods that
-// could run any of them. Plan: lanes, lane_kinds and pods are small.
+// laneGatesSQL lists the conditions that may prevent a lane from starting jobs. It also lists the kinds that have the lane as default, and
+// counts the pods that could run any of them. Plan: lanes, lane_kinds and pods are small tables.
 const laneGatesSQL = `
 select n.name, n.enabled, n.drained, n.slots, n.slots_per_pod, ` + gateColumns + `,
 	coalesce((select array_agg(k.kind order by k.kind) from trapeze.lane_kinds k where k.lane = n.name), '{}'),
@@ -70,7 +70,7 @@ func LaneGates(ctx context.Context, s *store.Store) ([]LaneGate, error) {
 	return list, nil
 }
 
-// podHealthSQL lists the open pods and the remaining time of their leases. Plan: pods and remote_workers are small.
+// podHealthSQL lists the open pods and the remaining time of their leases. Plan: one pass over pods and remote_workers, which are small.
 const podHealthSQL = `
 select p.boot::text, p.name, p.version, p.slots, extract(epoch from p.lease_until - clock_timestamp())::float8, p.draining, p.drained,
 	w.boot is not null, coalesce(w.stream, 0), extract(epoch from clock_timestamp() - p.started_at)::float8

@@ -18,10 +18,10 @@ const eventColumns = `e.xid::text || '.' || coalesce(e.job, 0) || '.' || coalesc
 	(select p.name from trapeze.pods p where p.boot = e.boot), e.fence, coalesce(e.level, 'info'), e.event, e.message, e.fields,
 	coalesce((select true from trapeze.remote_workers r where r.boot = e.boot), false)`
 
-// historySQL defines the CTE e, which contains the history of the jobs in the CTE of(id) and has the columns of the view job_event. The
-// history has two sources. Rows of a single job are found by the job. Rows that several jobs of one statement share are found by the
-// transactions in the jobs' rows and in the events that ended a claim. Plan: primary keys, done_by_id; job_events_of_job and
-// job_events_in_commit_order in each day kept.
+// historySQL defines the CTE e, which holds the history of the jobs in the CTE of(id) and has the columns of the view job_event. The
+// history has two sources. Events that belong to a single job are found by the job's id. Events that several jobs of one statement share
+// are found by transaction id: those in the jobs' rows and those in the events that ended a claim. Plan: primary key lookups, done_by_id;
+// job_events_of_job and job_events_in_commit_order in each retained day.
 const historySQL = `
 commits as (
 	select j.xid from trapeze.jobs j join of on of.id = j.id
@@ -42,7 +42,7 @@ commits as (
 const jobEventsSQL = `with of as materialized (select $1::bigint as id), ` + historySQL + `
 select ` + eventColumns + ` from e where e.event_no > $2 order by e.event_no limit $3`
 
-// searchEventsSQL reads a job's history by searching all events. Plan: reads all events that are kept.
+// searchEventsSQL reads a job's history by searching all events. Plan: reads all retained events.
 const searchEventsSQL = `select ` + eventColumns + ` from trapeze.job_event e
 where e.job = $1 and e.event_no > $2 order by e.event_no limit $3`
 
@@ -56,7 +56,7 @@ where (e.xid, e.job, coalesce(e.event_no, 0)) > ($2::text::xid8, $3::bigint, $4:
 order by e.xid, e.job, e.event_no limit $5`
 
 // feedSQL reads the whole history in the order of transaction ids. This order may differ from that of a job's events, which readers can
-// sort by number. It stops at the horizon below which no new transaction can appear, so that a reader who continues from its last cursor
+// sort by number. It stops at the horizon below which no new transaction can appear. A reader that continues from its last cursor therefore
 // misses nothing. Plan: job_events_in_commit_order.
 const feedSQL = `select ` + eventColumns + ` from trapeze.job_event e
 where e.xid >= $1::text::xid8 and (e.xid, coalesce(e.job, 0), coalesce(e.event_no, 0)) > ($1::text::xid8, $2::bigint, $3::int)

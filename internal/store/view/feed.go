@@ -12,7 +12,7 @@ import (
 )
 
 // feedNowSQL reads the current position of the feed: the database history, the transactions that a cursor may contain, and what is visible
-// now. Plan: job_events_in_commit_order at its ends, in each day kept.
+// now. Plan: job_events_in_commit_order at its ends, in each retained day.
 const feedNowSQL = `
 select coalesce(left((select trapeze.history())::text, 8), ''), pg_snapshot_xmax(pg_current_snapshot()), pg_current_snapshot()::text,
 	coalesce((select e.xid from trapeze.job_events e order by e.xid limit 1), '0'::xid8),
@@ -30,7 +30,7 @@ type FeedNow struct {
 	Next   uint64   // no transaction with this id or a higher one has ended yet
 	Oldest uint64   // the first transaction with stored events, or 0 if there is none
 	Seen   Seen     // the transactions that are currently visible
-	Last   Position // position of the latest event below the horizon
+	Last   Position // position of the latest event that readers can already see
 }
 
 // ReadFeedNow returns the current position of the feed.
@@ -74,7 +74,7 @@ func FeedPage(ctx context.Context, s *store.Store, after Position, submitter str
 	return list, nil
 }
 
-// feedLagSQL returns the age of the oldest event above the horizon. Plan: job_events_in_commit_order in each day kept.
+// feedLagSQL returns the age of the oldest event above the horizon. Plan: job_events_in_commit_order in each retained day.
 const feedLagSQL = `
 select coalesce(extract(epoch from clock_timestamp() - (
 	select e.at from trapeze.job_events e where e.xid >= pg_snapshot_xmin(pg_current_snapshot()) order by e.xid limit 1)), 0)::float8`

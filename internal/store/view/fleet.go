@@ -12,9 +12,9 @@ import (
 // countedTo limits the count of waiting jobs in a lane, because a graph does not need larger numbers.
 const countedTo = 100_000
 
-// fleetSQL counts the waiting due jobs of each lane, up to a limit, and returns how long the oldest has been due. A recovered job precedes
-// all others and has no due time, so it is counted but has no age. Plan: per lane an Index Scan on live_for_claim that stops at the limit,
-// and one probe of it per rank; pods_open.
+// fleetSQL counts the due jobs that are waiting in each lane, up to a limit, and returns how long the oldest has been due. A recovered job
+// precedes all others and has no due time, so it is counted but has no age. Plan: per lane an Index Scan on live_for_claim that stops at
+// the limit, and one probe of it per rank; pods_open.
 const fleetSQL = `
 select n.name, (select count(*)::int from (
 		select from trapeze.live l where l.lane = n.name and l.state = 'pending' limit $1) w),

@@ -1,10 +1,10 @@
 package view
 
-// jobOf is the view trapeze.job, rewritten as a sequence of lookups for each job. It looks in live, in parked, and then by state in the
-// finished jobs, starting on the day before the job was created, because no job ends earlier. The first table that contains the job ends
-// the search.
+// jobOf is the view trapeze.job, rewritten as a sequence of lookups for each job. It looks in live, then in parked, then by state in the
+// finished jobs. There it starts on the day before the job was created, because no job ends earlier. The first table that contains the job
+// ends the search.
 //
-// The view joins the tables instead. It reads every day, and if live or parked was empty when last analyzed, it is planned as a scan of
+// The view joins the tables instead. It reads every day. If live or parked was empty when last analyzed, the view is planned as a scan of
 // that table for each job. The view is meant for statements that count or search whole tables.
 //
 // Each lookup has a limit, so that the planner cannot turn it into such a join. The lookup in live also has an order, because

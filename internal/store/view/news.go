@@ -65,8 +65,8 @@ const statusOfPipeline = `coalesce((select p.status from trapeze.pipeline p wher
 // newsSQL reads the events of some jobs, or of the jobs of some pipelines, that were written by transactions outside a given set. The
 // events of each job are in order. If there are no events, it returns a single row without an event. It reads only transactions that
 // started after the set, and those that were open then and have ended since. It therefore reads nothing twice, and a transaction that stays
-// open costs nothing. Plan: job_events_in_commit_order in each day kept; jobs_pkey for each event, and primary keys where one may end a
-// pipeline.
+// open costs nothing. Plan: job_events_in_commit_order in each retained day; jobs_pkey for each event, and primary key lookups if an event
+// may end a pipeline.
 const newsSQL = `
 with fresh as materialized (
 	select v.job, v.event_no, v.jobs, v.event_nos, v.fences, v.xid, v.at, v.fence, v.boot, v.from_state, v.to_state, v.event, v.actor,

@@ -10,7 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// notesSQL reads the progress that some jobs, and the latest jobs of some pipelines, have reported. Plan: primary keys, jobs_of_pipeline.
+// notesSQL reads the progress that some jobs, and the latest jobs of some pipelines, have reported. Plan: primary key lookups,
+// jobs_of_pipeline.
 const notesSQL = `
 select 0::bigint, g.id, g.done, g.total, g.message from unnest($1::bigint[]) as w(id) join trapeze.job_progress g on g.id = w.id
 union all

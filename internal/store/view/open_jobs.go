@@ -34,8 +34,8 @@ const openJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id =
 	and state in ('awaiting_approval', 'pending', 'running', 'waiting') and ($16::text is null or submitter = $16 and submitter <> '')
 	and ($7::timestamptz is null or created_at >= $7) and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ` + jobsMatched + jobsOrdered
 
-// rareOpen reports whether a filter selects only open jobs and there are few of them. It returns their ids, including some that the filter
-// may not select. If the list started with the newest of all jobs instead, it would search the whole history for them.
+// rareOpen reports whether a filter selects only open jobs and there are few of them. It returns their ids, which may include jobs that the
+// filter does not select. A list that started with the newest of all jobs would have to search the whole history for them.
 func rareOpen(ctx context.Context, s *store.Store, f job.Filter, states []string) (ids []int64, rare bool, err error) {
 	if len(states) == 0 || slices.ContainsFunc(f.States, job.State.Terminal) {
 		return nil, false, nil

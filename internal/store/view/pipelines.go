@@ -14,7 +14,8 @@ import (
 const pipelineColumns = `p.id, p.name, p.status, p.kind, p.last_job, p.step, p.planned, p.progress_done, p.progress_total,
 	p.progress_message, p.reason, p.error, p.created_at, p.finished_at`
 
-// pipelineSQL reads one pipeline. A job without a next step counts as a pipeline with one step. Plan: primary keys, jobs_of_pipeline.
+// pipelineSQL reads one pipeline. A job without a next step counts as a pipeline with one step. Plan: primary key lookups,
+// jobs_of_pipeline.
 const pipelineSQL = `
 select ` + pipelineColumns + ` from ` + pipelineOf + ` p where p.id = $1
 union all
@@ -36,7 +37,7 @@ func Pipeline(ctx context.Context, s *store.Store, id int64) (job.Pipeline, erro
 }
 
 // pipelinesSQL lists pipelines newest first, back to the pipeline ($7, $8). Null arguments match everything. Plan: pipelines_by_age
-// backwards, to that pipeline; jobs_of_pipeline and primary keys for each row read; stops at the limit.
+// backwards, to that pipeline; jobs_of_pipeline and primary key lookups for each row read; stops at the limit.
 const pipelinesSQL = `
 select ` + pipelineColumns + ` from ` + pipelineOf + ` p
 where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
@@ -46,8 +47,8 @@ where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name
 order by p.created_at desc, p.id desc limit $6`
 
 // ownPipelinesSQL lists the pipelines whose first job was submitted by a given submitter since a given time. They are ordered by that job,
-// newest first, and a page continues from it. The pipeline's own row may be younger, because it may not be created until the first
-// job has finished. Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary keys and jobs_of_pipeline for each row
+// newest first, and a page continues from it. The pipeline's own row may be younger, because it may not be created until the first job has
+// finished. Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary key lookups and jobs_of_pipeline for each row
 // read; stops at the limit.
 const ownPipelinesSQL = `
 select ` + pipelineColumns + ` from trapeze.jobs o join ` + pipelineOf + ` p on p.id = o.id
@@ -58,7 +59,7 @@ where o.submitter = $9 and o.submitter <> '' and ($1::text[] is null or p.status
 order by o.created_at desc, o.id desc limit $6`
 
 const (
-	// lookedPipelinesSQL reads the last pipeline of a part of a walk, like lookedSQL. Plan: pipelines_by_age backwards, index only.
+	// lookedPipelinesSQL returns the pipeline at which a part of a walk ends, like lookedSQL. Plan: pipelines_by_age backwards, index only.
 	lookedPipelinesSQL = `
 select created_at, id from trapeze.pipelines where ` + lookedFrom + ` order by created_at desc, id desc offset $4 limit 1`
 	// madeSQL reads the time at which a job was created. Plan: jobs_pkey.
@@ -70,17 +71,17 @@ type PipelineFilter struct {
 	Statuses []job.Status
 	Name     string
 	Since    time.Time
-	Owner    string // the submitter
+	Owner    string // submitter of the pipelines
 	Limit    int    // default 50, at most 1000
-	Cursor   string // cursor of the page, from the previous page
+	Cursor   string // cursor that the previous page returned
 }
 
-// PipelinePage is one page of pipelines, newest first. Like a [Page], it may hold fewer pipelines than the limit, if their plans are large
-// or if only few of many pipelines match.
+// PipelinePage is one page of pipelines, newest first. Like a [Page], it may hold fewer pipelines than the limit. This happens if their
+// plans are large or if only few of many pipelines match.
 type PipelinePage struct {
 	Pipelines []job.Pipeline
 	Cursor    string    // cursor of the next page, or empty on the last page
-	Searched  time.Time // the time back to which a search that stopped early has read, or else zero
+	Searched  time.Time // how far back a search that stopped early has read, or zero
 }
 
 // Pipelines returns a page of pipelines, newest first.
@@ -158,7 +159,7 @@ func scanPipeline(row pgx.CollectableRow) (p job.Pipeline, err error) {
 }
 
 // spineSQL reads the jobs of a pipeline that are outside any fan-out, in order and without their plans. Each plan contains all following
-// steps, so the plans of a long chain may take gigabytes. Plan: jobs_of_pipeline; primary keys, done_by_id.
+// steps, so the plans of a long chain may take gigabytes. Plan: jobs_of_pipeline; primary key lookups, done_by_id.
 const spineSQL = `
 select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf + ` job where id = any(array(
 	select j.id from trapeze.jobs j where j.id = $1
@@ -177,8 +178,8 @@ func Spine(ctx context.Context, s *store.Store, id int64) ([]job.Job, error) {
 	return list, nil
 }
 
-// branchStatesSQL counts the branches of a fan-out by the state of their last jobs. Plan: jobs_of_pipeline for (pipeline, group);
-// primary keys, done_by_id.
+// branchStatesSQL counts the branches of a fan-out by the state of their last jobs. Plan: jobs_of_pipeline for (pipeline, group); primary
+// key lookups, done_by_id.
 const branchStatesSQL = `
 select v.state, count(*)::int, min(v.started_at), max(v.finished_at)
 from (` + store.BranchTails + `) b join ` + jobOf + ` v on v.id = b.id
@@ -188,8 +189,8 @@ group by v.state`
 type BranchState struct {
 	State    job.State
 	Branches int
-	Began    *time.Time // when the first of their last jobs started
-	Ended    *time.Time // when the last of them finished
+	Began    *time.Time // when the first of these jobs started
+	Ended    *time.Time // when the last of these jobs finished
 }
 
 // BranchStates counts the branches of a fan-out by the state of their last jobs.

@@ -22,7 +22,7 @@ const (
 	group_id, child_no, error_class, error_code`
 )
 
-// jobSQL reads one job. Plan: as for jobOf, primary keys and done_by_id.
+// jobSQL reads one job. Plan: as for jobOf, primary key lookups and done_by_id.
 const jobSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = $1`
 
 // Job returns one job, or [job.ErrNotFound]. It also finds a job that is currently moving between tables.
@@ -37,12 +37,12 @@ func Job(ctx context.Context, s *store.Store, id int64) (job.Job, error) {
 	return found[0], nil
 }
 
-// Page is one page of jobs, newest first. It may hold fewer jobs than the limit, if they are large or if only few of many jobs match. The
-// cursor shows whether it is the last page.
+// Page is one page of jobs, newest first. It may hold fewer jobs than the limit, if the jobs are large or if only few of many jobs match.
+// The cursor shows whether it is the last page.
 type Page struct {
 	Jobs     []job.Job
 	Cursor   string    // cursor of the next page, or empty on the last page
-	Searched time.Time // the time back to which a search that stopped early has read, or else zero
+	Searched time.Time // how far back a search that stopped early has read, or zero
 }
 
 // jobsSQL lists jobs newest first, back to the job ($15, $16). Null arguments match everything. Plan: jobs_by_age backwards, from the

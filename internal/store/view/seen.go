@@ -9,9 +9,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Seen is the set of transactions whose events a reader has seen: all up to Upto, except for the few that were still open at that time. A
-// reader of new events thus gets each event exactly once, in whatever order transactions commit. It does not wait for open transactions and
-// reads nothing twice. Upto is a transaction that has written an event, so a server crash cannot undo it.
+// Seen is the set of transactions whose events a reader has seen. It contains all transactions up to Upto, except for the few that were
+// still open at that time. A reader of new events thus gets each event exactly once, in whatever order transactions commit. It does not
+// wait for open transactions and reads nothing twice. Upto is a transaction that has written an event, so a server crash cannot undo it.
 type Seen struct {
 	Upto uint64
 	Open []uint64

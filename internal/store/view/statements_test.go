@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// statements lists all statements of the package. TestEveryStatementIsListed checks that the list is complete. It has one line per
-// statement, sorted by name, so that concurrent changes rarely conflict.
+// statements lists all statements of the package. TestEveryStatementIsListed checks that the list is complete. Each statement has its own
+// line, so that concurrent changes rarely conflict.
 var statements = map[string]string{
 	"madeSQL":            madeSQL,
 	"unknownWorkSQL":     unknownWorkSQL,

@@ -37,8 +37,8 @@ from trapeze.lanes n left join (
 ) u on u.lane = n.name
 order by n.name`
 
-// boardLanesSQL lists lanes and counts the waiting jobs of each lane up to a limit. Plan: lanes is small; the first of live_for_claim for
-// each lane, which stops at the limit.
+// boardLanesSQL lists lanes and counts the waiting jobs of each lane up to a limit. Plan: one pass over lanes, which is small; the first
+// rows of live_for_claim for each lane, stops at the limit.
 const boardLanesSQL = `
 select ` + laneColumns + `, 0, w.waiting, w.oldest, ` + closedColumns + `
 from trapeze.lanes n cross join lateral (
@@ -83,7 +83,8 @@ from trapeze.pods p left join (
 left join trapeze.remote_workers w on w.boot = p.boot
 where $1 or p.closed_at is null
 order by p.closed_at is not null, p.started_at, p.boot`
-	// boardPodsSQL lists open pods first, then closed ones, most recently closed first. Plan: pods and remote_workers are small.
+	// boardPodsSQL lists open pods first, then closed ones, most recently closed first. Plan: one pass over pods and remote_workers, which
+	// are small.
 	boardPodsSQL = `
 select ` + podColumns + `
 from trapeze.pods p cross join (select 0 as running) u left join trapeze.remote_workers w on w.boot = p.boot
@@ -102,10 +103,10 @@ func Pods(ctx context.Context, s *store.Store, closed bool) ([]job.Pod, error) {
 }
 
 const (
-	// slotsInUseSQL lists running jobs by pod, in the order in which they were claimed. Plan: one pass over live; primary keys.
+	// slotsInUseSQL lists running jobs by pod, in the order in which they were claimed. Plan: one pass over live; primary key lookups.
 	slotsInUseSQL = `select ` + slotColumns + ` from trapeze.live l ` + slotJoins + `
 where l.state = 'running' order by p.name, l.pod, l.claimed_at, l.id`
-	// boardRunningSQL lists running jobs, longest running first. Plan: one pass over live, as for boardSlotsSQL; then primary keys.
+	// boardRunningSQL lists running jobs, longest running first. Plan: one pass over live, as for boardSlotsSQL; then primary key lookups.
 	boardRunningSQL = `
 select ` + slotColumns + `
 from (select * from trapeze.live where state = 'running' order by claimed_at, id limit $1) l ` + slotJoins + `

@@ -12,7 +12,7 @@ import (
 // TreeLimits limits the size of a tree, because each displayed child and each fan-out requires several reads.
 type TreeLimits struct {
 	Children int  // maximum number of displayed children per fan-out; 1,000 in total
-	Latest   int  // read fan-outs only for the last jobs of the spine, this many; 0 means all
+	Latest   int  // number of jobs at the end of the spine whose fan-outs are read; 0 means all
 	Flat     bool // omit the fan-outs of children
 }
 
@@ -41,7 +41,7 @@ func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) 
 	return t, addFanOuts(ctx, s, read, limits, &left)
 }
 
-// FanOutOf returns the fan-out of a job with up to children of its children, or nil if the job has not fanned out.
+// FanOutOf returns the fan-out of a job with a limited number of its children, or nil if the job has not fanned out.
 func FanOutOf(ctx context.Context, s *store.Store, id int64, children int) (*job.TreeFanOut, error) {
 	one, left := []job.TreeJob{{Job: job.Job{ID: id}}}, mostShown
 	err := addFanOuts(ctx, s, one, TreeLimits{Children: children, Flat: true}, &left)

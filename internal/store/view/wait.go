@@ -13,7 +13,7 @@ import (
 
 // overSQL reports which of the given jobs have ended and which do not exist. A waiting or running job is found by the first or second
 // lookup. The history, which has one table per day, is searched only for the remaining jobs. A job that an operator has retried is in live
-// or parked again, even though done contains its earlier epochs. Plan: primary-key and done_by_id probes; with exists in the select list
+// or parked again, even though done contains its earlier epochs. Plan: primary key and done_by_id lookups; with exists in the select list,
 // PostgreSQL 18 would hash whole tables.
 const overSQL = `
 select w.id, (select true from trapeze.done d where d.id = w.id limit 1) is null as gone

@@ -10,9 +10,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// If no index serves a list's filter, such as a kind, a subject, a lane or a common state, the list reads all jobs, starting with the
-// newest. If few jobs of a long history matched, it would have to read the whole history. It therefore reads in parts and ends its page
-// after a limited time. An index for each such filter would make every submission more expensive.
+// If no index serves a list's filter, the list reads all jobs, starting with the newest. Such filters are a kind, a subject, a lane or a
+// common state. If few jobs of a long history matched, it would have to read the whole history. It therefore reads in parts and ends its
+// page after a limited time. An index for each such filter would make every submission more expensive.
 
 const (
 	// lookFirst is the number of jobs read in the first part for each job of the page. lookAtOnce is the number of jobs read in each later
@@ -71,7 +71,7 @@ func walk[T any](lookFor time.Duration, limit int, from walkEnd, bytesOf func(T)
 	}
 }
 
-// bounds returns the arguments that bound a part at l, or no bound if l is nil.
+// bounds returns l as statement arguments. If l is nil, the part has no end.
 func (l *walkEnd) bounds() []any {
 	if l == nil {
 		return []any{nil, int64(0)}
