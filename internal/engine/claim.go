@@ -110,8 +110,8 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		filled = filled || reserved[w.Lane] == 0
 	}
 	left = filled || sweeping || found.Seen > len(found.Jobs) || !c.Lanes.Covers(c.round.asked+early)
-	// If slots are left, another claim may find more jobs in three cases: a lane's share was filled, jobs were skipped, or a lane was not
-	// read to its end.
+	// If slots are left, another claim may find more jobs. This is the case if a lane's share was filled, jobs were skipped, or a lane was
+	// not read to its end.
 	again := filled || sweeping || len(found.Jobs) > 0 && found.Seen > len(found.Jobs)
 	if again || unasked == 0 {
 		return again && c.Lanes.AnyFree(reserved), nil

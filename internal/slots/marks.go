@@ -23,9 +23,9 @@ const (
 func Slow(took time.Duration, jobs int) bool { return took > markSlow+time.Duration(jobs)*markSlowEach }
 
 // Marks holds the low-water marks. A low-water mark is a time before which no claimable job of a lane became ready. Claims and submissions
-// start reading there. They thereby skip the dead rows of finished jobs, which accumulate while an old snapshot is held, and unclaimable
-// jobs that a [sweep] has already read. As long as reading everything is fast, there are no marks. The zero value is ready to use. Marks is
-// safe for concurrent use.
+// start reading there. This skips the dead rows of finished jobs, which accumulate while an old snapshot is held, and unclaimable jobs that
+// a [sweep] has already read. As long as reading everything is fast, there are no marks. The zero value is ready to use. Marks is safe for
+// concurrent use.
 //
 // A mark may hide a job that gets an older ready time after the mark was read. Such a job was handed back, recovered, or submitted by a
 // long transaction. A mark is therefore valid for a limited time, after which everything is read again. It does not hide more urgent jobs,

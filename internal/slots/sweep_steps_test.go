@@ -120,8 +120,8 @@ func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
 	m.markOf("a").wake.Stop()
 }
 
-// Jobs that were handed back are behind the sweep's position. A sweep that keeps finding work, or that no slot was free to continue, starts
-// again after the validity of a mark. A sweep that meets only blocked jobs runs to its end first.
+// Jobs that were handed back are behind the sweep's position. A sweep therefore starts again after the validity of a mark if it keeps
+// finding work, or if no slot was free to continue it. A sweep that meets only blocked jobs runs to its end first.
 func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

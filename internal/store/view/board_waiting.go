@@ -22,8 +22,8 @@ type BoardWait struct {
 	First   int64      // the lowest id in the group
 }
 
-// boardDueSQL groups the first due jobs of each lane by what they wait for, as far as the jobs' rows show it. Other statements show whether
-// the lane or the pods are full, drained or paused. Plan: the first rows of live_for_claim for each lane, stops at the limit;
+// boardDueSQL groups the first due jobs of each lane by the reason for waiting that their own rows show. Other statements show whether the
+// lane or the pods are full, drained or paused. Plan: the first rows of live_for_claim for each lane, stops at the limit;
 // current_runs_one_running; pods is small.
 const boardDueSQL = `
 with w as materialized (
@@ -49,14 +49,15 @@ with w as materialized (
 select lane, kind, why, subject, blocker, count(*)::int, min(ready_at) filter (where ready_at > 'epoch'), min(id)
 from r group by lane, kind, why, subject, blocker order by count(*) desc, lane, kind, why, subject limit $2`
 
-// boardParkedSQL groups parked jobs by what they wait for: a time, an approval or their branches. Plan: parked_pkey, stops at the limit.
+// boardParkedSQL groups parked jobs by the reason for waiting: a time, an approval or their branches. Plan: parked_pkey, stops at the
+// limit.
 const boardParkedSQL = `
 select lane, kind, why, '', null::bigint, count(*)::int, min(run_after), min(id)
 from (select id, lane, kind, why, run_after from trapeze.parked order by id limit $1) p
 group by lane, kind, why order by count(*) desc, lane, kind, why limit $2`
 
-// BoardWaiting groups waiting jobs by what they wait for. It reads up to eachLane due jobs of each lane and up to parkedMost parked jobs.
-// It returns up to limit groups of each.
+// BoardWaiting groups waiting jobs by their reason for waiting. It reads up to eachLane due jobs of each lane and up to parkedMost parked
+// jobs. It returns up to limit groups of each.
 func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
 	if due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit); err != nil {
 		return nil, nil, fmt.Errorf("list what is due: %w", err)

@@ -19,8 +19,7 @@ type TreeLimits struct {
 // mostShown is the maximum number of children displayed in a tree.
 const mostShown = 1000
 
-// ReadTree returns the tree of the pipeline with the given id, which is that of its first job. It returns [job.ErrNotFound] if there is
-// none.
+// ReadTree returns the tree of the pipeline whose first job has the given id. It returns [job.ErrNotFound] if there is none.
 func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) (t job.Tree, err error) {
 	if t.Pipeline, err = Pipeline(ctx, s, id); err != nil {
 		return t, err

@@ -41,8 +41,8 @@ func rowsWithin[T any](ctx context.Context, s *store.Store, scan pgx.RowToFunc[T
 	return list, false, err
 }
 
-// leanJobs returns a function that scans jobs. Once a response exceeds the size limit, it omits arguments, results and plans. It serves
-// responses that must contain all their jobs.
+// leanJobs returns a function that scans jobs. Once a response exceeds the size limit, it omits arguments, results and plans. It is used
+// for responses that must contain all their jobs.
 func leanJobs() pgx.RowToFunc[job.Job] {
 	left := withinBytes
 	return func(row pgx.CollectableRow) (job.Job, error) {
