@@ -9,16 +9,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// bulkFrom is the number of jobs from which COPY is faster than the one statement of [Store.Enqueue]: as fast at 100, and 1.5 times as fast
-// at 2,000 (27 against 41 ms; two cores, PostgreSQL 15, 2026-11-21), because it neither reads arrays nor inserts row by row.
+// bulkFrom is the smallest number of jobs that are inserted with COPY. COPY is as fast as the single statement of [Store.Enqueue] at 100
+// jobs and 1.5 times as fast at 2,000 (27 against 41 ms; two cores, PostgreSQL 15, 2026-11-21), because it neither reads arrays nor inserts
+// row by row.
 const bulkFrom = 200
 
-// bulkBegunSQL reads what all rows of a bulk share, and whether one of their lanes requires approval, which COPY cannot check for each row.
-// Plan: lanes_pkey.
+// bulkBegunSQL reads the values that all rows of a bulk insert share. It also reports whether any of their lanes requires approval, because
+// COPY cannot check that for each row. Plan: lanes_pkey.
 var bulkBegunSQL = newStatement(`
 select now(), pg_current_xact_id(), exists (select from trapeze.lanes n where n.name = any(@lanes::text[]) and n.requires_approval)`)
 
-// bulkRestSQL writes the events of a bulk's jobs and the rows of their pipelines. Plan: inserts; no other table.
+// bulkRestSQL inserts the events of the jobs and the rows of their pipelines. Plan: only inserts; no other table is read.
 var bulkRestSQL = newStatement(`
 with w as materialized (
 	select * from unnest(@ids::bigint[], @actors::text[], @pipelines::bigint[], @names::text[]) as w(id, actor, pipeline_id, pipeline)
@@ -34,15 +35,16 @@ var (
 	bulkLive = []string{"id", "ready_at", "event_no", "priority", "state", "unique_while", "lane", "kind", "subject"}
 )
 
-// Bulky reports whether jobs are worth [EnqueueBulk]: many, none of which asks to start, is delayed or needs approval.
+// Bulky reports whether [EnqueueBulk] is worthwhile for a list of jobs: there are many, and none of them starts on insert, is delayed or
+// needs approval.
 func Bulky(list []NewJob) bool {
 	return len(list) >= bulkFrom && !slices.ContainsFunc(list, func(n NewJob) bool {
 		return n.Starts || n.DelayMillis > 0 || n.NeedsApproval
 	})
 }
 
-// EnqueueBulk is [Store.Enqueue] for many jobs that are all to be pending, in one transaction: it fills both tables by COPY. If one of
-// their lanes requires approval, it inserts nothing and done is false: use [Store.Enqueue].
+// EnqueueBulk is like [Store.Enqueue] for many jobs that all become pending. It fills both tables with COPY in one transaction. If one of
+// the lanes requires approval, it inserts nothing and returns false; use [Store.Enqueue] then.
 func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) (err error) {
 		done, err = enqueueBulkIn(ctx, s, tx, list)
@@ -54,8 +56,8 @@ func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err e
 	return done, nil
 }
 
-// EnqueueManyIn inserts jobs in the caller's transaction, pending or parked, as [EnqueueIn] does; many by COPY. After an error none of them
-// is inserted. The transaction can continue unless its connection broke, because of a savepoint.
+// EnqueueManyIn inserts jobs in the caller's transaction, pending or parked, as [EnqueueIn] does. It uses COPY when there are many. After
+// an error none of them is inserted. A savepoint lets the transaction continue, unless its connection broke.
 func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) error {
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		if Bulky(list) {
@@ -82,7 +84,7 @@ func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (don
 		return false, err
 	}
 	ids, actors, pipelines, names := make([]int64, len(list)), make([]string, len(list)), make([]int64, len(list)), make([]*string, len(list))
-	row := make([]any, 0, len(bulkJobs)) // reused for every row; values that all have in common are boxed once
+	row := make([]any, 0, len(bulkJobs)) // reused for every row; values common to all rows are boxed once
 	var shared, began, pending any = xid, now, string(PlacedPending)
 	_, err = tx.CopyFrom(ctx, pgx.Identifier{s.schema, "jobs"}, bulkJobs, pgx.CopyFromSlice(len(list), func(i int) ([]any, error) {
 		n := &list[i]

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Claimed is a job that has just become ours, with what its execution needs.
+// Claimed is a job that this pod has just claimed, with the data needed to run it.
 type Claimed struct {
 	ID         int64
 	Kind       string
@@ -32,33 +32,33 @@ type Claimed struct {
 	Priority    int
 	Fence       int64
 	Epoch       int
-	Attempt     int // this try, counted from 1
+	Attempt     int // number of this attempt, counted from 1
 	Crashes     int
 	Isolated    bool
-	CreatedAt   time.Time // it was submitted
+	CreatedAt   time.Time // time of submission
 	ClaimedAt   time.Time
 	ReadyAt     time.Time
-	Checkpoint  json.RawMessage // nil: none
-	Snoozes     int             // how often its handler has put it off
-	Trace       string          // its submission's place in a trace, as a traceparent; empty: none
-	Path        string          // fast or poll
-	Ahead       bool            // claimed ahead: no slot was wanted for it
+	Checkpoint  json.RawMessage // nil if there is none
+	Snoozes     int             // number of times the handler has snoozed the job
+	Trace       string          // trace context of the submission, as a traceparent; empty if there is none
+	Path        string          // "fast" or "poll"
+	Ahead       bool            // claimed ahead, without a slot
 }
 
-// Late reports whether the job was claimed a minute after its submission, or later.
+// Late reports whether the job was claimed a minute or more after its submission.
 func (c *Claimed) Late() bool { return c.ClaimedAt.Sub(c.CreatedAt) >= time.Minute }
 
-// Want is how many jobs of a lane are wanted.
+// Want is the number of jobs to claim in a lane.
 type Want struct {
 	Lane  string
-	N     int           // for slots that are free
-	Ahead int           // claimed ahead, behind those: of the kinds that the claim names as short alone
-	Since time.Time     // what became ready before it is passed by; zero: nothing is
-	After *LanePosition // what stands up to it is passed by, and in the ranks after its own what became ready before Since; nil: nothing is
-	Above *int          // only jobs of a lower rank are read, the more urgent ones; nil: all
+	N     int           // number of jobs for free slots
+	Ahead int           // number of jobs to claim ahead, in addition to N; only of the kinds that the claim lists as short
+	Since time.Time     // skip jobs that became ready before this time; zero skips none
+	After *LanePosition // skip jobs up to this position, and in later ranks those that became ready before Since; nil skips none
+	Above *int          // read only jobs of a lower rank, which are more urgent; nil reads all
 }
 
-// LanePosition is a place in the order in which the jobs of a lane are claimed.
+// LanePosition is a position in the order in which the jobs of a lane are claimed.
 type LanePosition struct {
 	Rank    int // the negated priority
 	ReadyAt time.Time
@@ -73,80 +73,85 @@ func (p LanePosition) Compare(q LanePosition) int {
 // Behind reports whether p comes after q.
 func (p LanePosition) Behind(q LanePosition) bool { return p.Compare(q) > 0 }
 
-// Position returns the place of the job in its lane.
+// Position returns the position of the job in its lane.
 func (c *Claimed) Position() LanePosition {
 	return LanePosition{Rank: -c.Priority, ReadyAt: c.ReadyAt, ID: c.ID}
 }
 
-// Reached is how far a claim read in a lane in which it did not find as many jobs as wanted.
+// Reached reports how far a claim read in a lane where it found fewer jobs than wanted.
 type Reached struct {
-	Last  *LanePosition // the last row that was read, when others follow; nil: none does
-	Fresh time.Time     // what is submitted later than the claim became ready after it
+	Last  *LanePosition // the last row read, if more rows follow it; otherwise nil
+	Fresh time.Time     // jobs submitted after the claim become ready after this time
 }
 
-// Claims is what one claim statement found.
+// Claims is the result of one claim statement.
 type Claims struct {
 	Jobs []Claimed
-	// Seen counts the jobs that were locked: when it exceeds len(Jobs), some lost the race for their subject or key, and
-	// another look may find others behind them.
+	// Seen is the number of jobs that were locked. If it exceeds len(Jobs), some of them lost the race for their subject or key, and
+	// another claim may find more jobs behind them.
 	Seen int
-	Took time.Duration // in the server
-	// Reached has the lanes that were not filled.
+	Took time.Duration // execution time in the server
+	// Reached has an entry for each lane in which fewer jobs were found than wanted.
 	Reached map[string]Reached
 }
 
-// Some reports whether a job of the lane was claimed.
+// Some reports whether any job of the lane was claimed.
 func (c Claims) Some(lane string) bool {
 	return slices.ContainsFunc(c.Jobs, func(one Claimed) bool { return one.Lane == lane })
 }
 
-// A claim is a list of parts. picked locks pending rows for free slots, spare others that are claimed ahead, and reached says how far picked
-// read; they are the claim's own. The parts of [claimTail], the same for all, make what was picked ours: keyed → open → taken → claimed, the one HOT update, and from
-// these what is freed, superseded and told.
+// A claim statement is a list of CTEs. picked locks pending rows for free slots, spare locks further rows that are claimed ahead, and
+// reached reports how far picked read. These three differ between the claims. The CTEs of [claimTail] are the same for all: they claim the
+// picked rows in the order keyed → open → taken → claimed, of which claimed is the only HOT update. The remaining CTEs free keys, delete
+// superseded runs and write events.
 
-// claimStatement is the claim with a picked, a spare and a reached of its own; more has further conditions for picked as a whole.
+// claimStatement builds a claim from its picked, spare and reached CTEs. The conditions in more apply to picked as a whole.
 func claimStatement(picked, spare, reached string, more ...string) *statement {
 	return newStatement(with("picked as materialized ("+picked+strings.Join(more, "")+"\n)", "spare as materialized ("+spare+"\n)", reached, claimTail), claimRows)
 }
 
-// claimSQL claims the most urgent due jobs of each lane, up to as many as are wanted, of the kinds this pod knows. A
-// subject that runs in the snapshot is passed by, so that it neither blocks nor hides what is behind. A pod whose row is
-// closed claims nothing. The offset 0 keeps the planner from reading all running subjects into a hash table: each row is a
-// probe of current_runs_one_running.
+// claimSQL claims the most urgent due jobs of each lane, up to the wanted number, of the kinds that this pod handles. It skips jobs whose
+// subject is running in the snapshot, so that such a subject neither blocks nor hides the jobs behind it. A pod whose row is closed claims
+// nothing. The offset 0 keeps the planner from reading all running subjects into a hash table. Instead, each row causes one probe of
+// current_runs_one_running.
 //
-// A claim reads at most [ClaimReach] pending rows more than it wants, shared among its lanes. It reads them without locks, and
-// no further than it needs; each that it may take is locked by its primary key, and its latest version is checked again. The
-// CTE reached lists the lanes that were not filled, each with the last row of its share, or with nulls when the lane has
-// fewer rows: [claimSinceSQL] continues behind that row.
-// Plan: per lane an Index Scan on live_for_claim that stops at the wanted number or at the share, and a probe of live_pkey,
-// with LockRows above it, for each row that may be taken; for a lane that was not filled one more Index Scan up to the share;
-// then one primary-key probe a job in live and jobs. Rows touched grow with the wanted number and with the lane's running
+// A claim reads at most [ClaimReach] more pending rows than it wants, shared among its lanes. It reads them without locks, and no further
+// than needed. Each row that it may claim is locked by its primary key, and its latest version is checked again. The CTE reached lists the
+// lanes in which fewer jobs were found than wanted. For each it returns the last row that the lane's share covers, or nulls if the lane has
+// fewer rows. [claimSinceSQL] continues behind that row.
+//
+// Plan: per lane, an Index Scan on live_for_claim that stops at the wanted number or at the share. Each row that may be claimed takes one
+// probe of live_pkey, with LockRows above it. A lane that was not filled takes one more Index Scan, up to the share. Finally, each job
+// takes one primary key probe in live and one in jobs. The number of rows touched grows with the wanted number and with the lane's running
 // jobs, not with the backlog.
 //
-// claimSinceSQL is claimSQL without what became ready before a moment: it looks at each rank from there on, for the dead
-// rows of what has ended may stand before it, and as long as a transaction holds an old snapshot they are walked over again and
-// again. In a lane with a position it continues behind that, and reads the less urgent ranks from the moment on. The nested
-// loops take the ranks in their order and stop with the limit.
-// Plan: per lane and rank an Index Scan on live_for_claim from (lane, rank, moment, id); else as claimSQL.
+// claimSinceSQL is like claimSQL but skips jobs that became ready before a given time. In each rank it starts reading at that time, because
+// dead rows of finished jobs may come before it. As long as a transaction holds an old snapshot, every scan would read those dead rows
+// again. In a lane with a position it continues behind the position, and reads the less urgent ranks from the given time on. The nested
+// loops visit the ranks in order and stop at the limit.
+//
+// Plan: per lane and rank, an Index Scan on live_for_claim from (lane, rank, time, id); otherwise as claimSQL.
 //
 // claimSubjectsSQL claims the most urgent due job of each (kind, subject) whose run has just ended, in the given lanes.
-// Plan: Index Scan on live_for_subject per key, in its order, stops at the first pending row.
+//
+// Plan: per key, an ordered Index Scan on live_for_subject that stops at the first pending row.
 var (
 	claimSQL         = claimStatement(claimPick, claimSpare, claimReached)
 	claimSinceSQL    = claimStatement(claimSincePick, claimSinceSpare, claimSinceReached)
 	claimSubjectsSQL = claimStatement(claimSubjectsPick, noSpare, claimSubjectsReached)
 )
 
-// The claims of a remote worker are those of any pod, by the pod that serves its latest stream alone: one that has not heard yet that the
-// worker has gone elsewhere would claim beside the other for the same slots. Plans: as of the claims, and a probe of remote_workers_pkey.
+// A remote worker's claims are the same as a pod's, but only the pod that serves the worker's latest stream may make them. Otherwise a pod
+// that has not yet noticed the worker's reconnection elsewhere would claim jobs for slots that the other pod fills as well. Plans: those of
+// the claims above, plus a probe of remote_workers_pkey.
 var (
 	workerClaimSQL    = claimStatement(claimPick, noSpare, claimReached, latestStream)
 	workerSinceSQL    = claimStatement(claimSincePick, noSpare, claimSinceReached, latestStream)
 	workerSubjectsSQL = claimStatement(claimSubjectsPick, noSpare, claimSubjectsReached, latestStream)
 )
 
-// ClaimReach is how many pending rows beyond the wanted number a claim reads in all lanes together; a claim that continues in
-// some lanes reads as many again in these.
+// ClaimReach is the maximum number of pending rows that a claim reads beyond the wanted number, over all lanes together. A claim that
+// continues in some lanes reads up to ClaimReach rows more in those.
 const ClaimReach = 1000
 
 const (
@@ -168,8 +173,8 @@ const (
 	where ` + notFilled + `
 )`
 
-	// claimSpare locks the rows that are claimed ahead, in the order of the lane. It reads 200 rows that it may not take, so that a lane whose
-	// first job may not be ahead costs little. Plan: as claimPick; nothing where none are wanted.
+	// claimSpare locks the rows that are claimed ahead, in lane order. It reads at most 200 rows beyond the wanted number, so that a lane
+	// whose first job must not be claimed ahead costs little. Plan: as claimPick; nothing is read where no jobs are wanted ahead.
 	claimSpare = `
 	select c.* from ` + lanesWanted + `
 	cross join lateral (
@@ -181,7 +186,7 @@ const (
 
 	lanesWanted = `unnest(@lanes::text[], @wants::int[], @aheads::int[]) as w(lane, want, ahead)`
 
-	// laneRows is what waits in a lane, the most urgent first.
+	// laneRows selects the pending jobs of a lane, the most urgent first.
 	laneRows = ` from trapeze.live l where l.lane = w.lane and l.state = 'pending'
 			order by l.lane, (-l.priority), l.ready_at, l.id`
 	laneShare = `1000 / cardinality(@lanes::text[])`
@@ -199,7 +204,8 @@ const (
 	) c
 	where ` + openPod
 
-	// claimSinceSpare is claimSpare from the moment on. Plan: as claimSincePick; nothing where none are wanted.
+	// claimSinceSpare is like claimSpare but starts at the given time. Plan: as claimSincePick; nothing is read where no jobs are wanted
+	// ahead.
 	claimSinceSpare = `
 	select c.* from ` + lanesSince + `
 	cross join lateral (
@@ -222,7 +228,7 @@ const (
 	lanesSince = `unnest(@lanes::text[], @wants::int[], @aheads::int[], @since::timestamptz[], @after_ranks::int[], @after_ready::timestamptz[], @after_ids::bigint[], @reach::int[],
 		@above::int[]) as w(lane, want, ahead, since, after_rank, after_ready, after_id, reach, above)`
 
-	// rankRows is what waits in one rank of a lane, behind the position or from the moment on.
+	// rankRows selects the pending jobs in one rank of a lane, behind the position or from the given time on.
 	rankRows = ` from trapeze.live l where l.lane = w.lane and (-l.priority) = rank and l.state = 'pending'
 				and (l.ready_at, l.id) > (case when rank = w.after_rank then w.after_ready else w.since end,
 					case when rank = w.after_rank then w.after_id else 0 end)
@@ -243,11 +249,11 @@ const (
 		and not exists (select from trapeze.current_runs r
 			where r.kind = c.kind and r.subject = c.subject and r.state = 'running' offset 0)`
 
-	// noSpare is the spare of claims that take no job ahead.
+	// noSpare is the spare CTE of claims that claim no jobs ahead.
 	noSpare = `
 	select * from picked where false`
 
-	// claimSubjectsReached says nothing: what waits behind a subject is not read.
+	// claimSubjectsReached returns no rows, because this claim does not read beyond the first job of a subject.
 	claimSubjectsReached = `reached as (
 	select null::text as lane, null::int as rank, null::timestamptz as ready_at, null::bigint as id, null::timestamptz as fresh where false
 )`
@@ -255,61 +261,64 @@ const (
 
 const (
 	claimColumns = `k.id, k.kind, k.subject, k.fence, k.priority, k.ready_at, k.isolated, k.unique_while, k.lane`
-	// mayWait tells which rows may be claimed ahead. Only the first claim of a job may.
+	// mayWait is the condition for claiming a row ahead. Only a job's first claim can be made ahead.
 	mayWait = `l.fence = 0 and l.subject = '' and l.unique_while is null and l.kind = any(@short::text[])`
-	// untilBlocked and unpicked pass over the rows behind the first one that this pod may take, but not ahead: no job overtakes it. The window
-	// reads row by row, as far as the claim does.
+	// untilBlocked and unpicked exclude all rows after the first one that this pod may claim, but not claim ahead, so that no job overtakes
+	// it. The window function works row by row and reads no further than the claim does.
 	untilBlocked = `select id, ok and not bool_or(claimable and not ok) over (rows unbounded preceding) as ok from (`
 	unpicked     = `) r where id not in (select id from picked)`
-	// stillMayWait locks such a row and checks its latest version. It is a query so that the planner has no choice of what to read first.
+	// stillMayWait locks such a row and checks its latest version. It is a subquery so that the planner cannot choose the order in which
+	// the tables are read.
 	stillMayWait = `
 			select ` + claimColumns + ` from trapeze.live k where k.id = l.id and k.state = 'pending' and k.fence = 0 and (k.lane = w.lane) is true
 			for update skip locked`
-	// openPod is the condition of every claim: the row of the pod is open.
+	// openPod is a condition of every claim: the pod's row must be open.
 	openPod = `exists (select from trapeze.pods p where p.boot = @boot and p.closed_at is null)`
-	// latestStream says that the worker's latest stream is the one that this pod serves.
+	// latestStream is the condition that this pod serves the worker's latest stream.
 	latestStream = ` and (select w.stream from trapeze.remote_workers w where w.boot = @boot) = @stream::bigint`
-	// notFilled is the condition of a lane of which fewer jobs were picked than wanted.
+	// notFilled is the condition that fewer jobs of a lane were picked than wanted.
 	notFilled = `(select count(*) from picked p where p.lane = w.lane) < w.want`
-	// claimable says whether this pod may take a pending row.
+	// claimable is the condition that this pod may claim a pending row.
 	claimable = `l.kind = any(@kinds::text[]) and (not l.isolated or @isolated::boolean) and ` + subjectRests
-	// stillClaimable checks the latest version of a row that could be taken. Its lane is compared in a way that no index serves:
-	// the planner would otherwise look for the row in its lane.
+	// stillClaimable checks the latest version of a row that this pod may claim. The lane is compared in a form that no index supports.
+	// Otherwise the planner would search for the row by its lane.
 	stillClaimable = `l.ok and k.state = 'pending' and (k.lane = w.lane) is true and (not k.isolated or @isolated::boolean)`
-	// subjectRests says that no job of a row's subject runs.
+	// subjectRests is the condition that no job of a row's subject is running.
 	subjectRests = `(l.subject = '' or not exists (select from trapeze.current_runs r
 				where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0))`
-	// freshSince is a moment after which all becomes ready whose submission has not been committed yet, unless that is open for long.
+	// freshSince is a lower bound for the ready times of jobs whose submissions are not committed yet, unless a submitting transaction
+	// stays open longer than that.
 	freshSince = `now() - interval '200 milliseconds'`
-	// AllRanks are all ranks, the most urgent first: the negated priorities of package job. Of an array the planner expects
-	// ten elements, and keeps to the plans that are right for the few jobs which come of it.
+	// AllRanks lists all ranks, the most urgent first. A rank is a negated priority of package job. The planner estimates ten elements for
+	// an array, which keeps it on the plans that suit the few jobs that a claim reads.
 	AllRanks = `unnest(array(select generate_series(-100, 100))) as rank`
-	// tookMicros is for how long the statement has run in the server, in microseconds.
+	// tookMicros is the time that the statement has run in the server, in microseconds.
 	tookMicros = `(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint`
 )
 
-// claimTail makes the rows of picked ours: state, the next fence, attempt + 1, pod.
+// claimTail claims the rows of picked: it sets their state, the next fence, the attempt number and the pod.
 //
-// Left alone, unspent: a job whose unique key is locked by a submission that has not committed; all but one isolated job;
-// a job whose subject another one took first, here in key order, which is why two claims cannot deadlock. At most one
-// job a (kind, subject) goes in, the most urgent.
+// Some picked rows stay pending, and no attempt is counted for them: a job whose unique key is locked by an uncommitted submission; all
+// isolated jobs but one; and a job whose subject was taken by another job. Subjects are taken in key order, so two claims cannot deadlock.
+// At most one job per (kind, subject) is claimed, the most urgent one.
 var claimTail = list(claimKeyed, claimOpen, claimTaken, claimSuperseded, claimUpdate, claimFreed, claimEvents)
 
 const (
-	// claimKeyed locks the unique keys of the picked rows that have one while they are pending. Plan: unique_keys_of_job.
+	// claimKeyed locks the unique keys of those picked rows that hold a key while they are pending. Plan: unique_keys_of_job.
 	claimKeyed = `keyed as materialized (
 	select k.job_id from trapeze.unique_keys k join picked p on k.job_id = p.id
 	where p.unique_while = 'pending' for update of k skip locked
 )`
 
-	// claimOpen is what of picked and spare may become ours, but for its subject, with its next fence. It reads keyed.
+	// claimOpen selects the rows of picked and spare that this pod may claim, before their subjects are checked, with the next fence of
+	// each. It reads keyed.
 	claimOpen = `open as materialized (
 	select p.*, ` + nextFence + ` as next_fence from (select *, false as ahead from picked union all select *, true from spare) p
 	where (p.unique_while is distinct from 'pending' or p.id in (select job_id from keyed))
 		and (not p.isolated or p.id = (select min(i.id) from picked i where i.isolated))
 )`
 
-	// claimTaken takes the subjects of open, in the order of their keys. Plan: an insert a subject.
+	// claimTaken reserves the subjects of the rows in open, in key order. Plan: one insert per subject.
 	claimTaken = `taken as (
 	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
 	select kind, subject, id, next_fence, 'running' from open where subject <> ''
@@ -318,14 +327,14 @@ const (
 	returning kind, subject, job_id
 )`
 
-	// claimSuperseded deletes the ended runs of the subjects of taken. Plan: current_runs_of_subject.
+	// claimSuperseded deletes the ended runs of the subjects in taken. Plan: current_runs_of_subject.
 	claimSuperseded = `superseded as (
 	delete from trapeze.current_runs c using taken t
 	where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
 )`
 
-	// claimUpdate makes the rows of open ours whose subject, if they have one, is in taken. The mark of a claim ahead is that the job has not
-	// started. Plan: live_pkey, HOT.
+	// claimUpdate claims the rows of open that have no subject or whose subject is in taken. A job that is claimed ahead gets no start
+	// time. Plan: live_pkey; a HOT update.
 	claimUpdate = `claimed as (
 	update trapeze.live l set state = 'running', fence = o.next_fence, attempt = l.attempt + 1, pod = @boot,
 		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = case when not o.ahead then coalesce(l.started_at, now()) end,
@@ -336,19 +345,20 @@ const (
 		l.ready_at, l.event_no, o.unique_while as was_unique, o.ahead
 )`
 
-	// claimFreed frees the keys of claimed that were unique while pending; keyed has locked them. Plan: unique_keys_of_job.
+	// claimFreed frees the keys of claimed jobs that were unique while pending. They are locked by keyed. Plan: unique_keys_of_job.
 	claimFreed = `freed as (
 	delete from trapeze.unique_keys k using claimed c where c.was_unique = 'pending' and k.job_id = c.id
 )`
 
-	// claimEvents writes one row for the events of all of claimed.
+	// claimEvents writes a single row with the events of all claimed jobs.
 	claimEvents = `events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event)
 	select array_agg(id), array_agg(event_no), array_agg(fence), @boot, 'pending', 'running', 'job.claimed' from claimed
 	having count(*) > 0
 )`
 
-	// claimRows reads a row a job of claimed, or one without a job: what was picked and reached is in each. Plan: jobs_pkey.
+	// claimRows returns one row per claimed job, or a single row without a job if none was claimed. Each row repeats the number of locked
+	// rows and the contents of reached. Plan: jobs_pkey.
 	claimRows = `select (select count(*) from picked) + (select count(*) from spare) as seen, ` + tookMicros + ` as took, (select json_agg(r) from reached r) as reached, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
 	coalesce(c.subject, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
 	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
@@ -361,13 +371,13 @@ const (
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 )
 
-// Claim makes due jobs ours. isolated says whether an isolated job may be among them. After an error for which [Unknown]
-// is true the claim may have been committed: see [Store.Held].
+// Claim claims due jobs for a pod. isolated permits an isolated job among them. After an error for which [Unknown] is true, the claim may
+// have been committed; see [Store.Held].
 func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []string, isolated bool) (Claims, error) {
 	return s.ClaimAhead(ctx, boot, wants, kinds, nil, isolated)
 }
 
-// ClaimAhead is [Store.Claim] with claims ahead, of the kinds in short alone.
+// ClaimAhead is like [Store.Claim] but also claims jobs ahead, only of the kinds in short.
 func (s *Store) ClaimAhead(ctx context.Context, boot string, wants []Want, kinds, short []string, isolated bool) (Claims, error) {
 	lanes, numbers, aheads := make([]string, len(wants)), make([]int32, len(wants)), make([]int32, len(wants))
 	marked := false
@@ -386,7 +396,7 @@ func (s *Store) ClaimAhead(ctx context.Context, boot string, wants []Want, kinds
 	return claim(ctx, s, sql, append(by, args{{"short", short}}...))
 }
 
-// claimStarts are where claims begin in each lane, and how far they read.
+// claimStarts returns the arguments that set where a claim begins in each lane and how far it reads.
 func claimStarts(wants []Want) args {
 	continued := 0
 	for _, w := range wants {
@@ -409,10 +419,10 @@ func claimStarts(wants []Want) args {
 	return args{{"since", since}, {"after_ranks", ranks}, {"after_ready", ready}, {"after_ids", ids}, {"reach", reach}, {"above", above}}
 }
 
-// Key names what a job is about.
+// Key is the kind and subject of a job.
 type Key struct{ Kind, Subject string }
 
-// ClaimSubjects claims the next due job of each subject whose run has just ended, in lanes that have a slot.
+// ClaimSubjects claims the next due job of each subject whose run has just ended, in lanes that have a free slot.
 func (s *Store) ClaimSubjects(ctx context.Context, boot string, keys []Key, lanes []string) (Claims, error) {
 	kinds, subjects := make([]string, len(keys)), make([]string, len(keys))
 	for i, k := range keys {
@@ -425,8 +435,8 @@ func (s *Store) ClaimSubjects(ctx context.Context, boot string, keys []Key, lane
 	return claim(ctx, s, claimSubjectsSQL, by)
 }
 
-// OfStream returns the store as the pod uses it that serves a remote worker's stream of a number: its claims find nothing once there is a
-// newer one, and its questions for slots come after all those of the streams before it.
+// OfStream returns a copy of s for the pod that serves the given stream of a remote worker. Its claims find nothing once a newer stream
+// exists, and its slot requests are ordered after all requests of earlier streams.
 func (s *Store) OfStream(stream int64) *Store {
 	of := *s
 	of.stream = stream
@@ -434,7 +444,7 @@ func (s *Store) OfStream(stream int64) *Store {
 }
 
 func claim(ctx context.Context, s *Store, sql *statement, by args) (Claims, error) {
-	// The rows of a first try that was not committed are not to be among those of the second: nothing is kept in scan.
+	// scanClaim must not keep state: rows of a first attempt that was not committed must not appear in the result of the second.
 	list, err := run(ctx, s, scanClaim, sql, by)
 	if err != nil {
 		return Claims{}, fmt.Errorf("claim: %w", err)
@@ -452,7 +462,7 @@ func claim(ctx context.Context, s *Store, sql *statement, by args) (Claims, erro
 	return found, nil
 }
 
-// claimedRow is a row of a claim: one with id 0 when nothing was claimed, so that seen has a row to be in.
+// claimedRow is a row returned by a claim. If nothing was claimed, a claim returns one row with ID 0, which still holds seen and reached.
 type claimedRow struct {
 	seen    int
 	took    time.Duration
@@ -460,7 +470,7 @@ type claimedRow struct {
 	Claimed
 }
 
-// reached reads what a claim says of the lanes that it did not fill.
+// reached decodes the entries of the lanes that a claim did not fill.
 func reached(raw []byte) (map[string]Reached, error) {
 	if raw == nil {
 		return nil, nil

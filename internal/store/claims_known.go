@@ -10,22 +10,22 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// missingClaimsSQL finds, among the claims that a process works on, those that the table does not give to it, with the reason of the
-// command that ended them, if there was one. A standby may lag behind: it has no answer.
-// Plan: a probe of live_pkey a claim, and of cancel_requests for those that are missing.
+// missingClaimsSQL selects those of a process's claims that the table no longer assigns to it, with the reason of the command that ended
+// them, if any. It returns nothing on a standby, which may lag behind. Plan: a probe of live_pkey per claim, and a probe of cancel_requests
+// for each missing one.
 var missingClaimsSQL = newStatement(`
 select w.id, w.fence, coalesce((select c.reason from trapeze.cancel_requests c where c.pod = @boot and c.job_id = w.id and c.fence = w.fence), '')
 from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
 where not pg_is_in_recovery()
 	and not exists (select from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod = @boot::uuid offset 0)`)
 
-// MissingClaim is a claim that the table does not give to the process that works on it.
+// MissingClaim is a claim that a process is working on but that the table no longer assigns to it.
 type MissingClaim struct {
 	ID, Fence int64
-	Reason    job.Reason // stopped or deadline; empty: nobody ended it, as far as the table says
+	Reason    job.Reason // stopped or deadline; empty if the table records no command that ended it
 }
 
-// MissingClaims returns those of some claims of a pod that the table does not give to it.
+// MissingClaims returns those of a pod's claims that the table no longer assigns to it.
 func MissingClaims(ctx context.Context, s *Store, boot string, claims []job.Lease) ([]MissingClaim, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
@@ -38,8 +38,8 @@ func MissingClaims(ctx context.Context, s *Store, boot string, claims []job.Leas
 	return list, nil
 }
 
-// noteStartedSQL notes the starts of claims ahead: from then on a crash of the pod counts. It passes over rows that a transaction of a handler
-// locks. Plan: live_pkey, twice a row; HOT.
+// noteStartedSQL records the start times of jobs that were claimed ahead. From then on, a crash of the pod counts against the job. It skips
+// rows that are locked by a handler's transaction. Plan: live_pkey, twice per row; a HOT update.
 var noteStartedSQL = newStatement(`
 with own as materialized (
 	select l.id, w.started from unnest(@ids::bigint[], @fences::bigint[], @started::timestamptz[]) as w(id, fence, started)
@@ -49,7 +49,7 @@ with own as materialized (
 )
 update trapeze.live l set started_at = o.started from own o where l.id = o.id returning l.id`)
 
-// NoteStarted notes when the handlers of claims ahead were called, and returns the ids of those that it could.
+// NoteStarted records when the handlers of jobs that were claimed ahead were called. It returns the ids of the jobs for which it did.
 func NoteStarted(ctx context.Context, s *Store, boot string, claims []job.Lease, started []time.Time) ([]int64, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
@@ -62,8 +62,8 @@ func NoteStarted(ctx context.Context, s *Store, boot string, claims []job.Lease,
 	return noted, nil
 }
 
-// heldPageSQL lists, in one page of live, the claims that the table gives to some pods and that are older than an age. Its only
-// row has id 0 when there are none. Plan: Index Scan on live_pkey over the page.
+// heldPageSQL lists the claims of the given pods that are older than an age, within one page of live. If there are none, it returns one row
+// with id 0. Plan: Index Scan on live_pkey over the page.
 var heldPageSQL = newStatement(`
 with page as materialized (
 	select l.id, l.fence, l.pod, l.claimed_at from trapeze.live l where l.id > @after order by l.id limit @limit
@@ -73,14 +73,14 @@ with page as materialized (
 select r.last, r.seen, coalesce(p.pod::text, ''), coalesce(p.id, 0), coalesce(p.fence, 0)
 from read r left join page p on p.pod = any(@boots::uuid[]) and p.claimed_at < now() - @age::bigint * interval '1 millisecond'`)
 
-// HeldPage is a page of live.
+// HeldPage is the result of scanning one page of live.
 type HeldPage struct {
-	Last   int64 // the last id read
-	Full   bool  // there may be more behind it
+	Last   int64 // the last id that was read
+	Full   bool  // more rows may follow
 	Claims []job.Lease
 }
 
-// ReadHeldPage lists the claims older than age that the table gives to some pods, among the next limit rows of live after an id.
+// ReadHeldPage scans the next limit rows of live after an id, and returns the given pods' claims among them that are older than age.
 func ReadHeldPage(ctx context.Context, s *Store, boots []string, after int64, limit int, age time.Duration) (HeldPage, error) {
 	type row struct {
 		Last      int64
@@ -101,10 +101,10 @@ func ReadHeldPage(ctx context.Context, s *Store, boots []string, after int64, li
 	return page, nil
 }
 
-// knownClaimsSQL records how many claims a pod's process knows. Plan: pods_pkey, one row; HOT.
+// knownClaimsSQL records the number of claims that a pod's process knows. Plan: pods_pkey, one row; a HOT update.
 var knownClaimsSQL = newStatement(`update trapeze.pods set known_claims = @known where boot = @boot and closed_at is null returning known_claims`)
 
-// ReportKnownClaims records how many claims the process of a pod has worked on for some time, for [view.FindUnknownWork].
+// ReportKnownClaims records the number of claims that a pod's process has been working on for some time. [view.FindUnknownWork] reads it.
 func ReportKnownClaims(ctx context.Context, s *Store, boot string, known int) error {
 	if _, err := run(ctx, s, pgx.RowTo[int], knownClaimsSQL, args{{"boot", boot}, {"known", known}}); err != nil {
 		return fmt.Errorf("note how many claims pod %s knows: %w", boot, err)

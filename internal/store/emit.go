@@ -14,13 +14,13 @@ import (
 // Emission is an event that a handler emits.
 type Emission struct {
 	Event, Message string
-	Level          string          // empty: info
-	Fields         json.RawMessage // nil: none
-	At             time.Time       // when the handler emitted it, by this machine's clock; only its age is used
+	Level          string          // defaults to info
+	Fields         json.RawMessage // nil if there are none
+	At             time.Time       // when the handler emitted the event, by this machine's clock; only the age is used
 }
 
-// emitSQL appends a handler's events to its job's history, numbered consecutively under the row's lock. Each is dated by its age, so that
-// the history shows when it happened, not when it was written. Plan: live_pkey, one row, HOT.
+// emitSQL appends a handler's events to its job's history, numbered consecutively under the row lock. Each event is dated by its age, so
+// that the history shows when it happened, not when it was written. Plan: live_pkey, one row; a HOT update.
 var emitSQL = newStatement(`
 with held as (
 	update trapeze.live set event_no = event_no + cardinality(@events::text[]) where id = @id and fence = @fence and pod = @boot
@@ -34,14 +34,14 @@ with held as (
 )
 select before from held`)
 
-// Emit appends events to the history of a claim, all or none. It returns [job.ErrLeaseLost] if the claim is no longer the latest, and
+// Emit appends events to the history of a claim, either all or none of them. It returns [job.ErrLeaseLost] if a newer claim exists, and
 // [job.ErrGone] if the job was deleted.
 func (s *Store) Emit(ctx context.Context, l job.Lease, list ...Emission) error {
 	found, err := run(ctx, s, pgx.RowTo[int], emitSQL, emitArgs(l, list))
 	return orGone(ctx, s, l, emitted(l, found, err))
 }
 
-// EmitIn is [Store.Emit] in the caller's transaction.
+// EmitIn is like [Store.Emit] but runs in the caller's transaction.
 func (s *Store) EmitIn(ctx context.Context, db DB, l job.Lease, list ...Emission) error {
 	found, err := askFor(ctx, s, db, pgx.RowTo[int], emitSQL, emitArgs(l, list))
 	return emitted(l, found, err)
@@ -73,8 +73,8 @@ func emitted(l job.Lease, found []int, err error) error {
 	return nil
 }
 
-// emitManySQL appends one event each to the histories of many claims, as [emitSQL] does for one. It skips rows that another transaction has
-// locked, and claims that are no longer the latest. Plan: live_pkey, a row per claim, HOT.
+// emitManySQL appends one event to the history of each of many claims, as [emitSQL] does for one claim. It skips locked rows and claims
+// that are no longer the latest. Plan: live_pkey, one row per claim; a HOT update.
 var emitManySQL = newStatement(`
 with held as materialized (
 	select e.* from unnest(@ids::bigint[], @fences::bigint[], @pods::uuid[], @events::text[], @levels::text[], @messages::text[], @fields::text[], @ages::bigint[])
@@ -94,14 +94,13 @@ with held as materialized (
 )
 select id, fence from numbered`)
 
-// Emitted is an event of a claim.
 type Emitted struct {
 	Lease job.Lease
 	Emission
 }
 
-// EmitMany appends one event each to the histories of claims, all in one commit, and returns the claims for which it did. The others are no
-// longer the latest, or their rows are locked: [Store.Emit] returns the reason.
+// EmitMany appends one event to the history of each claim, all in one commit. It returns the claims whose event was written. The others are
+// no longer the latest, or their rows are locked; [Store.Emit] returns the reason.
 func (s *Store) EmitMany(ctx context.Context, list []Emitted) (written map[job.Lease]bool, err error) {
 	var (
 		ids, fences, ages      []int64
@@ -128,7 +127,7 @@ func (s *Store) EmitMany(ctx context.Context, list []Emitted) (written map[job.L
 	return written, nil
 }
 
-// age returns the microseconds since a time; 0 for the zero time.
+// age returns the microseconds since a time, or 0 for the zero time.
 func age(at time.Time) int64 {
 	if at.IsZero() {
 		return 0
@@ -136,7 +135,7 @@ func age(at time.Time) int64 {
 	return time.Since(at).Microseconds()
 }
 
-// EndJSON returns the [job.End] of a row g of a job that a statement deletes, as an expression of SQL: its state, reason, error and class are
+// EndJSON returns an SQL expression for the [job.End] of a row g that a statement deletes. The state, reason, failure and class are SQL
 // expressions too. Plan: jobs_pkey, one row.
 func EndJSON(state, reason, failure, class string) string {
 	return `json_build_object('id', g.id::text, 'pipeline_id', (select j.pipeline_id::text from trapeze.jobs j where j.id = g.id), 'kind', g.kind,

@@ -13,21 +13,21 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// enqueueStatement inserts jobs: wish selects them, and place holds the remaining parts.
+// enqueueStatement builds a statement that inserts jobs: wish selects them, and place holds the remaining CTEs.
 func enqueueStatement(wish, place string) *statement {
 	return newStatement(with(wish+"\n)", place), `select id, place, `+tookMicros+` from placed`)
 }
 
-// enqueueSQL inserts jobs, started on insert where possible. Older and equally urgent jobs that wait in the lane go first, so ahead is the
-// job's own rank. Plan: CTE scans and inserts; a probe of lanes per job, and at most one of live_for_claim and one of current_runs per job
-// that asks to start.
+// enqueueSQL inserts jobs, and starts them on insert where possible. Jobs of the same priority that already wait in the lane go first, so
+// ahead is the job's own rank. Plan: CTE scans and inserts; one probe of lanes per job. A job that asks to start takes at most one more
+// probe of live_for_claim and one of current_runs.
 //
-// enqueueSinceSQL is enqueueSQL for a lane in which no job waits that became ready before a given time. Plan: per rank up to the job's own
-// one probe of live_for_claim from (lane, rank, moment); else as enqueueSQL.
+// enqueueSinceSQL is like enqueueSQL, for a lane in which all waiting jobs became ready after a given time. Plan: for each rank up to the
+// job's own, one probe of live_for_claim from (lane, rank, time); otherwise as enqueueSQL.
 //
-// enqueueFreeSQL is enqueueSQL for jobs that do not ask to start, in a transaction of the host. Its round trip pins the plan, which
-// PostgreSQL would otherwise make for each call, and restores the caller's settings. It skips ids that are in use, so that the transaction
-// can continue. Plan: CTE scans and inserts; a probe of lanes and of jobs_pkey per job.
+// enqueueFreeSQL is like enqueueSQL, for jobs that do not ask to start, in a transaction of the host application. Its round trip pins the
+// plan, which PostgreSQL would otherwise make again for each call, and then restores the caller's settings. It skips ids that are in use,
+// so that the transaction can continue. Plan: CTE scans and inserts; one probe of lanes and of jobs_pkey per job.
 var (
 	enqueueSQL      = enqueueStatement(enqueueWish, placeParts(goesAhead))
 	enqueueSinceSQL = enqueueStatement(enqueueWish, placeParts(goesAheadSince))
@@ -35,9 +35,9 @@ var (
 	where not coalesce((select true from trapeze.jobs t where t.id = w.id limit 1), false)`, placeWaiting)
 )
 
-// enqueueWish is the CTE of new jobs for [placeParts]. It decides whether a job needs approval from the present row of its lane, because
-// the lanes that a process knows may be outdated. A step of a pipeline needs no approval, because its pipeline was approved. Nor does a job
-// of a schedule: setting one for such a lane takes the permission to approve. Plan: a probe of lanes_pkey per job.
+// enqueueWish is the CTE of new jobs for [placeParts]. It reads the lane's current row to decide whether a job needs approval, because the
+// process's own copy may be outdated. A pipeline step needs no approval, because its pipeline was approved. Neither does a scheduled job,
+// because creating a schedule for such a lane requires the permission to approve. Plan: one probe of lanes_pkey per job.
 const enqueueWish = `wish as (
 	select w.*, false as handed, (-w.priority)::smallint as ahead, @boot::uuid as boot,
 		w.parent_id is null and coalesce(w.needs_approval,
@@ -47,17 +47,17 @@ const enqueueWish = `wish as (
 // Enqueued is the result of inserting jobs.
 type Enqueued struct {
 	Places map[int64]Place
-	Took   time.Duration // in the server
+	Took   time.Duration // execution time in the server
 }
 
-// Enqueue inserts jobs in one statement of the store's own pool and returns where each was put. After an error for which [Unknown] is true,
-// call [Store.Submitted].
+// Enqueue inserts jobs with one statement on the store's own pool, and returns where each one was placed. After an error for which
+// [Unknown] is true, call [Store.Submitted].
 func (s *Store) Enqueue(ctx context.Context, boot string, list []NewJob) (map[int64]Place, error) {
 	e, err := s.EnqueueSince(ctx, boot, list, time.Time{})
 	return e.Places, err
 }
 
-// EnqueueSince is [Store.Enqueue] under the assumption that no job waits in the jobs' lanes that became ready before since; zero: no
+// EnqueueSince is like [Store.Enqueue] but assumes that no waiting job in the jobs' lanes became ready before since. A zero since makes no
 // assumption.
 func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, since time.Time) (Enqueued, error) {
 	var placed []placedRow
@@ -84,7 +84,7 @@ func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, si
 	return e, nil
 }
 
-// runSince runs one of two statements; the second one if since is set.
+// runSince runs all if since is zero, and fresh otherwise.
 func runSince[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], all, fresh *statement, by args, since time.Time) ([]T, error) {
 	if since.IsZero() {
 		return run(ctx, s, scan, all, by)
@@ -92,13 +92,13 @@ func runSince[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], all, 
 	return run(ctx, s, scan, fresh, append(by, args{{"since", since}}...))
 }
 
-// EnqueueIn inserts jobs in the caller's transaction, pending or parked, and returns where each was put. After an error for which
-// [Store.IDTaken] is true the transaction can continue, unless PostgreSQL raised it.
+// EnqueueIn inserts jobs in the caller's transaction, pending or parked, and returns where each one was placed. After an error for which
+// [Store.IDTaken] is true the transaction can continue, unless PostgreSQL raised the error.
 func EnqueueIn(ctx context.Context, s *Store, db DB, list []NewJob) (map[int64]Place, error) {
 	return enqueueIn(ctx, s, db, list, false)
 }
 
-// EnqueueAndWakeIn is [EnqueueIn] and [Store.Notify] in one round trip.
+// EnqueueAndWakeIn combines [EnqueueIn] and [Store.Notify] in one round trip.
 func EnqueueAndWakeIn(ctx context.Context, s *Store, db DB, list []NewJob) (map[int64]Place, error) {
 	return enqueueIn(ctx, s, db, list, true)
 }
@@ -148,7 +148,7 @@ func enqueueIn(ctx context.Context, s *Store, db DB, list []NewJob, wake bool) (
 type placedRow struct {
 	id    int64
 	place Place
-	took  time.Duration // of the whole statement so far
+	took  time.Duration // execution time of the statement so far
 }
 
 func scanPlaced(row pgx.CollectableRow) (p placedRow, err error) {
@@ -167,7 +167,7 @@ var (
 	nameSubmissionSQL    = newStatement(`update trapeze.submissions set job_id = @id where key = @key`)
 )
 
-// Fingerprint identifies a submission's content: its kind, arguments and subject, and its next steps.
+// Fingerprint returns a hash of a submission's content: its kind, subject, arguments and next steps.
 func Fingerprint(n NewJob) []byte {
 	h := sha256.New()
 	for _, part := range [][]byte{[]byte(n.Kind), []byte(n.Subject), n.Args, n.Planned} {
@@ -177,8 +177,8 @@ func Fingerprint(n NewJob) []byte {
 	return h.Sum(nil)
 }
 
-// ReserveSubmission takes an idempotency key for id, in the caller's transaction. It returns the id that holds the key: id itself, or the
-// job of an earlier submission with the same content. Different content is [job.ErrKeyReused].
+// ReserveSubmission reserves an idempotency key for id, in the caller's transaction. It returns the id that holds the key: id itself, or
+// the job of an earlier submission with the same content. It returns [job.ErrKeyReused] if the content differs.
 func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int64, fingerprint []byte) (int64, error) {
 	for range 100 {
 		reserved, err := do(ctx, s, db, reserveSubmissionSQL, args{{"key", key}, {"id", id}, {"fingerprint", fingerprint}})
@@ -192,29 +192,29 @@ func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int6
 		var held []byte
 		err = db.QueryRow(ctx, s.In(readSubmissionSQL.text), key).Scan(&holder, &held)
 		if errors.Is(err, pgx.ErrNoRows) {
-			continue // retention removed it between the two statements
+			continue // retention deleted the key between the two statements
 		}
 		if err != nil {
 			return 0, fmt.Errorf("read idempotency key: %w", err)
 		}
 		if !bytes.Equal(held, fingerprint) {
-			return 0, job.ErrKeyReused // without the key: with a submitter it is a hash by now
+			return 0, job.ErrKeyReused // the error omits the key, which has been hashed if there is a submitter
 		}
 		return holder, nil
 	}
 	return 0, errors.New("reserve idempotency key: it changes hands too fast")
 }
 
-// NotifySQL wakes the pods that listen when the transaction commits. Its payload is empty: a wake-up is only a hint.
+// notifySQL wakes all listening pods when the transaction commits. The payload is empty, because a wake-up is only a hint.
 const (
 	notifySQL         = `select pg_notify($1, '')`
 	notifySettingsSQL = `select pg_notify($1, $2)`
 )
 
-// Settings is the payload of a wake-up after a change of lanes, pods or the queue.
+// Settings is the payload of a wake-up after lanes, pods or the queue have changed.
 const Settings = "settings"
 
-// NameSubmission changes the job of an idempotency key that was taken in this transaction to one that holds the unique key of the same
+// NameSubmission points an idempotency key that was reserved in this transaction to the job that holds the unique key of the same
 // submission.
 func NameSubmission(ctx context.Context, s *Store, db DB, key string, id int64) error {
 	if _, err := do(ctx, s, db, nameSubmissionSQL, args{{"key", key}, {"id", id}}); err != nil {
@@ -223,7 +223,7 @@ func NameSubmission(ctx context.Context, s *Store, db DB, key string, id int64) 
 	return nil
 }
 
-// Channel returns the channel of wake-ups in this schema.
+// Channel returns the name of the notification channel for wake-ups in this schema.
 func (db *Database) Channel() string { return db.schema + "_wake" }
 
 // Notify sends an empty wake-up in the caller's transaction.
@@ -232,7 +232,7 @@ func (db *Database) Notify(ctx context.Context, tx DB) error {
 	return err
 }
 
-// NotifySettings sends a wake-up that makes the pods read the settings of lanes, pods and the queue again.
+// NotifySettings sends a wake-up that makes all pods reload the settings of lanes, pods and the queue.
 func (db *Database) NotifySettings(ctx context.Context, tx DB) error {
 	_, err := tx.Exec(ctx, notifySettingsSQL, db.Channel(), Settings)
 	return err

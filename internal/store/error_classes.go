@@ -12,30 +12,30 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// retryable reports the two errors after which the whole statement should be repeated, and nothing was done: 40001
-// serialization failure and 40P01 deadlock.
+// retryable reports whether PostgreSQL rolled the whole statement back and it should be repeated: 40001 (serialization failure) or 40P01
+// (deadlock).
 func retryable(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
-// outdated reports that a prepared statement is no longer valid: its result has other columns since a migration (0A000), or
-// it was deallocated (26000). Nothing was done.
+// outdated reports whether a prepared statement is no longer valid. Either a migration has changed its result columns (0A000), or it was
+// deallocated (26000). In both cases nothing was done.
 func outdated(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "0A000" || pg.Code == "26000")
 }
 
-// Unknown reports whether err leaves open if its statement was committed: the connection broke, or a deadline passed, after
-// something had been sent. An error that PostgreSQL reported means that nothing was committed.
+// Unknown reports whether err leaves open if the statement was committed: the connection broke, or the deadline passed, after something had
+// been sent. An error that PostgreSQL reported means that nothing was committed.
 func Unknown(err error) bool {
-	// pgx 5.12 reports a lost reply to a simple query or a batch, and so to every commit, as "conn closed", which claims to
-	// be safe to retry.
+	// pgx 5.12 reports "conn closed" when the reply to a simple query or a batch, and thus to any commit, is lost. It wrongly marks that
+	// error as safe to retry.
 	if err == nil || pgconn.SafeToRetry(err) && !errors.Is(err, pgconn.ErrConnClosed) {
 		return false
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		// A terminated backend may have committed before (57P01 to 57P03 arrive instead of the reply).
+		// A backend that was terminated may have committed first (57P01 to 57P03 arrive instead of the reply).
 		return strings.HasPrefix(pg.Code, "57P") || strings.HasPrefix(pg.Code, "08") || pg.Code == "XX000"
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
@@ -44,8 +44,8 @@ func Unknown(err error) bool {
 	return broken(err) || pgconn.Timeout(err) || errors.Is(err, context.Canceled)
 }
 
-// unsent reports that a connection had ended before the statement, or the commit, could be sent on it: nothing was done, and
-// it may be sent on another connection at once.
+// unsent reports whether a connection ended before the statement, or the commit, could be sent on it. Nothing was done, so the statement
+// can be sent on another connection immediately.
 func unsent(err error) bool {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || err == nil || Unknown(err) {
 		return false
@@ -53,19 +53,19 @@ func unsent(err error) bool {
 	return pgconn.SafeToRetry(err) && broken(err)
 }
 
-// Refused reports whether PostgreSQL rejected a statement because of its contents: a value that cannot be stored, is too
-// large or too deep, or violates a constraint. Such a statement fails again when it is repeated.
+// Refused reports whether PostgreSQL rejected a statement because of its contents: a value cannot be stored, is too large or too deeply
+// nested, or violates a constraint. Such a statement fails again when it is repeated.
 func Refused(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && !dayMissing(pg) &&
 		(strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23") || strings.HasPrefix(pg.Code, "54"))
 }
 
-// dayMissing reports whether a row found no partition for its day, which PostgreSQL reports as a check violation without a
-// constraint's name. The cause is the server's state, which the maintenance repairs.
+// dayMissing reports whether there was no partition for a row's day, which PostgreSQL reports as a check violation without a constraint
+// name. The cause is the state of the server, which upkeep repairs.
 func dayMissing(pg *pgconn.PgError) bool { return pg.Code == "23514" && pg.ConstraintName == "" }
 
-// Class returns the first two characters of the SQLSTATE in err, "conn" for a broken or refused connection, or empty.
+// Class returns the first two characters of the SQLSTATE in err, "conn" for a broken or refused connection, or an empty string.
 func Class(err error) string {
 	if err == nil {
 		return ""
@@ -79,10 +79,11 @@ func Class(err error) string {
 	return ""
 }
 
-// ErrCutOff is the error of reads on a pod whose heartbeats have failed for longer than it may trust its lease.
+// ErrCutOff is returned for reads on a pod whose heartbeats have failed for so long that it can no longer trust its lease.
 var ErrCutOff = errors.New("this pod has lost the database")
 
-// Transient reports whether the cause of err is the connection or the server's state, not the statement: worth another try.
+// Transient reports whether err was caused by the connection or the server's state, not by the statement, so that another attempt may
+// succeed.
 func Transient(err error) bool {
 	if err == nil {
 		return false
@@ -92,7 +93,7 @@ func Transient(err error) bool {
 		case "08", "53", "57", "58", "40":
 			return true
 		}
-		// Lock and idle timeouts; a standby after a failover.
+		// Lock and idle timeouts, and a standby after a failover.
 		return pg.Code == "55P03" || pg.Code == "25P03" || pg.Code == readOnly || pg.Code == "XX000" || dayMissing(pg)
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || errors.Is(err, ErrCutOff) {
@@ -101,7 +102,7 @@ func Transient(err error) bool {
 	if _, ok := errors.AsType[*unreachable](err); ok {
 		return true
 	}
-	// Migrations use database/sql, which reports a lost connection as a bad one.
+	// Migrations use database/sql, which reports a lost connection as driver.ErrBadConn.
 	return pgconn.SafeToRetry(err) || pgconn.Timeout(err) || broken(err) || errors.Is(err, driver.ErrBadConn)
 }
 

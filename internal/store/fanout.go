@@ -11,40 +11,40 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// FanOut is how a claim comes to wait for its branches: children, or parts that are completed from outside.
+// FanOut describes the branches that a claim waits for: either child jobs, or parts that are completed from outside.
 type FanOut struct {
 	Lease    job.Lease
-	Started  time.Time // of the handler
-	Children []NewJob  // their ids and branches are set
-	Parts    int       // to be completed from outside; there are no children then
+	Started  time.Time // when the handler started
+	Children []NewJob  // with their ids and branches already set
+	Parts    int       // number of parts to be completed from outside; there are no children then
 	FailFast bool
 	Outcome  job.OutcomeStatus
-	Result   json.RawMessage // nil: none
-	Plan     json.RawMessage // the steps that follow, as []job.Step; nil: none
-	Pipeline *string         // as of [NewJob]
+	Result   json.RawMessage // nil if there is none
+	Plan     json.RawMessage // the remaining steps, as []job.Step; nil if there are none
+	Pipeline *string         // see [NewJob]
 }
 
-// lockDeferralSQL lets no part be completed while its job begins to wait: it would be counted by neither. When the job waits for
-// children instead, its token and what was completed with it count no longer. Plan: deferrals_pkey; parts_pkey.
+// lockDeferralSQL prevents parts from being completed while their job begins to wait. Otherwise such a part would not be counted at all.
+// When the job waits for children instead, its token and all parts completed with it are deleted. Plan: deferrals_pkey; parts_pkey.
 var (
 	lockDeferralSQL   = newStatement(`select id from trapeze.deferrals where id = @id for update`)
 	revokeDeferralSQL = newStatement(`delete from trapeze.deferrals where id = @id`)
 	revokePartsSQL    = newStatement(`delete from trapeze.parts where id = @id`)
 )
 
-// fanOutSQL parks a claim until its branches have ended. Parts that were completed before are counted.
-// Plan: Index Scan on live_pkey and current_runs_of_subject, one row each; parts_pkey.
+// fanOutSQL parks a claim until its branches have ended. Parts that were completed earlier are counted. Plan: Index Scan on live_pkey and
+// current_runs_of_subject, one row each; parts_pkey.
 var fanOutSQL = newStatement(with(fanOutGone, fanOutParked, fanOutRow, fanOutPipeline, fanOutRun, fanOutEvent), `
 select open = 0 from fan_out`)
 
 const (
-	// fanOutGone takes the claim out of live, unless it is to be cancelled. Plan: live_pkey, one row.
+	// fanOutGone deletes the claim from live, unless a cancel was requested. Plan: live_pkey, one row.
 	fanOutGone = `gone as (
 	delete from trapeze.live where id = @id and fence = @fence and pod = @boot and not cancel_requested
 	returning *
 )`
 
-	// fanOutParked parks the job of gone.
+	// fanOutParked parks the job deleted by gone.
 	fanOutParked = `waits as (
 	insert into trapeze.parked (id, why, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while,
 		lane, kind, subject)
@@ -52,7 +52,7 @@ const (
 		kind, subject from gone
 )`
 
-	// fanOutRow is the fan-out of gone, less the parts that were completed before. Plan: parts_pkey.
+	// fanOutRow inserts the fan-out of the job, without the parts that were completed earlier. Plan: parts_pkey.
 	fanOutRow = `fan_out as (
 	insert into trapeze.fan_outs (id, fence, branches, open, failed, fail_fast, outcome, result, plan)
 	select g.id, g.fence, @branches::int, greatest(@branches::int - p.done, 0), p.failed, @fail_fast, @outcome, @result::json, @plan::json
@@ -60,12 +60,12 @@ const (
 	returning open
 )`
 
-	// fanOutPipeline names the pipeline of gone, if it has no row.
+	// fanOutPipeline inserts a row with the name of the job's pipeline if there is none.
 	fanOutPipeline = `named as (
 	insert into trapeze.pipelines (id, name) select @id, @pipeline::text from gone where @pipeline::text is not null on conflict (id) do nothing
 )`
 
-	// fanOutRun ends the run of the subject of gone. Plan: current_runs_of_subject, one row.
+	// fanOutRun ends the run of the job's subject. Plan: current_runs_of_subject, one row.
 	fanOutRun = `ended_run as (
 	update trapeze.current_runs c set state = 'ended' from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
@@ -78,18 +78,20 @@ const (
 )`
 )
 
-// FanOut makes a claim wait for its branches and inserts the children, in the caller's transaction, which must commit it and do
-// nothing else in it. A child whose unique key is taken is left out: it is the business of whoever holds the key. empty says that
-// no branch is open. The job's end, and what follows it, is another statement's business, as soon as the fan-out is off balance:
-// when no branch is open, or one has failed and it fails fast, the job is to end ([Store.EndWaiting]); when it has ended before
-// its branches, those are to be cancelled. [Store.OffBalance] lists them for whoever comes by.
+// FanOut parks a claim until its branches have ended, and inserts the children. It runs in the caller's transaction, which must commit it
+// and do nothing else afterwards. A child whose unique key is taken is not inserted; the job that holds the key does the work. empty
+// reports that no branch is open.
+//
+// FanOut does not settle the fan-out; other statements do that. When no branch is open, or when one has failed and the fan-out fails fast,
+// [Store.EndWaiting] must end the job. When the job has ended before its branches, they must be cancelled. [Store.OffBalance] lists the
+// fan-outs that still need either.
 func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, err error) {
 	fail := func(err error) (bool, error) { return false, fmt.Errorf("fan out job %d: %w", f.Lease.JobID, err) }
 	children, err := ReserveKeys(ctx, s, tx, f.Children)
 	if err != nil {
 		return fail(err)
 	}
-	if Bulky(children) { // no child needs approval: its pipeline has it
+	if Bulky(children) { // children need no approval, because their pipeline was approved
 		_, err = enqueueBulkIn(ctx, s, tx, children)
 	} else if len(children) > 0 {
 		_, err = EnqueueIn(ctx, s, tx, children)
@@ -112,7 +114,7 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 	return found[0], nil
 }
 
-// settleDeferral locks a job's token; of one that waits for children it takes token and parts away.
+// settleDeferral locks a job's token. If revoke is true, the job waits for children, and its token and parts are deleted instead.
 func settleDeferral(ctx context.Context, s *Store, tx pgx.Tx, id int64, revoke bool) error {
 	if !revoke {
 		_, err := do(ctx, s, tx, lockDeferralSQL, args{{"id", id}})
@@ -125,11 +127,14 @@ func settleDeferral(ctx context.Context, s *Store, tx pgx.Tx, id int64, revoke b
 	return err
 }
 
-// CountBranches takes branches that have ended here off their fan-outs, and marks those of waiting jobs that have ended here. It
-// reads the CTEs branches(group, state, impaired) and parents(id). The rows of fan_outs are locked in the order of their ids,
-// after those of live and parked. due says that a fan-out is off balance: see [Store.FanOut]. When a job ends that waits for parts,
-// none is open any more: there is nothing to cancel. What ends in a fan-out that is over was counted in it before: an operator has
-// tried it again by itself. Plan: fan_outs_pkey, a row a fan-out; deferrals_pkey, a row a job of parents.
+// CountBranches subtracts branches that have just ended from the open branches of their fan-outs, and marks the fan-outs of waiting jobs
+// that have just ended. It reads the CTEs branches(group, state, impaired) and parents(id). It locks the rows of fan_outs in id order,
+// after those of live and parked. due reports that a fan-out needs to be settled; see [Store.FanOut].
+//
+// When a job that waits for parts ends, its number of open branches becomes 0, because there is nothing to cancel. A branch that ends in a
+// fan-out that is already over was counted before; an operator has retried the branch on its own.
+//
+// Plan: fan_outs_pkey, one row per fan-out; deferrals_pkey, one row per job in parents.
 const CountBranches = `changes as materialized (
 	select id, sum(ended)::int as ended, sum(failed)::int as failed, sum(impaired)::int as impaired, bool_or(over) as over
 	from (
@@ -150,18 +155,18 @@ const CountBranches = `changes as materialized (
 	returning f.id, ` + offBalance + ` as due
 )`
 
-// offBalance is the condition of the index fan_outs_off_balance.
+// offBalance is the condition for fan-outs that need to be settled. The index fan_outs_off_balance has the same condition.
 const offBalance = `((f.open = 0) <> f.ended or (f.fail_fast and f.failed > 0 and not f.ended))`
 
 const (
-	// FailedBranches are the branches of the jobs of gone, none of which has succeeded.
+	// FailedBranches selects the branches of the jobs in gone, all of which count as failed.
 	FailedBranches = `branches as (
 	select j.group_id, 'failed', false from gone g join trapeze.jobs j on j.id = g.id where j.group_id is not null
 )`
 	NoParents = `parents as (select null::bigint as id where false)`
 )
 
-// BranchTails are the last jobs of the branches of the fan-out $2 in the pipeline $1.
+// BranchTails selects the last job of each branch of the fan-out $2 in the pipeline $1.
 const BranchTails = `
 	select distinct on (coalesce(j.group_id, 0), coalesce(j.child_no, 0)) j.id, j.child_no, j.kind, j.subject, j.impaired
 	from trapeze.jobs j

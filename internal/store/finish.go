@@ -12,39 +12,39 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Ending is how one claim of a job ends for good, and the step that follows it.
+// Ending is the final outcome of one claim of a job, together with the next step.
 type Ending struct {
 	ID      int64
 	Fence   int64
 	State   job.State // succeeded, failed or cancelled
 	Outcome job.OutcomeStatus
 	Reason  job.Reason
-	Result  json.RawMessage // nil: none
-	Error   string          // empty: none
-	Class   job.ErrorClass  // of a job that failed
-	Code    string          // empty: none
-	Undo    json.RawMessage // the plan for its failure that its handler returned; nil: none
-	Started *time.Time      // of the handler of a claim ahead; nil: its row has it
-	Next    *NewJob         // nil: the pipeline ends here; Starts asks for it to be born running
-	Branch                  // of the job that ends
-	EventNo int             // of a job that waited, as [Store.Waiting] read it; of no meaning otherwise
+	Result  json.RawMessage // nil if there is none
+	Error   string          // empty if there is none
+	Class   job.ErrorClass  // set if the job failed
+	Code    string          // empty if there is none
+	Undo    json.RawMessage // the undo plan that the handler returned, for a job that failed; nil if there is none
+	Started *time.Time      // when the handler of a job claimed ahead started; nil if the row has the time
+	Next    *NewJob         // nil ends the pipeline; set Next.Starts to start the step on insert
+	Branch                  // branch of the finished job
+	EventNo int             // only for a job that waited: the number that [Store.Waiting] read
 }
 
-// Ended is what became of an ending that was accepted.
+// Ended is the result of an accepted [Ending].
 type Ended struct {
-	State        job.State // cancelled when a cancel was committed first
-	ChildRunning bool      // the next step is ours, with fence 1
-	OffBalance   *int64    // the fan-out that its end leaves off balance: see [Store.FanOut]
-	Found        bool      // nothing was written now: the claim had ended, by an earlier try or by somebody who spoke for it
-	Here         bool      // Found, and it was an earlier try of this pod, whose reply was lost
+	State        job.State // cancelled if a cancel request was committed first
+	ChildRunning bool      // the next step was started for this pod, with fence 1
+	OffBalance   *int64    // the fan-out that now needs to be settled; see [Store.FanOut]
+	Found        bool      // nothing was written, because an earlier attempt or another process had already ended the claim
+	Here         bool      // Found, and an earlier attempt of this pod ended the claim, but its reply was lost
 }
 
-// An end is a list of parts, and each batch gets the statement with the parts that it needs. ends are its rows; free locks
-// those that are still this pod's claims, and gone deletes them. From gone follow the row of done, the freed keys, what was
-// told to the pod and the events. Where a next step follows, the parts of [placeParts] insert it, and its parent's run may
-// be handed over to it; else the run ends. Where a job is of a fan-out, branches are counted.
+// A finish statement is a list of CTEs, and each batch uses a statement with only those it needs. ends holds the rows of the batch. free
+// locks the claims that this pod still holds, and gone deletes them. The other CTEs read gone: they insert into done, free keys, delete
+// cancel requests and write events. If there is a next step, [placeParts] inserts it and may hand its parent's run over to it. Otherwise
+// the run ends. If jobs belong to fan-outs, their branches are counted.
 
-// finishStatement is the end of a batch, of which some jobs have a next step, or are of a fan-out.
+// finishStatement builds the statement for a batch in which jobs may have next steps or belong to fan-outs.
 func finishStatement(nextSteps, fanOuts bool) *statement {
 	arrays, columns, returned := endArrays, endColumns, ""
 	if nextSteps {
@@ -80,16 +80,17 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 	return newStatement(with(parts...), "select id, state, "+started+" as child_running, "+due+" as due from gone")
 }
 
-// endSQL ends jobs that no step follows: most of a drain, for which the inserts of [finishSQL] are a quarter of the cost.
-// Plan: Index Scans on live_pkey, current_runs_of_subject; inserts. id, fence and pod alone are compared: a condition on
-// state makes the planner choose worse (102 µs a job instead of 15.7).
+// endSQL ends jobs that have no next step. Most jobs are of this kind when a backlog is drained, and for them the inserts of [finishSQL]
+// would be a quarter of the cost. It compares only id, fence and pod, because a condition on state makes the planner choose a worse plan
+// (102 µs a job instead of 15.7). Plan: Index Scans on live_pkey, current_runs_of_subject; inserts.
 //
-// endBranchesSQL is endSQL for jobs of which some are the last of a branch of a fan-out: they are counted. Plan: as endSQL; fan_outs_pkey.
+// endBranchesSQL is like endSQL, for batches in which some jobs are the last of a fan-out branch. It counts those. Plan: as endSQL;
+// fan_outs_pkey.
 //
-// finishSQL ends jobs and inserts the steps that follow. Plan: as endSQL, and as enqueueSQL.
+// finishSQL ends jobs and inserts their next steps. Plan: as endSQL and enqueueSQL.
 //
-// finishBranchesSQL is finishSQL for jobs of which some are of a branch of a fan-out: those that end it are counted.
-// Plan: as finishSQL; fan_outs_pkey.
+// finishBranchesSQL is like finishSQL, for batches in which some jobs belong to a fan-out branch. It counts the branches that end. Plan: as
+// finishSQL; fan_outs_pkey.
 var (
 	endSQL            = finishStatement(false, false)
 	endBranchesSQL    = finishStatement(false, true)
@@ -97,8 +98,8 @@ var (
 	finishBranchesSQL = finishStatement(true, true)
 )
 
-// The arrays of ends, and the columns that they become. Each end and its next step are one row, for a join of the two would
-// compare each with each. The classes and codes of errors are null where no job of the batch failed.
+// The arrays of ends, and the names of their columns. A finished job and its next step share one row, because a join would compare every
+// job with every next step. The error classes and codes are null if no job of the batch failed.
 const (
 	endArrays = `@ids::bigint[], @fences::bigint[], @states::text[], @outcomes::text[], @reasons::text[], @results::text[], @errors::text[],
 		@classes::text[], @codes::text[], @undos::text[], @started::timestamptz[]`
@@ -110,18 +111,17 @@ const (
 )
 
 const (
-	// endFree locks the rows of ends with their id, fence and pod: the fence decides first. What it leaves out has lost its
-	// lease, or its row is locked at this moment, and the others of the batch must not wait for that: [Store.ClaimOutcomes]
-	// finds out. Plan: live_pkey.
+	// endFree locks the rows whose id, fence and pod match those in ends. Rows that it leaves out have lost their lease or are locked by
+	// another transaction, which the rest of the batch must not wait for. [Store.ClaimOutcomes] finds out which. Plan: live_pkey.
 	endFree = `free as materialized (
 	select e.* from ends e join trapeze.live l on l.id = e.id
 	where l.fence = e.fence and l.pod = @boot::uuid
 	for update of l skip locked
 )`
 
-	// endGone deletes the rows of free; of what it does not return nothing else is written. A cancel that was committed
-	// before wins, so it returns that too. Plan: live_pkey. [branchReturned] and [nextReturned] are what the parts for
-	// fan-outs and next steps read of it; a job that a cancel took has no next step.
+	// endGone deletes the rows of free. For a row that it does not return, nothing else is written. A cancel request that was committed
+	// first wins, and such a job gets no next step. [branchReturned] and [nextReturned] add the columns that the CTEs for fan-outs and next
+	// steps read. Plan: live_pkey.
 	endGone = `delete from trapeze.live l using free e
 	where l.id = e.id
 	returning l.id, case when l.cancel_requested then 'cancelled' else e.state end as state,
@@ -139,7 +139,7 @@ const (
 		e.args, e.pipeline_id, e.step, e.planned, e.max_attempts, e.max_crashes, e.submitter, e.actor, e.unique_key,
 		e.next_unique_while, e.next_priority, e.delay_ms, e.starts, e.pipeline, e.group_id, e.child_no, e.impaired, e.traceparent`
 
-	// nextWish is the next steps of gone, for [placeParts]. One on its parent's own (kind, subject) is handed the run.
+	// nextWish selects the next steps of gone for [placeParts]. A step with its parent's (kind, subject) takes over the parent's run.
 	nextWish = `wish as (
 	select next as id, next_kind as kind, next_lane as lane, next_subject as subject, args, pipeline_id, id as parent_id,
 		step, planned, max_attempts, max_crashes, submitter, actor, unique_key, next_unique_while as unique_while,
@@ -149,8 +149,8 @@ const (
 	from gone where next is not null
 )`
 
-	// nextHandedOver gives a child of placed that runs on its parent's own (kind, subject) its parent's row of current_runs.
-	// Plan: current_runs_of_subject.
+	// nextHandedOver gives the parent's row of current_runs to a started child with the same (kind, subject). Plan:
+	// current_runs_of_subject.
 	nextHandedOver = `handed_over as (
 	update trapeze.current_runs c set job_id = p.id, fence = 1
 	from placed p
@@ -158,7 +158,7 @@ const (
 		and c.kind = p.kind and c.subject = p.subject and c.job_id = p.parent_id and c.state = 'running'
 )`
 
-	// endRunsNotHandedOver ends the runs of the subjects of gone that nextHandedOver leaves. Plan: current_runs_of_subject.
+	// endRunsNotHandedOver ends the runs of the subjects of gone, except those that were handed over. Plan: current_runs_of_subject.
 	endRunsNotHandedOver = `ended_runs as (
 	update trapeze.current_runs c set state = 'ended'
 	from gone g
@@ -173,7 +173,7 @@ const (
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 )`
 
-	// endDone is the rows of gone in done.
+	// endDone inserts the rows of gone into done.
 	endDone = `ended as (
 	insert into trapeze.done (id, state, outcome, reason, result, error, error_class, error_code, fence, pod, event_no, epoch,
 		attempt, crashes, priority, lane, started_at, xid, claim_xid, undo)
@@ -187,7 +187,7 @@ const (
 	where g.cancel_requested and c.pod = @boot::uuid and c.job_id = g.id and c.fence = g.fence
 )`
 
-	// endEvents writes the events of gone: one row for all that succeeded without a warning, and one for each other.
+	// endEvents writes the events of gone: a single row for all jobs that succeeded without a warning, and one row for each other job.
 	endEvents = `end_events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, job, event_no, fence, boot, from_state, to_state, event, level,
 		message, fields)
@@ -201,12 +201,12 @@ const (
 )`
 )
 
-// Finish ends a batch of claims of this pod in one statement and one commit, each fenced and reported by itself: of an id
-// that is missing from the result nothing was written. It has lost its lease, or its row is held by somebody:
-// [Store.ClaimOutcomes] tells.
+// Finish ends a batch of this pod's claims in one statement and one commit. Each claim is fenced and reported separately. If an id is
+// missing from the result, nothing was written for it: its lease was lost, or its row is locked by another transaction.
+// [Store.ClaimOutcomes] reports which.
 //
-// After an error for which [Unknown] is true, read back with [Store.ClaimOutcomes]; never send it again blind. After one
-// for which [Refused] is true, send its members in parts, or one by one.
+// After an error for which [Unknown] is true, read the outcome back with [Store.ClaimOutcomes] before sending the batch again. After an
+// error for which [Refused] is true, split the batch, or send its members one by one.
 func (s *Store) Finish(ctx context.Context, boot string, list []Ending) (map[int64]Ended, error) {
 	var found []endedRow
 	var err error
@@ -227,8 +227,8 @@ func (s *Store) Finish(ctx context.Context, boot string, list []Ending) (map[int
 	return ended, nil
 }
 
-// queueFinish queues [Store.Finish], pinned, for a transaction that holds all claims of the list, none with a cancel, and does nothing else
-// after it. The map is filled when the batch has been sent.
+// queueFinish queues [Store.Finish], pinned, for a transaction that has locked all claims of the list and does nothing else after it. None
+// of the claims has a cancel request. The map is filled when the batch is sent.
 func queueFinish(batch *pgx.Batch, s *Store, boot string, list []Ending) (map[int64]Ended, error) {
 	sql, by := finishOneOf(boot, list)
 	if sql == nil {
@@ -250,15 +250,15 @@ func queueFinish(batch *pgx.Batch, s *Store, boot string, list []Ending) (map[in
 	return ended, nil
 }
 
-// finishManyOf returns the statement that ends a batch of claims, and its arguments.
+// finishManyOf returns the statement that ends a batch of claims, with its arguments.
 func finishManyOf(boot string, list []Ending) (*statement, args) {
 	var (
 		ids, fences               []int64
 		states, outcomes, reasons []string
 		results, errs             []*string
-		classes, codes            []*string    // nil, which costs nothing, where no job failed
-		undos                     []*string    // nil where no handler returned one
-		started                   []*time.Time // nil where no job was claimed ahead
+		classes, codes            []*string    // nil if no job failed; nil arrays cost nothing
+		undos                     []*string    // nil if no handler returned one
+		started                   []*time.Time // nil if no job was claimed ahead
 		groups                    []*int64
 		impaired                  []bool
 		next                      columns

@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// holdGroupSQL locks claims for a transaction that ends them all, except those with a cancel. The ids must be sorted: two groups that lock
-// in different orders would wait for each other. The lateral query with its limit keeps the planner of the host's connection from reading
-// the whole table. Plan: Index Scan on live_pkey, one row for each id.
+// holdGroupSQL locks claims for a transaction that ends them all, and skips those with a cancel request. The ids must be sorted, because
+// two groups that lock in different orders would deadlock. The lateral query with its limit keeps the planner of the host's connection from
+// reading the whole table. Plan: Index Scan on live_pkey, one row for each id.
 //
-// groupSettingsSQL limits how long the group waits for locks, and how long it may be idle.
+// groupSettingsSQL limits how long the transaction waits for locks and how long it may be idle.
 var (
 	holdGroupSQL = newStatement(`
 select l.id from unnest(@ids::bigint[], @fences::bigint[]) as c(id, fence)
@@ -24,19 +24,19 @@ cross join lateral (select id from trapeze.live
 select set_config('lock_timeout', @locks::bigint::text, true), set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true)`)
 )
 
-// Group holds the ends of several claims of a pod, with the statements that their handlers queued.
+// Group is a set of claims of a pod that end in one transaction, with the statements that their handlers queued.
 type Group struct {
 	Boot     string
 	Ends     []Ending                         // sorted by id
-	Queue    func(id int64, batch *pgx.Batch) // queues the statements of the job
-	LockWait time.Duration                    // the timeout of each lock
-	Idle     time.Duration                    // the timeout after which the server ends an idle transaction
-	Sending  func() error                     // called when the claims are locked
+	Queue    func(id int64, batch *pgx.Batch) // queues the statements of a job
+	LockWait time.Duration                    // timeout for each lock
+	Idle     time.Duration                    // timeout after which the server ends the idle transaction
+	Sending  func() error                     // called once the claims are locked
 }
 
-// FinishGroup ends a group in one transaction on a connection of the pool, and commits, in two round trips. It skips claims that were lost
-// or have a cancel: they are not in the map, and nothing of them was written. After an error nothing was written, unless [Unknown] is true
-// for it.
+// FinishGroup ends a group in one transaction on a connection of the pool, and commits it, in two round trips. It skips claims that were
+// lost or have a cancel request; they are missing from the map, and nothing is written for them. After an error nothing was written, unless
+// [Unknown] is true for it.
 func FinishGroup(ctx context.Context, s *Store, pool *pgxpool.Pool, g Group) (map[int64]Ended, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {

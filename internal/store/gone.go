@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// goneSQL returns the jobs that have been deleted: those without a row in jobs, or without one in live, parked and done. It runs only after
-// a rejected write. Plan: primary-key and done_by_id probes.
+// goneSQL returns the jobs that have been deleted. These have no row in jobs, or none in live, parked and done. It runs only after a
+// rejected write. Plan: probes of the primary keys and of done_by_id.
 var goneSQL = newStatement("select w.id from unnest(@ids::bigint[]) as w(id) where ", deleted)
 
-// deleted is true for a w.id that has no row in jobs, or none in live, parked and done.
+// deleted is the condition that w.id has no row in jobs, or none in live, parked and done.
 const deleted = `((select true from trapeze.jobs j where j.id = w.id limit 1) is null
 	or coalesce((select true from trapeze.live l where l.id = w.id limit 1), (select true from trapeze.parked p where p.id = w.id limit 1),
 		(select true from trapeze.done d where d.id = w.id limit 1)) is null)`
@@ -32,7 +32,7 @@ func (s *Store) Gone(ctx context.Context, ids ...int64) (map[int64]bool, error) 
 	return gone, nil
 }
 
-// Lost returns why a claim's write was rejected: [job.ErrGone] if the job has been deleted, or else [job.ErrLeaseLost]. If the reason
+// Lost returns why a claim's write was rejected: [job.ErrGone] if the job has been deleted, and [job.ErrLeaseLost] otherwise. If the reason
 // cannot be read, it returns [job.ErrLeaseLost].
 func (s *Store) Lost(ctx context.Context, l job.Lease) error {
 	if gone, err := s.Gone(ctx, l.JobID); err == nil && gone[l.JobID] {
@@ -41,7 +41,7 @@ func (s *Store) Lost(ctx context.Context, l job.Lease) error {
 	return job.ErrLeaseLost
 }
 
-// lostIn is [Store.Lost] in the caller's transaction.
+// lostIn is like [Store.Lost] but runs in the caller's transaction.
 func lostIn(ctx context.Context, s *Store, db DB, l job.Lease) error {
 	if gone, err := askFor(ctx, s, db, pgx.RowTo[int64], goneSQL, args{{"ids", []int64{l.JobID}}}); err == nil && len(gone) > 0 {
 		return job.ErrGone
@@ -49,7 +49,7 @@ func lostIn(ctx context.Context, s *Store, db DB, l job.Lease) error {
 	return job.ErrLeaseLost
 }
 
-// orGone replaces [job.ErrLeaseLost] by the result of [Store.Lost], and returns every other error unchanged.
+// orGone replaces [job.ErrLeaseLost] with the result of [Store.Lost], and returns any other error unchanged.
 func orGone(ctx context.Context, s *Store, l job.Lease, err error) error {
 	if errors.Is(err, job.ErrLeaseLost) {
 		return s.Lost(ctx, l)

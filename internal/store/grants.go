@@ -7,18 +7,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// settleSlotsSQL changes the slots of limited lanes that a pod holds to those that it requests: slots are granted while the
-// lane has some, and given back at once. A request names the number to hold, never a difference, so that it can be repeated
-// after a lost reply.
+// settleSlotsSQL changes the slots that a pod holds in limited lanes to the number that it requests. Slots are granted while the lane has
+// some, and returned immediately. A request contains the number to hold, never a difference, so that it can be repeated after a lost reply.
 //
-// The lane's row lock orders the pods, and its column granted is the sum that is compared with the limit. A sum over
-// slot_grants would be from a snapshot before the wait for the lock. For the same reason the pod's own row is changed by an
-// upsert, which sees its latest version and keeps the old number in was for the sum. A pod's requests are numbered: a late
-// one, after its connection was given up and the next request was answered, has no effect.
+// The row lock of a lane serializes the pods, and the lane's column granted is the sum that is compared with the limit. A sum over
+// slot_grants would come from a snapshot taken before the wait for the lock. For the same reason an upsert changes the pod's own row: it
+// sees the latest version, and it keeps the old number in was for the sum. A pod's requests are numbered. A late one, whose connection was
+// given up and which was followed by a newer request, has no effect.
 //
-// More slots are granted only if jobs wait that this pod can run, and not those that pods which have waited longer should get.
-// Running jobs are granted slots even beyond the limit: lowering a limit ends no job. A pod that holds less than its share of
-// its wish waits, first come, first served. Plan: primary keys; live_for_claim up to its first pending row of a known kind.
+// More slots are granted only if jobs that this pod can run are waiting, and one slot is left for each pod that has waited longer. Running
+// jobs keep their slots even beyond the limit, because lowering a limit ends no job. A pod that holds less than both its share and its wish
+// waits; waiting pods are served in order. Plan: primary keys; live_for_claim up to its first pending row of a handled kind.
 var settleSlotsSQL = newStatement(`
 with asked as materialized (
 	select * from unnest(@lanes::text[], @targets::int[], @wishes::int[], @used::int[]) as a(lane, target, wish, used)
@@ -61,31 +60,31 @@ with asked as materialized (
 select h.lane, h.slots, r.share, r.others, h.slots - h.was > r.spare, h.was > h.slots or coalesce(h.wants_since = now(), r.waited), r.work
 from held h join room r on r.name = h.lane`)
 
-// Slots is the answer about a limited lane.
+// Slots is the response for one limited lane.
 type Slots struct {
 	Lane  string
-	Held  int  // what this pod may run
-	Share int  // what it may keep while others wait: the lane's slots divided by the open pods; 0 = less than one each
-	Want  bool // another pod waits for its share
-	Over  bool // all pods together hold more than the lane has: its limit was lowered, or is new
-	Wake  bool // other pods have to be woken: they may get slots, or have to give some back
-	Work  bool // jobs that this pod can run wait in the lane
+	Held  int  // number of jobs that this pod may run
+	Share int  // number of slots that it may keep while others wait: the lane's slots divided by the open pods; 0 = less than one each
+	Want  bool // another pod is waiting for its share
+	Over  bool // all pods together hold more slots than the lane has, because its limit is new or was lowered
+	Wake  bool // other pods must be woken, because they may get slots or must return some
+	Work  bool // jobs that this pod can run are waiting in the lane
 }
 
 // Ask is a pod's request for slots of a limited lane.
 type Ask struct {
 	Lane   string
-	Target int // what it wants to hold now, at least Used
-	Wish   int // what it would hold if no other pod waited
-	Used   int // what it runs
+	Target int // number of slots to hold now, at least Used
+	Wish   int // number of slots to hold if no other pod were waiting
+	Used   int // number of running jobs
 }
 
-// streamShift is the number of bits of a request's number that count the requests of its process.
+// streamShift is the number of low bits of a request number that count the requests of a process. The stream number is above them.
 const streamShift = 40
 
-// SettleSlots requests slots of limited lanes, or gives them back, and returns what the pod then holds. A lane that is missing
-// in the answer is no longer limited, or deleted; a closed pod holds nothing. After an error it may be repeated, but not
-// concurrently with another call for the same pod.
+// SettleSlots requests slots of limited lanes or returns them. It reports the slots that the pod then holds. A lane that is missing from
+// the response was deleted or is no longer limited. A closed pod holds no slots. After an error it can be repeated, but not concurrently
+// with another call for the same pod.
 func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds []string) ([]Slots, error) {
 	lanes, targets := make([]string, len(asks)), make([]int32, len(asks))
 	wishes, used := make([]int32, len(asks)), make([]int32, len(asks))
@@ -99,8 +98,8 @@ func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds [
 	return held, nil
 }
 
-// voidSlotsSQL revokes all slots of closed pods. It locks lanes first, as every other statement does. A statement of the
-// closed pod that was in flight may still grant it some: the next recovery of the pod finds them. Plan: slot_grants_of_pod.
+// voidSlotsSQL revokes all slots of closed pods. It locks the lanes first, as every other statement does. A statement of the closed pod
+// that was in flight may still grant it slots; the next recovery of the pod revokes those. Plan: slot_grants_of_pod.
 var voidSlotsSQL = newStatement(`
 with locked as materialized (
 	select l.name from trapeze.lanes l

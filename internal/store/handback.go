@@ -9,9 +9,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// handBackSQL gives jobs back to their lanes: no attempt is spent, the fence stays, the next claim takes them with a new
-// one. A job whose cancel was committed is not among them. A pod that lost a lease holds an old fence and matches no row.
-// Plan: Index Scan on live_pkey; HOT, because no index of live mentions a column that is set here.
+// handBackSQL returns jobs to their lanes. It spends no attempt and keeps the fence; the next claim sets a new one. It skips a job whose
+// cancel request was committed. A pod that has lost a lease holds an old fence, which matches no row. Plan: Index Scan on live_pkey; a HOT
+// update, because no index of live includes a column that is set here.
 var handBackSQL = newStatement(`
 with mine as materialized (
 	select l.id from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
@@ -31,8 +31,8 @@ with mine as materialized (
 )
 select id from back`)
 
-// HandBack returns claims to their lanes, unspent, and tells which ones it could: the others have lost their lease or
-// are to be cancelled.
+// HandBack returns claims to their lanes without spending an attempt, and reports which ones it returned. The others have lost their lease
+// or have a cancel request.
 func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, why string) (map[int64]bool, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
@@ -49,13 +49,13 @@ func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, w
 	return back, nil
 }
 
-// heldSQL lists what the table gives to some pods. Plan: one pass over live, by its primary key, however many they are; jobs_pkey for what is
-// theirs. It runs only after a reply was lost, or when remote workers came from another pod.
+// heldSQL lists the claims that the table assigns to the given pods. It runs only after a reply was lost, or when remote workers have moved
+// here from another pod. Plan: a single pass over live by its primary key, however many pods there are; jobs_pkey for their claims.
 var heldSQL = newStatement(`
 select l.pod::text, l.id, l.fence, l.cancel_requested, j.pipeline_id, l.kind, l.lane, l.subject, l.attempt, j.group_id, j.child_no, j.impaired
 from trapeze.live l join trapeze.jobs j on j.id = l.id where l.pod = any(@boots::uuid[]) order by l.id`)
 
-// Held is a claim that the table gives to a pod.
+// Held is a claim that the table assigns to a pod.
 type Held struct {
 	Pod                 string
 	ID, Fence           int64
@@ -66,7 +66,7 @@ type Held struct {
 	Branch
 }
 
-// Held lists the claims that the table gives to some pods, whether their processes know of them or not.
+// Held lists the claims that the table assigns to the given pods, including those that the pods' processes do not know.
 func (s *Store) Held(ctx context.Context, boots ...string) ([]Held, error) {
 	list, err := run(ctx, s, pgx.RowToStructByPos[Held], heldSQL, args{{"boots", boots}})
 	if err != nil {

@@ -18,12 +18,12 @@ type PodInfo struct {
 	Version string
 	Kinds   []string
 	Slots   int
-	Before  string // the previous boot id of this process, if it lost that; else empty
+	Before  string // the previous boot id of this process, if it lost that; otherwise empty
 }
 
-// registerSQL opens a pod's row. A boot id is used only once. If an operator drained the pod's name, it is drained until it is resumed,
-// even after restarts. A process with a new boot id takes the drain from its previous row, which distinguishes it from others of its name.
-// It locks that row until its commit: see lockPods. Plan: pods is small, and this runs once per start.
+// registerSQL opens a pod's row. A boot id is used only once. If an operator drained the pod by name, it stays drained until it is resumed,
+// even across restarts. A process with a new boot id copies the drain from its previous row, which distinguishes it from other processes
+// with its name. It locks that row until it commits; see lockPods. Plan: pods is small, and this runs once per start.
 var registerSQL = newStatement(`
 with joined as (
 	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until, drained)
@@ -48,17 +48,17 @@ func (s *Store) Register(ctx context.Context, p PodInfo, lease time.Duration) er
 // Lane is a row of the lanes table.
 type Lane struct {
 	Name        string `json:"name"`
-	Slots       *int   `json:"slots"`         // limit over all pods; nil: no limit
-	SlotsPerPod *int   `json:"slots_per_pod"` // nil: only the pod's own limit
-	Wanted      bool   `json:"wanted"`        // another pod waits for its share of them
+	Slots       *int   `json:"slots"`         // limit over all pods; nil if unlimited
+	SlotsPerPod *int   `json:"slots_per_pod"` // limit for each pod; nil if only the pod's own limit applies
+	Wanted      bool   `json:"wanted"`        // another pod is waiting for its share of the slots
 	Free        int    `json:"free"`          // slots that no pod holds
 	Held        int    `json:"held"`          // slots that this pod holds
 	Over        bool   `json:"over"`          // all pods together hold more slots than the lane has
 	Enabled     bool   `json:"enabled"`
 	Drained     bool   `json:"drained"`
 
-	PollIntervalMS *int `json:"poll_interval_ms"` // nil: the pod's setting
-	StaleAfterS    *int `json:"stale_after_s"`    // nil: the pod's setting; 0: no limit
+	PollIntervalMS *int `json:"poll_interval_ms"` // nil for the pod's setting
+	StaleAfterS    *int `json:"stale_after_s"`    // nil for the pod's setting; 0 for no limit
 }
 
 // LaneKind is a row of lane_kinds: the default lane of a kind.
@@ -74,45 +74,47 @@ type CancelRequest struct {
 	Reason job.Reason `json:"reason"` // cancelled, stopped or deadline
 }
 
-// Beat is the answer to a heartbeat.
+// Beat is the response to a heartbeat.
 type Beat struct {
-	Open       bool // false: the pod's row is closed or missing, and its jobs may run elsewhere
+	Open       bool // false if the pod's row is closed or missing, and its jobs may run elsewhere
 	Now        time.Time
 	Paused     bool // the queue is paused or frozen
 	Drained    bool // an operator has drained this pod
 	Lanes      []Lane
 	LaneKinds  []LaneKind
 	Cancels    []CancelRequest
-	NextDue    *time.Time    // the earliest due time in parked
-	NextLapse  *time.Time    // the earliest end of a lease among the other open pods
-	SweepIsDue bool          // the jobs of a closed pod have to be recovered
-	OffBalance bool          // there are fan-outs to be settled
-	Left       time.Duration // the remaining time of the lease
-	NextFire   *time.Time    // of the earliest schedule among the requested kinds
+	NextDue    *time.Time    // the earliest due time of a parked job
+	NextLapse  *time.Time    // the earliest expiry of a lease among the other open pods
+	SweepIsDue bool          // jobs of a closed pod must be recovered
+	OffBalance bool          // some fan-outs must be settled
+	Left       time.Duration // remaining time of the lease
+	NextFire   *time.Time    // when the next schedule of the requested kinds fires
 	History    string        // see [Store.History]
 }
 
-// sweepDue is the condition under which a closed pod's jobs are searched for: at once, then whenever the time since it closed has doubled,
-// so that a claim that was in flight is found too. The last search is the first one that takes place ten minutes or more after the pod
-// closed. Index: pods_to_sweep.
+// sweepDue is the condition for searching for jobs of a closed pod. The first search takes place immediately. Another follows whenever the
+// time since the pod closed has doubled, so that a claim that was in flight is found too. The last one takes place ten minutes or more
+// after the pod closed. Index: pods_to_sweep.
 const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at - p.closed_at < interval '10 minutes')
 	and (p.swept_at is null or now() - p.swept_at > p.swept_at - p.closed_at + interval '2 seconds')`
 
-// heartbeatSQL renews a pod's lease and returns everything that a pod must know, in one statement. It renews a lapsed lease that no pod has
-// recovered. A closed row stays closed. A remote worker's row appears closed to a pod that serves an older stream of it; the pod of the
-// latest stream may read without renewing. A lease_until beyond now + 2 leases means that a clock jumped: lapsed. Plan: primary-key update
-// of one narrow row; lanes, gate, pods and schedules are a page each; parked_for_promotion's first row; cluster and feed_epoch a row each.
+// heartbeatSQL renews a pod's lease and returns everything that a pod needs to know, in one statement. It renews an expired lease if no pod
+// has recovered it. A closed row stays closed. A remote worker's row appears closed to a pod that serves an older stream of the worker; the
+// pod with the latest stream may read without renewing. If lease_until is beyond now + 2 leases, a clock has jumped, and the lease counts
+// as expired. Plan: a primary key update of one narrow row; one page each of lanes, gate, pods and schedules; the first row of
+// parked_for_promotion; one row each of cluster and feed_epoch.
 var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatMoments, beatWork, beatLeft, beatFire, beatHistory))
 
-// DueAt is when a schedule s has to be decided: at once if it has not been planned yet; null: never. It is the column of schedules_due.
+// DueAt is an expression for the time when a schedule s must be decided. A schedule that has not been planned yet is due immediately; null
+// means never. The index schedules_due has the same expression.
 const DueAt = `(case when s.planned then s.next_at else '-infinity' end)`
 
-// Firing selects the schedules s that fire.
+// Firing selects the schedules s that can fire.
 const Firing = `from trapeze.schedules s where not s.paused and not s.removed`
 
-// The columns of a heartbeat's answer, in the order of [scanBeat].
+// The columns that a heartbeat returns, in the order of [scanBeat].
 const (
-	// beatRenewed renews the lease of the open row. Plan: pods_pkey, one narrow row; remote_workers_pkey.
+	// beatRenewed renews the lease if the pod's row is open. Plan: pods_pkey, one narrow row; remote_workers_pkey.
 	beatRenewed = `beat as (
 	update trapeze.pods set draining = @draining,
 		lease_until = case when @renew then now() + @lease::bigint * interval '1 millisecond' else lease_until end
@@ -120,10 +122,11 @@ const (
 		and coalesce((select w.stream from trapeze.remote_workers w where w.boot = @boot), 0) = @stream
 	returning boot, drained, lease_until
 )`
-	// beatLease returns whether beat found the row, the time, whether the queue is closed and whether the pod is drained.
+	// beatLease returns whether beat found the row, the current time, whether the queue is paused or frozen, and whether the pod is
+	// drained.
 	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
 	coalesce((select drained from beat), false)`
-	// beatSettings returns lanes, with the pod's slots of each, and lane_kinds: a page each. Plan: slot_grants_pkey.
+	// beatSettings returns lanes, with the slots that the pod holds in each, and lane_kinds. Plan: one page each; slot_grants_pkey.
 	beatSettings = `
 	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
 			'wanted', n.slots is not null and exists (select from trapeze.slot_grants g
@@ -138,28 +141,28 @@ const (
 	beatCancels = `
 	coalesce((select json_agg(json_build_object('job_id', job_id, 'fence', fence, 'reason', reason))
 		from trapeze.cancel_requests where pod = @boot), '[]')::text`
-	// beatMoments returns when the next job becomes due, by the first row of parked_for_promotion, and when the next lease lapses.
+	// beatMoments returns when the next job becomes due, from the first row of parked_for_promotion, and when the next lease expires.
 	beatMoments = `
 	(select p.run_after from trapeze.parked p where p.why in ('scheduled', 'retry', 'retry_later')
 		order by p.run_after limit 1),
 	(select min(least(p.lease_until, case when p.lease_until > now() + 2 * @lease::bigint * interval '1 millisecond'
 			then now() end)) from trapeze.pods p where p.closed_at is null and p.boot <> @boot)`
-	// beatWork returns whether a sweep is due, and whether a fan-out has to be settled. Plan: pods_to_sweep, fan_outs_off_balance.
+	// beatWork returns whether a sweep is due, and whether a fan-out must be settled. Plan: pods_to_sweep, fan_outs_off_balance.
 	beatWork = `
 	exists (select from trapeze.pods p where ` + sweepDue + `),
 	exists (select from trapeze.fan_outs f where ` + offBalance + `)`
 	// beatLeft returns the remaining milliseconds of the lease that beat renewed.
 	beatLeft = `
 	coalesce((select (extract(epoch from lease_until - now()) * 1000)::bigint from beat), 0)`
-	// beatFire returns when the earliest schedule fires. Plan: schedules is a page.
+	// beatFire returns when the next schedule fires. Plan: schedules is one page.
 	beatFire = `
 	(select case when s.planned then s.next_at else now() end ` + Firing + ` and s.kind = any(@fires::text[]) order by ` + DueAt + ` limit 1)`
 	beatHistory = `
 	coalesce((select trapeze.history())::text, '')`
 )
 
-// Heartbeat renews the lease of a pod for the given length, counted from the database's now. fires lists the kinds whose schedules fire on
-// the pod.
+// Heartbeat extends a pod's lease to the given length from the database's current time. fires lists the kinds whose schedules fire on the
+// pod.
 func (s *Store) Heartbeat(ctx context.Context, boot string, lease time.Duration, draining bool, fires ...string) (Beat, error) {
 	return beat(ctx, s, boot, lease, draining, 0, true, fires)
 }
@@ -200,7 +203,7 @@ func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 	return b, nil
 }
 
-// leaveSQL closes a pod's row for good. The sweep finds jobs that it still had.
+// leaveSQL closes a pod's row for good. The sweep finds any jobs that the pod still had.
 var leaveSQL = newStatement(`
 with closed as (
 	update trapeze.pods set closed_at = now(), closed = 'left' where boot = @boot and closed_at is null returning boot, name

@@ -12,24 +12,24 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// renewal replaces the connections of a pool that must always have one: it opens a new connection beside an old one, and only then closes
-// that. A pool by itself first closes a connection at the end of its life. If the server is full, or the network accepts no new
-// connections, a pod would then lose its lease.
+// renewal replaces the connections of a pool that must always have one. It opens a new connection before it closes an old one. A pgxpool
+// closes a connection at the end of its lifetime first. If the server is full, or the network accepts no new connections, the pod would
+// then lose its lease.
 type renewal struct {
 	life time.Duration
 	pool *pgxpool.Pool
 
 	mu      sync.Mutex
 	opening bool
-	cutoff  time.Time // connections that were opened before are closed
-	retry   time.Time // earliest time for another try
+	cutoff  time.Time // connections opened before this time are closed
+	retry   time.Time // earliest time of the next attempt
 }
 
-// openedAt is the key under which a connection stores when it was opened.
+// openedAt is the key under which a connection stores its opening time.
 const openedAt = "trapeze opened"
 
-// Steady returns a clone of s, like Beside, for heartbeats: its pool is not reset with the others, and its connections are replaced as
-// described above.
+// Steady returns a clone of s for heartbeats, as Beside does. Its pool is not reset together with the others, and its connections are
+// replaced as [renewal] describes.
 func (s *Store) Steady(ctx context.Context, connections int) (*Store, error) {
 	config := s.pool.Config()
 	config.MaxConns = int4(connections)
@@ -63,11 +63,12 @@ func (s *Store) Steady(ctx context.Context, connections int) (*Store, error) {
 	return clone, nil
 }
 
-// lateFor is how long a statement on a steady pool may continue after its deadline. Then its connection is treated as dead, and closed.
+// lateFor is how long a statement on a steady pool may continue after its deadline. After that, its connection is considered dead and is
+// closed.
 const lateFor = 30 * time.Second
 
-// patient runs do. On a steady pool it returns when ctx ends while do continues: pgx would close the connection together with the context,
-// and a server without a free connection gives no other.
+// patient runs do. On a steady pool it returns when ctx ends, while do continues. Otherwise pgx would close the connection when ctx ends,
+// and a full server would not accept a new one.
 func patient[T any](ctx context.Context, db *Database, do func(context.Context) (T, error)) (T, error) {
 	if !db.steady {
 		return do(ctx)
@@ -94,7 +95,8 @@ func patient[T any](ctx context.Context, db *Database, do func(context.Context) 
 	}
 }
 
-// keep reports whether a connection that is about to be used is kept. At the end of its life keep opens another one beside it.
+// keep reports whether to keep a connection that is about to be used. When the connection reaches the end of its lifetime, keep starts
+// opening another one.
 func (r *renewal) keep(conn *pgx.Conn) bool {
 	opened, _ := conn.PgConn().CustomData()[openedAt].(time.Time)
 	r.mu.Lock()
@@ -104,7 +106,7 @@ func (r *renewal) keep(conn *pgx.Conn) bool {
 	}
 	if now := time.Now(); now.Sub(opened) > r.life && !r.opening && now.After(r.retry) {
 		r.opening, r.retry = true, now.Add(r.life/20)
-		go r.open() // while conn is in use: the pool has no other, and opens one
+		go r.open() // the pool opens a new connection, because conn is in use and there is no other
 	}
 	return true
 }
@@ -117,7 +119,7 @@ func (r *renewal) open() {
 	defer r.mu.Unlock()
 	r.opening = false
 	if err != nil {
-		return // the old one stays in use
+		return // the old connection stays in use
 	}
 	defer conn.Release()
 	if opened, _ := conn.Conn().PgConn().CustomData()[openedAt].(time.Time); time.Since(opened) <= r.life {

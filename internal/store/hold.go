@@ -14,20 +14,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Holding is a transaction that locks a claim: transactions that want to take the job away wait or skip it. The server ends the transaction
-// when it has been idle for a lease, so that a frozen process cannot hold it for ever. The handler may write in it; [Holding.End] closes
-// it. Not safe for concurrent use.
+// Holding is a transaction that locks a claim. Transactions that would take the job away wait or skip it. The server ends the transaction
+// when it has been idle for the length of a lease, so that a frozen process cannot hold it indefinitely. The handler may write in it, and
+// [Holding.End] closes it. It is not safe for concurrent use.
 type Holding struct {
 	pgx.Tx
 	number int
 	conn   *pgxpool.Conn
 }
 
-// holdSQL locks a claim and counts the transactions that did so. After a lost reply to COMMIT the count shows whether it was committed.
-// Plan: Index Scan on live_pkey, one row; HOT.
+// holdSQL locks a claim and increments the count of transactions that have locked it. After a lost reply to COMMIT, the count shows whether
+// the transaction was committed. Plan: Index Scan on live_pkey, one row; a HOT update.
 //
-// holdToEndSQL is holdSQL for a transaction that ends the claim, for which the missing row is sufficient evidence. Plan: Index Scan on
-// live_pkey, one row.
+// holdToEndSQL is like holdSQL, for a transaction that ends the claim. There, the missing row is sufficient evidence of the commit. Plan:
+// Index Scan on live_pkey, one row.
 var (
 	holdSQL = newStatement(`
 update trapeze.live set writes = writes + 1 where id = @id and fence = @fence and pod = @boot
@@ -37,12 +37,12 @@ with held as (select cancel_requested from trapeze.live where id = @id and fence
 select cancel_requested, `, strconv.Itoa(Uncounted), `, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true) from held`)
 )
 
-// Uncounted is the number of a transaction that ends its claim. No claim that is still held has had that many.
+// Uncounted is the number of a transaction that ends its claim. The count of an active claim never reaches it.
 const Uncounted = math.MaxInt32
 
-// Hold begins a transaction on a connection of the pool and locks a claim in it, in one round trip. With ends, the transaction will end the
-// claim. It returns [job.ErrLeaseLost], [job.ErrGone], or [job.ErrCancelled] if a cancel was committed before. The caller must call
-// [Holding.End].
+// Hold begins a transaction on a connection of the pool and locks a claim in it, in one round trip. ends states that the transaction is
+// going to end the claim. Hold returns [job.ErrLeaseLost] or [job.ErrGone], or [job.ErrCancelled] if a cancel request was committed first.
+// The caller must call [Holding.End].
 func Hold(ctx context.Context, s *Store, pool *pgxpool.Pool, l job.Lease, idle time.Duration, ends bool) (*Holding, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -93,10 +93,10 @@ func (h *Holding) begin(ctx context.Context, s *Store, l job.Lease, idle time.Du
 	return nil
 }
 
-// Number returns the transaction's number among those that locked the claim, for [Settled].
+// Number returns the transaction's number among those that have locked the claim, to be compared with the result of [Settled].
 func (h *Holding) Number() int { return h.number }
 
-// Finish is [Store.Finish] of the held claim, and commits, in one round trip.
+// Finish finishes the locked claim, as [Store.Finish] does, and commits, in one round trip.
 func (h *Holding) Finish(ctx context.Context, s *Store, boot string, e Ending) (Ended, error) {
 	if h.conn.Conn().PgConn().TxStatus() == 'I' {
 		return Ended{}, fmt.Errorf("finish job %d: the handler's writes have ended the transaction: %w", e.ID, pgx.ErrTxClosed)
@@ -117,7 +117,8 @@ func (h *Holding) Finish(ctx context.Context, s *Store, boot string, e Ending) (
 	return end, nil
 }
 
-// closed is a transaction that has ended. It replaces a handler's transaction, which must not write in the next one on its connection.
+// closed is a transaction that has already ended. It replaces a handler's transaction, so that the handler cannot write in the next
+// transaction on the same connection.
 var closed = func() pgx.Tx {
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{})
@@ -125,24 +126,24 @@ var closed = func() pgx.Tx {
 }()
 
 // End rolls the transaction back unless it was committed, and releases the connection. It waits at most five seconds, even if ctx has
-// ended.
+// already ended.
 func (h *Holding) End(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if h.conn.Conn().PgConn().TxStatus() != 'I' && h.Tx != nil {
-		_ = h.Tx.Rollback(ctx) // a broken connection has rolled back already
+		_ = h.Tx.Rollback(ctx) // a broken connection is already rolled back
 	}
 	h.Tx = closed
 	h.conn.Release()
 }
 
-// settledSQL reads how many transactions have locked a claim. It locks the row, so that it waits for the transaction with the unknown
-// outcome if that is still running. A transaction id would not be sufficient: after a crash PostgreSQL reuses the ids of transactions whose
-// log was lost. Plan: Index Scan on live_pkey, one row.
+// settledSQL reads how many transactions have locked a claim. It locks the row, and so waits for the transaction with the unknown outcome
+// if that is still running. A transaction id would not be sufficient, because after a crash PostgreSQL reuses the ids of transactions whose
+// WAL was lost. Plan: Index Scan on live_pkey, one row.
 var settledSQL = newStatement(`select writes from trapeze.live where id = @id and fence = @fence and pod = @boot for no key update`)
 
-// Settled returns how many transactions that locked a claim were committed, once none is in flight. held is false if the claim is no longer
-// the job's latest, or has ended.
+// Settled returns the number of committed transactions that locked a claim. It waits for any that are in flight. held is false if the claim
+// has ended or is no longer the job's latest.
 func Settled(ctx context.Context, s *Store, l job.Lease) (writes int, held bool, err error) {
 	found, err := run(ctx, s, pgx.RowTo[int], settledSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}})
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// blockSize is the increment of the sequence job_ids: nextval returns the first id of a block that is then ours.
+// blockSize is the increment of the sequence job_ids. nextval reserves a block of this size and returns its first id.
 const blockSize = 1000
 
-// idBlocksSQL reserves blocks of ids. It returns the history in which they are ours, and whether a job already has an id of a block, as
-// after a restore that left the sequence behind. It reserves nothing if the history has to be settled, unless that was just done. It reads
-// the history first: a block that was reserved before another pod settled the history precedes the move of the sequence. Plan: nextval; per
-// block one probe of jobs_pkey, which stops at the first row.
+// idBlocksSQL reserves blocks of ids. It returns the history in which they were reserved, and whether a job already has an id in a block,
+// as after a restore that left the sequence behind. If the history must be settled, it reserves nothing, unless that was just done. It
+// reads the history first, so that a block returned with a new history was reserved after the sequence was moved. Plan: nextval; per block
+// one probe of jobs_pkey, which stops at the first row.
 var idBlocksSQL = newStatement(`
 with h as materialized (select coalesce(trapeze.history()::text, '') as history),
 b as materialized (select h.history, nextval('trapeze.job_ids') as first from h cross join generate_series(1, @blocks::int) where h.history <> '' or @settled)
@@ -23,19 +23,19 @@ select b.first, b.history,
 	coalesce((select true from trapeze.jobs j where j.id >= b.first and j.id < b.first + 1000 and j.id % 1000 <> 0 order by j.id limit 1), false)
 from b`)
 
-// advanceIDsSQL moves the sequence far above an id that is in use. Plan: jobs_pkey backwards, one row.
+// advanceIDsSQL moves the sequence far beyond an id that is in use. Plan: a backward scan of jobs_pkey, one row.
 const advanceIDsSQL = `select trapeze.advance_job_ids($1)`
 
 // ids assigns job ids from blocks of the sequence, so that a job's id is known before its row is committed.
 type ids struct {
 	mu      sync.Mutex
-	history string // in which the blocks were reserved
+	history string // the history in which the blocks were reserved
 	spans   []span
 }
 
 type span struct{ next, end int64 }
 
-// NewIDs returns n job ids that no other job has or will have.
+// NewIDs returns n job ids that are not in use and are never assigned again.
 func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 	for {
 		for len(list) < n && len(s.ids.spans) > 0 {
 			head := &s.ids.spans[0]
-			if head.next%blockSize != 0 { // otherwise the database assigned it: see trapeze.single_job_id
+			if head.next%blockSize != 0 { // the first id of a block is for the database to assign; see trapeze.single_job_id
 				list = append(list, head.next)
 			}
 			if head.next++; head.next == head.end {
@@ -67,21 +67,22 @@ func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 	}
 }
 
-// DropIDs drops the reserved ids after one of them was found in use: the next ids come from a new block.
+// DropIDs drops the reserved ids after one of them was found in use. The next ids come from a new block.
 func (s *Store) DropIDs() {
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()
 	s.ids.spans = nil
 }
 
-// idBlock is a block as the database reserves it.
+// idBlock is a block of ids reserved by the database.
 type idBlock struct {
 	first   int64
-	history string // empty: the cluster's identity has changed
+	history string // empty if the cluster's identity has changed
 	inUse   bool
 }
 
-// reserveBlocks reserves at least n blocks. If the cluster's identity has changed, or a block is in use, it first moves the sequence.
+// reserveBlocks reserves at least n blocks. If the cluster's identity has changed, or a block contains ids in use, it moves the sequence
+// first.
 func reserveBlocks(ctx context.Context, s *Store, n int) (spans []span, history string, err error) {
 	settled := ""
 	for range 5 {
@@ -96,7 +97,7 @@ func reserveBlocks(ctx context.Context, s *Store, n int) (spans []span, history 
 			continue
 		}
 		if history = list[0].history; history == "" {
-			history = settled // we can read a part of the identity that the owner of the functions cannot
+			history = settled // this role can read a part of the identity that the owner of the functions cannot
 		}
 		var inUse int64
 		for _, b := range list {

@@ -9,29 +9,30 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errIDTaken means that a statement found an id in use, and inserted nothing under it.
+// errIDTaken reports that an id was in use, so that nothing was inserted under it.
 var errIDTaken = errors.New("a job with this id exists already")
 
-// IDTaken reports whether jobs were not inserted because one of their ids is in use. They can be inserted with other ids.
+// IDTaken reports whether jobs were not inserted because one of their ids was in use. They can be inserted with new ids.
 func (s *Store) IDTaken(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || pg.Code != "23505" || pg.SchemaName != s.schema {
 		return errors.Is(err, errIDTaken)
 	}
 	switch pg.ConstraintName {
-	case "jobs_pkey", "live_pkey", "parked_pkey": // whichever is written first
+	case "jobs_pkey", "live_pkey", "parked_pkey": // any of these tables may be written first
 		return true
 	}
 	return false
 }
 
-// submittedSQL reads which jobs were inserted, after a reply was lost: those with the id and all requested values. Plan: jobs_pkey.
+// submittedSQL reads which jobs were inserted, after a reply was lost. A job counts if its id and all requested values match. Plan:
+// jobs_pkey.
 var submittedSQL = newStatement(`
 select j.id from unnest(@ids::bigint[], @kinds::text[], @subjects::text[], @unique_keys::text[], @args::text[]) as w(id, kind, subject, unique_key, args)
 join trapeze.jobs j on j.id = w.id
 where j.kind = w.kind and j.subject = w.subject and j.unique_key is not distinct from w.unique_key and j.args::text = w.args`)
 
-// Submitted returns those of new jobs that were inserted. A different job with the same id, as after a failover that lost commits, does not
+// Submitted returns which of the new jobs were inserted. A different job with the same id, as after a failover that lost commits, does not
 // count.
 func (s *Store) Submitted(ctx context.Context, list []NewJob) (map[int64]bool, error) {
 	var c columns
@@ -49,7 +50,7 @@ func (s *Store) Submitted(ctx context.Context, list []NewJob) (map[int64]bool, e
 	return set, nil
 }
 
-// renameKeySQL assigns a unique key that was taken in this transaction to another job. Plan: primary key.
+// renameKeySQL assigns a unique key that was taken in this transaction to another job. Plan: primary key lookup.
 var renameKeySQL = newStatement(`update trapeze.unique_keys set job_id = @id where kind = @kind and key = @key`)
 
 // RenameKey assigns a unique key that was taken in this transaction to a job with another id.

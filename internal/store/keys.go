@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// reserveKeySQL takes a unique key. If the key is taken, it locks it instead, so that its job cannot be claimed before this
-// transaction has committed what that job should see. It takes over a key whose job has ended: the end could not free the key
-// while such a transaction was open. Plan: primary keys.
+// reserveKeySQL takes a unique key. If the key is already taken, lockKeySQL locks it instead, so that its job cannot be claimed before this
+// transaction has committed the data that the job should see. inheritKeySQL takes over the key of a job that has ended. The statement that
+// ended the job could not free the key while such a transaction was open. Plan: primary key lookups.
 var (
 	reserveKeySQL = newStatement(`insert into trapeze.unique_keys (kind, key, job_id) values (@kind, @key, @id) on conflict (kind, key) do nothing`)
 	lockKeySQL    = newStatement(`select job_id from trapeze.unique_keys where kind = @kind and key = @key for update`)
@@ -20,8 +20,8 @@ update trapeze.unique_keys k set job_id = @id where k.kind = @kind and k.key = @
 	and not exists (select from trapeze.parked p where p.id = k.job_id)`)
 )
 
-// FreeKeys frees the unique keys of the jobs of the CTE gone. It leaves a key that an open transaction has locked, because an
-// end must not wait for the host's transactions; reserveKeySQL takes over such a key later. Plan: unique_keys_of_job.
+// FreeKeys frees the unique keys of the jobs in the CTE gone. It leaves a key that an open transaction has locked, because finishing a job
+// must not wait for the host's transactions; reserveKeySQL takes over such a key later. Plan: unique_keys_of_job.
 const FreeKeys = `freed as (
 	delete from trapeze.unique_keys k using (
 		select u.kind, u.key from gone g join trapeze.unique_keys u on u.job_id = g.id
@@ -29,8 +29,8 @@ const FreeKeys = `freed as (
 	) f where k.kind = f.kind and k.key = f.key
 )`
 
-// ReserveKey takes the unique key for id, in the caller's transaction. If another job holds it, it returns that job's id and
-// locks the key: a claim of that job waits for the caller's commit, so that the job reads what the caller wrote.
+// ReserveKey takes the unique key for id, in the caller's transaction. If another job holds it, ReserveKey returns that job's id and locks
+// the key. A claim of that job then waits for the caller's commit, so that the job reads what the caller wrote.
 func ReserveKey(ctx context.Context, s *Store, db DB, kind, key string, id int64) (holder int64, err error) {
 	for range 100 {
 		taken, err := do(ctx, s, db, reserveKeySQL, args{{"kind", kind}, {"key", key}, {"id", id}})
@@ -54,13 +54,13 @@ func ReserveKey(ctx context.Context, s *Store, db DB, kind, key string, id int64
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return 0, fmt.Errorf("reserve unique key %q: %w", key, err)
 		}
-		// The holder's job was claimed between the two statements: its key is free again.
+		// The job that held the key was claimed between the two statements, so the key is free again.
 	}
 	return 0, fmt.Errorf("reserve unique key %q: it changes hands too fast", key)
 }
 
-// reserveKeysSQL takes many unique keys, lockKeysSQL locks those that are taken, and inheritKeysSQL takes over those whose job
-// has ended: as in [ReserveKey]. Always in the order of the keys. Plan: primary keys.
+// reserveKeysSQL takes many unique keys, lockKeysSQL locks those that are taken, and inheritKeysSQL takes over those of jobs that have
+// ended, as in [ReserveKey]. All of them process the keys in order. Plan: primary key lookups.
 var (
 	reserveKeysSQL = newStatement(`
 insert into trapeze.unique_keys (kind, key, job_id)
@@ -79,11 +79,11 @@ where k.kind = w.kind and k.key = w.key
 returning w.job_id`)
 )
 
-// ReserveKeys takes the unique keys of new jobs in the caller's transaction. It returns the jobs that hold theirs, and those
-// without one. The holders of the other keys do the work of the jobs that it leaves out.
+// ReserveKeys takes the unique keys of new jobs in the caller's transaction. It returns the jobs that got their key or have none. It leaves
+// out the others, because the holders of their keys do their work.
 func ReserveKeys(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) ([]NewJob, error) {
 	type key struct{ Kind, Key string }
-	wanted := map[key]int64{} // the first job that wants it
+	wanted := map[key]int64{} // the first job that wants the key
 	for _, n := range list {
 		if n.UniqueKey == nil {
 			continue
@@ -139,9 +139,9 @@ func ReserveKeys(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) ([]New
 			return nil, fmt.Errorf("reserve unique keys: %w", err)
 		}
 		for _, h := range locked {
-			delete(wanted, key{h.Kind, h.Key}) // its holder is active, or its key was taken over
+			delete(wanted, key{h.Kind, h.Key}) // the holder is active, or the key was taken over
 		}
-		// A key that was not locked has been freed meanwhile.
+		// A key that could not be locked has been freed in the meantime.
 	}
 	kept := make([]NewJob, 0, len(list))
 	for _, n := range list {

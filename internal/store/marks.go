@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// marksSQL finds a time in each lane before which no job became ready that this pod could claim: that of the first such row
-// of any rank or, without any, the present less a fifth of a second for submissions in flight. In a rank whose first two
-// hundred rows cannot be claimed it is that of the last of them. Plan: per lane and rank an Index Scan on live_for_claim
-// from (lane, rank, moment) that stops at two hundred rows. Rows touched: these, and the dead and running ones since the
-// given time, which the marks then skip.
+// marksSQL computes the low-water mark of each lane: a time before which no job became ready that this pod could claim. It is the ready
+// time of the first such row of any rank. If there is none, it is the current time minus 200 ms, which allows for submissions in flight. If
+// the first two hundred rows of a rank cannot be claimed, the last of them counts instead. Plan: per lane and rank, an Index Scan on
+// live_for_claim from (lane, rank, time) that stops at two hundred rows. It reads these rows, and the dead and running ones since the given
+// time, which claims that start at the mark then skip.
 var marksSQL = newStatement(`
 select w.lane, least(min(r.moment), ` + freshSince + `), ` + tookMicros + `
 from unnest(@lanes::text[], @since::timestamptz[]) as w(lane, since)
@@ -27,9 +27,9 @@ left join lateral (
 ) r on true
 group by w.lane`)
 
-// Marks returns, for each lane, a time before which no job became ready that could be claimed at the time of the read, and
-// how long the read took in the server. It reads the jobs that became ready since the given times (zero: all). A job that
-// later becomes ready with an older time, as from an open transaction, is before the mark.
+// Marks returns the low-water mark of each lane: a time before which no job became ready that could be claimed when Marks read the lane. It
+// also returns how long the statement took in the server. It reads the jobs that became ready since the given times; zero reads all. A job
+// that later becomes ready with an older time, such as from an open transaction, is before the mark.
 func (s *Store) Marks(ctx context.Context, since map[string]time.Time, kinds []string) (marks map[string]time.Time, took time.Duration, err error) {
 	lanes, moments := make([]string, 0, len(since)), make([]time.Time, 0, len(since))
 	for lane, moment := range since {

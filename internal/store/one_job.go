@@ -6,23 +6,24 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The statements of a single plain job: on a pod that is not busy, and in commits with writes of the handler. Their arguments are values
-// where the statements for many have arrays, and their parts only those that a plain job needs; so they take 80 µs in the server where
-// [finishSQL] takes 190, and write the same rows. The statement for many handles the cases that they pass over.
+// These statements handle a single plain job: on a pod that is not busy, and in commits that include writes of the handler. They take plain
+// values instead of arrays, and contain only the CTEs that a plain job needs. They write the same rows as the statements for many jobs, but
+// take 80 µs in the server where [finishSQL] takes 190. In cases that they cannot handle they write nothing, and the statement for many
+// runs instead.
 //
-// finishOneSQL ends a job that succeeded and inserts the step that follows it. It writes nothing when a cancel was committed before, or when
-// the row is locked. Plan: Index Scan on live_pkey, one row; a probe of pods and one of live_for_claim; inserts.
+// finishOneSQL ends a job that succeeded and inserts its next step. It writes nothing if a cancel request was committed first, or if the
+// row is locked. Plan: Index Scan on live_pkey, one row; one probe each of pods and live_for_claim; inserts.
 //
-// endOneSQL is finishOneSQL for a job that no step follows. Plan: as finishOneSQL.
+// endOneSQL is like finishOneSQL for a job without a next step. Plan: as finishOneSQL.
 //
-// enqueueOneSQL inserts a job, born running where it may be. It writes nothing when the lane requires approval. Plan: a probe of lanes, of
-// pods and of live_for_claim; inserts.
+// enqueueOneSQL inserts a job, and starts it on insert where possible. It writes nothing if the lane requires approval. Plan: one probe
+// each of lanes, pods and live_for_claim; inserts.
 //
-// enqueueOneSinceSQL is enqueueOneSQL for a lane in which nothing waits that became ready before a moment. Plan: as enqueueOneSQL; a probe of
-// live_for_claim for each rank up to the job's own.
+// enqueueOneSinceSQL is like enqueueOneSQL, for a lane in which all waiting jobs became ready after a given time. Plan: as enqueueOneSQL;
+// one probe of live_for_claim for each rank up to the job's own.
 //
-// enqueueOneFreeSQL inserts a job, pending, in a transaction of the host's. It writes nothing when the lane requires approval, or when the id is in
-// use. All that it reads is one row of lanes, so that the plan of any planner settings is good. Plan: a probe of lanes; inserts.
+// enqueueOneFreeSQL inserts a pending job in a transaction of the host application. It writes nothing if the lane requires approval, or if
+// the id is in use. It reads only one row of lanes, so its plan is good under any planner settings. Plan: one probe of lanes; inserts.
 var (
 	finishOneSQL = newStatement(with(oneGone, oneNext(goesAhead, `select id as parent_id, @lane::text as lane, @ahead::smallint as ahead from gone`),
 		oneJob, onePipeline, oneLive, oneRun, oneDone, FreeKeys, oneEvents(oneEndEvent, oneNextEvents)),
@@ -41,14 +42,14 @@ func enqueueOneStatement(ahead string) *statement {
 }
 
 const (
-	// oneGone deletes the row of the claim. The subquery passes over a row that is locked. Plan: live_pkey, twice.
+	// oneGone deletes the row of the claim. The subquery skips the row if it is locked. Plan: live_pkey, twice.
 	oneGone = `gone as (
 	delete from trapeze.live where id = (select id from trapeze.live
 		where id = @id::bigint and fence = @fence::bigint and pod = @boot::uuid and not cancel_requested for update skip locked)
 	returning id, kind, subject, fence, event_no + 1 as event_no, epoch, attempt, crashes, priority, lane, coalesce(started_at, @started::timestamptz) as started_at, claim_xid, unique_while
 )`
 
-	// oneSubmission is a job that was submitted, or one of a schedule, unless it needs approval. Plan: a probe of lanes_pkey.
+	// oneSubmission selects a submitted or scheduled job, unless it needs approval. Plan: one probe of lanes_pkey.
 	oneSubmission = `select @parent::bigint as parent_id, @lane::text as lane
 		where @next::bigint is not null and (@parent::bigint is not null or @approved::boolean
 			or not coalesce((select n.requires_approval from trapeze.lanes n where n.name = @lane::text), false))`
@@ -70,7 +71,7 @@ const (
 	from next
 )`
 
-	// oneRun ends the run of the subject of gone. Plan: current_runs_of_subject.
+	// oneRun ends the run of the finished job's subject. Plan: current_runs_of_subject.
 	oneRun = `ended_run as (
 	update trapeze.current_runs c set state = 'ended'
 	from gone g
@@ -89,8 +90,8 @@ const (
 	from next where runs`
 )
 
-// oneNext is the new job of a row of parent_id, lane and ahead, and whether it is born running: as [mayStart] decides for jobs without a subject.
-// Plan: a probe of pods and of live_for_claim.
+// oneNext selects the new job from a row of parent_id, lane and ahead, and decides whether to start it on insert, as [mayStart] does for
+// jobs without a subject. Plan: one probe each of pods and live_for_claim.
 func oneNext(ahead, from string) string {
 	return `next as materialized (
 	select w.*, @starts::boolean and exists (select from trapeze.pods where boot = @boot::uuid and closed_at is null)
@@ -106,12 +107,13 @@ func oneEvents(list ...string) string {
 )`
 }
 
-// plain reports whether a new job can be inserted alone, without the parts for subjects, keys, delays, approval and fan-outs.
+// plain reports whether a new job can be inserted by the statements for one job, which do not support subjects, keys, delays, approval and
+// fan-outs.
 func (n *NewJob) plain() bool {
 	return n.Subject == "" && n.UniqueKey == nil && n.UniqueWhile == nil && n.DelayMillis == 0 && !n.NeedsApproval && n.Group == nil && n.No == nil
 }
 
-// oneArgs are the arguments of the row of a plain job.
+// oneArgs returns the arguments for the row of a plain job.
 func (n *NewJob) oneArgs() args {
 	return append(make(args, 0, 24), args{{"next", n.ID}, {"kind", n.Kind}, {"lane", n.Lane}, {"args", string(n.Args)}, {"pipeline", n.pipeline()},
 		{"step", int4(n.Step)}, {"planned", text(n.Planned)}, {"max_attempts", narrow(n.MaxAttempts)}, {"max_crashes", narrow(n.MaxCrashes)},
@@ -119,12 +121,12 @@ func (n *NewJob) oneArgs() args {
 		{"priority", int4(n.Priority)}}...)
 }
 
-// submissionArgs are the arguments of a plain job that was submitted to a pod; nil: to none.
+// submissionArgs returns the arguments for a plain job that was submitted on a pod, or on none if boot is nil.
 func (n *NewJob) submissionArgs(boot any) args {
 	return append(n.oneArgs(), args{{"boot", boot}, {"parent", n.ParentID}, {"approved", n.Approved}}...)
 }
 
-// finishOneOf returns the statement that ends a single claim, and its arguments; nil when it takes the statement for many.
+// finishOneOf returns the statement that ends a single claim, with its arguments, or nil if the statement for many claims is needed.
 func finishOneOf(boot string, list []Ending) (*statement, args) {
 	if len(list) != 1 {
 		return nil, nil

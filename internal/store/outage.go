@@ -15,36 +15,36 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// outage keeps an outage of the database from making every request wait for connections that cannot be opened. When attempts to connect
-// have failed for half a second, only one attempt is made at a time. A caller that needs a connection meanwhile gets the latest error at
-// once. Heartbeats always try.
+// outage prevents every request from waiting for connections that cannot be opened while the database is down. Once attempts to connect
+// have failed for half a second, only one attempt runs at a time. Meanwhile, a caller that needs a new connection immediately gets the
+// latest error. Heartbeats always try.
 type outage struct {
 	mu      sync.Mutex
-	latest  error     // error of the latest attempt; nil: it succeeded
-	since   time.Time // the first failed attempt since the last successful one
+	latest  error     // error of the latest attempt; nil if it succeeded
+	since   time.Time // first failed attempt since the last successful one
 	trying  bool
 	attempt time.Time // end of the latest attempt
 
-	full   error // error of the latest attempt for which the server had no connection left
+	full   error // latest error that reported a server without free connections
 	fullAt time.Time
 }
 
-// outageAfter is how long attempts to connect must fail before this counts as an outage, because a single connection may be reset while it
-// is opened.
+// outageAfter is how long attempts to connect must fail before an outage is declared. It is not zero, because a single connection may be
+// reset while it is being opened.
 const outageAfter = 500 * time.Millisecond
 
-// attemptsApart is the minimum time between two attempts to connect during an outage.
+// attemptsApart is the minimum interval between two attempts to connect during an outage.
 const attemptsApart = 50 * time.Millisecond
 
-// unreachable means that an attempt to connect took longer than the statement's timeout: nothing was sent.
+// unreachable reports that an attempt to connect took longer than the statement timeout, so that nothing was sent.
 type unreachable struct{ err error }
 
 func (u *unreachable) Error() string {
 	return "the database was not reached in time: " + u.err.Error()
 }
 
-// try runs do, which needs a connection, unless it would only wait for another failure. idle reports that an open connection is free,
-// opening that one is being opened.
+// try runs do, which needs a connection, unless it would only wait for another failure. idle reports whether an open connection is free,
+// and opening whether one is being opened.
 func (o *outage) try(always bool, idle, opening func() bool, do func() error) error {
 	o.mu.Lock()
 	during := o.latest != nil && time.Since(o.since) >= outageAfter && !always
@@ -81,7 +81,8 @@ func (o *outage) try(always bool, idle, opening func() bool, do func() error) er
 	return err
 }
 
-// attempt runs do, which uses a connection of the store's pool. If the server has none left, do waits for one of the pool.
+// attempt runs do, which uses a connection of the store's pool. If the server has no free connection, it waits for one that the pool
+// already has.
 func (db *Database) attempt(ctx context.Context, do func() error) error {
 	for backoff := (wait.Backoff{Most: 100 * time.Millisecond}); ; {
 		err := db.connections.outage.try(db.steady,
@@ -97,17 +98,17 @@ func (db *Database) attempt(ctx context.Context, do func() error) error {
 	}
 }
 
-// full reports whether err means that the server has no connection left.
+// full reports whether err means that the server has no free connection.
 func full(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == tooMany
 }
 
-// fullFor is how long a server that had no connection left is not asked for another.
+// fullFor is how long no new connection is requested after the server had none free.
 const fullFor = 100 * time.Millisecond
 
-// spare keeps a pool from asking a server that recently had no connection left. Otherwise statements that wait for a connection of the pool
-// would ask all the time.
+// spare keeps a pool from requesting connections if the server recently had none free. Otherwise, statements that wait for a connection of
+// the pool would request one all the time.
 func (o *outage) spare(config *pgxpool.Config) {
 	before := config.BeforeConnect
 	config.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {
@@ -124,16 +125,16 @@ func (o *outage) spare(config *pgxpool.Config) {
 	}
 }
 
-// tooMany is the SQLSTATE for a server without a free connection: too_many_connections.
+// tooMany is the SQLSTATE too_many_connections, which a server without a free connection returns.
 const tooMany = "53300"
 
-// explain adds a remedy to an error, if one is known.
+// explain adds advice to an error if there is any.
 func (db *Database) explain(err error) error {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case !ok:
 		return err
-	case pg.Code == "3F000", pg.Code == "42P01" && strings.Contains(pg.Message, `"`+db.schema+`.lane_kinds"`): // the first table that a submission reads
+	case pg.Code == "3F000", pg.Code == "42P01" && strings.Contains(pg.Message, `"`+db.schema+`.lane_kinds"`): // lane_kinds is the first table that a submission reads
 		return fmt.Errorf("schema %q has no tables: call migrate.Up, or run `trapeze migrate up`: %w", db.schema, err)
 	case pg.Code == "42P01" && strings.Contains(pg.Message, `"`+db.schema+"."):
 		return fmt.Errorf("schema %q lacks a table that this program needs: call migrate.Up, or run `trapeze migrate up`, of this version: %w", db.schema, err)
@@ -144,8 +145,8 @@ func (db *Database) explain(err error) error {
 	return ExplainTooMany(err, db.connections.own, db.connections.host)
 }
 
-// ExplainTooMany says with the error of a server that is full how many connections a pod takes: of its own, and in the
-// host's pool. Other errors come back as they are.
+// ExplainTooMany adds to the error of a full server how many connections the pod uses, for its own pools and in the host's pool. It returns
+// other errors unchanged.
 func ExplainTooMany(err error, own int, host *pgxpool.Pool) error {
 	if !full(err) {
 		return err

@@ -10,9 +10,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// parkSQL ends one claim for now: the job waits in parked until its moment. A retry has spent its attempt, a retry later
-// gets it back and is counted in job_progress. A job whose cancel was committed is not matched: cancel wins over retry.
-// Plan: Index Scan on live_pkey and current_runs_of_subject, one row each; for a retry nothing of job_progress.
+// parkSQL ends a claim and moves the job to parked until it becomes due. A retry has spent its attempt. A snooze gets its attempt back and
+// is counted in job_progress. A job whose cancel request was committed does not match, because cancelling has precedence over retrying.
+// Plan: Index Scan on live_pkey and current_runs_of_subject, one row each; a retry does not touch job_progress.
 var parkSQL = newStatement(`
 with gone as (
 	delete from trapeze.live where id = @id and fence = @fence and pod = @boot and not cancel_requested
@@ -39,22 +39,22 @@ with gone as (
 )
 select run_after from parked`)
 
-// Retry is why a job is tried again.
+// Retry is the reason why a job is retried.
 type Retry struct {
-	Started time.Time // of the handler of a claim ahead; zero: its row has it
+	Started time.Time // when the handler of a job claimed ahead started; zero if the row has the time
 	Message string    // the handler's error
 	Class   job.ErrorClass
-	Code    string // empty: none
+	Code    string // empty if there is none
 }
 
-// Park ends a claim with a wait before another try. It returns the moment at which the job becomes
-// due, or [job.ErrLeaseLost], also when a cancel was committed: then finish it.
+// Park ends a claim, and the job waits before another attempt. It returns the time at which the job becomes due. It returns
+// [job.ErrLeaseLost] if the lease was lost or a cancel request was committed first; in the latter case, finish the job.
 func (s *Store) Park(ctx context.Context, l job.Lease, wait time.Duration, why Retry) (time.Time, error) {
 	return park(ctx, s, l, "retry", 0, wait, why)
 }
 
-// Snooze ends a claim because its handler wants to be called later: no attempt is spent. It is the job's times-th such wait,
-// counted from 1; of why, the class and the code do not count. Returns as [Store.Park].
+// Snooze ends a claim because its handler asked to be called later. It spends no attempt. times is the number of snoozes of the job,
+// including this one. The class and code of why are ignored. The results are those of [Store.Park].
 func (s *Store) Snooze(ctx context.Context, l job.Lease, times int, wait time.Duration, why Retry) (time.Time, error) {
 	return park(ctx, s, l, "retry_later", times, wait, why)
 }
@@ -70,8 +70,8 @@ func park(ctx context.Context, s *Store, l job.Lease, place string, times int, w
 	return due[0], nil
 }
 
-// promoteSQL moves jobs whose moment has come into live, in the order in which they became due; ready_at is that moment,
-// so that a late promotion costs them no place. Plan: Index Scan on parked_for_promotion, stops at the limit.
+// promoteSQL moves due jobs to live, in the order in which they became due. Their ready_at is that due time, so that a late promotion does
+// not cost them their position. Plan: Index Scan on parked_for_promotion that stops at the limit.
 var promoteSQL = newStatement(`
 with due as materialized (
 	select p.id from trapeze.parked p
@@ -90,7 +90,7 @@ with due as materialized (
 )
 select count(*) from moved`)
 
-// Promote makes parked jobs pending whose moment has come, at most limit of them, and returns how many.
+// Promote makes at most limit due parked jobs pending, and returns their number.
 func (s *Store) Promote(ctx context.Context, limit int) (int, error) {
 	n, err := run(ctx, s, pgx.RowTo[int], promoteSQL, args{{"limit", limit}})
 	if err != nil {

@@ -13,28 +13,26 @@ type NewJob struct {
 	Lane       string
 	Subject    string
 	Args       json.RawMessage
-	PipelineID int64   // 0: the same as ID
-	Pipeline   *string // the name of the pipeline, if a row for it has to be inserted; nil: no row is needed, or it exists
-	ParentID   *int64  // nil: it was submitted
+	PipelineID int64   // 0 for the same value as ID
+	Pipeline   *string // the pipeline's name if a row must be inserted for it; nil if there is a row already, or none is needed
+	ParentID   *int64  // nil for a submitted job
 	Step       int
 	Branch
-	Planned     json.RawMessage // nil: nothing follows
-	MaxAttempts *int            // nil: the kind's setting
+	Planned     json.RawMessage // nil if no step follows
+	MaxAttempts *int            // nil for the kind's setting
 	MaxCrashes  *int
 	Submitter   string
-	Actor       string // of the event job.enqueued
+	Actor       string // actor of the job.enqueued event
 	UniqueKey   *string
 	UniqueWhile *string // pending or active
-	Trace       string  // the trace position of its submission, as a traceparent; empty: none
+	Trace       string  // trace context of the submission, as a traceparent; empty if there is none
 	Priority    int
-	DelayMillis int64 // > 0: parked until then
-	// NeedsApproval makes the job wait for approval; its lane may require that too.
+	DelayMillis int64 // if positive, the job is parked for this long
+	// NeedsApproval requires approval before the job can run. The job's lane can require that too.
 	NeedsApproval bool
-	// Approved exempts the job from its lane's approval rule, because its schedule was set by a principal that may approve
-	// it.
+	// Approved exempts the job from its lane's approval rule, because a principal with the permission to approve created its schedule.
 	Approved bool
-	// Starts requests that the job is started on insert here, if its lane has no job that goes before it and its subject is
-	// free.
+	// Starts requests that this pod start the job on insert, if no job is ahead of it in its lane and its subject is free.
 	Starts bool
 }
 
@@ -52,48 +50,49 @@ func (n *NewJob) actor() string {
 	return n.Actor
 }
 
-// Branch is the place of a job in a fan-out. The zero value is a job of its pipeline's spine.
+// Branch is the position of a job in a fan-out. The zero value means that the job is in the main sequence of its pipeline.
 type Branch struct {
-	Group    *int64 // the job that waits for it; nil: none
-	No       *int32 // the number of its branch
+	Group    *int64 // id of the job that waits for the branch; nil if there is none
+	No       *int32 // branch number
 	Impaired bool   // an earlier job of the branch failed without ending it
 }
 
-// Place is where a new job was put.
+// Place reports where a new job was inserted.
 type Place string
 
-// The places.
 const (
-	PlacedRunning Place = "running" // ours, with fence 1
+	PlacedRunning Place = "running" // started on insert by this pod, with fence 1
 	PlacedPending Place = "pending"
 	PlacedParked  Place = "parked"
-	// PlacedAwaiting means parked until it is approved.
+	// PlacedAwaiting means that the job is parked until it is approved.
 	PlacedAwaiting Place = "awaiting_approval"
 )
 
-// placeParts returns the parts of every statement that inserts jobs. They read the CTE wish and insert each of its rows into
-// jobs and into live (pending or started on insert) or parked, with its events: wish → may → born_runs → placed, and from
-// placed the rest. ahead is the condition of the jobs that go before a job in its lane.
+// placeParts returns the CTEs that all statements that insert jobs share. They read the CTE wish, and insert each of its rows into jobs,
+// and into live (pending or started on insert) or parked, with its events. The order is wish → may → born_runs → placed, and the others
+// read placed. ahead is the condition that selects the jobs ahead of a job in its lane.
 //
-// A row may start on insert under these conditions. It requests it. The row of its pod is open, because the jobs of a closed
-// one are searched for only for a limited time. No pending job in its lane has a rank of ahead or less (rank is the negated
-// priority; live_for_claim, the first pending row ends the search). Its subject is free: its parent hands it over, or its
-// insert into current_runs succeeded (offset 0: a probe of current_runs_one_running, where the planner would read all running
-// subjects into a hash table). A statement that sees a running row in its snapshot does not try, and inserts follow the order
-// of the key, so no two statements wait for each other. Ended rows of a subject that was taken are deleted here.
+// A row starts on insert only under these conditions: It requests that. The row of its pod is open, because recovery searches for the jobs
+// of a closed pod only for a limited time. No pending job in its lane has a rank of ahead or less. The rank is the negated priority, and
+// the first pending row in live_for_claim ends that search. Its subject is free: either its parent hands the subject over, or the insert
+// into current_runs succeeds.
 //
-// A row that needs approval is parked in any case; run_after is then when it would have become due.
+// The offset 0 makes the check a probe of current_runs_one_running. Without it, the planner would read all running subjects into a hash
+// table. A statement that sees a running row in its snapshot does not try to insert one. Inserts follow the key order, so no two statements
+// wait for each other. The ended runs of a reserved subject are deleted here.
+//
+// A row that needs approval is always parked; its run_after is the time at which it would have become due.
 func placeParts(ahead string) string {
 	return list("may as materialized (\n\tselect "+mayStart(ahead)+"\n)", placeRuns, placeSuperseded, placePlaced, placeRows)
 }
 
-// placeWaiting replaces the parts of placeParts that start jobs, for rows of wish that do not ask to start.
+// placeWaiting replaces those CTEs of placeParts that start jobs, for rows of wish that do not ask to start.
 const placeWaiting = `placed as materialized (
 	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 then 'parked' else 'pending' end as place from wish w
 ), ` + placeRows
 
-// mayStart returns the part that decides for each row of wish whether it is free to start. Plan: a probe of pods,
-// live_for_claim and current_runs_one_running for each row that asks to start.
+// mayStart returns the query that decides for each row of wish whether it can start. Plan: one probe each of pods, live_for_claim and
+// current_runs_one_running for each row that asks to start.
 func mayStart(ahead string) string {
 	return `w.*, w.starts and w.delay_ms = 0 and not w.approval
 		and exists (select from trapeze.pods o where o.boot = w.boot and o.closed_at is null)
@@ -104,7 +103,7 @@ func mayStart(ahead string) string {
 }
 
 const (
-	// placeRuns takes the subjects of the rows of may that are free. Plan: an insert a subject.
+	// placeRuns reserves the subjects of the rows of may that can start. Plan: one insert per subject.
 	placeRuns = `born_runs as (
 	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
 	select kind, subject, id, 1, 'running' from may where free and subject <> '' and not handed order by kind, subject, id
@@ -112,13 +111,13 @@ const (
 	returning kind, subject, job_id
 )`
 
-	// placeSuperseded deletes the ended runs of the subjects of born_runs. Plan: current_runs_of_subject.
+	// placeSuperseded deletes the ended runs of the subjects in born_runs. Plan: current_runs_of_subject.
 	placeSuperseded = `superseded as (
 	delete from trapeze.current_runs c using born_runs r
 	where c.kind = r.kind and c.subject = r.subject and c.state = 'ended'
 )`
 
-	// placePlaced decides where each row of may goes. A free one runs if born_runs took its subject.
+	// placePlaced decides where to insert each row of may. A row that can start is started if born_runs has reserved its subject.
 	placePlaced = `placed as materialized (
 	select m.*, case when m.approval then 'awaiting_approval' when m.delay_ms > 0 then 'parked'
 		when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then 'running'
@@ -126,7 +125,7 @@ const (
 	from may m
 )`
 
-	// placeRows insert the rows of placed. Plans: inserts.
+	// placeRows inserts the rows of placed. Plan: inserts.
 	placeRows = placeJobs + ", " + placePipelines + ", " + placeLive + ", " + placeParked + ", " + placeEvents
 
 	placeJobs = `new_jobs as (
@@ -167,8 +166,8 @@ const (
 )`
 )
 
-// goesAhead is the condition of the jobs that go before a job in its lane. goesAheadSince reads only those that became ready
-// since a given time, for the reason of [claimSinceSQL].
+// goesAhead selects the jobs ahead of a job in its lane. goesAheadSince reads only jobs that became ready after a given time, for the same
+// reason as [claimSinceSQL].
 const (
 	goesAhead = `select from trapeze.live l
 			where l.lane = w.lane and (-l.priority) <= w.ahead and l.state = 'pending'`
@@ -177,7 +176,7 @@ const (
 			where rank <= w.ahead`
 )
 
-// newJobArrays are new jobs, and newJobColumns the columns that they become.
+// newJobArrays lists the array arguments for new jobs, and newJobColumns the names of their columns.
 const (
 	newJobArrays = `@new_ids::bigint[], @kinds::text[], @lanes::text[], @subjects::text[], @args::text[], @pipelines::bigint[], @parents::bigint[], @steps::int[],
 		@planned::text[], @max_attempts::int[], @max_crashes::int[], @submitters::text[], @actors::text[], @unique_keys::text[], @unique_whiles::text[], @priorities::int[], @delays::bigint[],
@@ -186,7 +185,7 @@ const (
 		unique_key, unique_while, priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent`
 )
 
-// columns holds the arrays that unnest turns back into rows.
+// columns holds the array arguments that unnest turns into rows.
 type columns struct {
 	ids, pipelines, delays                   []int64
 	parents                                  []*int64
@@ -196,12 +195,12 @@ type columns struct {
 	steps, priorities                        []int32
 	maxAttempts, maxCrashes                  []*int32
 	starts                                   []bool
-	approvals                                []*bool // nil: the lane decides
+	approvals                                []*bool // nil if the lane decides
 	pipelineNames                            []*string
 	groups                                   []*int64
 	childNos                                 []*int32
 	impaired                                 []bool
-	traces                                   []*string // only up to the last job that has one: unnest fills up with nulls
+	traces                                   []*string // only up to the last job that has one; unnest adds nulls for the rest
 }
 
 func (c *columns) add(n NewJob) {
@@ -233,7 +232,7 @@ func (c *columns) add(n NewJob) {
 	}
 }
 
-// named adds the arguments of newJobArrays.
+// named appends the arguments of newJobArrays to by.
 func (c *columns) named(by args) args {
 	return append(by, args{{"new_ids", c.ids}, {"kinds", c.kinds}, {"lanes", c.lanes}, {"subjects", c.subjects}, {"args", c.args},
 		{"pipelines", c.pipelines}, {"parents", c.parents}, {"steps", c.steps}, {"planned", c.planned}, {"max_attempts", c.maxAttempts},
@@ -244,7 +243,7 @@ func (c *columns) named(by args) args {
 
 var yes, no = true, false
 
-// approval returns whether the job needs approval; nil: the lane decides.
+// approval returns whether the job needs approval, or nil if the lane decides.
 func (n *NewJob) approval() *bool {
 	switch {
 	case n.NeedsApproval:
@@ -263,13 +262,13 @@ func text(raw json.RawMessage) *string {
 	return &s
 }
 
-// Some returns a pointer to v: nil, which costs nothing and is PostgreSQL's null, for the zero value.
+// Some returns a pointer to v, or nil if v is the zero value. nil costs nothing and becomes null in PostgreSQL.
 func Some[T comparable](v T) *T {
 	var zero T
 	if v == zero {
 		return nil
 	}
-	kept := v // the address of v itself would always cost an allocation
+	kept := v // returning &v would cost an allocation for the zero value too
 	return &kept
 }
 
@@ -281,7 +280,7 @@ func narrow(n *int) *int32 {
 	return &v
 }
 
-// int4 returns n as PostgreSQL's int, or the nearest possible value.
+// int4 converts n to the range of PostgreSQL's int, and returns the nearest possible value.
 func int4(n int) int32 { return int32(max(math.MinInt32, min(n, math.MaxInt32))) }
 
 func placeOf(s string) (Place, error) {

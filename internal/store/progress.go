@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// progressSQL records the progress of a claim. It locks the lease against a takeover during the write. done, total and
-// message keep their values if null. Plan: primary keys.
+// progressSQL records the progress of a claim, and prevents the lease from being taken over during the write. A null done, total or message
+// keeps its value. Plan: primary key lookups.
 var progressSQL = newStatement(`
 with held as materialized (
 	select id from trapeze.live where id = @id and fence = @fence and pod = @boot for key share
@@ -23,8 +23,8 @@ on conflict (id) do update set done = coalesce(excluded.done, job_progress.done)
 	updated_at = now()
 returning id`)
 
-// Progress records the progress of a claim. It returns [job.ErrLeaseLost] if the claim is no longer the latest, and
-// [job.ErrGone] if the job was deleted.
+// Progress records the progress of a claim. It returns [job.ErrLeaseLost] if a newer claim exists, and [job.ErrGone] if the job was
+// deleted.
 func (s *Store) Progress(ctx context.Context, l job.Lease, p job.Progress) error {
 	found, err := run(ctx, s, pgx.RowTo[int64], progressSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"done", p.Done}, {"total", p.Total}, {"message", p.Message}})
 	if err != nil {
@@ -36,8 +36,8 @@ func (s *Store) Progress(ctx context.Context, l job.Lease, p job.Progress) error
 	return nil
 }
 
-// staleResultSQL records that the result of a lost claim was discarded. The job's row provides the event number. A terminal
-// job's history is closed, so this applies only to a job that has not ended.
+// staleResultSQL records that the result of a lost claim was discarded. It takes the event number from the job's row in live. No events are
+// added to a finished job, so it has no effect on one.
 var staleResultSQL = newStatement(`
 with held as (
 	update trapeze.live set event_no = event_no + 1 where id = @id and fence > @fence returning id, state, event_no
@@ -45,7 +45,7 @@ with held as (
 insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message)
 select id, event_no, @fence, @boot, state, state, 'job.stale_result', 'warn', @message from held`)
 
-// StaleResult records in the history that a former claim's result was rejected.
+// StaleResult records in the job's history that the result of an earlier claim was rejected.
 func (s *Store) StaleResult(ctx context.Context, l job.Lease, what string) error {
 	_, err := run(ctx, s, pgx.RowTo[int], staleResultSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"message", what}})
 	return err
@@ -54,7 +54,7 @@ func (s *Store) StaleResult(ctx context.Context, l job.Lease, what string) error
 // parentSQL reads the result of a job's parent. Plan: done_by_id.
 var parentSQL = newStatement(`select d.result from trapeze.done d where d.id = @id order by d.epoch desc limit 1`)
 
-// Result returns the result of a job that has ended: nil if it has none, [job.ErrNotFound] if it is not in done.
+// Result returns the result of a finished job, or nil if it has none. It returns [job.ErrNotFound] if the job is not in done.
 func (s *Store) Result(ctx context.Context, id int64) (json.RawMessage, error) {
 	found, err := run(ctx, s, pgx.RowTo[[]byte], parentSQL, args{{"id", id}})
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// claimOutcomeSQL reads the outcomes of claims. A next step that was started on insert was claimed at the time at which it became ready,
-// that of its transaction. One that was claimed later belongs to its claimer, even if that is this pod's poller. A job can end twice with
-// one fence, if an operator retries it and cancels it before its next claim: the end that the pod wrote is read first. Results are read
-// only on request, because they may be large. Plan: primary-key and done_by_id probes; with exists in the select list PostgreSQL 18 would
-// hash whole tables.
+// claimOutcomeSQL reads the outcomes of claims. A next step that was started on insert was claimed at the time it became ready, which is
+// the time of its transaction. If it was claimed later, it belongs to that claim, even if this pod's poller made it. A job can end twice
+// with one fence, if an operator retries it and cancels it before its next claim; the end that the pod wrote is read first. Results are
+// read only on request, because they may be large. Plan: probes of the primary keys and of done_by_id; with exists in the select list,
+// PostgreSQL 18 would hash whole tables.
 var claimOutcomeSQL = newStatement(`
 select w.id, w.fence, coalesce(l.pod = @boot::uuid, false), l.id is not null and l.pod is null,
 	coalesce((select true from trapeze.parked p where p.id = w.id and p.fence = w.fence limit 1), false),
@@ -29,28 +29,28 @@ left join lateral (select l.id, l.pod from trapeze.live l where l.id = w.id and 
 left join lateral (select d.state, d.reason, d.result, d.pod, d.xid from trapeze.done d where d.id = w.id and d.fence = w.fence
 	order by d.pod = @boot::uuid desc nulls last limit 1) d on true`)
 
-// ClaimOutcome is the outcome of a claim, read back after the reply to a write was lost. If only ID and Fence are set, the claim was
-// lost: the job has been claimed again.
+// ClaimOutcome is the outcome of a claim, read back after the reply to a write was lost. If only ID and Fence are set, the claim was lost
+// and the job has been claimed again.
 type ClaimOutcome struct {
 	ID, Fence int64
 
-	Held      bool // the claim stands: nothing was written
-	Pending   bool // the job was handed back, or recovered, and not claimed since
-	Parked    bool // the job waits for another try, or for its branches
+	Held      bool // the claim is still active; nothing was written
+	Pending   bool // the job was handed back or recovered, and has not been claimed since
+	Parked    bool // the job is waiting for another attempt or for its branches
 	FannedOut bool // the claim fanned out
 	Deleted   bool // the job has been deleted
 
-	State    *job.State      // in which the job ended; nil: it has not ended with this fence
-	Reason   *job.Reason     // of the end
-	Result   json.RawMessage // of the end; only if results are requested
-	ByPod    bool            // the end is that of the pod's claim
-	ByFinish bool            // [Store.Finish] or [Store.EndWaiting] ended it for the pod: no command, recovery or maintenance did
+	State    *job.State      // state in which the job ended; nil if it has not ended with this fence
+	Reason   *job.Reason     // reason for the state
+	Result   json.RawMessage // result of the job, only if results were requested
+	ByPod    bool            // the job was ended by the pod's claim
+	ByFinish bool            // the job was ended by [Store.Finish] or [Store.EndWaiting], not by a command, recovery or maintenance
 
-	NextRunning bool // its next step was started on insert and belongs to the pod: only its parent's run can start it
+	NextRunning bool // the next step was started on insert and belongs to the pod; only its parent's run can start it
 }
 
-// ClaimOutcomes returns the outcomes of some claims of a pod, by job id. next[i] is the id of the next step of claims[i], or of any other
-// job that may have been started on insert here; 0 means none, and a nil list none at all.
+// ClaimOutcomes returns the outcomes of a pod's claims by job id. next[i] is the id of the next step of claims[i], or of any other job that
+// may have been started on insert here. A 0 means none, and a nil list means none for any claim.
 func (s *Store) ClaimOutcomes(ctx context.Context, boot string, claims []job.Lease, next []int64, results bool) (map[int64]ClaimOutcome, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
@@ -71,7 +71,7 @@ func (s *Store) ClaimOutcomes(ctx context.Context, boot string, claims []job.Lea
 	return byID, nil
 }
 
-// ClaimOutcome is [Store.ClaimOutcomes] for one claim, with its result and without a next step.
+// ClaimOutcome returns the outcome of one claim, with its result and without a next step. See [Store.ClaimOutcomes].
 func (s *Store) ClaimOutcome(ctx context.Context, l job.Lease) (ClaimOutcome, error) {
 	found, err := s.ClaimOutcomes(ctx, l.Pod, []job.Lease{l}, nil, true)
 	return found[l.JobID], err

@@ -10,9 +10,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// closeLapsedSQL closes the rows of pods whose lease has ended, or ends later than now + 2 leases because a clock jumped. Leases
-// that end at spared or later are left alone: an outage had begun then, and their pods may still be reconnecting.
-// skip locked: a heartbeat or another pod is at it. Plan: pods_open; a handful of rows.
+// closeLapsedSQL closes the rows of pods whose lease has expired, or expires later than now + 2 leases because a clock jumped. It leaves
+// leases that expire at or after spared: an outage had begun by then, and their pods may still be reconnecting. It skips locked rows,
+// because a heartbeat or another pod is updating them. Plan: pods_open; a handful of rows.
 var closeLapsedSQL = newStatement(`
 with lapsed as materialized (
 	select p.boot from trapeze.pods p
@@ -29,15 +29,15 @@ with lapsed as materialized (
 )
 select boot::text, name, lease_until from closed`)
 
-// Lapsed is a pod whose row has been closed because its lease ended.
+// Lapsed is a pod whose row was closed because its lease expired.
 type Lapsed struct {
 	Boot       string
 	Name       string
 	LeaseUntil time.Time
 }
 
-// CloseLapsed closes the rows of the other pods whose lease has ended. From then on their heartbeats are refused. Leases that end at
-// spared or later are left alone; zero: none is.
+// CloseLapsed closes the rows of all other pods whose leases have expired. From then on, their heartbeats are rejected. Leases that expire
+// at or after spared are left alone, unless spared is zero.
 func CloseLapsed(ctx context.Context, s *Store, boot string, lease time.Duration, spared time.Time) ([]Lapsed, error) {
 	list, err := run(ctx, s, pgx.RowToStructByPos[Lapsed], closeLapsedSQL, args{{"boot", boot}, {"lease", lease.Milliseconds()}, {"spared", Some(spared)}})
 	if err != nil {
@@ -51,7 +51,7 @@ var (
 	sweptSQL     = newStatement(`update trapeze.pods set swept_at = now() where boot = any(@boots::uuid[])`)
 )
 
-// SweepsDue lists the closed pods whose jobs are to be looked for now.
+// SweepsDue lists the closed pods whose jobs must be searched for now.
 func SweepsDue(ctx context.Context, s *Store) ([]string, error) {
 	list, err := Rows(ctx, s, pgx.RowTo[string], sweepsDueSQL)
 	if err != nil {
@@ -60,7 +60,7 @@ func SweepsDue(ctx context.Context, s *Store) ([]string, error) {
 	return list, nil
 }
 
-// Swept notes that the jobs of closed pods have been looked for.
+// Swept records that the jobs of closed pods have been searched for.
 func Swept(ctx context.Context, s *Store, boots []string) error {
 	if _, err := run(ctx, s, pgx.RowTo[int], sweptSQL, args{{"boots", boots}}); err != nil {
 		return fmt.Errorf("note sweep: %w", err)
@@ -68,14 +68,15 @@ func Swept(ctx context.Context, s *Store, boots []string) error {
 	return nil
 }
 
-// recoverPageSQL takes the jobs of closed pods that lie in one page of live back: pending again, ahead of their lane's
-// backlog, a crash counted and the attempt given back; or failed when that was one crash too many; or cancelled when that
-// was asked for. It needs no slot, no lane and no handler. The fence stays: whatever the lapsed pod still sends matches
-// neither pod nor, after the next claim, fence.
+// recoverPageSQL recovers the jobs of closed pods within one page of live. A job becomes pending again, ahead of its lane's backlog; its
+// crash is counted and its attempt is not. A job that has reached its crash limit fails, and a job with a cancel request is cancelled. This
+// needs no slot, lane or handler. The fence does not change. A later write of the lapsed pod matches neither the pod nor, after the next
+// claim, the fence.
 //
-// A job whose next crash would be its last, and any job with two, is isolated: a pod runs one such at a time, so that the
-// one which kills its pods does not convict the others beside it.
-// Plan: Index Scan on live_pkey over the page, in id order, so that it costs the same whatever the statistics say.
+// A job is isolated if its next crash would be its last, or if it has crashed twice. A pod runs only one isolated job at a time, so that a
+// job that kills its pods does not exhaust the crash limits of the jobs that run beside it.
+//
+// Plan: Index Scan on live_pkey over the page in id order, which costs the same whatever the table statistics are.
 var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, recoverGone, recoverDone, FreeKeys, recoverRuns, recoverEvents,
 	FailedBranches, NoParents, CountBranches), `
 select coalesce((select max(id) from page), @after), (select count(*) from page),
@@ -83,14 +84,14 @@ select coalesce((select max(id) from page), @after), (select count(*) from page)
 	(select count(*) from page where pod = any(@boots::uuid[])) - (select count(*) from hit)`)
 
 const (
-	// recoverRead reads the page, without locks. Plan: live_pkey, stops at the limit.
+	// recoverRead reads the page without locks. Plan: live_pkey, stops at the limit.
 	recoverRead = `page as materialized (
 	select l.id, l.pod from trapeze.live l where l.id > @after order by l.id limit @limit
 )`
 
-	// recoverHit locks the rows of page that closed pods own. The limit of crashes is the job's, or that of its kind. A job that was claimed
-	// ahead may not have started, so that its crash does not count, unless the limit is one: it is not claimed ahead again.
-	// Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, a row each.
+	// recoverHit locks the rows of page that closed pods own. The crash limit is that of the job or of its kind. A job that was claimed
+	// ahead may not have started, so its crash does not count. It does count if the limit is one; the job is then not claimed ahead again.
+	// Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, one row each.
 	recoverHit = `hit as materialized (
 	select l.id, l.crashes + (l.started_at is not null or m.crashes = 1)::int as crashes, m.crashes as max_crashes, l.cancel_requested, l.pod, o.name
 	from page p
@@ -103,7 +104,7 @@ const (
 	order by l.id for update of l skip locked
 )`
 
-	// recoverAgain makes those of hit pending again that may be tried again. Plan: live_pkey.
+	// recoverAgain makes those rows of hit pending that can be retried. Plan: live_pkey.
 	recoverAgain = `again as (
 	update trapeze.live l set state = 'pending', pod = null, crashes = h.crashes, attempt = l.attempt - 1,
 		isolated = h.crashes >= least(2, h.max_crashes - 1), ready_at = 'epoch', event_no = l.event_no + 1
@@ -111,7 +112,7 @@ const (
 	returning l.id, l.fence, l.kind, l.subject, l.event_no, h.pod, h.name, l.crashes, l.claim_xid
 )`
 
-	// recoverGone and recoverDone end the others of hit. Plan: live_pkey; an insert.
+	// recoverGone and recoverDone end the remaining jobs of hit. Plan: live_pkey; an insert.
 	recoverGone = `gone as (
 	delete from trapeze.live l using hit h
 	where l.id = h.id and (h.cancel_requested or h.crashes >= h.max_crashes)
@@ -129,7 +130,7 @@ const (
 	from gone
 )`
 
-	// recoverRuns ends the runs of the subjects of again and gone. Plan: current_runs_of_subject.
+	// recoverRuns ends the runs of the subjects in again and gone. Plan: current_runs_of_subject.
 	recoverRuns = `over as materialized (
 	select id, kind, subject from again where subject <> '' union all select id, kind, subject from gone where subject <> ''
 ), ended_runs as (
@@ -137,7 +138,7 @@ const (
 	where c.kind = r.kind and c.subject = r.subject and c.job_id = r.id
 )`
 
-	// recoverEvents writes the events of again and gone.
+	// recoverEvents writes the events of the jobs in again and gone.
 	recoverEvents = `events as (
 	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, level, fields)
 	select id, event_no, claim_xid, fence, pod, 'running', 'pending', 'job.recovered', 'warn',
@@ -148,17 +149,17 @@ const (
 )`
 )
 
-// RecoveredPage is what one page of a recovery did.
+// RecoveredPage is the result of recovering one page.
 type RecoveredPage struct {
-	Last    int64     // the last id looked at
-	Seen    int       // rows looked at: fewer than the limit means the end of the table
-	Pending int       // jobs that are pending again
-	Ended   []job.End // of jobs that failed as crashed, or were to be cancelled
-	Passed  int       // jobs that were passed by, because somebody holds their row: look again
+	Last    int64     // the last id that was read
+	Seen    int       // number of rows that were read; fewer than the limit at the end of the table
+	Pending int       // number of jobs that are pending again
+	Ended   []job.End // jobs that failed as crashed or were cancelled
+	Passed  int       // number of jobs that were skipped because their rows are locked; recover the page again
 }
 
-// RecoverPage takes back the jobs of closed pods among the next limit rows of live after the given id. maxCrashes is the
-// limit of jobs that have none of their own. Safe to run on several pods at once.
+// RecoverPage recovers the jobs of closed pods among the next limit rows of live after the given id. maxCrashes applies to jobs without a
+// limit of their own. Several pods can run it concurrently.
 func RecoverPage(ctx context.Context, s *Store, boots []string, after int64, limit, maxCrashes int) (RecoveredPage, error) {
 	page, err := run(ctx, s, pgx.RowToStructByPos[RecoveredPage], recoverPageSQL,
 		args{{"boots", boots}, {"after", after}, {"limit", limit}, {"max_crashes", maxCrashes}})

@@ -8,23 +8,23 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// idempotent lists the writing statements that may be sent twice. An unused block of ids is no loss.
+// idempotent lists the writing statements that can be repeated. An unused block of ids does no harm.
 var idempotent = map[string]bool{heartbeatSQL.text: true, idBlocksSQL.text: true, advanceIDsSQL: true, settleHistorySQL: true}
 
-// repeatable reports whether a statement whose connection broke may be sent again, regardless of its outcome: it only reads, or it is
-// idempotent. The first use of a connection after a failover fails in this way: the write reaches a socket whose other end is gone.
+// repeatable reports whether a statement whose connection broke can be sent again whatever its outcome was, because it only reads or is
+// idempotent. The first use of a connection after a failover fails in this way, because the server end of the connection no longer exists.
 func repeatable(ctx context.Context, sql string, err error) bool {
 	return err != nil && Unknown(err) && !pgconn.Timeout(err) && ctx.Err() == nil && (idempotent[sql] || ReadsOnly(sql))
 }
 
-// writes matches the text of our statements that change something or take a lock, including calls of our functions.
+// writes matches the text of statements that change data or take locks, including calls of Trapeze's SQL functions.
 var writes = regexp.MustCompile(`(?i)\b(insert\s+into|update\s+trapeze|delete\s+from|truncate|for\s+(no\s+key\s+)?update|for\s+(key\s+)?share|` +
 	`nextval|setval|pg_notify|set_config|pg_(try_)?advisory\w*|trapeze\.\w+\s*\()`)
 
-// reading caches which statements only read.
+// reading caches the result of [ReadsOnly] for each statement.
 var reading sync.Map // statement → bool
 
-// ReadsOnly reports whether a statement only reads, and is therefore sent again when its connection breaks.
+// ReadsOnly reports whether a statement only reads. Such a statement is sent again when its connection breaks.
 func ReadsOnly(sql string) bool {
 	if known, ok := reading.Load(sql); ok {
 		return known.(bool)

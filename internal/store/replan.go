@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// planSlow is how long a statement may take before its plan is suspected.
+	// planSlow is the execution time from which a statement's plan is suspected to be bad.
 	planSlow = 100 * time.Millisecond
-	// planRest is the minimum time between two rounds of planning.
+	// planRest is the minimum interval between two rounds of replanning.
 	planRest = 5 * time.Second
 )
 
-// plans makes connections plan their statements again after one was slow. A plan stays in use until its tables are next analysed. A plan
-// that was made while they were almost empty may read them completely for every row once a burst has filled them: 20,000 jobs took a
-// minute. If the cause was different, planning again costs a connection some milliseconds.
+// plans makes connections replan their statements after one of them was slow. A plan stays in use until its tables are next analyzed. A
+// plan that was made for almost empty tables may read them completely for every row once a burst has filled them. 20,000 jobs took a minute
+// that way. If the cause was different, replanning costs a connection some milliseconds.
 type plans struct {
 	mu    sync.Mutex
 	round int
@@ -26,10 +26,10 @@ type plans struct {
 	slow  time.Duration
 }
 
-// plansOf is the key of the round in which a connection last discarded its plans.
+// plansOf is the key under which a connection stores the round in which it last discarded its plans.
 const plansOf = "trapeze plans"
 
-// ran records how long a statement took, and reports whether it begins a new round of planning.
+// ran records how long a statement took, and reports whether it begins a new round of replanning.
 func (p *plans) ran(took time.Duration) (anew bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,17 +41,17 @@ func (p *plans) ran(took time.Duration) (anew bool) {
 	return true
 }
 
-// analyzeEmptiedSQL analyzes tables that were empty when they were last analyzed. Planning again does not help there, because the planner
-// still treats them as empty, unless their file is empty too. Plan: catalogs only.
+// analyzeEmptiedSQL analyzes tables that were empty when they were last analyzed. Replanning does not help with those, because the planner
+// still considers them empty, unless their file is empty too. Plan: catalogs only.
 const analyzeEmptiedSQL = `select trapeze.analyze_emptied()`
 
-// analyzeFor is the timeout for analyzing tables that were empty: these have some megabytes.
+// analyzeFor is the timeout for analyzing tables that were empty. They are a few megabytes in size.
 const analyzeFor = 2 * time.Second
 
-// suspect records how long a statement took. If it begins a new round of planning, suspect analyzes the tables that the planner treats as
-// empty. If the role lacks the privilege, they wait for autovacuum.
+// suspect records how long a statement took. If that begins a new round of replanning, suspect analyzes the tables that the planner
+// considers empty. If the role lacks the privilege, they are left to autovacuum.
 func (db *Database) suspect(ctx context.Context, took time.Duration) {
-	if !db.plans.ran(took) || db.steady { // a steady pool would open another connection
+	if !db.plans.ran(took) || db.steady { // a steady pool would have to open another connection
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), analyzeFor)
@@ -65,7 +65,7 @@ func (p *plans) now() int {
 	return p.round
 }
 
-// watch makes connections discard their plans before they are used in a new round. The host's hook runs first.
+// watch makes connections discard their plans before their first use in a new round. The host's hook runs first.
 func (p *plans) watch(config *pgxpool.Config) {
 	//lint:ignore SA1019 a host may have set the older hook
 	prepare, before := config.PrepareConn, config.BeforeAcquire
@@ -86,6 +86,6 @@ func (p *plans) watch(config *pgxpool.Config) {
 		}
 		data[plansOf] = round
 		_, err := conn.Exec(ctx, `discard plans`, pgx.QueryExecModeSimpleProtocol)
-		return err == nil, nil // a connection that fails here is broken: the pool makes another
+		return err == nil, nil // the connection is broken, and the pool opens another
 	}
 }

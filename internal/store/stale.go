@@ -14,25 +14,25 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// A stale connection leads to a server that no longer accepts writes: a former primary that stayed up as a standby, or a standby to which
-// an address led for a while. It is otherwise healthy, and a pool would keep it. The server reports it as 25006 (read_only_sql_transaction)
-// at the next write.
+// A stale connection leads to a server that no longer accepts writes. It may be a former primary that stayed up as a standby, or a standby
+// to which an address pointed for a while. The connection is otherwise healthy, so a pool would keep it. At the next write, the server
+// returns 25006 (read_only_sql_transaction).
 //
 // Each connection of a store's pools is checked when it is opened, closed when a write on it fails with 25006, and replaced after
 // connectionLife. The first 25006 also resets the other pools of the process, because their connections lead to the same address.
 
-// readOnly is the SQLSTATE of a write that the server or the transaction does not allow.
+// readOnly is the SQLSTATE for a write that the server or the transaction does not allow.
 const readOnly = "25006"
 
 const (
-	// connectionLife is how long a connection is used, plus at most connectionJitter.
+	// connectionLife is the lifetime of a connection, to which up to connectionJitter is added.
 	connectionLife   = 10 * time.Minute
 	connectionJitter = 2 * time.Minute
-	// resetsApart is the minimum time between two resets of all pools.
+	// resetsApart is the minimum interval between two resets of all pools.
 	resetsApart = time.Second
 )
 
-// ReadOnlyServer reports whether err means that the servers which answered accept no writes.
+// ReadOnlyServer reports whether err means that the servers that responded accept no writes.
 func ReadOnlyServer(err error) bool { return errors.Is(err, dburl.ErrReadOnly) || stale(err) }
 
 // stale reports whether a statement failed because writes are not allowed. Nothing was done.
@@ -41,22 +41,22 @@ func stale(err error) bool {
 	return ok && pg.Code == readOnly
 }
 
-// connections holds what the pools of a store and of its clones share.
+// connections holds the state that the pools of a store and its clones share.
 type connections struct {
 	outage outage
 	host   *pgxpool.Pool
-	own    int                                          // the number that a pod opens beside those of host
-	before func(context.Context, *pgx.ConnConfig) error // the hook of host, which heartbeats call when they connect
+	own    int                                          // number of connections that a pod opens in addition to those of host
+	before func(context.Context, *pgx.ConnConfig) error // the connect hook of host, which heartbeats call too
 
 	mu      sync.Mutex
-	pools   map[*pgxpool.Pool]bool // true: reset with the others
-	reset   time.Time              // latest
+	pools   map[*pgxpool.Pool]bool // value: whether the pool is reset together with the others
+	reset   time.Time              // time of the latest reset
 	resets  int
-	failing bool            // heartbeats fail
-	checked time.Time       // when the latest check ended next
+	failing bool            // heartbeats are failing
+	checked time.Time       // when a reset or check last ended next
 	next    context.Context // ended by the next reset or check
 	end     context.CancelFunc
-	closed  wait.Signal // receives a hint when a connection was closed
+	closed  wait.Signal // signaled when a connection was closed
 }
 
 func newConnections(host *pgxpool.Pool, own int) *connections {
@@ -77,7 +77,7 @@ func (c *connections) remove(pool *pgxpool.Pool) {
 	delete(c.pools, pool)
 }
 
-// guard configures a pool so that it keeps no stale connection.
+// guard configures a pool not to keep stale connections.
 func (c *connections) guard(config *pgxpool.Config, pooled bool) {
 	dburl.RequireWrites(config.ConnConfig, pooled)
 	allows := config.ConnConfig.OnPgError
@@ -100,7 +100,7 @@ func (c *connections) guard(config *pgxpool.Config, pooled bool) {
 	}
 }
 
-// resetAll makes the pools open new connections, at most once per resetsApart.
+// resetAll makes the pools reopen their connections, at most once per resetsApart.
 func (c *connections) resetAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +118,7 @@ func (c *connections) resetAll() {
 	c.next, c.end = context.WithCancel(context.Background())
 }
 
-// beaten makes the owners of other connections check them when a heartbeat has failed, and when one succeeds again.
+// beaten makes the owners of other connections check them, both when a heartbeat has failed and when heartbeats succeed again.
 func (c *connections) beaten(well bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,30 +131,30 @@ func (c *connections) beaten(well bool) {
 	c.next, c.end = context.WithCancel(context.Background())
 }
 
-// UntilReset returns a context that ends when the pools are next reset, or a heartbeat fails. The owner of another connection to the same
-// address then checks it.
+// UntilReset returns a context that ends when the pools are next reset or a heartbeat fails. The owner of another connection to the same
+// address must then check that connection.
 func (db *Database) UntilReset() context.Context {
 	db.connections.mu.Lock()
 	defer db.connections.mu.Unlock()
 	return db.connections.next
 }
 
-// Resets returns how often the pools have been reset.
+// Resets returns how many times the pools have been reset.
 func (db *Database) Resets() int {
 	db.connections.mu.Lock()
 	defer db.connections.mu.Unlock()
 	return db.connections.resets
 }
 
-// Closed returns a channel that receives a hint when connections of the pools were closed, for one reader.
+// Closed returns a channel that is signaled when connections of the pools were closed. It supports only one reader.
 func (db *Database) Closed() <-chan struct{} { return db.connections.closed }
 
-// accepts is the condition that the server of a session accepts writes.
+// accepts is the condition that a session's server accepts writes.
 const accepts = `not pg_is_in_recovery() and current_setting('transaction_read_only') = 'off'`
 
 const acceptsWritesSQL = `select ` + accepts
 
-// CheckWrites returns an error if the server of an open connection accepts no writes, or does not answer.
+// CheckWrites returns an error if the server of an open connection does not accept writes or does not respond.
 func (db *Database) CheckWrites(ctx context.Context, conn *pgx.Conn) error {
 	var accepts bool
 	if err := conn.QueryRow(ctx, acceptsWritesSQL).Scan(&accepts); err != nil {
@@ -166,9 +166,9 @@ func (db *Database) CheckWrites(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// CloseStale closes a connection of the host on which one of our statements failed with 25006, and reports whether it did. A transaction
-// that its owner made read-only fails in the same way: its connection stays. ours means that we began the transaction, so it was never made
-// read-only.
+// CloseStale closes a connection of the host on which one of the store's statements failed with 25006, and reports whether it did. A
+// transaction that its owner made read-only fails in the same way, but its connection is kept. ours states that the store began the
+// transaction, so that it was never made read-only.
 func CloseStale(conn *pgx.Conn, err error, ours bool) bool {
 	if !stale(err) || conn == nil {
 		return false

@@ -1,10 +1,10 @@
-// Package store holds the connections and the hot statements: those that a pod sends for every job, heartbeat and recovery. Package admin
-// has the statements of operators, view those of readers, and upkeep those of the maintenance. The package knows rows, and nothing about
+// Package store holds the connections and the hot statements, which a pod sends for every job, heartbeat and recovery. Package admin has
+// the statements of operators, view those of readers, and upkeep those of maintenance. The package works with rows, and knows nothing about
 // handlers or goroutines. Its methods are safe for concurrent use.
 //
-// Every write of a worker carries its lease and matches the row of live by id, fence and pod: a worker that lost its lease writes nothing.
-// Lock order, everywhere: schedules, lanes, live by id, parked by id, fan_outs by id, current_runs by (kind, subject). Statements name the
-// schema trapeze; [New] replaces it by the configured name.
+// Every write of a worker carries its lease and matches the row of live by id, fence and pod, so a worker that has lost its lease writes
+// nothing. All statements lock rows in this order: schedules, lanes, live by id, parked by id, fan_outs by id, current_runs by (kind,
+// subject). Statements refer to the schema as trapeze; [New] replaces that with the configured name.
 package store
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// DB is what a statement can run on: a pool, a connection or a transaction.
+// DB is a pool, a connection or a transaction on which a statement can run.
 type DB interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -30,66 +30,67 @@ type DB interface {
 
 // Options configure a [Store]. The zero value is usable.
 type Options struct {
-	// Schema is the schema of all tables. Default trapeze.
+	// Schema is the schema of all tables. The default is trapeze.
 	Schema string
-	// BehindPooler states that a transaction pooler is between us and the database: no session state is used, statements are not prepared,
-	// and plans are pinned in each statement's round trip.
+	// BehindPooler states that connections go through a transaction pooler. The store then uses no session state, does not prepare
+	// statements, and pins plans in each statement's round trip.
 	BehindPooler bool
-	// Connections is the size of the store's own pool. Default 4.
+	// Connections is the size of the store's own pool. The default is 4.
 	Connections int
-	// UsedEvery is the longest interval between two uses of a connection that has to stay open. A connection is closed when it has not been
-	// used for three of these intervals, and for a minute, or the shorter idle time of the host's pool. Default 0.
+	// UsedEvery is the longest interval between two uses of a connection that must stay open. An idle connection is closed after three such
+	// intervals, or after a minute or the host pool's shorter idle time, whichever is later. The default is 0.
 	UsedEvery time.Duration
-	// PodConnections is the maximum number of connections that a pod opens beside the host's pool, for messages.
+	// PodConnections is the maximum number of connections that a pod opens in addition to the host's pool. Error messages include it.
 	PodConnections int
-	// AnyServer accepts connections to a standby, for reads. Default: a server must accept writes.
+	// AnyServer also accepts connections to a standby, for reads. By default, a server must accept writes.
 	AnyServer bool
-	// TraceQueries keeps the query tracer of the host's pool on the store's connections. Default: it does not see their statements.
+	// TraceQueries keeps the query tracer of the host's pool on the store's connections. By default, the tracer does not see the store's
+	// statements.
 	TraceQueries bool
-	// StatementTimeout limits each statement of the store, in the client. Default 10s.
+	// StatementTimeout limits each statement of the store, on the client side. The default is 10s.
 	StatementTimeout time.Duration
 }
 
-// restsFor is how long a connection may be idle before it is checked by a ping: longer than the poll interval, so that not every poll sends
-// one. If a connection was cut before that, the next statement notices it, as on a busy pod.
+// restsFor is how long a connection can be idle before it is checked with a ping. It is longer than the poll interval, so that not every
+// poll sends a ping. If a connection was cut earlier than that, the next statement fails on it, as on a busy pod.
 const restsFor = 15 * time.Second
 
-// idleFor is the time after which an idle connection is closed.
+// idleFor is how long a connection can be idle before it is closed.
 const idleFor = time.Minute
 
-// Store has the hot statements as methods: those that a pod sends for the jobs that it claims. Every other statement is a function that
-// takes the store. This package has those for the caller's transaction, for remote workers and for lost leases; the packages admin, view
+// Store provides the hot statements as methods, which a pod sends for the jobs that it claims. Every other statement is a function that
+// takes a Store. This package has those that run in the caller's transaction, for remote workers, and for lost leases. Packages admin, view
 // and upkeep have the rest.
 type Store struct {
 	*Database
 	ids     *ids
 	cluster *cluster
-	asked   *atomic.Int64 // number of requests for slots
-	stream  int64         // of the remote worker that it acts for; 0: for the pod itself
+	asked   *atomic.Int64 // number of slot requests sent
+	stream  int64         // stream of the remote worker that the store acts for; 0 for the pod itself
 }
 
-// Database is a separate pool of connections, so that neither the host's queries nor the handlers' can starve claims, finishes and
-// heartbeats. Its statements have pinned plans and a deadline, and are retried if they did nothing.
+// Database is a separate connection pool. With it, neither the host's queries nor those of handlers can starve claims, finishes and
+// heartbeats. Its statements have pinned plans and a deadline, and are retried if they had no effect.
 type Database struct {
 	pool        *pgxpool.Pool
 	schema      string
 	pooled      bool
 	shortWait   time.Duration // see boundLocks
 	wait        time.Duration
-	SearchFor   time.Duration // how long a list of package view searches before it returns an incomplete page; default 2s
+	SearchFor   time.Duration // how long a list of package view searches before it returns an incomplete page; the default is 2s
 	plans       *plans
 	connections *connections
-	steady      bool            // for heartbeats: see Steady
-	named       *sync.Map       // statement as written → statement in this schema
-	turns       []chan struct{} // limit those that use a connection at once: see Modest
-	closing     context.Context // of a steady pool: see patient
+	steady      bool            // for heartbeats; see Steady
+	named       *sync.Map       // original statement → statement for this schema
+	turns       []chan struct{} // limit the connections in use; see Modest
+	closing     context.Context // only in a steady pool; see patient
 	close       context.CancelFunc
 }
 
-// pins keep the planner on index plans. Its estimates for arrays, and for tables that fill and empty all day, lead it to hash joins over
-// whole tables (35–37 k jobs/s against 57–65 k), and JIT costs 22 ms per claim at a million rows. A plan made while a table was empty stays
-// in use until the table is next analysed. A claim must therefore not be planned as a bitmap scan and a sort over all waiting jobs, which
-// is cheap only while there are none.
+// pins keep the planner on index plans. Its estimates for arrays, and for tables that fill up and empty all day, lead it to hash joins over
+// whole tables (35–37 k jobs/s against 57–65 k). JIT costs 22 ms per claim at a million rows. A plan that was made while a table was empty
+// stays in use until the table is next analyzed. A claim must therefore not be planned as a bitmap scan and a sort over all waiting jobs,
+// which is cheap only while there are none.
 var pins = map[string]string{
 	"plan_cache_mode":                     "force_generic_plan",
 	"enable_hashjoin":                     "off",
@@ -100,14 +101,13 @@ var pins = map[string]string{
 	"idle_in_transaction_session_timeout": "30000",
 }
 
-// pinSQL sets the pins for the rest of an implicit transaction; behind a pooler it precedes each statement in the same
-// round trip.
+// pinSQL sets the pins for the rest of an implicit transaction. Behind a pooler, it precedes each statement in the same round trip.
 const pinSQL = `select set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_hashjoin', 'off', true),
 	set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)`
 
-// keepSettingsSQL stores the settings that pinSQL changes, and restoreSettingsSQL restores them: in the caller's transaction, for one
-// statement.
+// keepSettingsSQL saves the settings that pinSQL changes, and restoreSettingsSQL restores them. They surround a single statement in the
+// caller's transaction.
 const (
 	keepSettingsSQL = `select set_config('trapeze.plan_cache_mode', current_setting('plan_cache_mode'), true), set_config('trapeze.enable_hashjoin', current_setting('enable_hashjoin'), true),
 	set_config('trapeze.enable_mergejoin', current_setting('enable_mergejoin'), true), set_config('trapeze.enable_seqscan', current_setting('enable_seqscan'), true),
@@ -117,7 +117,7 @@ const (
 	set_config('enable_bitmapscan', current_setting('trapeze.enable_bitmapscan'), true), set_config('jit', current_setting('trapeze.jit'), true)`
 )
 
-// New opens the store's own pool with the configuration of the host's. It does not connect.
+// New opens the store's own pool with the configuration of the host's pool. It does not connect.
 func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	config := host.Config()
 	config.MaxConns = int4(o.Connections)
@@ -126,12 +126,12 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	}
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.MaxConnIdleTime = max(min(config.MaxConnIdleTime, idleFor), 3*o.UsedEvery)
-	// A pool reuses the connection that it used last, but each check for idle ones reverses its order (pgx 5.12). Between two checks,
-	// connections that are not needed must become idle.
+	// A pool reuses its most recently used connection, but each health check reverses their order (pgx 5.12). Connections that are not
+	// needed must have time to become idle between two checks.
 	config.HealthCheckPeriod = config.MaxConnIdleTime * 5 / 4
 	config.ConnConfig.ConnectTimeout = 5 * time.Second
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > restsFor }
-	// The host's hooks may set roles or types that its own queries need: they stay.
+	// Keep the host's hooks, which may set roles or types that its queries need.
 	if !o.TraceQueries {
 		untraced(config)
 	}
@@ -171,7 +171,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	return s, nil
 }
 
-// untraced removes the query tracer that the host's pool has, or that its hook gives to each connection.
+// untraced removes the query tracer that the host's pool has, or that its hook adds to each connection.
 func untraced(config *pgxpool.Config) {
 	config.ConnConfig.Tracer = nil
 	before := config.BeforeConnect
@@ -185,7 +185,8 @@ func untraced(config *pgxpool.Config) {
 	}
 }
 
-// Beside returns a store with a separate pool of the given size, so that its users neither wait for nor delay those of s. Close both.
+// Beside returns a clone of s with a separate pool of the given size, so that its users neither wait for nor delay those of s. Close both
+// stores.
 func (s *Store) Beside(ctx context.Context, connections int) (*Store, error) {
 	config := s.pool.Config()
 	config.MaxConns = int4(connections)
@@ -202,19 +203,19 @@ func (s *Store) clone(ctx context.Context, config *pgxpool.Config, steady bool) 
 		db.pool, db.steady, db.turns = pool, steady, nil
 		db.closing, db.close = context.WithCancel(context.Background())
 	})
-	clone.ids = &ids{} // a caller that waits for a block of ids waits for a connection of this pool
+	clone.ids = &ids{} // so that callers that wait for a block of ids wait for a connection of the clone's pool
 	return clone, nil
 }
 
-// Modest returns s for statements that use at most n of its connections at once. Further ones wait, so that those of s find a connection.
-// It is closed with s. A transaction on it must use no other connection of it.
+// Modest returns a clone of s that uses at most n connections of its pool at the same time. Further statements wait, so that connections
+// remain free for s. The clone is closed together with s. A transaction on it must not use another of its connections.
 func (s *Store) Modest(n int) *Store {
 	clone := s.on(func(db *Database) { db.turns = append([]chan struct{}{make(chan struct{}, n)}, db.turns...) })
-	clone.ids = &ids{} // a caller that waits for a block of ids waits for a turn of the clone
+	clone.ids = &ids{} // so that callers that wait for a block of ids wait for a turn of the clone
 	return clone
 }
 
-// on returns s on a changed database.
+// on returns a copy of s with a modified database.
 func (s *Store) on(change func(db *Database)) *Store {
 	clone, db := *s, *s.Database
 	change(&db)
@@ -222,10 +223,10 @@ func (s *Store) on(change func(db *Database)) *Store {
 	return &clone
 }
 
-// Turn waits for a turn to use a connection, and returns a function that ends it. Statements and [Database.Tx] wait for their turns
+// Turn waits until the caller may use a connection, and returns a function that ends the turn. Statements and [Database.Tx] call it
 // themselves.
 func (db *Database) Turn(ctx context.Context) (end func(), err error) {
-	for i, turns := range db.turns { // the narrowest first
+	for i, turns := range db.turns { // the smallest limit first
 		select {
 		case turns <- struct{}{}:
 		case <-ctx.Done():
@@ -236,7 +237,6 @@ func (db *Database) Turn(ctx context.Context) (end func(), err error) {
 	return func() { release(db.turns) }, nil
 }
 
-// release ends a turn.
 func release(turns []chan struct{}) {
 	for _, t := range turns {
 		<-t
@@ -258,7 +258,7 @@ func (db *Database) Pool() *pgxpool.Pool { return db.pool }
 
 var schemaDot = regexp.MustCompile(`\btrapeze\.`)
 
-// In returns a statement with the configured schema in place of trapeze.
+// In returns a statement with the schema trapeze replaced by the configured schema.
 func (db *Database) In(sql string) string {
 	if db.schema == "trapeze" {
 		return sql
@@ -271,7 +271,7 @@ func (db *Database) In(sql string) string {
 	return named
 }
 
-// InSchema returns a statement on the tables of a schema; empty: trapeze.
+// InSchema returns a statement with the schema trapeze replaced by the given schema, if that is not empty.
 func InSchema(schema, sql string) string {
 	if schema == "" || schema == "trapeze" {
 		return sql
@@ -279,13 +279,13 @@ func InSchema(schema, sql string) string {
 	return schemaDot.ReplaceAllString(sql, schema+".")
 }
 
-// Bounded returns a context with the deadline of a statement. A worker's own cancellation must not end a write that it owes: pass
-// context.WithoutCancel for those.
+// Bounded returns a context with the timeout of a statement. Cancelling a worker must not abort a write that it still has to make; pass
+// context.WithoutCancel for such writes.
 func (db *Database) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, db.wait)
 }
 
-// Rows runs one statement on the store's own pool, pinned, and collects its rows.
+// Rows runs one statement on the store's own pool with pinned plans, and collects its rows.
 func Rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
@@ -301,7 +301,7 @@ func Rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 			return err
 		})
 		if outdated(err) {
-			s.pool.Reset() // other connections have the same statement
+			s.pool.Reset() // other connections have the same outdated statement
 		}
 		if try < 4 && (retryable(err) || unsent(err) || outdated(err) || try == 0 && stale(err) || repeatable(ctx, sql, err)) {
 			continue
@@ -313,7 +313,7 @@ func Rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql string, args []any) (list []T, err error) {
 	began := time.Now()
 	defer func() {
-		if err == nil { // otherwise something else took long
+		if err == nil { // otherwise the plan was not the cause
 			s.suspect(ctx, time.Since(began))
 		}
 	}()
@@ -323,7 +323,7 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 			return nil, err
 		}
 		defer conn.Release()
-		// By itself, pgx prepares a statement again after any error, which costs the next part of a poisoned batch 2 ms.
+		// pgx itself would prepare a statement again after any error, which costs the next part of a split batch 2 ms.
 		if _, err := conn.Conn().Prepare(ctx, sql, sql); err != nil {
 			return nil, err
 		}
@@ -333,11 +333,11 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 		}
 		return pgx.CollectRows(result, scan)
 	}
-	// One implicit transaction: the pins hold for the statement and are gone after it.
+	// The batch is one implicit transaction, so the pins end with the statement.
 	return QueryPinned(ctx, s.pool, scan, sql, args)
 }
 
-// QueryPinned runs one statement in one round trip with the pins, which hold for the rest of the transaction.
+// QueryPinned runs a statement in one round trip with the pins, which stay in effect for the rest of the transaction.
 func QueryPinned[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql string, args []any) (list []T, err error) {
 	batch := &pgx.Batch{}
 	batch.Queue(pinSQL)
@@ -349,7 +349,7 @@ func QueryPinned[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql s
 	return list, err
 }
 
-// Query collects the rows of a statement on db.
+// Query runs a statement on db and collects its rows.
 func Query[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	result, err := db.Query(ctx, s.In(sql), args...)
 	if err != nil {
@@ -358,7 +358,7 @@ func Query[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], s
 	return pgx.CollectRows(result, scan)
 }
 
-// QueryOne is [Query] for the only row of a statement. Without a row it returns the error none.
+// QueryOne is like [Query] for a statement that returns one row. If there is no row, it returns the error none.
 func QueryOne[T any](ctx context.Context, s *Store, db DB, none error, sql string, args ...any) (row T, err error) {
 	list, err := Query(ctx, s, db, pgx.RowToStructByPos[T], sql, args...)
 	if err == nil && len(list) == 0 {
@@ -370,18 +370,17 @@ func QueryOne[T any](ctx context.Context, s *Store, db DB, none error, sql strin
 	return list[0], nil
 }
 
-// shortWaitSQL limits how long the rest of a transaction waits for a lock.
+// shortWaitSQL limits each lock wait for the rest of a transaction.
 const shortWaitSQL = `select set_config('lock_timeout', $1::bigint::text, true)`
 
-// BoundLocks limits how long the rest of a transaction waits for locks, because a job's row may be locked for as long as its handler
-// writes.
+// BoundLocks limits each lock wait for the rest of a transaction, because a handler's transaction may lock a job's row for a long time.
 func (db *Database) BoundLocks(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, shortWaitSQL, db.shortWait.Milliseconds())
 	return err
 }
 
-// Tx runs do in a transaction of the store's own pool and commits it. After an error for which [Unknown] is true the outcome of the commit
-// is unknown.
+// Tx runs do in a transaction on the store's own pool and commits it. After an error for which [Unknown] is true, the transaction may have
+// been committed.
 func (db *Database) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	ctx, cancel := db.Bounded(ctx)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// tokenSQL stores the token of a job that is completed from outside. It keeps an existing token, so that one from an earlier try
+// tokenSQL stores the token of a job that is completed from outside. It keeps an existing token, so that the token from an earlier attempt
 // stays valid. Plan: Index Scan on live_pkey, one row.
 //
 // #nosec G101 -- the token is an argument
@@ -19,7 +19,7 @@ select id, @token from trapeze.live where id = @id and fence = @fence and pod = 
 on conflict (id) do update set token = deferrals.token
 returning token`)
 
-// Token stores a token for a job, or returns the existing one. It returns [job.ErrLeaseLost] if the claim is not ours.
+// Token stores a token for a job, or returns the existing one. It returns [job.ErrLeaseLost] if the pod no longer holds the claim.
 func (s *Store) Token(ctx context.Context, l job.Lease, token string) (string, error) {
 	found, err := run(ctx, s, pgx.RowTo[string], tokenSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"token", token}})
 	if err != nil {

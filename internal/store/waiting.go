@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// offBalanceSQL lists fan-outs to be settled, those first whose job has to end, because cancelling branches may take a while. Plan:
-// fan_outs_off_balance, empty most of the time.
+// offBalanceSQL lists fan-outs to be settled. Those whose job must end come first, because cancelling branches may take a while. Plan:
+// fan_outs_off_balance, which is usually empty.
 var offBalanceSQL = newStatement(`select f.id from trapeze.fan_outs f where ` + offBalance + ` order by f.ended, f.id limit @limit`)
 
-// OffBalance returns fan-outs whose job has to end, or whose branches have to be cancelled.
+// OffBalance lists fan-outs whose job must end or whose branches must be cancelled.
 func (s *Store) OffBalance(ctx context.Context, limit int) ([]int64, error) {
 	list, err := run(ctx, s, pgx.RowTo[int64], offBalanceSQL, args{{"limit", limit}})
 	if err != nil {
@@ -23,7 +23,7 @@ func (s *Store) OffBalance(ctx context.Context, limit int) ([]int64, error) {
 	return list, nil
 }
 
-// waitingSQL reads a fan-out with the data for its job's end. Plan: primary keys.
+// waitingSQL reads a fan-out together with the data for ending its job. Plan: primary key lookups.
 var waitingSQL = newStatement(`
 select f.id, coalesce(p.fence, 0), coalesce(p.event_no, 0), f.branches, f.open, f.failed, f.impaired, f.fail_fast, p.id is not null, f.outcome, f.result, f.plan,
 	coalesce(p.priority, 0), coalesce(p.lane, ''), coalesce(p.attempt, 0), j.kind, j.subject, j.pipeline_id, j.step, j.submitter, j.group_id, j.child_no,
@@ -32,14 +32,14 @@ from trapeze.fan_outs f join trapeze.jobs j on j.id = f.id
 left join trapeze.parked p on p.id = f.id and p.why = 'children'
 where f.id = @id`)
 
-// Waiting is a job that fanned out.
+// Waiting is a job that has fanned out.
 type Waiting struct {
 	ID                             int64
 	Fence                          int64
-	EventNo                        int // of its latest event: the other fields may be newer
+	EventNo                        int // number of its latest event; the other fields may be newer
 	Branches, Open, Failed, Harmed int
 	FailFast                       bool
-	Waits                          bool // it has not ended
+	Waits                          bool // the job has not ended
 	Outcome                        job.OutcomeStatus
 	Result                         json.RawMessage
 	Plan                           json.RawMessage
@@ -53,7 +53,7 @@ type Waiting struct {
 	Branch
 }
 
-// Waiting returns a fan-out, or [job.ErrNotFound] if the job never fanned out.
+// Waiting returns the fan-out of a job, or [job.ErrNotFound] if the job never fanned out.
 func (s *Store) Waiting(ctx context.Context, id int64) (Waiting, error) {
 	found, err := run(ctx, s, scanWaiting, waitingSQL, args{{"id", id}})
 	if err != nil {
@@ -73,14 +73,14 @@ func scanWaiting(row pgx.CollectableRow) (w Waiting, err error) {
 	return w, err
 }
 
-// endWaitingSQL ends a waiting job once its fan-out requires it, and inserts its next step. The transaction that deletes the row of
-// parked does both. The number of its latest event distinguishes a wait from the one before a retry, which has the same fence, and from
-// the state before a change of priority or lane, which applies to the step. Plan: primary keys; inserts; as enqueueSQL for the step.
+// endWaitingSQL ends a waiting job once its fan-out requires that, and inserts the next step in the same transaction. It compares the
+// number of the job's latest event. That distinguishes this wait from an earlier one with the same fence, before a retry. It also detects a
+// later change of priority or lane, which the step must inherit. Plan: primary key lookups; inserts; as enqueueSQL for the step.
 var endWaitingSQL = newStatement(with(waitingGone, waitingWish, placeParts(goesAhead), waitingDone, FreeKeys, waitingEvent, waitingBranches, waitingParents, CountBranches), `
 select coalesce((select place from placed), ''), (select c.id from counted c where c.id = @of_group::bigint and c.due) from gone`)
 
 const (
-	// waitingGone deletes the row of parked, if its fan-out requires it. Plan: parked_pkey, fan_outs_pkey.
+	// waitingGone deletes the row of parked if the fan-out requires that the job end. Plan: parked_pkey, fan_outs_pkey.
 	waitingGone = `gone as (
 	delete from trapeze.parked p
 	where p.id = @id and p.fence = @fence and p.event_no = @event_no::int and p.why = 'children'
@@ -88,14 +88,14 @@ const (
 	returning *
 )`
 
-	// waitingWish is the next step of gone, if any, for [placeParts].
+	// waitingWish selects the next step of the ended job, if any, for [placeParts].
 	waitingWish = `wish as (
 	select w.*, false as handed, false as approval, (-w.priority - 1)::smallint as ahead, @boot::uuid as boot
 	from unnest(` + newJobArrays + `) as w(` + newJobColumns + `)
 	where exists (select from gone)
 )`
 
-	// waitingDone and waitingEvent write the end of gone.
+	// waitingDone and waitingEvent record that the job has ended.
 	waitingDone = `ended as (
 	insert into trapeze.done (id, state, outcome, reason, result, error, error_class, fence, pod, event_no, epoch, attempt, crashes,
 		priority, lane, started_at, xid)
@@ -109,8 +109,8 @@ const (
 		case when @state = 'failed' then json_build_object('reason', @reason::text, 'error_class', @class::text, 'error_code', null) end from gone
 )`
 
-	// waitingBranches is gone as a branch of the enclosing fan-out, which ends with it if it has no next step. waitingParents is gone
-	// as the waiting job of its own fan-out. Both are for [CountBranches].
+	// waitingBranches selects the ended job as a branch of the enclosing fan-out; the branch ends unless there is a next step.
+	// waitingParents selects it as the waiting job of its own fan-out. Both are for [CountBranches].
 	waitingBranches = `branches as (
 	select @of_group::bigint, @state::text, @was_impaired::boolean from gone where @of_group::bigint is not null and not exists (select from placed)
 )`
@@ -121,13 +121,13 @@ const (
 
 // EndedWaiting is the result of ending a waiting job.
 type EndedWaiting struct {
-	Next       Place  // where the next step was put; empty: there is none
-	OffBalance *int64 // the enclosing fan-out, if it has to be settled
-	Here       bool   // this pod ended it
+	Next       Place  // where the next step was inserted; empty if there is none
+	OffBalance *int64 // the enclosing fan-out, if it must be settled
+	Here       bool   // this pod ended the job
 }
 
-// EndWaiting ends a job that waited. ok is false if another pod has ended it, if nothing requires its end, or if it has changed since
-// it was read: read it again. After an error for which [Unknown] is true, call [Store.ClaimOutcomes].
+// EndWaiting ends a waiting job. It returns false if another pod has ended the job, if nothing requires its end, or if it has changed since
+// it was read; read the job again. After an error for which [Unknown] is true, call [Store.ClaimOutcomes].
 func (s *Store) EndWaiting(ctx context.Context, boot string, e Ending) (ended EndedWaiting, ok bool, err error) {
 	var c columns
 	if e.Next != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Warm opens connections of the store's own pool and makes PostgreSQL plan the hot statements on each of them, by
-// executing them without a row, in parallel. The first claim on a connection takes ten times as long as the second.
-// Behind a pooler nothing can be kept, and Warm does nothing.
+// Warm opens connections of the store's own pool, in parallel, and makes PostgreSQL plan the hot statements on each of them. To do so, it
+// executes the statements without touching any row. The first claim on a connection takes ten times as long as the second. Behind a pooler
+// Warm does nothing, because no plan would be kept.
 func (db *Database) Warm(ctx context.Context, connections int) error {
 	if db.pooled {
 		return nil
@@ -29,7 +29,7 @@ func (db *Database) Warm(ctx context.Context, connections int) error {
 	return failed
 }
 
-// plan executes each hot statement without a row.
+// plan executes each hot statement without touching any row.
 func (db *Database) plan(ctx context.Context, conn *pgxpool.Conn) error {
 	for _, hot := range []*statement{claimSQL, endSQL, endOneSQL, finishSQL, finishOneSQL, enqueueSQL, enqueueOneSQL} {
 		if _, err := conn.Exec(ctx, db.In(hot.text), make([]any, len(hot.names))...); err != nil {

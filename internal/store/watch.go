@@ -2,19 +2,18 @@ package store
 
 import "sync"
 
-// Effect is the effect of a statement on the claims that it names, for code that monitors a pod's connections.
+// Effect is the effect of a statement on the claims that it names. It is used by code that monitors a pod's connections.
 type Effect int
 
-// The effects.
 const (
 	NoEffect Effect = iota
 	Holds           // locks the claim until its transaction ends
 	Keeps           // stores a checkpoint of the claim
-	Ends            // ends the claim, or several, for good or for a while
+	Ends            // ends one or more claims, for good or until a later attempt
 )
 
-// Effects returns the statements that affect claims with a running handler, in the form for a schema. It omits those inside
-// the transaction that holds a claim. The ids of the jobs are the first argument of each: see [JobsOf].
+// Effects returns the statements that affect claims with a running handler, as they are sent for a schema. It omits those that run inside a
+// transaction that has locked a claim. The first argument of each contains the job ids; see [JobsOf].
 func Effects(schema string) map[string]Effect {
 	db := &Database{schema: schema, named: &sync.Map{}}
 	effects := map[string]Effect{db.In(holdSQL.text): Holds, db.In(holdToEndSQL.text): Holds, db.In(holdGroupSQL.text): Holds, db.In(keepSQL.text): Keeps}
@@ -24,7 +23,7 @@ func Effects(schema string) map[string]Effect {
 	return effects
 }
 
-// JobsOf returns the job ids in the arguments of a statement of [Effects].
+// JobsOf returns the job ids from the arguments of a statement that [Effects] lists.
 func JobsOf(args []any) []int64 {
 	if len(args) == 0 {
 		return nil

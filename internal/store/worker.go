@@ -13,17 +13,18 @@ import (
 
 // WorkerRow is the row of a remote worker.
 type WorkerRow struct {
-	Stream int64  // the number of its latest stream
-	Key    []byte // signs its assignments
-	Owner  string // the principal that may act for it
+	Stream int64  // number of the latest stream
+	Key    []byte // key that signs the worker's assignments
+	Owner  string // principal that may act for the worker
 	Open   bool
-	// Acknowledged lists the claims in the latest heartbeat that reached a pod other than the stream's: a job's id, its fence, and so on.
+	// Acknowledged holds the claims of the latest heartbeat that reached a pod other than the one serving the stream, as pairs of job id
+	// and fence.
 	Acknowledged []int64
 }
 
-// openWorkerSQL opens the row of a remote worker, or takes over an open one: the previous stream is superseded. It renews a lapsed lease
-// that no pod has recovered, as a heartbeat does. It returns nothing for a row that is closed, belongs to another principal, or is not a
-// remote worker's. Plan: pods_pkey, remote_workers_pkey; both are small.
+// openWorkerSQL opens the row of a remote worker, or takes over an open one, whose previous stream it supersedes. It renews an expired
+// lease if no pod has recovered it, as a heartbeat does. It returns no row if the existing row is closed, belongs to another principal, or
+// is not a remote worker's. Plan: pods_pkey, remote_workers_pkey; both are small.
 var openWorkerSQL = newStatement(`
 with mine as (
 	update trapeze.remote_workers w set stream = w.stream + 1, policies = @policies
@@ -48,8 +49,8 @@ with mine as (
 )
 select stream, stream_key, @owner::text, true, acknowledged from known union all select stream, stream_key, @owner::text, true, acknowledged from signed`)
 
-// OpenWorker opens the row of a remote worker for a new stream, or takes over its open one with its key. policies, JSON, are stored for
-// [WorkerPolicies]. It returns [job.ErrLeaseLost] if the row is closed, or belongs to another principal.
+// OpenWorker opens the row of a remote worker for a new stream, or takes over the open row and its key. policies is JSON that is stored for
+// [WorkerPolicies]. OpenWorker returns [job.ErrLeaseLost] if the row is closed or belongs to another principal.
 func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []byte, policies json.RawMessage, lease time.Duration) (WorkerRow, error) {
 	for last := false; ; last = true {
 		found, err := run(ctx, s, pgx.RowToStructByPos[WorkerRow], openWorkerSQL, args{{"boot", p.Boot}, {"name", p.Name}, {"version", p.Version}, {"kinds", p.Kinds}, {"slots", p.Slots}, {"lease", lease.Milliseconds()}, {"owner", owner}, {"key", key}, {"policies", policies}})
@@ -59,7 +60,7 @@ func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []by
 		if len(found) > 0 {
 			return found[0], nil
 		}
-		// A concurrent earlier stream may have opened the row, unseen by the statement: this one then takes it over.
+		// A concurrent earlier stream may have inserted the row after the statement's snapshot. The next attempt then takes that row over.
 		row, err := Worker(ctx, s, p.Boot)
 		if last || err != nil || !row.Open || row.Owner != owner {
 			return WorkerRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, job.ErrLeaseLost)
@@ -67,12 +68,12 @@ func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []by
 	}
 }
 
-// workerSQL reads the row of a remote worker. Plan: primary keys, one row.
+// workerSQL reads the row of a remote worker. Plan: primary key lookups, one row.
 var workerSQL = newStatement(`
 select w.stream, w.stream_key, w.owner, p.closed_at is null, w.acknowledged from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot
 where w.boot = @boot`)
 
-// Worker returns the row of a remote worker, or [job.ErrNotFound].
+// Worker returns the row of a remote worker, or [job.ErrNotFound] if there is none.
 func Worker(ctx context.Context, s *Store, boot string) (WorkerRow, error) {
 	found, err := run(ctx, s, pgx.RowToStructByPos[WorkerRow], workerSQL, args{{"boot", boot}})
 	if err != nil {
@@ -84,10 +85,12 @@ func Worker(ctx context.Context, s *Store, boot string) (WorkerRow, error) {
 	return found[0], nil
 }
 
-// acknowledgeSQL stores the claims that a heartbeat listed on a pod other than the stream's. Plan: remote_workers_pkey, one row.
+// acknowledgeSQL stores the claims listed in a heartbeat that reached a pod other than the one serving the stream. Plan:
+// remote_workers_pkey, one row.
 var acknowledgeSQL = newStatement(`update trapeze.remote_workers set acknowledged = @claims where boot = @boot and acknowledged <> @claims returning stream`)
 
-// Acknowledge stores the claims that a worker's heartbeat listed, for the pod that serves its stream: [WorkerRow].Acknowledged.
+// Acknowledge stores the claims that a worker's heartbeat listed. The pod that serves the worker's stream finds them in Acknowledged of
+// [WorkerRow].
 func Acknowledge(ctx context.Context, s *Store, boot string, claims []job.Lease) error {
 	list := make([]int64, 0, 2*len(claims))
 	for _, c := range claims {
@@ -102,7 +105,7 @@ func Acknowledge(ctx context.Context, s *Store, boot string, claims []job.Lease)
 // workerPoliciesSQL reads the options that a remote worker sent for its kinds. Plan: remote_workers_pkey, one row.
 var workerPoliciesSQL = newStatement(`select policies from trapeze.remote_workers where boot = @boot`)
 
-// WorkerPolicies returns the policies that [OpenWorker] stored, or [job.ErrNotFound].
+// WorkerPolicies returns the policies that [OpenWorker] stored, or [job.ErrNotFound] if there are none.
 func WorkerPolicies(ctx context.Context, s *Store, boot string) (json.RawMessage, error) {
 	found, err := run(ctx, s, pgx.RowTo[[]byte], workerPoliciesSQL, args{{"boot", boot}})
 	if err != nil {
@@ -114,13 +117,13 @@ func WorkerPolicies(ctx context.Context, s *Store, boot string) (json.RawMessage
 	return found[0], nil
 }
 
-// WorkerHeartbeat is [Store.Heartbeat] for a remote worker, called by the pod that serves the stream with that number. It renews the lease
-// only if the worker has sent a heartbeat (heard).
+// WorkerHeartbeat is like [Store.Heartbeat] for a remote worker. The pod that serves the given stream calls it. It renews the lease only if
+// heard is true, which means that the worker has sent a heartbeat.
 func WorkerHeartbeat(ctx context.Context, s *Store, boot string, lease time.Duration, draining bool, stream int64, heard bool) (Beat, error) {
 	return beat(ctx, s, boot, lease, draining, stream, heard, nil)
 }
 
-// adoptSQL reads claims with the data of a claim, so that another pod can continue them. Plan: primary keys, a row of live and of jobs for
+// adoptSQL reads everything that another pod needs to continue running claims. Plan: primary key lookups, one row of live and of jobs for
 // each.
 var adoptSQL = newStatement(`
 select l.id, l.kind, l.lane, l.subject, j.args, j.pipeline_id, j.parent_id, j.step, j.planned, j.max_attempts, j.max_crashes,
@@ -133,14 +136,14 @@ join trapeze.live l on l.id = w.id
 join trapeze.jobs j on j.id = l.id
 where l.fence = w.fence and l.pod = @boot::uuid`)
 
-// Adopted is a claim that another pod continues.
+// Adopted is a running claim that another pod continues.
 type Adopted struct {
 	Claimed
 	CancelRequested bool
-	Ran             time.Duration // since the claim
+	Ran             time.Duration // time since the claim
 }
 
-// Adopt returns those of some claims that a pod holds.
+// Adopt returns those of the given claims that the pod still holds.
 func Adopt(ctx context.Context, s *Store, boot string, claims []job.Lease) ([]Adopted, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {

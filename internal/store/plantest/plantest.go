@@ -1,5 +1,5 @@
-// Package plantest checks statements, for the tests of the store's packages: each is listed, prepares on a migrated database, and keeps
-// its plan if it is hot; some must read no more of a long history than of a short one.
+// Package plantest checks SQL statements for the tests of the store packages. Every statement must be listed, and must prepare on a
+// migrated database. Hot statements must keep their query plans. Some statements must not read more of a long history than of a short one.
 package plantest
 
 import (
@@ -26,7 +26,7 @@ import (
 
 var update = flag.Bool("update", false, "write the plans of testdata/explain anew")
 
-// Listed reports the statements of the package in the current folder that are not in a list.
+// Listed reports the statements of the package in the current directory that are missing from a list.
 func Listed(t *testing.T, statements map[string]string) {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -56,7 +56,7 @@ func Listed(t *testing.T, statements map[string]string) {
 	}
 }
 
-// Prepare reports the statements that do not prepare.
+// Prepare reports the statements that PostgreSQL cannot prepare.
 func Prepare(t *testing.T, url string, statements map[string]string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -71,12 +71,12 @@ func Prepare(t *testing.T, url string, statements map[string]string) {
 	}
 }
 
-// whole matches scans of a table that grows with the work in which no index condition sets the start. It also matches bitmap scans of
-// one, which collect all rows before they return the first.
+// whole matches scans of a growing table in which no index condition limits the start of the scan. It also matches bitmap scans of such a
+// table, because they collect all rows before they return the first one.
 var whole = regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires)\b` +
 	`|Index (Only )?Scan( Backward)? using \w+ on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires)\b.*\n +[^I ].*`)
 
-// Keep compares the plans of hot statements with those of testdata/explain, and reports scans of whole tables.
+// Keep compares the query plans of hot statements with those in testdata/explain, and reports scans of whole tables.
 func Keep(t *testing.T, conn *pgx.Conn, hot map[string]string) {
 	t.Helper()
 	var major int
@@ -87,14 +87,14 @@ func Keep(t *testing.T, conn *pgx.Conn, hot map[string]string) {
 		plan := Explain(t, conn, name, sql, "costs off")
 		for _, found := range whole.FindAllString(plan, -1) {
 			if name == "heartbeat" && strings.Contains(found, "parked_for_promotion") {
-				continue // the first row in the order of the index
+				continue // reads only the first row in index order
 			}
 			t.Errorf("%s reads a whole table: %s:\n%s", name, found, plan)
 		}
 		golden := filepath.Join("testdata", "explain", name+".txt")
 		plan = fmt.Sprintf("PostgreSQL %d\n%s", major, steady(plan))
 		if *update {
-			if err := os.WriteFile(golden, []byte(plan), 0o644); err != nil { // #nosec G306 -- golden files, read by everyone
+			if err := os.WriteFile(golden, []byte(plan), 0o644); err != nil { // #nosec G306 -- golden files must be readable by everyone
 				t.Fatal(err)
 			}
 			continue
@@ -105,7 +105,7 @@ func Keep(t *testing.T, conn *pgx.Conn, hot map[string]string) {
 		}
 		version, _, _ := strings.Cut(string(want), "\n")
 		if version != fmt.Sprintf("PostgreSQL %d", major) {
-			continue // other releases plan differently; scans of whole tables are reported in any case
+			continue // other major versions plan differently; scans of whole tables are still reported
 		}
 		if plan != string(want) {
 			t.Errorf("%s has another plan; look at it, then go test -run Plans -update in its package\ngot:\n%s\nwant:\n%s", name, plan, want)
@@ -113,7 +113,7 @@ func Keep(t *testing.T, conn *pgx.Conn, hot map[string]string) {
 	}
 }
 
-// OnlyRead reports the statements that write, among those that a store repeats after a broken connection.
+// OnlyRead reports statements that write, among those that a store repeats after its connection breaks.
 func OnlyRead(t *testing.T, pool *pgxpool.Pool, statements map[string]string, again func(sql string) bool) {
 	t.Helper()
 	for name, sql := range statements {
@@ -128,14 +128,14 @@ func OnlyRead(t *testing.T, pool *pgxpool.Pool, statements map[string]string, ag
 			_, err = tx.Conn().PgConn().ExecParams(t.Context(), sql, make([][]byte, len(described.ParamOIDs)), nil, nil, nil).Close()
 			return err
 		})
-		// Other errors occur because every parameter of the statement is null.
+		// Other errors are expected, because every parameter is null.
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "25006" {
 			t.Errorf("%s writes: %v", name, err)
 		}
 	}
 }
 
-// Pinned opens a connection with the pinned settings of a store's pool.
+// Pinned opens a connection with the pinned planner settings of a store's pool.
 func Pinned(t testing.TB, store *pgxpool.Pool) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.ConnectConfig(t.Context(), store.Config().ConnConfig)
@@ -146,7 +146,7 @@ func Pinned(t testing.TB, store *pgxpool.Pool) *pgx.Conn {
 	return conn
 }
 
-// Explain returns the generic plan of a statement. It does not depend on the values of its arguments.
+// Explain returns the generic query plan of a statement, which does not depend on its arguments.
 func Explain(t testing.TB, conn *pgx.Conn, name, sql, options string, args ...string) string {
 	t.Helper()
 	prepared, err := conn.Prepare(t.Context(), name, sql)
@@ -168,10 +168,10 @@ func Explain(t testing.TB, conn *pgx.Conn, name, sql, options string, args ...st
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// Touched counts what a statement reads: pages of the shared buffers, and rows that left a scan.
+// Touched counts the shared buffers that a statement reads, and the rows that its scans read.
 type Touched struct{ Buffers, Rows int }
 
-// LongAsShort reports the statements that read more of a long history than of a short one.
+// LongAsShort reports statements that read more from a long history than from a short one.
 func LongAsShort(t *testing.T, small, large map[string]Touched) {
 	t.Helper()
 	for name, s := range small {
@@ -182,7 +182,7 @@ func LongAsShort(t *testing.T, small, large map[string]Touched) {
 	}
 }
 
-// Literals quotes values.
+// Literals returns the values as quoted SQL literals.
 func Literals(values ...string) []string {
 	for i, v := range values {
 		values[i] = "'" + strings.ReplaceAll(v, "'", "''") + "'"
@@ -201,8 +201,8 @@ type node struct {
 	Plans   []node  `json:"Plans"`
 }
 
-// Read sums a plan. A node's buffers include those of the nodes below it, except of a writing part that runs last. Each part is
-// therefore counted, some of them twice.
+// Read adds up the buffers and rows of a JSON plan. The buffers of a node include those of its children, except for a data-modifying CTE
+// that runs last. Each CTE is therefore counted separately, and some are counted twice.
 func Read(t *testing.T, plan string) (sum Touched) {
 	t.Helper()
 	var tops []struct{ Plan node }
@@ -230,7 +230,7 @@ var (
 	dayAlias = regexp.MustCompile(`\b([a-z]\w*)_\d+\b`)
 )
 
-// steady removes from a plan what changes with the calendar: the names of days, and the repeated plan of each day.
+// steady removes the parts of a plan that depend on the date: the names of daily partitions, and the repeated plan of each day.
 func steady(plan string) string {
 	plan = dayAlias.ReplaceAllString(dayName.ReplaceAllString(plan, "_DAY"), "${1}_n")
 	lines := strings.Split(strings.TrimSuffix(plan, "\n"), "\n")
@@ -243,7 +243,7 @@ func steady(plan string) string {
 			for i += len(block); i+size <= len(lines) && len(block) == size && slices.Equal(lines[i:i+size], block); i += size {
 			}
 			if size > 1 && len(block) == size && !(i-end >= size) {
-				// No repetition begins here: continue with the next line.
+				// No repetition begins here, so continue with the next line.
 				kept, i = kept[:len(kept)-size+1], end-size+1
 			}
 		}
@@ -252,7 +252,7 @@ func steady(plan string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// Exec runs a test's statement.
+// Exec runs a statement, and fails the test on error.
 func Exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
@@ -260,7 +260,7 @@ func Exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-// SeedEnded inserts n jobs that ended in the past days; one in every failed.
+// SeedEnded inserts n jobs that finished in recent days. One in every `every` jobs failed.
 func SeedEnded(t testing.TB, pool *pgxpool.Pool, n, every int) {
 	t.Helper()
 	for d := range 10 {
@@ -288,7 +288,7 @@ func SeedEnded(t testing.TB, pool *pgxpool.Pool, n, every int) {
 	})
 }
 
-// Empty analyzes live and parked while they are empty, and then inserts n jobs into each, so that the statistics stay outdated.
+// Empty analyzes live and parked while they are empty, and then inserts n rows into each, so that their statistics are stale.
 func Empty(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	fill := func(n int) {
@@ -305,8 +305,8 @@ func Empty(t testing.TB, pool *pgxpool.Pool, n int) {
 		Exec(t, pool, `vacuum (analyze, truncate false) trapeze.`+table)
 	}
 	fill(n)
-	t.Cleanup(func() { Exec(t, pool, `truncate trapeze.live, trapeze.parked`) }) // the rows have no jobs
+	t.Cleanup(func() { Exec(t, pool, `truncate trapeze.live, trapeze.parked`) }) // the inserted rows have no row in jobs
 }
 
-// Wide matches scans of live and parked in which no index condition selects the requested job.
+// Wide matches scans of live and parked in which no index condition selects a specific job.
 var Wide = regexp.MustCompile(`Scan( Backward)? (using (live_for_\w+|\w+) )?on (live|parked)\b.*\n +(Filter|->|SubPlan).*|using live_for_\w+ on live\b.*\n +Index Cond: \(id = .*`)

@@ -1,3 +1,3 @@
-// Package upkeep holds the statements of maintenance: retention, pruning, partitions, reconciliation, vacuum, and overdue jobs. They run
-// one batch at a time, on any pod. Each function takes the [store.Store] that it runs on.
+// Package upkeep holds the statements of maintenance: retention, pruning, partitions, reconciliation, vacuum, and overdue jobs. They work
+// in batches, and any pod can run them. Each function takes the [store.Store] that it runs on.
 package upkeep

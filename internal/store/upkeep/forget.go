@@ -12,34 +12,34 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Pace is called before each batch of a maintenance task. It may wait, and its error stops the task. The batches before it are complete.
+// Pace is called before each batch of a maintenance task. It may wait. Its error stops the task, but earlier batches stay complete.
 type Pace func(ctx context.Context) error
 
-// forgetPageSQL lists one page of the jobs that ended in one state on one day, and whether each is to be deleted: if its kind is, or is
-// not, in a list. A concurrent run on another pod is harmless. A day of UTC has 24 hours; one of the session's time zone, '1 day', may
-// have 23 or 25. Plan: the day's index on id, keyset; jobs_pkey.
+// forgetPageSQL lists one page of the jobs that ended in one state on one day, and whether to delete each of them, depending on whether its
+// kind is in a list. A concurrent run on another pod is harmless. A UTC day has 24 hours; an interval of '1 day' in the session's time zone
+// can have 23 or 25. Plan: the day's index on id, keyset; jobs_pkey.
 const forgetPageSQL = `
 select d.id, coalesce(j.kind = any($5::text[]), false) <> $6::boolean
 from trapeze.done d left join trapeze.jobs j on j.id = d.id
 where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' and d.id > $3
 order by d.id limit $4`
 
-// lockJobsSQL locks jobs that have ended, so that none of them can be retried from then on. The next statement sees earlier retries.
-// lockFreeJobsSQL skips locked rows. Plan: jobs_pkey.
+// lockJobsSQL locks finished jobs, so that none of them can be retried afterwards. The next statement sees earlier retries. lockFreeJobsSQL
+// skips locked rows. Plan: jobs_pkey.
 const (
 	lockJobsSQL     = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update`
 	lockFreeJobsSQL = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update skip locked`
 )
 
-// stillEndedSQL lists those of some locked jobs that have not been retried since they were listed. A job that ended again meanwhile did
-// so on another day. Plan: the day's index on id.
+// stillEndedSQL lists those locked jobs that have not been retried since they were listed. A job that has been retried and ended again
+// ended on another day. Plan: the day's index on id.
 const stillEndedSQL = `
 select distinct d.id from trapeze.done d
 where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '24 hours'`
 
-// forgetJobsSQL deletes the immutable part of jobs that have ended, and counts those that it leaves because a job waits for them: one
-// that was retried since [awaitedSQL]. Their rows of done are deleted with the day, or by forgetEndsSQL. Tokens are deleted before
-// fan-outs, in the order in which a part is completed. Plan: primary keys.
+// forgetJobsSQL deletes the immutable data of finished jobs, and counts the jobs that it keeps because another job, retried since
+// [awaitedSQL] ran, waits for them. Rows of done are deleted together with the day, or by forgetEndsSQL. Tokens are deleted before
+// fan-outs, the order in which completing a part locks them. Plan: primary key lookups.
 const forgetJobsSQL = `
 with ended as materialized (
 	select b.id, coalesce((select true from trapeze.jobs j join trapeze.parked p on p.id = j.group_id where j.id = b.id limit 1), false)
@@ -66,8 +66,8 @@ with ended as materialized (
 )
 select count(*) from ended where awaited`
 
-// forgetEndsSQL deletes the ends of jobs that are otherwise deleted, on a day that stays for other jobs. keptEndsSQL counts those of a
-// batch that still exist: their rows are locked, or a job waits for them. Plan: the day's index on id; primary keys.
+// forgetEndsSQL deletes the rows of done of deleted jobs, on a day that stays because of other jobs. keptEndsSQL counts those of a batch
+// that still exist, because their rows are locked or a job waits for them. Plan: the day's index on id; primary keys.
 const (
 	forgetEndsSQL = `
 delete from trapeze.done d
@@ -80,10 +80,10 @@ where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timesta
 	and (select true from trapeze.parked p where p.id = d.id limit 1) is null`
 )
 
-// awaitedSQL lists the jobs that ended in one state on one day and that a step which has not ended may still read: the result of its
-// parent, or those of the branches of the fan-out that it joins or waits for. Each part of the statement is a probe by design: as joins,
-// they were planned over all jobs and over the whole day. Plan: one pass over live and parked, primary keys, jobs_of_pipeline, the day's
-// index on id; once for each day to be deleted.
+// awaitedSQL lists the jobs that ended in one state on one day and whose results an unfinished step may still read. The step reads the
+// result of its parent, or the results of the branches of the fan-out that it joins or waits for. Each part of the statement is written as
+// a probe, because the planner scanned all jobs and the whole day for joins. Plan: one pass over live and parked, primary keys,
+// jobs_of_pipeline, the day's index on id; once for each day to be deleted.
 const awaitedSQL = `
 with parents as materialized (
 	select distinct (select j.parent_id from trapeze.jobs j where j.id = u.id limit 1) as id
@@ -105,14 +105,14 @@ select r.id from read r where (select true from trapeze.done d
 // pruneBatch is the number of jobs that one transaction deletes.
 const pruneBatch = 2000
 
-// dayPruning is the retention of one day.
+// dayPruning prunes the jobs that ended in one state on one day.
 type dayPruning struct {
 	s       *store.Store
 	state   string
 	day     time.Time
 	rule    rule
 	awaited map[int64]bool
-	thins   bool // the day stays: its rows are deleted one by one
+	thins   bool // the day stays, and its rows are deleted one by one
 	pace    Pace
 
 	gone int // number of deleted jobs
@@ -120,7 +120,7 @@ type dayPruning struct {
 	errs []error
 }
 
-// page prunes one page after an id, and returns the last id read; 0: it was the last page.
+// page prunes one page after an id. It returns the last id read, or 0 after the last page.
 func (f *dayPruning) page(ctx context.Context, after int64) (int64, error) {
 	type one struct {
 		ID  int64
@@ -145,8 +145,8 @@ func (f *dayPruning) page(ctx context.Context, after int64) (int64, error) {
 	return list[len(list)-1].ID, nil
 }
 
-// batch prunes some jobs in one transaction. If the row of one is locked, the others are pruned without it. If PostgreSQL rejects one,
-// batch finds it by bisection and leaves it.
+// batch prunes jobs in one transaction. If some of their rows are locked, it prunes only the others. If PostgreSQL rejects a job, batch
+// finds that job by bisection and skips it.
 func (f *dayPruning) batch(ctx context.Context, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
@@ -179,8 +179,8 @@ func lockTimedOut(err error) bool {
 	return ok && pg.Code == "55P03"
 }
 
-// deleteEnded deletes jobs that ended on the day. It counts the deleted jobs and those that stay because a job waits for them again or their
-// rows are locked. It skips jobs that were retried.
+// deleteEnded deletes jobs that ended on the day. It returns the number of deleted jobs, and of those that stay because a job waits for
+// them again or their rows are locked. It skips jobs that were retried.
 func deleteEnded(ctx context.Context, s *store.Store, f *dayPruning, ids []int64, lock string) (gone, left int, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		if err := s.BoundLocks(ctx, tx); err != nil {
@@ -210,13 +210,13 @@ func deleteEnded(ctx context.Context, s *store.Store, f *dayPruning, ids []int64
 	return gone, left, err
 }
 
-// LockEnded locks jobs, so that none of them is retried before the transaction ends.
+// LockEnded locks jobs so that none of them can be retried before the transaction ends.
 func LockEnded(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) ([]int64, error) {
 	return store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(lockJobsSQL), []any{ids})
 }
 
-// DeleteJobs deletes locked jobs except for the rows of done, and counts those that it leaves because a job that has not ended still
-// reads them.
+// DeleteJobs deletes locked jobs except for their rows in done. It keeps jobs whose results an unfinished job still reads, and returns
+// their number.
 func DeleteJobs(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (awaited int, err error) {
 	counted, err := store.QueryPinned(ctx, tx, pgx.RowTo[int], s.In(forgetJobsSQL), []any{ids})
 	if err != nil {

@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// retentionsSQL reads how long kinds that ended in a state are kept, in seconds; -1: for ever. Plan: a small table.
+	// retentionsSQL reads how long jobs that ended in a state are kept, for each kind with an override, in seconds; -1 means forever. Plan:
+	// a small table.
 	retentionsSQL = `select kind, case when keep_s = 0 then -1 else keep_s end from trapeze.kind_retention where state = $1 order by kind`
-	// thinnedSQL reads what has been deleted from a day that stays. noteThinnedSQL records it, and deletes the records of
-	// dropped days. dayHasRowsSQL reports whether a day has any rows left. Plan: primary key; catalogs; the day's first row.
+	// thinnedSQL reads what has been deleted from a day that stays. noteThinnedSQL records that, and deletes the records of dropped days.
+	// dayHasRowsSQL reports whether a day has any rows left. Plan: primary key; catalogs; the day's first row.
 	thinnedSQL     = `select gone from trapeze.thinned_days where state = $1 and day = $2::date`
 	noteThinnedSQL = `
 with old as (
@@ -29,7 +30,7 @@ select coalesce((select true from trapeze.done d
 	where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' limit 1), false)`
 )
 
-// retentions are the retention overrides of kinds; negative: for ever.
+// retentions holds the retention overrides of kinds. Negative values mean forever.
 type retentions []kindRetention
 
 type kindRetention struct {
@@ -45,7 +46,7 @@ func retentionsOf(ctx context.Context, s *store.Store, state string) (retentions
 	return list, nil
 }
 
-// of returns the rule for a day, if all other kinds are kept for the given time.
+// of returns the rule for a day, given how long all other kinds are kept.
 func (r retentions) of(d pastDay, keep time.Duration) rule {
 	u := rule{rest: d.over(keep), kinds: []string{}}
 	for _, k := range r {
@@ -56,7 +57,7 @@ func (r retentions) of(d pastDay, keep time.Duration) rule {
 	return u
 }
 
-// rule defines which kinds of a day are to be deleted: all except some, or only some.
+// rule defines the kinds whose jobs are deleted from a day: either all except some, or only some.
 type rule struct {
 	rest  bool // all except kinds
 	kinds []string

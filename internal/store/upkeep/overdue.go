@@ -11,16 +11,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// overdueSQL fails jobs that exceed the maximum age of their lane: pending or running for that long since they became due.
-// Running ones end at once, as by a stop: the owner learns it from its heartbeat, which reads cancel_requests, and its late
-// result matches no row. A job whose row is locked is skipped. If it runs, its owner is notified to end the handler, and with
-// it the transaction that locks the row. A job whose cancel was committed ends as cancelled.
+// overdueSQL fails jobs that exceed the maximum age of their lane, which counts from when they became due. Both pending and running jobs
+// age. Running ones end immediately, as if stopped: the pod learns about it from its heartbeat, which reads cancel_requests, and its late
+// result matches no row. A job whose row is locked is skipped. If it is running, its pod is notified to stop the handler, which also ends
+// the transaction that locks the row. A job whose cancel request was committed ends as cancelled.
 //
-// A recovered job is ahead of its lane's backlog, without a time at which it became due. Its age counts from its latest
-// claim, which is never too long. A row that was claimed since the snapshot has another fence, and is left to the next run,
-// because this statement would not see the run that the claim inserted into current_runs. Plan: per lane and rank an Index
-// Scan on live_for_claim that ends at the time from which jobs are young enough; then primary keys. Rows touched: the overdue
-// ones and those that were recovered.
+// A recovered job is ahead of its lane's backlog and has no time at which it became due. Its age counts from its latest claim, so it is
+// never overestimated. A row that was claimed after the snapshot has another fence and is left to the next run, because this statement
+// would not see the run that the claim inserted into current_runs.
+//
+// Plan: per lane and rank, an Index Scan on live_for_claim that ends where jobs are young enough; then primary keys. It touches only rows
+// of overdue jobs and of recovered ones.
 var overdueSQL = `
 with old as materialized (
 	select o.id, o.fence, o.pod, n.age from (
@@ -64,13 +65,13 @@ select id, fence, pod::text, null from old where id not in (select id from gone)
 // Overdue is a job that exceeds its maximum age.
 type Overdue struct {
 	ID, Fence int64
-	Pod       *string  // its owner, to be notified; nil: it was pending
-	Ended     *job.End // nil: its row was locked, so try again
+	Pod       *string  // the pod to notify; nil if the job was pending
+	Ended     *job.End // nil if the row was locked, so that the job must be tried again
 }
 
-// EndOverdue fails at most limit jobs that have been pending or running for longer than their lane's max_age_s, or than age
-// if the lane sets none, counted from when they became due. An age of 0 or less means no limit. Jobs that wait for a time,
-// for approval or for others do not age. Safe to run on several pods at once.
+// EndOverdue fails at most limit jobs that have been pending or running for longer than their lane's max_age_s, counted from when they
+// became due. age applies to lanes without max_age_s; 0 or less means no limit. Jobs that wait for a time, for approval or for other jobs
+// do not age. Several pods can run it concurrently.
 func EndOverdue(ctx context.Context, s *store.Store, age time.Duration, limit int) ([]Overdue, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Overdue], overdueSQL, max(age.Milliseconds(), 0), limit)
 	if err != nil {

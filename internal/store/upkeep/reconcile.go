@@ -10,19 +10,18 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// waitingSinceSQL lists jobs that have waited for their branches for some time. Plan: parked_for_branches from an id on, stops at
-// the limit; primary keys.
+// waitingSinceSQL lists jobs that wait for their branches. Plan: parked_for_branches from an id on, stops at the limit; primary keys.
 const waitingSinceSQL = `
 select p.id, j.pipeline_id from trapeze.parked p join trapeze.jobs j on j.id = p.id
 join trapeze.fan_outs f on f.id = p.id
 where p.why = 'children' and p.id > $1 and not f.ended order by p.id limit $2`
 
-// lockFanOutSQL keeps other ends from being counted meanwhile. The next statement sees those that were counted before. Plan:
+// lockFanOutSQL prevents concurrent finishes from being counted. The next statement sees those that were counted earlier. Plan:
 // fan_outs_pkey.
 const lockFanOutSQL = `select open, failed from trapeze.fan_outs where id = $1 and not ended for update`
 
-// recountSQL counts the branches of the fan-out $2 in the pipeline $1 again, and corrects the fan-out. A branch without any row was
-// deleted by hand: it counts as failed. Plan: as branchStatesSQL; parts_pkey.
+// recountSQL recounts the branches of the fan-out $2 in the pipeline $1, and corrects the fan-out. A branch without any row was deleted
+// manually and counts as failed. Plan: as branchStatesSQL; parts_pkey.
 const recountSQL = `
 with tails as materialized (
 	select v.state, b.impaired or v.reason = 'children_failed' as impaired
@@ -49,8 +48,8 @@ type Drift struct {
 	OpenBefore, FailedBefore, Open, Failed int
 }
 
-// Reconcile counts the branches of waiting jobs again, of at most limit jobs after an id, and corrects wrong counts. It returns the
-// last id read (0: there are no more) and the corrections: none, unless rows were changed by hand.
+// Reconcile recounts the branches of at most limit waiting jobs after an id, and corrects wrong counts. It returns the last id read, or 0
+// if there are no more, and the corrections. There are no corrections unless rows were changed manually.
 func Reconcile(ctx context.Context, s *store.Store, after int64, limit int) (last int64, drifts []Drift, err error) {
 	type waiting struct{ ID, Pipeline int64 }
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[waiting], waitingSinceSQL, after, limit)
@@ -58,7 +57,7 @@ func Reconcile(ctx context.Context, s *store.Store, after int64, limit int) (las
 		return 0, nil, fmt.Errorf("list waiting jobs: %w", err)
 	}
 	type count struct{ Open, Failed int }
-	var errs []error // an error for one does not block the others
+	var errs []error // an error for one job does not block the others
 	for _, w := range list {
 		err := s.Tx(ctx, func(tx pgx.Tx) error {
 			before, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[count], s.In(lockFanOutSQL), []any{w.ID})

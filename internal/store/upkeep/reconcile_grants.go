@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// wrongGrantsSQL lists lanes whose sum of granted slots is wrong, or that have slots granted to pods that are gone: closed for ten
-	// minutes, or without a row. Every change of a grant changes the sum in the same statement, so one snapshot is enough. Plan:
-	// lanes, slot_grants and pods are small.
+	// wrongGrantsSQL lists lanes with a wrong sum of granted slots, or with slots granted to pods that are gone, which means closed for ten
+	// minutes or without a row. Every change of a grant changes the sum in the same statement, so one snapshot is sufficient. Plan: lanes,
+	// slot_grants and pods are small.
 	wrongGrantsSQL = `
 select l.name from trapeze.lanes l
 where l.granted <> coalesce((select sum(g.slots) from trapeze.slot_grants g where g.lane = l.name), 0)
@@ -31,7 +31,7 @@ update trapeze.lanes l set granted = t.granted from truth t where l.name = t.nam
 	lockLanesSQL = `select name from trapeze.lanes where name = any($1::text[]) order by name for update`
 )
 
-// voidGrant is the condition of a grant g that no pod holds any more.
+// voidGrant is the condition that no pod holds a grant g any more.
 const voidGrant = `not exists (select from trapeze.pods p where p.boot = g.boot
 	and (p.closed_at is null or p.closed_at > now() - interval '10 minutes'))`
 

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// strayRunsSQL locks at most $1 runs that are marked as running although no such job runs. Each would keep all jobs of its subject
-	// from running for ever. endStraySQL, which sees what was committed before those locks, ends them. A claim and an end change the
-	// job and its run in one statement, so this happens only after rows were changed by hand. Plan: one pass over
+	// strayRunsSQL locks at most $1 runs that are marked as running although no such job is running. Each of them would block all jobs of
+	// its subject indefinitely. endStraySQL, which sees everything committed before those locks, ends them. Claims and finishes change the
+	// job and its run in one statement, so this happens only after rows were changed manually. Plan: one pass over
 	// current_runs_one_running; live_pkey.
 	strayRunsSQL = `
 select c.kind, c.subject, c.job_id from trapeze.current_runs c
@@ -29,8 +29,8 @@ type StrayRun struct {
 	JobID         int64
 }
 
-// ReconcileRuns ends at most limit runs of subjects that are marked as running although their jobs are not, and returns them: none,
-// unless rows were changed by hand.
+// ReconcileRuns ends at most limit runs that are marked as running although their jobs are not running, and returns them. There are none
+// unless rows were changed manually.
 func ReconcileRuns(ctx context.Context, s *store.Store, limit int) (ended []StrayRun, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		ended = nil

@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// ensurePartitionsSQL creates missing partitions of the days ahead.
+// ensurePartitionsSQL creates the missing partitions for the coming days.
 const ensurePartitionsSQL = `select trapeze.ensure_partitions($1::int)`
 
-// EnsurePartitions creates the partitions of today and of the days ahead, and returns how many were missing.
+// EnsurePartitions creates the missing partitions for today and the next daysAhead days, and returns their number.
 func EnsurePartitions(ctx context.Context, s *store.Store, daysAhead int) (int, error) {
 	made, err := store.Rows(ctx, s, pgx.RowTo[int], ensurePartitionsSQL, daysAhead)
 	if err != nil {
@@ -23,17 +23,17 @@ func EnsurePartitions(ctx context.Context, s *store.Store, daysAhead int) (int, 
 	return made[0], nil
 }
 
-// daysSQL lists the past days of a partitioned table, oldest first, and the database's clock, which decides.
+// daysSQL lists the past days of a partitioned table, oldest first, together with the database's current time, which decides what is past.
 const daysSQL = `
 select to_date(right(c.relname, 8), 'YYYYMMDD'), now()
 from pg_inherits i join pg_class c on c.oid = i.inhrelid
 where i.inhparent = to_regclass($1) and to_date(right(c.relname, 8), 'YYYYMMDD') < (now() at time zone 'UTC')::date
 order by 1`
 
-// pastDay is a UTC day that is over at a given time.
+// pastDay is a UTC day that has ended by the time Now.
 type pastDay struct{ Day, Now time.Time }
 
-// over reports whether the retention of jobs that ended on that day is over; negative means for ever.
+// over reports whether the retention of jobs that ended on that day has expired. A negative keep means forever.
 func (d pastDay) over(keep time.Duration) bool {
 	return keep >= 0 && !d.Day.AddDate(0, 0, 1).Add(keep).After(d.Now)
 }
@@ -46,18 +46,19 @@ func oldDays(ctx context.Context, s *store.Store, table string) ([]pastDay, erro
 	return days, nil
 }
 
-// dropDaySQL drops one day of a table. dropInTurnSQL keeps other transactions from creating or dropping days meanwhile: PostgreSQL
-// returns an internal error (XX000) for dropping a partition that has just been dropped. The key is that of ensure_partitions.
+// dropDaySQL drops one day of a table. dropInTurnSQL prevents other transactions from creating or dropping days at the same time.
+// PostgreSQL returns an internal error (XX000) when a transaction drops a partition that another one has just dropped. ensure_partitions
+// uses the same key.
 const (
 	dropDaySQL    = `select trapeze.drop_day($1, $2)`
 	dropInTurnSQL = `select pg_advisory_xact_lock(420022)`
 )
 
-// Forget deletes the jobs that ended in a state and whose retention, counted from the end of that UTC day, is over: keep (negative:
-// for ever), or the override of their kind. It returns their number. It works by days, oldest first. It drops a day without remaining
-// jobs. A day has to stay if other kinds are kept, or if a job that has not ended may read jobs of it; its other rows are then
-// deleted one by one. An error for one job does not block the others, and the next run tries again. Forget may be interrupted at any
-// point, and several pods may run it at once.
+// Forget deletes the jobs that ended in a state and whose retention has expired, and returns their number. Retention counts from the end of
+// the UTC day, and is keep or the override of the job's kind; a negative keep means forever. Forget works by days, oldest first. It drops a
+// day on which no jobs remain. A day stays if other kinds are kept, or if an unfinished job may still read results of that day; its other
+// rows are then deleted one by one. An error for one job does not block the others, and the next run retries that job. Forget can be
+// interrupted at any time, and several pods can run it concurrently.
 func Forget(ctx context.Context, s *store.Store, state string, keep time.Duration, pace Pace) (total int, err error) {
 	rules, err := retentionsOf(ctx, s, state)
 	if err != nil {
@@ -109,13 +110,13 @@ func (f *dayPruning) run(ctx context.Context) error {
 		}
 	}
 	if f.left > 0 {
-		return nil // the next run tries again
+		return nil // the next run retries
 	}
 	return f.close(ctx)
 }
 
-// close finishes a day whose selected jobs are all deleted: it drops an empty day, and otherwise records it so that it is not read
-// again.
+// close completes a day whose selected jobs are all deleted. It drops the day if it is empty. Otherwise it records the day, so that it is
+// not read again.
 func (f *dayPruning) close(ctx context.Context) error {
 	if f.thins && f.rule.rest {
 		kept, err := store.Rows(ctx, f.s, pgx.RowTo[bool], dayHasRowsSQL, f.state, f.day)
@@ -131,7 +132,7 @@ func (f *dayPruning) close(ctx context.Context) error {
 	return err
 }
 
-// ForgetEvents drops the days of the history whose retention is over, and returns their number.
+// ForgetEvents drops the days of job history whose retention has expired, and returns their number.
 func ForgetEvents(ctx context.Context, s *store.Store, keep time.Duration, pace Pace) (dropped int, err error) {
 	days, err := oldDays(ctx, s, "job_events")
 	if err != nil {
@@ -152,7 +153,7 @@ func ForgetEvents(ctx context.Context, s *store.Store, keep time.Duration, pace 
 	return dropped, nil
 }
 
-// dropDay waits only a second for its locks: readers of the table have priority, and the next run tries again.
+// dropDay waits at most a second for each lock, because readers of the table have priority. If it times out, the next run tries again.
 func dropDay(ctx context.Context, s *store.Store, table string, day time.Time) error {
 	err := s.Tx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `set local lock_timeout = '1s'`); err != nil {

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// takeTurnSQL assigns a maintenance task to a pod unless a pod began it less than $2 ms ago, by the database's clock. Of several
-	// pods that ask at once, one gets it. With 0 every pod that asks gets it. A beginning in the future, after a clock was put back,
-	// does not count. Plan: primary key, one row.
+	// takeTurnSQL assigns a maintenance task to a pod unless a pod began it less than $2 ms ago, by the database's clock. If several pods
+	// ask at the same time, only one of them gets it. If $2 is 0, every pod gets it. A start time in the future, after a clock was set
+	// back, is ignored. Plan: primary key, one row.
 	takeTurnSQL = `
 insert into trapeze.maintenance as m (chore, begun_at, pod) values ($1, clock_timestamp(), $3)
 on conflict (chore) do update set begun_at = excluded.begun_at, pod = excluded.pod
@@ -27,19 +27,19 @@ select chore, begun_at, done_at, pod, count, seconds, error, extract(epoch from 
 from trapeze.maintenance order by chore`
 )
 
-// Turn is the record of one maintenance task: when it was last run, by which pod, and its result.
+// Turn is the record of a maintenance task. It contains when the task last ran, on which pod, and the result.
 type Turn struct {
 	Chore   string
 	BegunAt time.Time
-	DoneAt  *time.Time // nil: it has never finished
+	DoneAt  *time.Time // nil if it has never finished
 	Pod     string
 	Count   int64
 	Seconds float64
 	Error   string
-	Ago     float64 // seconds since it finished or, if it never has, since it began
+	Ago     float64 // seconds since it finished, or since it began if it has never finished
 }
 
-// TakeTurn assigns a task to a pod unless a pod began it within the given time, and reports whether it did. With 0 it always does.
+// TakeTurn assigns a task to a pod unless a pod began it within the given time, and reports whether it did. If within is 0, it always does.
 func TakeTurn(ctx context.Context, s *store.Store, chore, pod string, within time.Duration) (bool, error) {
 	given, err := store.Rows(ctx, s, pgx.RowTo[int], takeTurnSQL, chore, within.Milliseconds(), pod)
 	if err != nil {
@@ -56,7 +56,7 @@ func EndTurn(ctx context.Context, s *store.Store, t Turn) error {
 	return nil
 }
 
-// Turns returns the records of the tasks that were ever begun.
+// Turns returns the records of all tasks that have ever begun.
 func Turns(ctx context.Context, s *store.Store) ([]Turn, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Turn], turnsSQL)
 	if err != nil {
