@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ahead claims n jobs for free slots and others ahead, of kind k, and returns the ids of both.
+// ahead claims n jobs for free slots and further jobs of kind k ahead, and returns the ids of both.
 func (w *world) ahead(boot string, n, ahead int) (slots, spare []int64) {
 	w.t.Helper()
 	found, err := w.ClaimAhead(w.ctx(), boot, []store.Want{{Lane: "default", N: n, Ahead: ahead}}, []string{"k", "long"}, []string{"k"}, true)
@@ -37,7 +37,7 @@ func TestAClaimAheadTakesPlainJobsOfShortKindsBehindTheSlots(t *testing.T) {
 		boot := w.pod(name)
 		slots, spare := w.ahead(boot, 1, 3)
 		w.is.Equal(slots, ids[:1])
-		w.is.Equal(spare, ids[1:2]) // it waits for a slot, and none behind it overtakes
+		w.is.Equal(spare, ids[1:2]) // the next job must wait for a slot, and no job behind it overtakes it
 		slots, spare = w.ahead(boot, 1, 3)
 		w.is.Equal(slots, ids[2:3])
 		w.is.Equal(spare, ids[3:])
@@ -59,7 +59,7 @@ func TestAJobThatAnotherTransactionLocksLeavesItsSlotToTheNext(t *testing.T) {
 	release(false)
 }
 
-// claimedAhead has pod a claim a job with a crash limit ahead. by is another pod.
+// claimedAhead lets pod a claim ahead a job with the given crash limit. by is another pod.
 func claimedAhead(t *testing.T, limit int) (w *world, id int64, a, by string) {
 	w = newWorld(t)
 	id = w.put(func(n *store.NewJob) { n.MaxCrashes = &limit })[0]
@@ -72,7 +72,7 @@ func claimedAhead(t *testing.T, limit int) (w *world, id int64, a, by string) {
 func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
 	t.Parallel()
 	w, id, a, by := claimedAhead(t, 2)
-	w.is.Equal(w.at(id).StartedAt, nil) // the mark
+	w.is.Equal(w.at(id).StartedAt, nil) // a job claimed ahead has no start time
 	w.is.Equal(first(w.dies(a, by)), 1)
 	j := w.at(id)
 	w.is.Equal(j.State, job.Pending)
@@ -81,7 +81,7 @@ func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
 
 	b := w.pod("b")
 	slots, spare := w.ahead(b, 0, 1)
-	w.is.Equal(len(slots)+len(spare), 0) // never again
+	w.is.Equal(len(slots)+len(spare), 0) // it is not claimed ahead a second time
 	slots, _ = w.ahead(b, 1, 1)
 	w.is.Equal(slots, []int64{id})
 	w.is.True(w.at(id).StartedAt != nil)
@@ -91,7 +91,7 @@ func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
 	slots, _ = w.ahead(c, 1, 0)
 	w.is.Equal(slots, []int64{id})
 	w.dies(c, by)
-	w.is.Equal(w.at(id).State, job.Failed) // one death later than its limit
+	w.is.Equal(w.at(id).State, job.Failed) // it fails one crash later than its limit
 }
 
 func TestAJobWhosePodsMayNotCrashIsNotRepeatedAfterAClaimAhead(t *testing.T) {
@@ -117,10 +117,10 @@ func TestTheStartOfAJobThatWasClaimedAheadIsThatOfItsHandler(t *testing.T) {
 	w.is.True(ok)
 	_, err = w.Park(w.ctx(), leaseOf(a, parked), time.Hour, store.Retry{Started: started})
 	w.is.NoErr(err)
-	// A run that takes long has its start noted, and is a crash like any other then.
+	// Once the start of a long run has been recorded, a crash counts as usual.
 	noted, err := store.NoteStarted(w.ctx(), w.Store, a, []job.Lease{leaseOf(a, one), {JobID: other.ID, Fence: other.Fence + 1}}, []time.Time{started, started})
 	w.is.NoErr(err)
-	w.is.Equal(noted, []int64{one.ID}) // and only claims that are known by their fence
+	w.is.Equal(noted, []int64{one.ID}) // only if the fence matches
 	for _, c := range []store.Claimed{alone, one, parked} {
 		w.is.True(w.at(c.ID).StartedAt.Equal(started))
 	}

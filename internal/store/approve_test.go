@@ -26,21 +26,21 @@ func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
 	places, err := w.Enqueue(w.ctx(), boot, list)
 	w.is.NoErr(err)
 	id := list[0].ID
-	w.is.Equal(places[id], store.PlacedAwaiting) // not born running, though it asked for that
+	w.is.Equal(places[id], store.PlacedAwaiting) // not started on insert, although it requested that
 	j := w.at(id)
 	w.is.Equal([]any{j.State, *j.Reason, j.Fence}, []any{job.AwaitingApproval, job.Reason("approval"), int64(0)})
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{list[1].ID})
 	w.promote(0)
 	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
 	w.is.NoErr(err)
-	w.is.Equal(beat.NextDue, nil) // nobody looks for it
+	w.is.Equal(beat.NextDue, nil) // a job that awaits approval has no due time
 
 	w.is.NoErr(admin.Approve(w.ctx(), w.Store, id, "bob"))
 	w.is.Equal(w.at(id).State, job.Pending)
-	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval)) // once is enough
+	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval)) // a second approval is rejected
 	c := w.one(boot)
 	w.is.Equal([]int64{c.ID, c.Fence, int64(c.Attempt)}, []int64{id, 1, 1})
-	w.is.True(time.Since(c.ReadyAt) < time.Minute) // its age counts from now on
+	w.is.True(time.Since(c.ReadyAt) < time.Minute) // its age counts from the approval
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval))
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, 1<<40, "bob"), job.ErrNotFound))
 	w.end(boot, ending(c))
@@ -72,7 +72,7 @@ func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndNotSteps(t *testing
 	before := w.put(plain)[0]
 	w.exec(`update trapeze.lanes set requires_approval = true`)
 	awaits := w.put(plain)[0]
-	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // at once, whatever this process has heard of the lane
+	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // the rule applies immediately, even if this process has not read it yet
 	inTx := w.new(plain)
 	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error {
 		places, err := store.EnqueueIn(w.ctx(), w.Store, tx, inTx)
@@ -80,14 +80,14 @@ func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndNotSteps(t *testing
 		return err
 	}))
 	c := w.one(boot)
-	w.is.Equal(c.ID, before) // what was in the lane before needs none
+	w.is.Equal(c.ID, before) // a job that was already in the lane needs no approval
 	next := w.new(then(c))[0]
 	end, ok := w.end(boot, endingWith(c, next))
-	w.is.True(ok && end.ChildRunning) // nor does a step
+	w.is.True(ok && end.ChildRunning) // neither does a step
 	child := store.Claimed{ID: next.ID, Fence: 1}
 	w.end(boot, ending(child))
 	w.exec(`update trapeze.lanes set requires_approval = false`)
-	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // the rule was that of its submission
+	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // the rule at the time of submission applies
 	w.is.Equal(w.at(w.put(plain)[0]).State, job.Pending)
 }
 
@@ -105,7 +105,7 @@ func TestABulkForALaneThatRequiresApprovalIsLeftToTheStatement(t *testing.T) {
 	done, err := store.EnqueueBulk(w.ctx(), w.Store, list)
 	w.is.NoErr(err)
 	w.is.True(!done)
-	w.is.Equal(w.count(`select count(*) from trapeze.jobs`), 0) // nothing went in
+	w.is.Equal(w.count(`select count(*) from trapeze.jobs`), 0) // nothing was inserted
 	places, err := w.Enqueue(w.ctx(), uuid.NewString(), list)
 	w.is.NoErr(err)
 	w.is.Equal(places[list[0].ID], store.PlacedPending)
@@ -127,7 +127,7 @@ func TestAnApprovedJobStillWaitsForItsDelay(t *testing.T) {
 	w.promote(1)
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{early})
 	w.is.NoErr(admin.Approve(w.ctx(), w.Store, late, "bob"))
-	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{late}) // its delay was over before it was approved
+	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{late}) // the delay was over before the approval
 }
 
 func TestWhatNobodyApprovesIsCancelledAndFreesItsKey(t *testing.T) {
@@ -147,14 +147,14 @@ func TestWhatNobodyApprovesIsCancelledAndFreesItsKey(t *testing.T) {
 	ids, err := w.NewIDs(w.ctx(), 3)
 	w.is.NoErr(err)
 	w.is.Equal(keyed(ids[0]), ids[0])
-	w.is.Equal(keyed(ids[1]), ids[0]) // the key is kept while it awaits
+	w.is.Equal(keyed(ids[1]), ids[0]) // the job keeps its key while it awaits approval
 	fresh := w.put(approval)[0]
 	w.exec(`update trapeze.parked set run_after = now() - interval '25 hours' where id = $1`, ids[0])
 
 	release := w.freeze(`select from trapeze.parked where id = $1 for update`, ids[0])
 	n, err := admin.Expire(w.ctx(), w.Store, 24*time.Hour, 10)
 	w.is.NoErr(err)
-	w.is.Equal(len(n), 0) // somebody is at it
+	w.is.Equal(len(n), 0) // the row is locked
 	release(false)
 	n, err = admin.Expire(w.ctx(), w.Store, 24*time.Hour, 10)
 	w.is.NoErr(err)

@@ -27,7 +27,7 @@ func TestTheAuditSaysWhoFromWhereAndWhy(t *testing.T) {
 	w.is.Equal(string(ana.Before), `{"drained":false}`)
 	w.is.Equal(ana.After, json.RawMessage(nil))
 	w.is.True(!bob.Allowed)
-	w.is.Equal(bob.Reason, "needs jobs:cancel") // why not, rather than what for
+	w.is.Equal(bob.Reason, "needs jobs:cancel") // the reason for the rejection replaces the actor's reason
 	w.is.Equal(bob.Source, "library")
 
 	list, err = admin.AuditTrail(w.ctx(), w.Store, admin.AuditFilter{Target: "lane default"})
@@ -45,6 +45,6 @@ func TestTheAuditIsOnlyAddedTo(t *testing.T) {
 	for _, sql := range []string{`update trapeze.audit set actor = 'bob'`, `delete from trapeze.audit`, `truncate trapeze.audit`} {
 		_, err := w.pool.Exec(w.ctx(), sql)
 		pg, ok := errors.AsType[*pgconn.PgError](err)
-		w.is.True(ok && pg.Code == "42501") // insufficient privilege, also for the owner
+		w.is.True(ok && pg.Code == "42501") // insufficient privilege, even for the owner
 	}
 }

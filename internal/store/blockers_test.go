@@ -10,14 +10,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// why is what keeps a job from running, in a word each.
+// why returns the types of a job's blockers.
 func (w *world) why(id int64) (list []job.BlockerType) {
 	w.t.Helper()
 	found, err := view.Blockers(w.ctx(), w.Store, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
 	for _, o := range found {
-		w.is.True(o.Says != "")        // in words
-		w.is.True(o.Why.Words() != "") // which have a name of their own
+		w.is.True(o.Says != "")        // each blocker has a description
+		w.is.True(o.Why.Words() != "") // each type has a name
 		list = append(list, o.Why)
 	}
 	return list
@@ -30,10 +30,10 @@ func TestAJobThatWaitsSaysWhatIsInItsWay(t *testing.T) {
 	early := w.put(plain)[0]
 	w.is.Equal(w.why(early), only(job.BlockerNoPods))
 	pod := w.pod("web-1")
-	w.is.Equal(w.why(early), only(job.BlockerDue)) // nothing is in its way
+	w.is.Equal(w.why(early), only(job.BlockerDue)) // nothing blocks the job
 	w.one(pod)
-	w.is.Equal(len(w.why(early)), 0) // it runs
-	w.is.Equal(len(w.why(1<<60)), 0) // there is none
+	w.is.Equal(len(w.why(early)), 0) // the job is running
+	w.is.Equal(len(w.why(1<<60)), 0) // there is no such job
 
 	blocker := w.put(about("travel"))[0]
 	w.one(pod)
@@ -43,7 +43,7 @@ func TestAJobThatWaitsSaysWhatIsInItsWay(t *testing.T) {
 	list, err := view.Blockers(w.ctx(), w.Store, busy, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
 	w.is.Equal(list[0].Why, job.BlockerSubject)
-	w.is.Equal(*list[0].JobID, blocker) // by name
+	w.is.Equal(*list[0].JobID, blocker) // the blocker names the running job
 	w.is.Equal(w.why(unknown), only(job.BlockerNoHandler))
 	list, err = view.Blockers(w.ctx(), w.Store, later, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
@@ -52,7 +52,7 @@ func TestAJobThatWaitsSaysWhatIsInItsWay(t *testing.T) {
 	list, err = view.Blockers(w.ctx(), w.Store, asks, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, w.Store) })
 	w.is.NoErr(err)
 	w.is.Equal(list[0].Why, job.BlockerApproval)
-	w.is.True(list[0].Do != "") // and how to do that
+	w.is.True(list[0].Do != "") // the blocker says how to approve the job
 
 	w.exec(`update trapeze.gate set paused = true`)
 	w.is.Equal(w.why(free), only(job.BlockerPaused))
@@ -60,7 +60,7 @@ func TestAJobThatWaitsSaysWhatIsInItsWay(t *testing.T) {
 	w.exec(`update trapeze.lanes set drained = true, enabled = false`)
 	w.exec(`update trapeze.pods set drained = true`)
 	w.is.Equal(w.why(later), only(job.BlockerScheduled, job.BlockerPaused, job.BlockerFrozen, job.BlockerDisabled, job.BlockerDrained,
-		job.BlockerPodsDrained)) // everything at once, so that no one is found after the other
+		job.BlockerPodsDrained)) // all blockers are reported at the same time
 }
 
 func TestAJobThatIsDueSaysWhoseSlotsAreFull(t *testing.T) {
@@ -87,5 +87,5 @@ func TestAJobThatIsDueSaysWhoseSlotsAreFull(t *testing.T) {
 	w.exec(`update trapeze.lanes set drained = true`)
 	_, err := view.Blockers(w.ctx(), w.Store, waits, func(context.Context) ([]view.BoardSlots, error) { asked = true; return nil, nil })
 	w.is.NoErr(err)
-	w.is.True(!asked) // what is expensive is not asked where it would say nothing
+	w.is.True(!asked) // the expensive query is not made if its result is irrelevant
 }

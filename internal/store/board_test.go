@@ -27,20 +27,20 @@ func TestTheBoardSaysWhatWaitsAndWhy(t *testing.T) {
 		why[group.Why] = group
 	}
 	w.is.Equal(len(why), 5)
-	w.is.Equal(why["subject"].Jobs, 2) // both wait for the subject
+	w.is.Equal(why["subject"].Jobs, 2) // both jobs wait for the subject
 	w.is.Equal(why["subject"].Subject, "travel")
-	w.is.Equal(*why["subject"].Blocker, blocker) // and it is said for whom
+	w.is.Equal(*why["subject"].Blocker, blocker) // the group names the job that they wait for
 	w.is.Equal(why["due"].Jobs, 1)
 	w.is.True(why["due"].Since != nil)
 	w.is.Equal(why["no_handler"].Kind, "nobody")
-	w.is.True(why["scheduled"].Since.After(time.Now())) // when it becomes due
+	w.is.True(why["scheduled"].Since.After(time.Now())) // the time at which the job becomes due
 	w.is.Equal(why["approval"].Jobs, 1)
 
 	w.exec(`update trapeze.pods set drained = true`)
 	due, _, err = view.BoardWaiting(w.ctx(), w.Store, 100, 100, 100)
 	w.is.NoErr(err)
 	for _, group := range due {
-		w.is.True(group.Why == "no_handler" || group.Why == "pods_drained") // the kind's pods are there, and take nothing
+		w.is.True(group.Why == "no_handler" || group.Why == "pods_drained") // the kind has pods, but they are drained
 	}
 	approvals, err := view.BoardApprovals(w.ctx(), w.Store, 10)
 	w.is.NoErr(err)
@@ -59,7 +59,7 @@ func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
 	now, err := view.StatusUpTo(w.ctx(), w.Store, limits)
 	w.is.NoErr(err)
 	w.is.Equal(now.Lanes[0].Name, "default")
-	w.is.Equal(now.Lanes[0].Waiting, 2) // of three, up to the limit
+	w.is.Equal(now.Lanes[0].Waiting, 2) // two of three, because of the limit
 	w.is.True(now.Lanes[0].Oldest != nil)
 	w.is.Equal(now.Queue, job.QueueState{})
 	w.is.Equal(len(now.Pods), 1)
@@ -72,12 +72,12 @@ func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
 	now, err = view.StatusUpTo(w.ctx(), w.Store, limits)
 	w.is.NoErr(err)
 	w.is.Equal(len(now.Running), 1)
-	w.is.Equal(now.Running[0].Job, running[0].ID) // the longest
+	w.is.Equal(now.Running[0].Job, running[0].ID) // the longest-running job
 	w.is.Equal(now.Running[0].Pod, "web-1")
-	w.is.Equal([]int{now.Lanes[0].Running, now.Pods[0].Running}, []int{2, 2}) // counted all the same
+	w.is.Equal([]int{now.Lanes[0].Running, now.Pods[0].Running}, []int{2, 2}) // jobs beyond the limit are still counted
 }
 
-// Heartbeats claim nothing without the row, so every view has to say that the queue is paused.
+// Heartbeats claim nothing without the row, so every view must report that the queue is paused.
 func TestEveryViewSaysThatAQueueWithoutItsRowIsPaused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -99,7 +99,7 @@ func TestEveryViewSaysThatAQueueWithoutItsRowIsPaused(t *testing.T) {
 	w.is.True(lanes[0].Paused)
 	gates, err := view.LaneGates(w.ctx(), w.Store)
 	w.is.NoErr(err)
-	w.is.Equal(len(gates), len(lanes)) // the doctor examines each
+	w.is.Equal(len(gates), len(lanes)) // the doctor examines each lane
 	w.is.True(gates[0].Paused && !gates[0].Frozen)
 }
 
@@ -108,7 +108,7 @@ func TestRemoteWorkersAreListedAsSuch(t *testing.T) {
 	w := newWorld(t)
 	w.pod("web-1")
 	worker := uuid.NewString()
-	for range 2 { // its second stream takes the row over
+	for range 2 { // the second stream takes over the row
 		_, err := store.OpenWorker(w.ctx(), w.Store, store.PodInfo{Boot: worker, Name: "gpu-1", Kinds: []string{"k"}, Slots: 2}, "gpu", []byte("a key"), []byte("[]"), lease)
 		w.is.NoErr(err)
 	}
@@ -118,16 +118,16 @@ func TestRemoteWorkersAreListedAsSuch(t *testing.T) {
 	shown := fleet.Pods
 	w.is.Equal([]string{shown[0].Name, *shown[0].Owner}, []string{"gpu-1", "gpu"})
 	w.is.Equal(*shown[0].Stream, int64(2))
-	w.is.Equal(shown[1].Owner, nil) // the pod is none
+	w.is.Equal(shown[1].Owner, nil) // web-1 is not a remote worker
 	now, err := view.ReadStatus(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	remote := map[string]bool{}
 	for _, p := range now.Pods {
 		remote[p.Name] = p.Remote
-		w.is.Equal(p.Remote, p.Owner != nil && p.Stream != nil) // each says both or neither
+		w.is.Equal(p.Remote, p.Owner != nil && p.Stream != nil) // both fields are set for remote workers only
 	}
 	w.is.Equal(remote, map[string]bool{"web-1": false, "gpu-1": true})
 	health, err := view.ReadPodHealth(w.ctx(), w.Store)
 	w.is.NoErr(err)
-	w.is.Equal([]bool{health[0].Remote, health[1].Remote}, []bool{true, false}) // gpu-1, web-1
+	w.is.Equal([]bool{health[0].Remote, health[1].Remote}, []bool{true, false}) // in the order gpu-1, web-1
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// mixed are jobs with every field that a pending job can have, and jobs with none.
+// mixed returns a change that sets every field a pending job can have on every second job, and none on the others.
 func mixed(i int) func(*store.NewJob) {
 	return func(n *store.NewJob) {
 		if i%2 == 0 {
@@ -74,11 +74,11 @@ func TestABulkGoesInWholeOrNotAtAll(t *testing.T) {
 		changes[i] = plain
 	}
 	bad := map[string]func(*store.NewJob){
-		"no JSON":         func(n *store.NewJob) { n.Args = json.RawMessage(`{"a":`) },
-		"a character":     func(n *store.NewJob) { n.Subject = "a\x00b" },
-		"a kind too long": func(n *store.NewJob) { n.Kind = fmt.Sprintf("%0200d", 1) },
-		"a priority":      func(n *store.NewJob) { n.Priority = 101 },
-		"an id twice":     func(n *store.NewJob) { n.ID-- },
+		"invalid JSON":            func(n *store.NewJob) { n.Args = json.RawMessage(`{"a":`) },
+		"a NUL character":         func(n *store.NewJob) { n.Subject = "a\x00b" },
+		"a kind that is too long": func(n *store.NewJob) { n.Kind = fmt.Sprintf("%0200d", 1) },
+		"a priority out of range": func(n *store.NewJob) { n.Priority = 101 },
+		"a duplicate id":          func(n *store.NewJob) { n.ID-- },
 	}
 	for name, spoil := range bad {
 		list := w.new(changes...)

@@ -19,8 +19,8 @@ func TestClaimsComeByPriorityThenFirstReadyFirstOut(t *testing.T) {
 	for range 4 {
 		order = append(order, w.one(boot).ID)
 	}
-	w.is.Equal(order, slices.Concat(high, first, later, low)) // urgent first, then first in
-	w.is.Equal(len(w.claims(boot, 5)), 0)                     // nothing is claimed twice
+	w.is.Equal(order, slices.Concat(high, first, later, low)) // most urgent first, then oldest first
+	w.is.Equal(len(w.claims(boot, 5)), 0)                     // no job is claimed twice
 }
 
 func TestAClaimTakesAsManyAsAreWantedOfEachLaneAndOnlyKnownKinds(t *testing.T) {
@@ -36,10 +36,10 @@ func TestAClaimTakesAsManyAsAreWantedOfEachLaneAndOnlyKnownKinds(t *testing.T) {
 	lanes := map[string]int{}
 	for _, c := range found.Jobs {
 		lanes[c.Lane]++
-		w.is.Equal(c.Kind, "k") // a kind nobody here knows is passed by
+		w.is.Equal(c.Kind, "k") // kinds that this pod does not handle are skipped
 		w.is.Equal(string(c.Args), `{"n": 1}`)
 	}
-	w.is.Equal(lanes, map[string]int{"default": 2, "other": 1}) // each lane's share, no more
+	w.is.Equal(lanes, map[string]int{"default": 2, "other": 1}) // no more than wanted in each lane
 	w.is.Equal(found.Seen, 3)
 }
 
@@ -53,7 +53,7 @@ func TestJobsWhoseSubjectRunsDoNotStarveThoseBehindThem(t *testing.T) {
 		w.put(about("busy"))
 	}
 	behind := w.put(plain, about("free"))
-	w.is.Equal(idsOf(w.claims(boot, 2)), behind) // fifty blocked jobs at the head are passed by
+	w.is.Equal(idsOf(w.claims(boot, 2)), behind) // the fifty blocked jobs at the head are skipped
 }
 
 func TestABatchTakesOneJobOfASubjectTheMostUrgent(t *testing.T) {
@@ -63,10 +63,10 @@ func TestABatchTakesOneJobOfASubjectTheMostUrgent(t *testing.T) {
 	list := w.put(about("s"), func(n *store.NewJob) { n.Subject, n.Priority = "s", 50 }, about("s"), about("t"), plain)
 	got := idsOf(w.claims(boot, 5))
 	slices.Sort(got)
-	w.is.Equal(got, []int64{list[1], list[3], list[4]}) // of s the urgent one alone
-	w.is.Equal(w.at(list[0]).Attempt, 0)                // the others spent nothing
+	w.is.Equal(got, []int64{list[1], list[3], list[4]}) // only the most urgent job of subject s
+	w.is.Equal(w.at(list[0]).Attempt, 0)                // no attempt of the others is spent
 	w.is.Equal(w.at(list[0]).Fence, int64(0))
-	w.is.Equal(len(w.claims(boot, 5)), 0) // while it runs, nothing more of s
+	w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of s while this one runs
 }
 
 func TestTheNextJobOfASubjectIsClaimedByItsIndexWhenTheRunHasEnded(t *testing.T) {
@@ -79,16 +79,16 @@ func TestTheNextJobOfASubjectIsClaimedByItsIndexWhenTheRunHasEnded(t *testing.T)
 	keys := []store.Key{{"k", "s"}, {"k", "nothing"}}
 	found, err := w.ClaimSubjects(w.ctx(), boot, keys, []string{"default"})
 	w.is.NoErr(err)
-	w.is.Equal(len(found.Jobs), 0) // its subject still runs
+	w.is.Equal(len(found.Jobs), 0) // the subject is still running
 	w.end(boot, ending(c))
 	found, err = w.ClaimSubjects(w.ctx(), boot, keys, []string{"elsewhere"})
 	w.is.NoErr(err)
-	w.is.Equal(len(found.Jobs), 0) // not in a lane without a slot
+	w.is.Equal(len(found.Jobs), 0) // the job's lane is not in the list
 	found, err = w.ClaimSubjects(w.ctx(), boot, keys, []string{"default"})
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{list[2]}) // the most urgent
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs where kind = 'k' and subject = 's'`), 1)
-	// the superseded run leaves no row behind
+	// The row of the superseded run was deleted.
 }
 
 func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
@@ -105,30 +105,30 @@ func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
 	w.is.True(back[id])
 
 	c = w.one(a)
-	w.is.Equal(counters(c), [3]int{2, 1, 0}) // a hand back gives the attempt back, the fence rises
+	w.is.Equal(counters(c), [3]int{2, 1, 0}) // handing back returns the attempt, and the fence increases
 	_, err = w.Park(w.ctx(), leaseOf(a, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	w.promote(1)
 
 	c = w.one(a)
-	w.is.Equal(counters(c), [3]int{3, 2, 0}) // a retry has spent its attempt
+	w.is.Equal(counters(c), [3]int{3, 2, 0}) // a retry spends its attempt
 	_, err = w.Snooze(w.ctx(), leaseOf(a, c), 1, 0, store.Retry{Message: "not yet"})
 	w.is.NoErr(err)
 	w.promote(1)
 
 	c = w.one(a)
-	w.is.Equal(counters(c), [3]int{4, 2, 0}) // a retry later has not
+	w.is.Equal(counters(c), [3]int{4, 2, 0}) // a snooze does not
 	w.is.Equal(first(w.dies(a, b)), 1)
 
 	c = w.one(b)
-	w.is.Equal(counters(c), [3]int{5, 2, 1}) // a crash is counted apart
+	w.is.Equal(counters(c), [3]int{5, 2, 1}) // crashes are counted separately
 	_, ok := w.end(b, ending(c))
 	w.is.True(ok)
 	j := w.at(id)
-	w.is.Equal([]int{int(j.Fence), j.Attempt, j.Crashes}, []int{5, 2, 1}) // and stays readable
+	w.is.Equal([]int{int(j.Fence), j.Attempt, j.Crashes}, []int{5, 2, 1}) // the counters remain readable
 }
 
-// promote promotes what is due, which must be n jobs.
+// promote promotes the due jobs and checks that there are n of them.
 func (w *world) promote(n int) {
 	w.t.Helper()
 	promoted, err := w.Promote(w.ctx(), 100)
@@ -138,7 +138,7 @@ func (w *world) promote(n int) {
 
 func first[A, B any](a A, _ B) A { return a }
 
-// PostgreSQL answers a statement with its rows before it commits; when the commit fails the statement is sent again.
+// PostgreSQL returns the rows of a statement before it commits. If the commit fails, the statement is sent again.
 func TestTheRowsOfAClaimWhoseCommitFailedAreNotCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

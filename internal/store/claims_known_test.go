@@ -59,7 +59,7 @@ func TestPagesOfHeldClaimsCoverTheTable(t *testing.T) {
 		}
 	}
 	found, pages := walk(a)
-	w.is.Equal(found, of[a]) // and not the one that has just been claimed
+	w.is.Equal(found, of[a]) // without the most recent claim
 	w.is.Equal(pages, 3)
 	found, _ = walk(a, b)
 	w.is.Equal(len(found), len(of[a])+len(of[b]))

@@ -13,7 +13,7 @@ import (
 
 const jump = int64(1) << 32
 
-// promoted makes the database look as if a standby had been promoted since the pods last looked: its timeline is another one.
+// promoted changes the recorded timeline, as if a standby had been promoted since the pods last checked.
 func (w *world) promoted() {
 	w.t.Helper()
 	_, err := w.SettleHistory(w.ctx())
@@ -42,7 +42,7 @@ func TestManyPodsThatFindAPromotedStandbyMoveTheIDsOnce(t *testing.T) {
 		pod, err := w.Beside(w.ctx(), 2)
 		w.is.NoErr(err)
 		defer pod.Close()
-		pod.ForgetCluster() // a process of its own
+		pod.ForgetCluster() // as in a separate process
 		all.Go(func() {
 			ids, err := pod.NewIDs(w.ctx(), 1)
 			if err != nil {
@@ -55,7 +55,7 @@ func TestManyPodsThatFindAPromotedStandbyMoveTheIDsOnce(t *testing.T) {
 	all.Wait()
 	w.is.Equal(w.epoch(), int64(1))
 	for _, id := range firsts {
-		w.is.True(id >= before+jump) // above all that may have been lost
+		w.is.True(id >= before+jump) // above all ids that may have been lost
 	}
 	w.is.True(ask1[int64](w, `select last_value from trapeze.job_ids`) < first+2*jump)
 }
@@ -87,8 +87,8 @@ func TestAHeartbeatThatFindsAPromotedStandbyHasAllStoresDropTheirIDs(t *testing.
 	w.is.Equal(w.epoch(), int64(1))
 }
 
-// A claim of before a failover may be lost with its row, and be made again by the same pod: it has another fence, also where nobody has
-// noticed the failover yet.
+// A failover can lose a claim together with its row, and the same pod can then claim the job again. The new claim must get another fence,
+// even if no pod has noticed the failover yet.
 func TestAClaimAfterAPromotionHasAFenceThatNoClaimBeforeItHad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -105,17 +105,17 @@ func TestAClaimAfterAPromotionHasAFenceThatNoClaimBeforeItHad(t *testing.T) {
 	again := w.one(boot)
 	w.is.Equal(again.Fence, int64(store.FencesPerEpoch+1))
 	w.is.True(again.FirstClaim())
-	w.is.Equal(w.epoch(), int64(0)) // nobody has noticed
+	w.is.Equal(w.epoch(), int64(0)) // no pod has noticed the failover
 	_, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, again)}, "a test")
 	w.is.NoErr(err)
 	w.is.True(w.historyOf(boot) != "")
 	w.is.Equal(w.epoch(), int64(1))
 	third := w.one(boot)
-	w.is.Equal(third.Fence, int64(store.FencesPerEpoch+2)) // the epoch is the same before and after it was noticed
+	w.is.Equal(third.Fence, int64(store.FencesPerEpoch+2)) // the epoch is the same before and after a pod notices the failover
 	w.is.True(!third.FirstClaim())
 	_, err = w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, third)}, "a test")
 	w.is.NoErr(err)
-	w.exec(`update trapeze.cluster set timeline = timeline - 3`) // three promotions in which no pod came by
+	w.exec(`update trapeze.cluster set timeline = timeline - 3`) // three promotions that no pod noticed
 	w.is.Equal(w.one(boot).Fence, int64(4*store.FencesPerEpoch+3))
 }
 
@@ -125,7 +125,7 @@ func TestARestoredDumpAndAnotherServerBeginANewHistory(t *testing.T) {
 	boot := w.pod("a")
 	history := w.historyOf(boot)
 	for i, change := range []string{
-		`refresh materialized view trapeze.feed_epoch`, // as a restored dump does
+		`refresh materialized view trapeze.feed_epoch`, // as restoring a dump does
 		`update trapeze.cluster set system_id = system_id - 1`,
 		`update trapeze.cluster set system_id = system_id - 1, timeline = timeline + 5`,
 	} {
@@ -144,7 +144,7 @@ func (w *world) historyOf(boot string) string {
 	return b.History
 }
 
-// Some providers keep these functions from everybody; a role need not own anything to run jobs.
+// Some providers revoke these functions from all roles. A role can run jobs without owning anything.
 func TestAPodRunsJobsWhereNoFunctionTellsTheClusterFromAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -178,7 +178,7 @@ func TestAPodRunsJobsWhereNoFunctionTellsTheClusterFromAnother(t *testing.T) {
 	}
 }
 
-// The sequence may be behind the ids in use where nothing tells of it, as after a restore of the tables alone.
+// The sequence can be behind the ids in use without any sign of it, for example after only the tables were restored.
 func TestABlockOfIDsThatAreInUseIsPassedBy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -192,8 +192,8 @@ func TestABlockOfIDsThatAreInUseIsPassedBy(t *testing.T) {
 	for _, id := range ids {
 		w.is.True(id/store.BlockSize != list[0].ID/store.BlockSize)
 	}
-	w.is.True(ids[2999] > list[0].ID+jump) // others may hold the blocks behind it
+	w.is.True(ids[2999] > list[0].ID+jump) // other processes may have reserved the blocks in between
 	_, err = store.Rows(w.ctx(), w.Store, pgx.RowTo[bool], store.AdvanceIDsSQL, list[0].ID)
 	w.is.NoErr(err)
-	w.is.True(ask1[int64](w, `select last_value from trapeze.job_ids`) < list[0].ID+2*jump) // whoever comes second finds it done
+	w.is.True(ask1[int64](w, `select last_value from trapeze.job_ids`) < list[0].ID+2*jump) // a second call does not move the sequence again
 }

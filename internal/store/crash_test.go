@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The id of a transaction whose log was lost is given to another after a crash, so pg_xact_status is no answer to a lost
-// reply; the row that was held is.
+// After a crash, PostgreSQL may reuse the id of a transaction whose WAL was lost. pg_xact_status therefore cannot resolve a lost reply, but
+// the row that the transaction locked can.
 func TestATransactionThatACrashTookIsNotTakenForCommitted(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -45,7 +45,7 @@ func TestATransactionThatACrashTookIsNotTakenForCommitted(t *testing.T) {
 	writes, held, err := store.Settled(t.Context(), s, lease)
 	is.NoErr(err)
 	is.True(held)
-	is.Equal(writes, 0) // it was not committed, and may be done again
+	is.Equal(writes, 0) // it was not committed and can be repeated
 }
 
 func TestACommitInDoubtIsWaitedFor(t *testing.T) {
@@ -57,7 +57,7 @@ func TestACommitInDoubtIsWaitedFor(t *testing.T) {
 	for _, commit := range []bool{false, true} {
 		tx, err := store.Hold(w.ctx(), w.Store, w.pool, lease, time.Minute, false)
 		w.is.NoErr(err)
-		w.is.Equal(tx.Number(), 1) // the first try was rolled back
+		w.is.Equal(tx.Number(), 1) // the first transaction was rolled back
 		type answer struct {
 			writes int
 			held   bool
@@ -69,7 +69,7 @@ func TestACommitInDoubtIsWaitedFor(t *testing.T) {
 			a.writes, a.held, a.err = store.Settled(w.ctx(), w.Store, lease)
 			answered <- a
 		}()
-		w.waiting(1) // for the transaction in doubt
+		w.waiting(1) // for the transaction with the unknown outcome
 		want := 0
 		if commit {
 			want = 1

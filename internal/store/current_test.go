@@ -17,8 +17,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The newest run of a subject is found by its subject and in the list of current runs: while it runs, after it, after the next claim, and
-// after the runs before it are forgotten. When it is deleted itself, the newest finished run that is kept answers for the subject.
+// The newest run of a subject is found both by its subject and in the list of current runs. This holds while it runs, after it has ended,
+// after the next claim, and after earlier runs have been deleted. If the newest run is deleted itself, the newest remaining finished run
+// takes its place.
 func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -39,13 +40,13 @@ func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 		is.Equal(page.Jobs[0].ID, want)
 	}
 	list := w.put(about("s"))
-	current(0) // it has never run
+	current(0) // the subject has never run
 	claimed := w.one(boot)
 	current(list[0])
 	w.end(boot, ending(claimed))
 	current(list[0])
 	list = append(list, w.put(about("s"))...)
-	current(list[0]) // what waits is not a run
+	current(list[0]) // a waiting job is not a run
 	claimed = w.one(boot)
 	current(list[1])
 	failed := ending(claimed)
@@ -79,14 +80,14 @@ func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 	w.age(list[2])
 	_, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced)
 	w.is.NoErr(err)
-	current(list[1]) // which failed, and is kept for longer
+	current(list[1]) // the failed run, which is kept longer
 	_, err = admin.Delete(w.ctx(), w.Store, list[1], "ann")
 	w.is.NoErr(err)
 	current(0)
 }
 
-// However hot a subject is, it has at most one running row in current_runs, and others only of claims that raced: the next claim deletes
-// them. The current run is a job that ran.
+// However busy a subject is, it has at most one running row in current_runs. It has further rows only for claims that raced, and the next
+// claim deletes those. The current run is a job that has run.
 func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -117,7 +118,7 @@ func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 					return
 				}
 				for _, c := range found.Jobs {
-					for written := map[int64]store.Ended{}; len(written) == 0; { // it passes a row by that another claim holds at this moment
+					for written := map[int64]store.Ended{}; len(written) == 0; { // a finish skips a row that another claim has locked
 						if written, err = w.Finish(w.ctx(), boot, []store.Ending{ending(c)}); err != nil {
 							t.Error(err)
 							return
@@ -144,7 +145,7 @@ func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 	}
 	w.is.Equal(ended, runs)
 	w.is.True(running <= 1)
-	w.is.True(most <= pods) // one, and one more for each claim that began before the run that it supersedes
+	w.is.True(most <= pods) // one, plus one for each claim that began before the run that it supersedes
 	w.put(about("s"))
 	found, err := w.Claim(w.ctx(), boots[0], []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
 	w.is.NoErr(err)
@@ -157,8 +158,8 @@ func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
 }
 
-// A claim that began before its subject's last run cannot see the row of that run. It leaves it behind, one row for each such claim, and the
-// subject's next claim deletes all of them. Until then the running job answers for the subject, or one of the jobs that ran last.
+// A claim that began before its subject's last run cannot see the row of that run, and leaves it behind. The subject's next claim deletes
+// all such rows. Until then, the current run is the running job or one of the last finished ones.
 func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -180,7 +181,7 @@ func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
 		}
 		return ids
 	}
-	// The early claim has picked the first two jobs, and waits for a transaction that has the subject a.
+	// The early claim has picked the first two jobs, and waits for a transaction that has reserved subject a.
 	release := w.freeze(`insert into trapeze.current_runs values ('k', 'a', -1, 1, 'running')`)
 	claim := async(func() (store.Claims, error) {
 		return w.Claim(context.Background(), early, []store.Want{{Lane: "default", N: 2}}, []string{"k"}, true)
@@ -194,11 +195,11 @@ func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), list[:2])
 	w.is.Equal(rests(), 1)
-	w.is.Equal(current(), list[1:2]) // what runs, and not what ran before it
+	w.is.Equal(current(), list[1:2]) // the running job, not the one before it
 	for _, c := range found.Jobs {
 		w.end(early, ending(c))
 	}
-	w.is.Equal(rests(), 2) // one, and one more for the claim that raced
+	w.is.Equal(rests(), 2) // one, plus one for the claim that raced
 	w.is.Equal(current(), []int64{list[2], list[1]})
 	w.end(late, ending(w.one(late)))
 	w.is.Equal(rests(), 1)

@@ -34,22 +34,22 @@ func TestBehindAPoolerNoSessionStateIsNeeded(t *testing.T) {
 	url := pgtest.URL(t)
 	w := newWorldOn(t, pgtest.Connect(t, url), store.Options{BehindPooler: true})
 	for name := range store.Pins {
-		w.is.Equal(w.Pool().Config().ConnConfig.RuntimeParams[name], "") // a pooler would refuse or leak them
+		w.is.Equal(w.Pool().Config().ConnConfig.RuntimeParams[name], "") // a pooler would reject or leak them
 	}
 	w.liveALife()
 	var mode string
 	var prepared int
 	w.is.NoErr(w.Pool().QueryRow(w.ctx(), `select current_setting('plan_cache_mode'), count(*) from pg_prepared_statements`).Scan(&mode, &prepared))
-	w.is.Equal(mode, "auto") // the pins end with their round trip
-	w.is.Equal(prepared, 0)  // and nothing is prepared that another client would miss
+	w.is.Equal(mode, "auto") // the pins end with the round trip
+	w.is.Equal(prepared, 0)  // nothing is prepared that another client would not find
 	got, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[string], `select current_setting('plan_cache_mode')`)
 	w.is.NoErr(err)
-	w.is.Equal(got, []string{"force_generic_plan"}) // in which they hold
+	w.is.Equal(got, []string{"force_generic_plan"}) // the pins apply within the round trip
 	_, err = store.Rows(w.ctx(), w.Store, pgx.RowTo[int], `select 1 / 0`)
-	w.is.True(store.Refused(err)) // errors come through
+	w.is.True(store.Refused(err)) // errors are returned
 }
 
-// liveALife takes a few jobs through everything that the hot path does.
+// liveALife runs a few jobs through every statement of the hot path.
 func (w *world) liveALife() {
 	w.t.Helper()
 	a, b := w.pod("a"), w.pod("b")

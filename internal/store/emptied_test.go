@@ -14,7 +14,7 @@ func TestASlowStatementHasTablesAnalyzedThatThePlannerTakesForEmpty(t *testing.T
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t)
-	w.SlowFrom(time.Hour) // a busy machine is no reason to analyze them
+	w.SlowFrom(time.Hour) // a busy machine must not trigger the analysis
 	plantest.Empty(t, w.pool, 20_000)
 	through := func() (found []string) {
 		conn := plantest.Pinned(t, w.Pool())
@@ -30,12 +30,12 @@ func TestASlowStatementHasTablesAnalyzedThatThePlannerTakesForEmpty(t *testing.T
 			and reltuples < 10000`, w.Schema()).Scan(&n))
 		return n
 	}
-	is.Equal(empty(), 2) // so the planner believes
+	is.Equal(empty(), 2) // the planner considers both tables empty
 	t.Logf("plans that read all of a table for each job: %v", through())
 
 	w.SlowFrom(0)
-	_, err := w.NewIDs(w.ctx(), 1) // a slow statement, whichever
+	_, err := w.NewIDs(w.ctx(), 1) // any slow statement
 	is.NoErr(err)
 	is.Equal(empty(), 0)
-	is.Equal(through(), nil) // no such plan is left
+	is.Equal(through(), nil) // no such plan remains
 }

@@ -25,5 +25,5 @@ func TestAConnectionThatBreaksUnderAMigrationIsWorthAnotherTry(t *testing.T) {
 	is := is.New(t)
 	err := fmt.Errorf("migrate schema trapeze: %w", driver.ErrBadConn)
 	is.True(store.Transient(err))
-	is.True(!store.Unknown(err)) // what says so was not sent
+	is.True(!store.Unknown(err)) // this error is returned only if nothing was sent
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// history names the events of a job with their fences.
+// history returns the names of a job's events with their fences.
 func (w *world) history(id int64) string {
 	w.t.Helper()
 	list, err := view.JobEvents(w.ctx(), w.Store, id, 0, 100)
@@ -27,7 +27,7 @@ func (w *world) history(id int64) string {
 	return strings.TrimSpace(b.String())
 }
 
-// Each of these ways out of running ends a claim whose event stands in a row that other jobs share.
+// Each of these ways to end a claim writes its event into a row that other jobs share.
 func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -54,15 +54,15 @@ func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 	}
 	w.is.Equal(w.history(first[0].ID), "enqueued claimed/1 handed_back/1 claimed/2 retried/2 promoted/2 claimed/3 recovered/3 claimed/4 succeeded/4")
 	w.is.Equal(w.history(first[1].ID), "enqueued claimed/1 recovered/1 claimed/2 succeeded/2")
-	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.enqueued'`), 1) // one row for the three
+	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.enqueued'`), 1) // one row for all three
 	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.succeeded'`), 3)
 
-	// Who recovered it did not say where the event of its claim is: a pod of an earlier release.
+	// A pod of an earlier release that recovers a job does not record where the event of its claim is.
 	w.exec(`update trapeze.job_events set claim_xid = null where job = $1`, first[1].ID)
 	w.is.Equal(w.history(first[1].ID), "enqueued claimed/1 recovered/1 claimed/2 succeeded/2")
 }
 
-// A page of the feed may end within what one statement wrote.
+// A page of the feed may end in the middle of the events that one statement wrote.
 func TestTheFeedHasEveryEventOnceWhateverItsPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -74,7 +74,7 @@ func TestTheFeedHasEveryEventOnceWhateverItsPages(t *testing.T) {
 	all := w.count(`select count(*) from trapeze.job_event`)
 	for _, limit := range []int{1, 2, 3, 7, 1000} {
 		var seen map[string]bool
-		pgtest.Wait(t, "the feed has everything", func() bool { // other tests' transactions hold it up
+		pgtest.Wait(t, "the feed has everything", func() bool { // transactions of other tests delay the feed
 			seen = map[string]bool{}
 			for cursor := ""; ; {
 				page, err := view.Events(w.ctx(), w.Store, 0, cursor, limit)

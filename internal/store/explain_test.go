@@ -12,8 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
-// hot are the statements that run for every job or every heartbeat. Their plans are kept, so that a change is seen in a
-// review.
+// hot lists the statements that run for every job or every heartbeat. Their plans are stored, so that a change shows up in a review.
 var hot = map[string]string{
 	"enqueue": enqueueSQL.text, "claim": claimSQL.text, "claim_subjects": claimSubjectsSQL.text, "finish": finishSQL.text,
 	"finish_alone": endSQL.text, "heartbeat": heartbeatSQL.text, "recover_page": recoverPageSQL.text, "promote": promoteSQL.text,
@@ -40,7 +39,7 @@ func TestStatementsOfThePinnedRoundTripAreThePins(t *testing.T) {
 	is := is.New(t)
 	for name, value := range pins {
 		if name == "idle_in_transaction_session_timeout" {
-			continue // it has no meaning within one round trip
+			continue // prepared statements are not used within one round trip
 		}
 		is.True(strings.Contains(pinSQL, fmt.Sprintf("set_config('%s', '%s', true)", name, value)))
 		is.True(strings.Contains(keepSettingsSQL, fmt.Sprintf("set_config('trapeze.%s', current_setting('%[1]s'), true)", name)))
@@ -48,7 +47,7 @@ func TestStatementsOfThePinnedRoundTripAreThePins(t *testing.T) {
 	}
 }
 
-// InOrder puts the literals for a statement's arguments in the order of their numbers; null where there is none.
+// InOrder returns the literals for the arguments of a statement in the order of their numbers, and null for missing ones.
 func (s *statement) InOrder(literals map[string]string) (list []string) {
 	for _, name := range s.names {
 		list = append(list, cmp.Or(literals[name], "null"))

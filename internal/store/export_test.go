@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// What the tests of package store_test need of the inside.
+// Internals that the tests of package store_test need.
 
 type (
 	Statement = statement
@@ -49,7 +49,7 @@ const (
 	TooMany        = tooMany
 )
 
-// By makes arguments of names and values.
+// By builds arguments from alternating names and values.
 func By(pairs ...any) (list Args) {
 	for i := 0; i < len(pairs); i += 2 {
 		list = append(list, args{{pairs[i].(string), pairs[i+1]}}...)
@@ -57,7 +57,7 @@ func By(pairs ...any) (list Args) {
 	return list
 }
 
-// With returns the statement with another text.
+// With returns a copy of the statement with a different text.
 func (s *statement) With(text string) *Statement {
 	with := *s
 	with.text = text
@@ -71,13 +71,13 @@ func (s *Store) Asked() *atomic.Int64     { return s.asked }
 func (s *Store) ForgetCluster()           { s.cluster = &cluster{} }
 func (db *Database) Wait(d time.Duration) { db.wait, db.shortWait = d, d }
 
-// ShortWait sets how long commands wait for a row that is locked.
+// ShortWait sets how long commands wait for a locked row.
 func (db *Database) ShortWait(d time.Duration) { db.shortWait = d }
 
-// SlowFrom sets from how long on a statement is slow, and forgets when plans were last discarded.
+// SlowFrom sets the execution time from which a statement is considered slow, and resets the time of the last round of replanning.
 func (db *Database) SlowFrom(d time.Duration) { db.plans.slow, db.plans.at = d, time.Time{} }
 
-// Ran reports whether a statement that took so long has plans made anew.
+// Ran reports whether a statement of that duration begins a new round of replanning.
 func (db *Database) Ran(took time.Duration) bool { return db.plans.ran(took) }
 
 // Run runs a statement with named arguments.
@@ -85,12 +85,12 @@ func Run[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], st *Statem
 	return run(ctx, s, scan, st, by)
 }
 
-// RunClaim runs a statement as a claim.
+// RunClaim runs a statement and reads its result as a claim.
 func RunClaim(ctx context.Context, s *Store, st *Statement, by Args) (Claims, error) {
 	return claim(ctx, s, st, by)
 }
 
-// FinishIn is [Store.Finish] of one claim in a transaction of the test's.
+// FinishIn finishes one claim in a transaction of the test, as [Store.Finish] does.
 func (s *Store) FinishIn(ctx context.Context, db DB, boot string, e Ending) (Ended, error) {
 	batch := &pgx.Batch{}
 	ended, err := queueFinish(batch, s, boot, []Ending{e})

@@ -32,7 +32,7 @@ func (w *world) fanOut(boot string, parent store.Claimed, f store.FanOut, change
 	return ids
 }
 
-// branchEnding ends a claim of a branch.
+// branchEnding returns an ending for a claim that belongs to a branch.
 func branchEnding(c store.Claimed, state job.State) store.Ending {
 	e := ending(c)
 	if e.Branch = c.Branch; state == job.Failed {
@@ -41,7 +41,7 @@ func branchEnding(c store.Claimed, state job.State) store.Ending {
 	return e
 }
 
-// endOf is the end of a job that waited, as it is now.
+// endOf returns the ending for a waiting job in its current state.
 func (w *world) endOf(id int64) store.Ending {
 	w.t.Helper()
 	f, err := w.Waiting(w.ctx(), id)
@@ -53,7 +53,7 @@ func (w *world) endOf(id int64) store.Ending {
 	return e
 }
 
-// deferred is a job that waits for parts, with its token.
+// deferred creates a job that waits for parts, with the token "token".
 func (w *world) deferred(boot string, parts int, failFast bool) int64 {
 	w.t.Helper()
 	w.put(plain)
@@ -71,7 +71,7 @@ func (w *world) offBalance() []int64 {
 	return ids
 }
 
-// Two flushes that end branches of one fan-out wait for each other, and both count.
+// Two statements that end branches of the same fan-out wait for each other, and both are counted.
 func TestEndsOfBranchesThatMeetAreBothCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -103,7 +103,7 @@ func TestEndsOfBranchesThatMeetAreBothCounted(t *testing.T) {
 			}
 		}
 	}
-	w.is.Equal(due, 1) // the last one is told
+	w.is.Equal(due, 1) // only the last one reports the fan-out
 	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, parent.ID), 0)
 	w.is.Equal(w.count(`select failed from trapeze.fan_outs where id = $1`, parent.ID), 1)
 	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
@@ -112,7 +112,7 @@ func TestEndsOfBranchesThatMeetAreBothCounted(t *testing.T) {
 	w.is.Equal(len(w.offBalance()), 0)
 }
 
-// A job that waits for parts has no branches that could be cancelled: when it ends before them, nobody waits for them.
+// A job that waits for parts has no branches to cancel. When it ends before its parts, the fan-out needs no settling.
 func TestADeferredJobThatEndsEarlyIsDone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -133,14 +133,14 @@ func TestADeferredJobThatEndsEarlyIsDone(t *testing.T) {
 	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(fast))
 	w.is.NoErr(err)
 	w.is.True(ok)
-	w.is.Equal(len(w.offBalance()), 0) // no heartbeat tells of them for ever
+	w.is.Equal(len(w.offBalance()), 0) // heartbeats do not report them forever
 	for _, id := range []int64{cancelled, stopped, aborted, fast} {
 		_, err = admin.Complete(w.ctx(), w.Store, id, "token", "z", nil, "", "")
 		w.is.True(errors.Is(err, job.ErrAlreadyTerminal))
 	}
 }
 
-// A part that meets the cancel of its job is counted before it, or refused after it.
+// If a part is completed while its job is being cancelled, it is either counted before the cancellation or rejected after it.
 func TestAPartThatMeetsACancelLeavesNothingOffBalance(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -160,7 +160,7 @@ func TestAPartThatMeetsACancelLeavesNothingOffBalance(t *testing.T) {
 	w.is.Equal(len(w.offBalance()), 0)
 }
 
-// A deferred job whose parts failed is performed again: only its handler can have the work done.
+// A deferred job whose parts failed is run again, because only its handler can start the work again.
 func TestADeferredJobThatFailedIsTriedAgainFromItsHandler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -182,15 +182,15 @@ func TestADeferredJobThatFailedIsTriedAgainFromItsHandler(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(token, "token")
 	w.fanOut(boot, c, store.FanOut{Parts: 2})
-	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, id), 1) // what had succeeded counts
+	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, id), 1) // parts that succeeded are still counted
 	_, err = admin.Cancel(w.ctx(), w.Store, id, false, "me", untold)
 	w.is.NoErr(err)
-	again, err = admin.RetryPipeline(w.ctx(), w.Store, id, nil, "me") // one that was cancelled as well
+	again, err = admin.RetryPipeline(w.ctx(), w.Store, id, nil, "me") // a cancelled job can be retried too
 	w.is.NoErr(err)
 	w.is.Equal(again, []int64{id})
 }
 
-// Parts that were completed for a job which then fans out to children are none of its branches.
+// If a job fans out to children, parts completed earlier are not counted as branches.
 func TestAPartIsNoChild(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -210,7 +210,7 @@ func TestAPartIsNoChild(t *testing.T) {
 	w.is.Equal(len(drifts), 0)
 }
 
-// Whoever has read a fan-out before its job was tried again does not end it with what was true then.
+// An ending that is based on the state of a fan-out before its job was retried is rejected.
 func TestAnEndFromBeforeARetryIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -236,7 +236,8 @@ func TestAnEndFromBeforeARetryIsRefused(t *testing.T) {
 	w.is.Equal(w.at(parent.ID).State, job.Succeeded)
 }
 
-// Whoever has read a fan-out before its job was given another priority, or moved, does not end it with a step that has the old one.
+// An ending based on the state of a fan-out before its job got a new priority or lane is rejected, because its next step would have the old
+// one.
 func TestAnEndFromBeforeANiceIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -256,7 +257,7 @@ func TestAnEndFromBeforeANiceIsRefused(t *testing.T) {
 	w.is.Equal(w.at(parent.ID).Priority, 50)
 }
 
-// What is no longer kept cannot be tried again: to go on without it would be taken for success.
+// A fan-out with deleted branches cannot be retried, because the missing branches would be taken for successful ones.
 func TestAFanOutWhoseBranchesAreForgottenIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -280,7 +281,7 @@ func TestAFanOutWhoseBranchesAreForgottenIsNotTriedAgain(t *testing.T) {
 	w.is.Equal(w.at(parent.ID).State, job.Failed)
 }
 
-// What a fan-out of many children still needs is found without looking at all of them for each of them.
+// Finding the results that a large fan-out still needs must not read all of its children once for each child.
 func TestADayIsForgottenBesideALargeFanOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -303,7 +304,7 @@ func TestADayIsForgottenBesideALargeFanOut(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(n, 1)
 	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("to forget a day took %s", took)
+		t.Errorf("deleting a day took %s", took)
 	}
 	w.exec(`delete from trapeze.fan_outs where id < 0`)
 	w.exec(`delete from trapeze.jobs where id < 0`)

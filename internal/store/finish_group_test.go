@@ -10,7 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The group waits for a row that is changed under it, and sees the change: of a claim that was lost or cancelled meanwhile it writes nothing.
+// The group waits for a row that another transaction changes, and then sees the change. It writes nothing for a claim that was lost or
+// cancelled in the meantime.
 func TestAGroupPassesOverWhatChangesWhileItWaits(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{

@@ -23,12 +23,12 @@ func TestAHandOffIsOneCommitAndTheChildIsOurs(t *testing.T) {
 	end, ok := w.end(boot, e)
 	w.is.True(ok && end.ChildRunning)
 	w.is.Equal(end.State, job.Succeeded)
-	w.is.Equal(string(w.at(id).Result), `{"kg": 12.50}`) // the bytes that were given
+	w.is.Equal(string(w.at(id).Result), `{"kg": 12.50}`) // exactly the bytes that were passed
 	child := w.at(e.Next.ID)
 	w.is.Equal([]any{child.State, *child.Pod, child.Fence, child.Attempt, *child.ParentID, child.PipelineID},
 		[]any{job.Running, boot, int64(1), 1, id, id})
 	_, ok = w.end(boot, e)
-	w.is.True(!ok) // a second finish of the same claim is refused, and nothing of it is written
+	w.is.True(!ok) // a second finish of the same claim is rejected and writes nothing
 }
 
 func TestAChainToTheSameKindAndSubjectIsHandedItsParentsMutex(t *testing.T) {
@@ -40,14 +40,14 @@ func TestAChainToTheSameKindAndSubjectIsHandedItsParentsMutex(t *testing.T) {
 	for range 3 {
 		child := w.new(then(run))[0]
 		end, ok := w.end(boot, endingWith(run, child))
-		w.is.True(ok && end.ChildRunning) // not refused by its own parent's run
+		w.is.True(ok && end.ChildRunning) // its parent's own run does not block it
 		run = store.Claimed{ID: child.ID, Fence: 1, PipelineID: child.PipelineID, Subject: child.Subject, Step: child.Step}
 		w.put(about("s"))
-		w.is.Equal(len(w.claims(boot, 5)), 0) // and nobody slips in between
+		w.is.Equal(len(w.claims(boot, 5)), 0) // no other job runs in between
 	}
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
 	w.end(boot, ending(run))
-	w.is.Equal(len(w.claims(boot, 5)), 1) // then it is the next one's turn
+	w.is.Equal(len(w.claims(boot, 5)), 1) // then the next job can run
 }
 
 func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
@@ -60,7 +60,7 @@ func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
 	w.is.Equal(parent.ID, ids[0])
 	busy := w.new(then(parent, about("busy")))[0]
 	end, ok := w.end(boot, endingWith(parent, busy))
-	w.is.True(ok && !end.ChildRunning) // its subject runs
+	w.is.True(ok && !end.ChildRunning) // its subject is running
 	w.is.Equal(w.at(busy.ID).State, job.Pending)
 	w.end(boot, ending(claims[1]))
 
@@ -69,12 +69,12 @@ func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
 	w.put(plain)
 	equal := w.new(then(parent, about("x")))[0]
 	end, _ = w.end(boot, endingWith(parent, equal))
-	w.is.True(end.ChildRunning) // a chain goes before what is as urgent as it is
+	w.is.True(end.ChildRunning) // a next step is ahead of jobs of the same priority
 	parent = store.Claimed{ID: equal.ID, Fence: 1, PipelineID: equal.PipelineID}
 	w.put(func(n *store.NewJob) { n.Priority = 11 })
 	later := w.new(then(parent))[0]
 	end, _ = w.end(boot, endingWith(parent, later))
-	w.is.True(!end.ChildRunning) // but not before what is more urgent
+	w.is.True(!end.ChildRunning) // but not ahead of more urgent jobs
 }
 
 func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
@@ -85,9 +85,9 @@ func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
 			next.ID = e.ID
 			e.Next = &next
 		},
-		"NUL in the error's text":  func(_ *world, e *store.Ending) { e.Error = "bad\x00byte" },
-		"a result that is no JSON": func(_ *world, e *store.Ending) { e.Result = json.RawMessage(`{"cut`) },
-		"args that are no JSON": func(w *world, e *store.Ending) {
+		"NUL in the error text":     func(_ *world, e *store.Ending) { e.Error = "bad\x00byte" },
+		"a result that is not JSON": func(_ *world, e *store.Ending) { e.Result = json.RawMessage(`{"cut`) },
+		"args that are not JSON": func(w *world, e *store.Ending) {
 			n := w.new(then(store.Claimed{ID: e.ID}))[0]
 			n.Args = nil
 			e.Next = &n
@@ -103,7 +103,7 @@ func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
 			n.Kind = ""
 			e.Next = &n
 		},
-		"a subject that is too big": func(w *world, e *store.Ending) {
+		"a subject that is too long": func(w *world, e *store.Ending) {
 			n := w.new(then(store.Claimed{ID: e.ID}))[0]
 			n.Subject = big(501)
 			e.Next = &n
@@ -120,12 +120,12 @@ func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
 			before := w.count(`select count(*) from trapeze.job_event`)
 			_, err := w.Finish(w.ctx(), boot, batch)
 			w.is.True(err != nil)
-			w.is.True(store.Refused(err)) // the caller learns that it is what is in it
+			w.is.True(store.Refused(err)) // the caller learns that the contents are the cause
 			w.is.True(!store.Unknown(err))
-			w.is.Equal(w.count(`select count(*) from trapeze.job_event`), before) // and nothing was written
+			w.is.Equal(w.count(`select count(*) from trapeze.job_event`), before) // nothing was written
 			for i, e := range batch {
 				_, err := w.Finish(w.ctx(), boot, []store.Ending{e})
-				w.is.Equal(store.Refused(err), i == 1) // sent singly, the others go in
+				w.is.Equal(store.Refused(err), i == 1) // the other members can be finished one by one
 			}
 			w.is.Equal(w.count(`select count(*) from trapeze.done`), 2)
 			w.is.Equal(w.at(claims[1].ID).State, job.Running)
@@ -151,7 +151,7 @@ func TestADayWithoutAPartitionIsTheServersFaultNotTheJobs(t *testing.T) {
 	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select to_char(now() at time zone 'UTC', 'YYYYMMDD')`).Scan(&day))
 	w.exec(`alter table trapeze.done_succeeded detach partition trapeze.done_succeeded_` + day)
 	_, err := w.Finish(w.ctx(), boot, []store.Ending{ending(c)})
-	w.is.True(!store.Refused(err))  // it can be stored, on another day
+	w.is.True(!store.Refused(err))  // it can be stored on another day
 	w.is.True(store.Transient(err)) // so it is sent again
 	w.exec(`alter table trapeze.done_succeeded attach partition trapeze.done_succeeded_` + day +
 		` for values from ('` + day + ` 00:00:00+00') to ('` + time.Now().UTC().AddDate(0, 0, 1).Format("20060102") + ` 00:00:00+00')`)
@@ -217,12 +217,11 @@ func TestAClaimsOutcomeIsReadBack(t *testing.T) {
 	w.is.True(at(0).NextRunning)
 	w.is.True(at(1).Parked)
 	w.is.True(at(2).Pending)
-	w.is.Equal(at(3), store.ClaimOutcome{ID: c[3].ID, Fence: 1}) // claimed by another since
+	w.is.Equal(at(3), store.ClaimOutcome{ID: c[3].ID, Fence: 1}) // another pod has claimed it since
 	w.is.True(at(4).Held)
 }
 
-// A job that was put behind others when it was born, and claimed since, has a claim of this pod with fence 1 as well; but
-// whoever claimed it starts it.
+// A job that was not started on insert but claimed later also has a claim of this pod with fence 1. Only the claim may start it.
 func TestWhoeverWasClaimedSinceIsNotTakenForBornRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -232,7 +231,7 @@ func TestWhoeverWasClaimedSinceIsNotTakenForBornRunning(t *testing.T) {
 	list[0].Starts = true
 	placed, err := w.Enqueue(w.ctx(), boot, list)
 	w.is.NoErr(err)
-	w.is.Equal(placed[list[0].ID], store.PlacedPending) // behind the first
+	w.is.Equal(placed[list[0].ID], store.PlacedPending) // behind the first job
 	w.claims(boot, 2)
 	born := w.new(plain)
 	born[0].Starts = true
@@ -243,7 +242,7 @@ func TestWhoeverWasClaimedSinceIsNotTakenForBornRunning(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.True(found[list[0].ID].Held)
 	w.is.True(!found[list[0].ID].NextRunning) // it was claimed
-	w.is.True(found[born[0].ID].NextRunning)  // nobody else knows of it
+	w.is.True(found[born[0].ID].NextRunning)  // no other code knows about it
 }
 
 func TestClaimsWhoseReplyWasLostAreHandedBack(t *testing.T) {
@@ -254,11 +253,11 @@ func TestClaimsWhoseReplyWasLostAreHandedBack(t *testing.T) {
 	c := w.claims(boot, 3)
 	held, err := w.Held(w.ctx(), boot)
 	w.is.NoErr(err)
-	w.is.Equal(len(held), 3) // whatever the process knows
+	w.is.Equal(len(held), 3) // regardless of what the process knows
 	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c[0]), leaseOf(boot, c[2])}, "its reply was lost")
 	w.is.NoErr(err)
 	w.is.Equal(back, map[int64]bool{c[0].ID: true, c[2].ID: true})
-	w.is.Equal(len(w.claims(boot, 3)), 2) // unspent and claimable, subject and all
+	w.is.Equal(len(w.claims(boot, 3)), 2) // no attempt is spent, and the subject is free again
 }
 
 func TestAnEnqueueThatIsSentTwiceGoesInOnce(t *testing.T) {
@@ -271,13 +270,13 @@ func TestAnEnqueueThatIsSentTwiceGoesInOnce(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(placed, map[int64]store.Place{list[0].ID: store.PlacedPending, list[1].ID: store.PlacedRunning})
 	_, err = w.Enqueue(w.ctx(), boot, list)
-	w.is.True(store.Refused(err)) // the second try is refused by the primary key
+	w.is.True(store.Refused(err)) // the primary key rejects the second attempt
 	w.is.True(w.IDTaken(err))
 	other := list[1]
 	other.Kind = "other"
 	found, err := w.Submitted(w.ctx(), []store.NewJob{list[0], other, {ID: -1}})
 	w.is.NoErr(err)
-	w.is.Equal(found, map[int64]bool{list[0].ID: true}) // the id alone does not tell
+	w.is.Equal(found, map[int64]bool{list[0].ID: true}) // a matching id is not sufficient
 }
 
 func TestAnEnqueueInTheCallersTransactionIsPending(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fire inserts fires of one schedule, an hour apart, the latest some days ago; every nth has a job.
+// fire inserts occurrences of one schedule, an hour apart, the latest of them daysAgo days ago. Every nth has a job.
 func (w *world) fire(name string, count int, daysAgo int, nth int) {
 	w.t.Helper()
 	_, err := w.pool.Exec(w.ctx(), `
@@ -37,7 +37,7 @@ func TestOldFiresAreForgottenButForTheLatest(t *testing.T) {
 	w.fire("old", 60, 30, 1)
 	w.fire("few", 15, 30, 1)
 	w.fire("young", 60, 0, 1)
-	w.fire("busy", 6000, 30, 100) // a job goes on for so long that its fire is no longer one of the latest
+	w.fire("busy", 6000, 30, 100) // a job runs so long that its occurrence is no longer one of the latest
 	w.fire("ahead", 60, 30, 1)
 	_, err := w.pool.Exec(w.ctx(), `insert into trapeze.schedules (name, expression, kind, planned, next_at)
 		select 'ahead', '@daily', 'k', true, now() - interval '30 days 50 hours 30 minutes'`)
@@ -47,15 +47,15 @@ func TestOldFiresAreForgottenButForTheLatest(t *testing.T) {
 	w.is.Equal(w.countFires("old"), 20)
 	w.is.Equal(w.countFires("few"), 15)
 	w.is.Equal(w.countFires("young"), 60)
-	w.is.Equal(w.countFires("busy"), 20+20) // the latest, and the latest with jobs
-	w.is.Equal(w.countFires("ahead"), 50)   // what is not passed yet keeps its decisions
+	w.is.Equal(w.countFires("busy"), 20+20) // the latest occurrences and the latest with jobs
+	w.is.Equal(w.countFires("ahead"), 50)   // decisions about occurrences that the schedule has not passed are kept
 	again, err := upkeep.PruneFires(w.ctx(), w.Store, 168*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(again, 0)
 	w.is.Equal(n, 40+(6000-40)+10)
 }
 
-// Two transactions never decide about one schedule at a time, and neither waits.
+// Two transactions never decide about the same schedule at the same time, and neither waits for the other.
 func TestADueScheduleIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -72,25 +72,25 @@ func TestADueScheduleIsTakenOnce(t *testing.T) {
 		return due[0].Name
 	}
 	w.is.NoErr(w.Tx(w.ctx(), func(one pgx.Tx) error {
-		w.is.Equal(take(one), "b") // due for longest
+		w.is.Equal(take(one), "b") // overdue the longest
 		return w.Tx(w.ctx(), func(two pgx.Tx) error {
 			w.is.Equal(take(two), "a")
 			return w.Tx(w.ctx(), func(three pgx.Tx) error {
-				w.is.Equal(take(three), "") // nothing else is due, and nobody waited
+				w.is.Equal(take(three), "") // nothing else is due, and the transaction did not wait
 				return nil
 			})
 		})
 	}))
 	w.is.NoErr(w.Tx(w.ctx(), func(tx pgx.Tx) error {
-		w.is.Equal(take(tx, "b"), "a") // what is passed over stands in nobody's way
+		w.is.Equal(take(tx, "b"), "a") // a skipped schedule does not block others
 		return nil
 	}))
 	now, next, err := admin.NextFire(w.ctx(), w.Store, []string{"k"})
 	w.is.NoErr(err)
-	w.is.True(next.After(now)) // what is due, and perhaps cannot be decided, does not hide it
+	w.is.True(next.After(now)) // a due schedule, which may be impossible to decide, does not hide later ones
 }
 
-// Whoever comes second with a fire, by whatever way, decides nothing.
+// An occurrence is decided only once. Later attempts have no effect, however they come about.
 func TestAFireIsDecidedOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -107,6 +107,6 @@ func TestAFireIsDecidedOnce(t *testing.T) {
 	is.Equal(len(insert(first)), 1)
 	decided := insert(first, job.Fire{Schedule: "s", FireAt: at.Add(time.Second), Outcome: job.FireFired},
 		job.Fire{Schedule: "t", FireAt: at, Outcome: job.FireFired})
-	is.Equal(len(decided), 2) // the other ones
+	is.Equal(len(decided), 2) // only the other two
 	is.Equal(decided[0].FireAt, at.Add(time.Second))
 }

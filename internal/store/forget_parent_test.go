@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
-// A next step that waits longer than its parent is kept reads its parent's result all the same.
+// A next step can still read its parent's result when it waits longer than the retention of the parent.
 func TestTheResultOfAParentIsKeptAsLongAsItsChildWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// PostgreSQL is the judge: jsonb looks at every character of the JSON that it is given.
+// PostgreSQL itself is the reference, because jsonb checks every character of the JSON.
 func FuzzTextIsStorableExactlyWhenPostgreSQLSaysSo(f *testing.F) {
 	for _, text := range []string{`{}`, `"a\u0000"`, `"\\u0000"`, `"\\\u0000"`, `{"\u0000":1}`, `"\ud83d\ude00"`, `"\ud83d"`, `["\ude00\ud83d"]`,
 		`"\ud83d\\ude00"`, `"\uD83Dx\uDE00"`, `"\ud83d\n"`, "\"\xff\"", "\"\xed\xa0\x80\"", `"\ufffd�"`, `{"a":[1e400,"<b>\/"]}`, `[[[]]]`, ``, `"\`} {
@@ -27,12 +27,12 @@ func FuzzTextIsStorableExactlyWhenPostgreSQLSaysSo(f *testing.F) {
 		var refusal *pgconn.PgError
 		switch {
 		case err == nil && what != "":
-			t.Errorf("PostgreSQL takes %q, and we refuse it for %s", raw, what)
+			t.Errorf("PostgreSQL accepts %q, but Unstorable rejects it: %s", raw, what)
 		case err == nil || what != "":
 		case errors.As(err, &refusal) && slices.Contains([]string{"22003", "54000", "54001"}, refusal.Code):
-			// A number or a depth beyond the limits of jsonb, which we do not store.
+			// The value exceeds the limits of jsonb on numbers or nesting. That is fine, because the store uses json, which has no such limits.
 		default:
-			t.Errorf("PostgreSQL refuses %q, and we do not: %v", raw, err)
+			t.Errorf("PostgreSQL rejects %q, but Unstorable accepts it: %v", raw, err)
 		}
 	})
 }

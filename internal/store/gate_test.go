@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// What starts while somebody counts is counted: else its pod could be heard of after that, and both would be missed.
+// A job that starts during the count must be counted. Otherwise its pod could report itself after that, and both would be missed.
 func TestWhatRunsIsCountedAfterThePodsWereAsked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -34,7 +34,7 @@ func TestWhatRunsIsCountedAfterThePodsWereAsked(t *testing.T) {
 	w.exec(`delete from trapeze.live`)
 }
 
-// drainedNow tells of which pods of a name an operator has drained.
+// drainedNow reports which of the pods with a name are drained.
 func (w *world) drainedNow(name string) string {
 	w.t.Helper()
 	var list string
@@ -49,7 +49,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		old := w.pod("web")
-		// The drain is made, and not yet committed when the process comes.
+		// The drain has been made but not committed when the process registers.
 		release := w.freeze(`update trapeze.pods set drained = true where boot = $1::uuid`, old)
 		registered := async(func() (bool, error) {
 			return true, w.Register(context.Background(), store.PodInfo{Boot: uuid.NewString(), Name: "web", Kinds: []string{"k"}, Slots: 1}, lease)
@@ -64,7 +64,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		old := w.pod("web")
-		// It has registered, and not yet committed when the drain comes.
+		// The process has registered but not committed when the drain begins.
 		release := w.freeze(store.RegisterSQL.Text(), uuid.NewString(), "web", "v", []string{"k"}, 1, int64(60_000), nil)
 		drain := func(pod string) func() ([]string, error) {
 			return async(func() ([]string, error) {
@@ -77,7 +77,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		release(true)
 		boots, err := one()
 		w.is.NoErr(err)
-		w.is.Equal(len(boots), 1) // that of its boot id alone
+		w.is.Equal(len(boots), 1) // a drain by boot id affects only that pod
 		w.is.Equal(w.drainedNow("web"), "drained open")
 
 		release = w.freeze(store.RegisterSQL.Text(), uuid.NewString(), "web", "v", []string{"k"}, 1, int64(60_000), nil)
@@ -86,17 +86,17 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		release(true)
 		boots, err = all()
 		w.is.NoErr(err)
-		w.is.Equal(len(boots), 3) // also the one that nobody could see when the drain began
+		w.is.Equal(len(boots), 3) // including the pod that was not visible when the drain began
 		w.is.Equal(w.drainedNow("web"), "drained drained drained")
 	})
-	t.Run("it is one that had closed before", func(t *testing.T) {
+	t.Run("the other process had closed before", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		w.pod("web")
 		w.exec(`update trapeze.pods set closed_at = now(), started_at = started_at + interval '1 second' where boot = $1::uuid`, w.pod("web"))
 		_, boots, err := admin.DrainPod(w.ctx(), w.Store, "web", true, "ann")
 		w.is.NoErr(err)
-		w.is.Equal(len(boots), 1) // nothing runs on the other
+		w.is.Equal(len(boots), 1) // the other pod is closed
 		w.pod("web")
 		w.is.Equal(w.count(`select count(*) from trapeze.pods where name = 'web' and closed_at is null and not drained`), 0)
 	})

@@ -12,18 +12,18 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// limited limits the default lane and gives it work.
+// limited sets a limit on the default lane and adds a job.
 func (w *world) limited(slots int) {
 	w.t.Helper()
 	w.exec(`update trapeze.lanes set slots = $1 where name = 'default'`, slots)
 	w.put(plain)
 	w.t.Cleanup(func() {
 		w.is.Equal(w.count(`select granted from trapeze.lanes where name = 'default'`),
-			w.count(`select coalesce(sum(slots), 0)::int from trapeze.slot_grants`)) // the lane knows what its pods hold
+			w.count(`select coalesce(sum(slots), 0)::int from trapeze.slot_grants`)) // the lane's sum matches the slots of its pods
 	})
 }
 
-// settle asks for slots of the default lane.
+// settle requests slots of the default lane.
 func (w *world) settle(boot string, target, wish, used int) store.Slots {
 	w.t.Helper()
 	held, err := store.SettleSlots(w.ctx(), w.Store, boot, []store.Ask{{"default", target, wish, used}}, []string{"k"})
@@ -40,14 +40,14 @@ func TestSlotsAreGivenUpToTheLimitAndTakenBackAtOnce(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	w.limited(3)
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
-	w.is.Equal(w.settle(b, 4, 4, 0).Held, 1)                                       // what is left
-	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)                                       // asked again, as after a lost reply: the same
-	w.is.Equal(w.settle(a, 0, 0, 0).Held, 0)                                       // given back
-	w.is.Equal(w.settle(b, 4, 4, 1).Held, 3)                                       // and there for the other
-	w.is.Equal(w.settle(b, 1, 4, 1).Held, 1)                                       // less, at once
+	w.is.Equal(w.settle(b, 4, 4, 0).Held, 1)                                       // the remaining slots
+	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)                                       // a repeated request, as after a lost reply, has the same result
+	w.is.Equal(w.settle(a, 0, 0, 0).Held, 0)                                       // returned
+	w.is.Equal(w.settle(b, 4, 4, 1).Held, 3)                                       // and available to the other pod
+	w.is.Equal(w.settle(b, 1, 4, 1).Held, 1)                                       // a pod can return slots at any time
 	w.is.Equal(w.settle("00000000-0000-0000-0000-000000000001", 1, 1, 0).Held, -1) // a pod that is not open holds nothing
 	w.exec(`update trapeze.lanes set slots = null where name = 'default'`)
-	w.is.Equal(w.settle(b, 1, 4, 1).Held, -1) // a lane without a limit has nothing to hold
+	w.is.Equal(w.settle(b, 1, 4, 1).Held, -1) // a lane without a limit has no slots to hold
 }
 
 func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
@@ -57,11 +57,11 @@ func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
 	w.limited(3)
 	held, err := store.SettleSlots(w.ctx(), w.Store, a, []store.Ask{{"default", 2, 2, 0}}, []string{"other"})
 	w.is.NoErr(err)
-	w.is.Equal(held[0].Held, 0) // no job that this pod can run
+	w.is.Equal(held[0].Held, 0) // no waiting job that this pod can run
 	w.is.True(!held[0].Work)
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
 	w.claims(a, 1)
-	w.is.Equal(w.settle(a, 3, 3, 1).Held, 2) // nothing waits any more: no more, and no less
+	w.is.Equal(w.settle(a, 3, 3, 1).Held, 2) // without waiting jobs the pod gets no more slots, but keeps its own
 }
 
 func TestAPodThatWaitsForItsShareIsServedFirst(t *testing.T) {
@@ -70,15 +70,15 @@ func TestAPodThatWaitsForItsShareIsServedFirst(t *testing.T) {
 	a, b, c := w.pod("a"), w.pod("b"), w.pod("c")
 	w.limited(1)
 	w.is.Equal(w.settle(a, 1, 1, 0), store.Slots{Lane: "default", Held: 1, Work: true})
-	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Wake: true, Work: true})             // waits: the holder is to hear
-	w.is.Equal(w.settle(c, 1, 1, 0), store.Slots{Lane: "default", Want: true, Wake: true, Work: true}) // too
-	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Want: true, Work: true})             // still, which is no news
-	w.is.True(w.settle(a, 1, 1, 1).Want)                                                               // the holder hears
-	back := w.settle(a, 0, 1, 0)                                                                       // it gives back, and would have it again
+	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Wake: true, Work: true})             // b waits, and the holder must be woken
+	w.is.Equal(w.settle(c, 1, 1, 0), store.Slots{Lane: "default", Want: true, Wake: true, Work: true}) // so does c
+	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Want: true, Work: true})             // b still waits, so no pod is woken again
+	w.is.True(w.settle(a, 1, 1, 1).Want)                                                               // the holder learns that others wait
+	back := w.settle(a, 0, 1, 0)                                                                       // a returns its slot and wants it back
 	w.is.Equal(back, store.Slots{Lane: "default", Want: true, Wake: true, Work: true})
-	w.is.Equal(w.settle(a, 1, 1, 0).Held, 0) // after the others
-	w.is.Equal(w.settle(c, 1, 1, 0).Held, 0) // who was second waits
-	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1) // who was first has it
+	w.is.Equal(w.settle(a, 1, 1, 0).Held, 0) // a must wait for the others
+	w.is.Equal(w.settle(c, 1, 1, 0).Held, 0) // c came second and still waits
+	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1) // b came first and gets the slot
 	w.settle(b, 0, 1, 0)
 	w.is.Equal(w.settle(c, 1, 1, 0).Held, 1)
 	w.settle(c, 0, 0, 0)
@@ -112,12 +112,12 @@ func TestALimitThatIsLoweredKillsNothingAndStartsNothing(t *testing.T) {
 	w.is.Equal(w.settle(a, 4, 4, 0).Held, 4)
 	w.exec(`update trapeze.lanes set slots = 2 where name = 'default'`)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0)
-	w.is.Equal(w.settle(a, 3, 3, 3).Held, 3) // they run
+	w.is.Equal(w.settle(a, 3, 3, 3).Held, 3) // the jobs are still running
 	w.is.Equal(w.settle(a, 2, 3, 2).Held, 2)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0)
 	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1)
-	w.is.Equal(w.settle(b, 3, 3, 3).Held, 3) // what runs without a grant, as when the limit is new, is counted
+	w.is.Equal(w.settle(b, 3, 3, 3).Held, 3) // jobs that run without a grant are counted, as when the limit is new
 }
 
 func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
@@ -134,33 +134,33 @@ func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
 	w.is.Equal(w.settle(b, 1, 1, 1).Over, false)
 	w.is.True(!overfull(a))
 	w.exec(`update trapeze.lanes set slots = 1 where name = 'default'`)
-	w.is.True(overfull(a) && overfull(b)) // both, for neither knows who is to give way
-	w.is.True(w.settle(a, 1, 1, 1).Over)  // still
-	w.is.True(!w.settle(b, 0, 1, 0).Over) // what is given back counts at once
-	w.is.True(!overfull(a))               // and whoever holds the rest may use it
-	w.is.True(w.settle(b, 2, 2, 2).Over)  // what runs without a grant counts too
+	w.is.True(overfull(a) && overfull(b)) // both pods, because neither knows which of them must return slots
+	w.is.True(w.settle(a, 1, 1, 1).Over)  // still over the limit
+	w.is.True(!w.settle(b, 0, 1, 0).Over) // a returned slot counts immediately
+	w.is.True(!overfull(a))               // the remaining holder may use its slot
+	w.is.True(w.settle(b, 2, 2, 2).Over)  // jobs that run without a grant are counted too
 	w.exec(`update trapeze.lanes set slots = null where name = 'default'`)
-	w.is.True(!overfull(a)) // no limit, no more than it
+	w.is.True(!overfull(a)) // without a limit, no pod is over it
 }
 
-// A question whose connection was given up may reach the table when a later one has been answered long ago.
+// A request whose connection was given up can reach the table long after a later request was answered.
 func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	w.limited(3)
 	w.is.Equal(w.settle(a, 3, 3, 0).Held, 3)
-	late := w.Asked().Add(1) // gives two back, and is on its way
+	late := w.Asked().Add(1) // this request returns two slots, and arrives late
 	w.is.Equal(w.settle(a, 3, 3, 1).Held, 3)
 	held, err := store.Run(w.ctx(), w.Store, pgx.RowToStructByPos[store.Slots], store.SettleSlotsSQL, store.By("boot", a, "lanes", []string{"default"},
 		"targets", []int32{1}, "wishes", []int32{1}, "used", []int32{1}, "kinds", []string{"k"}, "asked", late))
 	w.is.NoErr(err)
 	w.is.Equal(len(held), 0)
-	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0) // the first pod goes on with three
-	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1) // until it gives back
+	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0) // the first pod keeps its three slots
+	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1) // until it returns some
 }
 
-// Pods ask and give back at the same time, some are closed in between; the limit is looked at in snapshots.
+// Pods request and return slots concurrently, and some are closed in between. The limit is checked in snapshots.
 func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -12,10 +12,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// checkHistory checks what the database must show at any moment: each job's events are numbered from 1 without gaps, each
-// goes on where the one before ended and makes a legal move, fences count the claims of the job and never fall, whatever leaves running
-// carries the fence it leaves with, and the last state is the one that the view job shows. Every subject has at most one
-// running row, for a job that runs.
+// checkHistory checks what must be true of the database at any time. The events of each job are numbered from 1 without gaps. Each event
+// continues from the state of the previous one and makes a legal move. Fences count the claims of the job and never decrease, and an event
+// that leaves running has the fence of its claim. The last state is the one that the view job shows. Every subject has at most one running
+// row, for a job that is running.
 func (w *world) checkHistory() {
 	w.t.Helper()
 	ctx := context.Background()
@@ -118,8 +118,8 @@ func deref(fence *int64) any {
 	return *fence
 }
 
-// checkReading fails unless what is read of a job's history, by following what its rows name, is all there is of it. It
-// reads those of the first few jobs.
+// checkReading fails unless reading a job's history through the references in its rows returns all of its events. It checks the first few
+// jobs.
 func (w *world) checkReading(jobs map[int64]bool) {
 	w.t.Helper()
 	ctx := context.Background()

@@ -28,7 +28,7 @@ func TestTwoClaimsOfTheSameSubjectsInOppositeOrderDoNotDeadlock(t *testing.T) {
 		w.put(in("up", fmt.Sprint("s", i+10)))
 		w.put(in("down", fmt.Sprint("s", 29-i)))
 	}
-	// Both claims stand at the first subject, which somebody else's transaction holds, with their rows locked.
+	// Both claims have locked their rows and wait for the first subject, which another transaction has reserved.
 	release := w.freeze(`insert into trapeze.current_runs values ('k', 's10', -1, 1, 'running')`)
 	claim := func(boot, lane string) func() (store.Claims, error) {
 		return async(func() (store.Claims, error) {
@@ -42,13 +42,13 @@ func TestTwoClaimsOfTheSameSubjectsInOppositeOrderDoNotDeadlock(t *testing.T) {
 	w.is.NoErr(err)
 	y, err := down()
 	w.is.NoErr(err)
-	w.is.Equal(len(x.Jobs)+len(y.Jobs), 20) // each subject went to one of the two
+	w.is.Equal(len(x.Jobs)+len(y.Jobs), 20) // each subject went to one of the two claims
 	w.is.Equal(w.deadlocks(), 0)
 	w.is.Equal(w.count(`select count(*) from trapeze.live where state = 'pending' and (attempt > 0 or fence > 0)`), 0)
-	// the losers spent nothing
+	// No attempt of the jobs that lost is spent.
 }
 
-// deadlocks counts what PostgreSQL had to resolve in this database; the store's own retries hide it.
+// deadlocks returns the number of deadlocks that PostgreSQL had to resolve in this database. The store's retries would hide them.
 func (w *world) deadlocks() int {
 	w.t.Helper()
 	return w.count(`select deadlocks from pg_stat_database where datname = current_database()`)
@@ -68,7 +68,7 @@ func TestTwoFinishesWithCrossingParentsDoNotDeadlock(t *testing.T) {
 		return async(func() (map[int64]store.Ended, error) { return w.Finish(context.Background(), boot, []store.Ending{e}) })
 	}
 	x, y := finish(toTwo), finish(toOne)
-	w.waiting(2) // both have their snapshots, in which both subjects run
+	w.waiting(2) // both have their snapshots, in which both subjects are running
 	release(false)
 	ex, err := x()
 	w.is.NoErr(err)
@@ -109,7 +109,7 @@ func TestTwoFinishesWhoseChildrenWantTheSameSubjectsDoNotDeadlock(t *testing.T) 
 			}
 		}
 	}
-	w.is.Equal(running, 2) // one child of each subject runs, the other waits
+	w.is.Equal(running, 2) // one child of each subject runs, and the other waits
 	w.is.Equal(w.deadlocks(), 0)
 }
 
@@ -119,7 +119,7 @@ func TestACancelThatCommitsBeforeTheFinishWins(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(about("s"))[0]
 	c := w.one(boot)
-	// The cancel's change is made and not yet committed when the finish arrives.
+	// The cancel has changed the row but is not committed when the finish arrives.
 	release := w.freeze(`with asked as (update trapeze.live set cancel_requested = true, event_no = event_no + 1 where id = $1
 			returning id, fence, event_no)
 		insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event)
@@ -128,16 +128,16 @@ func TestACancelThatCommitsBeforeTheFinishWins(t *testing.T) {
 	e := endingWith(c, child)
 	e.Result = json.RawMessage(`1`)
 	_, ok := w.end(boot, e)
-	w.is.True(!ok) // the row is held: passed by, so that the others of a batch need not wait
+	w.is.True(!ok) // the row is locked, and is skipped so that the rest of a batch need not wait
 	at, err := w.ClaimOutcomes(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, []int64{child.ID}, false)
 	w.is.NoErr(err)
-	w.is.True(at[id].Held) // it is to be sent again
+	w.is.True(at[id].Held) // it must be sent again
 	release(true)
 	end, ok := w.end(boot, e)
 	w.is.True(ok)
 	w.is.Equal(end, store.Ended{State: job.Cancelled})
 	_, err = view.Job(w.ctx(), w.Store, child.ID)
-	w.is.True(errors.Is(err, job.ErrNotFound)) // no child appears
+	w.is.True(errors.Is(err, job.ErrNotFound)) // no child was inserted
 	w.is.Equal(len(w.claims(boot, 5)), 0)
 	w.put(about("s"))
 	w.is.Equal(len(w.claims(boot, 5)), 1) // the subject is free
@@ -214,7 +214,7 @@ func TestACommandOnAJobThatIsMovingNeverAnswersNotFound(t *testing.T) {
 		_, err := w.Promote(w.ctx(), 100)
 		w.is.NoErr(err)
 	}
-	// Now cancels, from the outside, while the jobs go on moving.
+	// Cancel the jobs concurrently, while they keep moving.
 	var cancels sync.WaitGroup
 	for _, id := range ids {
 		cancels.Go(func() {

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ended makes jobs of a kind that succeeded on a day that is over, without a history, and returns the first and the last id.
+// ended inserts jobs of a kind that succeeded on a past day, without a history. It returns the first and the last id.
 func (w *world) ended(kind string, n int) (first, last int64) {
 	w.t.Helper()
 	ids, err := w.NewIDs(w.ctx(), n)
@@ -29,7 +29,7 @@ func (w *world) ended(kind string, n int) (first, last int64) {
 	return first, last
 }
 
-// left counts the jobs of a kind, those of which only the end is left included.
+// left counts the jobs in a range of ids that are left, and the rows of done that are left.
 func (w *world) left(first, last int64) (jobs, ends int) {
 	w.t.Helper()
 	return w.count(`select count(*) from trapeze.jobs where id between $1 and $2`, first, last),
@@ -56,21 +56,21 @@ func TestAKindIsKeptForItsOwnTimeAndTheChangeOfThatHoldsAtOnce(t *testing.T) {
 	c1, c9 := w.ended("other", 4)
 	w.exec(`insert into trapeze.kind_retention values ('chatty', 'succeeded', 3600), ('audited', 'succeeded', 0), ('other', 'failed', 1)`)
 
-	w.is.Equal(forget(-1), 2500) // a kind may go where all others are kept for ever
+	w.is.Equal(forget(-1), 2500) // a kind can be deleted while all others are kept forever
 	jobs, ends := w.left(b1, b9)
-	w.is.Equal([]int{jobs, ends}, []int{0, 0}) // nothing is left of it
-	w.is.Equal(forget(-1), 0)                  // and the day is not read again
+	w.is.Equal([]int{jobs, ends}, []int{0, 0}) // nothing is left of the kind
+	w.is.Equal(forget(-1), 0)                  // the day is not read again
 	jobs, ends = w.left(c1, c9)
-	w.is.Equal([]int{jobs, ends}, []int{4, 4}) // another state's rule is not this one's
+	w.is.Equal([]int{jobs, ends}, []int{4, 4}) // the rule for another state has no effect
 
-	w.is.Equal(forget(30*time.Hour), 4) // a day that is over loses all but the kind that is kept
+	w.is.Equal(forget(30*time.Hour), 4) // only the kind that is kept remains on the past day
 	jobs, ends = w.left(a1, a9)
 	w.is.Equal([]int{jobs, ends}, []int{3, 3})
 	w.is.Equal(w.oldDays(), 1)
 
 	w.exec(`update trapeze.kind_retention set keep_s = 7200 where kind = 'audited'`)
-	w.is.Equal(forget(30*time.Hour), 3) // the rule is read anew
-	w.is.Equal(w.oldDays(), 0)          // and the day goes with its last row
+	w.is.Equal(forget(30*time.Hour), 3) // the rule is read again
+	w.is.Equal(w.oldDays(), 0)          // the day is dropped with its last row
 }
 
 func TestARetentionThatIsEndedBetweenTwoBatchesIsCompletedByTheNext(t *testing.T) {
@@ -85,14 +85,14 @@ func TestARetentionThatIsEndedBetweenTwoBatchesIsCompletedByTheNext(t *testing.T
 		}
 		return nil
 	})
-	w.is.True(errors.Is(err, lost))   // it stops at once
-	w.is.Equal(n, 4_000)              // with what it has done
-	jobs, ends := w.left(first, last) //
-	w.is.Equal(jobs, 10)              //
-	w.is.Equal(ends, 4_000+10)        // the day stays
+	w.is.True(errors.Is(err, lost)) // it stops immediately
+	w.is.Equal(n, 4_000)            // completed batches count
+	jobs, ends := w.left(first, last)
+	w.is.Equal(jobs, 10)
+	w.is.Equal(ends, 4_000+10) // the day stays
 	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
 	w.is.NoErr(err)
-	w.is.Equal(n, 10) // nothing is counted twice
+	w.is.Equal(n, 10) // no job is counted twice
 	w.is.Equal(w.oldDays(), 0)
 }
 
@@ -104,14 +104,14 @@ func TestARowThatIsHeldOrRefusedHoldsUpNoRetention(t *testing.T) {
 	w.exec(fmt.Sprintf(`create table trapeze.done_succeeded_%s (like trapeze.done_succeeded including all)`, other.Format("20060102")))
 	w.exec(fmt.Sprintf(`alter table trapeze.done_succeeded attach partition trapeze.done_succeeded_%s for values from ('%s 00:00+00') to ('%s 00:00+00')`,
 		other.Format("20060102"), other.Format(time.DateOnly), other.AddDate(0, 0, 1).Format(time.DateOnly)))
-	w.exec(`update trapeze.done set finished_at = finished_at - interval '1 day' where id between $1 and $2`, first, first+9) // an older day, with the bad ones
+	w.exec(`update trapeze.done set finished_at = finished_at - interval '1 day' where id between $1 and $2`, first, first+9) // an older day, including the two problematic jobs
 	w.exec(`create function refuse() returns trigger language plpgsql as 'begin raise exception ''no''; end'`)
 	w.exec(fmt.Sprintf(`create trigger refuse before delete on trapeze.jobs for each row when (old.id = %d) execute function refuse()`, first))
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, first+1)
 	n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
-	w.is.True(err != nil && strings.Contains(err.Error(), fmt.Sprintf("job %d:", first))) // it says which
-	w.is.Equal(n, 48)                                                                     // all others went, those of the next day too
-	w.is.Equal(w.oldDays(), 1)                                                            // and that day with them
+	w.is.True(err != nil && strings.Contains(err.Error(), fmt.Sprintf("job %d:", first))) // the error names the job
+	w.is.Equal(n, 48)                                                                     // all other jobs are deleted, including those of the next day
+	w.is.Equal(w.oldDays(), 1)                                                            // the next day is dropped
 	release(true)
 	w.exec(`drop trigger refuse on trapeze.jobs`)
 	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
@@ -143,7 +143,7 @@ func TestAJobThatWaitsForWeeksKeepsWhatItReadsAndNothingElse(t *testing.T) {
 	w.end(boot, ending(w.one(boot)))
 	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
 	w.is.NoErr(err)
-	w.is.Equal(n, 1) // then it goes too
+	w.is.Equal(n, 1) // now the parent is deleted too
 	w.is.Equal(w.oldDays(), 0)
 }
 
@@ -152,7 +152,7 @@ func TestUniqueKeysOfJobsThatAreGoneAreFreeAndThoseInForceStay(t *testing.T) {
 	w := newWorld(t)
 	id := w.put(plain)[0]
 	w.exec(`insert into trapeze.unique_keys (kind, key, job_id) values ('k', 'mine', $1), ('k', 'old', $1 + 1000000), ('k', 'taken', $1 + 2000000)`, id)
-	release := w.freeze(`select from trapeze.unique_keys where key = 'taken' for update`) // as who is about to take it over
+	release := w.freeze(`select from trapeze.unique_keys where key = 'taken' for update`) // as a submission that is taking over the key
 	prune := func() (int, error) { return upkeep.PruneKeys(w.ctx(), w.Store, unpaced) }
 	x, y := async(prune), async(prune)
 	n1, err1 := x()
@@ -231,7 +231,7 @@ func TestOfPodsThatAskForATurnOneGetsItUntilItIsOverdue(t *testing.T) {
 	w.is.True(!take("b", time.Minute))
 	w.exec(`update trapeze.maintenance set begun_at = now() - interval '2 minutes'`)
 	w.is.True(take("b", time.Minute))
-	w.exec(`update trapeze.maintenance set begun_at = now() + interval '1 day'`) // the clock was put back
+	w.exec(`update trapeze.maintenance set begun_at = now() + interval '1 day'`) // the clock was set back
 	w.is.True(take("b", time.Minute))
 	w.is.NoErr(upkeep.EndTurn(w.ctx(), w.Store, upkeep.Turn{Chore: "c", Pod: "b", Count: 3, Seconds: 0.5}))
 	turns, err := upkeep.Turns(w.ctx(), w.Store)
@@ -259,10 +259,10 @@ func TestATableThatAutovacuumDoesNotKeepUpWithIsVacuumed(t *testing.T) {
 	w.is.Equal(b.Name, "submissions")
 	w.is.True(b.May && b.Dead >= 5000)
 	release := w.freeze(`lock table trapeze.submissions in row exclusive mode`)
-	w.is.NoErr(upkeep.Vacuum(w.ctx(), w.Store, b)) // writers are no hindrance
+	w.is.NoErr(upkeep.Vacuum(w.ctx(), w.Store, b)) // a writer does not block the vacuum
 	release(false)
 	locked := w.freeze(`lock table trapeze.submissions in access exclusive mode`)
-	w.is.NoErr(upkeep.Vacuum(w.ctx(), w.Store, b)) // nor is it one to those who lock it: it passes by
+	w.is.NoErr(upkeep.Vacuum(w.ctx(), w.Store, b)) // a locked table is skipped
 	locked(false)
 	pgtest.Wait(t, "nothing is behind", func() bool { return len(behind()) == 0 })
 
@@ -279,7 +279,7 @@ func TestForHowLongAKindIsKeptIsSetWithARowInTheAudit(t *testing.T) {
 	}
 	day, week := job.Seconds(24*time.Hour), job.Seconds(7*24*time.Hour)
 	w.is.Equal(set(&day), job.RetentionChanged{Kind: "k", State: job.Failed, Changed: true, After: &day})
-	w.is.Equal(set(&day).Changed, false) // no news, and no trace of it
+	w.is.Equal(set(&day).Changed, false) // setting the same value changes nothing and is not recorded
 	w.is.Equal(*set(&week).Before, day)
 	list, err := admin.Retentions(w.ctx(), w.Store)
 	w.is.NoErr(err)

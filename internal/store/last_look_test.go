@@ -6,14 +6,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The last look at a closed pod's jobs passes by a row that somebody has locked: then it was not the last one.
+// If the last sweep for a closed pod's jobs skips a locked row, another sweep must follow.
 func TestARowThatIsLockedDuringTheLastLookIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
 	id := w.put(plain)[0]
 	w.one(a)
-	// The pod left while nobody else was there, and the next one comes a quarter of an hour later.
+	// The pod left while no other pod was running, and the next pod starts a quarter of an hour later.
 	w.exec(`update trapeze.pods set closed_at = now() - interval '15 minutes', closed = 'left' where boot = $1`, a)
 	release := w.freeze(`select from trapeze.live where id = $1 for update`, id)
 	w.recover(b, 100)

@@ -33,11 +33,11 @@ func TestAHeartbeatUnderWayKeepsItsPodFromBeingClosed(t *testing.T) {
 	release := w.freeze(`update trapeze.pods set lease_until = now() + interval '1 minute' where boot = $1`, a)
 	closed, err := store.CloseLapsed(w.ctx(), w.Store, b, lease, time.Time{})
 	w.is.NoErr(err)
-	w.is.Equal(len(closed), 0) // it is passed by, without waiting
+	w.is.Equal(len(closed), 0) // a locked row is skipped without waiting
 	release(true)
 	closed, err = store.CloseLapsed(w.ctx(), w.Store, b, lease, time.Time{})
 	w.is.NoErr(err)
-	w.is.Equal(len(closed), 0) // and lives
+	w.is.Equal(len(closed), 0) // its lease was renewed
 }
 
 func TestALeaseFarInTheFutureCountsAsLapsed(t *testing.T) {
@@ -47,7 +47,7 @@ func TestALeaseFarInTheFutureCountsAsLapsed(t *testing.T) {
 	w.exec(`update trapeze.pods set lease_until = now() + interval '1 year' where boot = $1`, a)
 	beat, err := w.Heartbeat(w.ctx(), b, lease, false)
 	w.is.NoErr(err)
-	w.is.True(!beat.NextLapse.After(beat.Now)) // the others are told to look now
+	w.is.True(!beat.NextLapse.After(beat.Now)) // the other pods learn that they must check now
 	closed, err := store.CloseLapsed(w.ctx(), w.Store, b, lease, time.Time{})
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 1)
@@ -59,14 +59,14 @@ func TestLeasesThatEndedAfterAnOutageBeganAreSpared(t *testing.T) {
 	before, after, jumped, by := w.pod("before"), w.pod("after"), w.pod("jumped"), w.pod("by")
 	w.exec(`update trapeze.pods set lease_until = now() - interval '20 s' where boot = $1`, before)
 	w.exec(`update trapeze.pods set lease_until = now() - interval '5 s' where boot = $1`, after)
-	w.exec(`update trapeze.pods set lease_until = now() + interval '1 hour' where boot = $1`, jumped) // by the clock of the server that is gone
+	w.exec(`update trapeze.pods set lease_until = now() + interval '1 hour' where boot = $1`, jumped) // set by the clock of the lost server
 	closed, err := store.CloseLapsed(w.ctx(), w.Store, by, lease, time.Now().Add(-10*time.Second))
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 1)
 	w.is.Equal(closed[0].Boot, before)
 	closed, err = store.CloseLapsed(w.ctx(), w.Store, by, lease, time.Time{})
 	w.is.NoErr(err)
-	w.is.Equal(len(closed), 2) // when the time that spares them is over
+	w.is.Equal(len(closed), 2) // once no lease is spared
 }
 
 func TestAClosedPodIsRefusedEverything(t *testing.T) {
@@ -82,11 +82,11 @@ func TestAClosedPodIsRefusedEverything(t *testing.T) {
 		w.t.Log(when)
 		beat, err := w.Heartbeat(w.ctx(), a, lease, false)
 		w.is.NoErr(err)
-		w.is.True(!beat.Open) // heartbeat
+		w.is.True(!beat.Open) // heartbeats are rejected
 		w.is.Equal(len(w.claims(a, 5)), 0)
 		found, err := w.ClaimSubjects(w.ctx(), a, []store.Key{{"k", "s"}}, []string{"default"})
 		w.is.NoErr(err)
-		w.is.Equal(len(found.Jobs), 0) // claims
+		w.is.Equal(len(found.Jobs), 0) // claims find nothing
 		_, ok := w.end(a, endingWith(c, w.new(then(c))[0]))
 		w.is.True(!ok)
 		lost(second(w.FinishIn(w.ctx(), w.pool, a, ending(c))))
@@ -94,7 +94,7 @@ func TestAClosedPodIsRefusedEverything(t *testing.T) {
 		lost(second(w.Park(w.ctx(), old, 0, store.Retry{Message: "boom"})))
 		lost(w.Keep(w.ctx(), old, []byte(`"late"`)))
 		lost(w.Emit(w.ctx(), old, store.Emission{Event: "my.event"}))
-		lost(second(store.Hold(w.ctx(), w.Store, w.pool, old, time.Minute, false))) // what checkpoints go through
+		lost(second(store.Hold(w.ctx(), w.Store, w.pool, old, time.Minute, false))) // the transaction that checkpoints use
 		back, err := w.HandBack(w.ctx(), a, []job.Lease{old}, "late")
 		w.is.NoErr(err)
 		w.is.Equal(len(back), 0)
@@ -109,7 +109,7 @@ func TestAClosedPodIsRefusedEverything(t *testing.T) {
 	refused("another pod runs it")
 	w.is.NoErr(w.StaleResult(w.ctx(), old, "succeeded"))
 	w.end(b, ending(again))
-	w.is.NoErr(w.StaleResult(w.ctx(), old, "succeeded")) // a history that has ended stays as it is
+	w.is.NoErr(w.StaleResult(w.ctx(), old, "succeeded")) // the history of a finished job does not change
 	refused("it has ended")
 }
 
@@ -128,11 +128,11 @@ func TestAJobIsNotBornRunningInAClosedPod(t *testing.T) {
 	list[0].Starts, list[1].Starts = true, true
 	placed, err := w.Enqueue(w.ctx(), a, list)
 	w.is.NoErr(err)
-	w.is.Equal(placed[list[0].ID], store.PlacedPending) // nobody would look for it once the sweeps of a have ended
+	w.is.Equal(placed[list[0].ID], store.PlacedPending) // recovery would not find it once the sweeps for pod a are over
 	w.is.Equal(placed[list[1].ID], store.PlacedPending)
 	child := w.new(then(c))[0]
 	end, ok := w.end(a, endingWith(c, child))
-	w.is.True(ok) // closed but not yet recovered: no other has the job, so its result is kept
+	w.is.True(ok) // the pod is closed but its jobs are not recovered yet, so no other pod has the job and the result is kept
 	w.is.True(!end.ChildRunning)
 	w.is.Equal(w.at(parent).State, job.Succeeded)
 	w.is.Equal(w.at(child.ID).State, job.Pending)
@@ -152,19 +152,19 @@ func TestClosedPodsAreSweptAgainForClaimsInFlightAtGrowingIntervals(t *testing.T
 		w.is.NoErr(err)
 		beat, err := w.Heartbeat(w.ctx(), b, lease, false)
 		w.is.NoErr(err)
-		w.is.Equal(beat.SweepIsDue, len(boots) == 1) // heartbeats say the same
+		w.is.Equal(beat.SweepIsDue, len(boots) == 1) // heartbeats report the same
 		return len(boots) == 1
 	}
 	w.is.True(!due("1s", "1s"))
-	w.is.True(due("3s", "3s"))   // two seconds after the first
-	w.is.True(!due("10s", "5s")) // closed for 5 s when swept: the next is due 5 + 2 s later
+	w.is.True(due("3s", "3s"))   // two seconds after the first sweep
+	w.is.True(!due("10s", "5s")) // 5 s had passed since the pod closed, so the next sweep is due 5 + 2 s later
 	w.is.True(due("13s", "8s"))
 	w.is.True(!due("9m", "4m"))
 	w.is.True(due("9m", "5m"))
-	w.is.True(!due("11m", "1m")) // ten minutes old when swept: no claim is in flight that long
+	w.is.True(!due("11m", "1m")) // ten minutes had passed, and no claim stays in flight that long
 	w.is.True(due("3d", "2d 23h 59m"))
 
-	// A claim that was in flight when its pod was closed: its commit comes after the first sweep.
+	// The commit of a claim that was in flight when its pod was closed arrives after the first sweep.
 	w.exec(`update trapeze.pods set closed_at = null, swept_at = null where boot = $1`, a)
 	w.one(a)
 	w.exec(`update trapeze.pods set closed_at = now() - interval '3 s', swept_at = now() - interval '3 s' where boot = $1`, a)

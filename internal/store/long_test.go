@@ -18,8 +18,8 @@ func TestAClaimBehind200000BlockedJobsTouchesNoMoreRowsThanItMayRead(t *testing.
 	touchedBehindBlocked(t, 200_000)
 }
 
-// bounds are what one statement may touch, whatever waits and whatever has ended. About twice what was measured on
-// PostgreSQL 15 with one million pending and one million finished jobs; the claim is of 50 jobs, all else of one.
+// bounds limits what one statement may read, however many jobs are waiting or finished. The limits are about twice the values measured on
+// PostgreSQL 15 with one million pending and one million finished jobs, for a claim of 50 jobs and for one job otherwise.
 var bounds = map[string]plantest.Touched{
 	"claim":     {Buffers: 3000, Rows: 1200},
 	"enqueue":   {Buffers: 120, Rows: 25},

@@ -15,10 +15,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// urgent makes a job of another priority.
+// urgent returns a change that sets a job's priority.
 func urgent(priority int) func(*store.NewJob) { return func(n *store.NewJob) { n.Priority = priority } }
 
-// ready gives a pending job another moment of readiness.
+// ready sets how long ago a pending job became ready, and returns that time.
 func (w *world) ready(id int64, ago time.Duration) time.Time {
 	w.t.Helper()
 	var at time.Time
@@ -42,8 +42,8 @@ func TestAClaimFromAMarkOnTakesTheMostUrgentFirst(t *testing.T) {
 		}
 		return got
 	}
-	w.is.Equal(claim(3), []int64{ids[2], ids[6], ids[3]}) // by priority, then by age, and no more than are wanted
-	w.is.Equal(claim(9), []int64{ids[0], ids[4], ids[1]}) // one of the subject
+	w.is.Equal(claim(3), []int64{ids[2], ids[6], ids[3]}) // by priority, then by age, and no more than wanted
+	w.is.Equal(claim(9), []int64{ids[0], ids[4], ids[1]}) // one job of the subject
 	w.is.Equal(claim(9), []int64{})
 }
 
@@ -56,7 +56,7 @@ func TestAClaimPassesByWhatBecameReadyBeforeItsMark(t *testing.T) {
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute)}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), ids[1:])
-	w.is.Equal(idsOf(w.claims(boot, 9)), ids[:1]) // and a look at everything finds it
+	w.is.Equal(idsOf(w.claims(boot, 9)), ids[:1]) // a claim without a mark finds it
 }
 
 func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
@@ -67,18 +67,18 @@ func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
 		found, took, err := w.Marks(w.ctx(), map[string]time.Time{"default": since, "other": {}}, []string{"k"})
 		w.is.NoErr(err)
 		w.is.True(took > 0 && took < time.Minute)
-		w.is.Equal(len(found), 2) // every lane has one
+		w.is.Equal(len(found), 2) // every lane has a mark
 		return found["default"]
 	}
 	empty := mark(time.Time{})
-	w.is.True(time.Since(empty) > 150*time.Millisecond && time.Since(empty) < 10*time.Second) // what is on its way comes after it
+	w.is.True(time.Since(empty) > 150*time.Millisecond && time.Since(empty) < 10*time.Second) // jobs in flight become ready after it
 
 	ids := w.put(urgent(10), urgent(-100), urgent(100), about("busy"), about("busy"), func(n *store.NewJob) { n.Kind = "foreign" })
 	w.ready(ids[0], time.Hour)
 	second := w.ready(ids[2], 2*time.Hour)
 	first := w.ready(ids[1], 3*time.Hour)
-	w.ready(ids[5], 9*time.Hour)              // somebody else's
-	w.is.True(mark(time.Time{}).Equal(first)) // the oldest, whatever its rank
+	w.ready(ids[5], 9*time.Hour)              // a kind that this pod does not handle
+	w.is.True(mark(time.Time{}).Equal(first)) // the oldest job of any rank
 	w.is.True(mark(first.Add(time.Minute)).Equal(second))
 
 	running := w.ready(ids[3], 20*time.Hour)
@@ -86,7 +86,7 @@ func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 2}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[2], ids[3]})
-	w.is.True(mark(running).Equal(first)) // the subject runs: its next job is found by its subject
+	w.is.True(mark(running).Equal(first)) // the subject is running, and its next job is found by subject
 }
 
 func TestASubmissionFromAMarkOnWaitsBehindWhatIsReadySince(t *testing.T) {
@@ -101,17 +101,17 @@ func TestASubmissionFromAMarkOnWaitsBehindWhatIsReadySince(t *testing.T) {
 		w.is.NoErr(err)
 		return e.Places[n[0].ID]
 	}
-	w.is.Equal(submit(20, at), store.PlacedPending) // as urgent, and younger
+	w.is.Equal(submit(20, at), store.PlacedPending) // same priority, but younger
 	w.is.Equal(submit(10, at), store.PlacedPending) // less urgent
 	w.is.Equal(submit(21, at), store.PlacedRunning) // more urgent
 	w.is.Equal(submit(21, at.Add(time.Minute)), store.PlacedRunning)
-	w.is.Equal(submit(19, at.Add(time.Minute)), store.PlacedPending) // behind the first of these
+	w.is.Equal(submit(19, at.Add(time.Minute)), store.PlacedPending) // behind the first of these jobs
 }
 
 var buffers = regexp.MustCompile(`Buffers: shared hit=(\d+)`)
 
-// What has ended leaves dead rows, in the table and in its indexes, which nobody may clean up as long as somebody holds a
-// snapshot in which it had not.
+// Finished jobs leave dead rows in the table and its indexes. PostgreSQL cannot remove them while a transaction holds a snapshot in which
+// the jobs had not finished yet.
 func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -157,7 +157,7 @@ func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 		whole = append(whole, pages(fmt.Sprint("claim", i), store.ClaimSQL))
 		since = append(since, pages(fmt.Sprint("claim_since", i), store.ClaimSinceSQL))
 	}
-	if whole[1] < 5*whole[0] || since[1] > since[0]+201 { // one page more a rank, when the index grows by a level
+	if whole[1] < 5*whole[0] || since[1] > since[0]+201 { // one more page per rank, when the index grows by a level
 		t.Errorf("over 500 and 10,000 dead rows a claim touches %d pages, and %d from a mark on", whole, since)
 	}
 }
@@ -167,5 +167,5 @@ func TestTheRanksAreThoseOfThePriorities(t *testing.T) {
 	is := is.New(t)
 	var least, most int
 	is.NoErr(pgtest.Pool(t).QueryRow(t.Context(), `select min(rank), max(rank) from `+store.AllRanks).Scan(&least, &most))
-	is.Equal([]int{-most, -least}, []int{job.MinPriority, job.MaxPriority}) // negated
+	is.Equal([]int{-most, -least}, []int{job.MinPriority, job.MaxPriority}) // ranks are negated priorities
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// step is one kind of step of a random history: its do draws the verbs. Heavier ones come more often.
+// step is one kind of step in a random history. do draws its verbs. Steps with a higher weight occur more often.
 type step struct {
 	name   string
 	weight int
@@ -31,7 +31,7 @@ var steps = []step{
 	{"prune pods", 1, (*bench).drawPrune},
 }
 
-// take draws a step, takes it and returns its name.
+// take draws a step, runs it and returns its name.
 func (b *bench) take(t *rapid.T) string {
 	var pot []step
 	for _, s := range steps {
@@ -44,7 +44,7 @@ func (b *bench) take(t *rapid.T) string {
 	return s.name
 }
 
-// evenly draws a number from 0 to n-1, each about as often; rapid's own draws prefer the first.
+// evenly draws a number from 0 to n-1 with a roughly uniform distribution. The generators of rapid prefer small numbers.
 func evenly(t *rapid.T, label string, n int) int {
 	return rapid.Custom(func(t *rapid.T) int {
 		sum := 0
@@ -60,10 +60,10 @@ func evenly(t *rapid.T, label string, n int) int {
 
 func draw[T any](t *rapid.T, label string, from ...T) T { return from[evenly(t, label, len(from))] }
 
-// seldom is true once in n times.
+// seldom returns true once in n times on average.
 func seldom(t *rapid.T, label string, n int) bool { return evenly(t, label, n) == n-1 }
 
-// drawSome keeps about half of a list, at most most.
+// drawSome draws about half of the elements of a list, but not more than most.
 func drawSome[T any](t *rapid.T, label string, most int, from []T) (list []T) {
 	for _, one := range from {
 		if len(list) < most && seldom(t, label, 2) {
@@ -89,7 +89,7 @@ func (b *bench) openPods() (boots []string) {
 	return boots
 }
 
-// drawPod draws a pod: an open one, or seldom one that was closed or never registered.
+// drawPod draws a pod, usually an open one. Rarely, the pod is closed or was never registered.
 func (b *bench) drawPod(t *rapid.T) string {
 	boots := b.openPods()
 	if len(boots) == 0 || seldom(t, "closed pod", 10) {
@@ -127,7 +127,7 @@ func (b *bench) drawUnique(t *rapid.T) []verb {
 	return []verb{enqueuesUnique(b.drawJobs(t, 1, func(n *store.NewJob) { n.UniqueKey, n.UniqueWhile = &key, &while })[0])}
 }
 
-// drawClaim claims what a pod may: some kinds, in the lanes that were open when it last heard.
+// drawClaim draws a claim of a pod, for some kinds, in the lanes that were open at the pod's last heartbeat.
 func (b *bench) drawClaim(t *rapid.T) []verb {
 	boot := b.drawPod(t)
 	var wants []store.Want
@@ -152,7 +152,7 @@ func (b *bench) drawClaimSubjects(t *rapid.T) []verb {
 	return []verb{claimsSubjects(b.drawPod(t), keys, draw(t, "lanes", []string{"default", "side"}, []string{"side"}))}
 }
 
-// drawLease draws a lease: mostly one that holds, sometimes a former owner's, sometimes one that was never given.
+// drawLease draws a lease. Usually it is valid; sometimes it belongs to a former owner or never existed.
 func (b *bench) drawLease(t *rapid.T) job.Lease {
 	how := evenly(t, "whose lease", 10)
 	if running := b.m.pick((*modelJob).runs); len(running) > 0 && how < 7 {
@@ -171,7 +171,7 @@ func (b *bench) drawLease(t *rapid.T) job.Lease {
 	return l
 }
 
-// drawLeases draws a few leases of one pod, on different jobs.
+// drawLeases draws several leases of one pod on different jobs.
 func (b *bench) drawLeases(t *rapid.T, most int) []job.Lease {
 	list := []job.Lease{b.drawLease(t)}
 	for _, l := range drawSome(t, "with another", most-1, b.given) {
@@ -189,7 +189,7 @@ func (b *bench) drawNice(t *rapid.T) []verb {
 	return []verb{nices(b.drawAny(t), draw(t, "priority", 10, 5, 20, -100, 100))}
 }
 
-// drawOperatorRetry draws a job to try again: mostly one that has failed or was cancelled.
+// drawOperatorRetry draws a job to retry, usually one that failed or was cancelled.
 func (b *bench) drawOperatorRetry(t *rapid.T) []verb {
 	again := b.m.pick(func(j *modelJob) bool { return j.state == job.Failed || j.state == job.Cancelled })
 	if len(again) > 0 && !seldom(t, "any job", 5) {
@@ -198,7 +198,7 @@ func (b *bench) drawOperatorRetry(t *rapid.T) []verb {
 	return []verb{retriesAgain(b.drawAny(t))}
 }
 
-// drawAny draws the id of a job: often one that runs, wherever it is, and seldom one that there never was.
+// drawAny draws the id of a job in any state, often of a running one. Rarely, the job never existed.
 func (b *bench) drawAny(t *rapid.T) int64 {
 	if running := b.m.pick((*modelJob).runs); len(running) > 0 && seldom(t, "a running job", 2) {
 		return draw(t, "job", running...).ID

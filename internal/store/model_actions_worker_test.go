@@ -20,7 +20,7 @@ func (b *bench) drawEnding(t *rapid.T, l job.Lease) store.Ending {
 	return e
 }
 
-// drawFinish ends a few claims of one pod in one statement.
+// drawFinish ends several claims of one pod in one statement.
 func (b *bench) drawFinish(t *rapid.T) []verb {
 	leases := b.drawLeases(t, 3)
 	var ends []store.Ending
@@ -30,7 +30,7 @@ func (b *bench) drawFinish(t *rapid.T) []verb {
 	return []verb{finishes(leases[0].Pod, ends...)}
 }
 
-// drawChain ends a claim, or two of one pod, with a next step each.
+// drawChain ends one or two claims of a pod, each with a next step.
 func (b *bench) drawChain(t *rapid.T) []verb {
 	leases := b.drawLeases(t, 2)
 	var ends []store.Ending
@@ -38,7 +38,7 @@ func (b *bench) drawChain(t *rapid.T) []verb {
 		e := b.drawEnding(t, l)
 		parent := b.m.jobs[l.JobID]
 		if parent == nil {
-			continue // forgotten, or never there
+			continue // the job was deleted or never existed
 		}
 		child := b.drawJobs(t, 1, func(n *store.NewJob) {
 			n.ParentID, n.PipelineID, n.Step = &parent.ID, parent.PipelineID, parent.Step+1
@@ -84,9 +84,9 @@ func (b *bench) drawCheckpoint(t *rapid.T) []verb {
 	return []verb{draw(t, "with writes", checkpoints, keeps)(l, checkpoint)}
 }
 
-// drawStale has a former owner try every verb that writes: each must be refused and change nothing.
+// drawStale lets a former owner try every writing verb. Each must be rejected without changing anything.
 func (b *bench) drawStale(t *rapid.T) []verb {
-	var lost, outlived []job.Lease // of the latter the job lives and has been given to another claim
+	var lost, outlived []job.Lease // outlived: the job still exists and has a newer claim
 	for _, l := range b.given {
 		if b.m.held(l) == nil {
 			lost = append(lost, l)
@@ -110,11 +110,11 @@ func (b *bench) drawStale(t *rapid.T) []verb {
 		harmless(parks(l, "retry", 0)), harmless(parks(l, "retry_later", 0)), harmless(handsBack(l.Pod, l)),
 		harmless(progresses(l, job.Progress{Done: ptr(int64(1))})), harmless(emits(l, 2)),
 		harmless(checkpoints(l, json.RawMessage(`{"line": 99}`))), harmless(keeps(l, json.RawMessage(`{"line": 98}`))), harmless(readsBack(l)),
-		notesStale(l), // the one line that a former owner may write, if the job lives and has been given to another
+		notesStale(l), // the only write of a former owner that is accepted, if the job has a newer claim
 	}
 }
 
-// harmless is a verb that must change nothing.
+// harmless wraps a verb that must not change anything.
 func harmless(v verb) verb {
 	apply := v.stages[0]
 	v.stages = []func(*model) (any, error){func(m *model) (any, error) {

@@ -8,14 +8,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// wish is a new job with what its place depends on.
+// wish is a new job with the data that decides its place.
 type wish struct {
 	store.NewJob
-	handed bool // its parent hands it the subject
-	ahead  int  // jobs of this priority and more that wait in its lane go first
+	handed bool // its parent hands the subject over
+	ahead  int  // waiting jobs of this priority or higher in the lane go first
 }
 
-// Enqueue puts each job where the store must put it: older and equally urgent jobs of its lane go first.
+// Enqueue inserts each job where the store must insert it. Older jobs of the same or higher priority in its lane go first.
 func (m *model) Enqueue(boot string, list []store.NewJob) map[int64]store.Place {
 	wishes := make([]wish, len(list))
 	for i, n := range list {
@@ -24,7 +24,7 @@ func (m *model) Enqueue(boot string, list []store.NewJob) map[int64]store.Place 
 	return m.bear(boot, wishes, m.places(boot, wishes))
 }
 
-// EnqueueUnique is a submission with a unique key: the job that holds the key answers.
+// EnqueueUnique submits a job with a unique key, and returns the job that holds the key.
 func (m *model) EnqueueUnique(n store.NewJob) (holder int64) {
 	key := store.Key{n.Kind, *n.UniqueKey}
 	if held, taken := m.keys[key]; taken {
@@ -36,7 +36,7 @@ func (m *model) EnqueueUnique(n store.NewJob) (holder int64) {
 	return n.ID
 }
 
-// places says where new jobs go, looking at what is there before them. Of several that are about the same, one runs.
+// places returns where new jobs go, based on the existing jobs. Of several new jobs with the same subject, only one runs.
 func (m *model) places(boot string, list []wish) map[int64]store.Place {
 	at := map[int64]store.Place{}
 	free := make([]wish, 0, len(list))
@@ -86,10 +86,10 @@ func (m *model) bear(boot string, list []wish, at map[int64]store.Place) map[int
 	return at
 }
 
-// due is the moment after a wait: the waits of these tests are none, or longer than any test.
+// due returns the time after a delay. Delays in these tests are either zero or longer than any test.
 func (m *model) due(millis int64) int64 { return m.now + millis<<32 }
 
-// start makes a pending job the pod's own.
+// start claims a pending job for a pod.
 func (m *model) start(j *modelJob, boot, path string) {
 	j.fence, j.attempt, j.pod, j.started = j.fence+1, j.attempt+1, boot, true
 	m.run(j)
@@ -100,7 +100,7 @@ func (m *model) start(j *modelJob, boot, path string) {
 	}
 }
 
-// modelClaim is what is compared of a claim's answer.
+// modelClaim holds the fields of a claim that are compared.
 type modelClaim struct {
 	ID, Fence                        int64
 	Attempt, Crashes, Priority, Step int
@@ -114,7 +114,7 @@ type modelClaims struct {
 	Seen int
 }
 
-// Claim takes the most urgent jobs of each lane.
+// Claim claims the most urgent jobs of each lane.
 func (m *model) Claim(boot string, wants []store.Want, kinds []string, isolated bool) modelClaims {
 	var picked []*modelJob
 	for _, w := range wants {
@@ -127,7 +127,7 @@ func (m *model) Claim(boot string, wants []store.Want, kinds []string, isolated 
 	return m.take(boot, picked)
 }
 
-// ClaimSubjects takes the most urgent job of each subject.
+// ClaimSubjects claims the most urgent job of each subject.
 func (m *model) ClaimSubjects(boot string, keys []store.Key, lanes []string) modelClaims {
 	var picked []*modelJob
 	for _, k := range keys {
@@ -141,12 +141,12 @@ func (m *model) ClaimSubjects(boot string, keys []store.Key, lanes []string) mod
 	return m.take(boot, picked)
 }
 
-// take makes picked jobs the pod's own, one a subject and one isolated one.
+// take claims picked jobs for a pod, at most one per subject and one isolated job.
 func (m *model) take(boot string, picked []*modelJob) modelClaims {
 	if !m.open(boot) {
 		return modelClaims{}
 	}
-	first := int64(0) // of the isolated ones
+	first := int64(0) // the first isolated job
 	for _, j := range picked {
 		if j.isolated && (first == 0 || j.ID < first) {
 			first = j.ID

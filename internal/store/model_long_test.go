@@ -4,11 +4,11 @@ package store_test
 
 import "time"
 
-// histories is how many random histories are tried in the long leg.
+// histories is the number of random histories in the long test run.
 const histories = 3000
 
-// patience is how long histories are begun.
+// patience is how long the test keeps starting new histories.
 const patience = 10 * time.Minute
 
-// pairEnds are how the first of two verbs on one row ends: it commits, or rolls back.
+// pairEnds lists how the first of two verbs on one row ends: with a commit or a rollback.
 var pairEnds = []bool{true, false}

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Cancel ends a job, or asks the one who runs it to end it.
+// Cancel ends a job, or requests that its pod end it.
 func (m *model) Cancel(id int64, stop bool, actor string) (admin.Cancellation, error) {
 	j := m.jobs[id]
 	if j == nil {
@@ -50,7 +50,7 @@ func (m *model) Cancel(id int64, stop bool, actor string) (admin.Cancellation, e
 	return c, nil
 }
 
-// ending is what a statement says of the end of a job.
+// ending returns what a statement reports about the end of a job.
 func (j *modelJob) ending() *job.End {
 	pipeline := j.PipelineID
 	if pipeline == 0 {
@@ -60,7 +60,7 @@ func (j *modelJob) ending() *job.End {
 		Error: j.failure, ErrorClass: job.ErrorClass(j.class)}
 }
 
-// Nice gives a job that waits another priority.
+// Nice changes the priority of a waiting job.
 func (m *model) Nice(id int64, priority int, actor string) error {
 	j := m.jobs[id]
 	if _, buried := m.graves[id]; buried || j != nil && j.done() {
@@ -77,7 +77,7 @@ func (m *model) Nice(id int64, priority int, actor string) error {
 	return nil
 }
 
-// Retry begins the next epoch of a job that failed or was cancelled.
+// Retry starts the next epoch of a job that failed or was cancelled.
 func (m *model) Retry(id int64, actor string) ([]int64, error) {
 	j := m.jobs[id]
 	if j == nil {
@@ -114,7 +114,7 @@ func (m *model) Leave(boot string) {
 	}
 }
 
-// CloseLapsed closes the rows of the other pods whose lease has ended.
+// CloseLapsed closes the rows of all other pods whose leases have expired.
 func (m *model) CloseLapsed(by string) (boots []string) {
 	for _, boot := range slices.Sorted(maps.Keys(m.pods)) {
 		if p := m.pods[boot]; boot != by && !p.closed && p.lapsed {
@@ -126,7 +126,7 @@ func (m *model) CloseLapsed(by string) (boots []string) {
 	return boots
 }
 
-// RecoverPage takes the jobs of closed pods back.
+// RecoverPage recovers the jobs of closed pods.
 func (m *model) RecoverPage(boots []string, after int64, limit, maxCrashes int) store.RecoveredPage {
 	page := m.pick(func(j *modelJob) bool { return j.live() && j.ID > after })
 	page = page[:min(limit, len(page))]
@@ -171,14 +171,14 @@ func (m *model) RecoverPage(boots []string, after int64, limit, maxCrashes int) 
 	return r
 }
 
-// modelBeat is what is compared of a heartbeat's answer.
+// modelBeat holds the fields of a heartbeat response that are compared.
 type modelBeat struct {
 	Open, Paused, Due, Peers bool
 	Lanes                    []store.Lane
 	Cancels                  []store.CancelRequest
 }
 
-// Heartbeat renews a lease and tells what a pod must know.
+// Heartbeat renews a lease and returns what the pod needs to know.
 func (m *model) Heartbeat(boot string, draining bool) modelBeat {
 	b := modelBeat{Open: m.open(boot), Paused: m.paused}
 	b.Due = len(m.pick((*modelJob).parked)) > 0
@@ -205,7 +205,7 @@ func (b *modelBeat) sort() {
 	})
 }
 
-// Promote takes the jobs whose moment has come to live.
+// Promote moves due parked jobs to live.
 func (m *model) Promote(limit int) int {
 	due := m.pick(func(j *modelJob) bool { return j.parked() && j.at <= m.now })
 	slices.SortFunc(due, func(a, b *modelJob) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.ID, b.ID)) })
@@ -217,8 +217,8 @@ func (m *model) Promote(limit int) int {
 	return len(due)
 }
 
-// Forget deletes the jobs that ended in a state on a day that is over, except those whose result somebody may still read. Without
-// such, dropDay then drops the day; with them the ends of the others go at once.
+// Forget deletes the jobs that ended in a state on a past day, except those whose result may still be read. If there are no such jobs,
+// dropDay then drops the day. Otherwise the rows of the other jobs are deleted immediately.
 func (m *model) Forget(state job.State) (n int, drops bool) {
 	awaited := map[int64]bool{}
 	for _, j := range m.jobs {
@@ -247,12 +247,12 @@ func (m *model) dropDay(state job.State) {
 	maps.DeleteFunc(m.graves, func(_ int64, g grave) bool { return g.state == state })
 }
 
-// ForgetEvents drops the history of the days that are over.
+// ForgetEvents drops the history of past days.
 func (m *model) ForgetEvents() {
 	m.events = slices.DeleteFunc(m.events, func(e modelEvent) bool { return e.old })
 }
 
-// PrunePods removes the rows of closed pods whose jobs have been looked for.
+// PrunePods deletes the rows of closed pods that have been swept.
 func (m *model) PrunePods() int {
 	before := len(m.pods)
 	maps.DeleteFunc(m.pods, func(_ string, p *modelPod) bool { return p.closed && p.swept })

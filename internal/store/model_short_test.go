@@ -4,11 +4,11 @@ package store_test
 
 import "time"
 
-// histories is how many random histories are tried: 30 steps each on average, 2 to 4 ms a step.
+// histories is the number of random histories. They have 30 steps on average, and each step takes 2 to 4 ms.
 const histories = 30
 
-// patience is how long histories are begun.
+// patience is how long the test keeps starting new histories.
 const patience = 20 * time.Second
 
-// pairEnds are how the first of two verbs on one row ends: the long leg rolls it back as well.
+// pairEnds lists how the first of two verbs on one row ends. The long test run adds the rollback.
 var pairEnds = []bool{true}

@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// model is the store as plain maps: what its verbs do to a database that nobody else is using. It says nothing of
-// statements, locks and snapshots, and keeps the order of moments instead of the moments. Its methods bear the names of
-// the store's and are for one goroutine.
+// model is the store as plain maps. It defines what the verbs do to a database that no one else is using. It does not model statements,
+// locks or snapshots, and it keeps the order of events instead of their times. Its methods have the names of the store's methods, and are
+// not safe for concurrent use.
 type model struct {
-	now    int64 // the clock: one tick a verb
+	now    int64 // the clock, which advances by one tick per verb
 	jobs   map[int64]*modelJob
 	runs   map[store.Key]modelRun   // current_runs
 	keys   map[store.Key]int64      // unique_keys, by kind and key
@@ -23,20 +23,20 @@ type model struct {
 	lanes  map[string]store.Lane
 	paused bool
 	events []modelEvent
-	graves map[int64]grave // rows of done whose job has been forgotten and whose day has not been dropped yet
+	graves map[int64]grave // rows of done whose job was deleted and whose day has not been dropped yet
 }
 
-// modelJob is a job in its place: live, parked or done.
+// modelJob is a job in live, parked or done.
 type modelJob struct {
 	store.NewJob
 	place                       string
 	state                       job.State
-	why                         string // it is parked
-	at                          int64  // live: since when it is ready; parked: when it becomes due
+	why                         string // why the job is parked
+	at                          int64  // in live, when the job became ready; in parked, when it becomes due
 	fence                       int64
 	pod                         string
 	eventNo, attempt, crashes   int
-	retries                     int // by operators: the epoch is one more
+	retries                     int // number of retries by operators; the epoch is one higher
 	writes                      int
 	cancel, isolated, started   bool
 	uniqueWhile                 string
@@ -44,10 +44,10 @@ type modelJob struct {
 	reason                      job.Reason
 	result, failure, checkpoint string
 	class, code                 string
-	finished                    bool // by its own pod, not by a command or a recovery
-	putOff                      int  // how often its handler put it off
+	finished                    bool // ended by its own pod, not by a command or recovery
+	putOff                      int  // number of snoozes
 	progress                    *job.Progress
-	old                         bool // it ended on a day that retention may drop
+	old                         bool // the job ended on a day that retention may drop
 }
 
 type modelRun struct {
@@ -65,7 +65,7 @@ type modelPod struct {
 	draining, lapsed, closed, swept bool
 }
 
-// modelEvent is an event; of a pod when job is 0. note is the number or word of its fields that tells most.
+// modelEvent is an event of a job, or of a pod if job is 0. note is the most significant number or word of the event's fields.
 type modelEvent struct {
 	job                                   int64
 	no                                    int
@@ -83,7 +83,7 @@ func newModel() *model {
 	}
 }
 
-// clone returns a copy that shares nothing that changes.
+// clone returns a copy that shares no mutable state with m.
 func (m *model) clone() *model {
 	c := *m
 	c.jobs, c.pods = map[int64]*modelJob{}, map[string]*modelPod{}
@@ -100,7 +100,7 @@ func (m *model) clone() *model {
 	return &c
 }
 
-// pick returns the jobs for which is holds, by id.
+// pick returns the jobs for which is returns true, ordered by id.
 func (m *model) pick(is func(*modelJob) bool) []*modelJob {
 	var list []*modelJob
 	for _, id := range slices.Sorted(maps.Keys(m.jobs)) {
@@ -119,12 +119,12 @@ func (j *modelJob) done() bool       { return j.place == "done" }
 func (j *modelJob) key() store.Key   { return store.Key{j.Kind, j.Subject} }
 func (j *modelJob) lease() job.Lease { return job.Lease{JobID: j.ID, Fence: j.fence, Pod: j.pod} }
 
-// urgency is the order in which the jobs of a lane are claimed.
+// urgency compares two jobs of a lane by the order in which they are claimed.
 func urgency(a, b *modelJob) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.at, b.at), cmp.Compare(a.ID, b.ID))
 }
 
-// held returns the job that a lease holds, or nil when it has been lost.
+// held returns the job to which a lease belongs, or nil if the lease was lost.
 func (m *model) held(l job.Lease) *modelJob {
 	if j := m.jobs[l.JobID]; j != nil && j.runs() && j.fence == l.Fence && j.pod == l.Pod {
 		return j
@@ -132,14 +132,14 @@ func (m *model) held(l job.Lease) *modelJob {
 	return nil
 }
 
-// open reports whether a pod's row is there and not closed.
+// open reports whether a pod has a row that is not closed.
 func (m *model) open(boot string) bool { p := m.pods[boot]; return p != nil && !p.closed }
 
-// busy reports whether a job of this kind and subject runs.
+// busy reports whether a job of this kind and subject is running.
 func (m *model) busy(k store.Key) bool { return k.Subject != "" && m.runs[k].state == "running" }
 
-// move takes a job to another state and writes that down. A move that the picture in job/state.go does not have, and a
-// claim that is not the next one, are an error of the model, and so of what it was compared with.
+// move changes a job's state and records an event. It panics on a move that job/state.go does not allow, which means that the model, or a
+// store that behaves in the same way, is wrong.
 func (m *model) move(j *modelJob, to job.State, e modelEvent) {
 	if !job.CanMove(j.state, to) {
 		panic(fmt.Sprintf("job %d: %s moves it from %q to %q", j.ID, e.event, j.state, to))
@@ -147,7 +147,7 @@ func (m *model) move(j *modelJob, to job.State, e modelEvent) {
 	m.note(j, to, e)
 }
 
-// note writes down what happened to a job.
+// note records an event of a job.
 func (m *model) note(j *modelJob, to job.State, e modelEvent) {
 	j.eventNo++
 	e.job, e.no, e.from, e.to = j.ID, j.eventNo, j.state, to
@@ -158,7 +158,7 @@ func (m *model) note(j *modelJob, to job.State, e modelEvent) {
 	j.state = to
 }
 
-// of is an event of a claim.
+// of returns an event of a claim.
 func of(l job.Lease, event string) modelEvent {
 	return modelEvent{event: event, boot: l.Pod, fence: &l.Fence}
 }
@@ -167,21 +167,21 @@ func (m *model) podEvent(boot, event, level, text string) {
 	m.events = append(m.events, modelEvent{event: event, boot: boot, level: level, text: text, actor: "system"})
 }
 
-// run takes the subject of a job that starts.
+// run reserves the subject of a job that starts.
 func (m *model) run(j *modelJob) {
 	if j.Subject != "" {
 		m.runs[j.key()] = modelRun{j.ID, j.fence, "running"}
 	}
 }
 
-// rest frees the subject of a job that runs no more; the row goes on pointing at the latest run.
+// rest frees the subject of a job that is no longer running. The row still points to the latest run.
 func (m *model) rest(j *modelJob) {
 	if r := m.runs[j.key()]; j.Subject != "" && r.job == j.ID {
 		m.runs[j.key()] = modelRun{r.job, r.fence, "ended"}
 	}
 }
 
-// end takes a job from its place to done.
+// end moves a job to done.
 func (m *model) end(j *modelJob, to job.State, outcome job.OutcomeStatus, reason job.Reason, e modelEvent) {
 	if j.runs() {
 		m.rest(j)

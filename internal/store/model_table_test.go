@@ -15,8 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// tableSQL tells everything that the tables say, a line a row, but not when. The order in which the jobs of a lane are
-// claimed, and that in which parked ones become due, stand for the moments.
+// tableSQL returns the contents of all tables, one line per row, without times. The order in which the jobs of a lane are claimed, and the
+// order in which parked jobs become due, replace the times.
 const tableSQL = `
 select json_build_array('job', id, kind, lane, subject, state, is_current, priority, attempt, crashes, fence,
 	epoch, pod, pipeline_id, parent_id, step, args::text, result::text, outcome, reason, error, progress_done, progress_total,
@@ -41,7 +41,7 @@ from trapeze.job_event
 union all select json_build_array('no job', j.id)::text from trapeze.jobs j
 where not exists (select from trapeze.job v where v.id = j.id)`
 
-// table reads what the database says.
+// table reads the contents of the database.
 func table(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	result, err := pool.Query(ctx, tableSQL)
 	if err != nil {
@@ -64,7 +64,7 @@ func table(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	return lines, nil
 }
 
-// table tells the same of the model.
+// table returns the same lines for the model.
 func (m *model) table() []string {
 	var lines []string
 	add := func(fields ...any) { lines = append(lines, asLine(fields...)) }
@@ -110,7 +110,7 @@ func (m *model) table() []string {
 	return lines
 }
 
-// row is a job as the view shows it.
+// row returns a job as the view job shows it.
 func (m *model) row(j *modelJob) []any {
 	reason := string(j.reason)
 	switch {
@@ -129,7 +129,7 @@ func (m *model) row(j *modelJob) []any {
 		none(j.code)}
 }
 
-// none is nil for what is empty.
+// none returns nil for an empty string.
 func none(s string) any {
 	if s == "" {
 		return nil
@@ -145,7 +145,8 @@ func asLine(fields ...any) string {
 	return string(line)
 }
 
-// differs tells where two tables differ, or nothing. A line that occurs twice in one is a row too many.
+// differs returns the differences between two tables, or an empty string. If a line occurs twice in one table, that table has one row too
+// many.
 func differs(database, model []string) string {
 	if slices.Equal(database, model) {
 		return ""

@@ -20,10 +20,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Random histories of every verb against the real store and a model of plain maps: after each verb the whole of the tables
-// and the answer must be what the model says. At the end everything that was enqueued must be able to end.
+// The test runs random histories of all verbs against the real store and against a model made of plain maps. After each verb, the tables
+// and the results must match the model. At the end, every enqueued job must be able to finish.
 //
-// A failure prints its seed and its shortened history; -rapid.seed=N runs it again, -rapid.checks=N makes N histories.
+// A failure prints its seed and its shortened history. -rapid.seed=N repeats it, and -rapid.checks=N runs N histories.
 func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -37,10 +37,10 @@ func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
 	taken, happened, total := map[string]int{}, map[string]int{}, 0
 	rapid.Check(t, func(t *rapid.T) {
 		if !failed && time.Since(began) > patience {
-			return // a slow machine makes fewer histories
+			return // a slow machine runs fewer histories
 		}
 		ended := false
-		defer func() { failed = failed || !ended }() // once one has failed it is run again and again, to make it shorter
+		defer func() { failed = failed || !ended }() // rapid repeats a failed history to shorten it
 		b := newBench(t, st, pool)
 		for _, v := range []verb{b.join(), b.join(), enqueues(bootOf(1), b.drawJobs(t, 3, starts)), enqueues(bootOf(0), b.drawJobs(t, 3, plain))} {
 			b.try(v)
@@ -61,7 +61,7 @@ func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
 	t.Logf("%d steps: %v", total, taken)
 	t.Logf("what they led to: %v", happened)
 	if total < 2000 {
-		return // too few to expect everything
+		return // too few steps to cover everything
 	}
 	for _, s := range steps {
 		if taken[s.name] == 0 {
@@ -77,7 +77,7 @@ func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
 	}
 }
 
-// limitHistories sets how many histories are tried, unless the command line or the environment says so.
+// limitHistories sets the number of histories, unless the command line or the environment sets it.
 func limitHistories(t *testing.T) {
 	set := os.Getenv("RAPID_CHECKS") != ""
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "rapid.checks" })
@@ -89,20 +89,20 @@ func limitHistories(t *testing.T) {
 	}
 }
 
-// bench runs verbs on the store and on its model side by side.
+// bench runs verbs on both the store and its model.
 type bench struct {
 	t     rapid.TB
 	st    *store.Store
 	pool  *pgxpool.Pool
 	m     *model
-	jobs  int64                   // the latest id given to a job
-	boots int                     // and to a pod
-	beats map[string][]store.Lane // the lanes as each pod heard of them last
-	given []job.Lease             // every lease that was ever given
-	lost  int                     // answers that refused a lease
+	jobs  int64                   // the last id given to a job
+	boots int                     // the last number given to a pod
+	beats map[string][]store.Lane // the lanes in the last heartbeat of each pod
+	given []job.Lease             // all leases that were ever given
+	lost  int                     // number of results that reported a lost lease
 }
 
-// newBench empties the tables.
+// newBench empties the tables and returns a new bench.
 func newBench(t rapid.TB, st *store.Store, pool *pgxpool.Pool) *bench {
 	t.Helper()
 	_, err := pool.Exec(context.Background(), `
@@ -117,7 +117,7 @@ func newBench(t rapid.TB, st *store.Store, pool *pgxpool.Pool) *bench {
 	return &bench{t: t, st: st, pool: pool, m: newModel(), beats: map[string][]store.Lane{}}
 }
 
-// try runs a verb on both and compares its answers and all tables.
+// try runs a verb on the store and on the model, and compares the results and all tables.
 func (b *bench) try(v verb) {
 	b.t.Helper()
 	got := v.ask(context.Background(), b.st)
@@ -143,7 +143,7 @@ func (b *bench) same(after string) {
 	b.remember()
 }
 
-// remember keeps the leases that jobs have now, for those who will have lost them.
+// remember keeps the current leases of all jobs, for tests with leases that have been lost.
 func (b *bench) remember() {
 	for _, j := range b.m.pick((*modelJob).runs) {
 		if !slices.Contains(b.given, j.lease()) {
@@ -152,19 +152,19 @@ func (b *bench) remember() {
 	}
 }
 
-// join is a pod that registers.
+// join returns a verb that registers a new pod.
 func (b *bench) join() verb {
 	b.boots++
 	return registers(bootOf(b.boots), "pod-"+number(b.boots))
 }
 
-// job prepares a job of kind k in lane default.
+// job returns a new job of kind k in lane default.
 func (b *bench) job() store.NewJob {
 	b.jobs++
 	return store.NewJob{ID: b.jobs, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n": 1}`), Priority: 10, Submitter: "ann", Actor: "ann"}
 }
 
-// sweep is what a pod's net does, in pages.
+// sweep returns the verbs of a pod's recovery, page by page.
 func (b *bench) sweep(by string, page, maxCrashes int) []verb {
 	var boots, unswept []string
 	for _, boot := range slices.Sorted(maps.Keys(b.m.pods)) {
@@ -184,7 +184,7 @@ func (b *bench) sweep(by string, page, maxCrashes int) []verb {
 	return append(list, recoversPage(boots, after, page, maxCrashes), swept(boots))
 }
 
-// settle lets everything end: nothing that was accepted may be lost.
+// settle lets all jobs end, because no accepted job may be lost.
 func (b *bench) settle() {
 	b.t.Helper()
 	for _, boot := range slices.Sorted(maps.Keys(b.m.pods)) {

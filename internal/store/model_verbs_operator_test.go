@@ -15,10 +15,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// oldDay is how many days ago those jobs ended that retention forgets: more than two, because a day ends at midnight.
+// oldDay is how many days ago the jobs ended that retention deletes. It exceeds two because a day ends at midnight.
 const oldDay = 3
 
-// retention is what a pod keeps.
+// retention is how long a pod keeps finished jobs.
 const retention = 30 * time.Hour
 
 func cancels(id int64, stop bool) verb {
@@ -91,7 +91,7 @@ func recoversPage(boots []string, after int64, limit, maxCrashes int) verb {
 		})
 }
 
-// recovers is a pod's sweep for the jobs of one pod: first the closing, then the jobs.
+// recovers sweeps for the jobs of one pod. It closes lapsed pods, and then recovers the jobs.
 func recovers(by, from string) verb {
 	closing, page := closesLapsed(by), recoversPage([]string{from}, -1, 1000, 3)
 	return verb{"recover",
@@ -104,7 +104,7 @@ func recovers(by, from string) verb {
 		[]func(*model) (any, error){func(m *model) (any, error) { m.CloseLapsed(by); return nil, nil }, page.stages[0]}}
 }
 
-// sweepsDue asks which of the pods, that nobody looked after yet, are to be: all of them.
+// sweepsDue lists the pods to be swept, which must include all that have not been swept yet.
 func sweepsDue(unswept []string) verb {
 	return in("list the sweeps",
 		func(ctx context.Context, s *store.Store) ([]string, error) {
@@ -137,7 +137,7 @@ func promotes(limit int) verb {
 		func(m *model) (int, error) { return m.Promote(limit), nil })
 }
 
-// changesLane is an operator's change of the table; heartbeats tell of it.
+// changesLane changes a lane as an operator does. Heartbeats report the change.
 func changesLane(l store.Lane) verb {
 	return bare(fmt.Sprintf("lane %s", told(l)),
 		func(ctx context.Context, s *store.Store) error {
@@ -157,8 +157,8 @@ func pauses(paused bool) verb {
 		func(m *model) error { m.paused = paused; return nil })
 }
 
-// forgets is retention of what ended in one state. Of two that forget the same jobs, both count them, so the number is
-// none of its answer.
+// forgets applies retention to the jobs that ended in one state. If two of them delete the same jobs, both count them, so the number is not
+// part of the result.
 func forgets(state job.State) verb {
 	drops := false
 	return verb{"forget " + string(state),
@@ -186,7 +186,7 @@ func forgetsEvents() verb {
 		func(m *model) error { m.ForgetEvents(); return nil })
 }
 
-// lapses makes the lease of a pod end in the past.
+// lapses sets the lease of a pod to a time in the past.
 func lapses(boot string) verb {
 	return bare("lapse of "+boot,
 		func(ctx context.Context, s *store.Store) error {
@@ -196,7 +196,7 @@ func lapses(boot string) verb {
 		func(m *model) error { m.pods[boot].lapsed = true; return nil })
 }
 
-// comesDue brings the moment of a parked job.
+// comesDue makes a parked job due.
 func comesDue(id int64) verb {
 	return bare(fmt.Sprintf("job %d comes due", id),
 		func(ctx context.Context, s *store.Store) error {
@@ -206,7 +206,7 @@ func comesDue(id int64) verb {
 		func(m *model) error { m.jobs[id].at = m.now; return nil })
 }
 
-// ages moves the ends and the history of jobs to a day that is over.
+// ages moves finished jobs and their history to a past day.
 func ages(ids ...int64) verb {
 	return bare(fmt.Sprintf("age %v", ids),
 		func(ctx context.Context, s *store.Store) error {
@@ -231,7 +231,7 @@ func ages(ids ...int64) verb {
 		})
 }
 
-// ageEvents gives the history of jobs another time, out of the rows that they share with others.
+// ageEvents changes the times of the events of jobs. It first moves the events out of rows that are shared with other jobs.
 func ageEvents(ctx context.Context, pool *pgxpool.Pool, ids []int64, at time.Time) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		for _, sql := range []string{
@@ -251,7 +251,7 @@ func ageEvents(ctx context.Context, pool *pgxpool.Pool, ids []int64, at time.Tim
 	})
 }
 
-// makeOldDay makes the partitions of the day that is over, where they are missing.
+// makeOldDay creates the missing partitions of the past day.
 func makeOldDay(ctx context.Context, s *store.Store) error {
 	day := time.Now().UTC().AddDate(0, 0, -oldDay)
 	for _, parent := range []string{"done_succeeded", "done_failed", "done_cancelled", "job_events"} {

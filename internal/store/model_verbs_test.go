@@ -15,15 +15,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// verb is one call of the store's and what the model says of it: both give their answer as text. A verb of several
-// transactions has a stage for each; the answer is the last one's that has any.
+// verb is a call of the store together with its effect on the model. Both return their result as text. A verb with several transactions has
+// a stage for each of them, and its result is that of the last stage that returns one.
 type verb struct {
 	name   string
 	do     func(ctx context.Context, s *store.Store) (any, error)
 	stages []func(m *model) (any, error)
 }
 
-// answer is what a caller learns: a value, or the error that he acts on.
+// answer returns the result that a caller sees: a value, or a known error.
 func answer(value any, err error) string {
 	for _, known := range []error{job.ErrLeaseLost, job.ErrAlreadyTerminal, job.ErrNotFound, job.ErrCancelled, job.ErrNotQueued,
 		job.ErrNotFailed, job.ErrKeyHeld} {
@@ -39,7 +39,7 @@ func answer(value any, err error) string {
 
 func (v verb) ask(ctx context.Context, s *store.Store) string { return answer(v.do(ctx, s)) }
 
-// apply runs all stages on the model, a tick of its clock each.
+// apply runs all stages on the model, each in one tick of its clock.
 func (v verb) apply(m *model) string {
 	last := ""
 	for i := range v.stages {
@@ -59,14 +59,14 @@ func (v verb) stage(m *model, i int) string {
 	return answer(value, err)
 }
 
-// in makes a verb of one transaction; its type is that of both answers.
+// in returns a verb with a single transaction. T is the type of both results.
 func in[T any](name string, do func(context.Context, *store.Store) (T, error), apply func(*model) (T, error)) verb {
 	return verb{name,
 		func(ctx context.Context, s *store.Store) (any, error) { return do(ctx, s) },
 		[]func(*model) (any, error){func(m *model) (any, error) { return apply(m) }}}
 }
 
-// bare makes a verb that answers with an error alone.
+// bare returns a verb whose only result is an error.
 func bare(name string, do func(context.Context, *store.Store) error, apply func(*model) error) verb {
 	return in(name, func(ctx context.Context, s *store.Store) (any, error) { return nil, do(ctx, s) },
 		func(m *model) (any, error) { return nil, apply(m) })
@@ -109,7 +109,7 @@ func claimsSubjects(boot string, keys []store.Key, lanes []string) verb {
 		func(m *model) (modelClaims, error) { return m.ClaimSubjects(boot, keys, lanes), nil })
 }
 
-// claimsOf keeps what the model knows of a claim's answer.
+// claimsOf reduces the result of a claim to the fields that the model knows.
 func claimsOf(c store.Claims, err error) (modelClaims, error) {
 	found := modelClaims{Seen: c.Seen}
 	for _, j := range c.Jobs {
@@ -133,7 +133,7 @@ func parks(l job.Lease, why string, millis int64) verb {
 	return bare(fmt.Sprintf("%s %+v after %d ms", why, l, millis),
 		func(ctx context.Context, s *store.Store) error {
 			wait := time.Duration(millis) * time.Millisecond
-			if why == "retry_later" { // as often as the fence says: any number will do
+			if why == "retry_later" { // the test can use any number of snoozes, and takes that of the fence
 				_, err := s.Snooze(ctx, l, int(l.Fence), wait, store.Retry{Message: "boom"})
 				return err
 			}

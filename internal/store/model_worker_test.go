@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Finish ends claims of a pod, each fenced by itself, and inserts what follows them.
+// Finish ends claims of a pod, each fenced separately, and inserts their next steps.
 func (m *model) Finish(boot string, list []store.Ending) map[int64]store.Ended {
 	ended := map[int64]store.Ended{}
 	var (
@@ -21,7 +21,7 @@ func (m *model) Finish(boot string, list []store.Ending) map[int64]store.Ended {
 		}
 		ends = append(ends, e)
 		if e.Next != nil && !j.cancel {
-			w := wish{NewJob: *e.Next, ahead: e.Next.Priority + 1} // only what is more urgent goes before a next step
+			w := wish{NewJob: *e.Next, ahead: e.Next.Priority + 1} // only more urgent jobs go before a next step
 			w.handed = w.Subject != "" && w.Kind == j.Kind && w.Subject == j.Subject
 			wishes = append(wishes, w)
 		}
@@ -35,7 +35,7 @@ func (m *model) Finish(boot string, list []store.Ending) map[int64]store.Ended {
 	return ended
 }
 
-// finish ends one claim as its handler wishes, unless a cancel came before.
+// finish ends one claim as its handler requests, unless a cancel request came first.
 func (m *model) finish(j *modelJob, e store.Ending) job.State {
 	event := of(j.lease(), "job."+string(e.State))
 	event.text = e.Error
@@ -54,7 +54,7 @@ func (m *model) finish(j *modelJob, e store.Ending) job.State {
 	return e.State
 }
 
-// Park ends a claim with a wait.
+// Park ends a claim, and the job waits.
 func (m *model) Park(l job.Lease, why string, millis int64, message string) error {
 	j := m.held(l)
 	if j == nil || j.cancel {
@@ -72,11 +72,11 @@ func (m *model) Park(l job.Lease, why string, millis int64, message string) erro
 	m.rest(j)
 	m.move(j, job.Pending, event)
 	j.place, j.why, j.pod, j.at = "parked", why, "", m.due(millis)
-	j.writes = 0 // the row of live is gone
+	j.writes = 0 // the row of live is deleted
 	return nil
 }
 
-// HandBack gives claims back, unspent.
+// HandBack returns claims without spending an attempt.
 func (m *model) HandBack(boot string, claims []job.Lease, why string) map[int64]bool {
 	back := map[int64]bool{}
 	for _, l := range claims {
@@ -95,7 +95,7 @@ func (m *model) HandBack(boot string, claims []job.Lease, why string) map[int64]
 	return back
 }
 
-// Progress notes how far a claim is; what is nil keeps its value.
+// Progress records the progress of a claim. Nil fields keep their values.
 func (m *model) Progress(l job.Lease, p job.Progress) error {
 	j := m.held(l)
 	if j == nil {
@@ -116,7 +116,7 @@ func (m *model) Progress(l job.Lease, p job.Progress) error {
 	return nil
 }
 
-// Checkpoint is a transaction of a handler that holds its lease and keeps a checkpoint.
+// Checkpoint stores a checkpoint in a handler's transaction that has locked the lease.
 func (m *model) Checkpoint(l job.Lease, checkpoint json.RawMessage) (number int, err error) {
 	j := m.held(l)
 	switch {
@@ -129,7 +129,7 @@ func (m *model) Checkpoint(l job.Lease, checkpoint json.RawMessage) (number int,
 	return j.writes, m.Keep(l, checkpoint)
 }
 
-// Keep keeps a checkpoint without writes of the handler's.
+// Keep stores a checkpoint without writes of the handler.
 func (m *model) Keep(l job.Lease, checkpoint json.RawMessage) error {
 	j := m.held(l)
 	switch {
@@ -145,7 +145,7 @@ func (m *model) Keep(l job.Lease, checkpoint json.RawMessage) error {
 	return nil
 }
 
-// Emit appends events of the handler's.
+// Emit appends events of the handler.
 func (m *model) Emit(l job.Lease, list []store.Emission) error {
 	j := m.held(l)
 	if j == nil {
@@ -159,7 +159,7 @@ func (m *model) Emit(l job.Lease, list []store.Emission) error {
 	return nil
 }
 
-// StaleResult notes that a former owner's result was refused, while the job lives.
+// StaleResult records that a former owner's result was rejected, if the job has a newer claim.
 func (m *model) StaleResult(l job.Lease, what string) {
 	if j := m.jobs[l.JobID]; j != nil && j.live() && j.fence > l.Fence {
 		e := of(l, "job.stale_result")
@@ -168,7 +168,7 @@ func (m *model) StaleResult(l job.Lease, what string) {
 	}
 }
 
-// ClaimOutcome is what a claim came to.
+// ClaimOutcome returns the outcome of a claim.
 func (m *model) ClaimOutcome(l job.Lease) store.ClaimOutcome {
 	c := store.ClaimOutcome{ID: l.JobID, Fence: l.Fence}
 	j := m.jobs[l.JobID]

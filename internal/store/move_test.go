@@ -22,7 +22,7 @@ func TestAMoveKeepsEveryTurnAndPassesByWhatSomebodyHolds(t *testing.T) {
 	moved, passed, err := admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
 	w.is.NoErr(err)
 	w.is.Equal([]int{moved, passed}, []int{2, 1})
-	w.is.Equal(w.at(first).Lane, "default") // whoever holds it may be starting it there
+	w.is.Equal(w.at(first).Lane, "default") // the transaction that locked it may be starting it there
 	release(false)
 	moved, passed, err = admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
 	w.is.NoErr(err)
@@ -31,13 +31,13 @@ func TestAMoveKeepsEveryTurnAndPassesByWhatSomebodyHolds(t *testing.T) {
 	boot := w.pod("a")
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "other", N: 3}}, []string{"k"}, true)
 	w.is.NoErr(err)
-	w.is.Equal(idsOf(found.Jobs), []int64{third, first, second}) // by priority, then as they were submitted
+	w.is.Equal(idsOf(found.Jobs), []int64{third, first, second}) // by priority, then in the order of submission
 	moved, _, err = admin.Move(w.ctx(), w.Store, admin.Moving{From: "other", To: "default"}, "ann")
 	w.is.NoErr(err)
-	w.is.Equal(moved, 0) // what runs stays where its slot is
+	w.is.Equal(moved, 0) // running jobs stay in the lane of their slot
 }
 
-// However many jobs a lane has, a move looks at each once; and what the planner knows of the table is that it is empty.
+// Moving a lane's jobs reads each of them once, even if the planner's statistics claim that the table is empty.
 func TestAMoveOfABacklogTakesAsLongAsItHasJobs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -54,11 +54,11 @@ func TestAMoveOfABacklogTakesAsLongAsItHasJobs(t *testing.T) {
 	moved, passed, err := admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
 	w.is.NoErr(err)
 	w.is.Equal([]int{moved, passed}, []int{2 * backlog, 0})
-	w.is.True(time.Since(began) < 10*time.Second) // 0.5 s; half a minute when each row is held against the whole page
+	w.is.True(time.Since(began) < 10*time.Second) // takes 0.5 s, or half a minute if each row is compared with the whole page
 	w.exec(`truncate trapeze.live, trapeze.parked, trapeze.job_events`)
 }
 
-// A claim waits for a row that is being moved, and finds it gone from its lane.
+// A claim skips a row that is being moved, and no longer finds it in the lane afterwards.
 func TestAClaimDoesNotTakeAJobThatIsMovedMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -66,7 +66,7 @@ func TestAClaimDoesNotTakeAJobThatIsMovedMeanwhile(t *testing.T) {
 	id, boot := w.put(plain)[0], w.pod("a")
 	w.is.NoErr(w.Tx(w.ctx(), func(tx pgx.Tx) error {
 		_, err := tx.Exec(w.ctx(), `update trapeze.live set lane = 'other' where id = $1`, id)
-		w.is.Equal(len(w.claims(boot, 1)), 0) // it is held
+		w.is.Equal(len(w.claims(boot, 1)), 0) // the row is locked
 		return err
 	}))
 	w.is.Equal(len(w.claims(boot, 1)), 0)
@@ -92,7 +92,7 @@ func TestAJobOfNoLaneGoesToItsKinds(t *testing.T) {
 	w.is.Equal(n, 0)
 }
 
-// Lanes are locked before kinds, also the one to which the kinds of a lane go that nobody named: else two changes wait for each other.
+// Lanes are locked before kinds, including the default lane to which a deleted lane's kinds go. Otherwise two changes would deadlock.
 func TestADeletedLanesKindsAreNotLockedBeforeTheLaneTheyGoTo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

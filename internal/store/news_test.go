@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// names lists events as job/number.
+// names formats events as job/number.
 func names(list []view.News) (names []string) {
 	for _, n := range list {
 		names = append(names, fmt.Sprintf("%d/%d", *n.Job, *n.EventNo))
@@ -35,7 +35,7 @@ func TestNewsTellEachEventOnceAndWaitForNoTransaction(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(names(list), []string{fmt.Sprintf("%d/1", held), fmt.Sprintf("%d/1", other)})
 
-	// A transaction that wrote an event stays open while others come and go.
+	// A transaction that wrote an event stays open while other transactions begin and commit.
 	release := w.freeze(`with u as (update trapeze.live set event_no = event_no + 1 where id = $1 returning id, event_no)
 		insert into trapeze.job_events (job, event_no, from_state, to_state, event) select id, event_no, 'pending', 'pending', 'late' from u`, held)
 	claimed := w.one(boot)
@@ -43,29 +43,29 @@ func TestNewsTellEachEventOnceAndWaitForNoTransaction(t *testing.T) {
 	w.end(boot, ending(claimed))
 	list, seen, err = view.ReadNews(w.ctx(), w.Store, seen, jobs, nil)
 	w.is.NoErr(err)
-	w.is.Equal(names(list), []string{fmt.Sprintf("%d/2", other), fmt.Sprintf("%d/3", other)}) // at once
-	w.is.Equal(len(seen.Open) > 0, true)                                                      // what is still open is remembered
+	w.is.Equal(names(list), []string{fmt.Sprintf("%d/2", other), fmt.Sprintf("%d/3", other)}) // these events appear immediately
+	w.is.Equal(len(seen.Open) > 0, true)                                                      // open transactions are remembered
 	list, seen, err = view.ReadNews(w.ctx(), w.Store, seen, jobs, nil)
 	w.is.NoErr(err)
-	w.is.Equal(len(list), 0) // nothing twice
+	w.is.Equal(len(list), 0) // no event appears twice
 	release(true)
 	list, seen, err = view.ReadNews(w.ctx(), w.Store, seen, jobs, nil)
 	w.is.NoErr(err)
-	w.is.Equal(names(list), []string{fmt.Sprintf("%d/2", held)}) // late, but not skipped
+	w.is.Equal(names(list), []string{fmt.Sprintf("%d/2", held)}) // the event appears late, but is not skipped
 	list, _, err = view.ReadNews(w.ctx(), w.Store, seen, nil, []int64{held})
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 0)
 }
 
-// Whatever transactions do to each other, whoever asks again and again, or goes on from any place that a page left, gets each event of a
-// job once and in order.
+// Whatever concurrent transactions do, a reader that polls, or that resumes from the end of any page, gets each event of a job once and in
+// order.
 func TestNewsOfAPipelineGoOnFromAnyPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
 	root := w.put(plain)[0]
 	c := w.one(boot)
-	for range 5 { // five steps after each other
+	for range 5 { // five steps in sequence
 		next := w.new(then(c, func(n *store.NewJob) { n.Starts = false }))[0]
 		w.end(boot, endingWith(c, next))
 		c = w.one(boot)
@@ -73,8 +73,8 @@ func TestNewsOfAPipelineGoOnFromAnyPlace(t *testing.T) {
 	w.end(boot, ending(c))
 	all, end, err := view.PipelineNews(w.ctx(), w.Store, root, view.Seen{}, nil, view.Position{}, 1000)
 	w.is.NoErr(err)
-	w.is.Equal(all[len(all)-1].Status, job.PipelineSucceeded) // the last event ended it
-	w.is.Equal(all[0].Status, job.Status(""))                 // the first did neither that nor the contrary
+	w.is.Equal(all[len(all)-1].Status, job.PipelineSucceeded) // the last event ended the pipeline
+	w.is.Equal(all[0].Status, job.Status(""))                 // the first event did not
 	for cut := range all {
 		first, within, err := view.PipelineNews(w.ctx(), w.Store, root, view.Seen{}, nil, view.Position{}, cut+1)
 		w.is.NoErr(err)
@@ -101,7 +101,7 @@ func TestTheFeedOfOneSubmitterHasHisJobsOnly(t *testing.T) {
 	})
 	all, err := view.FeedPage(w.ctx(), w.Store, view.Position{}, "", 10)
 	w.is.NoErr(err)
-	w.is.True(all[0].Job == nil) // the pod that joined
+	w.is.True(all[0].Job == nil) // the event of the pod that joined
 	now, err := view.ReadFeedNow(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(len(now.Epoch), 8)
@@ -118,7 +118,7 @@ func TestSetsOfTransactionsAreWrittenAndJoined(t *testing.T) {
 	}
 	for _, text := range []string{"", "x", "3_12", "-1", "12_", "12_3.7"} {
 		_, err := view.ParseSeen(text)
-		is.True(err != nil) // no set
+		is.True(err != nil) // not a valid set
 	}
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A mark is of all ranks: a job that is given another priority stands behind it as before, for claims and for submissions.
+// A mark covers all ranks. A job whose priority changes is still behind it, for claims and for submissions.
 func TestAMarkDoesNotHideAJobThatWasNiced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -30,20 +30,21 @@ func TestAMarkDoesNotHideAJobThatWasNiced(t *testing.T) {
 	n := w.new(func(n *store.NewJob) { n.Priority, n.Starts = 99, true })
 	e, err := w.EnqueueSince(w.ctx(), boot, n, mark)
 	w.is.NoErr(err)
-	w.is.Equal(e.Places[n[0].ID], store.PlacedPending) // the niced one goes before it
+	w.is.Equal(e.Places[n[0].ID], store.PlacedPending) // the job with the new priority goes first
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: mark}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], n[0].ID, ids[2], ids[0]})
 }
 
-// Nice puts a row anew, so it must know all its columns: one that a migration adds and it forgets would be lost.
+// Changing a priority inserts the row again, so the statement must list all columns. A column that a later migration adds would otherwise
+// be lost.
 func TestANicedJobsRowKeepsAllItsColumns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
 	w.put(about("s"))
 	c := w.one(boot)
-	w.is.NoErr(second(w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "stop"))) // a row with a past
+	w.is.NoErr(second(w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "stop"))) // a row that has been claimed before
 	w.exec(`update trapeze.live set writes = 7, attempt = 2, crashes = 1, isolated = true, unique_while = 'active', epoch = 3 where id = $1`, c.ID)
 	row := func() map[string]any {
 		result, err := w.pool.Query(w.ctx(), `select * from trapeze.live where id = $1`, c.ID)
@@ -70,7 +71,7 @@ func TestANicedJobsRowKeepsAllItsColumns(t *testing.T) {
 	w.is.Equal(changed, []string{"event_no", "priority"})
 }
 
-// A claim that began before a nice of a chain, and meets it, passes the job by: it would have read the plan of before.
+// If a chain's priority changes during a claim, the claim skips the job, because it would have read the old plan.
 func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -78,7 +79,7 @@ func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	id := w.put(func(n *store.NewJob) {
 		n.Planned = []byte(`[{"kind":"k","args":{"a": "<b>"},"priority":1},{"kind":"k","args":null}]`)
 	})[0]
-	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id) // the nice has the row of live, and not yet the plan
+	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id) // the priority change has locked the row of live, but has not changed the plan yet
 	niced := async(func() (int, error) { return 0, admin.SetPriority(w.ctx(), w.Store, id, 30, true, "ann") })
 	w.waiting(1)
 	w.is.Equal(len(w.claims(boot, 1)), 0)
@@ -92,7 +93,7 @@ func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	w.end(boot, ending(c))
 }
 
-// Whoever deletes a job has its row of jobs first, then that of done: whoever tries it again does the same, lest each have one.
+// A delete locks a job's row of jobs before its row of done. A retry must do the same, so that the two cannot deadlock.
 func TestARetryThatWaitsForADeleteKeepsNothingFromIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -106,7 +107,7 @@ func TestARetryThatWaitsForADeleteKeepsNothingFromIt(t *testing.T) {
 	w.is.NoErr(err)
 }
 
-// Whoever deletes and whoever tries again meet: one of them is refused, and nothing is left half.
+// If a delete and a retry run concurrently, one of them is rejected, and nothing is left half done.
 func TestADeleteAndARetryTakeTurns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -120,7 +121,7 @@ func TestADeleteAndARetryTakeTurns(t *testing.T) {
 		release(true)
 		n, gone := deleted()
 		again, back := retried()
-		w.is.True((gone == nil) != (back == nil)) // one of them
+		w.is.True((gone == nil) != (back == nil)) // exactly one of them succeeds
 		if gone == nil {
 			w.is.Equal(n, 1)
 			w.is.True(errors.Is(back, job.ErrNotFound) || errors.Is(back, job.ErrNotFailed))

@@ -14,17 +14,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// scene is the rows that a statement for one job meets.
+// scene describes the rows that exist when a statement for one job runs.
 type scene struct {
 	subject, unique, closed, named, starts bool
-	cancelled, fence, approval             bool // what the statements for one pass over
-	ahead                                  int  // the priority of a job that waits in the lane; -1: none does
+	cancelled, fence, approval             bool // cases in which the statements for one job write nothing
+	ahead                                  int  // priority of a job that waits in the lane; -1 if there is none
 	next                                   bool
 }
 
 const oneID, nextID = 7001, 7002
 
-// rows prepares a scene in a transaction.
+// rows inserts the rows of a scene in a transaction.
 func (c scene) rows(t *testing.T, tx pgx.Tx) (boot string) {
 	t.Helper()
 	boot = uuid.NewString()
@@ -62,7 +62,7 @@ func (c scene) newJob() *NewJob {
 	return n
 }
 
-// written returns all rows that a statement could have written, after it ran in a savepoint, and undoes it.
+// written runs a statement in a savepoint, returns its result and all rows that it could have written, and rolls it back.
 func written(t *testing.T, tx pgx.Tx, sql *statement, by args) (answer, rows string) {
 	t.Helper()
 	values, err := sql.bind(by)
@@ -97,7 +97,7 @@ func written(t *testing.T, tx pgx.Tx, sql *statement, by args) (answer, rows str
 	return fmt.Sprint(list), rows
 }
 
-// scenes calls do with every combination.
+// scenes calls do for every combination.
 func scenes(do func(scene)) {
 	for bits := range 1 << 9 {
 		bit := func(n int) bool { return bits&(1<<n) != 0 }
@@ -117,7 +117,7 @@ func TestTheEndOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 	compared, passed := 0, 0
 	scenes(func(c scene) {
 		if c.approval || !c.next && (c.named || c.starts || c.ahead > 3) {
-			return // of no meaning here
+			return // not applicable
 		}
 		tx, err := pool.Begin(t.Context())
 		is.NoErr(err)
@@ -140,7 +140,7 @@ func TestTheEndOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 		if c.cancelled && !c.fence {
 			passed++
 			none, by := finishManyOf(boot, []Ending{{ID: 1 << 40}})
-			wanted, rowsWanted = written(t, tx, none, by) // nothing is written
+			wanted, rowsWanted = written(t, tx, none, by) // the result of a statement that writes nothing
 		}
 		compared++
 		if answer != wanted || rows != rowsWanted {
@@ -157,7 +157,7 @@ func TestTheInsertOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 	compared, passed := 0, 0
 	scenes(func(c scene) {
 		if c.subject || c.unique || c.cancelled || c.fence {
-			return // of no meaning here
+			return // not applicable
 		}
 		tx, err := pool.Begin(t.Context())
 		is.NoErr(err)
@@ -167,7 +167,7 @@ func TestTheInsertOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 		n.Approved = c.approval && c.next
 		var many columns
 		many.add(*n)
-		free := time.Unix(0, 0) // the job is submitted in the host's transaction
+		free := time.Unix(0, 0) // stands for a submission in the host's transaction
 		for _, since := range []time.Time{{}, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), free} {
 			one, all := enqueueOneSQL, enqueueSQL
 			by := append(n.submissionArgs(boot), args{{"starts", n.Starts}, {"ahead", int4(-n.Priority)}}...)
@@ -175,7 +175,7 @@ func TestTheInsertOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 			switch {
 			case since.Equal(free):
 				if n.Starts {
-					continue // of no meaning here
+					continue // not applicable
 				}
 				one, all, by = enqueueOneFreeSQL, enqueueFreeSQL, n.submissionArgs(boot)
 			case !since.IsZero():
@@ -198,8 +198,8 @@ func TestTheInsertOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 	is.True(compared > 100 && passed > 50)
 }
 
-// BenchmarkOneJob measures the statements for one job beside those for many with one job: a round trip whose commit does not wait
-// for the log.
+// BenchmarkOneJob compares the statements for one job with those for many, given one job. It measures a round trip whose commit does not
+// wait for the WAL.
 func BenchmarkOneJob(b *testing.B) {
 	conn, err := pgtest.Pool(b).Acquire(b.Context())
 	if err != nil {

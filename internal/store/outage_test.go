@@ -32,7 +32,7 @@ func TestInAnOutageARequestDoesNotDialEveryHostEachTime(t *testing.T) {
 	is.NoErr(err)
 	defer s.Close()
 	proxy.Refuse()
-	for began := time.Now(); time.Since(began) <= store.OutageAfter+store.AttemptsApart; { // a single failure is no outage
+	for began := time.Now(); time.Since(began) <= store.OutageAfter+store.AttemptsApart; { // a single failure is not an outage
 		_, err = view.Pods(t.Context(), s, true)
 		is.True(store.Transient(err))
 	}
@@ -87,7 +87,7 @@ func TestAConnectionForHeartbeatsIsReplacedBeforeItIsClosed(t *testing.T) {
 	proxy := pgtest.NewProxy(t, pgtest.URL(t))
 	config, err := pgxpool.ParseConfig(proxy.URL())
 	is.NoErr(err)
-	config.MaxConnLifetime = 100 * time.Millisecond // the host's own, which is shorter than ours
+	config.MaxConnLifetime = 100 * time.Millisecond // the host's setting, which is shorter than the default
 	host, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.NoErr(err)
 	defer host.Close()
@@ -106,10 +106,10 @@ func TestAConnectionForHeartbeatsIsReplacedBeforeItIsClosed(t *testing.T) {
 	pgtest.Wait(t, "it is replaced", func() bool { return backend() != first })
 
 	kept := map[int]bool{backend(): true}
-	proxy.Refuse() // new connections
+	proxy.Refuse() // new connections are refused
 	began := time.Now()
 	pgtest.Wait(t, "it has lived for long", func() bool { kept[backend()] = true; return time.Since(began) > time.Second })
-	is.True(len(kept) <= 2) // another may have been opened just before
+	is.True(len(kept) <= 2) // a new one may have been opened just before
 	proxy.Pass()
 	pgtest.Wait(t, "it is replaced once another can be opened", func() bool { return !kept[backend()] })
 }
@@ -152,7 +152,7 @@ func TestAHeartbeatThatIsLateKeepsItsConnection(t *testing.T) {
 	is.True(late() != nil)
 	began := time.Now()
 	heart.Close()
-	is.True(time.Since(began) < 5*time.Second) // it does not wait for what is late
+	is.True(time.Since(began) < 5*time.Second) // it does not wait for the late statement
 }
 
 func TestOnAFullServerAStatementWaitsForAConnectionOfItsPool(t *testing.T) {
@@ -173,7 +173,7 @@ func TestOnAFullServerAStatementWaitsForAConnectionOfItsPool(t *testing.T) {
 		_, err := store.Rows(t.Context(), s, pgx.RowTo[string], `select 'slept' from (select pg_sleep(0.1)) x`)
 		return err
 	}
-	is.NoErr(sleeps()) // it has one
+	is.NoErr(sleeps()) // the pool now has a connection
 	for conn := new(pgx.Conn); conn != nil; {
 		if conn, err = pgx.Connect(t.Context(), server.URL()); err == nil {
 			defer conn.Close(context.Background()) //nolint:errcheck // the server ends with the test
@@ -214,7 +214,7 @@ func TestTheSessionsOfAPoolerThatLeadToAStandbyAreEnded(t *testing.T) {
 	is.NoErr(err)
 	t.Cleanup(host.Close)
 
-	// The address leads to the standby for a while, and the pooler keeps the sessions that it opens there.
+	// The address points to the standby for a while, and the pooler keeps the sessions that it opens there.
 	var others sync.WaitGroup
 	for range 3 {
 		others.Go(func() { _, _ = host.Exec(t.Context(), `select pg_sleep(0.5)`) })
@@ -237,7 +237,7 @@ func TestTheSessionsOfAPoolerThatLeadToAStandbyAreEnded(t *testing.T) {
 	is.True(stay() < 3)
 }
 
-// pgbouncer refuses a session's settings that it does not track, unless it is told to ignore them.
+// PgBouncer rejects session settings that it does not track, unless it is configured to ignore them.
 func TestAPoolerThatRefusesOurSettingsIsNamed(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -14,7 +14,8 @@ import (
 
 const aDay = 24 * time.Hour
 
-// overdue ends what is older than a day where its lane says nothing, and returns what was ended and what was passed by.
+// overdue ends jobs older than their lane's limit, or older than a day by default. It returns the jobs that ended and those that were
+// skipped.
 func (w *world) overdue(limit int) (ended, passed []int64) {
 	w.t.Helper()
 	list, err := upkeep.EndOverdue(w.ctx(), w.Store, aDay, limit)
@@ -29,7 +30,7 @@ func (w *world) overdue(limit int) (ended, passed []int64) {
 	return ended, passed
 }
 
-// due makes jobs of live have become due so many hours ago.
+// due sets jobs in live to have become due the given number of hours ago.
 func (w *world) due(hours int, ids ...int64) {
 	w.t.Helper()
 	w.exec(`update trapeze.live set ready_at = now() - $1::int * interval '1 hour' where id = any($2)`, hours, ids)
@@ -53,12 +54,12 @@ func TestAJobThatIsTooOldFailsWhereverItStands(t *testing.T) {
 		w.is.Equal([]any{j.State, *j.Reason, *j.Error}, []any{job.Failed, job.ReasonDeadline, "not ended within 24:00:00 of becoming due"})
 	}
 	w.is.Equal(w.at(young).State, job.Pending)
-	w.is.Equal(w.at(parked).State, job.Pending) // what waits for its moment does not age
+	w.is.Equal(w.at(parked).State, job.Pending) // a job that waits for its due time does not age
 	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
 	w.is.NoErr(err)
-	w.is.Equal(beat.Cancels, []store.CancelRequest{{running, 1, job.ReasonDeadline}}) // its owner is told
+	w.is.Equal(beat.Cancels, []store.CancelRequest{{running, 1, job.ReasonDeadline}}) // its pod is notified
 	_, ok := w.end(boot, ending(c))
-	w.is.True(!ok) // and its late result refused
+	w.is.True(!ok) // the late result is rejected
 	next := w.put(about("s"))[0]
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{young, next}) // its subject is free
 	ended, passed := w.overdue(10)
@@ -73,14 +74,14 @@ func TestALaneHasAnAgeOfItsOwn(t *testing.T) {
 	ids := w.put(in("quick"), in("patient"), in("slow"), plain)
 	w.due(2, ids...)
 	ended, _ := w.overdue(10)
-	w.is.Equal(ended, ids[:1]) // an hour
+	w.is.Equal(ended, ids[:1]) // its limit is one hour
 	w.due(50, ids...)
 	ended, _ = w.overdue(10)
-	w.is.Equal(ended, ids[3:]) // a day by default; a hundred hours; for ever
+	w.is.Equal(ended, ids[3:]) // only the job with the default limit of one day
 	w.due(101, ids...)
 	list, err := upkeep.EndOverdue(w.ctx(), w.Store, -1, 10)
 	w.is.NoErr(err)
-	w.is.Equal(len(list), 1) // without a default the lane's own holds
+	w.is.Equal(len(list), 1) // without a default, only the lane's own limit applies
 	w.is.Equal(w.at(ids[2]).State, job.Failed)
 	w.is.Equal(w.at(ids[1]).State, job.Pending)
 }
@@ -93,7 +94,7 @@ func TestARecoveredJobAgesFromItsLatestClaim(t *testing.T) {
 	w.one(a)
 	w.dies(a, b)
 	ended, passed := w.overdue(10)
-	w.is.Equal(len(ended)+len(passed), 0) // though it stands before all that ever became due
+	w.is.Equal(len(ended)+len(passed), 0) // although its ready time is earlier than any other
 	w.exec(`update trapeze.live set claimed_at = now() - interval '25 hours'`)
 	ended, _ = w.overdue(10)
 	w.is.Equal(ended, []int64{id})
@@ -110,11 +111,11 @@ func TestAnOverdueJobWhoseRowIsHeldIsToldAndEndedLater(t *testing.T) {
 	w.is.NoErr(err)
 	defer tx.End(w.ctx())
 	_, passed := w.overdue(10)
-	w.is.Equal(passed, []int64{id}) // nobody waits for the handler's transaction
+	w.is.Equal(passed, []int64{id}) // the statement does not wait for the handler's transaction
 	w.is.Equal(w.at(id).State, job.Running)
 	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
 	w.is.NoErr(err)
-	w.is.Equal(beat.Cancels, []store.CancelRequest{{id, 1, job.ReasonDeadline}}) // but its handler is told
+	w.is.Equal(beat.Cancels, []store.CancelRequest{{id, 1, job.ReasonDeadline}}) // the pod is notified
 	w.is.NoErr(tx.Commit(w.ctx()))
 	ended, _ := w.overdue(10)
 	w.is.Equal(ended, []int64{id})

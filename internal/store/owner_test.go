@@ -45,17 +45,17 @@ func TestOnesOwnJobsAndPipelinesAreListedPageByPage(t *testing.T) {
 			break
 		}
 	}
-	w.is.Equal(jobs, []int64{1, 4, 7, 10}) // hers alone, newest first
-	w.is.Equal(pipelines, jobs)            // each is the pipeline of its own
+	w.is.Equal(jobs, []int64{1, 4, 7, 10}) // only ana's jobs, newest first
+	w.is.Equal(pipelines, jobs)            // each job is its own pipeline
 	late, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Owner: "ana", Since: time.Now().Add(-5 * time.Minute)})
 	w.is.NoErr(err)
-	w.is.Equal(len(late.Pipelines), 2) // by the moments at which their first jobs were submitted
+	w.is.Equal(len(late.Pipelines), 2) // by the submission times of their first jobs
 	first, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Owner: "ana", Limit: 1})
 	w.is.NoErr(err)
 	w.exec(`delete from trapeze.jobs where id = 1`)
 	rest, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Owner: "ana", Limit: 1, Cursor: first.Cursor})
 	w.is.NoErr(err)
-	w.is.Equal(rest.Pipelines[0].ID, int64(4)) // the job it went on from is forgotten: it goes on by the moment
+	w.is.Equal(rest.Pipelines[0].ID, int64(4)) // the job of the cursor was deleted, so the list continues from its time
 	owner, err := view.Owner(w.ctx(), w.Store, 2)
 	w.is.NoErr(err)
 	w.is.Equal(owner, "bob")

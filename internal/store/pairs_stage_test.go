@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// heldBeforeCommitSQL makes every transaction of a connection that says so wait for the advisory lock 7 when it commits: all that it
-// writes is written, and all its locks are held. It is rolled back when somebody holds the advisory lock 8.
+// heldBeforeCommitSQL makes every transaction of a marked connection wait for the advisory lock 7 when it commits. By then it has written
+// everything and holds all its locks. It is rolled back if the advisory lock 8 is taken.
 const heldBeforeCommitSQL = `
 create function trapeze.hold() returns trigger language plpgsql as $$
 begin
@@ -29,11 +29,11 @@ create constraint trigger hold after insert or update or delete on trapeze.jobs 
 create constraint trigger hold after insert or update or delete on trapeze.pods   deferrable initially deferred for each row execute function trapeze.hold();
 create constraint trigger hold after insert or update or delete on trapeze.lanes  deferrable initially deferred for each row execute function trapeze.hold();`
 
-// stage is a database on which the transactions of one store can be held before their commit.
+// stage is a database in which the transactions of one store can be held before they commit.
 type stage struct {
 	*world
 	st   *store.Store
-	held *store.Store // the one whose transactions are
+	held *store.Store // the store whose transactions can be held
 }
 
 func newStage(t *testing.T) *stage {
@@ -51,7 +51,7 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// However slow the machine, nobody's patience ends while the first is held.
+	// Even on a slow machine, no statement may time out while the first verb is held.
 	for _, s := range []*store.Store{w.Store, held} {
 		s.Wait(5 * time.Minute)
 	}
@@ -64,7 +64,7 @@ func newStage(t *testing.T) *stage {
 	return &stage{world: w, st: w.Store, held: held}
 }
 
-// begin brings the row to where a meeting begins.
+// begin prepares the row for a test that starts from the given state.
 func (s *stage) begin(t *testing.T, from string) *bench {
 	t.Helper()
 	b := newBench(t, s.st, s.pool)
@@ -84,7 +84,7 @@ func (s *stage) begin(t *testing.T, from string) *bench {
 	return b
 }
 
-// hold keeps the transactions of the held store from ending until release says how they end.
+// hold keeps the transactions of the held store from ending until release decides how they end.
 func (s *stage) hold(t *testing.T) (release func(commits bool)) {
 	t.Helper()
 	conn, err := s.pool.Acquire(context.Background())
@@ -116,7 +116,7 @@ func (s *stage) hold(t *testing.T) (release func(commits bool)) {
 	return release
 }
 
-// asked is a verb under way. Its answer is there when done is closed.
+// asked is a running verb. answer is set when done is closed.
 type asked struct {
 	done   chan struct{}
 	answer string
@@ -131,7 +131,7 @@ func (s *stage) ask(v verb, st *store.Store) *asked {
 	return a
 }
 
-// waiting counts the store's statements that wait for a lock.
+// waiting returns the number of the store's statements that wait for a lock.
 func (s *stage) waiting(t *testing.T) (n int) {
 	t.Helper()
 	err := s.pool.QueryRow(context.Background(), `select count(*) from pg_stat_activity
@@ -142,7 +142,7 @@ func (s *stage) waiting(t *testing.T) (n int) {
 	return n
 }
 
-// barred reports whether somebody waits for a whole table: until he has it, nobody else gets to read it.
+// barred reports whether a statement waits for an exclusive lock on a table, which blocks all readers of that table.
 func (s *stage) barred(t *testing.T) (is bool) {
 	t.Helper()
 	err := s.pool.QueryRow(context.Background(), `select exists (select from pg_locks where not granted
@@ -153,7 +153,7 @@ func (s *stage) barred(t *testing.T) (is bool) {
 	return is
 }
 
-// table reads what the database says.
+// table reads the contents of the database.
 func (s *stage) table(t *testing.T) []string {
 	t.Helper()
 	lines, err := table(context.Background(), s.pool)
@@ -163,7 +163,7 @@ func (s *stage) table(t *testing.T) []string {
 	return lines
 }
 
-// check checks the history that a meeting left.
+// check checks the history after a test.
 func (s *stage) check(t *testing.T) {
 	t.Helper()
 	w := *s.world

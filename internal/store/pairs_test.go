@@ -16,17 +16,18 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The one row of these tests: job 1, about a subject, which pod 1 claimed first. Pod 1 or pod 3 claims it again, pod 4 recovers.
+// The only row of these tests is job 1, which has a subject and was first claimed by pod 1. Pod 1 or pod 3 claims it again, and pod 4
+// recovers it.
 var (
 	theLease = job.Lease{JobID: 1, Fence: 1, Pod: bootOf(1)}
 	theNet   = bootOf(4)
 )
 
-// pairVerb is one of the fourteen verbs of which every two meet on one row.
+// pairVerb is one of the fourteen verbs. Each pair of them is run on one row.
 type pairVerb struct {
 	name  string
-	from  []string // where the row stands when the verb comes first: it must have something to write
-	again bool     // it passes by what is locked, and its callers look again
+	from  []string // states of the row in which the verb has something to write when it comes first
+	again bool     // the verb skips locked rows, and its callers repeat it
 	verb  func(b *bench, first bool) verb
 }
 
@@ -34,13 +35,13 @@ var pairVerbs = []pairVerb{
 	{"claim", []string{"pending"}, true, func(_ *bench, first bool) verb {
 		boot := bootOf(3)
 		if first {
-			boot = theLease.Pod // then only the fence tells its old claim from the new one
+			boot = theLease.Pod // then only the fence distinguishes the old claim from the new one
 		}
 		return claims(boot, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 	}},
 	{"heartbeat", []string{"running", "lapsed"}, false, func(*bench, bool) verb { return beats(theLease.Pod, false) }},
 	{"finish", []string{"running", "cancelling", "lapsed", "closed"}, true, func(b *bench, _ bool) verb {
-		child := b.job() // each finish has a child of its own, so that the tables tell whose was accepted
+		child := b.job() // each finish has its own child, so that the tables show which one was accepted
 		child.ParentID, child.PipelineID, child.Step, child.Subject, child.Starts = ptr(int64(1)), 1, 1, "s", true
 		return finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &child})
 	}},
@@ -61,13 +62,13 @@ var pairVerbs = []pairVerb{
 	{"retention", []string{"ended"}, false, func(*bench, bool) verb { return forgets(job.Succeeded) }},
 }
 
-// begin takes the row, from running under pod 1, to where a test begins.
+// begin lists the verbs that take the row from running on pod 1 to the state in which a test begins.
 var begin = map[string][]verb{
 	"running":    {},
 	"cancelling": {cancels(1, false)},
-	"pending":    {handsBack(theLease.Pod, theLease)}, // its former owner still sends
+	"pending":    {handsBack(theLease.Pod, theLease)}, // its former owner still sends writes
 	"running anew": {handsBack(theLease.Pod, theLease),
-		claims(theLease.Pod, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)}, // in the same pod: only the fence tells
+		claims(theLease.Pod, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)}, // in the same pod, so that only the fence differs
 	"lapsed":             {lapses(theLease.Pod)},
 	"closed":             {lapses(theLease.Pod), closesLapsed(theNet)},
 	"closed, cancelling": {cancels(1, false), lapses(theLease.Pod), closesLapsed(theNet)},
@@ -77,9 +78,9 @@ var begin = map[string][]verb{
 	"ended":              {finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}), ages(1)},
 }
 
-// Every two verbs meet on one row: the first has written everything and is held before its commit, the second starts and
-// waits, passes by or is not concerned, then the first commits or rolls back. What all of them answer and what the tables
-// say afterwards must be as if their transactions had come one after the other, in some order.
+// Each pair of verbs meets on one row. The first verb has written everything and is held before its commit. The second one starts, and
+// either waits, skips the row, or is not affected. Then the first one commits or rolls back. The results of both and the contents of the
+// tables must be the same as if their transactions had run one after the other, in some order.
 func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
 	t.Parallel()
 	ran := &tally{how: map[string]int{}, pairs: map[[2]string]int{}}
@@ -100,7 +101,7 @@ func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
 		}
 	})
 	if strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
-		return // somebody looks at a few of them
+		return // only some of the pairs were selected
 	}
 	is := is.New(t)
 	n := len(pairVerbs)
@@ -116,17 +117,17 @@ func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
 	is.Equal(len(ran.pairs), n*n)       // in both orders
 	cases := 0
 	for _, times := range ran.pairs {
-		is.True(times >= len(pairEnds)) // with each end
+		is.True(times >= len(pairEnds)) // with a commit and, in the long test run, a rollback
 		cases += times
 	}
-	is.Equal(cases, starts*n*len(pairEnds)) // from every place where the first one writes
+	is.Equal(cases, starts*n*len(pairEnds)) // from every state in which the first verb writes
 	for _, how := range []string{"waited", "passed by", "went on"} {
-		is.True(ran.how[how] > 0) // all three ways to meet were seen
+		is.True(ran.how[how] > 0) // the second verb behaved in all three ways
 	}
 	t.Logf("%d meetings: %v", cases, ran.how)
 }
 
-// tally counts the meetings that were judged.
+// tally counts the tests that have run.
 type tally struct {
 	mu    sync.Mutex
 	how   map[string]int
@@ -140,7 +141,7 @@ func (r *tally) add(first, second pairVerb, how string) {
 	r.pairs[[2]string{first.name, second.name}]++
 }
 
-// meet lets two verbs meet, and tells what the second one did.
+// meet runs two verbs against each other, and returns how the second one behaved.
 func (s *stage) meet(t *testing.T, from string, first, second pairVerb, commits bool) (how string) {
 	b := s.begin(t, from)
 	one, two := first.verb(b, true), second.verb(b, false)
@@ -169,7 +170,7 @@ func (s *stage) meet(t *testing.T, from string, first, second pairVerb, commits 
 		if !strings.Contains(a.answer, "rolled back by the test") {
 			t.Errorf("%s was rolled back and answers %s", one.name, a.answer)
 		}
-		a.answer, legal = "", outcomes(start, verb{}, two) // as if it had never been
+		a.answer, legal = "", outcomes(start, verb{}, two) // as if the first verb had never run
 	}
 	how = "waited"
 	if early {
@@ -192,7 +193,7 @@ func (s *stage) meet(t *testing.T, from string, first, second pairVerb, commits 
 	return how
 }
 
-// checkMeanwhile checks what everybody sees while the first is held: of the second all, nothing, or whole transactions.
+// checkMeanwhile checks what readers see while the first verb is held: everything from the second verb, nothing, or whole transactions.
 func (s *stage) checkMeanwhile(t *testing.T, start *model, two verb) {
 	t.Helper()
 	if s.barred(t) {
@@ -208,7 +209,7 @@ func (s *stage) checkMeanwhile(t *testing.T, start *model, two verb) {
 	}
 }
 
-// outcome is what two verbs lead to.
+// outcome is the result of two verbs.
 type outcome struct {
 	table    []string
 	one, two string
@@ -220,7 +221,7 @@ func allowed(legal []outcome, o outcome) bool {
 	})
 }
 
-// outcomes are those of all orders of the transactions of two verbs.
+// outcomes returns the results of all possible orders of the transactions of two verbs.
 func outcomes(start *model, one, two verb) (list []outcome) {
 	var goOn func(m *model, i, j int, said outcome)
 	goOn = func(m *model, i, j int, said outcome) {

@@ -24,17 +24,17 @@ func TestPromotionKeepsOrderFencePriorityAndLane(t *testing.T) {
 	w.is.NoErr(err)
 	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
 	w.is.NoErr(err)
-	w.is.True(beat.NextDue != nil) // the earliest moment is told to the pods
+	w.is.True(beat.NextDue != nil) // heartbeats report the earliest due time
 	w.exec(`update trapeze.parked set run_after = now() - interval '1 hour' + (run_after - created_at) * 60
 		from trapeze.jobs j where j.id = parked.id and run_after < now() + interval '1 minute'`)
 	w.promote(4)
-	w.promote(0) // nothing more is due
+	w.promote(0) // no other job is due
 	late := w.put(plain)
 	var order []int64
 	for range 5 {
 		order = append(order, w.one(boot).ID)
 	}
-	w.is.Equal(order, slices.Concat(retried, []int64{ids[1], ids[2], ids[0]}, late)) // by the moment they became due
+	w.is.Equal(order, slices.Concat(retried, []int64{ids[1], ids[2], ids[0]}, late)) // in the order in which they became due
 	w.is.Equal(w.at(retried[0]).Fence, int64(2))
 	w.is.Equal(w.at(ids[3]).State, job.Pending)
 }
@@ -68,18 +68,18 @@ func TestACancelWinsOverRetryAndHandBack(t *testing.T) {
 	_, err := admin.Cancel(w.ctx(), w.Store, id, false, "ann", untold)
 	w.is.NoErr(err)
 	_, err = w.Park(w.ctx(), leaseOf(boot, c), time.Hour, store.Retry{Message: "boom"})
-	w.is.True(err != nil) // not parked
+	w.is.True(err != nil) // the job cannot be parked
 	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "why")
 	w.is.NoErr(err)
-	w.is.Equal(len(back), 0) // not handed back
+	w.is.Equal(len(back), 0) // nor handed back
 	_, err = store.Hold(w.ctx(), w.Store, w.pool, leaseOf(boot, c), time.Minute, false)
-	w.is.True(err != nil) // its handler writes nothing more
+	w.is.True(err != nil) // its handler can no longer write
 	end, ok := w.end(boot, ending(c))
 	w.is.True(ok)
 	w.is.Equal(end.State, job.Cancelled)
 	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
 	w.is.NoErr(err)
-	w.is.Equal(len(beat.Cancels), 0) // nothing is left to be told
+	w.is.Equal(len(beat.Cancels), 0) // no notification is left
 }
 
 func TestAStopEndsARunningJobAtOnce(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAStopEndsARunningJobAtOnce(t *testing.T) {
 	w.is.Equal(got.State, job.Cancelled)
 	w.is.Equal(*w.at(id).Reason, job.ReasonStopped)
 	_, ok := w.end(boot, ending(c))
-	w.is.True(!ok) // the late result is refused
+	w.is.True(!ok) // the late result is rejected
 	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
 	w.is.NoErr(err)
 	w.is.Equal(beat.Cancels, []store.CancelRequest{{id, 1, job.ReasonStopped}})
@@ -113,7 +113,7 @@ func TestNotesKeepTheirPlaceInTheHistory(t *testing.T) {
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(1)), Total: ptr(int64(3))}))
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(2)), Message: ptr("half")}))
 	p := w.at(id).Progress
-	w.is.Equal([]int64{*p.Done, *p.Total}, []int64{2, 3}) // what is not told keeps its value
+	w.is.Equal([]int64{*p.Done, *p.Total}, []int64{2, 3}) // a nil field keeps its value
 	w.end(boot, ending(c))
 	list, err := view.JobEvents(w.ctx(), w.Store, id, 1, 10)
 	w.is.NoErr(err)
@@ -125,7 +125,7 @@ func TestNotesKeepTheirPlaceInTheHistory(t *testing.T) {
 	pgtest.Wait(t, "the feed to go on after its cursor, without gap or repeat", func() bool {
 		after, err := view.Events(w.ctx(), w.Store, 0, list[0].Cursor, 10)
 		w.is.NoErr(err)
-		return len(after) == 2 // no sooner than older transactions of the whole server have ended
+		return len(after) == 2 // only after older transactions anywhere on the server have ended
 	})
 	after, err := view.Events(w.ctx(), w.Store, id, list[1].Cursor, 10)
 	w.is.NoErr(err)

@@ -27,11 +27,11 @@ func TestAJobThatIsPutOffIsCountedAndSpendsNoAttempt(t *testing.T) {
 	w.exec(`update trapeze.parked set run_after = now()`)
 	w.promote(1)
 	c = w.one(b)
-	w.is.Equal([]int64{int64(c.Snoozes), c.Fence, int64(c.Attempt)}, []int64{1, 2, 1}) // the count comes with the claim
+	w.is.Equal([]int64{int64(c.Snoozes), c.Fence, int64(c.Attempt)}, []int64{1, 2, 1}) // the claim returns the number of snoozes
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(b, c), job.Progress{Message: ptr("again")}))
 	w.dies(b, a)
 	c = w.one(a)
-	w.is.Equal(c.Snoozes, 1) // and survives a crash, and a note of progress
+	w.is.Equal(c.Snoozes, 1) // the number survives a crash and a progress report
 	_, err = w.Snooze(w.ctx(), leaseOf(a, c), 2, 0, store.Retry{Message: "GPU still busy"})
 	w.is.NoErr(err)
 
@@ -62,7 +62,7 @@ func TestARetryIsNotCountedAsPutOff(t *testing.T) {
 	c := w.one(boot)
 	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
-	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0) // an error costs nothing there
+	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0) // a retry after an error writes nothing there
 	w.promote(1)
 	c = w.one(boot)
 	w.is.Equal([]int{c.Attempt, c.Snoozes}, []int{2, 0})
@@ -81,6 +81,6 @@ func TestAPutOffThatCameTooLateIsRefusedAndNotCounted(t *testing.T) {
 	_, err = admin.Cancel(w.ctx(), w.Store, id, false, "ann", untold)
 	w.is.NoErr(err)
 	_, err = w.Snooze(w.ctx(), leaseOf(b, c), 1, time.Hour, store.Retry{Message: "cancelled"})
-	w.is.True(err != nil) // cancel wins
+	w.is.True(err != nil) // the cancel request has precedence
 	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0)
 }

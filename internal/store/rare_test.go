@@ -10,7 +10,6 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// seedEnded is [plantest.SeedEnded].
 func (w *world) seedEnded(n, every int) {
 	w.t.Helper()
 	plantest.SeedEnded(w.t, w.pool, n, every)
@@ -40,7 +39,7 @@ func TestRareEndedJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 	} {
 		f.Limit = 40
 		begun := all(f)
-		f.States = append(slices.Clone(f.States), job.Pending) // there is none, but it might be anywhere
+		f.States = append(slices.Clone(f.States), job.Pending) // there is none, but it could be anywhere
 		if walked := all(f); !slices.Equal(begun, walked) {
 			t.Errorf("%s: %v, want %v", name, begun, walked)
 		}
@@ -73,10 +72,10 @@ func TestRarePipelinesAreListedAsIfAllHistoryWereRead(t *testing.T) {
 	} {
 		f.Limit = 7
 		begun := all(f)
-		f.Statuses = append(slices.Clone(f.Statuses), job.PipelinePartial) // there is none, but it might be anywhere
+		f.Statuses = append(slices.Clone(f.Statuses), job.PipelinePartial) // there is none, but it could be anywhere
 		if walked := all(f); !slices.Equal(begun, walked) {
 			t.Errorf("%s: %v, want %v", name, begun, walked)
 		}
-		w.is.Equal(len(begun) == 0, name == "cancelled") // the second steps have odd numbers
+		w.is.Equal(len(begun) == 0, name == "cancelled") // second steps have odd ids
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// flood puts n pending jobs into the lane default, past the submission.
+// flood inserts n pending jobs into the lane default with plain SQL.
 func (w *world) flood(n int, kind, subject string) {
 	w.t.Helper()
 	w.exec(`with made as (
@@ -37,7 +37,7 @@ func TestAClaimBehindBlockedJobsTouchesNoMoreRowsThanItMayRead(t *testing.T) {
 	touchedBehindBlocked(t, 20_000)
 }
 
-// touchedBehindBlocked checks what claims touch behind n jobs that they cannot take.
+// touchedBehindBlocked checks how much claims read behind n jobs that they cannot claim.
 func touchedBehindBlocked(t *testing.T, n int) {
 	for name, block := range map[string]func(w *world){
 		"of one busy subject":      func(w *world) { w.flood(n, "k", "busy") },
@@ -51,7 +51,7 @@ func touchedBehindBlocked(t *testing.T, n int) {
 			boot := w.pod("a")
 			w.exec(`select setval('trapeze.job_ids', $1)`, 4*n+1)
 			w.put(about("busy"))
-			w.one(boot) // which is busy from here on
+			w.one(boot) // the subject is busy from now on
 			block(w)
 			for _, table := range []string{"jobs", "live", "current_runs", "pods"} {
 				w.exec(`vacuum analyze trapeze.` + table)
@@ -84,7 +84,7 @@ func touchedBehindBlocked(t *testing.T, n int) {
 				plan := plantest.Explain(t, conn, name, one.sql.Text(), "analyze, buffers, format json", one.sql.InOrder(one.by)...)
 				found := plantest.Read(t, plan)
 				t.Logf("%s: %+v", name, found)
-				// Each row is read, filtered, and tried with its subject; where the page ends it is read once more.
+				// Each row is read, filtered, and checked for its subject. Rows at the end of the page are read once more.
 				if found.Rows > 5*store.ClaimReach || found.Buffers > 12*store.ClaimReach {
 					t.Errorf("%s behind %d jobs touches %+v", name, n, found)
 				}
@@ -105,17 +105,17 @@ func TestTheLanesOfAClaimShareWhatItMayRead(t *testing.T) {
 		found, err := w.Claim(w.ctx(), boot, wants, []string{"k"}, true)
 		w.is.NoErr(err)
 		w.is.Equal(len(found.Reached), 4)
-		w.is.Equal(found.Reached["b"].Last, nil) // nothing waits there
+		w.is.Equal(found.Reached["b"].Last, nil) // no job waits there
 		return found.Reached["default"]
 	}
 	first := claim()
 	w.is.Equal(first.Last.ID, int64(260))
-	wants[0].After = first.Last // the only one that is continued: its share is all
+	wants[0].After = first.Last // the only lane that continues, so it gets the whole share
 	w.is.Equal(claim().Last.ID, int64(260+1010))
 }
 
-// Claims that are cut at the number of rows that they may read are compared with a model of them, while jobs come, end and are given back. A
-// sweep passes nothing by that it can take, in the order of the lane, and when nothing changes any more one sweep takes all that is left.
+// The test compares claims that stop at the maximum number of rows with a model, while jobs are submitted, finished and handed back. A
+// sweep skips no job that it can claim, in the order of the lane. When nothing changes any more, one sweep claims all remaining jobs.
 func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -127,7 +127,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	w.flood(6000, "k", "")
 	w.put(func(n *store.NewJob) { n.Subject, n.Priority = "busy", job.MaxPriority })
 	busy := w.one(boot)
-	w.exec(`delete from trapeze.live where state = 'pending' and id % 2 = 0`) // gaps
+	w.exec(`delete from trapeze.live where state = 'pending' and id % 2 = 0`) // leave gaps
 	w.exec(`select setseed($1)`, random.Float64())
 	for range 3 {
 		w.exec(`update trapeze.live set priority = $1, ready_at = now() - interval '1 s' * (id % 7) where state = 'pending' and random() < 0.4`, random.IntN(21)-10)
@@ -156,7 +156,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 			}
 			return -1
 		})
-		w.is.Equal(idsOf(got.Jobs), want) // the first that it may take among those that it may read
+		w.is.Equal(idsOf(got.Jobs), want) // the first claimable jobs among those that the claim may read
 		reached, short := got.Reached["default"]
 		if short && reached.Last != nil {
 			w.is.Equal(reached.Last.ID, last)
@@ -169,7 +169,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 			}
 		}
 		if short && reached.Last == nil {
-			w.is.Equal(last, int64(0)) // it read the lane to its end
+			w.is.Equal(last, int64(0)) // the claim read the lane to its end
 			next.After = nil
 			return got.Jobs, true
 		}
@@ -209,7 +209,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 		w.is.True(claims < len(found)+len(waiting)/store.ClaimReach+2)
 	}
 	for _, p := range waiting {
-		w.is.True(p.Kind == "foreign" || p.Subject == "busy") // nothing is left that could run
+		w.is.True(p.Kind == "foreign" || p.Subject == "busy") // no remaining job could run
 	}
 	for id, times := range found {
 		if at := w.at(id); times == 0 && at.Subject == "" || times > 1 && !given[id] {
@@ -218,7 +218,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	}
 }
 
-// waitingRow is a pending job as the model of a claim reads it.
+// waitingRow is a pending job as the model of a claim sees it.
 type waitingRow struct {
 	ID       int64
 	Kind     string
@@ -227,7 +227,7 @@ type waitingRow struct {
 	ReadyAt  time.Time
 }
 
-// waitingInOrder reads what waits, the most urgent first.
+// waitingInOrder returns the pending jobs, the most urgent first.
 func (w *world) waitingInOrder() []waitingRow {
 	w.t.Helper()
 	list, err := store.Rows(w.ctx(), w.Store, pgx.RowToStructByPos[waitingRow],
@@ -236,8 +236,8 @@ func (w *world) waitingInOrder() []waitingRow {
 	return list
 }
 
-// modelReach returns what a claim of kind k takes, and the last row that it reads when that ends it: 0 when the lane ends first, or the claim
-// is filled.
+// modelReach returns the jobs that a claim of kind k claims, and the last row that it reads if it stops at the maximum. last is 0 if the
+// lane ends first, or if the claim is filled.
 func modelReach(waiting []waitingRow, want store.Want, busy bool) (taken []int64, last int64) {
 	read, picked := 0, 0
 	taken = []int64{}
@@ -265,7 +265,7 @@ func positionOf(c store.Claimed) store.LanePosition {
 	return store.LanePosition{Rank: -c.Priority, ReadyAt: c.ReadyAt, ID: c.ID}
 }
 
-// What a position passes by is what stands before it: in its own rank, and in the others what is older than the moment.
+// A position excludes the jobs before it in its own rank, and the jobs of later ranks that are older than the given time.
 func TestAClaimFromAPositionAndAMomentPassesByWhatStandsBeforeThem(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -275,7 +275,7 @@ func TestAClaimFromAPositionAndAMomentPassesByWhatStandsBeforeThem(t *testing.T)
 	at := w.ready(ids[2], time.Minute)
 	w.ready(ids[1], 2*time.Minute)
 	w.ready(ids[3], time.Second)
-	w.ready(ids[4], time.Hour) // older than the moment
+	w.ready(ids[4], time.Hour) // older than the given time
 	w.ready(ids[5], 5*time.Minute)
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-10 * time.Minute),
 		After: &store.LanePosition{Rank: -10, ReadyAt: at, ID: ids[2]}}}, []string{"k"}, true)
@@ -296,7 +296,7 @@ func TestAClaimAboveARankTakesMoreUrgentJobsOnly(t *testing.T) {
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], ids[3]})
 	found, err = w.ClaimAhead(w.ctx(), boot, []store.Want{{Lane: "default", Ahead: 9, Above: &rank}}, []string{"k"}, []string{"k"}, true)
 	w.is.NoErr(err)
-	w.is.Equal(len(found.Jobs), 0) // nor ahead
+	w.is.Equal(len(found.Jobs), 0) // nor does it claim any ahead
 }
 
 func TestPositionsAreInTheOrderOfTheIndex(t *testing.T) {
@@ -310,7 +310,7 @@ func TestPositionsAreInTheOrderOfTheIndex(t *testing.T) {
 	}
 }
 
-// The rows that a claim passes by are not locked: others may change them at once.
+// A claim does not lock the rows that it skips, so that others can change them immediately.
 func TestAClaimLocksNothingThatItDoesNotTake(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

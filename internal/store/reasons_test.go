@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// seedReasons gives a history reasons, classes and codes, and adds open jobs with reasons of their own.
+// seedReasons adds reasons, classes and codes to a history, and inserts open jobs with reasons.
 func (w *world) seedReasons() {
 	w.t.Helper()
 	w.seedEnded(3000, 20)
@@ -28,7 +28,7 @@ func TestListsByReasonAndErrorShowWhatTheTablesHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedReasons()
-	w.SearchFor = 0 // a walk through all jobs ends each page early: these lists begin with the few that failed, were cancelled, or are open
+	w.SearchFor = 0 // a walk over all jobs would end each page early, but these lists start from the few jobs that failed, were cancelled, or are open
 	for name, one := range map[string]struct {
 		f     job.Filter
 		where string
@@ -56,7 +56,7 @@ func TestListsByReasonAndErrorShowWhatTheTablesHold(t *testing.T) {
 	for _, f := range []job.Filter{{Reason: job.ReasonTimeout}, {ErrorClass: job.ClassDatabase}, {ErrorCode: "40001"}, {Reason: job.ReasonRetry}} {
 		f.Limit = 40
 		begun, _ := w.paged(f)
-		f.States = job.States() // so that it has to walk
+		f.States = job.States() // this requires a walk over all jobs
 		if walked, _ := w.paged(f); !slices.Equal(walked, begun) || len(begun) == 0 {
 			t.Errorf("%+v: %v, want %v", f, walked, begun)
 		}
@@ -77,9 +77,9 @@ func TestCommandsForManyJobsSelectByReasonAndError(t *testing.T) {
 	w.is.Equal(match(job.Filter{States: failed, ErrorClass: job.ClassDatabase}, true), len(w.truth(`error_class = 'database'`)))
 	w.is.Equal(match(job.Filter{States: failed, ErrorCode: "40001"}, true), len(w.truth(`error_code = '40001'`)))
 	w.is.Equal(match(job.Filter{States: cancelled, Reason: job.ReasonExpired}, true), len(w.truth(`reason = 'expired'`)))
-	w.is.Equal(match(job.Filter{}, false), 5) // all but the one that is asked to end already
+	w.is.Equal(match(job.Filter{}, false), 5) // all except the one that already has a cancel request
 	w.is.Equal(match(job.Filter{Reason: job.ReasonRetry}, false), 1)
-	w.is.Equal(match(job.Filter{Reason: job.ReasonTimeout}, false), 0) // only jobs that ended have it
+	w.is.Equal(match(job.Filter{Reason: job.ReasonTimeout}, false), 0) // only finished jobs have this reason
 	w.is.Equal(match(job.Filter{ErrorClass: job.ClassPanic}, false), 0)
 	w.is.Equal(match(job.Filter{ErrorCode: "40001"}, false), 0)
 }

@@ -21,10 +21,10 @@ func TestARecoveredJobWithASubjectRunsAgain(t *testing.T) {
 	w.is.Equal(first(w.dies(a, b)), 1)
 	w.is.Equal(w.at(id).State, job.Pending)
 	again := w.one(b)
-	w.is.Equal(again.ID, id) // the row that its old run left in current_runs does not refuse it
+	w.is.Equal(again.ID, id) // the row of its old run in current_runs does not block it
 	w.is.Equal(again.Fence, old.Fence+1)
 	_, ok := w.end(a, ending(old))
-	w.is.True(!ok) // the former owner is refused
+	w.is.True(!ok) // the former owner is rejected
 	_, ok = w.end(b, ending(again))
 	w.is.True(ok)
 }
@@ -49,24 +49,24 @@ func TestAJobBornRunningBehindABacklogIsRecoveredInOneSweep(t *testing.T) {
 func testRecoveryBehindBacklog(t *testing.T, backlog int) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
-	w.exec(`select setval('trapeze.job_ids', $1)`, backlog+1) // the job's id lies behind theirs
+	w.exec(`select setval('trapeze.job_ids', $1)`, backlog+1) // the job's id is behind those of the backlog
 	w.put(plain)
 	parent := w.one(a)
 	w.seedPending(backlog)
 	child := w.new(then(parent))[0]
 	end, ok := w.end(a, endingWith(parent, child))
-	w.is.True(ok && end.ChildRunning) // nothing more urgent waits, so the hand-off is instant
+	w.is.True(ok && end.ChildRunning) // no more urgent job waits, so the next step starts on insert
 	began := time.Now()
 	w.lapse(a)
 	pending, _ := w.recover(b, 5000)
 	took := time.Since(began)
 	w.is.Equal(pending, 1)
-	w.is.Equal(w.one(b).ID, child.ID) // it goes before the backlog
-	w.is.True(took < 5*time.Second)   // one pass over live, whatever waits
+	w.is.Equal(w.one(b).ID, child.ID) // it is ahead of the backlog
+	w.is.True(took < 5*time.Second)   // one pass over live, however many jobs wait
 	w.t.Logf("recovered behind %d jobs in %s", backlog, took)
 }
 
-// seedPending puts n jobs into live without a history, in one statement.
+// seedPending inserts n jobs into live without a history, in one statement.
 func (w *world) seedPending(n int) {
 	w.t.Helper()
 	w.exec(`with made as (
@@ -97,7 +97,7 @@ func TestACrashTooManyFailsAJobAndIsolatesItBefore(t *testing.T) {
 	by := w.pod("by")
 	for _, tt := range []struct {
 		limit    int
-		isolated []bool // after each crash that it survives
+		isolated []bool // expected value after each crash that the job survives
 	}{{1, nil}, {2, []bool{true}}, {3, []bool{false, true}}, {5, []bool{false, true, true, true}}} {
 		id := w.put(limit(tt.limit))[0]
 		for _, isolated := range tt.isolated {
@@ -106,7 +106,7 @@ func TestACrashTooManyFailsAJobAndIsolatesItBefore(t *testing.T) {
 			w.dies(boot, by)
 			var is bool
 			w.is.NoErr(w.pool.QueryRow(w.ctx(), `select isolated from trapeze.live where id = $1`, id).Scan(&is))
-			w.is.Equal(is, isolated) // isolated after two crashes, or when the next one convicts
+			w.is.Equal(is, isolated) // isolated after two crashes, or if the next crash would be the last
 		}
 		boot := w.pod("a")
 		w.one(boot)
@@ -127,12 +127,12 @@ func TestAClaimTakesOneIsolatedJobOrNone(t *testing.T) {
 	w.exec(`update trapeze.live set crashes = 2, isolated = true where id = any($1)`, ids[:2])
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 3}}, []string{"k"}, false)
 	w.is.NoErr(err)
-	w.is.Equal(idsOf(found.Jobs), ids[2:]) // a pod that runs an isolated job takes no other
+	w.is.Equal(idsOf(found.Jobs), ids[2:]) // a pod that runs an isolated job claims no other
 	found, err = w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 3}}, []string{"k"}, true)
 	w.is.NoErr(err)
-	w.is.Equal(len(found.Jobs), 1) // one a claim
+	w.is.Equal(len(found.Jobs), 1) // one per claim
 	w.is.True(found.Jobs[0].Isolated)
-	w.is.Equal(found.Seen, 2) // and the claim says that there are others
+	w.is.Equal(found.Seen, 2) // the claim reports that there are more
 }
 
 func TestACheckpointForgivesCrashes(t *testing.T) {
@@ -150,7 +150,7 @@ func TestACheckpointForgivesCrashes(t *testing.T) {
 	w.is.Equal(w.at(id).Crashes, 0)
 	w.dies(b, w.pod("c"))
 	again := w.one(w.pod("d"))
-	w.is.Equal(string(again.Checkpoint), `{"line":7}`) // the next claim reads it
+	w.is.Equal(string(again.Checkpoint), `{"line":7}`) // the next claim returns it
 	w.is.Equal(again.Fence, c.Fence+1)
 }
 
@@ -175,14 +175,14 @@ func TestAPodThatClosedWhenNobodyWasThereIsSweptByTheNextOne(t *testing.T) {
 	a := w.pod("a")
 	id := w.put(plain)[0]
 	w.one(a)
-	// It was closed, as left or by a pod that died before it recovered anything, and then the service stood still for a day.
+	// The pod was closed, because it left or because a pod closed it and died before recovering any jobs. Then no pod ran for a day.
 	w.exec(`update trapeze.pods set closed_at = now() - interval '1 day', closed = 'left' where boot = $1`, a)
 	pending, _ := w.recover(w.pod("b"), 1000)
 	w.is.Equal(pending, 1)
 	w.is.Equal(w.at(id).State, job.Pending)
 	boots, err := store.SweepsDue(w.ctx(), w.Store)
 	w.is.NoErr(err)
-	w.is.Equal(len(boots), 0) // once is enough after so long
+	w.is.Equal(len(boots), 0) // one sweep is enough after such a long time
 }
 
 func TestTwoPodsRecoverTheSameJobsOnce(t *testing.T) {
@@ -202,7 +202,7 @@ func TestTwoPodsRecoverTheSameJobsOnce(t *testing.T) {
 	w.is.NoErr(err)
 	py, err := y()
 	w.is.NoErr(err)
-	w.is.Equal(px.Pending+py.Pending, 4) // each job once, whoever was first
+	w.is.Equal(px.Pending+py.Pending, 4) // each job is recovered once, by either pod
 	w.is.Equal(w.count(`select count(*) from trapeze.live where crashes = 1`), 4)
 }
 
@@ -215,5 +215,5 @@ func TestAPodThatLeavesLeavesItsJobsToTheSweep(t *testing.T) {
 	w.is.NoErr(w.Leave(w.ctx(), a))
 	pending, _ := w.recover(b, 1000)
 	w.is.Equal(pending, 1)
-	w.is.NoErr(w.Leave(w.ctx(), uuid.NewString())) // a row that is not there is no error
+	w.is.NoErr(w.Leave(w.ctx(), uuid.NewString())) // a missing row is not an error
 }

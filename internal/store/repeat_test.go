@@ -21,7 +21,7 @@ func TestTheFirstReadAndHeartbeatAfterConnectionsBrokeAreSentAgain(t *testing.T)
 	defer s.Close()
 	boot := uuid.NewString()
 	is.NoErr(s.Register(t.Context(), store.PodInfo{Boot: boot, Name: "a", Kinds: []string{"k"}}, time.Minute))
-	// Each connection is ended by the server while it rests in the pool.
+	// The server closes each connection while it is idle in the pool.
 	breakAll := func() {
 		t.Helper()
 		is.NoErr(s.Warm(t.Context(), 4))

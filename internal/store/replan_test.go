@@ -40,18 +40,18 @@ func TestASlowStatementHasAllConnectionsPlanAnewOnce(t *testing.T) {
 	is.NoErr(err)
 	t.Cleanup(pool.Close)
 	w := newWorldOn(t, pool, store.Options{Connections: 1, TraceQueries: true})
-	w.SlowFrom(time.Hour) // a busy machine is none of it
+	w.SlowFrom(time.Hour) // a busy machine must not trigger a round
 	boot := w.pod("a")
 	w.put(plain)
 	w.claims(boot, 1)
 	before := heard.n.Load()
 	w.claims(boot, 1)
-	is.Equal(heard.n.Load(), before) // nothing was slow
-	is.True(asked.Load() > 0)        // the host's own hook is asked as well
+	is.Equal(heard.n.Load(), before) // no statement was slow
+	is.True(asked.Load() > 0)        // the host's own hook is called too
 
 	w.SlowFrom(time.Hour)
 	is.True(w.Ran(time.Hour))
-	is.True(!w.Ran(time.Hour)) // within the same rest
+	is.True(!w.Ran(time.Hour)) // within the minimum interval
 	w.claims(boot, 1)
 	w.claims(boot, 1)
 	is.Equal(heard.n.Load(), before+1)
@@ -61,5 +61,5 @@ func TestASlowStatementHasAllConnectionsPlanAnewOnce(t *testing.T) {
 	defer beside.Close()
 	_, err = beside.NewIDs(t.Context(), 1)
 	is.NoErr(err)
-	is.Equal(heard.n.Load(), before+2) // whoever plans beside it, too
+	is.Equal(heard.n.Load(), before+2) // connections of a clone discard their plans too
 }

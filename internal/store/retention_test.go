@@ -16,7 +16,7 @@ func TestPartitionsAreMadeOnceWhoeverAsks(t *testing.T) {
 	w := newWorld(t)
 	n, err := upkeep.EnsurePartitions(w.ctx(), w.Store, 7)
 	w.is.NoErr(err)
-	w.is.Equal(n, 0) // the migration made them
+	w.is.Equal(n, 0) // the migration has created them
 	ensure := func() (int, error) { return upkeep.EnsurePartitions(w.ctx(), w.Store, 9) }
 	x, y, z := async(ensure), async(ensure), async(ensure)
 	made := 0
@@ -25,13 +25,13 @@ func TestPartitionsAreMadeOnceWhoeverAsks(t *testing.T) {
 		w.is.NoErr(err)
 		made += n
 	}
-	w.is.Equal(made, 2*4) // two more days of four tables
+	w.is.Equal(made, 2*4) // two more days for each of four tables
 }
 
 func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.exec(`alter database ` + w.pool.Config().ConnConfig.Database + ` set timezone = 'Pacific/Auckland'`) // for whom it is tomorrow
+	w.exec(`alter database ` + w.pool.Config().ConnConfig.Database + ` set timezone = 'Pacific/Auckland'`) // a time zone in which the next day has often begun
 	w.pool.Reset()
 	w.Pool().Reset()
 	n, err := upkeep.EnsurePartitions(w.ctx(), w.Store, 9)
@@ -49,8 +49,8 @@ func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
 	w.exec(`delete from trapeze.done`)
 }
 
-// age moves the ends and the history of jobs three days back, into days of their own: whatever the hour, 30 hours ago that
-// day was over.
+// age moves finished jobs and their history to a day three days ago, with its own partitions. That day is over by more than 30 hours,
+// whatever the time of day is.
 func (w *world) age(ids ...int64) {
 	w.t.Helper()
 	day := time.Now().UTC().AddDate(0, 0, -3)
@@ -83,7 +83,7 @@ func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {
 	e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonError
 	w.end(boot, e)
 	w.age(append(old, failed...)...)
-	// One of the old ones has been brought back to live by an operator, and its old end is still there.
+	// An operator has retried one of the old jobs, and its old row of done still exists.
 	w.exec(`insert into trapeze.live (id, ready_at, fence, event_no, epoch, priority, state, lane, kind, subject)
 		values ($1, now(), 1, 4, 2, 10, 'pending', 'default', 'k', '')`, old[2])
 
@@ -94,20 +94,20 @@ func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {
 		_, err := view.Job(w.ctx(), w.Store, id)
 		w.is.True(errors.Is(err, job.ErrNotFound))
 	}
-	w.is.Equal(w.at(old[2]).State, job.Pending)                                  // what lives again stays
-	w.is.Equal(*w.at(old[2]).Progress.Done, int64(1))                            // with its progress and checkpoint
-	w.is.Equal(w.at(young[0]).State, job.Succeeded)                              // and what is younger
-	w.is.Equal(w.at(failed[0]).State, job.Failed)                                // and what has another retention
-	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 1)          //
-	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)          // the pointer of s is gone, that of t is not
-	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced) //
+	w.is.Equal(w.at(old[2]).State, job.Pending)       // the retried job stays
+	w.is.Equal(*w.at(old[2]).Progress.Done, int64(1)) // so do its progress and checkpoint
+	w.is.Equal(w.at(young[0]).State, job.Succeeded)   // so does a younger job
+	w.is.Equal(w.at(failed[0]).State, job.Failed)     // so does a job with a different retention
+	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 1)
+	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1) // the row of subject s is deleted, but not that of t
+	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 0)
 	w.is.Equal(w.count(`select count(*) from pg_inherits where inhparent = 'trapeze.done_succeeded'::regclass`), 9)
 	days, err := upkeep.ForgetEvents(w.ctx(), w.Store, 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(days, 1)
-	w.exec(`delete from trapeze.live where id = $1`, old[2]) // it has no history of its own any more
+	w.exec(`delete from trapeze.live where id = $1`, old[2]) // it no longer has a history
 	w.exec(`delete from trapeze.jobs where id = any($1)`, append(failed, old[2]))
 	w.exec(`delete from trapeze.done where id = any($1)`, failed)
 }
@@ -129,8 +129,8 @@ func TestTwoPodsMayForgetAtOnce(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.jobs`), 0)
 }
 
-// PostgreSQL looks up a partition that it is told to drop before it locks it, and says that it "could not find tuple for parent of
-// relation" when another session has dropped it in between.
+// PostgreSQL looks up a partition before it locks it for dropping. If another session has dropped it in between, the error is "could not
+// find tuple for parent of relation".
 func TestSeveralPodsMayDropTheSameDaysAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -159,7 +159,7 @@ func TestClosedPodsAreForgottenAfterAWhile(t *testing.T) {
 	w.exec(`update trapeze.pods set closed_at = now() - interval '2 hours' where boot = $1`, a)
 	n, err := upkeep.PrunePods(w.ctx(), w.Store, time.Hour, 500)
 	w.is.NoErr(err)
-	w.is.Equal(n, 0) // its jobs have not been looked for
+	w.is.Equal(n, 0) // its jobs have not been recovered yet
 	w.recover(b, 100)
 	n, err = upkeep.PrunePods(w.ctx(), w.Store, time.Hour, 500)
 	w.is.NoErr(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
-// endedAt makes jobs that succeeded at some moments, each on a day of UTC with a table of its own.
+// endedAt inserts jobs that succeeded at the given times, with a partition for each UTC day.
 func (w *world) endedAt(moments ...time.Time) []int64 {
 	w.t.Helper()
 	ids, err := w.NewIDs(w.ctx(), len(moments))
@@ -28,7 +28,7 @@ func (w *world) endedAt(moments ...time.Time) []int64 {
 	return ids
 }
 
-// The days of UTC have 24 hours, whatever those of the session's time zone have: in Zurich 23 on the one, and 25 on the other.
+// UTC days have 24 hours, whatever the session's time zone is. In Zurich one of these days has 23 hours, and the other 25.
 func TestRetentionForgetsWholeDaysOfUTCWhereTheClockOfTheSessionWasPutForwardOrBack(t *testing.T) {
 	t.Parallel()
 	for name, day := range map[string]time.Time{
@@ -42,12 +42,12 @@ func TestRetentionForgetsWholeDaysOfUTCWhereTheClockOfTheSessionWasPutForwardOrB
 			w.pool.Reset()
 			w.Pool().Reset()
 			ids := w.endedAt(day, day.Add(24*time.Hour-time.Microsecond), day.Add(24*time.Hour), day.Add(24*time.Hour+30*time.Minute))
-			keep := time.Since(day.Add(24*time.Hour)) - 6*time.Hour // the day is over for so long, the next one is not
+			keep := time.Since(day.Add(24*time.Hour)) - 6*time.Hour // the retention of this day has expired, but not that of the next
 			n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", keep, unpaced)
 			w.is.NoErr(err)
 			w.is.Equal(n, 2)
-			w.is.Equal(w.count(`select count(*) from trapeze.jobs where id = any($1)`, ids[:2]), 0) // all of the day, its last instant too
-			w.is.Equal(w.count(`select count(*) from trapeze.jobs where id = any($1)`, ids[2:]), 2) // and nothing of the next
+			w.is.Equal(w.count(`select count(*) from trapeze.jobs where id = any($1)`, ids[:2]), 0) // all jobs of the day, including its last instant
+			w.is.Equal(w.count(`select count(*) from trapeze.jobs where id = any($1)`, ids[2:]), 2) // no job of the next day
 			w.is.Equal(w.count(`select count(*) from trapeze.done`), 2)
 		})
 	}

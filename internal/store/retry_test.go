@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// failing is a job that has failed, by its id.
+// failing creates a job that has failed, and returns its id.
 func (w *world) failing(boot string, changes ...func(*store.NewJob)) int64 {
 	w.t.Helper()
 	w.put(append(changes, plain)[0])
@@ -24,7 +24,7 @@ func (w *world) failing(boot string, changes ...func(*store.NewJob)) int64 {
 	return c.ID
 }
 
-// A job that is tried again while retention has its batch in hand keeps all that it needs.
+// A job that is retried while retention processes its batch keeps everything that it needs.
 func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -45,11 +45,11 @@ func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
 	_, ok := w.end(boot, ending(w.one(boot)))
 	w.is.True(ok)
 	w.is.Equal(w.at(id).State, job.Succeeded)
-	w.exec(`delete from trapeze.jobs where id = $1`, id) // its first epoch's history is gone
+	w.exec(`delete from trapeze.jobs where id = $1`, id) // the history of its first epoch is gone
 	w.exec(`delete from trapeze.done where id = $1`, id)
 }
 
-// What was forgotten first is not tried again.
+// A job that has been deleted first cannot be retried.
 func TestAJobThatIsForgottenIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -65,8 +65,8 @@ func TestAJobThatIsForgottenIsNotTriedAgain(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.live`), 0)
 }
 
-// Two retries of one pipeline, and a cancel, meet: whatever their order, the job is tried again once at most, each claim has a fence
-// of its own, and what follows is inserted once.
+// Two retries of a pipeline run concurrently with a cancel. In any order, the job is retried at most once, each claim has a separate fence,
+// and the next step is inserted once.
 func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 	t.Parallel()
 	for range 8 {
@@ -82,7 +82,7 @@ func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 		release(true)
 		_, err1 := first()
 		_, err2 := second()
-		w.is.True((err1 == nil) != (err2 == nil)) // one of them
+		w.is.True((err1 == nil) != (err2 == nil)) // exactly one of them succeeds
 		w.is.True(err1 == nil || errors.Is(err1, job.ErrNotFailed))
 		w.is.True(err2 == nil || errors.Is(err2, job.ErrNotFailed))
 		_, err := cancelled()
@@ -92,8 +92,8 @@ func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 			w.is.NoErr(err)
 		}
 		after := w.at(id)
-		w.is.Equal(after.Fence, before.Fence) // a retry is no claim
-		// Its claim dies with its pod, and both pods look for it.
+		w.is.Equal(after.Fence, before.Fence) // a retry is not a claim
+		// The claim is lost with its pod, and a recovery and a retry run concurrently.
 		c := w.one(a)
 		w.is.Equal(c.Fence, before.Fence+1)
 		w.lapse(a)
@@ -112,7 +112,7 @@ func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 	}
 }
 
-// An abort that meets the retry of the same fan-out ends all of it, or nothing of what is tried again.
+// An abort that runs concurrently with a retry of the same fan-out ends either all retried jobs or none of them.
 func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -131,7 +131,7 @@ func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
 	w.waiting(1)
 	open, err := admin.OpenOfPipeline(w.ctx(), w.Store, parent.ID, 10)
 	w.is.NoErr(err)
-	w.is.Equal(len(open), 0) // nothing is open before the retry is committed
+	w.is.Equal(len(open), 0) // no job is open before the retry is committed
 	release(true)
 	again, err := retried()
 	w.is.NoErr(err)
@@ -154,7 +154,8 @@ func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
 	w.is.Equal(len(w.offBalance()), 0)
 }
 
-// Retention that keeps nothing takes nothing that a waiting job or an open join needs, and leaves nothing behind afterwards.
+// Even if retention keeps nothing, it does not delete anything that a waiting job or an open join needs. Afterwards it leaves nothing
+// behind.
 func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -204,7 +205,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	_, ok = w.end(boot, ending(c))
 	w.is.True(ok)
 
-	// A deferred job that waits keeps its parts; two that have ended do not.
+	// A waiting deferred job keeps its parts. Two finished ones do not.
 	waits, over := w.deferred(boot, 2, false), w.deferred(boot, 1, false)
 	for _, id := range []int64{waits, over} {
 		_, err := admin.Complete(w.ctx(), w.Store, id, "token", "a", nil, "", "")
@@ -225,13 +226,13 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	w.is.True(ok)
 	w.age(waits)
 	forget()
-	forget() // what was kept for another's sake a moment ago
+	forget() // these rows were kept for another job before
 	for _, table := range []string{"jobs", "done", "fan_outs", "deferrals", "parts", "pipelines", "job_progress", "current_runs", "unique_keys"} {
 		w.is.Equal(w.count(`select count(*) from trapeze.`+table), 0) // nothing is left
 	}
 }
 
-// What a fan-out that is tried again has already is kept for its join, also when retention had decided otherwise.
+// When a fan-out is retried, its finished branches are kept for its join, even if retention had already selected them.
 func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -261,5 +262,5 @@ func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
 	list, err := view.Branches(w.ctx(), w.Store, parent.ID, parent.ID, 0, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 2)
-	w.exec(`delete from trapeze.done where id = $1`, other.ID) // its job is gone, and its day waits for the fan-out
+	w.exec(`delete from trapeze.done where id = $1`, other.ID) // the job was deleted, and its day is kept for the fan-out
 }

@@ -11,7 +11,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// statements are all statements of the package. TestEveryStatementIsListed keeps the list whole; a line each, by name, so that two changes meet rarely.
+// statements lists all SQL statements of the package. TestEveryStatementIsListed checks that none is missing. There is one line per
+// statement, sorted by name, so that concurrent changes rarely conflict.
 var statements = map[string]string{
 	"acceptsWritesSQL":     acceptsWritesSQL,
 	"missingClaimsSQL":     missingClaimsSQL.text,

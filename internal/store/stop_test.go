@@ -10,7 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A stop waits for a nice, which puts the row anew, while a claim takes that: it ends the run that the claim began, too.
+// A stop waits for a priority change, which inserts the row again, while a claim takes the new row. The stop must also end the run that the
+// claim started.
 func TestAStopThatMeetsANiceAndAClaimFreesTheSubject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

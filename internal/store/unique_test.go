@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// submit inserts a job with a unique key the way a submission does, in one transaction, and returns who holds the key.
+// submit inserts a job with a unique key in one transaction, as a submission does, and returns the holder of the key.
 func (w *world) submit(key, while string) (id, holder int64) {
 	w.t.Helper()
 	n := w.new(func(n *store.NewJob) { n.UniqueKey, n.UniqueWhile = &key, &while })[0]
@@ -36,13 +36,13 @@ func TestAJobIsNotClaimedUntilTheNoOpThatLocksItsKeyHasCommitted(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	holder, err := store.ReserveKey(w.ctx(), w.Store, tx, "k", "sync", id+1)
 	w.is.NoErr(err)
-	w.is.Equal(holder, id) // a no-op: somebody is waiting already
+	w.is.Equal(holder, id) // a no-op, because a job is already waiting
 	plainID := w.put(plain)[0]
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 	w.is.NoErr(err)
-	w.is.Equal(idsOf(found.Jobs), []int64{plainID}) // the job waits for the data of the no-op's transaction; others do not
+	w.is.Equal(idsOf(found.Jobs), []int64{plainID}) // the first job must see the data of the no-op's transaction; other jobs need not wait
 	w.is.Equal(found.Seen, 2)
-	w.is.Equal(w.at(id).Attempt, 0) // unspent
+	w.is.Equal(w.at(id).Attempt, 0) // no attempt is spent
 	w.is.NoErr(tx.Commit(w.ctx()))
 	w.is.Equal(w.one(boot).ID, id)
 }
@@ -60,7 +60,7 @@ func TestAKeyWhilePendingIsFreeFromTheClaimOn(t *testing.T) {
 	w.is.Equal(holder, next)
 	_, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "why")
 	w.is.NoErr(err)
-	w.is.Equal(len(w.claims(boot, 5)), 2) // a job that was handed back needs its key no longer
+	w.is.Equal(len(w.claims(boot, 5)), 2) // a job that was handed back no longer needs its key
 }
 
 func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
@@ -91,7 +91,7 @@ func TestAKeyWhileActiveIsFreeFromTheEndOn(t *testing.T) {
 			id, _ := w.submit("sync", "active")
 			c := w.one(boot)
 			_, holder := w.submit("sync", "active")
-			w.is.Equal(holder, id) // it runs
+			w.is.Equal(holder, id) // the first job is running
 			end(w, boot, c)
 			next, holder := w.submit("sync", "active")
 			w.is.Equal(holder, next)
@@ -111,11 +111,11 @@ func TestAnEndDoesNotWaitForATransactionThatLocksItsKey(t *testing.T) {
 	holder, err := store.ReserveKey(w.ctx(), w.Store, tx, "k", "sync", id+1)
 	w.is.NoErr(err)
 	w.is.Equal(holder, id)
-	_, ok := w.end(boot, ending(c)) // with everything else in its batch, while the host's transaction is open
+	_, ok := w.end(boot, ending(c)) // the finish does not wait for the host's open transaction
 	w.is.True(ok)
 	w.is.NoErr(tx.Commit(w.ctx()))
 	next, holder := w.submit("sync", "active")
-	w.is.Equal(holder, next) // the key that stayed behind swallows no submission
+	w.is.Equal(holder, next) // the key that was not freed does not suppress a submission
 	_, holder = w.submit("sync", "active")
 	w.is.Equal(holder, next)
 }
@@ -132,7 +132,7 @@ func TestASubmissionThatWaitedForAClaimTakesTheFreedKey(t *testing.T) {
 	})
 	w.waiting(1)
 	release(false)
-	next, holder := w.submit("sync", "pending") // before, during or after the claim: never an error, never a second holder
+	next, holder := w.submit("sync", "pending") // before, during or after the claim, there is no error and no second holder
 	found, err := claim()
 	w.is.NoErr(err)
 	if len(found.Jobs) == 1 {
@@ -157,7 +157,7 @@ func TestASubmissionWithTheSameKeyIsAnsweredWithTheFirstJob(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(holder, int64(1))
 	_, err = reserve(3, `{"n":2}`)
-	w.is.True(errors.Is(err, job.ErrKeyReused)) // the same key for other content is a mistake
+	w.is.True(errors.Is(err, job.ErrKeyReused)) // the same key with different content is an error
 	w.exec(`update trapeze.submissions set created_at = now() - interval '2 days'`)
 	n, err := upkeep.PruneSubmissions(w.ctx(), w.Store, lease, 500)
 	w.is.NoErr(err)

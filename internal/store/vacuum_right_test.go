@@ -7,14 +7,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
-// A role that only runs may not vacuum: it is told so beforehand, and PostgreSQL passes the table by without an error.
+// The role of a runner may not vacuum. It learns that beforehand, and PostgreSQL skips the table without an error.
 func TestARoleThatDoesNotOwnTheTablesIsToldThatItMayNotVacuum(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`alter table trapeze.submissions set (autovacuum_enabled = off)`)
 	w.exec(`insert into trapeze.submissions (key, job_id, fingerprint) select g, g, '' from generate_series(1, 5000) g`)
 	w.exec(`delete from trapeze.submissions`)
-	w.pool.Reset() // PostgreSQL 14 counts what a session did at its end, or with its next statement
+	w.pool.Reset() // PostgreSQL 14 updates a session's statistics only when it ends or runs another statement
 	config := w.pool.Config()
 	role := "only_runs_" + config.ConnConfig.Database
 	w.exec(`create role ` + role)
@@ -43,5 +43,5 @@ func TestARoleThatDoesNotOwnTheTablesIsToldThatItMayNotVacuum(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 1)
 	w.is.True(!list[0].May)                              // the other role may not
-	w.is.NoErr(upkeep.Vacuum(w.ctx(), w.Store, list[0])) // and no error comes of it
+	w.is.NoErr(upkeep.Vacuum(w.ctx(), w.Store, list[0])) // there is no error either
 }

@@ -20,7 +20,7 @@ func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
 	e.Result = []byte(`{"n": 7}`)
 	w.end(boot, e)
 	w.end(boot, ending(retried))
-	// A retry as a reader may see it in between: the end of the first epoch in done, the second one in live.
+	// This is what a reader can see during a retry: the end of the first epoch in done, and the second epoch in live.
 	w.exec(`insert into trapeze.live (id, state, lane, kind, subject, priority, epoch, event_no, ready_at)
 		select id, 'pending', lane, 'k', '', priority, 2, event_no, now() from trapeze.done where id = $1`, retried.ID)
 	nowhere := int64(1) << 60
@@ -31,7 +31,7 @@ func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
 	w.is.Equal(over[0].ID, first.ID)
 	w.is.Equal(string(over[0].Result), `{"n": 7}`)
 
-	// The second epoch has ended as well: it is the one that counts.
+	// The second epoch has ended too, and its result counts.
 	w.exec(`delete from trapeze.live where id = $1`, retried.ID)
 	w.exec(`with before as (delete from trapeze.done where id = $1 returning *)
 		insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at, xid, claim_xid)
@@ -42,9 +42,9 @@ func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
 	w.is.Equal(over[0].State, job.Failed)
 	w.exec(`with later as (delete from trapeze.done where id = $1 returning *)
 		insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at, xid, claim_xid)
-		select id, 'succeeded', 'ok', '', fence - 1, event_no, 1, attempt, crashes, priority, lane, started_at, xid, claim_xid from later`, retried.ID) // as its history tells
+		select id, 'succeeded', 'ok', '', fence - 1, event_no, 1, attempt, crashes, priority, lane, started_at, xid, claim_xid from later`, retried.ID) // according to its history
 
-	// More than are read at once.
+	// This is more than one statement reads.
 	var many []int64
 	for range 201 /* two statements full, and one more */ {
 		many = append(many, w.put(plain)...)
@@ -59,5 +59,5 @@ func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
 	for _, j := range over {
 		seen[j.ID] = true
 	}
-	w.is.True(!slices.ContainsFunc(many, func(id int64) bool { return !seen[id] })) // each of them
+	w.is.True(!slices.ContainsFunc(many, func(id int64) bool { return !seen[id] })) // all of them
 }

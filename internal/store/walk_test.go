@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// paged lists the jobs of a filter page by page, and counts the pages that ended before they were full, and before the end.
+// paged lists the jobs of a filter page by page. It counts the pages that are not full although more jobs follow.
 func (w *world) paged(f job.Filter) (ids []int64, early int) {
 	w.t.Helper()
 	for {
@@ -23,16 +23,16 @@ func (w *world) paged(f job.Filter) (ids []int64, early int) {
 		}
 		if !page.Searched.IsZero() {
 			early++
-			w.is.True(page.Cursor != "" && len(page.Jobs) < f.Limit) // it says where to go on
+			w.is.True(page.Cursor != "" && len(page.Jobs) < f.Limit) // the page has a cursor to continue from
 		}
 		if f.Cursor = page.Cursor; f.Cursor == "" {
-			w.is.True(page.Searched.IsZero()) // the last page has seen all
+			w.is.True(page.Searched.IsZero()) // the last page covers all jobs
 			return ids, early
 		}
 	}
 }
 
-// truth lists jobs by a condition on the view.
+// truth lists jobs that meet a condition on the view job.
 func (w *world) truth(where string) []int64 {
 	w.t.Helper()
 	ids, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[int64], `select id from trapeze.job where `+where+` order by created_at desc, id desc`)
@@ -44,7 +44,7 @@ func TestAPageThatHasLookedForLongEnoughSaysHowFarItLooked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)
-	w.exec(`update trapeze.jobs set created_at = (select max(created_at) from trapeze.jobs) where id between 100 and 300`) // more than a part
+	w.exec(`update trapeze.jobs set created_at = (select max(created_at) from trapeze.jobs) where id between 100 and 300`) // more than one batch
 	w.exec(`update trapeze.jobs set kind = 'seldom', subject = 'moon' where id % 700 = 9`)
 	for name, one := range map[string]struct {
 		f     job.Filter
@@ -68,7 +68,7 @@ func TestAPageThatHasLookedForLongEnoughSaysHowFarItLooked(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Errorf("%s, looking for %s: %v, want %v", name, lookFor, got, want)
 			}
-			w.is.Equal(early > 0, lookFor == 0 && name != "all") // it ends early only where it may look no further
+			w.is.Equal(early > 0, lookFor == 0 && name != "all") // a page ends early only if its search time is limited
 		}
 	}
 }
@@ -77,7 +77,7 @@ func TestJobsOfAPipelineAndOfAParentAreListedFromThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)
-	w.SearchFor = 0 // were it a walk it would end early
+	w.SearchFor = 0 // a walk would end early
 	for name, one := range map[string]struct {
 		f     job.Filter
 		where string
@@ -106,7 +106,7 @@ func TestAPageOfPipelinesSaysHowFarItLooked(t *testing.T) {
 	w.exec(`insert into trapeze.pipelines (id, name, created_at)
 		select j.id, case when j.id % 140 = 9 then 'seldom' else 'often' end, j.created_at + interval '1 second' from trapeze.jobs j
 		where not exists (select from trapeze.pipelines p where p.id = j.id) and j.step = 0`)
-	w.exec(`delete from trapeze.pipelines where id = 0`) // of no job
+	w.exec(`delete from trapeze.pipelines where id = 0`) // it belongs to no job
 	w.exec(`update trapeze.jobs set submitter = 'ana' where id % 2 = 1`)
 	for name, one := range map[string]struct {
 		f     view.PipelineFilter
@@ -135,17 +135,17 @@ func TestAPageOfPipelinesSaysHowFarItLooked(t *testing.T) {
 				}
 				if !page.Searched.IsZero() {
 					early++
-					w.is.True(page.Cursor != "" && len(page.Pipelines) < f.Limit) // it says where to go on
+					w.is.True(page.Cursor != "" && len(page.Pipelines) < f.Limit) // the page has a cursor to continue from
 				}
 				if f.Cursor = page.Cursor; f.Cursor == "" {
-					w.is.True(page.Searched.IsZero()) // the last page has seen all
+					w.is.True(page.Searched.IsZero()) // the last page covers all pipelines
 					break
 				}
 			}
 			if !slices.Equal(got, want) {
 				t.Errorf("%s, looking for %s: %v, want %v", name, lookFor, got, want)
 			}
-			w.is.Equal(early > 0, lookFor == 0 && one.f.Name != "") // it ends early only where it may look no further
+			w.is.Equal(early > 0, lookFor == 0 && one.f.Name != "") // a page ends early only if its search time is limited
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 func TestEffectsNamesStatementsAsTheyAreSent(t *testing.T) {
 	is := is.New(t)
 	effects := store.Effects("elsewhere")
-	is.Equal(len(effects), 11) // no two are the same
+	is.Equal(len(effects), 11) // all statements are different
 	for sql, effect := range effects {
-		is.True(!strings.Contains(sql, "trapeze.")) // in the schema that was asked for
+		is.True(!strings.Contains(sql, "trapeze.")) // in the requested schema
 		is.True(effect != store.NoEffect)
 	}
 	is.Equal(store.JobsOf([]any{int64(7), "more"}), []int64{7})

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// large is a MiB of JSON.
+// large is 1 MiB of JSON.
 var large = json.RawMessage(`"` + strings.Repeat("x", job.MaxArgsBytes-2) + `"`)
 
 func TestAPageOfLargeJobsEndsEarlyAndTheNextGoesOn(t *testing.T) {
@@ -31,17 +31,17 @@ func TestAPageOfLargeJobsEndsEarlyAndTheNextGoesOn(t *testing.T) {
 				pages++
 				bytes := 0
 				for _, j := range page.Jobs {
-					is.True(!seen[j.ID]) // once
+					is.True(!seen[j.ID]) // each job appears once
 					seen[j.ID] = true
 					bytes += len(j.Args) + len(j.Result) + len(j.Planned)
 				}
 				is.True(len(page.Jobs) > 0)
-				is.True(bytes <= 8<<20+job.MaxArgsBytes) // no page holds more in memory
+				is.True(bytes <= 8<<20+job.MaxArgsBytes) // no page uses more memory
 				if f.Cursor = page.Cursor; f.Cursor == "" {
 					break
 				}
 			}
-			is.Equal(len(seen), len(ids)) // none is left out
+			is.Equal(len(seen), len(ids)) // no job is missing
 			is.True(pages > 1)
 		})
 	}
@@ -57,7 +57,7 @@ func TestAPageOfPipelinesWithLargePlansEndsEarlyToo(t *testing.T) {
 	w.put(chain, chain, chain, chain)
 	first, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Limit: 1000})
 	is.NoErr(err)
-	is.Equal(len(first.Pipelines), 3) // of 3 MiB each
+	is.Equal(len(first.Pipelines), 3) // 3 MiB each
 	rest, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Limit: 1000, Cursor: first.Cursor})
 	is.NoErr(err)
 	is.Equal(len(rest.Pipelines), 1)
@@ -84,12 +84,12 @@ func TestThePictureOfALongPipelineFitsInMemory(t *testing.T) {
 	}
 	spine, err := view.Spine(w.ctx(), w.Store, c.PipelineID)
 	is.NoErr(err)
-	is.Equal(len(spine), steps) // every step is in it
+	is.Equal(len(spine), steps) // all steps are included
 	bytes := 0
 	for _, j := range spine {
-		is.Equal(j.Planned, json.RawMessage(nil)) // the pipeline has what is to come
+		is.Equal(j.Planned, json.RawMessage(nil)) // the pipeline contains the remaining steps instead
 		bytes += len(j.Args) + len(j.Result) + len(j.Planned)
 	}
 	is.True(bytes <= 8<<20)
-	is.True(spine[0].Args != nil && spine[steps-1].Args == nil) // what is too much is left out
+	is.True(spine[0].Args != nil && spine[steps-1].Args == nil) // arguments beyond the limit are omitted
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// A worker whose stream breaks while it is opened opens another one at once: the pods have both before them.
+// A worker whose stream breaks while it is being opened opens another one immediately, so that the pods handle both at the same time.
 func TestTwoStreamsOfANewWorkerAreBothReceived(t *testing.T) {
 	w := newWorld(t)
 	for range 40 {
@@ -22,7 +22,7 @@ func TestTwoStreamsOfANewWorkerAreBothReceived(t *testing.T) {
 		}
 		opening.Wait()
 		for _, err := range errs {
-			w.is.NoErr(err) // whichever comes second takes the row over
+			w.is.NoErr(err) // the second stream takes over the row
 		}
 	}
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// lease is the lease of the pods of these tests. No test waits for one to end: see world.lapse.
+// lease is the length of the pods' leases in these tests. No test waits for a lease to expire; see world.lapse.
 const lease = time.Minute
 
-// world is a migrated database with a store on it, in the words of these tests. When the test ends, its whole history is
-// checked. Its methods are for the test's own goroutine.
+// world is a migrated database with a store, and helper methods for these tests. Its whole history is checked when the test ends. Its
+// methods must be called from the test's own goroutine.
 type world struct {
 	*store.Store
 	t    testing.TB
@@ -58,7 +58,7 @@ func (w *world) pod(name string) string {
 	return boot
 }
 
-// new prepares jobs of kind k in lane default; each of the changes is applied to a job of its own.
+// new returns new jobs of kind k in lane default, one for each of the changes, which is applied to it.
 func (w *world) new(changes ...func(*store.NewJob)) []store.NewJob {
 	w.t.Helper()
 	ids, err := w.NewIDs(w.ctx(), len(changes))
@@ -75,7 +75,7 @@ func plain(*store.NewJob) {}
 
 func about(subject string) func(*store.NewJob) { return func(n *store.NewJob) { n.Subject = subject } }
 
-// then makes a job the next step of a claim, asking to be born running.
+// then makes a job the next step of a claim that asks to be started on insert.
 func then(parent store.Claimed, changes ...func(*store.NewJob)) func(*store.NewJob) {
 	return func(n *store.NewJob) {
 		n.ParentID, n.PipelineID, n.Step, n.Starts = &parent.ID, parent.PipelineID, parent.Step+1, true
@@ -99,7 +99,7 @@ func (w *world) put(changes ...func(*store.NewJob)) []int64 {
 	return ids
 }
 
-// claims claims up to n jobs of kind k in lane default, isolated ones too.
+// claims claims up to n jobs of kind k in lane default, including isolated ones.
 func (w *world) claims(boot string, n int) []store.Claimed {
 	w.t.Helper()
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: n}}, []string{"k"}, true)
@@ -107,7 +107,7 @@ func (w *world) claims(boot string, n int) []store.Claimed {
 	return found.Jobs
 }
 
-// one claims one job, which must be there.
+// one claims one job, and fails the test if there is none.
 func (w *world) one(boot string) store.Claimed {
 	w.t.Helper()
 	found := w.claims(boot, 1)
@@ -131,7 +131,7 @@ func endingWith(c store.Claimed, next store.NewJob) store.Ending {
 	return e
 }
 
-// end finishes a claim and returns what became of it; ok is false when its lease was lost.
+// end finishes a claim and returns the result. ok is false if its lease was lost.
 func (w *world) end(boot string, e store.Ending) (store.Ended, bool) {
 	w.t.Helper()
 	ended, err := w.Finish(w.ctx(), boot, []store.Ending{e})
@@ -140,13 +140,13 @@ func (w *world) end(boot string, e store.Ending) (store.Ended, bool) {
 	return end, ok
 }
 
-// lapse makes a pod's lease end in the past.
+// lapse sets a pod's lease to a time in the past.
 func (w *world) lapse(boot string) {
 	w.t.Helper()
 	w.exec(`update trapeze.pods set lease_until = now() - interval '1 second' where boot = $1`, boot)
 }
 
-// recover does what a pod's sweep does, with pages of the given size, and returns the jobs it took back.
+// recover sweeps as a pod does, with pages of the given size, and returns the numbers of recovered jobs.
 func (w *world) recover(boot string, pageSize int) (pending, ended int) {
 	w.t.Helper()
 	_, err := store.CloseLapsed(w.ctx(), w.Store, boot, lease, time.Time{})
@@ -169,7 +169,7 @@ func (w *world) recover(boot string, pageSize int) (pending, ended int) {
 	return pending, ended
 }
 
-// dies lapses a pod and recovers its jobs.
+// dies lets a pod's lease expire and recovers its jobs.
 func (w *world) dies(boot, by string) (pending, ended int) {
 	w.t.Helper()
 	w.lapse(boot)
@@ -183,7 +183,7 @@ func (w *world) at(id int64) job.Job {
 	return j
 }
 
-// exec runs a statement of the test's own; trapeze stands for the schema.
+// exec runs an SQL statement of a test. The schema in its text is trapeze.
 func (w *world) exec(sql string, args ...any) {
 	w.t.Helper()
 	_, err := w.pool.Exec(context.Background(), w.In(sql), args...)
@@ -197,7 +197,7 @@ func (w *world) count(sql string, args ...any) int {
 	return n
 }
 
-// freeze runs a statement in a transaction of its own and keeps it open until release: whoever needs its locks waits.
+// freeze runs a statement in a separate transaction and keeps that open until release is called. Statements that need its locks wait.
 func (w *world) freeze(sql string, args ...any) (release func(commit bool)) {
 	w.t.Helper()
 	conn, err := pgx.ConnectConfig(context.Background(), w.pool.Config().ConnConfig)
@@ -225,7 +225,7 @@ func (w *world) freeze(sql string, args ...any) (release func(commit bool)) {
 	return release
 }
 
-// waiting returns once n statements of this database wait for a lock.
+// waiting returns once n statements in this database wait for a lock.
 func (w *world) waiting(n int) {
 	w.t.Helper()
 	pgtest.Wait(w.t, "statements that wait for a lock", func() bool {
@@ -261,8 +261,8 @@ func idsOf(list []store.Claimed) []int64 {
 
 func ptr[T any](v T) *T { return &v }
 
-// untold is for commands whose job no transaction holds.
+// untold is for commands on jobs that no transaction has locked.
 func untold(job.Lease) {}
 
-// unpaced is maintenance without a pause.
+// unpaced runs maintenance without pauses.
 func unpaced(context.Context) error { return nil }

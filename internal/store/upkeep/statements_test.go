@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// statements are all statements of the package: what maintenance runs. TestEveryStatementIsListed keeps the list whole; a line each, by name, so that two
-// changes meet rarely.
+// statements lists all SQL statements of the package. TestEveryStatementIsListed checks that none is missing. There is one line per
+// statement, sorted by name, so that concurrent changes rarely conflict.
 var statements = map[string]string{
 	"awaitedSQL":          awaitedSQL,
 	"behindSQL":           behindSQL,
@@ -52,7 +52,7 @@ var statements = map[string]string{
 	"wrongGrantsSQL":      wrongGrantsSQL,
 }
 
-// hot are the statements whose plans are kept, so that a change is seen in a review.
+// hot lists the statements whose plans are stored, so that a change shows up in a review.
 var hot = map[string]string{
 	"waiting_since": waitingSinceSQL, "prune_pipelines": prunePipelinesSQL, "overdue": overdueSQL,
 }
@@ -71,7 +71,7 @@ func TestHotStatementsKeepTheirPlans(t *testing.T) {
 	plantest.Keep(t, plantest.Pinned(t, newStore(t).Pool()), hot)
 }
 
-// newStore is a store on a migrated database.
+// newStore returns a store on a migrated database.
 func newStore(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.New(t.Context(), pgtest.Pool(t), store.Options{})
