@@ -85,7 +85,7 @@ func TestABulkGoesInWholeOrNotAtAll(t *testing.T) {
 		spoil(&list[150])
 		_, err := store.EnqueueBulk(w.ctx(), w.Store, list)
 		if !store.Refused(err) {
-			t.Errorf("%s: %v, want it refused", name, err)
+			t.Errorf("%s: got error %v, want a rejection", name, err)
 		}
 		w.is.Equal(w.count(`select count(*) from trapeze.jobs`), 0)
 		w.is.Equal(w.count(`select count(*) from trapeze.live`), 0)

@@ -88,7 +88,7 @@ func TestTheComparisonOfClaimsReadsNoMoreOfALongBacklog(t *testing.T) {
 	for name, s := range small {
 		t.Logf("%-15s small %+v, large %+v", name, s, large[name])
 		if l := large[name]; l.Rows > s.Rows+20 || l.Buffers > 2*s.Buffers {
-			t.Errorf("%s touches %+v behind a backlog fifty times as long, %+v behind a short one", name, l, s)
+			t.Errorf("%s reads %+v behind a backlog fifty times as long, and %+v behind a short one", name, l, s)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func TestASlowStatementHasTablesAnalyzedThatThePlannerTakesForEmpty(t *testing.T
 		return n
 	}
 	is.Equal(empty(), 2) // the planner considers both tables empty
-	t.Logf("plans that read all of a table for each job: %v", through())
+	t.Logf("plans that read a whole table for each job: %v", through())
 
 	w.SlowFrom(0)
 	_, err := w.NewIDs(w.ctx(), 1) // any slow statement

@@ -198,5 +198,5 @@ func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
 		w.is.Equal(w.count(`select count(*) from trapeze.lanes l where l.slots is not null and (l.granted > l.slots or l.granted <>
 			(select coalesce(sum(g.slots), 0) from trapeze.slot_grants g where g.lane = l.name))`), 0)
 	}
-	t.Logf("looked %d times", looks)
+	t.Logf("checked %d times", looks)
 }

@@ -50,13 +50,13 @@ func (w *world) checkHistory() {
 		case e.No != was.no+1:
 			w.t.Errorf("job %d: event %d %s follows event %d", e.Job, e.No, e.Event, was.no)
 		case e.From != was.state:
-			w.t.Errorf("job %d: event %d %s goes on from %q, the one before ended in %q", e.Job, e.No, e.Event, e.From, was.state)
+			w.t.Errorf("job %d: event %d %s continues from %q, but the previous event ended in %q", e.Job, e.No, e.Event, e.From, was.state)
 		case !note && !job.CanMove(e.From, e.To):
 			w.t.Errorf("job %d: event %d %s moves from %q to %q", e.Job, e.No, e.Event, e.From, e.To)
 		case !note && e.To == job.Running && (e.Fence == nil || *e.Fence%store.FencesPerEpoch != was.fence%store.FencesPerEpoch+1 || *e.Fence <= was.fence):
-			w.t.Errorf("job %d: event %d %s claims with fence %v after %d", e.Job, e.No, e.Event, deref(e.Fence), was.fence)
+			w.t.Errorf("job %d: event %d %s claims with fence %v after fence %d", e.Job, e.No, e.Event, deref(e.Fence), was.fence)
 		case !note && e.From == job.Running && (e.Fence == nil || *e.Fence != was.fence):
-			w.t.Errorf("job %d: event %d %s leaves running with fence %v, claimed with %d", e.Job, e.No, e.Event, deref(e.Fence), was.fence)
+			w.t.Errorf("job %d: event %d %s leaves running with fence %v, but was claimed with %d", e.Job, e.No, e.Event, deref(e.Fence), was.fence)
 		}
 		fence := was.fence
 		if !note && e.To == job.Running && e.Fence != nil {
@@ -88,7 +88,7 @@ func (w *world) checkHistory() {
 		}
 		seen[j.ID] = true
 		if s, ok := at[j.ID]; ok && s != (standing{j.State, j.No, j.Fence}) {
-			w.t.Errorf("job %d is %s with event %d and fence %d, its history ends in %s with event %d and fence %d",
+			w.t.Errorf("job %d is %s with event %d and fence %d, but its history ends in %s with event %d and fence %d",
 				j.ID, j.State, j.No, j.Fence, s.state, s.no, s.fence)
 		}
 	}

@@ -34,10 +34,10 @@ func TestTheHotStatementsTouchNoMoreRowsInABigDatabase(t *testing.T) {
 		s, l := small[name], large[name]
 		t.Logf("%-10s small %+v, large %+v", name, s, l)
 		if l.Buffers > bound.Buffers || l.Rows > bound.Rows {
-			t.Errorf("%s touches %+v, want at most %+v", name, l, bound)
+			t.Errorf("%s reads %+v, want at most %+v", name, l, bound)
 		}
 		if l.Buffers > 2*s.Buffers || l.Rows > 2*s.Rows {
-			t.Errorf("%s touches %+v, more than twice the %+v of a small database", name, l, s)
+			t.Errorf("%s reads %+v, more than twice the %+v of a small database", name, l, s)
 		}
 	}
 }

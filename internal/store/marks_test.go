@@ -145,7 +145,7 @@ func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 		plan := plantest.Explain(t, conn, name, sql.Text(), "analyze, buffers, costs off, timing off", sql.InOrder(literals)...)
 		found := buffers.FindStringSubmatch(plan)
 		if found == nil {
-			t.Fatalf("%s tells no buffers:\n%s", name, plan)
+			t.Fatalf("the plan of %s has no buffer counts:\n%s", name, plan)
 		}
 		n, err := strconv.Atoi(found[1])
 		w.is.NoErr(err)
@@ -158,7 +158,7 @@ func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 		since = append(since, pages(fmt.Sprint("claim_since", i), store.ClaimSinceSQL))
 	}
 	if whole[1] < 5*whole[0] || since[1] > since[0]+201 { // one more page per rank, when the index grows by a level
-		t.Errorf("over 500 and 10,000 dead rows a claim touches %d pages, and %d from a mark on", whole, since)
+		t.Errorf("behind 500 and 10,000 dead rows, a claim reads %d pages, and %d from a mark on", whole, since)
 	}
 }
 

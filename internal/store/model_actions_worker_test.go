@@ -121,7 +121,7 @@ func harmless(v verb) verb {
 		before := m.table()
 		value, err := apply(m)
 		if d := differs(m.table(), before); d != "" {
-			panic(v.name + " by a former owner changes something:" + d)
+			panic(v.name + " by a former owner changed something:" + d)
 		}
 		return value, err
 	}}

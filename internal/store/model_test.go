@@ -59,20 +59,20 @@ func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
 		ended = true
 	})
 	t.Logf("%d steps: %v", total, taken)
-	t.Logf("what they led to: %v", happened)
+	t.Logf("events: %v", happened)
 	if total < 2000 {
 		return // too few steps to cover everything
 	}
 	for _, s := range steps {
 		if taken[s.name] == 0 {
-			t.Errorf("no history had the step %q: nothing was checked of it", s.name)
+			t.Errorf("no history had the step %q, so it was not tested", s.name)
 		}
 	}
 	for _, what := range []string{"job.enqueued", "job.claimed", "job.promoted", "job.retried", "job.retry_later", "job.handed_back",
 		"job.recovered", "job.succeeded", "job.failed", "job.cancelled", "job.cancel_requested", "job.stale_result", "job.niced", "job.operator_retry", "my.event",
 		"pod.joined", "pod.lapsed", "pod.left", "lease lost"} {
 		if happened[what] == 0 {
-			t.Errorf("%q never happened: nothing was checked of it", what)
+			t.Errorf("%q never happened, so it was not tested", what)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func (b *bench) try(v verb) {
 		b.lost++
 	}
 	if got != want {
-		b.t.Fatalf("%s:\n  the store answers %s\n  the model answers %s", v.name, got, want)
+		b.t.Fatalf("%s:\n  the store returns %s\n  the model returns %s", v.name, got, want)
 	}
 	b.same(v.name)
 }
@@ -213,13 +213,13 @@ func (b *bench) settle() {
 		}
 		b.try(finishes(last, ends...))
 		if n == 0 {
-			b.t.Fatalf("claims go on giving jobs after all have been given")
+			b.t.Fatalf("claims still return jobs after all jobs have been claimed")
 		}
 	}
 	if left := b.m.pick(func(j *modelJob) bool { return !j.done() }); len(left) > 0 {
 		b.t.Fatalf("job %d can never end: it is %s in %s", left[0].ID, left[0].state, left[0].place)
 	}
 	if len(b.m.keys) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(b.m.runs)), func(r modelRun) bool { return r.state == "running" }) {
-		b.t.Fatalf("keys or subjects are taken by nobody: %v %v", b.m.keys, b.m.runs)
+		b.t.Fatalf("keys or subjects are taken without a job: %v %v", b.m.keys, b.m.runs)
 	}
 }

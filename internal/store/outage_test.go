@@ -43,7 +43,7 @@ func TestInAnOutageARequestDoesNotDialEveryHostEachTime(t *testing.T) {
 		is.True(store.Transient(err) && !store.Unknown(err)) // nothing was sent
 	}
 	dials := int(s.Pool().Stat().NewConnsCount() - before)
-	t.Logf("%d requests dialled %d times", failed, dials)
+	t.Logf("%d requests dialed %d times", failed, dials)
 	is.True(dials < failed/3)
 	proxy.Pass()
 	pgtest.Wait(t, "the database answers again", func() bool { _, err := view.Pods(t.Context(), s, true); return err == nil })
@@ -190,7 +190,7 @@ func TestOnAFullServerAStatementWaitsForAConnectionOfItsPool(t *testing.T) {
 		is.NoErr(<-done)
 	}
 	took := time.Since(began)
-	t.Logf("20 statements took %s and dialled %d times", took, dials.Load())
+	t.Logf("20 statements took %s and dialed %d times", took, dials.Load())
 	is.True(dials.Load() < 20+int64(took/(100*time.Millisecond)))
 	err = s.Tx(t.Context(), func(pgx.Tx) error { return nil })
 	is.NoErr(err)

@@ -77,7 +77,7 @@ func (s *stage) begin(t *testing.T, from string) *bench {
 		claims(theLease.Pod, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)}
 	for _, v := range append(list, begin[from]...) {
 		if got, want := v.ask(context.Background(), s.st), v.apply(b.m); got != want {
-			t.Fatalf("%s answers %s, want %s", v.name, got, want)
+			t.Fatalf("%s returned %s, want %s", v.name, got, want)
 		}
 	}
 	b.same("the beginning")

@@ -124,7 +124,7 @@ func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
 	for _, how := range []string{"waited", "passed by", "went on"} {
 		is.True(ran.how[how] > 0) // the second verb behaved in all three ways
 	}
-	t.Logf("%d meetings: %v", cases, ran.how)
+	t.Logf("%d tests: %v", cases, ran.how)
 }
 
 // tally counts the tests that have run.
@@ -168,7 +168,7 @@ func (s *stage) meet(t *testing.T, from string, first, second pairVerb, commits 
 	legal := outcomes(start, one, two)
 	if !commits {
 		if !strings.Contains(a.answer, "rolled back by the test") {
-			t.Errorf("%s was rolled back and answers %s", one.name, a.answer)
+			t.Errorf("%s was rolled back but returned %s", one.name, a.answer)
 		}
 		a.answer, legal = "", outcomes(start, verb{}, two) // as if the first verb had never run
 	}
@@ -184,9 +184,9 @@ func (s *stage) meet(t *testing.T, from string, first, second pairVerb, commits 
 		found = s.table(t)
 	}
 	if !allowed(legal, outcome{found, a.answer, z.answer}) {
-		t.Errorf("%s (%s) and %s (%s), which %s: no order explains it", one.name, a.answer, two.name, z.answer, how)
+		t.Errorf("%s (%s) and %s (%s), which %s: no serial order explains the result", one.name, a.answer, two.name, z.answer, how)
 		for i, l := range legal {
-			t.Logf("order %d answers %s and %s, the tables differ:%s", i, l.one, l.two, differs(found, l.table))
+			t.Logf("order %d returns %s and %s, and the tables differ:%s", i, l.one, l.two, differs(found, l.table))
 		}
 	}
 	s.check(t)
@@ -202,7 +202,7 @@ func (s *stage) checkMeanwhile(t *testing.T, start *model, two verb) {
 	found, m := s.table(t), start.clone()
 	for i := 0; differs(found, m.table()) != ""; i++ {
 		if i == len(two.stages) {
-			t.Errorf("while the first is held, %s is half done, against its end:%s", two.name, differs(found, m.table()))
+			t.Errorf("while the first verb is held, %s is half done; compared with its end:%s", two.name, differs(found, m.table()))
 			return
 		}
 		two.stage(m, i)

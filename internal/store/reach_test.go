@@ -40,10 +40,10 @@ func TestAClaimBehindBlockedJobsTouchesNoMoreRowsThanItMayRead(t *testing.T) {
 // touchedBehindBlocked checks how much claims read behind n jobs that they cannot claim.
 func touchedBehindBlocked(t *testing.T, n int) {
 	for name, block := range map[string]func(w *world){
-		"of one busy subject":      func(w *world) { w.flood(n, "k", "busy") },
-		"of a kind of no pod":      func(w *world) { w.flood(n, "foreign", "") },
-		"of many kinds of no pod":  func(w *world) { w.flood(n/2, "foreign", ""); w.flood(n-n/2, "alien", "x") },
-		"of both of these reasons": func(w *world) { w.flood(n/2, "k", "busy"); w.flood(n-n/2, "foreign", "") },
+		"jobs of one busy subject":           func(w *world) { w.flood(n, "k", "busy") },
+		"jobs of a kind without pods":        func(w *world) { w.flood(n, "foreign", "") },
+		"jobs of several kinds without pods": func(w *world) { w.flood(n/2, "foreign", ""); w.flood(n-n/2, "alien", "x") },
+		"jobs of both sorts":                 func(w *world) { w.flood(n/2, "k", "busy"); w.flood(n-n/2, "foreign", "") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +86,7 @@ func touchedBehindBlocked(t *testing.T, n int) {
 				t.Logf("%s: %+v", name, found)
 				// Each row is read, filtered, and checked for its subject. Rows at the end of the page are read once more.
 				if found.Rows > 5*store.ClaimReach || found.Buffers > 12*store.ClaimReach {
-					t.Errorf("%s behind %d jobs touches %+v", name, n, found)
+					t.Errorf("%s behind %d jobs reads %+v", name, n, found)
 				}
 			}
 		})

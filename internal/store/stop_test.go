@@ -40,7 +40,7 @@ func TestAStopThatMeetsANiceAndAClaimFreesTheSubject(t *testing.T) {
 		_, err = claimed()
 		w.is.NoErr(err)
 		if n := w.count(`select count(*) from trapeze.current_runs where state = 'running'`); n > 0 {
-			t.Fatalf("round %d: the subject of a job that was stopped is taken", i)
+			t.Fatalf("round %d: the subject of a stopped job is still taken", i)
 		}
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-var update = flag.Bool("update", false, "write the plans of testdata/explain anew")
+var update = flag.Bool("update", false, "rewrite the plans in testdata/explain")
 
 // Listed reports the statements of the package in the current directory that are missing from a list.
 func Listed(t *testing.T, statements map[string]string) {
@@ -66,7 +66,7 @@ func Prepare(t *testing.T, url string, statements map[string]string) {
 	defer conn.Close(t.Context())
 	for name, sql := range statements {
 		if _, err := conn.Prepare(t.Context(), name, sql); err != nil {
-			t.Errorf("%s does not prepare: %v", name, err)
+			t.Errorf("cannot prepare %s: %v", name, err)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func Keep(t *testing.T, conn *pgx.Conn, hot map[string]string) {
 			continue // other major versions plan differently; scans of whole tables are still reported
 		}
 		if plan != string(want) {
-			t.Errorf("%s has another plan; look at it, then go test -run Plans -update in its package\ngot:\n%s\nwant:\n%s", name, plan, want)
+			t.Errorf("the plan of %s has changed; review it, then run go test -run Plans -update in its package\ngot:\n%s\nwant:\n%s", name, plan, want)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func LongAsShort(t *testing.T, small, large map[string]Touched) {
 	for name, s := range small {
 		t.Logf("%-15s small %+v, large %+v", name, s, large[name])
 		if l := large[name]; l.Rows > s.Rows+20 || l.Buffers > 2*s.Buffers {
-			t.Errorf("%s touches %+v of a history fifty times as long, %+v of a short one", name, l, s)
+			t.Errorf("%s reads %+v of a history fifty times as long, and %+v of a short one", name, l, s)
 		}
 	}
 }
