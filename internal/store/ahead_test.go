@@ -81,7 +81,7 @@ func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
 
 	b := w.pod("b")
 	slots, spare := w.ahead(b, 0, 1)
-	w.is.Equal(len(slots)+len(spare), 0) // it is not claimed ahead a second time
+	w.is.Equal(len(slots)+len(spare), 0) // the recovered job is not claimed ahead again
 	slots, _ = w.ahead(b, 1, 1)
 	w.is.Equal(slots, []int64{id})
 	w.is.True(w.at(id).StartedAt != nil)
@@ -91,7 +91,7 @@ func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
 	slots, _ = w.ahead(c, 1, 0)
 	w.is.Equal(slots, []int64{id})
 	w.dies(c, by)
-	w.is.Equal(w.at(id).State, job.Failed) // it fails one crash later than its limit
+	w.is.Equal(w.at(id).State, job.Failed) // the job fails one crash later than its limit
 }
 
 func TestAJobWhosePodsMayNotCrashIsNotRepeatedAfterAClaimAhead(t *testing.T) {
@@ -120,7 +120,7 @@ func TestTheStartOfAJobThatWasClaimedAheadIsThatOfItsHandler(t *testing.T) {
 	// Once the start of a long run has been recorded, a crash counts as usual.
 	noted, err := store.NoteStarted(w.ctx(), w.Store, a, []job.Lease{leaseOf(a, one), {JobID: other.ID, Fence: other.Fence + 1}}, []time.Time{started, started})
 	w.is.NoErr(err)
-	w.is.Equal(noted, []int64{one.ID}) // only if the fence matches
+	w.is.Equal(noted, []int64{one.ID}) // a claim is updated only if its fence matches
 	for _, c := range []store.Claimed{alone, one, parked} {
 		w.is.True(w.at(c.ID).StartedAt.Equal(started))
 	}

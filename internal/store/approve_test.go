@@ -26,7 +26,7 @@ func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
 	places, err := w.Enqueue(w.ctx(), boot, list)
 	w.is.NoErr(err)
 	id := list[0].ID
-	w.is.Equal(places[id], store.PlacedAwaiting) // not started on insert, although it requested that
+	w.is.Equal(places[id], store.PlacedAwaiting) // the job is not started on insert, although it requested that
 	j := w.at(id)
 	w.is.Equal([]any{j.State, *j.Reason, j.Fence}, []any{job.AwaitingApproval, job.Reason("approval"), int64(0)})
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{list[1].ID})
@@ -40,7 +40,7 @@ func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval)) // a second approval is rejected
 	c := w.one(boot)
 	w.is.Equal([]int64{c.ID, c.Fence, int64(c.Attempt)}, []int64{id, 1, 1})
-	w.is.True(time.Since(c.ReadyAt) < time.Minute) // its age counts from the approval
+	w.is.True(time.Since(c.ReadyAt) < time.Minute) // the job's age counts from the approval
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval))
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, 1<<40, "bob"), job.ErrNotFound))
 	w.end(boot, ending(c))
@@ -83,7 +83,7 @@ func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndNotSteps(t *testing
 	w.is.Equal(c.ID, before) // a job that was already in the lane needs no approval
 	next := w.new(then(c))[0]
 	end, ok := w.end(boot, endingWith(c, next))
-	w.is.True(ok && end.ChildRunning) // neither does a step
+	w.is.True(ok && end.ChildRunning) // a next step needs no approval
 	child := store.Claimed{ID: next.ID, Fence: 1}
 	w.end(boot, ending(child))
 	w.exec(`update trapeze.lanes set requires_approval = false`)

@@ -35,7 +35,7 @@ func TestTheAuditSaysWhoFromWhereAndWhy(t *testing.T) {
 	w.is.Equal(len(list), 1)
 	list, err = admin.AuditTrail(w.ctx(), w.Store, admin.AuditFilter{Before: bob.ID})
 	w.is.NoErr(err)
-	w.is.Equal(len(list), 1) // the next page
+	w.is.Equal(len(list), 1) // the next page has one entry
 }
 
 func TestTheAuditIsOnlyAddedTo(t *testing.T) {
@@ -45,6 +45,6 @@ func TestTheAuditIsOnlyAddedTo(t *testing.T) {
 	for _, sql := range []string{`update trapeze.audit set actor = 'bob'`, `delete from trapeze.audit`, `truncate trapeze.audit`} {
 		_, err := w.pool.Exec(w.ctx(), sql)
 		pg, ok := errors.AsType[*pgconn.PgError](err)
-		w.is.True(ok && pg.Code == "42501") // insufficient privilege, even for the owner
+		w.is.True(ok && pg.Code == "42501") // insufficient privilege, even for the owner of the table
 	}
 }

@@ -33,7 +33,7 @@ func TestTheBoardSaysWhatWaitsAndWhy(t *testing.T) {
 	w.is.Equal(why["due"].Jobs, 1)
 	w.is.True(why["due"].Since != nil)
 	w.is.Equal(why["no_handler"].Kind, "nobody")
-	w.is.True(why["scheduled"].Since.After(time.Now())) // the time at which the job becomes due
+	w.is.True(why["scheduled"].Since.After(time.Now())) // the group reports when the job becomes due
 	w.is.Equal(why["approval"].Jobs, 1)
 
 	w.exec(`update trapeze.pods set drained = true`)
@@ -59,7 +59,7 @@ func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
 	now, err := view.StatusUpTo(w.ctx(), w.Store, limits)
 	w.is.NoErr(err)
 	w.is.Equal(now.Lanes[0].Name, "default")
-	w.is.Equal(now.Lanes[0].Waiting, 2) // two of three, because of the limit
+	w.is.Equal(now.Lanes[0].Waiting, 2) // two of the three waiting jobs, because of the limit
 	w.is.True(now.Lanes[0].Oldest != nil)
 	w.is.Equal(now.Queue, job.QueueState{})
 	w.is.Equal(len(now.Pods), 1)
@@ -72,7 +72,7 @@ func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
 	now, err = view.StatusUpTo(w.ctx(), w.Store, limits)
 	w.is.NoErr(err)
 	w.is.Equal(len(now.Running), 1)
-	w.is.Equal(now.Running[0].Job, running[0].ID) // the longest-running job
+	w.is.Equal(now.Running[0].Job, running[0].ID) // the longest-running job comes first
 	w.is.Equal(now.Running[0].Pod, "web-1")
 	w.is.Equal([]int{now.Lanes[0].Running, now.Pods[0].Running}, []int{2, 2}) // jobs beyond the limit are still counted
 }
@@ -129,5 +129,5 @@ func TestRemoteWorkersAreListedAsSuch(t *testing.T) {
 	w.is.Equal(remote, map[string]bool{"web-1": false, "gpu-1": true})
 	health, err := view.ReadPodHealth(w.ctx(), w.Store)
 	w.is.NoErr(err)
-	w.is.Equal([]bool{health[0].Remote, health[1].Remote}, []bool{true, false}) // in the order gpu-1, web-1
+	w.is.Equal([]bool{health[0].Remote, health[1].Remote}, []bool{true, false}) // gpu-1 is a remote worker, and web-1 is not
 }

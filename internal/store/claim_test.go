@@ -64,7 +64,7 @@ func TestABatchTakesOneJobOfASubjectTheMostUrgent(t *testing.T) {
 	got := idsOf(w.claims(boot, 5))
 	slices.Sort(got)
 	w.is.Equal(got, []int64{list[1], list[3], list[4]}) // only the most urgent job of subject s
-	w.is.Equal(w.at(list[0]).Attempt, 0)                // no attempt of the others is spent
+	w.is.Equal(w.at(list[0]).Attempt, 0)                // no attempt of the other jobs is spent
 	w.is.Equal(w.at(list[0]).Fence, int64(0))
 	w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of s while this one runs
 }
@@ -86,7 +86,7 @@ func TestTheNextJobOfASubjectIsClaimedByItsIndexWhenTheRunHasEnded(t *testing.T)
 	w.is.Equal(len(found.Jobs), 0) // the job's lane is not in the list
 	found, err = w.ClaimSubjects(w.ctx(), boot, keys, []string{"default"})
 	w.is.NoErr(err)
-	w.is.Equal(idsOf(found.Jobs), []int64{list[2]}) // the most urgent
+	w.is.Equal(idsOf(found.Jobs), []int64{list[2]}) // the most urgent job of the subject
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs where kind = 'k' and subject = 's'`), 1)
 	// The row of the superseded run was deleted.
 }
@@ -117,7 +117,7 @@ func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
 	w.promote(1)
 
 	c = w.one(a)
-	w.is.Equal(counters(c), [3]int{4, 2, 0}) // a snooze does not
+	w.is.Equal(counters(c), [3]int{4, 2, 0}) // a snooze does not spend its attempt
 	w.is.Equal(first(w.dies(a, b)), 1)
 
 	c = w.one(b)

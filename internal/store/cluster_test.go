@@ -42,7 +42,7 @@ func TestManyPodsThatFindAPromotedStandbyMoveTheIDsOnce(t *testing.T) {
 		pod, err := w.Beside(w.ctx(), 2)
 		w.is.NoErr(err)
 		defer pod.Close()
-		pod.ForgetCluster() // as in a separate process
+		pod.ForgetCluster() // the store acts like that of a separate process
 		all.Go(func() {
 			ids, err := pod.NewIDs(w.ctx(), 1)
 			if err != nil {
@@ -55,7 +55,7 @@ func TestManyPodsThatFindAPromotedStandbyMoveTheIDsOnce(t *testing.T) {
 	all.Wait()
 	w.is.Equal(w.epoch(), int64(1))
 	for _, id := range firsts {
-		w.is.True(id >= before+jump) // above all ids that may have been lost
+		w.is.True(id >= before+jump) // the new ids are above all ids that may have been lost
 	}
 	w.is.True(ask1[int64](w, `select last_value from trapeze.job_ids`) < first+2*jump)
 }
@@ -125,7 +125,7 @@ func TestARestoredDumpAndAnotherServerBeginANewHistory(t *testing.T) {
 	boot := w.pod("a")
 	history := w.historyOf(boot)
 	for i, change := range []string{
-		`refresh materialized view trapeze.feed_epoch`, // as restoring a dump does
+		`refresh materialized view trapeze.feed_epoch`, // restoring a dump does the same
 		`update trapeze.cluster set system_id = system_id - 1`,
 		`update trapeze.cluster set system_id = system_id - 1, timeline = timeline + 5`,
 	} {

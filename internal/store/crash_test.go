@@ -45,7 +45,7 @@ func TestATransactionThatACrashTookIsNotTakenForCommitted(t *testing.T) {
 	writes, held, err := store.Settled(t.Context(), s, lease)
 	is.NoErr(err)
 	is.True(held)
-	is.Equal(writes, 0) // it was not committed and can be repeated
+	is.Equal(writes, 0) // the transaction was not committed and can be repeated
 }
 
 func TestACommitInDoubtIsWaitedFor(t *testing.T) {
@@ -69,7 +69,7 @@ func TestACommitInDoubtIsWaitedFor(t *testing.T) {
 			a.writes, a.held, a.err = store.Settled(w.ctx(), w.Store, lease)
 			answered <- a
 		}()
-		w.waiting(1) // for the transaction with the unknown outcome
+		w.waiting(1) // Settled waits for the transaction with the unknown outcome
 		want := 0
 		if commit {
 			want = 1

@@ -80,7 +80,7 @@ func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 	w.age(list[2])
 	_, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced)
 	w.is.NoErr(err)
-	current(list[1]) // the failed run, which is kept longer
+	current(list[1]) // the failed run is kept longer and becomes current
 	_, err = admin.Delete(w.ctx(), w.Store, list[1], "ann")
 	w.is.NoErr(err)
 	current(0)
@@ -145,7 +145,7 @@ func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 	}
 	w.is.Equal(ended, runs)
 	w.is.True(running <= 1)
-	w.is.True(most <= pods) // one, plus one for each claim that began before the run that it supersedes
+	w.is.True(most <= pods) // one row, plus one for each claim that began before the run that it supersedes
 	w.put(about("s"))
 	found, err := w.Claim(w.ctx(), boots[0], []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)
 	w.is.NoErr(err)
@@ -195,11 +195,11 @@ func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), list[:2])
 	w.is.Equal(rests(), 1)
-	w.is.Equal(current(), list[1:2]) // the running job, not the one before it
+	w.is.Equal(current(), list[1:2]) // the running job is current, not the one before it
 	for _, c := range found.Jobs {
 		w.end(early, ending(c))
 	}
-	w.is.Equal(rests(), 2) // one, plus one for the claim that raced
+	w.is.Equal(rests(), 2) // one row, plus one for the claim that raced
 	w.is.Equal(current(), []int64{list[2], list[1]})
 	w.end(late, ending(w.one(late)))
 	w.is.Equal(rests(), 1)

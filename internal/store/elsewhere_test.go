@@ -34,7 +34,7 @@ func TestBehindAPoolerNoSessionStateIsNeeded(t *testing.T) {
 	url := pgtest.URL(t)
 	w := newWorldOn(t, pgtest.Connect(t, url), store.Options{BehindPooler: true})
 	for name := range store.Pins {
-		w.is.Equal(w.Pool().Config().ConnConfig.RuntimeParams[name], "") // a pooler would reject or leak them
+		w.is.Equal(w.Pool().Config().ConnConfig.RuntimeParams[name], "") // a pooler would reject the settings or leak them to other clients
 	}
 	w.liveALife()
 	var mode string
@@ -46,7 +46,7 @@ func TestBehindAPoolerNoSessionStateIsNeeded(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(got, []string{"force_generic_plan"}) // the pins apply within the round trip
 	_, err = store.Rows(w.ctx(), w.Store, pgx.RowTo[int], `select 1 / 0`)
-	w.is.True(store.Refused(err)) // errors are returned
+	w.is.True(store.Refused(err)) // errors of the statement are returned
 }
 
 // liveALife runs a few jobs through every statement of the hot path.

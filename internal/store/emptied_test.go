@@ -34,8 +34,8 @@ func TestASlowStatementHasTablesAnalyzedThatThePlannerTakesForEmpty(t *testing.T
 	t.Logf("plans that read a whole table for each job: %v", through())
 
 	w.SlowFrom(0)
-	_, err := w.NewIDs(w.ctx(), 1) // any slow statement
+	_, err := w.NewIDs(w.ctx(), 1) // any slow statement triggers the analysis
 	is.NoErr(err)
 	is.Equal(empty(), 0)
-	is.Equal(through(), nil) // no such plan remains
+	is.Equal(through(), nil) // no plan reads a whole table any more
 }

@@ -54,7 +54,7 @@ func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 	}
 	w.is.Equal(w.history(first[0].ID), "enqueued claimed/1 handed_back/1 claimed/2 retried/2 promoted/2 claimed/3 recovered/3 claimed/4 succeeded/4")
 	w.is.Equal(w.history(first[1].ID), "enqueued claimed/1 recovered/1 claimed/2 succeeded/2")
-	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.enqueued'`), 1) // one row for all three
+	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.enqueued'`), 1) // all three events share one row
 	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.succeeded'`), 3)
 
 	// A pod of an earlier release that recovers a job does not record where the event of its claim is.

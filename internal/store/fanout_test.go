@@ -103,7 +103,7 @@ func TestEndsOfBranchesThatMeetAreBothCounted(t *testing.T) {
 			}
 		}
 	}
-	w.is.Equal(due, 1) // only the last one reports the fan-out
+	w.is.Equal(due, 1) // only the last branch to end reports the fan-out
 	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, parent.ID), 0)
 	w.is.Equal(w.count(`select failed from trapeze.fan_outs where id = $1`, parent.ID), 1)
 	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
@@ -133,7 +133,7 @@ func TestADeferredJobThatEndsEarlyIsDone(t *testing.T) {
 	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(fast))
 	w.is.NoErr(err)
 	w.is.True(ok)
-	w.is.Equal(len(w.offBalance()), 0) // heartbeats do not report them forever
+	w.is.Equal(len(w.offBalance()), 0) // heartbeats do not keep reporting the fan-outs
 	for _, id := range []int64{cancelled, stopped, aborted, fast} {
 		_, err = admin.Complete(w.ctx(), w.Store, id, "token", "z", nil, "", "")
 		w.is.True(errors.Is(err, job.ErrAlreadyTerminal))

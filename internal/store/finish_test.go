@@ -23,7 +23,7 @@ func TestAHandOffIsOneCommitAndTheChildIsOurs(t *testing.T) {
 	end, ok := w.end(boot, e)
 	w.is.True(ok && end.ChildRunning)
 	w.is.Equal(end.State, job.Succeeded)
-	w.is.Equal(string(w.at(id).Result), `{"kg": 12.50}`) // exactly the bytes that were passed
+	w.is.Equal(string(w.at(id).Result), `{"kg": 12.50}`) // the result has exactly the bytes that were passed
 	child := w.at(e.Next.ID)
 	w.is.Equal([]any{child.State, *child.Pod, child.Fence, child.Attempt, *child.ParentID, child.PipelineID},
 		[]any{job.Running, boot, int64(1), 1, id, id})
@@ -40,14 +40,14 @@ func TestAChainToTheSameKindAndSubjectIsHandedItsParentsMutex(t *testing.T) {
 	for range 3 {
 		child := w.new(then(run))[0]
 		end, ok := w.end(boot, endingWith(run, child))
-		w.is.True(ok && end.ChildRunning) // its parent's own run does not block it
+		w.is.True(ok && end.ChildRunning) // the parent's own run does not block the next step
 		run = store.Claimed{ID: child.ID, Fence: 1, PipelineID: child.PipelineID, Subject: child.Subject, Step: child.Step}
 		w.put(about("s"))
-		w.is.Equal(len(w.claims(boot, 5)), 0) // no other job runs in between
+		w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of the subject runs in between
 	}
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
 	w.end(boot, ending(run))
-	w.is.Equal(len(w.claims(boot, 5)), 1) // then the next job can run
+	w.is.Equal(len(w.claims(boot, 5)), 1) // then the next job of the subject can run
 }
 
 func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
@@ -60,7 +60,7 @@ func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
 	w.is.Equal(parent.ID, ids[0])
 	busy := w.new(then(parent, about("busy")))[0]
 	end, ok := w.end(boot, endingWith(parent, busy))
-	w.is.True(ok && !end.ChildRunning) // its subject is running
+	w.is.True(ok && !end.ChildRunning) // the next step's subject is running
 	w.is.Equal(w.at(busy.ID).State, job.Pending)
 	w.end(boot, ending(claims[1]))
 
@@ -74,7 +74,7 @@ func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
 	w.put(func(n *store.NewJob) { n.Priority = 11 })
 	later := w.new(then(parent))[0]
 	end, _ = w.end(boot, endingWith(parent, later))
-	w.is.True(!end.ChildRunning) // but not ahead of more urgent jobs
+	w.is.True(!end.ChildRunning) // a next step is not ahead of more urgent jobs
 }
 
 func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
@@ -151,8 +151,8 @@ func TestADayWithoutAPartitionIsTheServersFaultNotTheJobs(t *testing.T) {
 	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select to_char(now() at time zone 'UTC', 'YYYYMMDD')`).Scan(&day))
 	w.exec(`alter table trapeze.done_succeeded detach partition trapeze.done_succeeded_` + day)
 	_, err := w.Finish(w.ctx(), boot, []store.Ending{ending(c)})
-	w.is.True(!store.Refused(err))  // it can be stored on another day
-	w.is.True(store.Transient(err)) // so it is sent again
+	w.is.True(!store.Refused(err))  // the job can be finished on another day
+	w.is.True(store.Transient(err)) // the finish is sent again later
 	w.exec(`alter table trapeze.done_succeeded attach partition trapeze.done_succeeded_` + day +
 		` for values from ('` + day + ` 00:00:00+00') to ('` + time.Now().UTC().AddDate(0, 0, 1).Format("20060102") + ` 00:00:00+00')`)
 	_, ok := w.end(boot, ending(c))
@@ -217,7 +217,7 @@ func TestAClaimsOutcomeIsReadBack(t *testing.T) {
 	w.is.True(at(0).NextRunning)
 	w.is.True(at(1).Parked)
 	w.is.True(at(2).Pending)
-	w.is.Equal(at(3), store.ClaimOutcome{ID: c[3].ID, Fence: 1}) // another pod has claimed it since
+	w.is.Equal(at(3), store.ClaimOutcome{ID: c[3].ID, Fence: 1}) // another pod has claimed the job since
 	w.is.True(at(4).Held)
 }
 
@@ -231,7 +231,7 @@ func TestWhoeverWasClaimedSinceIsNotTakenForBornRunning(t *testing.T) {
 	list[0].Starts = true
 	placed, err := w.Enqueue(w.ctx(), boot, list)
 	w.is.NoErr(err)
-	w.is.Equal(placed[list[0].ID], store.PlacedPending) // behind the first job
+	w.is.Equal(placed[list[0].ID], store.PlacedPending) // the job waits behind the first one
 	w.claims(boot, 2)
 	born := w.new(plain)
 	born[0].Starts = true
@@ -241,8 +241,8 @@ func TestWhoeverWasClaimedSinceIsNotTakenForBornRunning(t *testing.T) {
 		[]int64{list[0].ID, born[0].ID}, false)
 	w.is.NoErr(err)
 	w.is.True(found[list[0].ID].Held)
-	w.is.True(!found[list[0].ID].NextRunning) // it was claimed
-	w.is.True(found[born[0].ID].NextRunning)  // no other code knows about it
+	w.is.True(!found[list[0].ID].NextRunning) // the job was started by a claim
+	w.is.True(found[born[0].ID].NextRunning)  // the job was started on insert, and no claim returned it
 }
 
 func TestClaimsWhoseReplyWasLostAreHandedBack(t *testing.T) {
@@ -253,7 +253,7 @@ func TestClaimsWhoseReplyWasLostAreHandedBack(t *testing.T) {
 	c := w.claims(boot, 3)
 	held, err := w.Held(w.ctx(), boot)
 	w.is.NoErr(err)
-	w.is.Equal(len(held), 3) // regardless of what the process knows
+	w.is.Equal(len(held), 3) // claims are listed regardless of what the process knows
 	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c[0]), leaseOf(boot, c[2])}, "its reply was lost")
 	w.is.NoErr(err)
 	w.is.Equal(back, map[int64]bool{c[0].ID: true, c[2].ID: true})

@@ -47,7 +47,7 @@ func TestOldFiresAreForgottenButForTheLatest(t *testing.T) {
 	w.is.Equal(w.countFires("old"), 20)
 	w.is.Equal(w.countFires("few"), 15)
 	w.is.Equal(w.countFires("young"), 60)
-	w.is.Equal(w.countFires("busy"), 20+20) // the latest occurrences and the latest with jobs
+	w.is.Equal(w.countFires("busy"), 20+20) // the latest occurrences and the latest ones with a job are kept
 	w.is.Equal(w.countFires("ahead"), 50)   // decisions about occurrences that the schedule has not passed are kept
 	again, err := upkeep.PruneFires(w.ctx(), w.Store, 168*time.Hour, unpaced)
 	w.is.NoErr(err)
@@ -72,7 +72,7 @@ func TestADueScheduleIsTakenOnce(t *testing.T) {
 		return due[0].Name
 	}
 	w.is.NoErr(w.Tx(w.ctx(), func(one pgx.Tx) error {
-		w.is.Equal(take(one), "b") // overdue the longest
+		w.is.Equal(take(one), "b") // the schedule that has been due the longest comes first
 		return w.Tx(w.ctx(), func(two pgx.Tx) error {
 			w.is.Equal(take(two), "a")
 			return w.Tx(w.ctx(), func(three pgx.Tx) error {
@@ -107,6 +107,6 @@ func TestAFireIsDecidedOnce(t *testing.T) {
 	is.Equal(len(insert(first)), 1)
 	decided := insert(first, job.Fire{Schedule: "s", FireAt: at.Add(time.Second), Outcome: job.FireFired},
 		job.Fire{Schedule: "t", FireAt: at, Outcome: job.FireFired})
-	is.Equal(len(decided), 2) // only the other two
+	is.Equal(len(decided), 2) // only the other two occurrences are new
 	is.Equal(decided[0].FireAt, at.Add(time.Second))
 }

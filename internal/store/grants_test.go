@@ -40,10 +40,10 @@ func TestSlotsAreGivenUpToTheLimitAndTakenBackAtOnce(t *testing.T) {
 	a, b := w.pod("a"), w.pod("b")
 	w.limited(3)
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
-	w.is.Equal(w.settle(b, 4, 4, 0).Held, 1)                                       // the remaining slots
+	w.is.Equal(w.settle(b, 4, 4, 0).Held, 1)                                       // pod b gets the remaining slots
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)                                       // a repeated request, as after a lost reply, has the same result
-	w.is.Equal(w.settle(a, 0, 0, 0).Held, 0)                                       // returned
-	w.is.Equal(w.settle(b, 4, 4, 1).Held, 3)                                       // and available to the other pod
+	w.is.Equal(w.settle(a, 0, 0, 0).Held, 0)                                       // pod a returns its slots
+	w.is.Equal(w.settle(b, 4, 4, 1).Held, 3)                                       // the returned slots are available to pod b
 	w.is.Equal(w.settle(b, 1, 4, 1).Held, 1)                                       // a pod can return slots at any time
 	w.is.Equal(w.settle("00000000-0000-0000-0000-000000000001", 1, 1, 0).Held, -1) // a pod that is not open holds nothing
 	w.exec(`update trapeze.lanes set slots = null where name = 'default'`)
@@ -57,7 +57,7 @@ func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
 	w.limited(3)
 	held, err := store.SettleSlots(w.ctx(), w.Store, a, []store.Ask{{"default", 2, 2, 0}}, []string{"other"})
 	w.is.NoErr(err)
-	w.is.Equal(held[0].Held, 0) // no waiting job that this pod can run
+	w.is.Equal(held[0].Held, 0) // this pod can run none of the waiting jobs
 	w.is.True(!held[0].Work)
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
 	w.claims(a, 1)
@@ -71,7 +71,7 @@ func TestAPodThatWaitsForItsShareIsServedFirst(t *testing.T) {
 	w.limited(1)
 	w.is.Equal(w.settle(a, 1, 1, 0), store.Slots{Lane: "default", Held: 1, Work: true})
 	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Wake: true, Work: true})             // b waits, and the holder must be woken
-	w.is.Equal(w.settle(c, 1, 1, 0), store.Slots{Lane: "default", Want: true, Wake: true, Work: true}) // so does c
+	w.is.Equal(w.settle(c, 1, 1, 0), store.Slots{Lane: "default", Want: true, Wake: true, Work: true}) // c waits too, and wakes the holder again
 	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Want: true, Work: true})             // b still waits, so no pod is woken again
 	w.is.True(w.settle(a, 1, 1, 1).Want)                                                               // the holder learns that others wait
 	back := w.settle(a, 0, 1, 0)                                                                       // a returns its slot and wants it back
@@ -135,7 +135,7 @@ func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
 	w.is.True(!overfull(a))
 	w.exec(`update trapeze.lanes set slots = 1 where name = 'default'`)
 	w.is.True(overfull(a) && overfull(b)) // both pods, because neither knows which of them must return slots
-	w.is.True(w.settle(a, 1, 1, 1).Over)  // still over the limit
+	w.is.True(w.settle(a, 1, 1, 1).Over)  // the pods are still over the limit
 	w.is.True(!w.settle(b, 0, 1, 0).Over) // a returned slot counts immediately
 	w.is.True(!overfull(a))               // the remaining holder may use its slot
 	w.is.True(w.settle(b, 2, 2, 2).Over)  // jobs that run without a grant are counted too
@@ -157,7 +157,7 @@ func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(held), 0)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0) // the first pod keeps its three slots
-	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1) // until it returns some
+	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1) // b gets a slot only after a has returned some
 }
 
 // Pods request and return slots concurrently, and some are closed in between. The limit is checked in snapshots.

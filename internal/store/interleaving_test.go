@@ -131,7 +131,7 @@ func TestACancelThatCommitsBeforeTheFinishWins(t *testing.T) {
 	w.is.True(!ok) // the row is locked, and is skipped so that the rest of a batch need not wait
 	at, err := w.ClaimOutcomes(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, []int64{child.ID}, false)
 	w.is.NoErr(err)
-	w.is.True(at[id].Held) // it must be sent again
+	w.is.True(at[id].Held) // the finish must be sent again
 	release(true)
 	end, ok := w.end(boot, e)
 	w.is.True(ok)

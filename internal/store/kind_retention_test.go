@@ -85,8 +85,8 @@ func TestARetentionThatIsEndedBetweenTwoBatchesIsCompletedByTheNext(t *testing.T
 		}
 		return nil
 	})
-	w.is.True(errors.Is(err, lost)) // it stops immediately
-	w.is.Equal(n, 4_000)            // completed batches count
+	w.is.True(errors.Is(err, lost)) // retention stops immediately
+	w.is.Equal(n, 4_000)            // the completed batches are counted
 	jobs, ends := w.left(first, last)
 	w.is.Equal(jobs, 10)
 	w.is.Equal(ends, 4_000+10) // the day stays
@@ -104,7 +104,7 @@ func TestARowThatIsHeldOrRefusedHoldsUpNoRetention(t *testing.T) {
 	w.exec(fmt.Sprintf(`create table trapeze.done_succeeded_%s (like trapeze.done_succeeded including all)`, other.Format("20060102")))
 	w.exec(fmt.Sprintf(`alter table trapeze.done_succeeded attach partition trapeze.done_succeeded_%s for values from ('%s 00:00+00') to ('%s 00:00+00')`,
 		other.Format("20060102"), other.Format(time.DateOnly), other.AddDate(0, 0, 1).Format(time.DateOnly)))
-	w.exec(`update trapeze.done set finished_at = finished_at - interval '1 day' where id between $1 and $2`, first, first+9) // an older day, including the two problematic jobs
+	w.exec(`update trapeze.done set finished_at = finished_at - interval '1 day' where id between $1 and $2`, first, first+9) // these jobs, including the two problematic ones, ended on an older day
 	w.exec(`create function refuse() returns trigger language plpgsql as 'begin raise exception ''no''; end'`)
 	w.exec(fmt.Sprintf(`create trigger refuse before delete on trapeze.jobs for each row when (old.id = %d) execute function refuse()`, first))
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, first+1)
@@ -136,7 +136,7 @@ func TestAJobThatWaitsForWeeksKeepsWhatItReadsAndNothingElse(t *testing.T) {
 	w.is.Equal(n, 20)
 	jobs, ends := w.left(first, last)
 	w.is.Equal([]int{jobs, ends}, []int{0, 0})
-	w.is.Equal(w.at(parent.ID).State, job.Succeeded) // the child can read it
+	w.is.Equal(w.at(parent.ID).State, job.Succeeded) // the child can still read its parent's result
 	w.exec(`update trapeze.parked set run_after = now()`)
 	_, err = w.Promote(w.ctx(), 10)
 	w.is.NoErr(err)
@@ -152,7 +152,7 @@ func TestUniqueKeysOfJobsThatAreGoneAreFreeAndThoseInForceStay(t *testing.T) {
 	w := newWorld(t)
 	id := w.put(plain)[0]
 	w.exec(`insert into trapeze.unique_keys (kind, key, job_id) values ('k', 'mine', $1), ('k', 'old', $1 + 1000000), ('k', 'taken', $1 + 2000000)`, id)
-	release := w.freeze(`select from trapeze.unique_keys where key = 'taken' for update`) // as a submission that is taking over the key
+	release := w.freeze(`select from trapeze.unique_keys where key = 'taken' for update`) // a submission that takes over a key locks it like this
 	prune := func() (int, error) { return upkeep.PruneKeys(w.ctx(), w.Store, unpaced) }
 	x, y := async(prune), async(prune)
 	n1, err1 := x()

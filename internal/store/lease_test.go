@@ -37,7 +37,7 @@ func TestAHeartbeatUnderWayKeepsItsPodFromBeingClosed(t *testing.T) {
 	release(true)
 	closed, err = store.CloseLapsed(w.ctx(), w.Store, b, lease, time.Time{})
 	w.is.NoErr(err)
-	w.is.Equal(len(closed), 0) // its lease was renewed
+	w.is.Equal(len(closed), 0) // the heartbeat has renewed the lease
 }
 
 func TestALeaseFarInTheFutureCountsAsLapsed(t *testing.T) {
@@ -66,7 +66,7 @@ func TestLeasesThatEndedAfterAnOutageBeganAreSpared(t *testing.T) {
 	w.is.Equal(closed[0].Boot, before)
 	closed, err = store.CloseLapsed(w.ctx(), w.Store, by, lease, time.Time{})
 	w.is.NoErr(err)
-	w.is.Equal(len(closed), 2) // once no lease is spared
+	w.is.Equal(len(closed), 2) // now no lease is spared
 }
 
 func TestAClosedPodIsRefusedEverything(t *testing.T) {
@@ -94,7 +94,7 @@ func TestAClosedPodIsRefusedEverything(t *testing.T) {
 		lost(second(w.Park(w.ctx(), old, 0, store.Retry{Message: "boom"})))
 		lost(w.Keep(w.ctx(), old, []byte(`"late"`)))
 		lost(w.Emit(w.ctx(), old, store.Emission{Event: "my.event"}))
-		lost(second(store.Hold(w.ctx(), w.Store, w.pool, old, time.Minute, false))) // the transaction that checkpoints use
+		lost(second(store.Hold(w.ctx(), w.Store, w.pool, old, time.Minute, false))) // checkpoints use this transaction
 		back, err := w.HandBack(w.ctx(), a, []job.Lease{old}, "late")
 		w.is.NoErr(err)
 		w.is.Equal(len(back), 0)
@@ -152,11 +152,11 @@ func TestClosedPodsAreSweptAgainForClaimsInFlightAtGrowingIntervals(t *testing.T
 		w.is.NoErr(err)
 		beat, err := w.Heartbeat(w.ctx(), b, lease, false)
 		w.is.NoErr(err)
-		w.is.Equal(beat.SweepIsDue, len(boots) == 1) // heartbeats report the same
+		w.is.Equal(beat.SweepIsDue, len(boots) == 1) // heartbeats report the same as SweepsDue
 		return len(boots) == 1
 	}
 	w.is.True(!due("1s", "1s"))
-	w.is.True(due("3s", "3s"))   // two seconds after the first sweep
+	w.is.True(due("3s", "3s"))   // the second sweep is due two seconds after the first one
 	w.is.True(!due("10s", "5s")) // 5 s had passed since the pod closed, so the next sweep is due 5 + 2 s later
 	w.is.True(due("13s", "8s"))
 	w.is.True(!due("9m", "4m"))

@@ -43,7 +43,7 @@ func TestAClaimFromAMarkOnTakesTheMostUrgentFirst(t *testing.T) {
 		return got
 	}
 	w.is.Equal(claim(3), []int64{ids[2], ids[6], ids[3]}) // by priority, then by age, and no more than wanted
-	w.is.Equal(claim(9), []int64{ids[0], ids[4], ids[1]}) // one job of the subject
+	w.is.Equal(claim(9), []int64{ids[0], ids[4], ids[1]}) // only one job of the subject is claimed
 	w.is.Equal(claim(9), []int64{})
 }
 
@@ -56,7 +56,7 @@ func TestAClaimPassesByWhatBecameReadyBeforeItsMark(t *testing.T) {
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-time.Minute)}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), ids[1:])
-	w.is.Equal(idsOf(w.claims(boot, 9)), ids[:1]) // a claim without a mark finds it
+	w.is.Equal(idsOf(w.claims(boot, 9)), ids[:1]) // a claim without a mark finds the older job
 }
 
 func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
@@ -71,14 +71,14 @@ func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
 		return found["default"]
 	}
 	empty := mark(time.Time{})
-	w.is.True(time.Since(empty) > 150*time.Millisecond && time.Since(empty) < 10*time.Second) // jobs in flight become ready after it
+	w.is.True(time.Since(empty) > 150*time.Millisecond && time.Since(empty) < 10*time.Second) // jobs in flight become ready after the mark
 
 	ids := w.put(urgent(10), urgent(-100), urgent(100), about("busy"), about("busy"), func(n *store.NewJob) { n.Kind = "foreign" })
 	w.ready(ids[0], time.Hour)
 	second := w.ready(ids[2], 2*time.Hour)
 	first := w.ready(ids[1], 3*time.Hour)
-	w.ready(ids[5], 9*time.Hour)              // a kind that this pod does not handle
-	w.is.True(mark(time.Time{}).Equal(first)) // the oldest job of any rank
+	w.ready(ids[5], 9*time.Hour)              // this pod does not handle the job's kind
+	w.is.True(mark(time.Time{}).Equal(first)) // the mark is the oldest job of any rank
 	w.is.True(mark(first.Add(time.Minute)).Equal(second))
 
 	running := w.ready(ids[3], 20*time.Hour)
@@ -101,11 +101,11 @@ func TestASubmissionFromAMarkOnWaitsBehindWhatIsReadySince(t *testing.T) {
 		w.is.NoErr(err)
 		return e.Places[n[0].ID]
 	}
-	w.is.Equal(submit(20, at), store.PlacedPending) // same priority, but younger
-	w.is.Equal(submit(10, at), store.PlacedPending) // less urgent
-	w.is.Equal(submit(21, at), store.PlacedRunning) // more urgent
+	w.is.Equal(submit(20, at), store.PlacedPending) // the new job has the same priority but is younger
+	w.is.Equal(submit(10, at), store.PlacedPending) // the new job is less urgent
+	w.is.Equal(submit(21, at), store.PlacedRunning) // the new job is more urgent
 	w.is.Equal(submit(21, at.Add(time.Minute)), store.PlacedRunning)
-	w.is.Equal(submit(19, at.Add(time.Minute)), store.PlacedPending) // behind the first of these jobs
+	w.is.Equal(submit(19, at.Add(time.Minute)), store.PlacedPending) // this job waits behind the first of those submitted here
 }
 
 var buffers = regexp.MustCompile(`Buffers: shared hit=(\d+)`)
@@ -157,7 +157,7 @@ func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 		whole = append(whole, pages(fmt.Sprint("claim", i), store.ClaimSQL))
 		since = append(since, pages(fmt.Sprint("claim_since", i), store.ClaimSinceSQL))
 	}
-	if whole[1] < 5*whole[0] || since[1] > since[0]+201 { // one more page per rank, when the index grows by a level
+	if whole[1] < 5*whole[0] || since[1] > since[0]+201 { // the index may read one more page per rank when it grows by a level
 		t.Errorf("behind 500 and 10,000 dead rows, a claim reads %d pages, and %d from a mark on", whole, since)
 	}
 }

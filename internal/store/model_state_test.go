@@ -16,9 +16,9 @@ import (
 type model struct {
 	now    int64 // the clock, which advances by one tick per verb
 	jobs   map[int64]*modelJob
-	runs   map[store.Key]modelRun   // current_runs
-	keys   map[store.Key]int64      // unique_keys, by kind and key
-	told   map[job.Lease]job.Reason // cancel_requests
+	runs   map[store.Key]modelRun   // as in the table current_runs
+	keys   map[store.Key]int64      // as in the table unique_keys, by kind and key
+	told   map[job.Lease]job.Reason // as in the table cancel_requests
 	pods   map[string]*modelPod
 	lanes  map[string]store.Lane
 	paused bool

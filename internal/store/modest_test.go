@@ -34,7 +34,7 @@ func TestSlowReadsLeaveAConnectionToCommands(t *testing.T) {
 	is.True(errors.Is(err, context.DeadlineExceeded)) // waiting for a turn ends with the context
 	soon, cancel = context.WithTimeout(w.ctx(), 50*time.Millisecond)
 	defer cancel()
-	is.True(errors.Is(modest.Tx(soon, func(pgx.Tx) error { return nil }), context.DeadlineExceeded)) // transactions take turns too
+	is.True(errors.Is(modest.Tx(soon, func(pgx.Tx) error { return nil }), context.DeadlineExceeded)) // transactions wait for the same turns
 	release(true)
 	for _, read := range reads {
 		_, err := read()

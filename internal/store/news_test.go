@@ -74,7 +74,7 @@ func TestNewsOfAPipelineGoOnFromAnyPlace(t *testing.T) {
 	all, end, err := view.PipelineNews(w.ctx(), w.Store, root, view.Seen{}, nil, view.Position{}, 1000)
 	w.is.NoErr(err)
 	w.is.Equal(all[len(all)-1].Status, job.PipelineSucceeded) // the last event ended the pipeline
-	w.is.Equal(all[0].Status, job.Status(""))                 // the first event did not
+	w.is.Equal(all[0].Status, job.Status(""))                 // the first event did not end the pipeline
 	for cut := range all {
 		first, within, err := view.PipelineNews(w.ctx(), w.Store, root, view.Seen{}, nil, view.Position{}, cut+1)
 		w.is.NoErr(err)
@@ -118,7 +118,7 @@ func TestSetsOfTransactionsAreWrittenAndJoined(t *testing.T) {
 	}
 	for _, text := range []string{"", "x", "3_12", "-1", "12_", "12_3.7"} {
 		_, err := view.ParseSeen(text)
-		is.True(err != nil) // not a valid set
+		is.True(err != nil) // the text is not a valid set of transactions
 	}
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))

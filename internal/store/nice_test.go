@@ -44,7 +44,7 @@ func TestANicedJobsRowKeepsAllItsColumns(t *testing.T) {
 	boot := w.pod("a")
 	w.put(about("s"))
 	c := w.one(boot)
-	w.is.NoErr(second(w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "stop"))) // a row that has been claimed before
+	w.is.NoErr(second(w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "stop"))) // the row has been claimed before
 	w.exec(`update trapeze.live set writes = 7, attempt = 2, crashes = 1, isolated = true, unique_while = 'active', epoch = 3 where id = $1`, c.ID)
 	row := func() map[string]any {
 		result, err := w.pool.Query(w.ctx(), `select * from trapeze.live where id = $1`, c.ID)

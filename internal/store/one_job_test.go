@@ -103,7 +103,7 @@ func scenes(do func(scene)) {
 		bit := func(n int) bool { return bits&(1<<n) != 0 }
 		for _, ahead := range []int{-1, 3, 4, 5} {
 			if c := (scene{subject: bit(0), unique: bit(1), closed: bit(2), named: bit(3), starts: bit(4), cancelled: bit(5), fence: bit(6), approval: bit(7),
-				next: bit(8), ahead: ahead}); !c.cancelled || !c.fence && !c.approval { // one reason is enough
+				next: bit(8), ahead: ahead}); !c.cancelled || !c.fence && !c.approval { // one reason to write nothing is enough
 				do(c)
 			}
 		}
@@ -117,7 +117,7 @@ func TestTheEndOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 	compared, passed := 0, 0
 	scenes(func(c scene) {
 		if c.approval || !c.next && (c.named || c.starts || c.ahead > 3) {
-			return // not applicable
+			return // this combination does not apply to finishing a job
 		}
 		tx, err := pool.Begin(t.Context())
 		is.NoErr(err)
@@ -157,7 +157,7 @@ func TestTheInsertOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 	compared, passed := 0, 0
 	scenes(func(c scene) {
 		if c.subject || c.unique || c.cancelled || c.fence {
-			return // not applicable
+			return // this combination does not apply to inserting a job
 		}
 		tx, err := pool.Begin(t.Context())
 		is.NoErr(err)
@@ -175,7 +175,7 @@ func TestTheInsertOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 			switch {
 			case since.Equal(free):
 				if n.Starts {
-					continue // not applicable
+					continue // a job in the host's transaction cannot ask to start
 				}
 				one, all, by = enqueueOneFreeSQL, enqueueFreeSQL, n.submissionArgs(boot)
 			case !since.IsZero():

@@ -109,7 +109,7 @@ func TestAConnectionForHeartbeatsIsReplacedBeforeItIsClosed(t *testing.T) {
 	proxy.Refuse() // new connections are refused
 	began := time.Now()
 	pgtest.Wait(t, "it has lived for long", func() bool { kept[backend()] = true; return time.Since(began) > time.Second })
-	is.True(len(kept) <= 2) // a new one may have been opened just before
+	is.True(len(kept) <= 2) // a new connection may have been opened just before
 	proxy.Pass()
 	pgtest.Wait(t, "it is replaced once another can be opened", func() bool { return !kept[backend()] })
 }
@@ -152,7 +152,7 @@ func TestAHeartbeatThatIsLateKeepsItsConnection(t *testing.T) {
 	is.True(late() != nil)
 	began := time.Now()
 	heart.Close()
-	is.True(time.Since(began) < 5*time.Second) // it does not wait for the late statement
+	is.True(time.Since(began) < 5*time.Second) // Close does not wait for the late statement
 }
 
 func TestOnAFullServerAStatementWaitsForAConnectionOfItsPool(t *testing.T) {

@@ -48,7 +48,7 @@ func TestAJobThatIsTooOldFailsWhereverItStands(t *testing.T) {
 	w.due(23, young)
 	w.exec(`update trapeze.parked set run_after = now() - interval '25 hours'`)
 	ended, _ := w.overdue(10)
-	w.is.Equal(ended, []int64{running, old, low}) // by rank
+	w.is.Equal(ended, []int64{running, old, low}) // the jobs end in the order of their ranks
 	for _, id := range ended {
 		j := w.at(id)
 		w.is.Equal([]any{j.State, *j.Reason, *j.Error}, []any{job.Failed, job.ReasonDeadline, "not ended within 24:00:00 of becoming due"})
@@ -74,10 +74,10 @@ func TestALaneHasAnAgeOfItsOwn(t *testing.T) {
 	ids := w.put(in("quick"), in("patient"), in("slow"), plain)
 	w.due(2, ids...)
 	ended, _ := w.overdue(10)
-	w.is.Equal(ended, ids[:1]) // its limit is one hour
+	w.is.Equal(ended, ids[:1]) // this lane's limit is one hour
 	w.due(50, ids...)
 	ended, _ = w.overdue(10)
-	w.is.Equal(ended, ids[3:]) // only the job with the default limit of one day
+	w.is.Equal(ended, ids[3:]) // only the job with the default limit of one day ends
 	w.due(101, ids...)
 	list, err := upkeep.EndOverdue(w.ctx(), w.Store, -1, 10)
 	w.is.NoErr(err)

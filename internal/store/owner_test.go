@@ -49,7 +49,7 @@ func TestOnesOwnJobsAndPipelinesAreListedPageByPage(t *testing.T) {
 	w.is.Equal(pipelines, jobs)            // each job is its own pipeline
 	late, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Owner: "ana", Since: time.Now().Add(-5 * time.Minute)})
 	w.is.NoErr(err)
-	w.is.Equal(len(late.Pipelines), 2) // by the submission times of their first jobs
+	w.is.Equal(len(late.Pipelines), 2) // pipelines are filtered by the submission times of their first jobs
 	first, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Owner: "ana", Limit: 1})
 	w.is.NoErr(err)
 	w.exec(`delete from trapeze.jobs where id = 1`)

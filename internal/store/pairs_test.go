@@ -68,7 +68,7 @@ var begin = map[string][]verb{
 	"cancelling": {cancels(1, false)},
 	"pending":    {handsBack(theLease.Pod, theLease)}, // its former owner still sends writes
 	"running anew": {handsBack(theLease.Pod, theLease),
-		claims(theLease.Pod, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)}, // in the same pod, so that only the fence differs
+		claims(theLease.Pod, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)}, // the claim is in the same pod, so that only the fence differs
 	"lapsed":             {lapses(theLease.Pod)},
 	"closed":             {lapses(theLease.Pod), closesLapsed(theNet)},
 	"closed, cancelling": {cancels(1, false), lapses(theLease.Pod), closesLapsed(theNet)},
@@ -113,14 +113,14 @@ func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
 		starts += len(v.from)
 	}
 	is.Equal(n, 14)
-	is.Equal(len(unordered), n*(n+1)/2) // every pair
-	is.Equal(len(ran.pairs), n*n)       // in both orders
+	is.Equal(len(unordered), n*(n+1)/2) // every pair of verbs has run
+	is.Equal(len(ran.pairs), n*n)       // every pair has run in both orders
 	cases := 0
 	for _, times := range ran.pairs {
-		is.True(times >= len(pairEnds)) // with a commit and, in the long test run, a rollback
+		is.True(times >= len(pairEnds)) // each pair ran with a commit and, in the long test run, with a rollback
 		cases += times
 	}
-	is.Equal(cases, starts*n*len(pairEnds)) // from every state in which the first verb writes
+	is.Equal(cases, starts*n*len(pairEnds)) // each pair ran from every state in which the first verb writes
 	for _, how := range []string{"waited", "passed by", "went on"} {
 		is.True(ran.how[how] > 0) // the second verb behaved in all three ways
 	}

@@ -34,7 +34,7 @@ func TestPromotionKeepsOrderFencePriorityAndLane(t *testing.T) {
 	for range 5 {
 		order = append(order, w.one(boot).ID)
 	}
-	w.is.Equal(order, slices.Concat(retried, []int64{ids[1], ids[2], ids[0]}, late)) // in the order in which they became due
+	w.is.Equal(order, slices.Concat(retried, []int64{ids[1], ids[2], ids[0]}, late)) // jobs are promoted in the order in which they became due
 	w.is.Equal(w.at(retried[0]).Fence, int64(2))
 	w.is.Equal(w.at(ids[3]).State, job.Pending)
 }
@@ -71,7 +71,7 @@ func TestACancelWinsOverRetryAndHandBack(t *testing.T) {
 	w.is.True(err != nil) // the job cannot be parked
 	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, "why")
 	w.is.NoErr(err)
-	w.is.Equal(len(back), 0) // nor handed back
+	w.is.Equal(len(back), 0) // the job cannot be handed back
 	_, err = store.Hold(w.ctx(), w.Store, w.pool, leaseOf(boot, c), time.Minute, false)
 	w.is.True(err != nil) // its handler can no longer write
 	end, ok := w.end(boot, ending(c))
@@ -125,7 +125,7 @@ func TestNotesKeepTheirPlaceInTheHistory(t *testing.T) {
 	pgtest.Wait(t, "the feed to go on after its cursor, without gap or repeat", func() bool {
 		after, err := view.Events(w.ctx(), w.Store, 0, list[0].Cursor, 10)
 		w.is.NoErr(err)
-		return len(after) == 2 // only after older transactions anywhere on the server have ended
+		return len(after) == 2 // the feed continues only after older transactions on the server have ended
 	})
 	after, err := view.Events(w.ctx(), w.Store, id, list[1].Cursor, 10)
 	w.is.NoErr(err)

@@ -110,7 +110,7 @@ func TestTheLanesOfAClaimShareWhatItMayRead(t *testing.T) {
 	}
 	first := claim()
 	w.is.Equal(first.Last.ID, int64(260))
-	wants[0].After = first.Last // the only lane that continues, so it gets the whole share
+	wants[0].After = first.Last // only this lane continues, so it gets the whole share
 	w.is.Equal(claim().Last.ID, int64(260+1010))
 }
 
@@ -127,7 +127,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	w.flood(6000, "k", "")
 	w.put(func(n *store.NewJob) { n.Subject, n.Priority = "busy", job.MaxPriority })
 	busy := w.one(boot)
-	w.exec(`delete from trapeze.live where state = 'pending' and id % 2 = 0`) // leave gaps
+	w.exec(`delete from trapeze.live where state = 'pending' and id % 2 = 0`) // leave gaps between the ids
 	w.exec(`select setseed($1)`, random.Float64())
 	for range 3 {
 		w.exec(`update trapeze.live set priority = $1, ready_at = now() - interval '1 s' * (id % 7) where state = 'pending' and random() < 0.4`, random.IntN(21)-10)
@@ -156,7 +156,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 			}
 			return -1
 		})
-		w.is.Equal(idsOf(got.Jobs), want) // the first claimable jobs among those that the claim may read
+		w.is.Equal(idsOf(got.Jobs), want) // the claim returns the first claimable jobs among those that it may read
 		reached, short := got.Reached["default"]
 		if short && reached.Last != nil {
 			w.is.Equal(reached.Last.ID, last)
@@ -271,11 +271,11 @@ func TestAClaimFromAPositionAndAMomentPassesByWhatStandsBeforeThem(t *testing.T)
 	w := newWorld(t)
 	boot := w.pod("a")
 	ids := w.put(urgent(20), urgent(10), urgent(10), urgent(10), urgent(0), urgent(0))
-	w.ready(ids[0], time.Minute) // more urgent than the position
+	w.ready(ids[0], time.Minute) // this job is more urgent than the position
 	at := w.ready(ids[2], time.Minute)
 	w.ready(ids[1], 2*time.Minute)
 	w.ready(ids[3], time.Second)
-	w.ready(ids[4], time.Hour) // older than the given time
+	w.ready(ids[4], time.Hour) // this job is older than the given time
 	w.ready(ids[5], 5*time.Minute)
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 9, Since: time.Now().Add(-10 * time.Minute),
 		After: &store.LanePosition{Rank: -10, ReadyAt: at, ID: ids[2]}}}, []string{"k"}, true)
@@ -296,7 +296,7 @@ func TestAClaimAboveARankTakesMoreUrgentJobsOnly(t *testing.T) {
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], ids[3]})
 	found, err = w.ClaimAhead(w.ctx(), boot, []store.Want{{Lane: "default", Ahead: 9, Above: &rank}}, []string{"k"}, []string{"k"}, true)
 	w.is.NoErr(err)
-	w.is.Equal(len(found.Jobs), 0) // nor does it claim any ahead
+	w.is.Equal(len(found.Jobs), 0) // the claim takes no jobs ahead either
 }
 
 func TestPositionsAreInTheOrderOfTheIndex(t *testing.T) {

@@ -56,7 +56,7 @@ func TestListsByReasonAndErrorShowWhatTheTablesHold(t *testing.T) {
 	for _, f := range []job.Filter{{Reason: job.ReasonTimeout}, {ErrorClass: job.ClassDatabase}, {ErrorCode: "40001"}, {Reason: job.ReasonRetry}} {
 		f.Limit = 40
 		begun, _ := w.paged(f)
-		f.States = job.States() // this requires a walk over all jobs
+		f.States = job.States() // filtering by all states requires a walk over all jobs
 		if walked, _ := w.paged(f); !slices.Equal(walked, begun) || len(begun) == 0 {
 			t.Errorf("%+v: %v, want %v", f, walked, begun)
 		}

@@ -61,8 +61,8 @@ func testRecoveryBehindBacklog(t *testing.T, backlog int) {
 	pending, _ := w.recover(b, 5000)
 	took := time.Since(began)
 	w.is.Equal(pending, 1)
-	w.is.Equal(w.one(b).ID, child.ID) // it is ahead of the backlog
-	w.is.True(took < 5*time.Second)   // one pass over live, however many jobs wait
+	w.is.Equal(w.one(b).ID, child.ID) // the next step is ahead of the backlog
+	w.is.True(took < 5*time.Second)   // recovery takes one pass over live, however many jobs wait
 	w.t.Logf("recovered behind %d jobs in %s", backlog, took)
 }
 
@@ -130,9 +130,9 @@ func TestAClaimTakesOneIsolatedJobOrNone(t *testing.T) {
 	w.is.Equal(idsOf(found.Jobs), ids[2:]) // a pod that runs an isolated job claims no other
 	found, err = w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 3}}, []string{"k"}, true)
 	w.is.NoErr(err)
-	w.is.Equal(len(found.Jobs), 1) // one per claim
+	w.is.Equal(len(found.Jobs), 1) // a claim takes only one isolated job
 	w.is.True(found.Jobs[0].Isolated)
-	w.is.Equal(found.Seen, 2) // the claim reports that there are more
+	w.is.Equal(found.Seen, 2) // the claim reports that there are more isolated jobs
 }
 
 func TestACheckpointForgivesCrashes(t *testing.T) {
@@ -150,7 +150,7 @@ func TestACheckpointForgivesCrashes(t *testing.T) {
 	w.is.Equal(w.at(id).Crashes, 0)
 	w.dies(b, w.pod("c"))
 	again := w.one(w.pod("d"))
-	w.is.Equal(string(again.Checkpoint), `{"line":7}`) // the next claim returns it
+	w.is.Equal(string(again.Checkpoint), `{"line":7}`) // the next claim returns the checkpoint
 	w.is.Equal(again.Fence, c.Fence+1)
 }
 
@@ -215,5 +215,5 @@ func TestAPodThatLeavesLeavesItsJobsToTheSweep(t *testing.T) {
 	w.is.NoErr(w.Leave(w.ctx(), a))
 	pending, _ := w.recover(b, 1000)
 	w.is.Equal(pending, 1)
-	w.is.NoErr(w.Leave(w.ctx(), uuid.NewString())) // a missing row is not an error
+	w.is.NoErr(w.Leave(w.ctx(), uuid.NewString())) // leaving without a row is not an error
 }

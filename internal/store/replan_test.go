@@ -51,7 +51,7 @@ func TestASlowStatementHasAllConnectionsPlanAnewOnce(t *testing.T) {
 
 	w.SlowFrom(time.Hour)
 	is.True(w.Ran(time.Hour))
-	is.True(!w.Ran(time.Hour)) // within the minimum interval
+	is.True(!w.Ran(time.Hour)) // the second slow statement is within the minimum interval
 	w.claims(boot, 1)
 	w.claims(boot, 1)
 	is.Equal(heard.n.Load(), before+1)

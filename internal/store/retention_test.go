@@ -25,13 +25,13 @@ func TestPartitionsAreMadeOnceWhoeverAsks(t *testing.T) {
 		w.is.NoErr(err)
 		made += n
 	}
-	w.is.Equal(made, 2*4) // two more days for each of four tables
+	w.is.Equal(made, 2*4) // two more days for each of four tables are created
 }
 
 func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.exec(`alter database ` + w.pool.Config().ConnConfig.Database + ` set timezone = 'Pacific/Auckland'`) // a time zone in which the next day has often begun
+	w.exec(`alter database ` + w.pool.Config().ConnConfig.Database + ` set timezone = 'Pacific/Auckland'`) // in this time zone, the next day has usually begun
 	w.pool.Reset()
 	w.Pool().Reset()
 	n, err := upkeep.EnsurePartitions(w.ctx(), w.Store, 9)
@@ -95,9 +95,9 @@ func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {
 		w.is.True(errors.Is(err, job.ErrNotFound))
 	}
 	w.is.Equal(w.at(old[2]).State, job.Pending)       // the retried job stays
-	w.is.Equal(*w.at(old[2]).Progress.Done, int64(1)) // so do its progress and checkpoint
-	w.is.Equal(w.at(young[0]).State, job.Succeeded)   // so does a younger job
-	w.is.Equal(w.at(failed[0]).State, job.Failed)     // so does a job with a different retention
+	w.is.Equal(*w.at(old[2]).Progress.Done, int64(1)) // the job's progress and checkpoint stay
+	w.is.Equal(w.at(young[0]).State, job.Succeeded)   // a younger job stays
+	w.is.Equal(w.at(failed[0]).State, job.Failed)     // a job with a different retention stays
 	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 1)
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1) // the row of subject s is deleted, but not that of t
 	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced)
@@ -107,7 +107,7 @@ func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {
 	days, err := upkeep.ForgetEvents(w.ctx(), w.Store, 30*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(days, 1)
-	w.exec(`delete from trapeze.live where id = $1`, old[2]) // it no longer has a history
+	w.exec(`delete from trapeze.live where id = $1`, old[2]) // the job no longer has a history
 	w.exec(`delete from trapeze.jobs where id = any($1)`, append(failed, old[2]))
 	w.exec(`delete from trapeze.done where id = any($1)`, failed)
 }
@@ -159,7 +159,7 @@ func TestClosedPodsAreForgottenAfterAWhile(t *testing.T) {
 	w.exec(`update trapeze.pods set closed_at = now() - interval '2 hours' where boot = $1`, a)
 	n, err := upkeep.PrunePods(w.ctx(), w.Store, time.Hour, 500)
 	w.is.NoErr(err)
-	w.is.Equal(n, 0) // its jobs have not been recovered yet
+	w.is.Equal(n, 0) // the pod's jobs have not been recovered yet
 	w.recover(b, 100)
 	n, err = upkeep.PrunePods(w.ctx(), w.Store, time.Hour, 500)
 	w.is.NoErr(err)

@@ -46,8 +46,8 @@ func TestRetentionForgetsWholeDaysOfUTCWhereTheClockOfTheSessionWasPutForwardOrB
 			n, err := upkeep.Forget(w.ctx(), w.Store, "succeeded", keep, unpaced)
 			w.is.NoErr(err)
 			w.is.Equal(n, 2)
-			w.is.Equal(w.count(`select count(*) from trapeze.jobs where id = any($1)`, ids[:2]), 0) // all jobs of the day, including its last instant
-			w.is.Equal(w.count(`select count(*) from trapeze.jobs where id = any($1)`, ids[2:]), 2) // no job of the next day
+			w.is.Equal(w.count(`select count(*) from trapeze.jobs where id = any($1)`, ids[:2]), 0) // all jobs of the day are deleted, including one in its last instant
+			w.is.Equal(w.count(`select count(*) from trapeze.jobs where id = any($1)`, ids[2:]), 2) // no job of the next day is deleted
 			w.is.Equal(w.count(`select count(*) from trapeze.done`), 2)
 		})
 	}

@@ -45,7 +45,7 @@ func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
 	_, ok := w.end(boot, ending(w.one(boot)))
 	w.is.True(ok)
 	w.is.Equal(w.at(id).State, job.Succeeded)
-	w.exec(`delete from trapeze.jobs where id = $1`, id) // the history of its first epoch is gone
+	w.exec(`delete from trapeze.jobs where id = $1`, id) // the history of the job's first epoch is gone
 	w.exec(`delete from trapeze.done where id = $1`, id)
 }
 
@@ -102,7 +102,7 @@ func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 		_, err = y()
 		w.is.True(errors.Is(err, job.ErrNotFailed))
 		again := w.one(b)
-		w.is.Equal(again.Fence, before.Fence+2) // one for each claim
+		w.is.Equal(again.Fence, before.Fence+2) // each claim has increased the fence
 		_, ok := w.end(a, endingWith(c, w.new(then(c))[0]))
 		w.is.True(!ok) // the first owner is too late
 		next := w.new(then(again))[0]
@@ -183,7 +183,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 		return len(list)
 	}
 	forget()
-	w.is.Equal(branches(), 3) // a job waits for them
+	w.is.Equal(branches(), 3) // a waiting job keeps its branches
 	w.end(boot, branchEnding(claims[2], job.Succeeded))
 	w.age(claims[2].ID)
 	e := w.endOf(parent.ID)
@@ -196,7 +196,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	w.is.True(ok)
 	w.age(parent.ID)
 	forget()
-	w.is.Equal(branches(), 3) // the join reads them
+	w.is.Equal(branches(), 3) // the join still reads the branches
 	w.is.Equal(string(w.at(parent.ID).Result), `7`)
 	c := store.Claimed{ID: join.ID, Fence: 1, PipelineID: parent.ID}
 	if w.at(join.ID).State == job.Pending {
@@ -228,7 +228,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	forget()
 	forget() // these rows were kept for another job before
 	for _, table := range []string{"jobs", "done", "fan_outs", "deferrals", "parts", "pipelines", "job_progress", "current_runs", "unique_keys"} {
-		w.is.Equal(w.count(`select count(*) from trapeze.`+table), 0) // nothing is left
+		w.is.Equal(w.count(`select count(*) from trapeze.`+table), 0) // no rows are left
 	}
 }
 

@@ -20,7 +20,7 @@ func TestArgumentsThatAreNotTheStatementsAreRefused(t *testing.T) {
 	s := newStatement(`select @from, @to`)
 	for _, wrong := range []args{nil, {{"from", 1}}, {{"from", 1}, {"from", 2}}, {{"from", 1}, {"until", 2}}, {{"from", 1}, {"to", 2}, {"by", 3}}} {
 		_, err := s.bind(wrong)
-		is.True(err != nil) // a missing, a duplicate, or an unknown argument
+		is.True(err != nil) // an argument is missing, given twice, or unknown
 	}
 }
 

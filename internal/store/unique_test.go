@@ -36,7 +36,7 @@ func TestAJobIsNotClaimedUntilTheNoOpThatLocksItsKeyHasCommitted(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	holder, err := store.ReserveKey(w.ctx(), w.Store, tx, "k", "sync", id+1)
 	w.is.NoErr(err)
-	w.is.Equal(holder, id) // a no-op, because a job is already waiting
+	w.is.Equal(holder, id) // the submission is a no-op, because a job is already waiting
 	plainID := w.put(plain)[0]
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 	w.is.NoErr(err)

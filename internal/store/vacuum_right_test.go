@@ -35,13 +35,13 @@ func TestARoleThatDoesNotOwnTheTablesIsToldThatItMayNotVacuum(t *testing.T) {
 		}
 		return false
 	})
-	w.is.True(b.May) // the owner may
+	w.is.True(b.May) // the owner may vacuum the table
 	w.exec(`alter database ` + config.ConnConfig.Database + ` set role = '` + role + `'`)
 	w.Pool().Reset()
 	list, err := upkeep.TablesBehind(w.ctx(), w.Store, 100)
 	w.exec(`alter database ` + config.ConnConfig.Database + ` reset role`)
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 1)
-	w.is.True(!list[0].May)                              // the other role may not
-	w.is.NoErr(upkeep.Vacuum(w.ctx(), w.Store, list[0])) // there is no error either
+	w.is.True(!list[0].May)                              // the other role may not vacuum the table
+	w.is.NoErr(upkeep.Vacuum(w.ctx(), w.Store, list[0])) // vacuuming without permission is not an error
 }

@@ -42,9 +42,9 @@ func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
 	w.is.Equal(over[0].State, job.Failed)
 	w.exec(`with later as (delete from trapeze.done where id = $1 returning *)
 		insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at, xid, claim_xid)
-		select id, 'succeeded', 'ok', '', fence - 1, event_no, 1, attempt, crashes, priority, lane, started_at, xid, claim_xid from later`, retried.ID) // according to its history
+		select id, 'succeeded', 'ok', '', fence - 1, event_no, 1, attempt, crashes, priority, lane, started_at, xid, claim_xid from later`, retried.ID) // this row matches the job's history
 
-	// This is more than one statement reads.
+	// Wait for more jobs than one statement reads.
 	var many []int64
 	for range 201 /* two statements full, and one more */ {
 		many = append(many, w.put(plain)...)
@@ -59,5 +59,5 @@ func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
 	for _, j := range over {
 		seen[j.ID] = true
 	}
-	w.is.True(!slices.ContainsFunc(many, func(id int64) bool { return !seen[id] })) // all of them
+	w.is.True(!slices.ContainsFunc(many, func(id int64) bool { return !seen[id] })) // every job is reported
 }

@@ -44,7 +44,7 @@ func TestAPageThatHasLookedForLongEnoughSaysHowFarItLooked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)
-	w.exec(`update trapeze.jobs set created_at = (select max(created_at) from trapeze.jobs) where id between 100 and 300`) // more than one batch
+	w.exec(`update trapeze.jobs set created_at = (select max(created_at) from trapeze.jobs) where id between 100 and 300`) // more jobs than one batch have the same time
 	w.exec(`update trapeze.jobs set kind = 'seldom', subject = 'moon' where id % 700 = 9`)
 	for name, one := range map[string]struct {
 		f     job.Filter
@@ -77,7 +77,7 @@ func TestJobsOfAPipelineAndOfAParentAreListedFromThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)
-	w.SearchFor = 0 // a walk would end early
+	w.SearchFor = 0 // if the list were a walk, it would end early
 	for name, one := range map[string]struct {
 		f     job.Filter
 		where string
@@ -106,7 +106,7 @@ func TestAPageOfPipelinesSaysHowFarItLooked(t *testing.T) {
 	w.exec(`insert into trapeze.pipelines (id, name, created_at)
 		select j.id, case when j.id % 140 = 9 then 'seldom' else 'often' end, j.created_at + interval '1 second' from trapeze.jobs j
 		where not exists (select from trapeze.pipelines p where p.id = j.id) and j.step = 0`)
-	w.exec(`delete from trapeze.pipelines where id = 0`) // it belongs to no job
+	w.exec(`delete from trapeze.pipelines where id = 0`) // the pipeline belongs to no job
 	w.exec(`update trapeze.jobs set submitter = 'ana' where id % 2 = 1`)
 	for name, one := range map[string]struct {
 		f     view.PipelineFilter

@@ -14,7 +14,7 @@ func TestEffectsNamesStatementsAsTheyAreSent(t *testing.T) {
 	effects := store.Effects("elsewhere")
 	is.Equal(len(effects), 11) // all statements are different
 	for sql, effect := range effects {
-		is.True(!strings.Contains(sql, "trapeze.")) // in the requested schema
+		is.True(!strings.Contains(sql, "trapeze.")) // the statements use the requested schema
 		is.True(effect != store.NoEffect)
 	}
 	is.Equal(store.JobsOf([]any{int64(7), "more"}), []int64{7})

@@ -57,7 +57,7 @@ func TestAPageOfPipelinesWithLargePlansEndsEarlyToo(t *testing.T) {
 	w.put(chain, chain, chain, chain)
 	first, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Limit: 1000})
 	is.NoErr(err)
-	is.Equal(len(first.Pipelines), 3) // 3 MiB each
+	is.Equal(len(first.Pipelines), 3) // each pipeline has 3 MiB
 	rest, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Limit: 1000, Cursor: first.Cursor})
 	is.NoErr(err)
 	is.Equal(len(rest.Pipelines), 1)
