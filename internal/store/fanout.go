@@ -78,9 +78,9 @@ const (
 )`
 )
 
-// FanOut parks a claim until its branches have ended, and inserts the children. It runs in the caller's transaction, which must commit it
-// and do nothing else afterwards. A child whose unique key is taken is not inserted; the job that holds the key does the work. empty
-// reports that no branch is open.
+// FanOut parks a claim until its branches have ended, and inserts the children. It runs in the caller's transaction, which must commit and
+// do nothing else. A child whose unique key is taken is not inserted; the job that holds the key does the work. empty reports that no
+// branch is open.
 //
 // FanOut does not settle the fan-out; other statements do that. When no branch is open, or when one has failed and the fan-out fails fast,
 // [Store.EndWaiting] must end the job. When the job has ended before its branches, they must be cancelled. [Store.OffBalance] lists the

@@ -82,7 +82,7 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 
 // endSQL ends jobs that have no next step. Most jobs are of this kind when a backlog is drained, and for them the inserts of [finishSQL]
 // would be a quarter of the cost. It compares only id, fence and pod, because a condition on state makes the planner choose a worse plan
-// (102 µs a job instead of 15.7). Plan: Index Scans on live_pkey, current_runs_of_subject; inserts.
+// (102 µs per job instead of 15.7). Plan: Index Scans on live_pkey, current_runs_of_subject; inserts.
 //
 // endBranchesSQL is like endSQL, for batches in which some jobs are the last of a fan-out branch. It counts those. Plan: as endSQL;
 // fan_outs_pkey.

@@ -46,7 +46,7 @@ func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 	for {
 		for len(list) < n && len(s.ids.spans) > 0 {
 			head := &s.ids.spans[0]
-			if head.next%blockSize != 0 { // the first id of a block is for the database to assign; see trapeze.single_job_id
+			if head.next%blockSize != 0 { // multiples of blockSize are reserved for trapeze.single_job_id
 				list = append(list, head.next)
 			}
 			if head.next++; head.next == head.end {

@@ -16,8 +16,8 @@ import (
 )
 
 // outage prevents every request from waiting for connections that cannot be opened while the database is down. Once attempts to connect
-// have failed for half a second, only one attempt runs at a time. Meanwhile, a caller that needs a new connection immediately gets the
-// latest error. Heartbeats always try.
+// have failed for half a second, only one attempt runs at a time. Meanwhile, a caller that needs a new connection gets the latest error
+// without waiting. Heartbeats always try.
 type outage struct {
 	mu      sync.Mutex
 	latest  error     // error of the latest attempt; nil if it succeeded
@@ -128,7 +128,7 @@ func (o *outage) spare(config *pgxpool.Config) {
 // tooMany is the SQLSTATE too_many_connections, which a server without a free connection returns.
 const tooMany = "53300"
 
-// explain adds advice to an error if there is any.
+// explain adds advice to errors that have a known remedy.
 func (db *Database) explain(err error) error {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	switch {

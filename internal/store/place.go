@@ -72,10 +72,12 @@ const (
 // and into live (pending or started on insert) or parked, with its events. The order is wish → may → born_runs → placed, and the others
 // read placed. ahead is the condition that selects the jobs ahead of a job in its lane.
 //
-// A row starts on insert only under these conditions: It requests that. The row of its pod is open, because recovery searches for the jobs
-// of a closed pod only for a limited time. No pending job in its lane has a rank of ahead or less. The rank is the negated priority, and
-// the first pending row in live_for_claim ends that search. Its subject is free: either its parent hands the subject over, or the insert
-// into current_runs succeeds.
+// A row starts on insert only if all of these conditions hold:
+//   - It requests that.
+//   - Its pod's row is open. Recovery searches for the jobs of a closed pod only for a limited time.
+//   - No pending job in its lane has a rank of ahead or less. The rank is the negated priority, and the first pending row in live_for_claim
+//     ends that search.
+//   - Its subject is free: either its parent hands the subject over, or the insert into current_runs succeeds.
 //
 // The offset 0 makes the check a probe of current_runs_one_running. Without it, the planner would read all running subjects into a hash
 // table. A statement that sees a running row in its snapshot does not try to insert one. Inserts follow the key order, so no two statements

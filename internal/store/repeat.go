@@ -17,7 +17,7 @@ func repeatable(ctx context.Context, sql string, err error) bool {
 	return err != nil && Unknown(err) && !pgconn.Timeout(err) && ctx.Err() == nil && (idempotent[sql] || ReadsOnly(sql))
 }
 
-// writes matches the text of statements that change data or take locks, including calls of Trapeze's SQL functions.
+// writes matches the text of statements that change data or take locks, including calls to Trapeze's SQL functions.
 var writes = regexp.MustCompile(`(?i)\b(insert\s+into|update\s+trapeze|delete\s+from|truncate|for\s+(no\s+key\s+)?update|for\s+(key\s+)?share|` +
 	`nextval|setval|pg_notify|set_config|pg_(try_)?advisory\w*|trapeze\.\w+\s*\()`)
 

@@ -46,15 +46,15 @@ type connections struct {
 	outage outage
 	host   *pgxpool.Pool
 	own    int                                          // number of connections that a pod opens in addition to those of host
-	before func(context.Context, *pgx.ConnConfig) error // the connect hook of host, which heartbeats call too
+	before func(context.Context, *pgx.ConnConfig) error // the host's connect hook, which heartbeat connections use
 
 	mu      sync.Mutex
-	pools   map[*pgxpool.Pool]bool // value: whether the pool is reset together with the others
+	pools   map[*pgxpool.Pool]bool // whether each pool is reset together with the others
 	reset   time.Time              // time of the latest reset
 	resets  int
 	failing bool            // heartbeats are failing
-	checked time.Time       // when a reset or check last ended next
-	next    context.Context // ended by the next reset or check
+	checked time.Time       // time of the latest reset or check
+	next    context.Context // ends at the next reset or check
 	end     context.CancelFunc
 	closed  wait.Signal // signaled when a connection was closed
 }

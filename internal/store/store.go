@@ -75,7 +75,7 @@ type Database struct {
 	pool        *pgxpool.Pool
 	schema      string
 	pooled      bool
-	shortWait   time.Duration // see boundLocks
+	shortWait   time.Duration // see BoundLocks
 	wait        time.Duration
 	SearchFor   time.Duration // how long a list of package view searches before it returns an incomplete page; the default is 2s
 	plans       *plans
@@ -203,7 +203,7 @@ func (s *Store) clone(ctx context.Context, config *pgxpool.Config, steady bool) 
 		db.pool, db.steady, db.turns = pool, steady, nil
 		db.closing, db.close = context.WithCancel(context.Background())
 	})
-	clone.ids = &ids{} // so that callers that wait for a block of ids wait for a connection of the clone's pool
+	clone.ids = &ids{} // separate, so that a caller that needs ids waits only for connections of this pool
 	return clone, nil
 }
 
@@ -211,7 +211,7 @@ func (s *Store) clone(ctx context.Context, config *pgxpool.Config, steady bool) 
 // remain free for s. The clone is closed together with s. A transaction on it must not use another of its connections.
 func (s *Store) Modest(n int) *Store {
 	clone := s.on(func(db *Database) { db.turns = append([]chan struct{}{make(chan struct{}, n)}, db.turns...) })
-	clone.ids = &ids{} // so that callers that wait for a block of ids wait for a turn of the clone
+	clone.ids = &ids{} // separate, so that a caller that needs ids waits only for a turn of the clone
 	return clone
 }
 

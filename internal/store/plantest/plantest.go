@@ -260,7 +260,7 @@ func Exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-// SeedEnded inserts n jobs that finished in recent days. One in every `every` jobs failed.
+// SeedEnded inserts n jobs that finished in recent days. If every is 20, for example, one in twenty of them failed.
 func SeedEnded(t testing.TB, pool *pgxpool.Pool, n, every int) {
 	t.Helper()
 	for d := range 10 {

@@ -31,8 +31,8 @@ const (
 	lockFreeJobsSQL = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update skip locked`
 )
 
-// stillEndedSQL lists those locked jobs that have not been retried since they were listed. A job that has been retried and ended again
-// ended on another day. Plan: the day's index on id.
+// stillEndedSQL lists those locked jobs that have not been retried since they were listed. A job that was retried and has ended again did
+// so on another day. Plan: the day's index on id.
 const stillEndedSQL = `
 select distinct d.id from trapeze.done d
 where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '24 hours'`

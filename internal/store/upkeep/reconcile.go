@@ -16,8 +16,8 @@ select p.id, j.pipeline_id from trapeze.parked p join trapeze.jobs j on j.id = p
 join trapeze.fan_outs f on f.id = p.id
 where p.why = 'children' and p.id > $1 and not f.ended order by p.id limit $2`
 
-// lockFanOutSQL prevents concurrent finishes from being counted. The next statement sees those that were counted earlier. Plan:
-// fan_outs_pkey.
+// lockFanOutSQL locks a fan-out, so that concurrent finishes are counted only after the transaction. The next statement sees those that
+// were counted earlier. Plan: fan_outs_pkey.
 const lockFanOutSQL = `select open, failed from trapeze.fan_outs where id = $1 and not ended for update`
 
 // recountSQL recounts the branches of the fan-out $2 in the pipeline $1, and corrects the fan-out. A branch without any row was deleted
