@@ -72,7 +72,7 @@ func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndNotSteps(t *testing
 	before := w.put(plain)[0]
 	w.exec(`update trapeze.lanes set requires_approval = true`)
 	awaits := w.put(plain)[0]
-	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // the rule applies immediately, even if this process has not read it yet
+	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // the lane's rule applies immediately, even if this process has not read it yet
 	inTx := w.new(plain)
 	w.is.NoErr(pgx.BeginFunc(w.ctx(), w.pool, func(tx pgx.Tx) error {
 		places, err := store.EnqueueIn(w.ctx(), w.Store, tx, inTx)

@@ -29,7 +29,7 @@ func TestTheBoardSaysWhatWaitsAndWhy(t *testing.T) {
 	w.is.Equal(len(why), 5)
 	w.is.Equal(why["subject"].Jobs, 2) // both jobs wait for the subject
 	w.is.Equal(why["subject"].Subject, "travel")
-	w.is.Equal(*why["subject"].Blocker, blocker) // the group names the job that they wait for
+	w.is.Equal(*why["subject"].Blocker, blocker) // the group names the job that the others wait for
 	w.is.Equal(why["due"].Jobs, 1)
 	w.is.True(why["due"].Since != nil)
 	w.is.Equal(why["no_handler"].Kind, "nobody")

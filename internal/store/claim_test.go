@@ -66,7 +66,7 @@ func TestABatchTakesOneJobOfASubjectTheMostUrgent(t *testing.T) {
 	w.is.Equal(got, []int64{list[1], list[3], list[4]}) // only the most urgent job of subject s
 	w.is.Equal(w.at(list[0]).Attempt, 0)                // no attempt of the other jobs is spent
 	w.is.Equal(w.at(list[0]).Fence, int64(0))
-	w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of s while this one runs
+	w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of s can be claimed while this one runs
 }
 
 func TestTheNextJobOfASubjectIsClaimedByItsIndexWhenTheRunHasEnded(t *testing.T) {

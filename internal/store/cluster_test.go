@@ -144,7 +144,7 @@ func (w *world) historyOf(boot string) string {
 	return b.History
 }
 
-// Some providers revoke these functions from all roles. A role can run jobs without owning anything.
+// Some providers revoke the functions that identify a cluster from all roles. A role can run jobs without owning anything.
 func TestAPodRunsJobsWhereNoFunctionTellsTheClusterFromAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -257,7 +257,7 @@ func TestClaimsWhoseReplyWasLostAreHandedBack(t *testing.T) {
 	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c[0]), leaseOf(boot, c[2])}, "its reply was lost")
 	w.is.NoErr(err)
 	w.is.Equal(back, map[int64]bool{c[0].ID: true, c[2].ID: true})
-	w.is.Equal(len(w.claims(boot, 3)), 2) // no attempt is spent, and the subject is free again
+	w.is.Equal(len(w.claims(boot, 3)), 2) // no attempt is spent, and the subject of the returned job is free again
 }
 
 func TestAnEnqueueThatIsSentTwiceGoesInOnce(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// A job that starts during the count must be counted. Otherwise its pod could report itself after that, and both would be missed.
+// A job that starts while the pods are being read must be counted. Otherwise the job and its pod could both be missed.
 func TestWhatRunsIsCountedAfterThePodsWereAsked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -34,7 +34,7 @@ func TestWhatRunsIsCountedAfterThePodsWereAsked(t *testing.T) {
 	w.exec(`delete from trapeze.live`)
 }
 
-// drainedNow reports which of the pods with a name are drained.
+// drainedNow returns the drain state of each pod with the given name.
 func (w *world) drainedNow(name string) string {
 	w.t.Helper()
 	var list string
@@ -86,7 +86,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		release(true)
 		boots, err = all()
 		w.is.NoErr(err)
-		w.is.Equal(len(boots), 3) // including the pod that was not visible when the drain began
+		w.is.Equal(len(boots), 3) // all pods with the name are drained, including one that was not visible when the drain began
 		w.is.Equal(w.drainedNow("web"), "drained drained drained")
 	})
 	t.Run("the other process had closed before", func(t *testing.T) {

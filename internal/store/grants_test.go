@@ -134,7 +134,7 @@ func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
 	w.is.Equal(w.settle(b, 1, 1, 1).Over, false)
 	w.is.True(!overfull(a))
 	w.exec(`update trapeze.lanes set slots = 1 where name = 'default'`)
-	w.is.True(overfull(a) && overfull(b)) // both pods, because neither knows which of them must return slots
+	w.is.True(overfull(a) && overfull(b)) // both pods report it, because neither knows which of them must return slots
 	w.is.True(w.settle(a, 1, 1, 1).Over)  // the pods are still over the limit
 	w.is.True(!w.settle(b, 0, 1, 0).Over) // a returned slot counts immediately
 	w.is.True(!overfull(a))               // the remaining holder may use its slot

@@ -29,7 +29,7 @@ func (w *world) ended(kind string, n int) (first, last int64) {
 	return first, last
 }
 
-// left counts the jobs in a range of ids that are left, and the rows of done that are left.
+// left returns how many jobs in a range of ids remain in jobs and in done.
 func (w *world) left(first, last int64) (jobs, ends int) {
 	w.t.Helper()
 	return w.count(`select count(*) from trapeze.jobs where id between $1 and $2`, first, last),

@@ -86,7 +86,7 @@ func (b *bench) drawCheckpoint(t *rapid.T) []verb {
 
 // drawStale lets a former owner try every writing verb. Each must be rejected without changing anything.
 func (b *bench) drawStale(t *rapid.T) []verb {
-	var lost, outlived []job.Lease // outlived: the job still exists and has a newer claim
+	var lost, outlived []job.Lease // outlived holds the lost leases whose job still exists and has a newer claim
 	for _, l := range b.given {
 		if b.m.held(l) == nil {
 			lost = append(lost, l)
@@ -110,7 +110,7 @@ func (b *bench) drawStale(t *rapid.T) []verb {
 		harmless(parks(l, "retry", 0)), harmless(parks(l, "retry_later", 0)), harmless(handsBack(l.Pod, l)),
 		harmless(progresses(l, job.Progress{Done: ptr(int64(1))})), harmless(emits(l, 2)),
 		harmless(checkpoints(l, json.RawMessage(`{"line": 99}`))), harmless(keeps(l, json.RawMessage(`{"line": 98}`))), harmless(readsBack(l)),
-		notesStale(l), // the only write of a former owner that is accepted, if the job has a newer claim
+		notesStale(l), // the only write that is accepted from a former owner, if the job has a newer claim
 	}
 }
 

@@ -133,7 +133,7 @@ func parks(l job.Lease, why string, millis int64) verb {
 	return bare(fmt.Sprintf("%s %+v after %d ms", why, l, millis),
 		func(ctx context.Context, s *store.Store) error {
 			wait := time.Duration(millis) * time.Millisecond
-			if why == "retry_later" { // the test can use any number of snoozes, and takes that of the fence
+			if why == "retry_later" { // any number of snoozes works here, so the fence is used
 				_, err := s.Snooze(ctx, l, int(l.Fence), wait, store.Retry{Message: "boom"})
 				return err
 			}

@@ -77,7 +77,7 @@ func TestCommandsForManyJobsSelectByReasonAndError(t *testing.T) {
 	w.is.Equal(match(job.Filter{States: failed, ErrorClass: job.ClassDatabase}, true), len(w.truth(`error_class = 'database'`)))
 	w.is.Equal(match(job.Filter{States: failed, ErrorCode: "40001"}, true), len(w.truth(`error_code = '40001'`)))
 	w.is.Equal(match(job.Filter{States: cancelled, Reason: job.ReasonExpired}, true), len(w.truth(`reason = 'expired'`)))
-	w.is.Equal(match(job.Filter{}, false), 5) // all except the one that already has a cancel request
+	w.is.Equal(match(job.Filter{}, false), 5) // all jobs match except the one that already has a cancel request
 	w.is.Equal(match(job.Filter{Reason: job.ReasonRetry}, false), 1)
 	w.is.Equal(match(job.Filter{Reason: job.ReasonTimeout}, false), 0) // only finished jobs have this reason
 	w.is.Equal(match(job.Filter{ErrorClass: job.ClassPanic}, false), 0)

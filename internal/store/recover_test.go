@@ -21,7 +21,7 @@ func TestARecoveredJobWithASubjectRunsAgain(t *testing.T) {
 	w.is.Equal(first(w.dies(a, b)), 1)
 	w.is.Equal(w.at(id).State, job.Pending)
 	again := w.one(b)
-	w.is.Equal(again.ID, id) // the row of its old run in current_runs does not block it
+	w.is.Equal(again.ID, id) // the row of the job's old run in current_runs does not block it
 	w.is.Equal(again.Fence, old.Fence+1)
 	_, ok := w.end(a, ending(old))
 	w.is.True(!ok) // the former owner is rejected
@@ -106,7 +106,7 @@ func TestACrashTooManyFailsAJobAndIsolatesItBefore(t *testing.T) {
 			w.dies(boot, by)
 			var is bool
 			w.is.NoErr(w.pool.QueryRow(w.ctx(), `select isolated from trapeze.live where id = $1`, id).Scan(&is))
-			w.is.Equal(is, isolated) // isolated after two crashes, or if the next crash would be the last
+			w.is.Equal(is, isolated) // a job is isolated after two crashes, or if its next crash would be the last
 		}
 		boot := w.pod("a")
 		w.one(boot)
