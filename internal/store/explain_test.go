@@ -39,7 +39,7 @@ func TestStatementsOfThePinnedRoundTripAreThePins(t *testing.T) {
 	is := is.New(t)
 	for name, value := range pins {
 		if name == "idle_in_transaction_session_timeout" {
-			continue // prepared statements are not used within one round trip
+			continue // an idle timeout has no effect within a single round trip
 		}
 		is.True(strings.Contains(pinSQL, fmt.Sprintf("set_config('%s', '%s', true)", name, value)))
 		is.True(strings.Contains(keepSettingsSQL, fmt.Sprintf("set_config('trapeze.%s', current_setting('%[1]s'), true)", name)))
