@@ -59,7 +59,7 @@ func TestAJobThatAnotherTransactionLocksLeavesItsSlotToTheNext(t *testing.T) {
 	release(false)
 }
 
-// claimedAhead lets pod a claim ahead a job with the given crash limit. by is another pod.
+// claimedAhead creates a job with the given crash limit, and lets pod a claim it ahead. by is another pod.
 func claimedAhead(t *testing.T, limit int) (w *world, id int64, a, by string) {
 	w = newWorld(t)
 	id = w.put(func(n *store.NewJob) { n.MaxCrashes = &limit })[0]

@@ -64,7 +64,7 @@ from held h join room r on r.name = h.lane`)
 type Slots struct {
 	Lane  string
 	Held  int  // number of jobs that this pod may run
-	Share int  // number of slots that it may keep while others wait: the lane's slots divided by the open pods; 0 = less than one each
+	Share int  // number of slots that it may keep while others wait: the lane's slots divided by the open pods; 0 means less than one slot each
 	Want  bool // another pod is waiting for its share
 	Over  bool // all pods together hold more slots than the lane has, because its limit is new or was lowered
 	Wake  bool // other pods must be woken, because they may get slots or must return some

@@ -23,7 +23,7 @@ select case when ` + accepts + ` then exists (select from pg_locks l where l.loc
 	leadKey = `(case when $1::text = 'trapeze' then 420021 else hashtextextended($1::text, 420021) end)`
 )
 
-// TakeLead takes the lead if it is free, on a connection that is used for nothing else. Call it only once per connection.
+// TakeLead takes the lead, if it is free, on a connection that is used for nothing else. Call it only once per connection.
 func (db *Database) TakeLead(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return db.lead(ctx, conn, takeLeadSQL)
 }

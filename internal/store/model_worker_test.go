@@ -145,7 +145,7 @@ func (m *model) Keep(l job.Lease, checkpoint json.RawMessage) error {
 	return nil
 }
 
-// Emit appends events of the handler.
+// Emit appends the handler's events.
 func (m *model) Emit(l job.Lease, list []store.Emission) error {
 	j := m.held(l)
 	if j == nil {
