@@ -90,7 +90,7 @@ func TestADueScheduleIsTakenOnce(t *testing.T) {
 	w.is.True(next.After(now)) // a due schedule, which may be impossible to decide, does not hide later ones
 }
 
-// An occurrence is decided only once. Later attempts have no effect, however they come about.
+// An occurrence is decided only once. Later attempts to decide it have no effect.
 func TestAFireIsDecidedOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

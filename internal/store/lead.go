@@ -13,7 +13,7 @@ import (
 // another schema know nothing about the jobs of this one.
 const (
 	// takeLeadSQL takes the lock if it is free. It must run only once per session, because a lock that was taken twice must be released
-	// twice. A standby has locks of its own, so a session on a standby cannot lead.
+	// twice. A standby has separate locks, so a session on a standby cannot lead.
 	takeLeadSQL = `select case when ` + accepts + ` then pg_try_advisory_lock(` + leadKey + `) end`
 	// hasLeadSQL checks whether this session still has the lock. Behind an undeclared pooler, the session may have changed.
 	hasLeadSQL = `

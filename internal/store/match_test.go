@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A bulk command finds its jobs quickly in a large backlog or history, whatever statistics the planner has.
+// A bulk command finds its jobs quickly in a large backlog or history, even if the planner's statistics are wrong.
 func TestJobsOfAFilterAreFoundInABacklogAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -76,7 +76,7 @@ func Swept(ctx context.Context, s *Store, boots []string) error {
 // A job is isolated if its next crash would be its last, or if it has crashed twice. A pod runs only one isolated job at a time, so that a
 // job that kills its pods does not exhaust the crash limits of the jobs that run beside it.
 //
-// Plan: Index Scan on live_pkey over the page in id order, which costs the same whatever the table statistics are.
+// Plan: Index Scan on live_pkey over the page in id order, which costs the same with any table statistics.
 var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, recoverGone, recoverDone, FreeKeys, recoverRuns, recoverEvents,
 	FailedBranches, NoParents, CountBranches), `
 select coalesce((select max(id) from page), @after), (select count(*) from page),
@@ -158,8 +158,8 @@ type RecoveredPage struct {
 	Passed  int       // number of jobs that were skipped because their rows are locked; recover the page again
 }
 
-// RecoverPage recovers the jobs of closed pods among the next limit rows of live after the given id. maxCrashes applies to jobs without a
-// limit of their own. Several pods can run it concurrently.
+// RecoverPage recovers the jobs of closed pods among the next limit rows of live after the given id. maxCrashes applies to jobs without
+// their own limit. Several pods can run it concurrently.
 func RecoverPage(ctx context.Context, s *Store, boots []string, after int64, limit, maxCrashes int) (RecoveredPage, error) {
 	page, err := run(ctx, s, pgx.RowToStructByPos[RecoveredPage], recoverPageSQL,
 		args{{"boots", boots}, {"after", after}, {"limit", limit}, {"max_crashes", maxCrashes}})

@@ -49,8 +49,8 @@ func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
 	w.exec(`delete from trapeze.done`)
 }
 
-// age moves finished jobs and their history to a day three days ago, with its own partitions. That day is over by more than 30 hours,
-// whatever the time of day is.
+// age moves finished jobs and their history to a day three days ago, with its own partitions. That day is over by more than 30 hours at any
+// time of day.
 func (w *world) age(ids ...int64) {
 	w.t.Helper()
 	day := time.Now().UTC().AddDate(0, 0, -3)

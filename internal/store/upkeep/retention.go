@@ -23,7 +23,7 @@ func EnsurePartitions(ctx context.Context, s *store.Store, daysAhead int) (int, 
 	return made[0], nil
 }
 
-// daysSQL lists the past days of a partitioned table, oldest first, together with the database's current time, which decides what is past.
+// daysSQL lists the past days of a partitioned table, oldest first, with the database's current time, which defines the past.
 const daysSQL = `
 select to_date(right(c.relname, 8), 'YYYYMMDD'), now()
 from pg_inherits i join pg_class c on c.oid = i.inhrelid
