@@ -16,7 +16,7 @@ import (
 // given up and which was followed by a newer request, has no effect.
 //
 // More slots are granted only if jobs that this pod can run are waiting, and one slot is left for each pod that has waited longer. Running
-// jobs keep their slots even beyond the limit, because lowering a limit ends no job. A pod that holds less than both its share and its wish
+// jobs are granted slots even beyond the limit, because lowering a limit ends no job. A pod that holds less than both its share and its wish
 // waits; waiting pods are served in order. Plan: primary keys; live_for_claim up to its first pending row of a handled kind.
 var settleSlotsSQL = newStatement(`
 with asked as materialized (
