@@ -43,7 +43,7 @@ type Counts struct {
 // Judge judges a run's records: the invariants of the system, two of the processes themselves, and whether the fleet at rest was asked its questions.
 func Judge(r *history.Run) Verdict {
 	return Verdict{Narrowed: r.Settings.Narrowed, Counts: count(r), Findings: append(checker.Check(r), noRaces(r), noSuicide(r),
-		asked(r, "wakes", lostWakeUp, "a fleet at rest was given jobs that no pod had heard of"),
+		asked(r, "wakes", lostWakeUp, "a fleet at rest was given jobs that no pod was notified of"),
 		asked(r, "cancels", lateCancel, "jobs were cancelled on a fleet at rest at the last moment"), asked(r, "replies", lostReply, "a fleet at rest lost replies"))}
 }
 
@@ -186,7 +186,7 @@ func noRaces(r *history.Run) checker.Finding {
 
 // noSuicide checks that no process ended which nobody told to, and that each that was told to in the quiet tail did.
 func noSuicide(r *history.Run) checker.Finding {
-	f := checker.Finding{Invariant: "exits", Claim: "no process ends unless somebody ends it"}
+	f := checker.Finding{Invariant: "exits", Claim: "no process exits unless it is told to"}
 	for _, p := range r.Pods {
 		f.Checked++
 		how := fmt.Sprintf("exit code %d", p.Exit)
@@ -199,13 +199,13 @@ func noSuicide(r *history.Run) checker.Finding {
 		switch {
 		case p.TermAt != nil && p.TermAt.After(r.Settings.QuietFrom):
 			if p.Signal != "" {
-				accuse("had to be killed, since SIGTERM did not end it")
+				accuse("had to be killed because it ignored SIGTERM")
 			}
 		case p.StoppedBy != "" || killedByAJob(r, p):
 		case p.Ready == nil && p.Exit == unavailable:
 			// It found no database, which a process says and ends.
 		default:
-			accuse("ended although nobody told it to")
+			accuse("exited without being told to")
 		}
 	}
 	return f

@@ -7,12 +7,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// stuckAfter is how long a handler may ignore the end of its context before its job is ended without it.
+// stuckAfter is how long a handler may ignore its cancelled context before its job is ended without it.
 const stuckAfter = 10 * time.Second
 
-// cancelReaches (I9): whoever cancels or stops a job is told what is true; a job whose cancel was accepted ends cancelled,
-// whatever its handler does; and the handler's context ends within a heartbeat and a second, and the job soon after it,
-// where nothing disturbed its pod.
+// cancelReaches (I9) checks cancel and stop commands. The response must be true. A job whose cancel was accepted must end cancelled,
+// whatever its handler does. If nothing disturbs the pod, the handler's context must end within a heartbeat interval plus one second, and
+// the job soon after it.
 func cancelReaches(v *view, f *Finding) {
 	for i := range v.run.Calls {
 		switch c := &v.run.Calls[i]; c.Verb {
@@ -36,7 +36,7 @@ func cancelReaches(v *view, f *Finding) {
 				end := cancelWins(s, i, f)
 				v.reaches(s, open, e, end, f)
 			}
-			if e.Event == "job.cancelled" && e.From == job.Running && e.Actor != "system" && e.Actor != "handler" { // stopped
+			if e.Event == "job.cancelled" && e.From == job.Running && e.Actor != "system" && e.Actor != "handler" { // stopped by an operator
 				v.reaches(s, open, e, e, f)
 			}
 		}
@@ -49,7 +49,7 @@ func (v *view) toldTheTruth(c *history.Call, f *Finding) {
 		return
 	}
 	by := c.Ended.Add(sameClock)
-	asked, ends := false, map[job.State]bool{} // by then
+	asked, ends := false, map[job.State]bool{} // up to the response
 	for _, e := range s.events {
 		if !e.At.After(by) {
 			asked = asked || e.Event == "job.cancel_requested" || e.Event == "job.cancelled"
@@ -60,20 +60,20 @@ func (v *view) toldTheTruth(c *history.Call, f *Finding) {
 	}
 	last := s.events[len(s.events)-1]
 	switch {
-	case c.Outcome == history.OK && job.State(c.State).Terminal(): // also of a job that had ended before
-		f.judge(ends[job.State(c.State)], c.Job, "call %d was told that job %d is %s, which it had not been by %s", c.N, c.Job, c.State, clock(c.Ended))
+	case c.Outcome == history.OK && job.State(c.State).Terminal(): // includes a job that had already ended
+		f.judge(ends[job.State(c.State)], c.Job, "the response to call %d says that job %d is %s, but it was not by %s", c.N, c.Job, c.State, clock(c.Ended))
 	case c.Outcome == history.OK:
-		f.judge(asked && (last.To == job.Cancelled || !last.To.Terminal() || s.triedAgain()), c.Job, "call %d was told that job %d will end, and it is %s",
+		f.judge(asked && (last.To == job.Cancelled || !last.To.Terminal() || s.triedAgain()), c.Job, "the response to call %d says that job %d will be cancelled, but it is %s",
 			c.N, c.Job, last.To)
 	case c.Outcome == history.Refused && c.Code == "already_terminal":
-		f.judge(len(ends) > 0, c.Job, "call %d was told that job %d had ended, which it had not by %s", c.N, c.Job, clock(c.Ended))
+		f.judge(len(ends) > 0, c.Job, "the response to call %d says that job %d had ended, but it had not by %s", c.N, c.Job, clock(c.Ended))
 	case c.Outcome == history.Refused && c.Code == "not_found":
-		f.judge(s.events[0].At.After(c.Began), c.Job, "call %d was told that there is no job %d, which there was", c.N, c.Job)
+		f.judge(s.events[0].At.After(c.Began), c.Job, "the response to call %d says that job %d does not exist, but it did", c.N, c.Job)
 	}
 }
 
-// cancelWins judges what came of a job after its cancel, event i, was accepted, and returns its end, nil when there is none
-// yet.
+// cancelWins checks that a job ends cancelled after event i accepted its cancel. It returns the event that ended the job, or nil if the job
+// has not ended.
 func cancelWins(s *story, i int, f *Finding) *job.Event {
 	for _, e := range s.events[i+1:] {
 		if e.To == e.From {
@@ -86,7 +86,7 @@ func cancelWins(s *story, i int, f *Finding) *job.Event {
 	return nil
 }
 
-// reaches judges how soon the handler of claim c hears of asked, and how soon the job's end comes.
+// reaches checks how soon after the cancel the handler of claim c is notified, and how soon the job ends.
 func (v *view) reaches(s *story, c *claim, asked, end *job.Event, f *Finding) {
 	if c == nil || c.start() == nil {
 		return
@@ -97,11 +97,11 @@ func (v *view) reaches(s *story, c *claim, asked, end *job.Event, f *Finding) {
 		return
 	}
 	heard := c.told != nil && !c.told.T.After(told) || c.done != nil && !c.done.T.After(told)
-	f.judge(heard, s.id, "job %d: its cancel was accepted at %s, and its handler on %s had not heard of it by %s", s.id, clock(asked.At), b.name(),
+	f.judge(heard, s.id, "job %d: its cancel was accepted at %s, but its handler on %s had not been notified by %s", s.id, clock(asked.At), b.name(),
 		clock(told))
 	over := told.Add(stuckAfter + v.slack)
 	if b.life.Ended.Before(over) || over.After(v.quietEnd()) || !v.trouble.calm(b.pod, asked.At, over) {
 		return
 	}
-	f.judge(end != nil && !end.At.After(over), s.id, "job %d: its cancel was accepted at %s, and it had not ended by %s", s.id, clock(asked.At), clock(over))
+	f.judge(end != nil && !end.At.After(over), s.id, "job %d: its cancel was accepted at %s, but it had not ended by %s", s.id, clock(asked.At), clock(over))
 }

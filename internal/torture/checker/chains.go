@@ -2,9 +2,8 @@ package checker
 
 import "github.com/trapeze-run/trapeze/job"
 
-// oneChild (I6): a step that succeeded has exactly the next step that it asked for or that was declared, any other has
-// none; the next one has the compensations of the steps before it; and the step's end and the next one's creation are one
-// transaction.
+// oneChild (I6) checks that a successful step has exactly the next step that it requested or that was declared, and that other jobs have
+// none. The next step must carry the compensations of the steps before it. It must be created in the transaction that ends the step.
 func oneChild(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -27,22 +26,22 @@ func oneChild(v *view, f *Finding) {
 			continue
 		}
 		f.judge(child.job.Kind == step.Kind && sameJSON(child.job.Args, step.Args) && sameSteps(job.Following(child.job.Planned), steps[1:]), child.id,
-			"job %d is the next step of job %d, and not the one that was asked for: %s", child.id, s.id, child.job.Kind)
+			"job %d is the next step of job %d, but not the requested one: %s", child.id, s.id, child.job.Kind)
 		undo := followsEnd(s.job, job.Failed)
 		if one := demoArgsOf(s.job).Undo; one != nil && s.job.Kind == "demo.chain" {
 			undo = append([]job.Step{*one}, undo...)
 		}
-		f.judge(sameSteps(followsEnd(child.job, job.Failed), undo), child.id, "job %d lacks compensations of job %d before it", child.id, s.id)
+		f.judge(sameSteps(followsEnd(child.job, job.Failed), undo), child.id, "job %d lacks compensations of job %d, the step before it", child.id, s.id)
 		end, birth := lastEnd(s), birthOf(child)
 		if end == nil || birth == nil {
-			f.accuse(child.id, "job %d follows job %d, and no events tell of the end of one and the birth of the other", child.id, s.id)
+			f.accuse(child.id, "job %d follows job %d, but the events that end one and create the other are missing", child.id, s.id)
 			continue
 		}
-		f.judge(xid(end) == xid(birth), child.id, "job %d was born in transaction %s, and job %d before it ended in %s", child.id, xid(birth), s.id, xid(end))
+		f.judge(xid(end) == xid(birth), child.id, "job %d was created in transaction %s, but job %d before it ended in %s", child.id, xid(birth), s.id, xid(end))
 	}
 }
 
-// lastEnd is the event that ended a job, nil when none tells.
+// lastEnd returns the last event that ended the job, or nil if there is none.
 func lastEnd(s *story) *job.Event {
 	for i := len(s.events) - 1; i >= 0; i-- {
 		if s.events[i].To.Terminal() {
@@ -52,7 +51,7 @@ func lastEnd(s *story) *job.Event {
 	return nil
 }
 
-// birthOf is the event of a job's creation, nil when none tells.
+// birthOf returns the event that created the job, or nil if it is missing.
 func birthOf(s *story) *job.Event {
 	if len(s.events) == 0 || s.events[0].From != "" {
 		return nil
@@ -60,14 +59,14 @@ func birthOf(s *story) *job.Event {
 	return s.events[0]
 }
 
-// chainsComplete (I13): a pipeline of several steps has all of them up to the one where it stands: those before it have
-// succeeded, and it is done only when the last step has; any other end shows in the step where it came.
+// chainsComplete (I13) checks that a pipeline with several steps has every step up to the current one. All steps before that one must have
+// succeeded. The pipeline is done only when its last step succeeds; any other outcome must be visible in the step where it occurred.
 func chainsComplete(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered || s.job.ParentID != nil {
 			continue
 		}
-		want := len(stepsAfter(s.job)) // of what asks for steps inside a chain more
+		want := len(stepsAfter(s.job)) // kinds that request steps inside a chain may have more
 		if want == 0 && len(s.children) == 0 {
 			continue
 		}
@@ -75,7 +74,7 @@ func chainsComplete(v *view, f *Finding) {
 		at, reached, broken := s, 0, false
 		for len(at.children) > 0 && !broken {
 			if at.job.State != job.Succeeded {
-				f.accuse(at.id, "pipeline %d goes on after step %d, job %d, which is %s", s.id, at.job.Step, at.id, at.job.State)
+				f.accuse(at.id, "pipeline %d continues after step %d, job %d, which is %s", s.id, at.job.Step, at.id, at.job.State)
 			}
 			at = at.children[0]
 			reached++
@@ -89,15 +88,15 @@ func chainsComplete(v *view, f *Finding) {
 		case at.job.State == job.Succeeded && reached < want:
 			f.accuse(at.id, "pipeline %d ends at step %d of %d, job %d, which succeeded", s.id, reached, want, at.id)
 		case reached > want:
-			f.accuse(at.id, "pipeline %d has %d steps after its first, and %d were asked for", s.id, reached, want)
+			f.accuse(at.id, "pipeline %d has %d steps after its first, but %d were requested", s.id, reached, want)
 		case !at.job.State.Terminal() && v.run.Settings.Quiescent && !v.mayWait(at):
-			f.accuse(at.id, "pipeline %d is left at step %d of %d, job %d, which is %s", s.id, reached, want, at.id, at.job.State)
+			f.accuse(at.id, "pipeline %d stopped at step %d of %d, job %d, which is %s", s.id, reached, want, at.id, at.job.State)
 		}
 	}
 }
 
-// stepsHaveParents (I18): every step but the first has a parent that is there and stands right before it in the
-// same pipeline, whose first job is there; and no pipeline is longer than it may be.
+// stepsHaveParents (I18) checks that every step but the first has an existing parent, which is the previous step of the same pipeline. The
+// pipeline's first job must exist, and no pipeline may exceed the length limit.
 func stepsHaveParents(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -106,22 +105,22 @@ func stepsHaveParents(v *view, f *Finding) {
 		j := s.job
 		if j.ParentID == nil {
 			if j.Step != 0 || j.PipelineID != j.ID {
-				f.accuse(s.id, "job %d has no parent, and is step %d of pipeline %d", s.id, j.Step, j.PipelineID)
+				f.accuse(s.id, "job %d has no parent, but is step %d of pipeline %d", s.id, j.Step, j.PipelineID)
 			}
 			continue
 		}
 		if s.begins() {
-			continue // [failuresFollowed] looks at it
+			continue // checked by [failuresFollowed]
 		}
 		parent, first := v.stories[*j.ParentID], v.stories[j.PipelineID]
 		if parent != nil && parent.tampered || first != nil && first.tampered {
 			continue
 		}
-		if !f.judge(parent != nil && parent.job != nil, s.id, "job %d has a parent, job %d, which is not there", s.id, *j.ParentID) {
+		if !f.judge(parent != nil && parent.job != nil, s.id, "the parent of job %d, job %d, does not exist", s.id, *j.ParentID) {
 			continue
 		}
 		f.judge(parent.job.PipelineID == j.PipelineID && parent.job.Step+1 == j.Step && first != nil && first.job != nil, s.id,
-			"job %d is step %d of pipeline %d, its parent, job %d, is step %d of pipeline %d", s.id, j.Step, j.PipelineID, parent.id,
+			"job %d is step %d of pipeline %d, but its parent, job %d, is step %d of pipeline %d", s.id, j.Step, j.PipelineID, parent.id,
 			parent.job.Step, parent.job.PipelineID)
 		f.judge(j.Step <= job.MaxChainSteps, s.id, "job %d is step %d, beyond the limit of %d", s.id, j.Step, job.MaxChainSteps)
 	}

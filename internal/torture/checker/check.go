@@ -8,50 +8,50 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// Finding is what came of one invariant.
+// Finding is the result of checking one invariant.
 type Finding struct {
-	Invariant  string // its number in the list of invariants, "I3"
+	Invariant  string // its number in the list of invariants, such as "I3"
 	Claim      string // what must hold, in one line
-	Checked    int    // how many items could be judged
+	Checked    int    // number of items that could be checked
 	Violations []Violation
 }
 
 // Violation is one item that breaks an invariant.
 type Violation struct {
-	Job  int64 // whose [Timeline] tells more; 0: of no job
+	Job  int64 // the job whose [Timeline] has the details, or 0 if there is none
 	What string
 }
 
-// invariants are what is checked, in order.
+// invariants lists the checks in order.
 var invariants = []struct {
 	name, claim string
 	check       func(*view, *Finding)
 }{
-	{"I1", "what was accepted is there, once, and ends or waits for a stated reason", nothingLost},
-	{"I2", "a job ends once, and its end stays", endsOnce},
-	{"I3", "no write of a former claim is accepted", fenceHolds},
-	{"I4", "a job has one owner at a time, and a former one stops", ownersExclude},
+	{"I1", "every accepted job exists once, and ends or waits for a stated reason", nothingLost},
+	{"I2", "a job ends once and stays ended", endsOnce},
+	{"I3", "no write by an earlier claim is accepted", fenceHolds},
+	{"I4", "a job has one owner at a time, and the previous owner stops", ownersExclude},
 	{"I5", "attempts and crashes stay within their limits", budgetsHold},
 	{"I6", "a step that succeeds has exactly its next step, in the same commit", oneChild},
-	{"I7", "histories are legal, numbered without a gap, and end where the job stands", historyLegal},
+	{"I7", "histories are valid, numbered without gaps, and end in the job's state", historyLegal},
 	{"I8", "one job of a kind and subject runs at a time", subjectsExclude},
-	{"I9", "a command is told truthfully; a cancel reaches the handler, and wins", cancelReaches},
-	{"I10", "what a dead pod ran is taken over in time", orphansRecovered},
-	{"I10b", "what a remote worker has is its own until its lease ends, whatever becomes of its stream", workersKeepTheirs},
-	{"I11", "a pod that is told to end hands over and goes", shutdownGraceful},
+	{"I9", "responses to commands are true; a cancel reaches the handler and takes effect", cancelReaches},
+	{"I10", "the jobs of a dead pod are taken over in time", orphansRecovered},
+	{"I10b", "a remote worker keeps its jobs until its lease expires, whatever happens to its stream", workersKeepTheirs},
+	{"I11", "a pod that is told to shut down hands back its jobs and exits", shutdownGraceful},
 	{"I13", "a chain completes or visibly fails", chainsComplete},
-	{"I13b", "a fan-out ends as its branches do, once they have, and a pipeline says what it is", joinsHold},
-	{"I13c", "a failure or cancel that calls for an on-failure job has one, in the same commit, and no other end has", failuresFollowed},
-	{"I14", "work goes on as long as somebody can do it", workGoesOn},
-	{"I16", "no process runs more than its slots, no lane more than its limit, in a process and over all", slotsHold},
-	{"I17", "who is more urgent, or waits longer, goes first", orderHolds},
-	{"I18", "every step has its parent and its place in the pipeline", stepsHaveParents},
-	{"I19", "a schedule fires when it says, once, and each fire has its job", schedulesFire},
-	{"I21", "what was submitted is what is run and shown", roundTrip},
-	{"I24", "a pod's resources are bounded and come back", resourcesBounded},
+	{"I13b", "a fan-out's outcome follows from its branches, and a pipeline's status from its jobs", joinsHold},
+	{"I13c", "a failure or cancel with an on-failure step creates its job in the same commit; no other end does", failuresFollowed},
+	{"I14", "work continues as long as a pod can do it", workGoesOn},
+	{"I16", "no process exceeds its slots, and no lane its limits per process and over all processes", slotsHold},
+	{"I17", "the job that is more urgent, or has waited longer, goes first", orderHolds},
+	{"I18", "every step has its parent and its position in the pipeline", stepsHaveParents},
+	{"I19", "a schedule fires once at each time of its expression, and each fire has its job", schedulesFire},
+	{"I21", "a job is run and shown as it was submitted", roundTrip},
+	{"I24", "a pod's resource usage is bounded and returns to normal", resourcesBounded},
 }
 
-// Check judges a run: one finding an invariant, all of them, in order.
+// Check judges a run and returns one finding per invariant, in order.
 func Check(run *history.Run) []Finding {
 	v := look(run)
 	findings := make([]Finding, len(invariants))
@@ -65,10 +65,10 @@ func Check(run *history.Run) []Finding {
 	return findings
 }
 
-// Vacuous reports whether a finding proves nothing, because nothing was there to be judged.
+// Vacuous reports whether a finding proves nothing because there was nothing to check.
 func Vacuous(f Finding) bool { return f.Checked == 0 }
 
-// judge counts an item and accuses it unless it holds. It returns holds.
+// judge counts an item and records a violation unless holds is true. It returns holds.
 func (f *Finding) judge(holds bool, job int64, format string, args ...any) bool {
 	f.Checked++
 	if !holds {
@@ -77,16 +77,16 @@ func (f *Finding) judge(holds bool, job int64, format string, args ...any) bool 
 	return holds
 }
 
-// accuse adds a violation of an item that is counted elsewhere.
+// accuse records a violation of an item that is counted elsewhere.
 func (f *Finding) accuse(job int64, format string, args ...any) {
 	f.Violations = append(f.Violations, Violation{Job: job, What: fmt.Sprintf(format, args...)})
 }
 
-// NotYet says which invariants are not judged, and why.
+// NotYet lists the invariants that are not checked, and why.
 var NotYet = []struct{ Invariant, Why string }{
-	{"I12", "no demo kind has a timeout, so no handler has a deadline to keep"},
-	{"I15", "the records hold no schema: pods refuse to start on one that does not fit, and a run needs them to start"},
+	{"I12", "no demo kind has a timeout, so no handler has a deadline"},
+	{"I15", "the records do not include the schema; pods refuse to start on an incompatible one, and a run needs them to start"},
 	{"I20", "streams do not exist"},
 	{"I22", "permissions do not exist"},
-	{"I23", "arguments are not masked by anything yet, so there is no secret to keep"},
+	{"I23", "arguments are not masked yet, so there is no secret to protect"},
 }

@@ -12,7 +12,7 @@ import (
 
 const joinOfTwo = `{"n":2,"child":{"kind":"demo.noop","args":{}},"join":{"kind":"demo.noop","args":{}}}`
 
-// uneventful is a run in which every invariant has something to be judged, and nothing is wrong.
+// uneventful returns a correct run that gives every invariant something to check.
 func uneventful(t *testing.T) *past {
 	p := begin(t)
 	p.submit("demo.noop", `{}`, key("a")).claim("pod1").succeed()
@@ -22,7 +22,7 @@ func uneventful(t *testing.T) *past {
 	p.submit("demo.noop", `{}`).claim("worker1").succeed()
 	p.submit("demo.effect", `{"n":1}`).claim("pod1").line("effect", "").succeed()
 
-	// Chains, declared and carried.
+	// Chains, both declared and requested by a handler.
 	p.submit("demo.noop", `{}`, chain(stepOf("demo.sleep", `{"ms":5}`), stepOf("demo.echo", `[1]`))).claim("pod1").hand().hand().succeed()
 	p.submit("demo.chain", `{"steps":[{"kind":"demo.noop","args":{}},{"kind":"demo.fail","args":{}}]}`).claim("pod2").hand().hand().fail()
 	undone(p).fail().followed().claim("pod1").succeed()
@@ -34,7 +34,7 @@ func uneventful(t *testing.T) *past {
 	}
 	fanned.joined(job.PipelineSucceeded).succeed()
 
-	// Two jobs of a subject, one after the other.
+	// Two jobs with the same subject run one after the other.
 	a := p.submit("demo.sleep", `{"ms":300}`, subject("s")).claim("pod1")
 	b := p.submit("demo.sleep", `{"ms":300}`, subject("s"))
 	p.pass(300 * time.Millisecond)
@@ -48,11 +48,11 @@ func uneventful(t *testing.T) *past {
 	c.line("ctx_done", "cancelled by an operator").cancelled().command("cancel", "cancelled", "", nil).command("stop", "", "already_terminal", nil)
 	p.submit("demo.sleep", `{"ms":5000}`).claim("pod3").stop()
 
-	// Retries, and waits.
+	// Retries and delayed jobs.
 	p.submit("demo.retry_later", `{"times":1,"delay_ms":200}`).claim("pod1").retryLater(200 * time.Millisecond).claim("pod2").succeed()
 	p.submit("demo.sleep", `{"ms":5}`, delay(time.Second)).promote(time.Second).claim("pod1").succeed()
 
-	// Who is more urgent goes first.
+	// The more urgent job goes first.
 	p.operate("narrow", 1, true)
 	p.pass(4 * time.Second)
 	first := p.submit("demo.sleep", `{"ms":10}`, lane("narrow")).claim("pod1")
@@ -68,10 +68,10 @@ func uneventful(t *testing.T) *past {
 	return p
 }
 
-// eventful adds what faults make of it.
+// eventful adds faults and their consequences to the uneventful run.
 func eventful(t *testing.T) *past {
 	p := uneventful(t)
-	// A pod is killed; its job is taken over.
+	// A pod is killed and another pod takes over its job.
 	killed := p.submit("demo.sleep", `{"ms":2000}`).claim("pod2")
 	p.pass(1200 * time.Millisecond)
 	p.fault("F1", "kill", "pod2", 0, func() { p.kill("pod2") })
@@ -84,7 +84,7 @@ func eventful(t *testing.T) *past {
 	p.pass(time.Second)
 	killed.succeed()
 
-	// A pod is frozen beyond its lease; it wakes up, is told, and its result is discarded.
+	// A pod is frozen for longer than its lease. When it wakes up, it is notified and its result is discarded.
 	p.pass(10 * time.Second)
 	frozen := p.submit("demo.sleep", `{"ms":8000}`).claim("pod3")
 	zombie := *frozen
@@ -99,7 +99,7 @@ func eventful(t *testing.T) *past {
 	p.join("pod3")
 	frozen.succeed()
 
-	// A pod is told to end, and hands over what it does not finish.
+	// A pod receives SIGTERM and hands back its unfinished jobs.
 	p.pass(15 * time.Second)
 	back := p.submit("demo.sleep", `{"ms":6000}`).claim("pod1")
 	short := p.submit("demo.sleep", `{"ms":600}`).claim("pod1")
@@ -125,7 +125,7 @@ func TestARunInWhichNothingIsWrongIsGreenAndEveryInvariantIsJudged(t *testing.T)
 	t.Parallel()
 	is := is.New(t)
 	findings := Check(eventful(t).done())
-	is.Equal(len(findings), len(invariants)) // all of them
+	is.Equal(len(findings), len(invariants)) // all invariants
 	for i, f := range findings {
 		is.Equal(f.Invariant, invariants[i].name) // in order
 		for _, v := range f.Violations {
@@ -141,7 +141,7 @@ func TestAnEmptyRunProvesNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	for _, f := range Check(&history.Run{}) {
-		is.True(Vacuous(f))            // nothing was there
-		is.Equal(len(f.Violations), 0) // and nobody is accused
+		is.True(Vacuous(f))            // nothing to check
+		is.Equal(len(f.Violations), 0) // no violation either
 	}
 }

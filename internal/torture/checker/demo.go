@@ -10,47 +10,46 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// demoArgs are the arguments of the demo kinds that matter here.
+// demoArgs holds the arguments of the demo kinds that the checker needs.
 type demoArgs struct {
 	MS    int64      `json:"ms"`
 	N     int        `json:"n"`
 	MB    int64      `json:"mb"`
 	Rows  int        `json:"rows"`
-	Steps []job.Step `json:"steps"` // of demo.chain; demo.progress has a number there
+	Steps []job.Step `json:"steps"` // for demo.chain; demo.progress has a number here
 
-	Undo *job.Step `json:"undo"` // of demo.chain
+	Undo *job.Step `json:"undo"` // for demo.chain
 
 	Join   *job.Step `json:"join"`
 	Policy string    `json:"policy"`
 }
 
 func demoArgsOf(j *job.Job) (a demoArgs) {
-	_ = json.Unmarshal(j.Args, &a) // what does not fit is of another kind
+	_ = json.Unmarshal(j.Args, &a) // arguments that do not fit belong to another kind
 	return a
 }
 
-// DemoKinds lists the demo kinds, in their order.
+// DemoKinds returns the demo kinds in sorted order.
 func DemoKinds() []string { return slices.Sorted(maps.Keys(demoKinds)) }
 
-// demoKinds have a handler in every pod, or remote worker, unless it was told to run only some kinds.
+// demoKinds lists the kinds that every pod and remote worker handles, unless it was started with only some kinds.
 var demoKinds = map[string]bool{
 	"demo.noop": true, "demo.echo": true, "demo.result": true, "demo.sleep": true, "demo.progress": true, "demo.fail": true,
 	"demo.flaky": true, "demo.panic": true, "demo.exit": true, "demo.goexit": true, "demo.spin": true, "demo.block": true,
 	"demo.leak": true, "demo.hog": true, "demo.chain": true, "demo.fanout": true, "demo.retry_later": true, "demo.tx": true, "demo.effect": true,
 }
 
-// endless reports whether a job ends only when somebody ends it.
+// endless reports whether a job runs until it is cancelled or stopped.
 func endless(j *job.Job) bool {
 	return j.Kind == "demo.block" || j.Kind == "demo.spin" && demoArgsOf(j).MS == 0
 }
 
-// stepsAfter lists the steps that are to follow a job that succeeds: those that its handler asks for, then those that were
-// declared.
+// stepsAfter lists the steps that follow a job's success: first the ones that its handler requests, then the declared ones.
 func stepsAfter(j *job.Job) (steps []job.Step) {
 	return append(askedFor(j), job.Following(j.Planned)...)
 }
 
-// askedFor lists the steps that a job's handler asks for.
+// askedFor lists the steps that a job's handler requests.
 func askedFor(j *job.Job) []job.Step {
 	switch a := demoArgsOf(j); {
 	case j.Kind == "demo.chain":
@@ -61,7 +60,7 @@ func askedFor(j *job.Job) []job.Step {
 	return nil
 }
 
-// sameSteps reports whether two lists ask for the same.
+// sameSteps reports whether two lists describe the same steps.
 func sameSteps(a, b []job.Step) bool {
 	return slices.EqualFunc(a, b, func(x, y job.Step) bool {
 		return x.Kind == y.Kind && x.Lane == y.Lane && same(x.Subject, y.Subject) && same(x.Priority, y.Priority) && sameJSON(x.Args, y.Args)
@@ -70,8 +69,8 @@ func sameSteps(a, b []job.Step) bool {
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// sameJSON reports whether two texts are the same value: numbers digit by digit, members in any order. No text is the
-// empty object, as for a submission without arguments.
+// sameJSON reports whether two texts encode the same JSON value. Numbers must have the same digits; object members may be in any order. An
+// empty text means the empty object, as in a submission without arguments.
 func sameJSON(a, b json.RawMessage) bool {
 	a, b = bytes.TrimSpace(a), bytes.TrimSpace(b)
 	if bytes.Equal(a, b) {
@@ -91,7 +90,7 @@ func decoded(raw json.RawMessage) (value any, ok bool) {
 	return value, decoder.Decode(&value) == nil
 }
 
-// canonical is a text that is the same for the same value.
+// canonical returns a text that is the same for equal JSON values.
 func canonical(raw json.RawMessage) string {
 	value, ok := decoded(bytes.TrimSpace(raw))
 	if !ok {

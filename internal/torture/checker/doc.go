@@ -1,11 +1,10 @@
-// Package checker judges a torture run by its records alone. It knows nothing of how the run was made, and is pure: one
-// folder always gets one verdict.
+// Package checker judges a torture run from its records alone. It does not know how the run was made, and it is deterministic: the same
+// folder always gets the same verdict.
 //
-//	run ─▶ view (indexed once) ─▶ one function an invariant ─▶ findings ─▶ the timeline of whoever is accused
+//	run ─▶ view (indexed once) ─▶ one function per invariant ─▶ findings ─▶ timelines of the jobs in violations
 //
-// An invariant is judged by what cannot be explained away. The moment of an event is when its transaction began, so an
-// event may have been committed later than it says and never earlier; a line of the ledger arrives after whatever led to
-// it; a sample is taken after its moment. What can only be judged by the clock is judged where nothing disturbed the pod
-// or the database meanwhile, and is left out of the count elsewhere: whoever is slow because somebody froze him is
-// innocent. A finding that checked nothing proves nothing; see [Vacuous].
+// A check relies only on what the records prove. An event carries the time at which its transaction began, so it may have been committed
+// later but never earlier. A ledger line arrives after what it reports. A sample is taken after the time it carries. Timing is checked only
+// where nothing disturbed the pod or the database; other items are not counted, because a pod that was frozen by a fault is not to blame
+// for being slow. A finding that checked nothing proves nothing; see [Vacuous].
 package checker

@@ -7,8 +7,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// failuresFollowed (I13c): each time a job fails or is cancelled, the steps of its plan for that case become one pipeline. The next event names
-// its first job, which the same transaction made. An end without such steps has none, and no on-failure job is there that no event names.
+// failuresFollowed (I13c) checks on-failure jobs. When a job fails or is cancelled, the matching steps of its plan must become one
+// pipeline. The next event must name the pipeline's first job, which must have been created in the same transaction. A job without such
+// steps must have no on-failure job, and every on-failure job must be named by an event.
 func failuresFollowed(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -29,10 +30,10 @@ func failuresFollowed(v *view, f *Finding) {
 			}
 			if told != nil && len(want) == 0 && e.To == job.Cancelled && s.job.Kind == "demo.chain" {
 				if undo := demoArgsOf(s.job).Undo; undo != nil {
-					want = []job.Step{*undo} // its handler had returned when the cancel won
+					want = []job.Step{*undo} // the handler had returned before the cancel took effect
 				}
 			}
-			if !f.judge(told != nil && len(want) > 0, s.id, "job %d (%s) ends %s, and %d steps are to follow; followed: %t", s.id, s.job.Kind, e.To, len(want),
+			if !f.judge(told != nil && len(want) > 0, s.id, "job %d (%s) ends %s, and %d steps must follow; followed: %t", s.id, s.job.Kind, e.To, len(want),
 				told != nil) {
 				continue
 			}
@@ -43,13 +44,13 @@ func failuresFollowed(v *view, f *Finding) {
 				continue
 			}
 			if !f.judge(next != nil && next.job != nil && next.begins() && next.job.ParentID != nil && *next.job.ParentID == s.id, s.id,
-				"job %d is to be followed by job %d, which is not there, or follows another", s.id, id) {
+				"job %d must be followed by job %d, which does not exist or follows another job", s.id, id) {
 				continue
 			}
 			f.judge(next.job.Kind == want[0].Kind && sameJSON(next.job.Args, want[0].Args) && sameSteps(job.Following(next.job.Planned), want[1:]), id,
-				"job %d follows job %d, and is not what was asked for: %s", id, s.id, next.job.Kind)
+				"job %d follows job %d, but is not the requested step: %s", id, s.id, next.job.Kind)
 			birth := birthOf(next)
-			f.judge(birth != nil && xid(birth) == xid(e) && xid(told) == xid(e), id, "job %d follows job %d, and is not of the transaction that ended it", id, s.id)
+			f.judge(birth != nil && xid(birth) == xid(e) && xid(told) == xid(e), id, "job %d follows job %d, but was not created in the transaction that ended it", id, s.id)
 		}
 		for _, one := range s.onFail {
 			f.judge(named[one.id] || one.tampered, one.id, "job %d follows job %d, whose history does not name it", one.id, s.id)
@@ -57,11 +58,12 @@ func failuresFollowed(v *view, f *Finding) {
 	}
 }
 
-// followsEnd lists the steps of a job's plan that are to follow its end in a state: those for its own failure, then those of the steps before.
+// followsEnd lists the steps of a job's plan that follow when the job ends in the given state: its own on-failure steps first, then those
+// of the steps before it.
 func followsEnd(j *job.Job, end job.State) (steps []job.Step) {
 	var plan, others []job.Step
 	_ = json.Unmarshal(j.Planned, &plan)
-	own := true // until a step that follows a success: what is its own comes behind it
+	own := true // until the first step that follows a success; own steps after it belong to that step
 	for _, s := range plan {
 		switch {
 		case s.Follows():

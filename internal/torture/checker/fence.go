@@ -7,13 +7,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// sameClock is by how much two programs' readings of the machine's clock may differ: the database rounds.
+// sameClock is the largest difference between two programs' readings of the machine's clock. The database rounds its timestamps.
 const sameClock = 5 * time.Millisecond
 
-// fenceHolds (I3): fences rise with every claim; whatever is written for a claim carries the latest claim's fence and pod,
-// and comes before that claim's end; no handler starts without a claim, nor before it; a pod whose row was closed claims
-// nothing more, and goes on under a new boot id; and what a job writes in the transaction that ends it is there once, by
-// the claim that ended it.
+// fenceHolds (I3) checks fencing:
+//
+//   - Fences rise with every claim.
+//   - Every write for a claim carries the latest claim's fence and pod, and comes before that claim ends.
+//   - No handler starts without a claim or before it.
+//   - A pod whose row was closed claims nothing more and continues under a new boot ID.
+//   - The rows that a job writes in the transaction that ends it exist once, written by the claim that ended it.
 func fenceHolds(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -41,16 +44,16 @@ func writesFenced(s *story, f *Finding) {
 			f.judge(fence > latest, s.id, "job %d: event %d claims with fence %d after %d", s.id, number(e), fence, latest)
 			latest, owner, open = max(latest, fence), bootOf(e), true
 		case e.Event == "job.stale_result":
-			f.judge(fence < latest, s.id, "job %d: event %d calls fence %d stale, the latest is %d", s.id, number(e), fence, latest)
+			f.judge(fence < latest, s.id, "job %d: event %d calls fence %d stale, but the latest is %d", s.id, number(e), fence, latest)
 		case e.Fence == nil && e.From != job.Running:
 		default:
-			f.judge(fence == latest, s.id, "job %d: event %d (%s) was accepted with fence %d, the latest claim has %d", s.id, number(e),
+			f.judge(fence == latest, s.id, "job %d: event %d (%s) was accepted with fence %d, but the latest claim has %d", s.id, number(e),
 				e.Event, fence, latest)
 			if e.From == job.Running {
 				f.judge(open, s.id, "job %d: event %d (%s) was accepted after its claim, fence %d, had ended", s.id, number(e), e.Event, fence)
 			}
-			if e.From != job.Waiting && e.Boot != nil && *e.Boot != owner { // who waits is ended by whoever sees that it can be
-				f.accuse(s.id, "job %d: event %d (%s) was accepted from boot %s, the claim is %s's", s.id, number(e), e.Event,
+			if e.From != job.Waiting && e.Boot != nil && *e.Boot != owner { // any pod may end a waiting job
+				f.accuse(s.id, "job %d: event %d (%s) was accepted from boot %s, but the claim belongs to boot %s", s.id, number(e), e.Event,
 					short(*e.Boot), short(owner))
 			}
 			if e.To != job.Running {
@@ -60,7 +63,7 @@ func writesFenced(s *story, f *Finding) {
 	}
 }
 
-// startsClaimed looks for handlers that ran without a claim, or before its transaction had begun.
+// startsClaimed finds handlers that started without a claim, or before the claim's transaction began.
 func (v *view) startsClaimed(s *story, f *Finding) {
 	for _, l := range s.lines {
 		if l.Event != "start" {
@@ -75,14 +78,14 @@ func (v *view) startsClaimed(s *story, f *Finding) {
 	}
 }
 
-// closedStaysClosed accuses a boot that claims after its row was closed, and a process that goes on as if it had not been.
-// The first job that was taken back from it proves that the row was closed before; without one the row was closed shortly
-// after its event says.
+// closedStaysClosed reports a boot that claims jobs after its row was closed, and a process that continues under the old boot ID. The first
+// job that was taken back from the boot proves that its row was closed by then. Without such a job, the row counts as closed shortly after
+// the time of its event.
 func (v *view) closedStaysClosed(b *boot, f *Finding) {
 	if b.closed.IsZero() {
 		return
 	}
-	f.judge(!b.reclosed, 0, "the row of %s was closed twice: it had been opened again", b.name())
+	f.judge(!b.reclosed, 0, "the row of %s was closed twice, so it must have been reopened", b.name())
 	from := b.recovered
 	if sure := b.closed.Add(v.slack); (from.IsZero() || sure.Before(from)) && v.trouble.still("", b.closed, sure) {
 		from = sure
@@ -97,20 +100,20 @@ func (v *view) closedStaysClosed(b *boot, f *Finding) {
 		return
 	}
 	for _, other := range b.life.boots {
-		// A remote worker that was told so for another reason has begun anew before, and left this row to lapse.
+		// A remote worker may have joined again earlier for another reason and left this row to expire.
 		if other.joined.After(b.closed) || b.life.remote() && other.joined.After(b.joined) {
 			f.Checked++
 			return
 		}
 	}
-	// Its next heartbeat but one at the latest tells it so.
+	// The process learns of it with its second heartbeat at the latest.
 	enough := 3*v.run.Settings.Heartbeat + v.slack
 	if v.ableFor(b.life, b.closed, b.life.Ended, enough) {
-		f.judge(false, 0, "%s was declared dead at %s, lived on undisturbed, and never took a new boot id", b.name(), clock(b.closed))
+		f.judge(false, 0, "%s was declared dead at %s and continued undisturbed, but never took a new boot ID", b.name(), clock(b.closed))
 	}
 }
 
-// rowsOnce looks at what demo.tx wrote in the transactions that ended its jobs.
+// rowsOnce checks the rows that demo.tx wrote in the transactions that ended its jobs.
 func rowsOnce(v *view, f *Finding) {
 	if v.run.Rows == nil {
 		return
@@ -128,15 +131,15 @@ func rowsOnce(v *view, f *Finding) {
 			want = max(demoArgsOf(s.job).Rows, 0)
 		}
 		found := rows[s.id]
-		f.judge(len(found) == want, s.id, "job %d is %s and wrote %d rows with its end, want %d", s.id, s.job.State, len(found), want)
+		f.judge(len(found) == want, s.id, "job %d is %s and wrote %d rows in its final transaction, want %d", s.id, s.job.State, len(found), want)
 		for _, r := range found {
 			if r.Fence != s.job.Fence {
-				f.accuse(s.id, "job %d ended by fence %d, and a row of fence %d is there", s.id, s.job.Fence, r.Fence)
+				f.accuse(s.id, "job %d ended with fence %d, but has a row with fence %d", s.id, s.job.Fence, r.Fence)
 				break
 			}
 		}
 	}
 }
 
-// clock is a moment of a run, for people.
+// clock formats a time of the run for display.
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }

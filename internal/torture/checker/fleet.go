@@ -9,19 +9,19 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// fleetHolds (I16, over all pods): whenever a job of a lane that is limited over all pods is claimed, those that run in it
-// are, with that one, no more than the lane may have had slots.
+// fleetHolds (I16, over all pods) checks lanes with a limit over all pods. Whenever a job of such a lane is claimed, the jobs running in
+// the lane, including the new one, must not exceed the limit that may have been in force.
 //
-//   - A job runs from its claim until whatever ends the claim. Of a dead pod that is when the job is taken back, for nobody
-//     may have its slot before; but a claim that may have been under way when its pod was declared dead, where nobody could
-//     see it, and one whose pod left by itself, end with their pod. A claim without a handler is one whose reply was lost.
-//   - Which limit a pod knows is as old as its latest heartbeat: what counts is the largest one that may have been in force
-//     since a heartbeat and some slack before the claim, or, when the pod was disturbed then, before the disturbance. So a
-//     limit that is raised counts from when the change was sent, one that is lowered until every pod has heard of it.
-//   - What runs when a limit is lowered goes on, and is counted: until there is room again, nothing may start.
+//   - A job counts as running from its claim to the event that ends the claim. If its pod died, that event is the recovery, because no other
+//     job may use the slot before. Two kinds of claims end with their pod instead: those that may have been uncommitted, and thus invisible,
+//     when the pod was declared dead, and those of a pod that left by itself. A claim without a handler is not counted: its reply was lost.
+//   - A pod learns of a limit with its heartbeat. The bound is therefore the largest limit that may have been in force since one heartbeat
+//     interval plus slack before the claim. If the pod was disturbed then, the period starts before the disturbance. A raised limit counts
+//     from when the change was sent; a lowered one, once every pod has heard of it.
+//   - Jobs that are running when a limit is lowered continue and are counted: no job may start until there is room again.
 //
-// The same by samples, in which the claims are seen in one snapshot, those of pods whose rows are open: no more than the
-// largest limit that may have been in force between what the pod with the newest of them knew, and the sample.
+// The samples are checked in the same way. Each sample is one snapshot of the claims of pods whose rows are open. Their number must not
+// exceed the largest limit that may have been in force between the sample and what the pod with the newest claim knew.
 func (v *view) fleetHolds(f *Finding) {
 	limits := limitsOf(v.run)
 	if len(limits) == 0 {
@@ -44,7 +44,7 @@ func (v *view) fleetHolds(f *Finding) {
 		}
 	}
 	for lane, list := range turns {
-		slices.SortFunc(list, func(a, b turn) int { // who leaves makes room for who comes at the same moment
+		slices.SortFunc(list, func(a, b turn) int { // a job that ends makes room for one that starts at the same time
 			return cmp.Or(a.at.Compare(b.at), compareBool(a.began, b.began), cmp.Compare(a.c.of.id, b.c.of.id))
 		})
 		running := map[*claim]bool{}
@@ -58,7 +58,7 @@ func (v *view) fleetHolds(f *Finding) {
 			}
 			from := v.knows(t.c)
 			if most, known := limits[lane].most(from, t.at); known {
-				f.judge(len(running) <= most, t.c.of.id, "job %d was claimed by %s at %s as the %dth that ran in lane %q, which had no more than %d slots over all pods since %s",
+				f.judge(len(running) <= most, t.c.of.id, "job %d was claimed by %s at %s as running job number %d in lane %q, which has had at most %d slots over all pods since %s",
 					t.c.of.id, v.boot(t.c.boot).name(), clock(t.at), len(running), lane, most, clock(from))
 			}
 		}
@@ -66,7 +66,7 @@ func (v *view) fleetHolds(f *Finding) {
 	v.fleetSampled(limits, f)
 }
 
-// fleetSampled judges what samples saw of the limited lanes.
+// fleetSampled checks the limited lanes in the samples.
 func (v *view) fleetSampled(limits map[string]limits, f *Finding) {
 	for i := range v.run.Samples {
 		sample := &v.run.Samples[i]
@@ -87,14 +87,14 @@ func (v *view) fleetSampled(limits map[string]limits, f *Finding) {
 		for lane, n := range count {
 			from, to := v.knows(newest[lane]), sample.T.Add(sample.Took)
 			if most, known := limits[lane].most(from, to); known {
-				f.judge(n <= most, newest[lane].of.id, "%d jobs ran in lane %q at %s, which had no more than %d slots over all pods since %s", n, lane,
+				f.judge(n <= most, newest[lane].of.id, "%d jobs ran in lane %q at %s, which has had at most %d slots over all pods since %s", n, lane,
 					clock(sample.T), most, clock(from))
 			}
 		}
 	}
 }
 
-// heldUntil is when nobody counts a claim any more.
+// heldUntil returns the time until which a claim counts against its lane's limit.
 func (v *view) heldUntil(c *claim) time.Time {
 	until := time.Unix(math.MaxInt32, 0)
 	if c.end != nil {
@@ -111,12 +111,12 @@ func (v *view) heldUntil(c *claim) time.Time {
 	return later(b.closed, c.event.At)
 }
 
-// knows is since when the limits may date that a pod went by when it claimed a job.
+// knows returns the earliest time from which the limits known to the pod may date when it made the claim.
 func (v *view) knows(c *claim) time.Time {
 	return v.trouble.leftAlone(v.boot(c.boot).pod, c.event.At, v.run.Settings.Heartbeat+v.slack)
 }
 
-// leftAlone is the beginning of the latest stretch of time of length d before a moment in which nothing disturbed a pod.
+// leftAlone returns the start of the last period of length d before the given time in which nothing disturbed the pod.
 func (t trouble) leftAlone(pod string, at time.Time, d time.Duration) time.Time {
 	spans := slices.Concat(t.all, t.about(pod))
 	slices.SortFunc(spans, func(a, b span) int { return b.to.Compare(a.to) })
@@ -132,14 +132,13 @@ func (t trouble) leftAlone(pod string, at time.Time, d time.Duration) time.Time 
 	return from
 }
 
-// limits are those over all pods that a lane may have had, and when: from when a change was sent until the next one was
-// answered well.
+// limits holds the limits over all pods that a lane may have had. Each lasts from when its change was sent until the next change succeeded.
 type limits []struct {
 	span
 	slots int
 }
 
-// most is the largest limit that may have been in force between two moments; none is known before the first.
+// most returns the largest limit that may have been in force between two times. No limit is known before the first change.
 func (l limits) most(from, to time.Time) (slots int, known bool) {
 	for _, one := range l {
 		if one.meets(from, to) {
@@ -149,7 +148,7 @@ func (l limits) most(from, to time.Time) (slots int, known bool) {
 	return slots, known
 }
 
-// limitsOf reads the limits over all pods from the operator's calls, by lane.
+// limitsOf collects each lane's limits over all pods from the operator's calls.
 func limitsOf(run *history.Run) map[string]limits {
 	byLane := map[string]limits{}
 	for i := range run.Calls {

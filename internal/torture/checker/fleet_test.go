@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// limit records a change of a lane's slots over all pods, and lets everybody hear of it.
+// limit records a change to a lane's slots over all pods and waits until every pod has heard of it.
 func (p *past) limit(slots int) {
 	p.limitNow(slots, history.OK)
 	p.pass(9 * time.Second)
@@ -21,7 +21,7 @@ func (p *past) limitNow(slots int, outcome string) {
 		Outcome: outcome})
 }
 
-// limited are jobs of the limited lane that run, one on each pod.
+// limited starts one job of the limited lane on each of the given pods.
 func limited(p *past, pods ...string) (list []*tale) {
 	for _, pod := range pods {
 		list = append(list, p.submit("demo.noop", `{}`, lane("limited")).claim(pod))
@@ -40,7 +40,7 @@ var fleetCrimes = []crime{
 		p.limit(2)
 		succeed(limited(p, "pod1", "pod2", "pod3"))
 	}, nil},
-	{"I16", "one pod alone runs more than a lane's slots", func(p *past) {
+	{"I16", "a single pod runs more than a lane's slots", func(p *past) {
 		p.limit(1)
 		succeed(limited(p, "pod1", "pod1"))
 	}, nil},
@@ -49,12 +49,12 @@ var fleetCrimes = []crime{
 		succeed(limited(p, "pod1"))
 		p.limit(1)
 	}, nil},
-	{"I16", "a limit that was lowered a while ago is not kept", func(p *past) {
+	{"I16", "a limit that was lowered a while ago is exceeded", func(p *past) {
 		p.limit(3)
 		p.limit(1)
 		succeed(limited(p, "pod1", "pod2"))
 	}, nil},
-	{"I16", "a job starts while those that ran when the limit was lowered still fill the lane", func(p *past) {
+	{"I16", "a job starts while jobs from before a lowered limit still fill the lane", func(p *past) {
 		p.limit(2)
 		former := limited(p, "pod1", "pod2")
 		p.limit(1)
@@ -62,7 +62,7 @@ var fleetCrimes = []crime{
 		succeed(limited(p, "pod1"))
 		former[1].succeed()
 	}, nil},
-	{"I16", "a step is born running in a lane that was full", func(p *past) {
+	{"I16", "a step starts on insert in a full lane", func(p *past) {
 		p.limit(1)
 		chained := p.submit("demo.noop", `{}`, lane("limited"), chain(stepOf("demo.noop", `{}`))).claim("pod1")
 		chained = chained.hand()
@@ -77,12 +77,12 @@ var fleetCrimes = []crime{
 		succeed(limited(p, "pod1"))
 		j.recover().claim("pod1").succeed()
 	}, nil},
-	{"I16", "a pod that is disturbed goes by a limit that nobody has known for long", func(p *past) {
+	{"I16", "a disturbed pod uses an outdated limit", func(p *past) {
 		p.limit(3)
 		p.limit(1)
 		p.fault("F23", "blackhole", "pod2", time.Second, func() { succeed(limited(p, "pod1", "pod2")) })
 	}, nil},
-	{"I16", "samples see too many at once, which claims and ends hide", func(p *past) {
+	{"I16", "samples show too many jobs at once, although claims and ends do not", func(p *past) {
 		p.limit(1)
 		a := limited(p, "pod1")[0]
 		p.pass(time.Second)
@@ -93,7 +93,7 @@ var fleetCrimes = []crime{
 	}, func(r *history.Run) {
 		for i, s := range r.Samples {
 			for _, one := range s.Running {
-				if one.Lane == "limited" && i+8 < len(r.Samples) { // as if each had run a while longer
+				if one.Lane == "limited" && i+8 < len(r.Samples) { // as if each job had run a little longer
 					r.Samples[i+8].Running = append(r.Samples[i+8].Running, one)
 				}
 			}
@@ -101,12 +101,12 @@ var fleetCrimes = []crime{
 	}},
 }
 
-// What a limited lane may do.
+// fleetInnocents lists what a limited lane is allowed to do.
 var fleetInnocents = []struct {
 	name string
 	live func(p *past)
 }{
-	{"as many as its slots, all the time", func(p *past) {
+	{"as many jobs as slots, all the time", func(p *past) {
 		p.limit(2)
 		for range 5 {
 			list := limited(p, "pod1", "pod2")
@@ -115,7 +115,7 @@ var fleetInnocents = []struct {
 		}
 	}},
 	{"no limit at all", func(p *past) { succeed(limited(p, "pod1", "pod2", "pod3")) }},
-	{"a limit that is raised counts at once", func(p *past) {
+	{"a raised limit that counts at once", func(p *past) {
 		p.limit(1)
 		a := limited(p, "pod1")
 		p.limitNow(2, history.OK)
@@ -128,21 +128,21 @@ var fleetInnocents = []struct {
 		succeed(limited(p, "pod1", "pod2"))
 		p.limit(1)
 	}},
-	{"what runs when the limit is lowered", func(p *past) {
+	{"jobs that are running when the limit is lowered", func(p *past) {
 		p.limit(3)
 		list := limited(p, "pod1", "pod2", "pod3")
 		p.limit(1)
 		succeed(list)
 		succeed(limited(p, "pod1"))
 	}},
-	{"a claim on its way while the limit is lowered", func(p *past) {
+	{"a claim in flight while the limit is lowered", func(p *past) {
 		p.limit(2)
 		a := limited(p, "pod1")
 		p.limitNow(1, history.OK)
 		p.pass(900 * time.Millisecond)
 		succeed(append(a, limited(p, "pod2")...))
 	}},
-	{"a pod that could not hear of the new limit", func(p *past) {
+	{"a pod that could not learn of the new limit", func(p *past) {
 		p.limit(2)
 		a := limited(p, "pod1")
 		p.fault("F23", "blackhole", "pod2", 2500*time.Millisecond, func() {
@@ -152,7 +152,7 @@ var fleetInnocents = []struct {
 		p.pass(1500 * time.Millisecond)
 		succeed(append(a, limited(p, "pod2")...))
 	}},
-	{"a step that has its parent's slot", func(p *past) {
+	{"a step that takes over its parent's slot", func(p *past) {
 		p.limit(1)
 		p.submit("demo.noop", `{}`, lane("limited"), chain(stepOf("demo.noop", `{}`), stepOf("demo.noop", `{}`))).claim("pod1").hand().hand().succeed()
 	}},
@@ -163,18 +163,18 @@ var fleetInnocents = []struct {
 		p.lapse("pod2")
 		j.recover().claim("pod1").succeed()
 	}},
-	{"a claim that nobody could see when its pod was declared dead", func(p *past) {
+	{"a claim that was not visible when its pod was declared dead", func(p *past) {
 		p.limit(1)
 		j := limited(p, "pod2")[0]
 		p.quiet("pod2")
 		p.podEvent("pod.lapsed", "pod2", p.pods["pod2"].boot)
-		p.fault("F36", "clock_forward", "", time.Second, nil) // which is why
+		p.fault("F36", "clock_forward", "", time.Second, nil) // the reason
 		p.quietly("pod2")
 		succeed(limited(p, "pod1"))
 		j.recover().claim("pod1").succeed()
 		p.join("pod2")
 	}},
-	{"claims whose reply was lost, and which nobody runs", func(p *past) {
+	{"claims whose reply was lost and that never run", func(p *past) {
 		p.limit(1)
 		stray := p.submit("demo.noop", `{}`, lane("limited")).take("pod1")
 		succeed(limited(p, "pod1"))
@@ -212,5 +212,5 @@ func TestALimitedLaneIsJudgedByEventsAndBySamples(t *testing.T) {
 	var f Finding
 	look(p.done()).fleetHolds(&f)
 	is.Equal(len(f.Violations), 0)
-	is.True(f.Checked >= 2+9) // two claims, and the samples of a second
+	is.True(f.Checked >= 2+9) // two claims and one second of samples
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pair is a chain of two, with the second step's tale.
+// pair runs a chain of two steps up to the second one and returns that step.
 func pair(p *past) *tale {
 	return p.submit("demo.noop", `{}`, chain(stepOf("demo.echo", `{"a":1}`))).claim("pod1").hand()
 }
 
-// undone is the second step of a chain with a compensation.
+// undone returns the second step of a chain that has a compensation.
 func undone(p *past) *tale {
 	return p.submit("demo.chain", `{"steps":[{"kind":"demo.sleep","args":{"ms":5}}],"undo":{"kind":"demo.echo","args":{"undo":1}}}`).claim("pod1").hand()
 }
 
 var chainCrimes = []crime{
-	{"I6", "a next step is there twice", func(p *past) {
+	{"I6", "a next step exists twice", func(p *past) {
 		second := pair(p).succeed()
 		again := p.add(second.row)
 		p.xid++
@@ -33,31 +33,31 @@ var chainCrimes = []crime{
 		p.submit("demo.noop", `{}`, chain(stepOf("demo.echo", `{}`))).claim("pod1").succeed()
 	}, nil},
 	{"I6", "a job that failed has a next step", func(p *past) { pair(p).succeed() }, func(r *history.Run) { r.Jobs[len(r.Jobs)-2].State = job.Failed }},
-	{"I6", "a next step that nobody asked for", func(p *past) { pair(p).succeed() }, func(r *history.Run) { r.Jobs[len(r.Jobs)-2].Planned = nil }},
-	{"I6", "a next step is born in a transaction of its own", func(p *past) { pair(p).succeed() }, func(r *history.Run) {
+	{"I6", "a next step that was not requested", func(p *past) { pair(p).succeed() }, func(r *history.Run) { r.Jobs[len(r.Jobs)-2].Planned = nil }},
+	{"I6", "a next step is created in a separate transaction", func(p *past) { pair(p).succeed() }, func(r *history.Run) {
 		eventsOf(r, newest(r).ID)[0].Cursor = "999.1.1"
 	}},
-	{"I6", "a next step has other args", func(p *past) { pair(p).succeed() }, func(r *history.Run) { newest(r).Args = json.RawMessage(`{"a":2}`) }},
-	{"I6", "a next step has lost the steps behind it", func(p *past) {
+	{"I6", "a next step has different args", func(p *past) { pair(p).succeed() }, func(r *history.Run) { newest(r).Args = json.RawMessage(`{"a":2}`) }},
+	{"I6", "a next step has lost the steps after it", func(p *past) {
 		p.submit("demo.noop", `{}`, chain(stepOf("demo.noop", `{}`), stepOf("demo.noop", `{}`))).claim("pod1").hand().hand().succeed()
 	}, func(r *history.Run) { r.Jobs[len(r.Jobs)-2].Planned = nil }},
 
 	{"I6", "a next step lacks a compensation", func(p *past) { undone(p).succeed() }, func(r *history.Run) { newest(r).Planned = nil }},
 
-	{"I13", "a chain ends early and says that all is well", func(p *past) {
+	{"I13", "a chain ends early but reports success", func(p *past) {
 		p.submit("demo.noop", `{}`, chain(stepOf("demo.echo", `{}`))).claim("pod1").succeed()
 	}, nil},
-	{"I13", "a chain goes on after a step that failed", func(p *past) { pair(p).succeed() }, func(r *history.Run) {
+	{"I13", "a chain continues after a failed step", func(p *past) { pair(p).succeed() }, func(r *history.Run) {
 		r.Jobs[len(r.Jobs)-2].State = job.Failed
 	}},
-	{"I13", "a chain has more steps than it was to have", func(p *past) { pair(p).succeed() }, func(r *history.Run) {
+	{"I13", "a chain has more steps than requested", func(p *past) { pair(p).succeed() }, func(r *history.Run) {
 		r.Jobs[len(r.Jobs)-2].Planned = nil
 	}},
-	{"I13", "a chain is left in its middle", func(p *past) { pair(p) }, nil},
+	{"I13", "a chain is abandoned halfway", func(p *past) { pair(p) }, nil},
 
 	{"I13c", "a failure is not followed", func(p *past) { undone(p).fail() }, nil},
 	{"I13c", "a cancel is not followed", func(p *past) { undone(p).askCancel().cancelled() }, nil},
-	{"I13c", "a failure is followed by what nobody asked for", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
+	{"I13c", "a failure is followed by a job that was not requested", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
 		r.Jobs[len(r.Jobs)-2].Planned = nil
 	}},
 	{"I13c", "a failure is followed by another kind", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
@@ -66,7 +66,7 @@ var chainCrimes = []crime{
 	{"I13c", "an on-failure job is lost", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
 		r.Jobs = r.Jobs[:len(r.Jobs)-1]
 	}},
-	{"I13c", "an on-failure job is of another transaction", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
+	{"I13c", "an on-failure job is created in another transaction", func(p *past) { undone(p).fail().followed().claim("pod1").succeed() }, func(r *history.Run) {
 		eventsOf(r, newest(r).ID)[0].Cursor = "999.1.1"
 	}},
 	{"I13c", "a failure is followed twice", func(p *past) {
@@ -98,7 +98,7 @@ var chainCrimes = []crime{
 		}
 		j.joined(job.PipelinePartial).succeed()
 	}, nil},
-	{"I13b", "a pipeline says that all is well, and a branch has failed", func(p *past) {
+	{"I13b", "a pipeline reports success although a branch has failed", func(p *past) {
 		j := p.submit("demo.fanout", joinOfTwo).claim("pod1")
 		list := j.fanOut()
 		list[0].claim("pod1").fail()
@@ -112,7 +112,7 @@ var chainCrimes = []crime{
 		}
 		j.joined(job.PipelineSucceeded)
 	}, nil},
-	{"I6", "a join is there twice", func(p *past) {
+	{"I6", "a join exists twice", func(p *past) {
 		j := p.submit("demo.fanout", joinOfTwo).claim("pod1")
 		for _, b := range j.fanOut() {
 			b.claim("pod1").succeed()
@@ -124,13 +124,13 @@ var chainCrimes = []crime{
 		again.claim("pod1").succeed()
 	}, nil},
 
-	{"I18", "a parent is not there", func(p *past) { pair(p).succeed() }, func(r *history.Run) {
+	{"I18", "a parent is missing", func(p *past) { pair(p).succeed() }, func(r *history.Run) {
 		none := int64(99999)
 		newest(r).ParentID = &none
 	}},
 	{"I18", "a step is numbered wrongly", func(p *past) { pair(p).succeed() }, func(r *history.Run) { newest(r).Step = 5 }},
 	{"I18", "a step is in another pipeline", func(p *past) { pair(p).succeed() }, func(r *history.Run) { newest(r).PipelineID = 1 }},
-	{"I18", "a first job is of another's pipeline", nil, func(r *history.Run) { r.Jobs[1].PipelineID = 1 }},
+	{"I18", "a first job is in another job's pipeline", nil, func(r *history.Run) { r.Jobs[1].PipelineID = 1 }},
 }
 
 var historyCrimes = []crime{
@@ -142,23 +142,23 @@ var historyCrimes = []crime{
 		id := newest(r).ID
 		r.Events = slices.DeleteFunc(r.Events, func(e job.Event) bool { return e.Job != nil && *e.Job == id && *e.EventNo == 3 })
 	}},
-	{"I7", "an event begins where the one before did not end", func(p *past) {
+	{"I7", "an event does not start in the state where the previous one ended", func(p *past) {
 		sleeper(p, "pod1").handBack().event("job.succeeded", job.Running, job.Succeeded, "system")
 	}, nil},
-	{"I7", "a move that does not exist", func(p *past) {
+	{"I7", "an invalid transition", func(p *past) {
 		p.submit("demo.noop", `{}`).event("job.succeeded", job.Pending, job.Succeeded, "system")
 	}, nil},
-	{"I7", "a handler's event moves the job", func(p *past) { sleeper(p, "pod1").leave("handler.did", job.Succeeded, "handler") }, nil},
-	{"I7", "a fence is passed over", func(p *past) {
+	{"I7", "a handler's event changes the job's state", func(p *past) { sleeper(p, "pod1").leave("handler.did", job.Succeeded, "handler") }, nil},
+	{"I7", "a fence is skipped", func(p *past) {
 		j := sleeper(p, "pod1").handBack()
 		j.row.Fence++
 		j.claim("pod1").succeed()
 	}, nil},
-	{"I7", "the row's fence is another", nil, func(r *history.Run) { r.Jobs[0].Fence++ }},
+	{"I7", "the row has a different fence", nil, func(r *history.Run) { r.Jobs[0].Fence++ }},
 	{"I7", "a job has no history", nil, func(r *history.Run) {
 		r.Events = slices.DeleteFunc(r.Events, func(e job.Event) bool { return e.Job != nil && *e.Job == 1 })
 	}},
-	{"I7", "a job was seen running that no event claims", func(p *past) { sleeper(p, "pod1").succeed() }, func(r *history.Run) {
+	{"I7", "a job was seen running without a claim event", func(p *past) { sleeper(p, "pod1").succeed() }, func(r *history.Run) {
 		last(r.Samples).Running = append(last(r.Samples).Running, history.Running{Job: 1, Kind: "demo.noop", Boot: "pod1-boot1", Fence: 2})
 	}},
 
@@ -180,7 +180,7 @@ var historyCrimes = []crime{
 			r.Samples[i].Running = nil
 		}
 	}},
-	{"I8", "two jobs of a subject are owned, and no handler was heard of", func(p *past) {
+	{"I8", "two jobs of a subject are claimed, without ledger lines of their handlers", func(p *past) {
 		a := p.submit("demo.sleep", `{"ms":30}`, subject("x")).take("pod1")
 		b := p.submit("demo.sleep", `{"ms":30}`, subject("x")).take("pod2")
 		p.pass(5 * time.Second)
@@ -194,10 +194,10 @@ var historyCrimes = []crime{
 }
 
 var commandCrimes = []crime{
-	{"I9", "a job that is said to be cancelled succeeds", func(p *past) {
+	{"I9", "a job that was reported as cancelled succeeds", func(p *past) {
 		sleeper(p, "pod1").command("cancel", "cancelled", "", nil).succeed()
 	}, nil},
-	{"I9", "a cancel that is said to be on its way was never asked for", func(p *past) {
+	{"I9", "a cancel that was reported as pending was never requested", func(p *past) {
 		sleeper(p, "pod1").command("cancel", "running", "", nil).succeed()
 	}, nil},
 	{"I9", "a job succeeds after its cancel was accepted", func(p *past) { sleeper(p, "pod1").askCancel().succeed() }, nil},
@@ -224,16 +224,16 @@ var commandCrimes = []crime{
 		p.pass(25 * time.Second)
 		j.cancelled()
 	}, nil},
-	{"I9", "a job is said to have ended that has not", func(p *past) {
+	{"I9", "a job is reported as ended but is not", func(p *past) {
 		j := sleeper(p, "pod1").command("cancel", "", "already_terminal", nil)
 		p.pass(time.Second)
 		j.succeed()
 	}, nil},
-	{"I9", "a job is said to be run again that is not", func(p *past) { sleeper(p, "pod1").fail().command("retry", "pending", "", nil) }, nil},
-	{"I9", "a job has another priority than it was given", func(p *past) {
+	{"I9", "a job is reported as retried but is not", func(p *past) { sleeper(p, "pod1").fail().command("retry", "pending", "", nil) }, nil},
+	{"I9", "a job does not have the priority it was given", func(p *past) {
 		five := 5
 		p.submit("demo.sleep", `{"ms":5}`).nice(9).claim("pod1").succeed()
 		last(p.run.Calls).Priority = &five
 	}, nil},
-	{"I9", "a job is said not to be there that is", func(p *past) { sleeper(p, "pod1").command("stop", "", "not_found", nil).succeed() }, nil},
+	{"I9", "a job is reported as missing but exists", func(p *past) { sleeper(p, "pod1").command("stop", "", "not_found", nil).succeed() }, nil},
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// death kills a pod that runs a job.
+// death kills a pod that is running a job.
 func death(p *past) *tale {
 	p.pass(10 * time.Second)
 	j := sleeper(p, "pod2")
@@ -39,10 +39,10 @@ var podCrimes = []crime{
 		j.claim("pod1").succeed()
 	}, nil},
 
-	{"I11", "a pod that was told to end says that something went wrong", func(p *past) { p.pass(10 * time.Second); p.term("pod2", time.Second) },
+	{"I11", "a pod that was told to shut down reports an error", func(p *past) { p.pass(10 * time.Second); p.term("pod2", time.Second) },
 		func(r *history.Run) { r.Pods[1].Exit = 1 }},
-	{"I11", "a pod takes too long to end", func(p *past) { p.pass(10 * time.Second); p.term("pod2", 8*time.Second) }, nil},
-	{"I11", "a pod claims after it was told to end", func(p *past) {
+	{"I11", "a pod takes too long to shut down", func(p *past) { p.pass(10 * time.Second); p.term("pod2", 8*time.Second) }, nil},
+	{"I11", "a pod claims after it was told to shut down", func(p *past) {
 		p.pass(10 * time.Second)
 		at := p.step()
 		p.pods["pod2"].now.TermAt, p.pods["pod2"].now.TermsGot = &at, 1
@@ -50,7 +50,7 @@ var podCrimes = []crime{
 		p.submit("demo.noop", `{}`).take("pod2").leave("job.succeeded", job.Succeeded, "system")
 		p.pods["pod2"].now.Ended = p.step()
 	}, nil},
-	{"I11", "a handler starts after its pod was told to end", func(p *past) {
+	{"I11", "a handler starts after its pod was told to shut down", func(p *past) {
 		p.pass(10 * time.Second)
 		j := p.submit("demo.noop", `{}`).take("pod2")
 		at := p.step()
@@ -59,7 +59,7 @@ var podCrimes = []crime{
 		j.line("start", "poll").succeed()
 		p.pods["pod2"].now.Ended = p.step()
 	}, nil},
-	{"I11", "a pod that ends in order leaves a job behind", func(p *past) {
+	{"I11", "a pod that shuts down normally leaves a job behind", func(p *past) {
 		p.pass(10 * time.Second)
 		j := sleeper(p, "pod2")
 		p.term("pod2", 3*time.Second)
@@ -72,7 +72,7 @@ var podCrimes = []crime{
 		p.pass(10 * time.Second)
 		j.claim("pod1").succeed()
 	}, nil},
-	{"I14", "a job waits while pods claim what is less urgent, or of another lane", func(p *past) {
+	{"I14", "a job waits while pods claim less urgent jobs or jobs of another lane", func(p *past) {
 		p.operate("narrow", 1, true)
 		p.pass(10 * time.Second)
 		j := p.submit("demo.noop", `{}`, priority(5))
@@ -90,7 +90,7 @@ var podCrimes = []crime{
 		p.pass(10 * time.Second)
 		j.claim("pod2").succeed()
 	}, nil},
-	{"I14", "a job is claimed and nobody runs it", func(p *past) {
+	{"I14", "a job is claimed but not run", func(p *past) {
 		p.pass(10 * time.Second)
 		j := p.submit("demo.noop", `{}`).take("pod1")
 		p.pass(20 * time.Second)
@@ -98,7 +98,7 @@ var podCrimes = []crime{
 		j.row.Attempt--
 		j.claim("pod2").succeed()
 	}, nil},
-	{"I14", "a job is claimed and nobody runs it, since a fleet at rest lost the reply", func(p *past) {
+	{"I14", "a job is claimed but not run because a fleet at rest lost the reply", func(p *past) {
 		p.pass(10 * time.Second)
 		j := p.submit("demo.noop", `{}`)
 		p.fault("F24", "lost_reply", "", 100*time.Millisecond, func() { j.take("pod1") })
@@ -108,7 +108,7 @@ var podCrimes = []crime{
 		j.row.Attempt--
 		j.claim("pod2").succeed()
 	}, nil},
-	{"I14", "nothing comes to an end", func(p *past) {
+	{"I14", "no job finishes", func(p *past) {
 		p.pass(10 * time.Second)
 		var open []*tale
 		for range 60 {
@@ -148,13 +148,13 @@ var podCrimes = []crime{
 		a.succeed()
 		b.succeed()
 	}, nil},
-	{"I16", "a lane that is shut runs", func(p *past) {
+	{"I16", "a closed lane runs a job", func(p *past) {
 		p.operate("narrow", 2, false)
 		p.pass(10 * time.Second)
 		p.submit("demo.noop", `{}`, lane("narrow")).claim("pod1").succeed()
 		p.operate("narrow", 2, true)
 	}, nil},
-	{"I16", "a gate that is shut lets through", func(p *past) {
+	{"I16", "a closed gate lets a job through", func(p *past) {
 		p.operate("", 0, false)
 		p.pass(10 * time.Second)
 		sleeper(p, "pod1").succeed()
@@ -162,9 +162,9 @@ var podCrimes = []crime{
 	}, nil},
 }
 
-// queue is two jobs that wait, the first before the second.
+// queue submits two waiting jobs, the first before the second.
 func queue(p *past, first, second []with) (a, b *tale) {
-	sleeper(p, "pod1").succeed() // which shows that the pod knows their kind
+	sleeper(p, "pod1").succeed() // shows that the pod knows their kind
 	return p.submit("demo.sleep", `{"ms":1}`, first...), p.submit("demo.sleep", `{"ms":1}`, second...)
 }
 
@@ -174,18 +174,18 @@ var orderCrimes = []crime{
 		b.claim("pod1").succeed()
 		a.claim("pod1").succeed()
 	}, nil},
-	{"I17", "who came later goes first", func(p *past) {
+	{"I17", "a later job goes first", func(p *past) {
 		a, b := queue(p, nil, nil)
 		b.claim("pod1").succeed()
 		a.claim("pod1").succeed()
 	}, nil},
-	{"I17", "a submission that is born running passes one as urgent", func(p *past) {
+	{"I17", "a submission that starts on insert passes a job of equal priority", func(p *past) {
 		a, _ := queue(p, nil, []with{subject("other")})
 		b := p.submit("demo.sleep", `{"ms":1}`)
 		b.taken("pod1", true).line("start", "fast").succeed()
 		a.claim("pod1").succeed()
 	}, nil},
-	{"I17", "a step that is born running passes one that is more urgent", func(p *past) {
+	{"I17", "a step that starts on insert passes a more urgent job", func(p *past) {
 		chained := p.submit("demo.sleep", `{"ms":1}`, chain(stepOf("demo.sleep", `{"ms":1}`))).claim("pod1")
 		a := p.submit("demo.sleep", `{"ms":1}`, priority(50))
 		chained.hand().succeed()
@@ -204,19 +204,19 @@ var orderCrimes = []crime{
 		r.Jobs[len(r.Jobs)-2].Planned = json.RawMessage(`[{"kind":"demo.echo","args":{"a":2}}]`)
 	}},
 	{"I21", "an echo is altered", nil, func(r *history.Run) { row(r, kind("demo.echo")).Result = json.RawMessage(`{}`) }},
-	{"I21", "a job with a unique key is none of its submissions", func(p *past) { p.submit("demo.noop", `{}`, unique("u")).claim("pod1").succeed() },
+	{"I21", "a job with a unique key matches none of its submissions", func(p *past) { p.submit("demo.noop", `{}`, unique("u")).claim("pod1").succeed() },
 		func(r *history.Run) { newest(r).Args = json.RawMessage(`{"other":1}`) }},
 
 	{"I24", "too many goroutines", nil, func(r *history.Run) { r.Samples[20].Pods[0].Goroutines = 5000 }},
 	{"I24", "too many files", nil, func(r *history.Run) { r.Samples[20].Pods[0].Files = 5000 }},
 	{"I24", "too much memory", nil, func(r *history.Run) { r.Samples[20].Pods[0].RSS = 8 << 30 }},
 	{"I24", "too many connections", nil, func(r *history.Run) { r.Samples[20].Pods[0].Connections = 90 }},
-	{"I24", "goroutines that do not go", nil, inTheEnd(func(n *history.PodNumbers) { n.Goroutines += 90 })},
+	{"I24", "goroutines that never end", nil, inTheEnd(func(n *history.PodNumbers) { n.Goroutines += 90 })},
 	{"I24", "files that stay open", nil, inTheEnd(func(n *history.PodNumbers) { n.Files += 60 })},
 	{"I24", "connections that stay", nil, inTheEnd(func(n *history.PodNumbers) { n.Connections += 20 })},
 }
 
-// inTheEnd changes what pods use in the quiet tail.
+// inTheEnd changes the resource usage that samples report for pods in the quiet tail.
 func inTheEnd(change func(*history.PodNumbers)) func(*history.Run) {
 	return func(r *history.Run) {
 		for i := range r.Samples {

@@ -11,20 +11,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// crime is one way to break an invariant: the story that leads to it, and what the records then say besides.
+// crime is one way to break an invariant: a story that leads up to it and a change to the records.
 type crime struct {
 	invariant, name string
 	live            func(p *past)        // what happens
-	forge           func(r *history.Run) // what the records of it say; nil: as it happened
+	forge           func(r *history.Run) // changes the records; nil leaves them as they are
 }
 
-// sleeper is a job that runs on a pod.
+// sleeper returns a job that is running on a pod.
 func sleeper(p *past, pod string) *tale { return p.submit("demo.sleep", `{"ms":500}`).claim(pod) }
 
-// last returns the latest event, line or sample.
+// last returns a pointer to the last element of a list.
 func last[T any](list []T) *T { return &list[len(list)-1] }
 
-// row finds a job's row.
+// row returns the row of the first job that matches.
 func row(r *history.Run, find func(job.Job) bool) *job.Job {
 	return &r.Jobs[slices.IndexFunc(r.Jobs, find)]
 }
@@ -32,7 +32,7 @@ func row(r *history.Run, find func(job.Job) bool) *job.Job {
 func kind(k string) func(job.Job) bool { return func(j job.Job) bool { return j.Kind == k } }
 func newest(r *history.Run) *job.Job   { return last(r.Jobs) }
 
-// eventsOf lists a job's events.
+// eventsOf returns a job's events.
 func eventsOf(r *history.Run, id int64) (list []*job.Event) {
 	for i := range r.Events {
 		if r.Events[i].Job != nil && *r.Events[i].Job == id {
@@ -61,7 +61,7 @@ func TestEveryWayToBreakAnInvariantIsCaught(t *testing.T) {
 				c.forge(r)
 			}
 			f := of(t, Check(r), c.invariant)
-			is.True(len(f.Violations) > 0) // it is accused
+			is.True(len(f.Violations) > 0) // the violation is found
 			is.True(f.Violations[0].What != "")
 		})
 	}

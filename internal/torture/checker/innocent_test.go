@@ -10,41 +10,41 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// What looks wrong and is not: races that the rules allow, and faults that explain what came of them.
+// innocent lists runs that look wrong but are not: races that the rules allow, and faults that explain what happened.
 var innocent = []struct {
 	name  string
 	live  func(p *past)
 	forge func(r *history.Run)
 }{
-	{"a submission of unknown outcome that went in", func(p *past) {
+	{"a submission with an unknown outcome that was stored", func(p *past) {
 		p.submit("demo.noop", `{"n":1}`, key("k"), outcome(history.Unknown)).claim("pod1").succeed()
 		p.submit("demo.noop", `{"n":2}`, outcome(history.Unknown)).claim("pod1").succeed()
 	}, nil},
-	{"submissions of unknown outcome without a key, both in", func(p *past) {
+	{"two submissions with unknown outcomes and no key, both stored", func(p *past) {
 		for range 2 {
 			p.submit("demo.noop", `{"n":3}`, outcome(history.Unknown)).claim("pod1").succeed()
 		}
 	}, nil},
-	{"a submission of unknown outcome that was lost", func(p *past) {
+	{"a submission with an unknown outcome that was lost", func(p *past) {
 		p.run.Calls = append(p.run.Calls, history.Call{N: 999, Verb: "submit", Outcome: history.Unknown, Kind: "demo.noop", Began: p.step(), Ended: p.step()})
 	}, nil},
-	{"a job of a kind that nobody knows", func(p *past) { p.submit("demo.stranger", `{}`) }, nil},
-	{"jobs that are run again after they failed and after they were cancelled", func(p *past) {
+	{"a job of an unknown kind", func(p *past) { p.submit("demo.stranger", `{}`) }, nil},
+	{"jobs that are retried after a failure and after a cancel", func(p *past) {
 		p.submit("demo.fail", `{}`).claim("pod1").fail().again().claim("pod2").fail()
 		p.submit("demo.sleep", `{"ms":5000}`).cancelPending().again().claim("pod1").succeed()
 		p.submit("demo.sleep", `{"ms":5000}`).claim("pod3").stop().again().claim("pod1").succeed()
 	}, nil},
-	{"failures and a cancel that are followed", func(p *past) {
+	{"failures and a cancel with on-failure jobs", func(p *past) {
 		first := undone(p).fail()
 		first.followed().claim("pod1").succeed()
 		first.again().claim("pod2").fail().followed().claim("pod1").succeed()
 		undone(p).askCancel().cancelled().followed().claim("pod1").succeed()
 		undone(p).succeed()
 	}, nil},
-	{"a chain that goes on after its step was run again", func(p *past) {
+	{"a chain that continues after its step was retried", func(p *past) {
 		p.submit("demo.sleep", `{"ms":5}`, chain(stepOf("demo.noop", `{}`))).claim("pod1").fail().again().claim("pod2").hand().succeed()
 	}, nil},
-	{"a job that waits while pods claim a backlog that goes first", func(p *past) {
+	{"a job that waits while pods claim a more urgent backlog", func(p *past) {
 		p.pass(10 * time.Second)
 		j := p.submit("demo.noop", `{}`, priority(-5))
 		for range 10 {
@@ -55,7 +55,7 @@ var innocent = []struct {
 		}
 		j.claim("pod1").succeed()
 	}, nil},
-	{"a job that was passed by those of the priority that it had", func(p *past) {
+	{"a job that was passed while it had a lower priority", func(p *past) {
 		p.operate("narrow", 1, true)
 		p.pass(4 * time.Second)
 		first := p.submit("demo.sleep", `{"ms":10}`, lane("narrow")).claim("pod1")
@@ -66,10 +66,10 @@ var innocent = []struct {
 		p.pass(5 * time.Second)
 		a.nice(20).claim("pod1").succeed()
 	}, nil},
-	{"fires that were missed while the database was away, of which one stands for the others", func(p *past) {
+	{"fires that were missed while the database was down and replaced by one", func(p *past) {
 		anchor := p.schedule("s", "@every 10s", false, time.Time{})
 		p.fault("F20", "down", "", 95*time.Second, nil)
-		p.fire("s", anchor.Add(30*time.Second), 2) // the latest that was a minute late
+		p.fire("s", anchor.Add(30*time.Second), 2) // the latest fire that was a minute late
 		for n := 4; n <= 9; n++ {
 			p.fire("s", anchor.Add(time.Duration(n)*10*time.Second), 0)
 		}
@@ -82,7 +82,7 @@ var innocent = []struct {
 			p.schedule("s", "*/5 * * * * *", true, anchor.Add(2*time.Second))
 		})
 	}, nil},
-	{"a schedule that fires while the first of the fleet go, and others are still there", func(p *past) {
+	{"a schedule that fires while the first pods shut down and others are still running", func(p *past) {
 		anchor := p.schedule("s", "@every 2s", false, time.Time{})
 		for n := 1; n <= 2; n++ {
 			at := anchor.Add(time.Duration(n) * 2 * time.Second)
@@ -93,7 +93,7 @@ var innocent = []struct {
 			}
 		}
 	}, func(r *history.Run) { r.Settings.QuietFrom = r.Schedules[0].At }},
-	{"a branch that is run again when its fan-out has ended, and is not counted a second time", func(p *past) {
+	{"a branch that is retried after its fan-out ended and is not counted twice", func(p *past) {
 		fanned := p.submit("demo.fanout", joinOfTwo).claim("pod1")
 		branches := fanned.fanOut()
 		branches[0].claim("pod2").fail()
@@ -105,7 +105,7 @@ var innocent = []struct {
 		due := r.Settings.Ended.Add(20 * time.Hour)
 		newest(r).RunAfter = &due
 	}},
-	{"jobs of a lane that stays shut", func(p *past) {
+	{"jobs of a lane that stays closed", func(p *past) {
 		p.operate("narrow", 0, true)
 		p.submit("demo.noop", `{}`, lane("narrow"))
 	}, nil},
@@ -114,7 +114,7 @@ var innocent = []struct {
 		p.submit("demo.block", `{}`).claim("pod1").line("ctx_done", "shutdown").leave("job.handed_back", job.Pending, "system")
 		p.latest().row.Attempt--
 	}, nil},
-	{"a job that kills its pods until it is convicted", func(p *past) {
+	{"a job that kills its pods until it is failed for crashing", func(p *past) {
 		j := p.submit("demo.exit", `{"code":3}`)
 		for range 3 {
 			j.claim("pod2")
@@ -124,7 +124,7 @@ var innocent = []struct {
 			p.start("pod2")
 		}
 	}, nil},
-	{"a crash that does not count, for the job was claimed ahead", func(p *past) {
+	{"a crash that does not count because the job was claimed ahead of a free slot", func(p *past) {
 		j := p.submit("demo.noop", `{}`).take("pod3")
 		p.kill("pod3")
 		p.lapse("pod3")
@@ -141,12 +141,12 @@ var innocent = []struct {
 			p.start("pod2")
 			p.pass(10 * time.Millisecond)
 			j.claim("pod3")
-			j.row.Crashes = 0 // its checkpoint
+			j.row.Crashes = 0 // reset by its checkpoint
 			j.retryLater(10 * time.Millisecond)
 		}
 		j.claim("pod1").succeed()
 	}, nil},
-	{"a job whose row somebody deletes", func(p *past) {
+	{"a job whose row is deleted", func(p *past) {
 		p.fault("F39", "delete_row", "", time.Second, func() {
 			sleeper(p, "pod1").line("end", "ok")
 			last(p.run.Faults).Note = map[string]any{"jobs": []any{fmt.Sprint(p.latest().row.ID)}}
@@ -160,7 +160,7 @@ var innocent = []struct {
 		p.beat("pod3")
 		j.succeed()
 	}, nil},
-	{"a pod that loses touch with the database and gives its job back itself", func(p *past) {
+	{"a pod that loses contact with the database and hands its job back", func(p *past) {
 		j := sleeper(p, "pod3")
 		p.fault("F23", "blackhole", "pod3", 2900*time.Millisecond, func() {
 			p.pass(2700 * time.Millisecond)
@@ -168,7 +168,7 @@ var innocent = []struct {
 		})
 		j.handBack().claim("pod1").succeed()
 	}, nil},
-	{"a zombie that is told a second after it wakes up, and refused", func(p *past) {
+	{"a zombie that is notified a second after it wakes up and refused", func(p *past) {
 		now, former := stolen(p)
 		p.pass(900 * time.Millisecond)
 		former.line("ctx_done", job.ErrLeaseLost.Error())
@@ -179,13 +179,13 @@ var innocent = []struct {
 		former.line("end", "409")
 		now.succeed()
 	}, nil},
-	{"a zombie that is killed before it can be told", func(p *past) {
+	{"a zombie that is killed before it can be notified", func(p *past) {
 		now, _ := stolen(p)
 		p.pass(500 * time.Millisecond)
 		p.kill("pod3")
 		now.succeed()
 	}, nil},
-	{"a handler that ignores its context and is settled without", func(p *past) {
+	{"a handler that ignores its context and whose job ends without it", func(p *past) {
 		j := p.submit("demo.sleep", `{"ms":20000,"ignore_ctx":true}`).claim("pod1")
 		former := *j
 		j.line("ctx_done", job.ErrShutdown.Error())
@@ -197,7 +197,7 @@ var innocent = []struct {
 		former.line("end", "ok")
 		j.succeed()
 	}, nil},
-	{"a claim whose reply was lost, and which is given back unstarted", func(p *past) {
+	{"a claim whose reply was lost and whose job is handed back unstarted", func(p *past) {
 		var strays []*tale
 		for range 8 {
 			strays = append(strays, p.submit("demo.noop", `{}`).take("pod1"))
@@ -211,7 +211,7 @@ var innocent = []struct {
 			j.claim("pod2").succeed()
 		}
 	}, nil},
-	{"leases that end because a clock jumped", func(p *past) {
+	{"leases that expire because a clock jumped", func(p *past) {
 		j := sleeper(p, "pod3")
 		former := *j
 		p.fault("F36", "clock_forward", "", time.Second, func() {
@@ -224,10 +224,10 @@ var innocent = []struct {
 		p.join("pod3")
 		j.succeed()
 	}, nil},
-	{"cancels that come too late", func(p *past) {
+	{"cancels that are too late", func(p *past) {
 		sleeper(p, "pod1").succeed().command("cancel", "succeeded", "", nil).command("stop", "", "already_terminal", nil)
 	}, nil},
-	{"a cancel that is answered when the job has been taken from its dead pod", func(p *past) {
+	{"a cancel that is answered after the job was taken from its dead pod", func(p *past) {
 		j := sleeper(p, "pod2").askCancel()
 		p.kill("pod2")
 		p.lapse("pod2")
@@ -245,7 +245,7 @@ var innocent = []struct {
 		p.pass(time.Second)
 		p.latest().claim("pod1").succeed()
 	}, nil},
-	{"a job that waits while the machine itself stands still", func(p *past) {
+	{"a job that waits while the machine itself stalls", func(p *past) {
 		j := p.submit("demo.noop", `{}`)
 		p.pass(9 * time.Second)
 		j.claim("pod1").succeed()
@@ -256,7 +256,7 @@ var innocent = []struct {
 			}
 		}
 	}},
-	{"jobs that wait while the gate is shut", func(p *past) {
+	{"jobs that wait while the gate is closed", func(p *past) {
 		p.operate("", 0, false)
 		j := p.submit("demo.noop", `{}`)
 		p.pass(9 * time.Second)
@@ -269,7 +269,7 @@ var innocent = []struct {
 		a.succeed()
 		b.claim("pod2").succeed()
 	}, nil},
-	{"a step that is born running, beside one as urgent that waits", func(p *past) {
+	{"a step that starts on insert while a job of equal priority waits", func(p *past) {
 		chained := p.submit("demo.sleep", `{"ms":1}`, chain(stepOf("demo.sleep", `{"ms":1}`))).claim("pod1")
 		a := p.submit("demo.sleep", `{"ms":1}`)
 		chained.hand().succeed()
@@ -283,7 +283,7 @@ var innocent = []struct {
 		a.claim("pod1").succeed()
 		j.succeed()
 	}, nil},
-	{"a lane whose limit was lowered under its jobs", func(p *past) {
+	{"a lane whose limit was lowered while its jobs were running", func(p *past) {
 		p.operate("narrow", 3, true)
 		p.pass(9 * time.Second)
 		a, b := p.submit("demo.noop", `{}`, lane("narrow")).claim("pod1"), p.submit("demo.noop", `{}`, lane("narrow")).claim("pod1")
@@ -302,7 +302,7 @@ var innocent = []struct {
 	}, nil},
 	{"JSON that is written differently and is the same", func(p *past) { p.submit("demo.noop", `{"b":"é","a":[1, 2]}`).claim("pod1").succeed() },
 		func(r *history.Run) { newest(r).Args = []byte(`{"a":[1,2],"b":"\u00e9"}`) }},
-	{"a submission whose commit is held up on its pod's way to the database", func(p *past) {
+	{"a submission whose commit is delayed between its pod and the database", func(p *past) {
 		sleeper(p, "pod2").succeed()
 		var slow *tale
 		p.fault("F23", "one_way", "pod1", 4*time.Second, func() {
@@ -313,12 +313,12 @@ var innocent = []struct {
 		slow.claim("pod1")
 		for i, c := range p.run.Calls {
 			if c.Job == slow.row.ID {
-				p.run.Calls[i].Ended = p.now // which is when anybody could see it
+				p.run.Calls[i].Ended = p.now // when other processes could first see it
 			}
 		}
 		slow.succeed()
 	}, nil},
-	{"goroutines that a handler was asked to leave", func(p *past) { p.submit("demo.leak", `{"n":500}`).claim("pod1").succeed() },
+	{"goroutines that a handler was asked to leak", func(p *past) { p.submit("demo.leak", `{"n":500}`).claim("pod1").succeed() },
 		inTheEnd(func(n *history.PodNumbers) {
 			if n.Pod == "pod1" {
 				n.Goroutines += 500

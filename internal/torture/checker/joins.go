@@ -5,9 +5,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// joinsHold (I13b): a job that fans out has as many branches as it asked for, born in the transaction in which it began to wait; it
-// ends as they do and its policy says, not before all of them where it succeeds; and one that never waited has none. What follows
-// it, once, is [oneChild]'s matter. A pipeline says of itself what its jobs come to.
+// joinsHold (I13b) checks fan-outs. A job that fans out must have as many branches as it requested, all created in the transaction in which
+// it began to wait. Its outcome must follow from theirs and its policy, and it must not succeed before all of them have ended. A job that
+// never waited must have no branches. [oneChild] checks what follows the join. A pipeline's status must match its jobs.
 func joinsHold(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered || s.job.Kind != "demo.fanout" && len(s.branches) == 0 {
@@ -20,14 +20,14 @@ func joinsHold(v *view, f *Finding) {
 			}
 		}
 		if waits == nil {
-			f.judge(len(s.branches) == 0, s.id, "job %d never waited, and has %d branches", s.id, len(s.branches))
+			f.judge(len(s.branches) == 0, s.id, "job %d never waited, but has %d branches", s.id, len(s.branches))
 			continue
 		}
 		a := demoArgsOf(s.job)
-		f.judge(len(s.branches) == a.N, s.id, "job %d has %d branches, and asked for %d", s.id, len(s.branches), a.N)
+		f.judge(len(s.branches) == a.N, s.id, "job %d has %d branches, but requested %d", s.id, len(s.branches), a.N)
 		for _, b := range s.branches {
 			birth := birthOf(b)
-			f.judge(birth != nil && xid(birth) == xid(waits), b.id, "job %d is a branch of job %d, and was not born when that began to wait", b.id, s.id)
+			f.judge(birth != nil && xid(birth) == xid(waits), b.id, "job %d is a branch of job %d, but was not created when that job began to wait", b.id, s.id)
 		}
 		s.endsAsItsBranches(f, a.Policy == "fail_fast")
 	}
@@ -36,7 +36,7 @@ func joinsHold(v *view, f *Finding) {
 	}
 }
 
-// endsAsItsBranches judges the end of a job that waited for its branches.
+// endsAsItsBranches checks the outcome of a job that waited for its branches.
 func (s *story) endsAsItsBranches(f *Finding, failFast bool) {
 	end := lastEnd(s)
 	if end == nil || end.To == job.Cancelled || s.triedAgain() {
@@ -62,11 +62,11 @@ func (s *story) endsAsItsBranches(f *Finding, failFast bool) {
 			len(s.branches))
 		return
 	}
-	f.judge(failed > 0 && (failFast || failed == len(s.branches)), s.id, "job %d failed for its branches, of which %d of %d had failed", s.id, failed,
+	f.judge(failed > 0 && (failFast || failed == len(s.branches)), s.id, "job %d failed because of its branches, but only %d of %d had failed", s.id, failed,
 		len(s.branches))
 }
 
-// tail is the last job of what follows a job.
+// tail returns the last of the steps after a job, or the job itself if there are none.
 func (s *story) tail() *story {
 	at := s
 	for range job.MaxChainSteps {
@@ -78,7 +78,7 @@ func (s *story) tail() *story {
 	return at
 }
 
-// saysWhatItIs compares what a pipeline says of itself with what its jobs come to.
+// saysWhatItIs compares a pipeline's reported status with that of its jobs.
 func (v *view) saysWhatItIs(p *history.Pipeline, f *Finding) {
 	first := v.stories[p.ID]
 	if first == nil || first.job == nil {
@@ -98,12 +98,12 @@ func (v *view) saysWhatItIs(p *history.Pipeline, f *Finding) {
 			return
 		}
 		if p.Status == job.PipelinePartial && want == job.PipelineSucceeded && j.job.GroupID != nil && j.triedAgain() {
-			want = job.PipelinePartial // it had failed; one that is run again when its fan-out has ended is on its own
+			want = job.PipelinePartial // it had failed; a branch retried after its fan-out ended does not change the pipeline
 		}
 		if want == job.PipelineSucceeded && j.job.State != job.Succeeded {
 			want = job.PipelinePartial
 		}
-		f.judge(want == job.PipelineRunning || j.job.State.Terminal(), j.id, "pipeline %d is %s, and its job %d %s", p.ID, p.Status, j.id, j.job.State)
+		f.judge(want == job.PipelineRunning || j.job.State.Terminal(), j.id, "pipeline %d is %s, but its job %d is %s", p.ID, p.Status, j.id, j.job.State)
 	}
-	f.judge(p.Status == want, last.id, "pipeline %d says that it is %s, by its jobs it is %s", p.ID, p.Status, want)
+	f.judge(p.Status == want, last.id, "pipeline %d has status %s, but its jobs make it %s", p.ID, p.Status, want)
 }

@@ -9,19 +9,19 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// unlimited is the number of slots of a lane that has as many as its pod.
+// unlimited is the slot count of a lane that may use all slots of its pod.
 const unlimited = -1
 
-// rule is what held for a lane, or for the gate, after a change was answered and before the next one was sent.
+// rule is the setting of a lane or the gate from the response to one change until the next change was sent.
 type rule struct {
 	span
-	slots int // a pod
-	all   int // all pods together
+	slots int // per pod
+	all   int // over all pods
 	open  bool
 }
 
-// lanes are the rules of the lanes and of the gate, as the operator's calls tell. What held while a change was under way,
-// and for a lane that has another limit from its beginning before the first change, is not known.
+// lanes holds the settings of the lanes and of the gate, taken from the operator's calls. The setting is unknown while a change is under
+// way. For a lane that starts with a limit, it is also unknown before the first change.
 type lanes struct {
 	byName map[string][]rule
 	gate   []rule
@@ -57,7 +57,7 @@ func lanesOf(run *history.Run) lanes {
 	return l
 }
 
-// changed ends the rule in force when a change was sent; the next one is known when it was answered.
+// changed ends the current rule when a change is sent. The next rule is known only once the change has succeeded.
 func changed(rules []rule, c *history.Call, next rule) []rule {
 	if n := len(rules); n > 0 {
 		rules[n-1].to = earlier(rules[n-1].to, c.Began)
@@ -68,7 +68,7 @@ func changed(rules []rule, c *history.Call, next rule) []rule {
 	return rules
 }
 
-// known returns the one rule that certainly held for a lane from one moment to another.
+// known returns the rule that was certainly in force for a lane throughout the given period.
 func (l lanes) known(lane string, from, to time.Time) (rule, bool) {
 	return during(l.byName[lane], from, to)
 }
@@ -82,14 +82,14 @@ func during(rules []rule, from, to time.Time) (rule, bool) {
 	return rule{}, false
 }
 
-// free reports whether a lane and the gate were certainly open and without a limit from one moment to another.
+// free reports whether a lane and the gate were certainly open and unlimited throughout the given period.
 func (l lanes) free(lane string, from, to time.Time) bool {
 	r, ok := l.known(lane, from, to)
 	gate, okGate := during(l.gate, from, to)
 	return ok && okGate && r.open && gate.open && r.slots == unlimited && r.all == unlimited
 }
 
-// shut reports whether nothing of a lane could run at a moment.
+// shut reports whether no job of a lane could run at the given time.
 func (l lanes) shut(lane string, at time.Time) bool {
 	r, ok := l.known(lane, at, at)
 	gate, okGate := during(l.gate, at, at)

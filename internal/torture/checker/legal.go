@@ -6,10 +6,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fencesPerEpoch is the number of fences that a job has in one history of the database: the remainder counts its claims.
+// fencesPerEpoch is the number of fences that a job has in each database epoch. The remainder counts its claims.
 const fencesPerEpoch = 10_000_000_000
 
-// moves are the events of the product, with the moves that each may tell of. Those of handlers tell of none.
+// moves maps each of the product's events to the state transitions that it may record. Events written by handlers record none.
 var moves = map[string][][2]job.State{
 	"job.enqueued":         {{"", job.Pending}},
 	"job.followed":         {{job.Failed, job.Failed}, {job.Cancelled, job.Cancelled}},
@@ -31,9 +31,9 @@ var moves = map[string][][2]job.State{
 		{job.Failed, job.AwaitingApproval}, {job.Cancelled, job.AwaitingApproval}},
 }
 
-// historyLegal (I7): a job's events are numbered from 1 without a gap, each begins where the one before ended and tells of
-// a move that exists, a claim's fence is the next one, the last event is where the job's row stands, and whatever a sample
-// saw running had been claimed so.
+// historyLegal (I7) checks each job's events. They must be numbered from 1 without a gap, each must start in the state where the one before
+// ended, and each must record a valid transition. A claim must use the next fence. The last event must match the job's row, and every job
+// that a sample shows running must have a matching claim event.
 func historyLegal(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -47,11 +47,11 @@ func historyLegal(v *view, f *Finding) {
 		for i, e := range s.events {
 			f.Checked++
 			if number(e) != i+1 {
-				f.accuse(s.id, "job %d: its event %d (%s) is numbered %d", s.id, i+1, e.Event, number(e))
-				break // whatever follows would only say so again
+				f.accuse(s.id, "job %d: event %d (%s) has number %d", s.id, i+1, e.Event, number(e))
+				break // later events would only repeat the violation
 			}
 			if e.From != state {
-				f.accuse(s.id, "job %d: event %d (%s) begins at %q, the job was %q", s.id, i+1, e.Event, e.From, state)
+				f.accuse(s.id, "job %d: event %d (%s) starts in state %q, but the job was %q", s.id, i+1, e.Event, e.From, state)
 			}
 			legal, known := moves[e.Event]
 			if !known {
@@ -70,17 +70,17 @@ func historyLegal(v *view, f *Finding) {
 		}
 		last := s.events[len(s.events)-1]
 		f.judge(s.job.State == last.To && s.job.Fence == fence && s.job.EventNo == number(last), s.id,
-			"job %d is %s with fence %d after %d events, by its history %s with fence %d after %d", s.id, s.job.State, s.job.Fence, s.job.EventNo,
+			"job %d is %s with fence %d after %d events, but its history has %s with fence %d after %d", s.id, s.job.State, s.job.Fence, s.job.EventNo,
 			last.To, fence, number(last))
 		if s.job.State == job.Running && (s.job.Pod == nil || len(s.claims) == 0 || *s.job.Pod != s.claims[len(s.claims)-1].boot) {
-			f.accuse(s.id, "job %d runs on another pod than its latest claim says", s.id)
+			f.accuse(s.id, "job %d is running on a different pod from the one in its latest claim", s.id)
 		}
 	}
 	for i := range v.run.Samples {
 		for _, r := range v.run.Samples[i].Running {
 			s := v.stories[r.Job]
 			if s == nil || !s.tampered {
-				f.judge(s != nil && s.claim(r.Fence, r.Boot) != nil, r.Job, "job %d was seen running with fence %d on boot %s at %s, and no event claims it so",
+				f.judge(s != nil && s.claim(r.Fence, r.Boot) != nil, r.Job, "job %d was seen running with fence %d on boot %s at %s, but no event records that claim",
 					r.Job, r.Fence, short(r.Boot), clock(v.run.Samples[i].T))
 			}
 		}

@@ -5,9 +5,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// nothingLost (I1): every accepted submission and every job of the history is exported exactly once; nothing is there that
-// nobody asked for, which is how a submission of unknown outcome that went in twice shows; and when the quiet tail ends,
-// every job has ended or says what it waits for.
+// nothingLost (I1) checks that every accepted submission and every job in the history is exported exactly once. No job may exist that was
+// not submitted, such as the second job of a submission whose outcome is unknown. By the end of the quiet tail, every job must have ended
+// or state what it is waiting for.
 func nothingLost(v *view, f *Finding) {
 	for i := range v.run.Calls {
 		c := &v.run.Calls[i]
@@ -15,25 +15,25 @@ func nothingLost(v *view, f *Finding) {
 			continue
 		}
 		s := v.stories[c.Job]
-		f.judge(s != nil && (s.job != nil || s.tampered), c.Job, "call %d submitted job %d (%s), was told so, and it is not there", c.N, c.Job, c.Kind)
+		f.judge(s != nil && (s.job != nil || s.tampered), c.Job, "call %d successfully submitted job %d (%s), which does not exist", c.N, c.Job, c.Kind)
 	}
 	v.nobodysJobs(f)
 	for _, s := range v.ordered {
 		switch {
 		case s.tampered:
 		case s.job == nil && len(s.events) > 0:
-			f.judge(false, s.id, "job %d has %d events and is not there", s.id, len(s.events))
+			f.judge(false, s.id, "job %d has %d events but does not exist", s.id, len(s.events))
 		case s.job == nil:
-		case !f.judge(s.exported == 1, s.id, "job %d is there %d times", s.id, s.exported):
+		case !f.judge(s.exported == 1, s.id, "job %d was exported %d times", s.id, s.exported):
 		case s.job.State.Terminal():
 		default:
-			f.judge(v.mayWait(s), s.id, "job %d (%s) is still %s when nothing is left to wait for", s.id, s.job.Kind, s.job.State)
+			f.judge(v.mayWait(s), s.id, "job %d (%s) is still %s although nothing is left to wait for", s.id, s.job.Kind, s.job.State)
 		}
 	}
 }
 
-// mayWait reports whether a job that has not ended by the end of the quiet tail has a reason that is stated: a moment that
-// had not come, a kind without a handler, a lane or a gate that is shut; that it never ends by itself; or a branch of its that may wait.
+// mayWait reports whether a job has a valid reason not to have ended by the end of the quiet tail. It may be due later, have a kind without
+// a handler, be in a closed lane or behind a closed gate, or never end by itself. A fan-out may also wait for a branch that may wait.
 func (v *view) mayWait(s *story) bool {
 	if endless(s.job) {
 		return true
@@ -52,8 +52,8 @@ func (v *view) mayWait(s *story) bool {
 	return j.State == job.Pending && (due || unknown || v.lanes.shut(j.Lane, end))
 }
 
-// nobodysJobs accuses jobs that no accepted submission accounts for, beyond those of unknown outcome: one for each
-// idempotency key, or one for each submission without a key.
+// nobodysJobs reports jobs that no accepted submission explains. A submission whose outcome is unknown explains one job; several that share
+// an idempotency key explain one job together.
 func (v *view) nobodysJobs(f *Finding) {
 	accepted, settled := map[int64]bool{}, map[string]bool{}
 	for i := range v.run.Calls {
@@ -64,7 +64,7 @@ func (v *view) nobodysJobs(f *Finding) {
 			}
 		}
 	}
-	for i := range v.run.Fires { // whose jobs [schedulesFire] looks at
+	for i := range v.run.Fires { // their jobs are checked by [schedulesFire]
 		if id := v.run.Fires[i].Job; id != nil {
 			accepted[*id] = true
 		}
@@ -87,6 +87,6 @@ func (v *view) nobodysJobs(f *Finding) {
 		}
 		key := content{s.job.Kind, s.job.Subject, canonical(s.job.Args)}
 		allowed[key]--
-		f.judge(allowed[key] >= 0, s.id, "job %d (%s, subject %q) is there, and no submission accounts for it", s.id, s.job.Kind, s.job.Subject)
+		f.judge(allowed[key] >= 0, s.id, "job %d (%s, subject %q) exists, but no submission explains it", s.id, s.job.Kind, s.job.Subject)
 	}
 }

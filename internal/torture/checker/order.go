@@ -7,15 +7,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// orderHolds (I17): whoever claims a job of a lane leaves nobody waiting there who goes before it: of a higher priority, or
-// of the same and due for longer. Born running, a submission passes nobody who is as urgent, and a step of a chain nobody
-// who is more urgent.
+// orderHolds (I17) checks that a claim never passes over a job of the same lane that goes first: one with a higher priority, or with the
+// same priority and due earlier. A submission that starts on insert must not pass a job of equal or higher priority, and a next step must
+// not pass a job of higher priority.
 //
-// Compared is a claim with those jobs of its lane that the claim must have seen and could have had: they were there before
-// it began, by the answer to their submission, and were still waiting after it was committed, by the first line of its
-// handler. Those that wait have no subject, no unique key and no crash, which are reasons to be passed by, and are of a
-// kind that the claiming process runs; nobody commands them meanwhile. Those that were claimed have no subject, for the next
-// job of a subject that becomes free is claimed out of turn. Nothing disturbs the database meanwhile.
+// A claim is compared only with jobs that it must have seen and could have taken. They were visible before it began, according to the
+// response to their submission, and still waiting after it was committed, according to the first line of its handler. The waiting jobs have
+// no subject, unique key or crash, each of which may delay them, and the claiming process runs their kind. No operator command touches them
+// meanwhile. The claimed jobs have no subject, because the next job of a subject is claimed out of turn when it becomes free. Nothing
+// disturbs the database meanwhile.
 func orderHolds(v *view, f *Finding) {
 	type lane struct{ passed, claimed []*wait }
 	byName, names := map[string]*lane{}, []string{}
@@ -55,14 +55,14 @@ func orderHolds(v *view, f *Finding) {
 	}
 }
 
-// seen is when a job that waits could be seen by everybody, whatever the load: a submitted one when that had been answered,
-// for its events bear the beginning of a transaction that may have been of several statements. One whose transaction may have been open
-// for longer than claims allow for can be hidden by a low-water mark, at most until the next poll.
+// seen returns the time from which every process could see a waiting job, whatever the load. For a submitted job this is the time of the
+// response, because its event carries the time at which a transaction of possibly several statements began. A job whose transaction may
+// have been open for longer than claims allow for can stay hidden behind a low-water mark until the next poll.
 func (v *view) seen(w *wait) time.Time {
 	if w.since.Event != "job.enqueued" || w.of.job.ParentID != nil {
 		return v.there(w)
 	}
-	at := w.to // without an answer it is not compared
+	at := w.to // without a response it is not compared
 	for _, c := range v.calls[w.of.id] {
 		if c.Verb == "submit" && c.Outcome == history.OK {
 			answered := c.Ended
@@ -75,11 +75,12 @@ func (v *view) seen(w *wait) time.Time {
 	return at
 }
 
-// openWithin is how long a submission may be open for claims to see it however old it is then: the moment freshSince of claims.
+// openWithin is how long a submission's transaction may be open for claims to still see the job. It mirrors freshSince in the claim
+// statement.
 const openWithin = 200 * time.Millisecond
 
-// there is when a job that waits could certainly be seen by everybody: when its submission had been answered, or else a
-// while after the event that made it due.
+// there returns the time from which every process could certainly see a waiting job: that of the response to its submission, or a short
+// time after the event that made it due.
 func (v *view) there(w *wait) time.Time {
 	at := w.since.At.Add(v.commitWithin())
 	if v.heldUp(w) {
@@ -95,18 +96,17 @@ func (v *view) there(w *wait) time.Time {
 	return at
 }
 
-// heldUp reports whether a job may have been in the database long before it could be seen: its event bears the beginning of
-// a transaction of several statements, each of which had to find its way there.
+// heldUp reports whether a job may have become visible long after the time of its event. The event carries the time at which its
+// transaction began, and each further statement of that transaction had to reach the database.
 func (v *view) heldUp(w *wait) bool {
 	from := w.since.At
 	return (w.since.Event == "job.enqueued" || w.since.Event == "job.operator_retry") && !v.trouble.stillForAll(from, from.Add(v.commitWithin()))
 }
 
-// commitWithin is how long after its beginning a transaction has certainly been committed, where nothing disturbs the
-// database.
+// commitWithin returns the time within which a transaction has certainly been committed if nothing disturbs the database.
 func (v *view) commitWithin() time.Duration { return v.slack / 2 }
 
-// goesFirst compares a claim with those that waited all the while.
+// goesFirst compares a claim with the jobs that were waiting throughout.
 func (v *view) goesFirst(w *wait, waiting []*wait, f *Finding) {
 	at := w.claim.event.At
 	over := at.Add(v.commitWithin())
@@ -130,7 +130,7 @@ func (v *view) goesFirst(w *wait, waiting []*wait, f *Finding) {
 			first = higher || same && w.of.job.ParentID == nil
 		}
 		if first {
-			f.accuse(w.of.id, "job %d (priority %d, due %s) was claimed at %s, and job %d (priority %d, due %s) waited in lane %q until %s", w.of.id,
+			f.accuse(w.of.id, "job %d (priority %d, due %s) was claimed at %s, while job %d (priority %d, due %s) waited in lane %q until %s", w.of.id,
 				claimed, clock(w.ready), clock(at), p.of.id, passed, clock(p.ready), w.of.job.Lane, clock(p.to))
 			break
 		}
@@ -140,10 +140,10 @@ func (v *view) goesFirst(w *wait, waiting []*wait, f *Finding) {
 	}
 }
 
-// unknownFor is how long a command without an answer may hold its row after its client gave up: the pod may be frozen.
+// unknownFor is how long a command without a response may keep its row locked after its client gave up. Its pod may be frozen.
 const unknownFor = 10 * time.Second
 
-// touched reports whether a command may have locked the row of a job that waits: to note something, or to cancel it.
+// touched reports whether a command, such as a cancel, may have locked the row of a waiting job.
 func (w *wait) touched(v *view, from, to time.Time) bool {
 	for _, e := range w.of.events {
 		if !e.At.Before(from) && !e.At.After(to) {
@@ -162,7 +162,7 @@ func (w *wait) touched(v *view, from, to time.Time) bool {
 	return false
 }
 
-// niced reports whether somebody gave a job another priority so shortly before, or meanwhile, that nobody can say which one a claim saw.
+// niced reports whether a job's priority changed during the given period or so shortly before it that a claim may have seen either value.
 func (w *wait) niced(v *view, from, to time.Time) bool {
 	from = from.Add(-v.commitWithin())
 	for _, e := range w.of.events {
@@ -178,7 +178,7 @@ func (w *wait) niced(v *view, from, to time.Time) bool {
 	return false
 }
 
-// priorityAt is a job's priority at a moment: that of its row, before what was changed since.
+// priorityAt returns a job's priority at the given time, computed from its row by undoing later changes.
 func (s *story) priorityAt(at time.Time) int {
 	priority := s.job.Priority
 	for i := len(s.events) - 1; i >= 0 && s.events[i].At.After(at); i-- {

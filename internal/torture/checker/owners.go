@@ -2,13 +2,15 @@ package checker
 
 import "time"
 
-// promptly is within what a handler's context ends once its process can run and knows that it should.
+// promptly is how soon a handler's context must end once its process can run and knows that it should.
 const promptly = time.Second
 
-// ownersExclude (I4): claims of a job do not overlap in its history; each starts at most one handler; a job is taken away
-// only from a pod whose row was closed, and a row is closed only when its lease has ended; effects that the world outside
-// accepted are in the order of their fences; and handlers of one job overlap only when the former one has been told to end
-// in time.
+// ownersExclude (I4) checks that a job has one owner at a time:
+//
+//   - Claims of a job do not overlap in its history, and each starts at most one handler.
+//   - A job is taken only from a pod whose row was closed, and a row is closed only after its lease has expired.
+//   - Effects that the outside world accepted are in the order of their fences.
+//   - Handlers of one job overlap only if the earlier one was told to stop in time.
 func ownersExclude(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -20,7 +22,7 @@ func ownersExclude(v *view, f *Finding) {
 			f.judge(len(c.starts) <= 1, s.id, "job %d: %d handlers started for the claim with fence %d", s.id, len(c.starts), c.fence)
 			if c.end != nil && recovers(c.end) {
 				b := v.boot(bootOf(c.end))
-				f.judge(!b.closed.IsZero() && !b.closed.After(c.end.At), s.id, "job %d was taken from %s, which nobody had declared dead", s.id, b.name())
+				f.judge(!b.closed.IsZero() && !b.closed.After(c.end.At), s.id, "job %d was taken from %s, which had not been declared dead", s.id, b.name())
 			}
 			if i+1 < len(s.claims) {
 				v.formerStopped(c, s.claims[i+1], f)
@@ -32,14 +34,14 @@ func ownersExclude(v *view, f *Finding) {
 		if !b.lapsed || b.leaseSeen.IsZero() || v.skewedAt(b.closed) {
 			continue
 		}
-		tooFar := b.leaseSeen.After(b.closed.Add(2 * v.run.Settings.Lease)) // only a clock that jumped writes that
-		f.judge(tooFar || !b.leaseSeen.After(b.closed), 0, "%s was declared dead at %s, and its lease lasted until %s", b.name(), clock(b.closed),
+		tooFar := b.leaseSeen.After(b.closed.Add(2 * v.run.Settings.Lease)) // only a clock jump causes this
+		f.judge(tooFar || !b.leaseSeen.After(b.closed), 0, "%s was declared dead at %s, but its lease lasted until %s", b.name(), clock(b.closed),
 			clock(b.leaseSeen))
 	}
 }
 
-// formerStopped judges a claim's handler that was still running when the next claim's started. One whose end was never
-// heard of has ended with its process, or cannot be judged, unless it is known not to end by itself.
+// formerStopped checks a claim's handler that was still running when the next claim's handler started. If the ledger has no end line for a
+// handler, it ended with its process or cannot be judged, unless its kind never ends by itself.
 func (v *view) formerStopped(c, next *claim, f *Finding) {
 	b := v.boot(c.boot)
 	if c.start() == nil || next.start() == nil || c.end == nil || b.life == nil {
@@ -53,18 +55,18 @@ func (v *view) formerStopped(c, next *claim, f *Finding) {
 	if c.done == nil && !endless(c.of.job) {
 		return
 	}
-	// The pod that gives something back in a worker's stead, or stops it, may not be able to tell it so yet.
+	// A pod that hands back or stops a remote worker's job may not have been able to notify the worker yet.
 	if far := b.life.remote(); !recovers(c.end) && !far {
 		if c.told == nil && !v.trouble.still(b.pod, c.end.At.Add(-promptly), began.T) {
-			return // it may have had no time to say so
+			return // it may have had no time to report it
 		}
-		f.judge(c.told != nil && c.told.N < began.N, c.of.id, "job %d: the handler with fence %d ran on, its context whole, when fence %d started after %s",
+		f.judge(c.told != nil && c.told.N < began.N, c.of.id, "job %d: the handler with fence %d was still running with a live context when fence %d started after %s",
 			c.of.id, c.fence, next.fence, c.end.Event)
 		return
 	}
 	bound := v.trouble.quietAfter(b.pod, later(c.end.At, began.T), promptly+v.slack)
 	f.judge(c.told != nil && !c.told.T.After(bound) || c.done != nil && !c.done.T.After(bound) || !b.life.Ended.After(bound), c.of.id,
-		"job %d was taken from %s at %s, and its handler there, fence %d, was not told to end by %s", c.of.id, b.name(), clock(c.end.At),
+		"job %d was taken from %s at %s, but its handler there, with fence %d, was not cancelled by %s", c.of.id, b.name(), clock(c.end.At),
 		c.fence, clock(bound))
 }
 
@@ -72,7 +74,7 @@ func effectsInOrder(s *story, f *Finding) {
 	var highest int64
 	for _, l := range s.lines {
 		if l.Event == "effect" && !l.Refused {
-			f.judge(l.Fence >= highest, s.id, "job %d: an effect of fence %d was accepted after fence %d was heard of", s.id, l.Fence, highest)
+			f.judge(l.Fence >= highest, s.id, "job %d: an effect with fence %d was accepted after fence %d was known", s.id, l.Fence, highest)
 		}
 		highest = max(highest, l.Fence)
 	}

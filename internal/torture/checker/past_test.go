@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// past is a run that is made up, step by step, with the records that all hands would have left of it. Time passes by
-// itself, a millisecond a step, and by [past.pass].
+// past is a fabricated run. It is built step by step, together with the records that every component would have written. Time advances by
+// one millisecond per step, and with [past.pass].
 type past struct {
 	t     *testing.T
 	run   *history.Run
@@ -21,19 +21,19 @@ type past struct {
 	pods  map[string]*place
 }
 
-// place is a pod's place, with its present process.
+// place is a pod's place in the fleet with its current process.
 type place struct {
 	name  string
 	now   *history.Process
 	boot  string
-	beats map[string][]span // by boot: when its process beat
+	beats map[string][]span // by boot ID, the periods in which its process sent heartbeats
 	boots int
 }
 
-// names are the fleet of a run that is made up; the worker is a remote one, of the first two pods.
+// names lists the fleet of a fabricated run. The worker is a remote worker served by the first two pods.
 var names = []string{"pod1", "pod2", "pod3", "worker1"}
 
-// begin makes a run of three pods and a remote worker.
+// begin starts a run with three pods and a remote worker.
 func begin(t *testing.T) *past {
 	t.Helper()
 	p := &past{t: t, run: &history.Run{}, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), xid: 1000, pods: map[string]*place{}}
@@ -45,7 +45,7 @@ func begin(t *testing.T) *past {
 	}
 	p.pass(time.Second)
 	p.run.Settings.Began = p.now
-	p.pass(10 * time.Second) // so that nobody is new any more
+	p.pass(10 * time.Second) // long enough that no process counts as new
 	return p
 }
 
@@ -56,7 +56,7 @@ func (p *past) step() time.Time {
 	return p.now
 }
 
-// start begins a process in a pod's place, with a boot id.
+// start starts a process in a pod's place, with a new boot ID.
 func (p *past) start(name string) {
 	one := p.pods[name]
 	p.run.Pods = append(p.run.Pods, history.Process{Pod: name, PID: 100 + len(p.run.Pods), Started: p.step(), Log: name + ".log"})
@@ -64,7 +64,7 @@ func (p *past) start(name string) {
 	if name == "worker1" {
 		one.now.Via, one.now.Slots = []string{"pod1", "pod2"}, 4
 	}
-	for n, other := range p.pods { // the list may have moved
+	for n, other := range p.pods { // append may have moved the list
 		for i := range p.run.Pods {
 			if other.now != nil && p.run.Pods[i].Pod == n {
 				other.now = &p.run.Pods[i]
@@ -76,7 +76,7 @@ func (p *past) start(name string) {
 	one.now.Ready = &ready
 }
 
-// join gives a process a new boot id.
+// join gives a process a new boot ID.
 func (p *past) join(name string) {
 	one := p.pods[name]
 	one.boots++
@@ -92,9 +92,9 @@ func (p *past) podEvent(event, pod, boot string) {
 		Event: event, Level: "info", Message: &pod})
 }
 
-// quiet ends the heartbeats of a pod's present boot for now; beat goes on with them.
+// quiet pauses the heartbeats of a pod's current boot; beat resumes them.
 func (p *past) quiet(name string) {
-	if beats := p.pods[name].beats[p.pods[name].boot]; len(beats) > 0 { // none once it was declared dead
+	if beats := p.pods[name].beats[p.pods[name].boot]; len(beats) > 0 { // empty once the boot was declared dead
 		last(beats).to = p.now
 	}
 }
@@ -104,14 +104,14 @@ func (p *past) beat(name string) {
 	one.beats[one.boot] = append(one.beats[one.boot], span{from: p.now})
 }
 
-// kill ends a pod's process at once.
+// kill kills a pod's process.
 func (p *past) kill(name string) {
 	p.quiet(name)
 	one := p.pods[name].now
 	one.Ended, one.Exit, one.Signal, one.StoppedBy = p.step(), -1, "killed", "signal"
 }
 
-// term ends a pod's process in order.
+// term shuts a pod's process down gracefully.
 func (p *past) term(name string, takes time.Duration) {
 	at := p.step()
 	one := p.pods[name]
@@ -122,7 +122,7 @@ func (p *past) term(name string, takes time.Duration) {
 	one.now.Ended = p.step()
 }
 
-// lapse lets the rest of a quiet pod's lease pass and has the others declare it dead.
+// lapse lets the lease of a quiet pod expire; the other pods then declare it dead.
 func (p *past) lapse(name string) {
 	one := p.pods[name]
 	beats := one.beats[one.boot]
@@ -131,14 +131,14 @@ func (p *past) lapse(name string) {
 	p.quietly(name)
 }
 
-// quietly ends what samples see of a boot that was declared dead.
+// quietly makes a boot that was declared dead disappear from the samples.
 func (p *past) quietly(name string) {
 	one := p.pods[name]
 	one.beats["lapsed "+one.boot] = append(one.beats[one.boot], span{p.now, p.now})
 	delete(one.beats, one.boot)
 }
 
-// fault does a fault of the list.
+// fault carries out a fault of the list.
 func (p *past) fault(name, verb, pod string, lasts time.Duration, do func()) {
 	f := history.Fault{Act: history.Act{No: len(p.run.Faults) + 1, Fault: name, Verb: verb, Pod: pod, For: lasts}, Began: p.step(), Struck: 1}
 	at := len(p.run.Faults)
@@ -150,7 +150,7 @@ func (p *past) fault(name, verb, pod string, lasts time.Duration, do func()) {
 	p.run.Faults[at].Healed = p.now
 }
 
-// operate records a change of a lane, or of the gate when lane is empty.
+// operate records a change to a lane, or to the gate if lane is empty.
 func (p *past) operate(lane string, slots int, open bool) {
 	c := history.Call{N: len(p.run.Calls) + 1, Verb: "lane", Lane: lane, Slots: &slots, Enabled: &open, Began: p.step(), Ended: p.step(), Outcome: history.OK}
 	if shut := !open; lane == "" {
@@ -159,7 +159,7 @@ func (p *past) operate(lane string, slots int, open bool) {
 	p.run.Calls = append(p.run.Calls, c)
 }
 
-// done ends the run: the quiet tail, the pods, the samples and the exports.
+// done finishes the run: the quiet tail, the shutdown of the pods, the samples and the exports.
 func (p *past) done() *history.Run {
 	p.run.Settings.QuietFrom = p.step()
 	p.pass(12 * time.Second)
@@ -179,7 +179,7 @@ func (p *past) done() *history.Run {
 	return p.run
 }
 
-// sample looks every 100 ms, and counts what pods use every second.
+// sample records a sample every 100 ms and the resource usage of the pods every second.
 func (p *past) sample() {
 	n := 0
 	for at := p.run.Settings.Began; at.Before(p.run.Settings.Ended); at = at.Add(100 * time.Millisecond) {
@@ -208,7 +208,7 @@ func (p *past) sample() {
 	}
 }
 
-// leaseAt notes a boot's lease, as its latest beat a second left it.
+// leaseAt records the lease that a boot's latest heartbeat set. A boot sends one heartbeat per second.
 func (p *past) leaseAt(one *history.Sample, boot string, beats []span) {
 	var last, gone time.Time
 	if id, lapsed := cutPrefix(boot, "lapsed "); lapsed {
@@ -236,7 +236,7 @@ func cutPrefix(s, prefix string) (string, bool) {
 	return s, false
 }
 
-// of finds a finding by its invariant.
+// of returns the finding for an invariant.
 func of(t *testing.T, list []Finding, invariant string) Finding {
 	t.Helper()
 	i := slices.IndexFunc(list, func(f Finding) bool { return f.Invariant == invariant })

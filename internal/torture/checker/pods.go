@@ -9,20 +9,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// boot is one boot id of a pod.
+// boot is one boot ID of a pod.
 type boot struct {
 	id        string
 	pod       string
-	life      *life     // nil: no process says so
-	joined    time.Time // by its event; zero: none tells
-	closed    time.Time // by the first event that says so; zero: none does
-	reclosed  bool      // another event says so too
-	lapsed    bool      // others closed it
-	recovered time.Time // when its jobs were first taken back; zero: never
-	leaseSeen time.Time // the latest end of its lease that a sample saw
-	seen      time.Time // the latest sample in which its row was open
+	life      *life     // nil if no process reported this boot ID
+	joined    time.Time // time of its event, or zero if there is none
+	closed    time.Time // time of the first event that closed it, or zero if there is none
+	reclosed  bool      // another event closed it again
+	lapsed    bool      // other pods closed it
+	recovered time.Time // time when its jobs were first taken back, or zero if they never were
+	leaseSeen time.Time // the latest lease expiry that a sample shows
+	seen      time.Time // the latest sample that shows its row open
 	claims    []*claim
-	kinds     map[string]bool // that it claimed
+	kinds     map[string]bool // kinds that it claimed
 }
 
 // life is one process of a pod.
@@ -40,7 +40,7 @@ func (v *view) boot(id string) *boot {
 	return b
 }
 
-// podEvent takes an event that is of no job.
+// podEvent records an event that belongs to no job.
 func (v *view) podEvent(e *job.Event) {
 	if e.Boot == nil {
 		return
@@ -60,7 +60,7 @@ func (v *view) podEvent(e *job.Event) {
 	}
 }
 
-// lookAtPods finds the processes of the boots, and how the boots came and went.
+// lookAtPods assigns boots to processes and finds out when each boot joined and left.
 func (v *view) lookAtPods() {
 	for i := range v.run.Pods {
 		l := &life{Process: &v.run.Pods[i]}
@@ -72,7 +72,7 @@ func (v *view) lookAtPods() {
 		}
 	}
 	slices.SortFunc(v.lives, func(a, b *life) int { return cmp.Compare(a.Started.UnixNano(), b.Started.UnixNano()) })
-	for _, b := range v.boots { // of a process that did not say so
+	for _, b := range v.boots { // boots that no process reported
 		if b.life == nil && b.pod != "" {
 			for _, l := range v.lives {
 				if l.Pod == b.pod && !b.joined.Before(l.Started) && !b.joined.After(l.Ended) {
@@ -90,13 +90,13 @@ func (v *view) lookAtPods() {
 	}
 }
 
-// able reports whether a process could do its work between two moments: it was ready, not told to end, and left alone.
+// able reports whether a process could work throughout the given period: it was ready, not shutting down and undisturbed.
 func (v *view) able(l *life, from, to time.Time) bool {
 	return l.Ready != nil && !l.Ready.After(from) && l.Ended.After(to) && (l.TermAt == nil || l.TermAt.After(to)) &&
 		v.trouble.calm(l.Pod, from, to)
 }
 
-// ableFor reports whether a process could do its work for so long without a break, at some time between two moments.
+// ableFor reports whether a process could work for the given duration without interruption at some time in the period.
 func (v *view) ableFor(l *life, from, to time.Time, long time.Duration) bool {
 	for ; !from.Add(long).After(to); from = from.Add(v.run.Settings.Heartbeat) {
 		if v.able(l, from, from.Add(long)) {
@@ -106,7 +106,7 @@ func (v *view) ableFor(l *life, from, to time.Time, long time.Duration) bool {
 	return false
 }
 
-// name is how a person knows a boot.
+// name returns a readable name for a boot.
 func (b *boot) name() string {
 	if b.pod == "" {
 		return "boot " + short(b.id)
@@ -114,10 +114,10 @@ func (b *boot) name() string {
 	return b.pod + " (boot " + short(b.id) + ")"
 }
 
-// short is the beginning of a boot id, enough to tell it from others.
+// short returns the beginning of a boot ID, which is enough to recognize it.
 func short(id string) string { return id[:min(8, len(id))] }
 
-// quietEnd is when the quiet tail ended and the pods were told to go.
+// quietEnd returns the time at which the quiet tail ended and the pods were told to shut down.
 func (v *view) quietEnd() time.Time {
 	end := v.run.Settings.Ended
 	for _, l := range v.lives {
@@ -128,7 +128,7 @@ func (v *view) quietEnd() time.Time {
 	return end
 }
 
-// later is the later of two moments, earlier the earlier.
+// later returns the later of two times, and earlier the earlier one.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

@@ -2,9 +2,9 @@ package checker
 
 import "time"
 
-// orphansRecovered (I10): a pod whose lease has ended is declared dead, and its jobs are taken back, within a poll of the
-// end of its lease, as long as another pod is well; and a job that was taken back runs again as soon as somebody who can
-// run it has room. The end of a lease is known where a sample saw it and a later heartbeat would have moved it.
+// orphansRecovered (I10) checks recovery. A pod whose lease has expired must be declared dead, and its jobs must be taken back, within one
+// poll interval, as long as another pod is well. A recovered job must run as soon as a pod that can run it has room. The expiry of a lease
+// is known only if a sample shows it and no later heartbeat could have extended it.
 func orphansRecovered(v *view, f *Finding) {
 	for _, b := range v.boots {
 		if !b.lapsed || b.leaseSeen.IsZero() || !b.closed.Before(b.seen.Add(v.run.Settings.Lease)) || v.skewedAt(b.closed) {
@@ -12,14 +12,14 @@ func orphansRecovered(v *view, f *Finding) {
 		}
 		due := b.leaseSeen.Add(v.prompt())
 		if v.wellBesides(b, b.leaseSeen, due) {
-			f.judge(!b.closed.After(due), 0, "%s was declared dead %s after its lease had ended", b.name(), b.closed.Sub(b.leaseSeen))
+			f.judge(!b.closed.After(due), 0, "%s was declared dead %s after its lease had expired", b.name(), b.closed.Sub(b.leaseSeen))
 		}
-		taken := later(b.closed, due).Add(time.Second) // a row that somebody held is taken with the next look
+		taken := later(b.closed, due).Add(time.Second) // a locked row is taken with the next poll
 		for _, c := range b.claims {
 			if c.end == nil || !recovers(c.end) || c.of.tampered || !v.wellBesides(b, b.leaseSeen, taken) {
 				continue
 			}
-			f.judge(!c.end.At.After(taken), c.of.id, "job %d was taken back from %s %s after the end of the lease", c.of.id, b.name(),
+			f.judge(!c.end.At.After(taken), c.of.id, "job %d was taken back from %s %s after the lease had expired", c.of.id, b.name(),
 				c.end.At.Sub(b.leaseSeen))
 		}
 	}
@@ -33,7 +33,7 @@ func orphansRecovered(v *view, f *Finding) {
 	}
 }
 
-// wellBesides reports whether a pod other than that of b could look after the others from one moment to another.
+// wellBesides reports whether a pod other than that of b could do recovery throughout the given period.
 func (v *view) wellBesides(b *boot, from, to time.Time) bool {
 	for _, l := range v.lives {
 		if l != b.life && !l.remote() && v.able(l, from, to) {

@@ -10,7 +10,7 @@ import (
 // remote reports whether a process is a remote worker.
 func (l *life) remote() bool { return len(l.Via) > 0 }
 
-// slotsOf is how many handlers a process may run.
+// slotsOf returns how many handlers a process may run.
 func (v *view) slotsOf(l *life) int {
 	if l.Slots > 0 {
 		return l.Slots
@@ -18,12 +18,12 @@ func (v *view) slotsOf(l *life) int {
 	return v.run.Settings.Slots
 }
 
-// podsRun reports whether a pod has run a kind: of others remote workers alone do.
+// podsRun reports whether a pod has run a kind. Other kinds run only on remote workers.
 func (v *view) podsRun(kind string) bool {
 	return slices.ContainsFunc(v.lives, func(l *life) bool { return !l.remote() && l.knows(kind) })
 }
 
-// lookAfterWorkers adds to the troubles of each remote worker those of its pods: what was done to them, and when they were not there.
+// lookAfterWorkers adds the troubles of its pods to those of each remote worker: faults that hit the pods, and their absences.
 func (t *trouble) lookAfterWorkers(v *view) {
 	t.far = map[string][]span{}
 	for _, l := range v.lives {
@@ -40,7 +40,7 @@ func (t *trouble) lookAfterWorkers(v *view) {
 	}
 }
 
-// absences are when a pod's place had no process that takes work: from when the process before ended, or was told to.
+// absences returns the periods in which a pod's place had no process that takes work, from when the previous process ended or was told to.
 func (v *view) absences(pod string) (list []span) {
 	var from time.Time
 	for _, l := range v.lives {
@@ -63,9 +63,9 @@ func (v *view) absences(pod string) (list []span) {
 	return list
 }
 
-// acknowledged reports whether a remote worker has certainly said, by a moment, that it works on a claim: it says so at once where nothing
-// keeps it from doing so. Without its word a claim is given back unspent after two heartbeats, so that what it has had for longer it has
-// acknowledged as well.
+// acknowledged reports whether a remote worker has certainly acknowledged a claim by the given time. A worker that nothing delays does so
+// at once. A claim without an acknowledgment is handed back unspent after two heartbeat intervals, so the worker has acknowledged any claim
+// that it has held for longer.
 func (v *view) acknowledged(c *claim, l *life, by time.Time) bool {
 	at := c.start().T.Add(promptly)
 	if at.Before(by) && v.trouble.still(l.Pod, c.event.At, at) {
@@ -74,10 +74,10 @@ func (v *view) acknowledged(c *claim, l *life, by time.Time) bool {
 	return by.Sub(c.event.At) > 2*v.run.Settings.Heartbeat+v.slack && v.trouble.still("", c.event.At, by)
 }
 
-// workersKeepTheirs (I10b): the lease of a remote worker is the table's, not its stream's or its pod's. What a worker has at hand is taken
-// from it when its lease has ended and not before, whatever becomes of its connections and of the pods that serve it: only what it
-// cannot have acknowledged is given back by others. A worker that has died is declared dead, which counts as a crash of what it
-// ran. And a job succeeds on a worker only when a handler has returned there.
+// workersKeepTheirs (I10b) checks that a remote worker's lease depends on its row, not on its stream or its pods. A worker keeps its jobs
+// until its lease expires, whatever happens to its connections and to the pods that serve it. Others may hand back only claims that the
+// worker cannot have acknowledged. A worker that dies must be declared dead, which counts as a crash of its running jobs. A job may succeed
+// on a worker only after a handler has returned there.
 func workersKeepTheirs(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -95,7 +95,7 @@ func workersKeepTheirs(v *view, f *Finding) {
 		}
 		due := b.life.Ended.Add(v.run.Settings.Heartbeat + v.run.Settings.Lease + v.prompt())
 		if due.Before(v.quietEnd()) && v.wellBesides(b, b.life.Ended, due) && !v.skewedAt(b.life.Ended) {
-			f.judge(!b.closed.IsZero() && !b.closed.After(due), 0, "%s ended at %s, and had not been declared dead by %s", b.name(), clock(b.life.Ended), clock(due))
+			f.judge(!b.closed.IsZero() && !b.closed.After(due), 0, "%s ended at %s, but had not been declared dead by %s", b.name(), clock(b.life.Ended), clock(due))
 		}
 	}
 }
@@ -105,13 +105,13 @@ func (v *view) keptByItsWorker(c *claim, l *life, f *Finding) {
 		return
 	}
 	if c.end.Event == "job.succeeded" {
-		f.judge(c.done != nil && !c.done.T.After(c.end.At.Add(sameClock)), c.of.id, "job %d succeeded on %s, with fence %d, and no handler had returned there",
+		f.judge(c.done != nil && !c.done.T.After(c.end.At.Add(sameClock)), c.of.id, "job %d succeeded on %s with fence %d, but no handler had returned there",
 			c.of.id, l.Pod, c.fence)
 	}
 	if c.start() == nil || c.done != nil && !c.done.T.After(c.end.At) || l.TermAt != nil && !l.TermAt.After(c.end.At) {
-		return // it was not there, or the worker has given it back
+		return // it did not have the job, or the worker handed it back itself
 	}
 	given := c.end.Event == "job.handed_back" && c.end.To == job.Pending
-	f.judge(!given || !v.acknowledged(c, l, c.end.At), c.of.id, "job %d was given back at %s for %s, which had had it, with fence %d, since %s", c.of.id, clock(c.end.At), l.Pod, c.fence,
+	f.judge(!given || !v.acknowledged(c, l, c.end.At), c.of.id, "job %d was handed back at %s on behalf of %s, which had been running it, with fence %d, since %s", c.of.id, clock(c.end.At), l.Pod, c.fence,
 		clock(c.start().T))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// takenBack gives a job back in whose middle its worker is.
+// takenBack hands a job back while its worker is still running it.
 func (t *tale) takenBack() *tale {
 	t.leave("job.handed_back", job.Pending, "system")
 	t.row.Attempt--
@@ -16,12 +16,12 @@ func (t *tale) takenBack() *tale {
 }
 
 var remoteCrimes = []crime{
-	{"I10b", "a job is given back while its worker is in the middle of it", func(p *past) {
+	{"I10b", "a job is handed back while its worker is running it", func(p *past) {
 		j := sleeper(p, "worker1")
 		p.pass(6 * time.Second)
 		j.takenBack().claim("pod1").succeed()
 	}, nil},
-	{"I10b", "the job of a worker that has died is given back as if nobody had run it", func(p *past) {
+	{"I10b", "a dead worker's job is handed back as if it had never run", func(p *past) {
 		p.pass(10 * time.Second)
 		j := sleeper(p, "worker1")
 		p.pass(6 * time.Second)
@@ -37,7 +37,7 @@ var remoteCrimes = []crime{
 	{"I10b", "a job succeeds on a worker without a handler", func(p *past) {
 		p.submit("demo.noop", `{}`).take("worker1").leave("job.succeeded", job.Succeeded, "system")
 	}, nil},
-	{"I4", "a worker is not told of a job that was given back in its stead", func(p *past) {
+	{"I4", "a worker is not notified that its job was handed back", func(p *past) {
 		p.pass(10 * time.Second)
 		j := p.submit("demo.block", `{}`).claim("worker1")
 		p.pass(2 * time.Second)
@@ -45,7 +45,7 @@ var remoteCrimes = []crime{
 		p.pass(20 * time.Second)
 		j.stop()
 	}, nil},
-	{"I14", "a job that was sent to a worker does not begin there, and is not given back", func(p *past) {
+	{"I14", "a job that was sent to a worker neither starts there nor is handed back", func(p *past) {
 		p.pass(10 * time.Second)
 		j := p.submit("demo.noop", `{}`).take("worker1")
 		p.pass(10 * time.Second)
@@ -65,13 +65,13 @@ var remoteCrimes = []crime{
 func TestNobodyIsAccusedOfWhatMayHappenToARemoteWorker(t *testing.T) {
 	t.Parallel()
 	for name, live := range map[string]func(p *past){
-		"what never arrived comes back": func(p *past) {
+		"a job that never arrived is handed back": func(p *past) {
 			p.pass(10 * time.Second)
 			j := p.submit("demo.noop", `{}`).take("worker1")
 			p.pass(2 * time.Second)
 			j.takenBack().claim("pod1").succeed()
 		},
-		"what arrived and could not be acknowledged comes back, and its handler hears of it": func(p *past) {
+		"a job that could not be acknowledged is handed back, and its handler is notified": func(p *past) {
 			p.pass(10 * time.Second)
 			p.fault("F69", "worker_reset", "worker1", 2*time.Second, func() {
 				j := sleeper(p, "worker1")
@@ -82,7 +82,7 @@ func TestNobodyIsAccusedOfWhatMayHappenToARemoteWorker(t *testing.T) {
 				j.claim("pod1").succeed()
 			})
 		},
-		"a worker is killed, and what it ran is counted as a crash": func(p *past) {
+		"a worker is killed, which counts as a crash of its running job": func(p *past) {
 			p.pass(10 * time.Second)
 			j := sleeper(p, "worker1")
 			p.pass(1500 * time.Millisecond)
@@ -91,7 +91,7 @@ func TestNobodyIsAccusedOfWhatMayHappenToARemoteWorker(t *testing.T) {
 			j.recover().claim("pod1").succeed()
 			p.start("worker1")
 		},
-		"a worker whose pods are gone finds nothing": func(p *past) {
+		"a worker whose pods are gone finds no job": func(p *past) {
 			p.submit("demo.progress", `{}`).claim("worker1").succeed()
 			p.pass(10 * time.Second)
 			p.kill("pod1")
@@ -105,7 +105,7 @@ func TestNobodyIsAccusedOfWhatMayHappenToARemoteWorker(t *testing.T) {
 			p.pass(time.Second)
 			j.claim("worker1").succeed()
 		},
-		"a worker that is told to end hands back what it does not finish": func(p *past) {
+		"a worker that is told to shut down hands back its unfinished jobs": func(p *past) {
 			p.pass(10 * time.Second)
 			j := sleeper(p, "worker1")
 			p.pass(6 * time.Second)

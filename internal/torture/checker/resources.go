@@ -6,21 +6,21 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// What a pod of the demo may use at most, beyond what its handlers hold, and by how much more than at its beginning it may
-// use in the end. Each slot costs a handler, its report to the ledger and its share of the pools.
+// Caps on what a demo pod may use beyond what its handlers hold, and on how much its usage may grow during the run. Each slot needs a
+// handler, a connection to the ledger and a share of the pools.
 const (
 	mostGoroutines  = 400
 	mostFiles       = 300
 	mostConnections = 24
 	mostRSS         = 768 << 20 // bytes; the race detector needs several times as much
-	moreGoroutines  = 60        // connections of clients that are kept open, and the ledger's
+	moreGoroutines  = 60        // kept-alive client and ledger connections
 	moreFiles       = 40
 	moreConnections = 10 // pools grow under load
 )
 
-// resourcesBounded (I24): no sample saw a pod use more than the caps, and at the end of the quiet tail it uses hardly more
-// than in its first sample. Goroutines that demo.leak left, memory that demo.hog holds and handlers that are stuck count
-// for themselves; so do the sockets of clients that gave up, which a pod closes once it gets a processor again.
+// resourcesBounded (I24) checks that no sample shows a pod above the caps, and that it uses little more at the end of the quiet tail than
+// in its first sample. Goroutines leaked by demo.leak, memory held by demo.hog and stuck handlers are allowed for. So are the sockets of
+// clients that gave up, which a starved pod closes only when it gets CPU time again.
 func resourcesBounded(v *view, f *Finding) {
 	for _, l := range v.lives {
 		if l.Ready == nil {
@@ -56,20 +56,20 @@ func resourcesBounded(v *view, f *Finding) {
 				}
 			}
 		}
-		// What is still there 15 s after the last fault may be the connection that died without a word.
+		// A connection that died silently may still be there 15 s after the last fault.
 		if first == nil || lastAt.Before(v.run.Settings.QuietFrom) || !v.trouble.still(l.Pod, lastAt.Add(-20*time.Second), lastAt) {
 			continue
 		}
 		stuck := max(last.Stuck, 0) * 4
-		f.judge(last.Goroutines <= first.Goroutines+moreGoroutines+leaked+stuck, 0, "%s had %d goroutines at the beginning and %d in the end", l.Pod,
+		f.judge(last.Goroutines <= first.Goroutines+moreGoroutines+leaked+stuck, 0, "%s had %d goroutines at the beginning and %d at the end", l.Pod,
 			first.Goroutines, last.Goroutines)
-		f.judge(last.Files <= first.Files+moreFiles, 0, "%s had %d files open at the beginning and %d in the end", l.Pod, first.Files, last.Files)
-		f.judge(last.Connections <= first.Connections+moreConnections, 0, "%s had %d connections at the beginning and %d in the end", l.Pod,
+		f.judge(last.Files <= first.Files+moreFiles, 0, "%s had %d files open at the beginning and %d at the end", l.Pod, first.Files, last.Files)
+		f.judge(last.Connections <= first.Connections+moreConnections, 0, "%s had %d connections at the beginning and %d at the end", l.Pod,
 			first.Connections, last.Connections)
 	}
 }
 
-// heldBy sums up what the handlers of a process were asked to leave behind and to hold: goroutines, and bytes.
+// heldBy adds up the goroutines and bytes that the handlers of a process were asked to leak or hold.
 func (v *view) heldBy(l *life) (goroutines int, bytes int64) {
 	for _, b := range l.boots {
 		for _, c := range b.claims {

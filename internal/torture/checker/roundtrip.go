@@ -7,9 +7,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// roundTrip (I21): a job is what was submitted: its kind, subject, lane, priority, arguments and declared steps, the
-// arguments as the same JSON value with every digit; and what demo.echo was given is what it answered. Submissions that
-// share a unique key may differ: one of them is the job's.
+// roundTrip (I21) checks that a job matches its submission in kind, subject, lane, priority, arguments and declared steps. The arguments
+// must be the same JSON value, with every digit. The result of demo.echo must equal its arguments. Submissions that share a unique key may
+// differ, but one of them must match the job.
 func roundTrip(v *view, f *Finding) {
 	for id, calls := range v.calls {
 		s := v.stories[id]
@@ -33,20 +33,20 @@ func roundTrip(v *view, f *Finding) {
 			continue
 		}
 		shared := wrong != nil && wrong.Unique != "" && s.job.UniqueKey != nil && *s.job.UniqueKey == wrong.Unique
-		// Whoever made the job may have been told nothing: then it is as one of those that were not.
-		f.judge(wrong == nil || shared && (fits || v.unknownWith(wrong.Unique)), id, "job %d is not what call %d submitted: its %s differs", id,
+		// The submission that created the job may have an unknown outcome. The job then need not match any of the answered ones.
+		f.judge(wrong == nil || shared && (fits || v.unknownWith(wrong.Unique)), id, "job %d differs from what call %d submitted: %s", id,
 			callNo(wrong), what)
 	}
 	for _, s := range v.ordered {
 		if s.job != nil && !s.tampered && s.job.Kind == "demo.echo" && s.job.State == job.Succeeded {
-			f.judge(sameJSON(s.job.Args, s.job.Result), s.id, "job %d was given %.100s and answered %.100s", s.id, s.job.Args, s.job.Result)
+			f.judge(sameJSON(s.job.Args, s.job.Result), s.id, "job %d has arguments %.100s but result %.100s", s.id, s.job.Args, s.job.Result)
 		}
 	}
 }
 
-// differs names what of a job is not as it was submitted, "" when all is.
+// differs names the first property in which a job differs from its submission, or returns "" if there is none.
 func differs(c *history.Call, s *story) string {
-	j, priority := s.job, s.priorityAt(time.Time{}) // as it was born
+	j, priority := s.job, s.priorityAt(time.Time{}) // at its creation
 	var declared []job.Step
 	if c.Chain != nil {
 		declared = c.Chain
@@ -70,7 +70,7 @@ func differs(c *history.Call, s *story) string {
 	return ""
 }
 
-// unknownWith reports whether a submission with a unique key was left without an answer.
+// unknownWith reports whether a submission with the given unique key has an unknown outcome.
 func (v *view) unknownWith(unique string) bool {
 	for i := range v.run.Calls {
 		if c := &v.run.Calls[i]; c.Verb == "submit" && c.Outcome == history.Unknown && c.Unique == unique {

@@ -12,10 +12,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schedulesFire (I19): from one change of a schedule to the next, the fires of which something was decided are those that its expression
-// says, by an arithmetic of our own, up to the one that was next when it was changed: none twice, none left out but those that a later
-// one says it stands for, and these by a minute or more. None is decided before its time, nor, where a pod was well, long after it. Each
-// that fired has one job, which is there, and of each there is one event; and no job is there that the calendar made without a fire.
+// schedulesFire (I19) checks schedules between consecutive changes. The checker computes the expected fires from the expression on its own,
+// up to the one that was due next when the schedule changed. Every fire must be decided at most once. A fire may be missing only if a later
+// fire counts it as missed and it was more than a minute late. No fire may be decided early or, if a pod was well, long after it was due.
+// Each fire must have exactly one existing job and one event, and every scheduled job must belong to a fire.
 func schedulesFire(v *view, f *Finding) {
 	fires := map[string][]*history.Fire{}
 	for i := range v.run.Fires {
@@ -44,7 +44,7 @@ func schedulesFire(v *view, f *Finding) {
 	v.firesAreTold(f)
 }
 
-// between are the fires of the clock, not those of a person, after a moment until another.
+// between returns the scheduled fires after one time and up to another, without those that an operator triggered.
 func between(list []*history.Fire, after, until time.Time) (found []*history.Fire) {
 	for _, one := range list {
 		if !one.Manual && one.FireAt.After(after) && !one.FireAt.After(until) {
@@ -54,21 +54,21 @@ func between(list []*history.Fire, after, until time.Time) (found []*history.Fir
 	return found
 }
 
-// turn judges what was decided of a schedule from one change of it until the next, nil if it was not changed any more.
+// turn checks the fires of a schedule between one change and the next. next is nil if the schedule did not change again.
 func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding) {
 	if s.Paused {
 		for _, r := range rows {
-			f.judge(false, jobOf(r), "schedule %q fired for %s, while it was paused", s.Schedule, clock(r.FireAt))
+			f.judge(false, jobOf(r), "schedule %q fired for %s while it was paused", s.Schedule, clock(r.FireAt))
 		}
 		return
 	}
-	// At the end pods may fire for as long as one of them is there, and need not since the first of the fleet was told to go.
+	// At the end of the run, fires are allowed while any pod is running, but not required once the first pod was told to shut down.
 	until, by, undecided := v.run.Settings.Ended, v.quietEnd(), (*time.Time)(nil)
 	if next != nil {
 		until, by, undecided = next.At, next.At, next.Undecided
 	}
 	at := 0
-	var open []time.Time // expected, and not yet found
+	var open []time.Time // expected fires that have not been found yet
 	for _, fire := range firesOf(s, until) {
 		if undecided != nil && !fire.Before(*undecided) || next == nil && at == len(rows) {
 			v.inTime(s, fire, by, f)
@@ -82,35 +82,35 @@ func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding)
 		open, at = nil, at+1
 	}
 	for _, fire := range open {
-		f.judge(false, 0, "schedule %q, %s after %s, did not fire for %s, and went on to later ones", s.Schedule, s.Expression, clock(s.Anchor), clock(fire))
+		f.judge(false, 0, "schedule %q, %s after %s, skipped the fire for %s and continued with later ones", s.Schedule, s.Expression, clock(s.Anchor), clock(fire))
 	}
 	for _, r := range rows[at:] {
-		f.judge(false, jobOf(r), "schedule %q, %s after %s, fired for %s, which it does not say, or said that it had not", s.Schedule, s.Expression,
+		f.judge(false, jobOf(r), "schedule %q, %s after %s, fired for %s, which its expression does not include or which was reported as undecided", s.Schedule, s.Expression,
 			clock(s.Anchor), clock(r.FireAt))
 	}
 }
 
-// decided judges the row of a fire; left are those before it of which there is none.
+// decided checks the row of a fire. left holds the preceding fires that have no row.
 func (v *view) decided(r *history.Fire, left []time.Time, f *Finding) {
-	f.judge(len(left) == r.Missed, jobOf(r), "schedule %q: the fire for %s says that it stands for %d before it, which are %d", r.Schedule,
+	f.judge(len(left) == r.Missed, jobOf(r), "schedule %q: the fire for %s reports %d missed fires before it, but there are %d", r.Schedule,
 		clock(r.FireAt), r.Missed, len(left))
 	for _, fire := range left {
-		f.judge(r.DecidedAt.Sub(fire) > job.MissedAfter, jobOf(r), "schedule %q: the fire for %s was left to a later one %s after its time", r.Schedule, clock(fire),
+		f.judge(r.DecidedAt.Sub(fire) > job.MissedAfter, jobOf(r), "schedule %q: the fire for %s was replaced by a later one only %s after it was due", r.Schedule, clock(fire),
 			r.DecidedAt.Sub(fire))
 	}
 	f.judge(!r.DecidedAt.Before(r.FireAt), jobOf(r), "schedule %q fired for %s at %s", r.Schedule, clock(r.FireAt), clock(r.DecidedAt))
-	f.judge(r.Outcome == string(job.FireFired) && r.Job != nil, jobOf(r), "schedule %q: the fire for %s is %s, and nothing kept it from its job", r.Schedule,
+	f.judge(r.Outcome == string(job.FireFired) && r.Job != nil, jobOf(r), "schedule %q: the fire for %s is %s, although nothing prevented its job", r.Schedule,
 		clock(r.FireAt), r.Outcome)
-	f.judge(!v.late(r.FireAt, r.DecidedAt), jobOf(r), "schedule %q fired for %s at %s, although a pod was well all the time", r.Schedule, clock(r.FireAt),
+	f.judge(!v.late(r.FireAt, r.DecidedAt), jobOf(r), "schedule %q fired for %s at %s, although a pod was well throughout", r.Schedule, clock(r.FireAt),
 		clock(r.DecidedAt))
 }
 
-// inTime judges the first fire of which nothing had been decided by a moment.
+// inTime checks the first fire that was still undecided at the given time.
 func (v *view) inTime(s *history.Schedule, fire, by time.Time, f *Finding) {
-	f.judge(!v.late(fire, by), 0, "schedule %q had not fired for %s by %s, although a pod was well all the time", s.Schedule, clock(fire), clock(by))
+	f.judge(!v.late(fire, by), 0, "schedule %q had not fired for %s by %s, although a pod was well throughout", s.Schedule, clock(fire), clock(by))
 }
 
-// late reports whether nothing was decided of a fire for longer than it may take a pod that is well to find out that it is due.
+// late reports whether a fire stayed undecided for longer than a healthy pod may need to notice that it is due.
 func (v *view) late(fire, by time.Time) bool {
 	enough := v.prompt() + v.run.Settings.Heartbeat
 	return by.Sub(fire) > enough && slices.ContainsFunc(v.lives, func(l *life) bool {
@@ -118,8 +118,8 @@ func (v *view) late(fire, by time.Time) bool {
 	})
 }
 
-// firesOf computes the fires of a schedule after its anchor, until a moment: those of "@every D", counted from the anchor, or of the
-// cron expression of six fields for each N-th second of a minute.
+// firesOf computes the fires of a schedule from its anchor up to the given time. It supports "@every D", counted from the anchor, and the
+// six-field cron expression for every N-th second of a minute.
 func firesOf(s *history.Schedule, until time.Time) (list []time.Time) {
 	if text, ok := strings.CutPrefix(s.Expression, "@every "); ok {
 		every, err := time.ParseDuration(text)
@@ -143,7 +143,7 @@ func firesOf(s *history.Schedule, until time.Time) (list []time.Time) {
 	return list
 }
 
-// firesHaveJobs judges that each fire that has a job has one of its own, which is there, and that there is no other job of the calendar.
+// firesHaveJobs checks that each fire with a job has one that exists and that no other fire has. No other scheduled job may exist.
 func (v *view) firesHaveJobs(f *Finding) {
 	of := map[int64]*history.Fire{}
 	for i := range v.run.Fires {
@@ -157,7 +157,7 @@ func (v *view) firesHaveJobs(f *Finding) {
 			f.judge(false, *r.Job, "schedule %q: the fires for %s and %s have the same job", r.Schedule, clock(other.FireAt), clock(r.FireAt))
 		}
 		if s := v.stories[*r.Job]; s == nil || !s.tampered {
-			f.judge(s != nil && s.job != nil && s.job.Kind == "demo.noop" && s.job.ParentID == nil, *r.Job, "schedule %q: the fire for %s made job %d, which is not there",
+			f.judge(s != nil && s.job != nil && s.job.Kind == "demo.noop" && s.job.ParentID == nil, *r.Job, "schedule %q: the fire for %s created job %d, which does not exist",
 				r.Schedule, clock(r.FireAt), *r.Job)
 		}
 	}
@@ -165,11 +165,11 @@ func (v *view) firesHaveJobs(f *Finding) {
 		if s.job == nil || s.tampered || s.job.ParentID != nil || len(s.events) == 0 || s.events[0].Actor != "system" {
 			continue
 		}
-		f.judge(of[s.id] != nil, s.id, "job %d was made by the calendar at %s, and no fire has it", s.id, clock(s.events[0].At))
+		f.judge(of[s.id] != nil, s.id, "job %d was created by the scheduler at %s, but belongs to no fire", s.id, clock(s.events[0].At))
 	}
 }
 
-// firesAreTold judges that the history tells of each fire once.
+// firesAreTold checks that the history records each fire once.
 func (v *view) firesAreTold(f *Finding) {
 	type told struct {
 		Schedule string    `json:"schedule"`
@@ -187,11 +187,11 @@ func (v *view) firesAreTold(f *Finding) {
 	for i := range v.run.Fires {
 		r := &v.run.Fires[i]
 		n := times[of(r.Schedule, r.FireAt)]
-		f.judge(n == 1, jobOf(r), "schedule %q: the history tells %d times of the fire for %s", r.Schedule, n, clock(r.FireAt))
+		f.judge(n == 1, jobOf(r), "schedule %q: the history has %d records of the fire for %s", r.Schedule, n, clock(r.FireAt))
 	}
 }
 
-// jobOf is a fire's job, 0: it has none.
+// jobOf returns the ID of a fire's job, or 0 if it has none.
 func jobOf(r *history.Fire) int64 {
 	if r.Job == nil {
 		return 0

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schedule notes what a schedule is from now on, and which fire of it is the next to be decided.
+// schedule records the current state of a schedule and its next undecided fire.
 func (p *past) schedule(name, expression string, paused bool, undecided time.Time) time.Time {
 	one := history.Schedule{N: int64(len(p.run.Schedules) + 1), At: p.step(), Schedule: name, Expression: expression, Paused: paused, Anchor: p.now}
 	if !undecided.IsZero() {
@@ -23,7 +23,7 @@ func (p *past) schedule(name, expression string, paused bool, undecided time.Tim
 	return p.now
 }
 
-// fire decides a fire now, with its job, which stands for some missed ones before it.
+// fire decides a fire now and adds its job. The fire also counts the given number of missed fires before it.
 func (p *past) fire(name string, at time.Time, missed int) *tale {
 	t := p.add(job.Job{Kind: "demo.noop", Args: json.RawMessage(`{}`), Lane: "default"})
 	p.xid++
@@ -35,7 +35,7 @@ func (p *past) fire(name string, at time.Time, missed int) *tale {
 	return t.claim("pod1").succeed()
 }
 
-// fires is a schedule that fires three times, every two seconds, and is paused then.
+// fires records a schedule that fires three times, every two seconds, and is then paused.
 func (p *past) fires(name string) {
 	anchor := p.schedule(name, "@every 2s", false, time.Time{})
 	for n := 1; n <= 3; n++ {
@@ -46,7 +46,7 @@ func (p *past) fires(name string) {
 	p.schedule(name, "@every 2s", true, anchor.Add(8*time.Second))
 }
 
-// third is a fire of a schedule named s that nobody has seen.
+// third returns the third fire of schedule s.
 func third(r *history.Run) *history.Fire {
 	return &r.Fires[slices.IndexFunc(r.Fires, func(f history.Fire) bool { return f.Schedule == "s" })+2]
 }
@@ -59,23 +59,23 @@ func drop(r *history.Run, n int) {
 func threeFires(p *past) { p.fires("s") }
 
 var scheduleCrimes = []crime{
-	{"I19", "a fire is left out", threeFires, func(r *history.Run) { drop(r, 1) }},
-	{"I19", "a fire comes at another time", threeFires, func(r *history.Run) { third(r).FireAt = third(r).FireAt.Add(time.Second / 2) }},
-	{"I19", "a fire comes before its time", threeFires, func(r *history.Run) { third(r).DecidedAt = third(r).FireAt.Add(-time.Second) }},
-	{"I19", "a fire comes long after its time", threeFires, func(r *history.Run) { third(r).DecidedAt = third(r).FireAt.Add(20 * time.Second) }},
+	{"I19", "a fire is skipped", threeFires, func(r *history.Run) { drop(r, 1) }},
+	{"I19", "a fire is for a different time", threeFires, func(r *history.Run) { third(r).FireAt = third(r).FireAt.Add(time.Second / 2) }},
+	{"I19", "a fire is early", threeFires, func(r *history.Run) { third(r).DecidedAt = third(r).FireAt.Add(-time.Second) }},
+	{"I19", "a fire is very late", threeFires, func(r *history.Run) { third(r).DecidedAt = third(r).FireAt.Add(20 * time.Second) }},
 	{"I19", "a fire has two jobs", func(p *past) { p.fire("s", p.now, 0); p.fires("s") }, func(r *history.Run) { drop(r, 0) }},
 	{"I19", "two fires have one job", threeFires, func(r *history.Run) { r.Fires[len(r.Fires)-2].Job = third(r).Job }},
 	{"I19", "a fire has no job", threeFires, func(r *history.Run) { third(r).Job = nil }},
-	{"I19", "a fire has a job that is not there", threeFires, func(r *history.Run) { id := int64(1 << 40); third(r).Job = &id }},
+	{"I19", "a fire has a job that does not exist", threeFires, func(r *history.Run) { id := int64(1 << 40); third(r).Job = &id }},
 	{"I19", "a fire is called missed too soon", threeFires, func(r *history.Run) { third(r).Missed = 1; drop(r, 1) }},
-	{"I19", "a fire of which the history does not tell", threeFires, func(r *history.Run) { r.Events = slices.DeleteFunc(r.Events, ofCalendar) }},
+	{"I19", "a fire without an event", threeFires, func(r *history.Run) { r.Events = slices.DeleteFunc(r.Events, ofCalendar) }},
 	{"I19", "a paused schedule fires", func(p *past) { p.schedule("s", "@every 2s", true, time.Time{}); p.fire("s", p.step(), 0) }, nil},
 	{"I19", "a schedule stops firing", func(p *past) {
 		anchor := p.schedule("s", "@every 2s", false, time.Time{})
 		p.pass(30 * time.Second)
 		p.schedule("s", "@every 2s", true, anchor.Add(2*time.Second))
 	}, nil},
-	{"I19", "a schedule that nobody changes any more stops firing", func(p *past) {
+	{"I19", "a schedule that no longer changes stops firing", func(p *past) {
 		p.schedule("s", "*/3 * * * * *", false, time.Time{})
 		p.pass(30 * time.Second)
 	}, nil},

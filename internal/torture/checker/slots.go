@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// slotsHold (I16): the handlers of one process, of all its boots, are never more than its slots, and those of one lane in
-// one process never more than the lane's limit there, by the ledger's own order of what began and ended. A limit counts
-// once every pod has heard of it; handlers that were there when it was lowered stay. What holds over all processes together
-// is said at fleetHolds.
+// slotsHold (I16) checks that the handlers of one process, counted over all its boots, never exceed its slots. The handlers of one lane
+// must not exceed the lane's limit in that process. The order is that of the ledger. A limit counts once every pod has heard of it, and
+// handlers that were running when it was lowered may continue. [view.fleetHolds] checks the limits over all processes.
 func slotsHold(v *view, f *Finding) {
 	v.fleetHolds(f)
 	type turn struct {
@@ -30,7 +29,7 @@ func slotsHold(v *view, f *Finding) {
 				continue
 			}
 			turns = append(turns, turn{start.N, start.T, c, b.life, true})
-			// Without a last line it has certainly not ended before its claim has, which is all that may be said of it.
+			// Without a last line, a handler is only known not to have ended before its claim.
 			switch {
 			case c.done != nil:
 				turns = append(turns, turn{c.done.N, c.done.T, c, b.life, false})
@@ -53,17 +52,17 @@ func slotsHold(v *view, f *Finding) {
 		}
 		running[t.l][lane]++
 		running[t.l][""]++
-		f.judge(running[t.l][""] <= v.slotsOf(t.l), t.c.of.id, "job %d started on %s at %s as the %dth handler there, in %d slots", t.c.of.id,
+		f.judge(running[t.l][""] <= v.slotsOf(t.l), t.c.of.id, "job %d started on %s at %s as handler number %d there, in %d slots", t.c.of.id,
 			t.l.Pod, clock(t.at), running[t.l][""], v.slotsOf(t.l))
 		if limit, known := v.limitAt(lane, t.c, t.l); known {
-			f.judge(running[t.l][lane] <= limit, t.c.of.id, "job %d started on %s at %s as the %dth handler of lane %q there, which has %d slots",
+			f.judge(running[t.l][lane] <= limit, t.c.of.id, "job %d started on %s at %s as handler number %d of lane %q there, which has %d slots",
 				t.c.of.id, t.l.Pod, clock(t.at), running[t.l][lane], lane, limit)
 		}
 	}
 }
 
-// limitAt is the limit of a lane that a process certainly knew of when it claimed a job and started its handler: none when
-// the lane or the gate is shut.
+// limitAt returns the lane limit that a process certainly knew when it claimed a job and started its handler. The limit is 0 if the lane or
+// the gate is closed.
 func (v *view) limitAt(lane string, c *claim, l *life) (limit int, known bool) {
 	from, to := c.event.At.Add(-v.run.Settings.Heartbeat-v.slack), c.start().T
 	if l.Ready == nil || !v.trouble.calm(l.Pod, from, to) {

@@ -6,12 +6,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// stallFrom is how long a look or a small commit of the sampler's own takes when the machine is in trouble: it may be
-// other programs that keep its disk or its processors busy, which is no fault of whoever is judged. Less is within the
-// slack of every judgement.
+// stallFrom is how long a sample or one of the sampler's small commits takes when the machine is in trouble. Other programs may be keeping
+// its disk or processors busy, which must not count against the fleet. Shorter delays are within the slack of every check.
 const stallFrom = time.Second
 
-// stallsOf finds when the machine itself was slow: looks and commits that took long, and looks that failed.
+// stallsOf finds the periods in which the machine itself was slow: slow samples, slow commits and gaps between samples.
 func stallsOf(run *history.Run) (list []span) {
 	var last time.Time
 	for _, s := range run.Samples {
@@ -29,11 +28,11 @@ func stallsOf(run *history.Run) (list []span) {
 	return list
 }
 
-// starvedFrom is what part of the time a pod's threads, all together, wait for a processor when other programs keep the
-// machine so busy that the pod cannot be judged by the clock. On a machine that is its own it is a few hundredths.
+// starvedFrom is the share of time that a pod's threads together spend waiting for a processor when the machine is too busy for its timing
+// to be judged. On an otherwise idle machine the share is a few hundredths.
 const starvedFrom = 0.5
 
-// starvedPods finds when pods got no processor, by their names.
+// starvedPods returns the periods in which each pod got no CPU time.
 func starvedPods(run *history.Run) map[string][]span {
 	found := map[string][]span{}
 	type look struct {

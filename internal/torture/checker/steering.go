@@ -5,8 +5,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// steered judges what whoever ran a job again, or gave it another priority, was told: what was done stands in the job's history, once,
-// while it was asked for; what was not done was not, for the reason that was given.
+// steered checks the responses to operator retries and priority changes. If a response reports success, the job's history must record the
+// change during the call. If the call was refused, the stated reason must be true.
 func (v *view) steered(c *history.Call, f *Finding) {
 	s := v.stories[c.Job]
 	if s == nil || s.job == nil || s.tampered {
@@ -23,22 +23,22 @@ func (v *view) steered(c *history.Call, f *Finding) {
 	}
 	switch {
 	case c.Outcome == history.OK:
-		f.judge(done > 0, c.Job, "call %d was told that its %s of job %d was done, and the history of the job does not know", c.N, c.Verb, c.Job)
+		f.judge(done > 0, c.Job, "call %d: its %s of job %d succeeded, but the history of the job does not record it", c.N, c.Verb, c.Job)
 	case c.Outcome == history.Refused && c.Code == "already_terminal":
-		f.judge(ended, c.Job, "call %d was told that job %d had ended, which it had not by %s", c.N, c.Job, clock(c.Ended))
+		f.judge(ended, c.Job, "the response to call %d says that job %d had ended, but it had not by %s", c.N, c.Job, clock(c.Ended))
 	case c.Outcome == history.Refused && c.Code == "not_found":
-		f.judge(false, c.Job, "call %d was told that there is no job %d, which there was", c.N, c.Job)
+		f.judge(false, c.Job, "the response to call %d says that job %d does not exist, but it did", c.N, c.Job)
 	}
 	if c.Verb == "nice" && done == 1 && c.Outcome == history.OK {
 		for i, e := range s.events {
 			if e.Event == event && !e.At.Before(c.Began.Add(-sameClock)) && !e.At.After(c.Ended.Add(sameClock)) {
-				f.judge(s.priorityAfter(i) == *c.Priority, c.Job, "call %d gave job %d priority %d, and it had %d then", c.N, c.Job, *c.Priority, s.priorityAfter(i))
+				f.judge(s.priorityAfter(i) == *c.Priority, c.Job, "call %d gave job %d priority %d, but it then had %d", c.N, c.Job, *c.Priority, s.priorityAfter(i))
 			}
 		}
 	}
 }
 
-// priorityAfter is a job's priority after its event i.
+// priorityAfter returns a job's priority after its event i.
 func (s *story) priorityAfter(i int) int {
 	for _, e := range s.events[i+1:] {
 		if e.Event == "job.niced" {
@@ -48,7 +48,7 @@ func (s *story) priorityAfter(i int) int {
 	return s.job.Priority
 }
 
-// triedAgain reports whether an operator ran a job again, or one of what follows it.
+// triedAgain reports whether an operator retried the job or one of the steps after it.
 func (s *story) triedAgain() bool {
 	at := s
 	for range job.MaxChainSteps {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// subjectsExclude (I8): no sample saw two running jobs of one kind and subject, and no two claims of them lasted at the
-// same time. A claim certainly lasts from its handler's first line, or a little after its event when that was never heard,
-// until the event of its end.
+// subjectsExclude (I8) checks that no sample shows two running jobs of one kind and subject, and that no two of their claims overlap. A
+// claim certainly lasts from its handler's first line to the event that ends it. Without that line, it counts from a little after the claim
+// event.
 func subjectsExclude(v *view, f *Finding) {
 	type key struct{ kind, subject string }
 	for i := range v.run.Samples {
@@ -19,7 +19,7 @@ func subjectsExclude(v *view, f *Finding) {
 			}
 			k := key{r.Kind, r.Subject}
 			other, twice := seen[k]
-			f.judge(!twice, r.Job, "jobs %d and %d of %s %q were seen running at %s", other, r.Job, r.Kind, r.Subject, clock(v.run.Samples[i].T))
+			f.judge(!twice, r.Job, "jobs %d and %d of %s %q were both running at %s", other, r.Job, r.Kind, r.Subject, clock(v.run.Samples[i].T))
 			seen[k] = r.Job
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// tale is one job of a past.
+// tale is the story of one job in a past.
 type tale struct {
 	p     *past
 	row   job.Job
@@ -23,7 +23,7 @@ type running struct {
 	fence    int64
 }
 
-// with changes a submission.
+// with modifies a submission.
 type with func(*history.Call)
 
 func subject(s string) with          { return func(c *history.Call) { c.Subject = s } }
@@ -36,7 +36,7 @@ func outcome(o string) with          { return func(c *history.Call) { c.Outcome 
 func chain(steps ...job.Step) with   { return func(c *history.Call) { c.Chain = steps } }
 func stepOf(kind, a string) job.Step { return job.Step{Kind: kind, Args: json.RawMessage(a)} }
 
-// submit submits a job, which is pending then.
+// submit submits a job, which is then pending.
 func (p *past) submit(kind, args string, more ...with) *tale {
 	c := history.Call{N: len(p.run.Calls) + 1, Client: 1, Verb: "submit", Pod: "pod1", Began: p.step(), Outcome: history.OK, Status: 202, State: "pending",
 		Kind: kind, Args: json.RawMessage(args)}
@@ -68,10 +68,10 @@ func (p *past) submit(kind, args string, more ...with) *tale {
 	return t
 }
 
-// latest is the job that was submitted last.
+// latest returns the job that was submitted last.
 func (p *past) latest() *tale { return p.tales[len(p.tales)-1] }
 
-// add gives a job its id.
+// add assigns the next ID to a job and adds it.
 func (p *past) add(j job.Job) *tale {
 	j.ID = int64(len(p.tales) + 1)
 	if j.PipelineID == 0 {
@@ -83,7 +83,7 @@ func (p *past) add(j job.Job) *tale {
 	return t
 }
 
-// event writes an event in the present transaction; the job goes where it says.
+// event writes an event in the current transaction and moves the job to its target state.
 func (t *tale) event(name string, from, to job.State, actor string) *job.Event {
 	t.row.EventNo++
 	id, no := t.row.ID, t.row.EventNo
@@ -140,7 +140,7 @@ func (t *tale) pod() string {
 	return ""
 }
 
-// take is a claim by a pod whose handler is not heard of.
+// take records a claim by a pod whose handler writes no ledger line.
 func (t *tale) take(pod string) *tale {
 	t.p.xid++
 	return t.taken(pod, false)
@@ -158,7 +158,7 @@ func (t *tale) taken(pod string, born bool) *tale {
 	return t
 }
 
-// claim is a claim by a pod, which starts its handler.
+// claim records a claim by a pod that then starts its handler.
 func (t *tale) claim(pod string) *tale { return t.take(pod).line("start", "poll") }
 
 // leave ends a claim.
@@ -186,7 +186,7 @@ func (t *tale) fail() *tale {
 	return t
 }
 
-// hand is a success whose next step is born running in the same pod.
+// hand records a success whose next step starts on insert in the same pod.
 func (t *tale) hand() *tale {
 	t.succeed()
 	steps := stepsAfter(&t.row)
@@ -207,7 +207,7 @@ func (t *tale) hand() *tale {
 	return child.line("start", "fast")
 }
 
-// followed submits the job's on-failure job, in the commit of its end.
+// followed submits the job's on-failure job in the transaction that ends the job.
 func (t *tale) followed() *tale {
 	id, step := t.row.ID, followsEnd(&t.row, t.row.State)[0]
 	next := t.p.add(job.Job{Kind: step.Kind, Args: step.Args, Lane: t.row.Lane, Priority: t.row.Priority, ParentID: &id})
@@ -216,7 +216,7 @@ func (t *tale) followed() *tale {
 	return next
 }
 
-// fanOut is a run of demo.fanout that ends with the job waiting for its branches, which are pending.
+// fanOut records a run of demo.fanout after which the job waits for its pending branches.
 func (t *tale) fanOut() (branches []*tale) {
 	t.line("end", "ok").leave("job.waiting", job.Waiting, "handler")
 	parent := t.row.ID
@@ -230,7 +230,7 @@ func (t *tale) fanOut() (branches []*tale) {
 	return branches
 }
 
-// joined ends a job that waits, and its join is born running.
+// joined ends a waiting job; its join starts on insert.
 func (t *tale) joined(status job.Status) *tale {
 	t.p.xid++
 	t.event("job.succeeded", job.Waiting, job.Succeeded, "system")
@@ -249,12 +249,12 @@ func (t *tale) handBack() *tale {
 	return t
 }
 
-// retry parks the job for a while and promotes it.
+// retry schedules the job for a retry and promotes it after the delay.
 func (t *tale) retry(wait time.Duration) *tale {
 	return t.line("end", "no").fields(t.leave("job.retried", job.Pending, "handler"), `{"delay_ms":%d}`, wait.Milliseconds()).promote(wait)
 }
 
-// later is a retry later: the try is not spent.
+// retryLater records a retry later, which does not use up an attempt.
 func (t *tale) retryLater(wait time.Duration) *tale {
 	t.line("end", "ok").fields(t.leave("job.retry_later", job.Pending, "handler"), `{"delay_ms":%d}`, wait.Milliseconds())
 	t.row.Attempt--
@@ -268,7 +268,7 @@ func (t *tale) promote(wait time.Duration) *tale {
 	return t
 }
 
-// recover takes the job back from the pod that was declared dead.
+// recover takes the job back from a pod that was declared dead.
 func (t *tale) recover() *tale {
 	t.row.Crashes++
 	boot, to, name := t.boot(), job.Pending, "job.recovered"
@@ -280,7 +280,7 @@ func (t *tale) recover() *tale {
 	return t.fields(t.leave(name, to, "system"), `{"reason":"lease_lapsed","boot":%q,"crashes":%d}`, boot, t.row.Crashes)
 }
 
-// command records a call that cancels or stops the job, and does what it is answered with.
+// command records a call that cancels or stops the job, and applies the effect that its response reports.
 func (t *tale) command(verb, state, code string, do func()) *tale {
 	c := history.Call{N: len(t.p.run.Calls) + 1, Client: 1, Verb: verb, Pod: "pod1", Began: t.p.step(), Job: t.row.ID, Outcome: history.OK, State: state, Code: code}
 	if code != "" {
@@ -304,7 +304,7 @@ func (t *tale) cancelled() *tale {
 	return t
 }
 
-// cancelPending cancels a job that waits, at once.
+// cancelPending cancels a pending job at once.
 func (t *tale) cancelPending() *tale {
 	return t.command("cancel", "cancelled", "", func() {
 		t.p.xid++
@@ -312,13 +312,13 @@ func (t *tale) cancelPending() *tale {
 	})
 }
 
-// stop ends a running job at once; its handler hears of it.
+// stop ends a running job at once; its handler is notified.
 func (t *tale) stop() *tale {
 	t.command("stop", "cancelled", "", func() { t.leave("job.cancelled", job.Cancelled, "api") })
 	return t.line("ctx_done", "stopped by an operator").line("end", "stopped by an operator")
 }
 
-// again is an operator's retry.
+// again records an operator's retry.
 func (t *tale) again() *tale {
 	return t.command("retry", "pending", "", func() {
 		t.p.xid++
@@ -328,7 +328,7 @@ func (t *tale) again() *tale {
 	})
 }
 
-// nice gives a job that waits another priority.
+// nice changes the priority of a pending job.
 func (t *tale) nice(priority int) *tale {
 	t.command("nice", "", "", func() {
 		t.p.xid++
@@ -339,7 +339,7 @@ func (t *tale) nice(priority int) *tale {
 	return t
 }
 
-// stale is the note that a former owner's result was discarded.
+// stale records that a former owner's result was discarded.
 func (t *tale) stale(fence int64) *tale {
 	t.p.xid++
 	e := t.event("job.stale_result", t.row.State, t.row.State, "system")

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// around is how much of the world's history before and after a job's own a timeline shows.
+// around is how much of the fleet's history a timeline shows before and after the job's own.
 const around = 5 * time.Second
 
 // moment is one line of a timeline.
@@ -20,9 +20,9 @@ type moment struct {
 	what string
 }
 
-// Timeline tells what all records together say of a job, one line a moment, in the order of time, each with the time since
-// the run began and the file that it is from: its events, its handlers' lines, the calls about it, the faults and the lives
-// of the pods that had it, and when samples began and ceased to see it run. Job 0 has none.
+// Timeline returns everything that the records contain about a job, one line per entry in time order. Each line shows the time since the
+// run began and the source file. The entries are the job's events, its handlers' ledger lines, calls about it, faults, the processes of the
+// pods that ran it, and when samples began and stopped showing it as running. Job 0 has no timeline.
 func Timeline(run *history.Run, jobID int64) string {
 	v := look(run)
 	s := v.stories[jobID]
@@ -47,11 +47,11 @@ func Timeline(run *history.Run, jobID int64) string {
 	return text.String()
 }
 
-// headline is the job's row in one line.
+// headline describes the job's row in one line.
 func (s *story) headline() string {
 	j := s.job
 	if j == nil {
-		return fmt.Sprintf("job %d, which is not exported", s.id)
+		return fmt.Sprintf("job %d, which was not exported", s.id)
 	}
 	text := fmt.Sprintf("job %d, %s %.200s, lane %s, subject %q, priority %d: %s, fence %d, attempt %d, crashes %d, pipeline %d step %d", j.ID, j.Kind,
 		j.Args, j.Lane, j.Subject, j.Priority, j.State, j.Fence, j.Attempt, j.Crashes, j.PipelineID, j.Step)
@@ -112,7 +112,7 @@ func (v *view) callMoments(id int64) (list []moment) {
 	return list
 }
 
-// sampleMoments tells when samples began to see a claim, and when they ceased to.
+// sampleMoments returns when the samples began and stopped showing each claim.
 func (v *view) sampleMoments(id int64) (list []moment) {
 	var seen []history.Running
 	for i := range v.run.Samples {
@@ -130,7 +130,7 @@ func (v *view) sampleMoments(id int64) (list []moment) {
 		}
 		for _, r := range seen {
 			if !slices.Contains(now, r) {
-				list = append(list, moment{sample.T, "samples", fmt.Sprintf("no more seen running, fence %d boot %s", r.Fence, short(r.Boot))})
+				list = append(list, moment{sample.T, "samples", fmt.Sprintf("no longer seen running, fence %d boot %s", r.Fence, short(r.Boot))})
 			}
 		}
 		seen = now
@@ -138,7 +138,7 @@ func (v *view) sampleMoments(id int64) (list []moment) {
 	return list
 }
 
-// podMoments tells of the processes and boots that had a job.
+// podMoments returns the lifecycle of the processes and boots that had the job.
 func (v *view) podMoments(s *story, from, to time.Time) (list []moment) {
 	add := func(at time.Time, file, format string, args ...any) {
 		if !at.IsZero() && !at.Before(from) && !at.After(to) {
@@ -172,7 +172,7 @@ func (v *view) podMoments(s *story, from, to time.Time) (list []moment) {
 	return list
 }
 
-// faultMoments tells of the faults that were at everybody or at a pod that had a job.
+// faultMoments returns the faults that affected all pods or a pod that had the job.
 func (v *view) faultMoments(s *story, from, to time.Time) (list []moment) {
 	had := map[string]bool{"": true}
 	for _, c := range s.claims {

@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// span is a stretch of time, both ends included.
+// span is a period of time that includes both ends.
 type span struct{ from, to time.Time }
 
 func (s span) meets(from, to time.Time) bool { return !s.from.After(to) && !s.to.Before(from) }
 
-// harmless are the faults that slow nobody down: the end of a process, which is seen in its record, jobs that are faults
-// themselves, clients that go away, messages that mean nothing, and a snapshot that is kept.
+// harmless lists the faults that slow nothing down: the end of a process, which its record shows, jobs that are themselves faults, clients
+// that disconnect, meaningless messages, and a long-lived snapshot.
 var harmless = []string{"F1", "F5", "F6", "F9", "F10", "F11", "F12", "F13", "F15", "F16", "F25", "F33", "F34", "F35", "F49"}
 
-// trouble is when the database, or a pod, was not left alone. Everything that is judged by the clock asks it.
+// trouble holds the periods in which the database or a pod was disturbed. Every check of timing consults it.
 type trouble struct {
-	all    []span            // of everybody
+	all    []span            // affects every pod
 	of     map[string][]span // by pod
-	far    map[string][]span // by remote worker, with what its pods suffer
-	hungry map[string][]span // by pod, when it got no processor
-	skewed []span            // the database's idea of leases was changed
-	settle time.Duration     // after a fault was healed, until whoever it hit is himself again
+	far    map[string][]span // by remote worker, including the troubles of its pods
+	hungry map[string][]span // by pod, when it got no CPU time
+	skewed []span            // when the leases in the database were changed
+	settle time.Duration     // recovery time after a fault was healed
 }
 
-// troubleOf reads the faults. A fault that names no pod is everybody's. One that struck a fleet at rest, with a number below 0, excuses no pod:
-// its pods had nothing else to do. What a failpoint did in a process is known by its name only, so such a process is troubled for as long as it
-// lived.
+// troubleOf collects the troubles of a run from its faults. A fault that names no pod affects all pods. A fault with a negative number
+// struck a fleet at rest and excuses no pod, because the pods had nothing else to do. Only the name of a failpoint is recorded, not when it
+// fired, so such a process counts as disturbed for its whole life.
 func troubleOf(v *view) trouble {
 	s := v.run.Settings
 	t := trouble{all: stallsOf(v.run), of: starvedPods(v.run), hungry: starvedPods(v.run), settle: s.Lease + s.Poll + v.slack}
@@ -55,7 +55,7 @@ func troubleOf(v *view) trouble {
 	return t
 }
 
-// about are the troubles of a pod, or of a remote worker.
+// about returns the troubles of a pod or of a remote worker.
 func (t trouble) about(pod string) []span {
 	if spans, ok := t.far[pod]; ok {
 		return spans
@@ -63,20 +63,20 @@ func (t trouble) about(pod string) []span {
 	return t.of[pod]
 }
 
-// calm reports whether nothing disturbed the database or, unless it is empty, the pod between two moments, nor so shortly
-// before that it may still have been felt.
+// calm reports whether nothing disturbed the database or the pod during the given period, or so shortly before it that the effect may have
+// lasted. An empty pod name means the database alone.
 func (t trouble) calm(pod string, from, to time.Time) bool {
 	return t.still(pod, from.Add(-t.settle), to)
 }
 
-// still reports whether nothing disturbed the database or the pod between two moments.
+// still reports whether nothing disturbed the database or the pod during the given period.
 func (t trouble) still(pod string, from, to time.Time) bool {
 	meets := func(s span) bool { return s.meets(from, to) }
 	return !slices.ContainsFunc(t.all, meets) && (pod == "" || !slices.ContainsFunc(t.about(pod), meets))
 }
 
-// stillForAll reports whether nothing disturbed the database or any pod between two moments. Remote workers count for nothing: no job is
-// submitted through one.
+// stillForAll reports whether nothing disturbed the database or any pod during the given period. Remote workers are ignored, because jobs
+// are never submitted through them.
 func (t trouble) stillForAll(from, to time.Time) bool {
 	for pod := range t.of {
 		if !t.still(pod, from, to) {
@@ -86,7 +86,7 @@ func (t trouble) stillForAll(from, to time.Time) bool {
 	return t.still("", from, to)
 }
 
-// quietAfter is the first moment after from at which nothing has disturbed a pod for d.
+// quietAfter returns the first time after from at which nothing has disturbed the pod for the duration d.
 func (t trouble) quietAfter(pod string, from time.Time, d time.Duration) time.Time {
 	spans := slices.Concat(t.all, t.about(pod))
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
@@ -98,12 +98,12 @@ func (t trouble) quietAfter(pod string, from time.Time, d time.Duration) time.Ti
 	return from.Add(d)
 }
 
-// starved reports whether a pod got no processor at a moment, or so shortly before that what it left undone may still be there.
+// starved reports whether a pod got no CPU time at the given time, or so shortly before it that it may still be catching up.
 func (t trouble) starved(pod string, at time.Time) bool {
 	return slices.ContainsFunc(t.hungry[pod], func(s span) bool { return s.meets(at.Add(-t.settle), at) })
 }
 
-// skewedAt reports whether the leases in the database were tampered with around a moment.
+// skewedAt reports whether a fault changed the leases in the database around the given time.
 func (v *view) skewedAt(at time.Time) bool {
 	reach := 2 * v.run.Settings.Lease
 	return slices.ContainsFunc(v.trouble.skewed, func(s span) bool { return s.meets(at.Add(-reach), at.Add(reach)) })

@@ -12,45 +12,45 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// view is a run, indexed once.
+// view is an indexed copy of a run's records.
 type view struct {
 	run       *history.Run
 	stories   map[int64]*story
-	pipelines map[int64][]*story // by the id of their first job
-	ordered   []*story           // by id
+	pipelines map[int64][]*story // by ID of their first job
+	ordered   []*story           // by ID
 	boots     map[string]*boot
-	lives     []*life // by when they began
+	lives     []*life // in start order
 	trouble   trouble
-	calls     map[int64][]*history.Call // that name a job
+	calls     map[int64][]*history.Call // by the job that they name
 	lanes     lanes
 	waits     []*wait
 	looked    []lookOn
-	claimed   map[*life][]*wait // by the claiming process, in order; nil: not sorted yet
-	slack     time.Duration     // what a loaded machine may add to any reaction
+	claimed   map[*life][]*wait // by claiming process, in order; nil until it is built
+	slack     time.Duration     // how much longer any reaction may take on a loaded machine
 }
 
-// story is all that is known of one job.
+// story holds all records of one job.
 type story struct {
 	id       int64
-	job      *job.Job // nil: not exported
-	exported int      // how often
+	job      *job.Job // nil if it was not exported
+	exported int      // number of times it was exported
 	events   []*job.Event
 	claims   []*claim
 	lines    []*history.Line
-	children []*story // that follow it
-	branches []*story // the first jobs of its branches, when it fanned out
+	children []*story // its next steps
+	branches []*story // the first job of each branch of its fan-out
 	onFail   []*story // its on-failure jobs
-	tampered bool     // a fault wrote to its rows, past everything that guards them
+	tampered bool     // a fault wrote to its rows directly
 }
 
-// claim is one claim of a job, from the event that tells of it to the one that ends it.
+// claim is one claim of a job, from the event that records it to the event that ends it.
 type claim struct {
 	of     *story
 	fence  int64
 	boot   string
 	event  *job.Event
-	end    *job.Event // nil: none
-	born   bool       // running from birth
+	end    *job.Event // nil if it has not ended
+	born   bool       // started on insert
 	starts []*history.Line
 	told   *history.Line // the handler's context ended
 	done   *history.Line // the handler returned
@@ -127,10 +127,10 @@ func (v *view) story(id int64) *story {
 	return s
 }
 
-// begins reports whether a job is the first one of a pipeline.
+// begins reports whether the job is the first one of a pipeline.
 func (s *story) begins() bool { return s.job.Step == 0 && s.job.PipelineID == s.id }
 
-// replay puts a job's events in order and finds its claims, and the ledger's lines to each.
+// replay sorts a job's events, derives its claims from them, and attaches the ledger lines to the claims.
 func (s *story) replay(v *view) {
 	slices.SortStableFunc(s.events, func(a, b *job.Event) int { return cmp.Compare(number(a), number(b)) })
 	slices.SortFunc(s.lines, func(a, b *history.Line) int { return cmp.Compare(a.N, b.N) })
@@ -170,7 +170,7 @@ func (s *story) replay(v *view) {
 	}
 }
 
-// claim finds a claim by its fence and boot.
+// claim returns the claim with the given fence and boot ID, or nil.
 func (s *story) claim(fence int64, boot string) *claim {
 	for _, c := range s.claims {
 		if c.fence == fence && c.boot == boot {
@@ -180,7 +180,7 @@ func (s *story) claim(fence int64, boot string) *claim {
 	return nil
 }
 
-// start is the first line of a claim's handler, nil when none was heard.
+// start returns the first start line of the claim's handler, or nil if the ledger has none.
 func (c *claim) start() *history.Line {
 	if len(c.starts) == 0 {
 		return nil
@@ -188,7 +188,7 @@ func (c *claim) start() *history.Line {
 	return c.starts[0]
 }
 
-// returnedAt is when a claim's handler said that it had returned, or the zero time.
+// returnedAt returns the time at which the claim's handler reported its return, or the zero time if it never did.
 func (c *claim) returnedAt() time.Time {
 	if c.done == nil {
 		return time.Time{}
@@ -217,38 +217,38 @@ func bootOf(e *job.Event) string {
 	return *e.Boot
 }
 
-// claims reports whether an event is a claim, leaves whether it ends one, and recovers whether it ends one because its pod
-// lapsed.
+// claims reports whether an event is a claim, leaves whether it ends one, and recovers whether it ends one because the lease of its pod
+// expired.
 func claims(e *job.Event) bool { return e.To == job.Running && e.From != job.Running }
 func leaves(e *job.Event) bool { return e.From == job.Running && e.To != job.Running }
 func recovers(e *job.Event) bool {
 	return e.Event == "job.recovered" || leaves(e) && fieldsOf(e).Boot != ""
 }
 
-// fields are those of the product's own events that are read here. Those of recoveries alone name a boot.
+// fields holds those fields of the product's own events that the checker reads. Only recovery events name a boot.
 type fields struct {
 	Reason  string `json:"reason"`
 	Boot    string `json:"boot"`
 	Crashes int    `json:"crashes"`
 	DelayMS int64  `json:"delay_ms"`
-	Before  int    `json:"before"` // priority
-	Job     string `json:"job"`    // that follows a failure
+	Before  int    `json:"before"` // priority before the change
+	Job     string `json:"job"`    // the on-failure job
 }
 
 func fieldsOf(e *job.Event) (f fields) {
 	if len(e.Fields) > 2 {
-		_ = json.Unmarshal(e.Fields, &f) // a handler's fields may be anything
+		_ = json.Unmarshal(e.Fields, &f) // a handler may write arbitrary fields
 	}
 	return f
 }
 
-// xid is the transaction that wrote an event, by its cursor.
+// xid returns the ID of the transaction that wrote an event, taken from the event's cursor.
 func xid(e *job.Event) string {
 	id, _, _ := strings.Cut(e.Cursor, ".")
 	return id
 }
 
-// tamperedWith lists the jobs that a fault wrote to, by its note: "job" is one id, "jobs" a list of them.
+// tamperedWith returns the IDs of the jobs that a fault wrote to. The fault's note holds one ID under "job" or a list under "jobs".
 func tamperedWith(f history.Fault) (ids []int64) {
 	for _, key := range []string{"job", "jobs"} {
 		list, ok := f.Note[key].([]any)

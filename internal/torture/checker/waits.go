@@ -8,22 +8,22 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// wait is a time in which a job was due and pending.
+// wait is a period in which a job was due and pending.
 type wait struct {
 	of        *story
 	since     *job.Event
-	until     *job.Event // nil: it still waited in the end
-	claim     *claim     // that ended it, nil: none did
+	until     *job.Event // nil if it was still waiting at the end
+	claim     *claim     // the claim that ended it, or nil
 	to        time.Time
-	ready     time.Time // its rank among equally urgent ones
+	ready     time.Time // its rank among jobs of equal priority
 	ranked    bool      // ready is known
-	recovered bool      // from a pod that died: ahead of its lane
-	crashed   bool      // it has been recovered before, and may have to wait its turn
-	born      bool      // running from birth: it did not wait
+	recovered bool      // taken back from a dead pod; goes first in its lane
+	crashed   bool      // has been recovered before, and may have to wait its turn
+	born      bool      // started on insert, without waiting
 }
 
-// waitsOf finds every wait. A job that waits for its moment is not due: its wait begins with its promotion. Of a job that
-// may or may not have been submitted with a delay, and was never promoted, nothing is known.
+// waitsOf returns every wait of the run. A delayed job is not due: its wait begins when it is promoted. If a job may have been submitted
+// with a delay and was never promoted, it is unknown whether it was waiting.
 func (v *view) waitsOf() (list []*wait) {
 	delayed := map[int64]time.Duration{}
 	for _, calls := range v.calls {
@@ -68,7 +68,7 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 			}
 			continue
 		case e.From == job.Pending && e.Event != "job.promoted":
-			continue // a note
+			continue // only a note
 		case e.Event == "job.enqueued":
 			ready, ranked = e.At, true
 			next := i + 1
@@ -84,7 +84,7 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 			}
 		case e.Event == "job.retried" || e.Event == "job.retry_later":
 			ready, ranked = e.At.Add(time.Duration(fieldsOf(e).DelayMS)*time.Millisecond), true
-			continue // until it is promoted
+			continue // the wait begins with its promotion
 		case e.Event == "job.recovered":
 			ready, ranked, crashed = time.Time{}, true, true
 		case e.Event == "job.operator_retry":
@@ -96,18 +96,18 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 	return list
 }
 
-// prompt is within what a job that can run is found by a pod that can run it: by the poll at the latest.
+// prompt returns how long it may take a pod to find a job that it can run. Polling finds it at the latest.
 func (v *view) prompt() time.Duration {
 	return v.run.Settings.Poll + v.run.Settings.Poll/10 + v.slack
 }
 
-// lookOn is one look at all processes: which of them had two slots free.
+// lookOn records which processes had at least two free slots at one time.
 type lookOn struct {
 	at   time.Time
 	free map[*life]bool
 }
 
-// looks reads from samples and ledger which processes had slots to spare when.
+// looks derives from the samples and the ledger when each process had free slots.
 func (v *view) looks() []lookOn {
 	if v.looked != nil {
 		return v.looked
@@ -133,7 +133,7 @@ func (v *view) looks() []lookOn {
 	return v.looked
 }
 
-// handlersAt counts the handlers of each process at each sample, by the ledger.
+// handlersAt counts the running handlers of each process at each sample, according to the ledger.
 func (v *view) handlersAt() []map[*life]int {
 	type turn struct {
 		at time.Time
@@ -162,7 +162,7 @@ func (v *view) handlersAt() []map[*life]int {
 	return counts
 }
 
-// handlerEnd is when a claim's handler had certainly returned: by its last line, or by the end of its process.
+// handlerEnd returns a time by which the claim's handler had certainly returned: that of its last line, or else the end of its process.
 func (c *claim) handlerEnd(l *life) time.Time {
 	if c.done != nil {
 		return c.done.T
@@ -170,9 +170,9 @@ func (c *claim) handlerEnd(l *life) time.Time {
 	return l.Ended
 }
 
-// idleMeanwhile finds a process that could have run a job that waited, and had slots to spare, for longer than it may take
-// to find the job. A process that claims jobs of the lane that go first is not idle: its slots are free while it claims, and on a
-// busy machine that takes a while. Lanes with a limit, subjects, keys and jobs that have crashed may have other reasons to wait.
+// idleMeanwhile finds a process that could have run a waiting job and had free slots for longer than it may take to find the job. A process
+// is not idle while it claims jobs that go first in the lane: its slots are free then, and claiming can take a while on a busy machine.
+// Jobs in limited lanes, with a subject or key, or with crashes may have other reasons to wait and are skipped.
 func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 	enough, since := v.prompt(), w.since.At
 	if v.heldUp(w) {
@@ -181,7 +181,7 @@ func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 	if w.to.Sub(since) < enough || w.of.job.Subject != "" || w.of.job.UniqueKey != nil || w.of.job.Crashes > 1 {
 		return nil, from
 	}
-	told := v.run.Settings.Heartbeat + v.slack // until every pod knows of a lane's change
+	told := v.run.Settings.Heartbeat + v.slack // until every pod has heard of a lane change
 	looks := v.looks()
 	first, _ := slices.BinarySearchFunc(looks, since, func(l lookOn, at time.Time) int { return l.at.Compare(at) })
 	began, before := map[*life]time.Time{}, since
@@ -204,14 +204,14 @@ func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 				return l, began[l]
 			}
 			if look.at.Sub(began[l]) >= enough {
-				began[l] = began[l].Add(v.run.Settings.Poll / 2) // not then: perhaps a little later
+				began[l] = began[l].Add(v.run.Settings.Poll / 2) // not at this time, but perhaps a little later
 			}
 		}
 	}
 	return nil, from
 }
 
-// claimsAhead reports whether a process claimed, from one moment to another, a job that goes before one that waits in the same lane.
+// claimsAhead reports whether a process claimed a job that goes before the waiting one in the same lane during the given period.
 func (v *view) claimsAhead(l *life, w *wait, from, to time.Time) bool {
 	if v.claimed == nil {
 		v.claimed = map[*life][]*wait{}

@@ -6,13 +6,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// inEvery is the length of the windows in each of which something must happen.
+// inEvery is the length of each window in which something must happen.
 const inEvery = 10 * time.Second
 
-// workGoesOn (I14): no job that is due is left lying while a pod that can run it has room, nor one that was claimed without
-// a handler while its pod was well; and in every ten seconds in which
-// a pod was well and had room, something was claimed or ended if jobs became due in the first half, and something ended if
-// handlers returned then.
+// workGoesOn (I14) checks for progress. No due job may be left waiting while a pod that can run it has room. No claimed job may be left
+// without a handler while its pod is well.
+//
+// In every ten seconds in which a pod is well and has room, there must be a claim or a finish if jobs became due in the first half. There
+// must be a finish if handlers returned in the first half.
 func workGoesOn(v *view, f *Finding) {
 	for _, w := range v.waits {
 		if w.recovered || w.born {
@@ -25,7 +26,7 @@ func workGoesOn(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		for _, c := range s.claims {
 			if l := v.boot(c.boot).life; s.job != nil && !s.tampered && l != nil {
-				f.judge(!v.leftLying(c, l), s.id, "job %d was claimed by %s at %s, with fence %d, and its handler did not start", s.id, l.Pod,
+				f.judge(!v.leftLying(c, l), s.id, "job %d was claimed by %s at %s, with fence %d, but its handler did not start", s.id, l.Pod,
 					clock(c.event.At), c.fence)
 			}
 		}
@@ -38,15 +39,15 @@ func workGoesOn(v *view, f *Finding) {
 		if l == nil {
 			continue
 		}
-		f.judge(w.due == 0 || w.claimed+w.ended > 0, 0, "window %d: %d jobs became due after %s and nothing happened until %s, while %s was well and had room",
+		f.judge(w.due == 0 || w.claimed+w.ended > 0, 0, "window %d: %d jobs became due after %s, but nothing happened until %s, while %s was well and had room",
 			i, w.due, clock(w.from), clock(w.to), l.Pod)
-		f.judge(w.returned == 0 || w.ended > 0, 0, "window %d: %d handlers returned after %s and no job ended until %s, while %s was well", i,
+		f.judge(w.returned == 0 || w.ended > 0, 0, "window %d: %d handlers returned after %s, but no job ended until %s, while %s was well", i,
 			w.returned, clock(w.from), clock(w.to), l.Pod)
 	}
 }
 
-// leftLying reports whether a claim was without a handler while its process was well for longer than it may take to start
-// one, or to find out that a reply was lost.
+// leftLying reports whether a claim had no handler while its process was well for longer than it may need to start one, or to discover that
+// a reply was lost.
 func (v *view) leftLying(c *claim, l *life) bool {
 	until := earlier(l.Ended, v.run.Settings.Ended)
 	if c.end != nil {
@@ -58,10 +59,10 @@ func (v *view) leftLying(c *claim, l *life) bool {
 	return v.ableFor(l, c.event.At, until, v.prompt()+v.run.Settings.Heartbeat)
 }
 
-// window is ten seconds of a run, with what happened in them.
+// window holds what happened in ten seconds of a run.
 type window struct {
 	span
-	due, returned  int // jobs and handlers, in the first half
+	due, returned  int // jobs and handlers in the first half
 	claimed, ended int // claims
 }
 
@@ -75,7 +76,7 @@ func (v *view) windows() []window {
 	in := func(at time.Time) (w *window, first bool) {
 		i := int(at.Sub(s.Began) / inEvery)
 		if at.Before(s.Began) || i >= len(list) {
-			return &window{}, false // of no window
+			return &window{}, false // outside all windows
 		}
 		return &list[i], at.Sub(list[i].from) < inEvery/2
 	}
@@ -88,7 +89,7 @@ func (v *view) windows() []window {
 		for _, c := range one.claims {
 			w, _ := in(c.event.At)
 			w.claimed++
-			// Of a claim that was lost or stopped before its handler returned nothing is left to be written.
+			// If a claim was lost or stopped before its handler returned, there is nothing left to write.
 			far := v.boot(c.boot).life != nil && v.boot(c.boot).life.remote()
 			gone := far || c.end != nil && (recovers(c.end) || c.end.At.Before(c.returnedAt()))
 			if w, first := in(c.returnedAt()); first && c.done != nil && !gone && !one.tampered {
@@ -103,7 +104,7 @@ func (v *view) windows() []window {
 	return list
 }
 
-// roomFor finds a pod that was well and had slots to spare in every look from one moment to another.
+// roomFor returns a pod that was well and had free slots in every sample of the given period, or nil.
 func (v *view) roomFor(from, to time.Time) *life {
 	for _, l := range v.lives {
 		if l.remote() || !v.able(l, from, to) {
