@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// module and program name the code under test. Its build tag adds failpoints, which do nothing unless they are asked for.
+// module and program name the code under test. The build tag adds failpoints, which do nothing unless they are enabled.
 const (
 	module  = "github.com/trapeze-run/trapeze"
 	program = module + "/cmd/trapeze"
 	tags    = "failpoints"
 )
 
-// Build builds the program under test, with the race detector and with the mutant of a name planted if asked to. It needs the go command,
-// the module's sources around the current folder, and for the race detector a C compiler.
+// Build builds the program under test, with the race detector and a planted mutant if requested. It needs the go command, the module's
+// sources around the current directory and, for the race detector, a C compiler.
 func Build(ctx context.Context, path string, race bool, mutant string) error {
 	args := []string{"build", "-tags", tags, "-o", path}
 	if race {
@@ -47,7 +47,7 @@ func Build(ctx context.Context, path string, race bool, mutant string) error {
 	return nil
 }
 
-// plant writes the overlay of a mutant into dir and returns its path.
+// plant writes a mutant's overlay to dir and returns its path.
 func plant(ctx context.Context, mutant, dir string) (overlay string, err error) {
 	m, known := MutantNamed(mutant)
 	if !known {
@@ -60,7 +60,7 @@ func plant(ctx context.Context, mutant, dir string) (overlay string, err error) 
 	return m.Plant(strings.TrimSpace(string(root)), dir)
 }
 
-// hashOf is the SHA-256 of a file.
+// hashOf returns the SHA-256 of a file.
 func hashOf(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -17,28 +17,28 @@ import (
 )
 
 const (
-	clientPatience = 3 * time.Second // how long a client waits for an answer
-	knownAtMost    = 400             // of the latest jobs, whom a command may hit
-	unsent         = "unsent"        // the code of a call of which no byte was sent
+	clientPatience = 3 * time.Second // how long a client waits for a response
+	knownAtMost    = 400             // number of recent jobs that commands are aimed at
+	unsent         = "unsent"        // error code of a call of which no byte was sent
 )
 
-// Crowd is everybody outside: clients, each with a number, that talk HTTP to the pods and write down what they were told.
-// Client 0 is the nemesis. Its methods are safe for concurrent use.
+// Crowd is the set of numbered clients that send HTTP requests to the pods and record the responses. Client 0 is the nemesis. Its methods
+// are safe for concurrent use.
 type Crowd struct {
 	w     *World
 	http  *http.Client
 	calls atomic.Int64
 
 	mu    sync.Mutex
-	known []int64 // the latest jobs whose submission was answered
+	known []int64 // the latest successfully submitted jobs
 }
 
-// NewCrowd makes the crowd of a world.
+// NewCrowd returns the crowd of a world.
 func NewCrowd(w *World) *Crowd {
 	return &Crowd{w: w, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: 10 * time.Second}}}
 }
 
-// submission is the body of POST /jobs, and its key.
+// submission is the body of POST /jobs together with its idempotency key.
 type submission struct {
 	Kind        string          `json:"kind"`
 	Args        json.RawMessage `json:"args,omitempty"`
@@ -51,10 +51,9 @@ type submission struct {
 	UniqueWhile string          `json:"unique_while,omitempty"`
 	Chain       []job.Step      `json:"chain,omitempty"`
 
-	key string // Idempotency-Key, "": none
+	key string // Idempotency-Key, or empty
 }
 
-// submit submits a job to a pod.
 func (c *Crowd) submit(ctx context.Context, client int, pod *Pod, s submission) history.Call {
 	call := c.begin(client, "submit", pod)
 	call.Key, call.Unique, call.Kind, call.Subject = s.key, s.UniqueKey, s.Kind, s.Subject
@@ -92,7 +91,7 @@ func (c *Crowd) begin(client int, verb string, pod *Pod) history.Call {
 	return call
 }
 
-// send sends a call, waits for its answer, and writes the call down.
+// send sends a call, waits for its response, and records the call.
 func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, method, path string, body []byte) {
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
@@ -109,7 +108,7 @@ func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, method, 
 		call.Outcome, call.Code = history.Refused, unsent
 		return
 	}
-	request.GetBody = nil // sent once: the transport must not repeat it behind our back
+	request.GetBody = nil // keeps the transport from sending the request a second time
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Authorization", "Bearer "+c.w.tokens.of[crowdName])
 	if call.Key != "" {
@@ -126,7 +125,7 @@ func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, method, 
 	defer response.Body.Close()
 	var a answer
 	if err := json.NewDecoder(response.Body).Decode(&a); err != nil {
-		return // an answer that was cut tells nothing
+		return // a truncated response says nothing
 	}
 	call.Status, call.Code, call.State = response.StatusCode, a.Code, a.State
 	call.Outcome = outcomeOf(response.StatusCode, a.Code)
@@ -135,15 +134,15 @@ func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, method, 
 	}
 }
 
-// answer is what a pod may say.
+// answer is the response of a pod.
 type answer struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
-	Code  string `json:"code"` // of an error
+	Code  string `json:"code"` // error code
 }
 
-// outcomeOf says what a client knows after an answer. A server's error other than those that promise that nothing was
-// done leaves it open.
+// outcomeOf returns what a client knows after a response. A server error leaves the outcome open unless its code promises that nothing was
+// done.
 func outcomeOf(status int, code string) string {
 	switch {
 	case status < 300:
@@ -154,7 +153,7 @@ func outcomeOf(status int, code string) string {
 	return history.Unknown
 }
 
-// learn remembers a job for commands.
+// learn remembers a job as a target for commands.
 func (c *Crowd) learn(id int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +162,7 @@ func (c *Crowd) learn(id int64) {
 	}
 }
 
-// pick returns one of the known jobs, by a number of 0 to 1; the latest are nearest to 1.
+// pick returns one of the known jobs. at ranges from 0 to 1; values near 1 select the latest jobs.
 func (c *Crowd) pick(at float64) (int64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,7 +172,7 @@ func (c *Crowd) pick(at float64) (int64, bool) {
 	return c.known[int(at*float64(len(c.known)))], true
 }
 
-// pod returns the first pod from the n-th on that has a process which answers, if any has.
+// pod returns the first pod, starting from the n-th, that has a running HTTP server.
 func (c *Crowd) pod(n int) (*Pod, bool) {
 	pods := c.w.Pods()
 	for i := range pods {

@@ -2,5 +2,5 @@ package torture
 
 import "syscall"
 
-// dieWithUs makes the kernel kill the child when the thread that starts it ends. It kills stopped ones, too.
+// dieWithUs makes the kernel kill the child, even if it is frozen, when the thread that started it ends.
 func dieWithUs(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

@@ -4,5 +4,5 @@ package torture
 
 import "syscall"
 
-// dieWithUs does nothing: only Linux can tie a child's life to its parent's. A run that is killed leaves its pods behind.
+// dieWithUs does nothing, because only Linux can tie a child's life to its parent's. If the torture is killed, its pods keep running.
 func dieWithUs(*syscall.SysProcAttr) {}

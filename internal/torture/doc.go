@@ -1,4 +1,4 @@
-// Package torture breaks a small fleet on purpose and keeps the records from which a checker tells what came of it.
+// Package torture deliberately harms a small fleet and keeps the records from which a checker derives the consequences.
 //
 //	seed ─▶ plan, workload
 //	          │
@@ -9,10 +9,10 @@
 //	      faults    samples               ledger       calls of the clients
 //	          └────────┴──────── a folder ───┴────────────┘ ─▶ quiet tail ─▶ exports ─▶ checker
 //
-// Nothing here is a double: the cluster writes to disk, the pods are `trapeze serve`, a kill is a kill. What is played is the
-// network, by a proxy in front of PostgreSQL for each pod and in front of pods for each remote
-// worker, and the world outside, by the ledger server.
+// Nothing is mocked: the cluster writes to disk, the pods are `trapeze serve` processes, and a kill is a real kill. Only two things are
+// simulated. Proxies in front of PostgreSQL for each pod, and in front of pods for each remote worker, simulate the network. The ledger
+// server simulates the outside world.
 //
-// The plan and the workload follow from the seed alone. What real processes make of them does not: a seed brings back the
-// same faults at the same moments, not the same history.
+// The plan and the workload depend only on the seed. How real processes react does not: a seed reproduces the same faults at the same
+// times, but not the same history.
 package torture

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// export writes down what the system says happened. The pods have ended, so that both files show the same moment.
+// export writes the system's own records. All pods have exited, so the files show the same state.
 func (w *World) export(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, exportWithin)
 	defer cancel()
@@ -22,7 +22,7 @@ func (w *World) export(ctx context.Context) error {
 		w.exportFires(ctx), w.exportSchedules(ctx))
 }
 
-// exportRows writes down what demo.tx jobs wrote in the transactions that ended them, exportPipelines what pipelines say.
+// exportRows exports the rows that demo.tx jobs wrote in the transactions that ended them, and exportPipelines the status of the pipelines.
 func (w *World) exportRows(ctx context.Context) error {
 	return exportQuery[history.Row](ctx, w, history.RowsFile, `select job_id, fence, n from trapeze.demo_rows order by job_id, fence, n`)
 }
@@ -31,7 +31,7 @@ func (w *World) exportPipelines(ctx context.Context) error {
 	return exportQuery[history.Pipeline](ctx, w, history.PipelinesFile, `select id, status from trapeze.pipeline order by id`)
 }
 
-// exportFires writes down what became of the fires of schedules, exportSchedules what these were.
+// exportFires exports the outcomes of schedule fires, and exportSchedules the versions of the schedules.
 func (w *World) exportFires(ctx context.Context) error {
 	return exportQuery[history.Fire](ctx, w, history.FiresFile, `
 select schedule, fire_at, decided_at, outcome, manual, missed, job_id from trapeze.schedule_fires order by schedule, fire_at`)
@@ -42,7 +42,7 @@ func (w *World) exportSchedules(ctx context.Context) error {
 select n, at, schedule, expression, paused, anchor, undecided from torture_schedules order by n`)
 }
 
-// exportQuery writes down what a query finds.
+// exportQuery writes the results of a query to a file.
 func exportQuery[T any](ctx context.Context, w *World, name, sql string) error {
 	found, err := w.Admin.Query(ctx, sql)
 	if err != nil {

@@ -2,16 +2,17 @@ package torture
 
 import "slices"
 
-// Fault is a kind of fault that a run can be asked for by its name.
+// Fault is a kind of fault that can be requested by name.
 type Fault struct {
-	Name   string   // such as F24
+	Name   string   // such as "F24"
 	What   string   // in a few words
-	Verbs  []string // the ways in which the nemesis provokes it, if it does
-	Always string   // how every run provokes it, if every run does
-	Cannot string   // why no run can
+	Verbs  []string // how the nemesis causes it, if it does
+	Always string   // how every run causes it, if every run does
+	Cannot string   // why no run can cause it
 }
 
-// Faults lists every kind of fault that a fleet on one machine can meet, but those of operators' and calendars' own. A run provokes those that have verbs, each as its weight in the plan says.
+// Faults lists the kinds of faults that a fleet on one machine can meet, except those specific to operators and schedules. A run causes
+// those that have verbs, with the weights of the plan.
 var Faults = []Fault{
 	{Name: "F1", What: "pods killed, one or all together, at any moment or exactly between two statements", Verbs: of("F1")},
 	{Name: "F2", What: "zombie: a pod frozen beyond its lease, then resumed", Verbs: of("F2")},
@@ -50,7 +51,7 @@ var Faults = []Fault{
 	{Name: "F33", What: "a listener that is stuck in a transaction, so that notifications pile up", Verbs: of("F33")},
 	{Name: "F34", What: "a storm of forged notifications", Verbs: of("F34")},
 	{Name: "F35", What: "a long transaction that holds the oldest snapshot", Verbs: of("F35")},
-	// libfaketime does not reach Go programs, which ask the kernel without libc; the clock is the whole machine's.
+	// libfaketime has no effect on Go programs, which read the clock without libc, and the clock is shared by the whole machine.
 	{Name: "F36", What: "the database's clock jumps by an hour, as far as leases can tell", Verbs: of("F36")},
 	{Name: "F37", What: "migrations by many pods at once",
 		Always: "every run begins with all pods starting at once on an empty database"},
@@ -65,7 +66,7 @@ var Faults = []Fault{
 	{Name: "F72", What: "a remote worker that lies", Cannot: "the workers of a run are honest programs; cmd/trapeze/worker_crafted_test.go tells the lies"},
 }
 
-// FaultNamed finds a fault by its name.
+// FaultNamed returns the fault with the given name.
 func FaultNamed(name string) (Fault, bool) {
 	i := slices.IndexFunc(Faults, func(f Fault) bool { return f.Name == name })
 	if i < 0 {
@@ -74,7 +75,7 @@ func FaultNamed(name string) (Fault, bool) {
 	return Faults[i], true
 }
 
-// of lists the verbs that provoke a fault, in the order of the plan's table.
+// of returns the verbs that cause a fault, in table order.
 func of(fault string) (names []string) {
 	for _, v := range verbs {
 		if v.fault == fault {

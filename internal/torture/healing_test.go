@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// A run may end while an act is at work: whatever it broke must be whole again when it has returned.
+// A run may end in the middle of an act. When the act returns, everything that it broke must be healed.
 func TestEveryVerbHealsWhenTheRunEndsInTheMiddle(t *testing.T) {
 	is := is.New(t)
 	w, err := NewWorld(t.Context(), Options{Seed: 2, Pods: 2, Dir: filepath.Join(t.TempDir(), "2")})
@@ -41,13 +41,13 @@ func TestEveryVerbHealsWhenTheRunEndsInTheMiddle(t *testing.T) {
 			defer cancel()
 			began := time.Now()
 			is.NoErr(Carry(short, crowd, []history.Act{act}))
-			is.True(time.Since(began) < 2*mendWithin) // it comes to its end
+			is.True(time.Since(began) < 2*mendWithin) // it finishes in time
 			well(t, w, crowd)
 		})
 	}
 	faults, err := history.ReadLines[history.Fault](filepath.Join(w.Dir, history.FaultsFile))
 	is.NoErr(err)
-	is.Equal(len(faults), len(verbs)) // each left its record
+	is.Equal(len(faults), len(verbs)) // each left a record
 	for _, f := range faults {
 		if f.Error != "" {
 			t.Errorf("%s: %s", f.Verb, f.Error)
@@ -59,7 +59,7 @@ func TestEveryVerbHealsWhenTheRunEndsInTheMiddle(t *testing.T) {
 	is.Equal(left, []string{}) // no setting and no tablespace is left behind
 }
 
-// well waits until a job that is submitted to each pod succeeds.
+// well waits until each pod has successfully run a new job.
 func well(t *testing.T, w *World, crowd *Crowd) {
 	t.Helper()
 	for _, p := range w.Pods() {

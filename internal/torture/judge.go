@@ -9,45 +9,47 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// Verdict is what a run's records say.
+// Verdict is the result of judging a run's records.
 type Verdict struct {
 	Narrowed bool
 	Counts   Counts
-	Findings []checker.Finding // one an invariant
+	Findings []checker.Finding // one per invariant
 }
 
-// Counts are how much was done to the fleet, how much it did, and how often its guards were needed.
+// Counts sums up what was done to the fleet, what the fleet did, and how often its safeguards were needed.
 type Counts struct {
 	Faults    int `json:"faults"`
-	Missed    int `json:"missed"` // faults that hit nothing
-	Failed    int `json:"failed"` // faults that could not be done
+	Missed    int `json:"missed"` // faults that had no effect
+	Failed    int `json:"failed"` // faults that could not be carried out
 	Kills     int `json:"kills"`
 	Stops     int `json:"stops"` // freezes of a pod, a remote worker or the server
-	Cuts      int `json:"cuts"`  // connections and replies
+	Cuts      int `json:"cuts"`  // of connections and replies
 	Restarts  int `json:"restarts"`
 	Jobs      int `json:"jobs"`
 	Chains    int `json:"chains"`
 	Takeovers int `json:"takeovers"` // jobs that another pod took over
 	Remote    int `json:"remote"`    // claims for remote workers
-	Crossings int `json:"crossings"` // steps of chains that went from a pod to a remote worker, or back
+	Crossings int `json:"crossings"` // chain steps that moved from a pod to a remote worker or back
 	Stale     int `json:"stale_writes_refused"`
 	Fires     int `json:"fires"`   // of schedules
 	Retries   int `json:"retries"` // by operators
-	Niced     int `json:"niced"`   // jobs that got another priority
+	Niced     int `json:"niced"`   // priority changes
 
-	// Starved is how long a pod's threads waited for a processor, per second, on average: what the machine did to them
-	// beside the torture. On a machine that is the run's own it is a few hundredths.
+	// Starved is how many seconds per second a pod's threads waited for a processor, on average. It measures the load from outside the
+	// torture and is a few hundredths on an otherwise idle machine.
 	Starved float64 `json:"starved"`
 }
 
-// Judge judges a run's records: the invariants of the system, two of the processes themselves, and whether the fleet at rest was asked its questions.
+// Judge judges a run's records. It checks the invariants of the system, two of the processes themselves, and whether the fleet at rest was
+// tested.
 func Judge(r *history.Run) Verdict {
 	return Verdict{Narrowed: r.Settings.Narrowed, Counts: count(r), Findings: append(checker.Check(r), noRaces(r), noSuicide(r),
 		asked(r, "wakes", lostWakeUp, "a fleet at rest was given jobs that no pod was notified of"),
 		asked(r, "cancels", lateCancel, "jobs were cancelled on a fleet at rest at the last moment"), asked(r, "replies", lostReply, "a fleet at rest lost replies"))}
 }
 
-// asked counts how often a fleet at rest was asked a question. The invariants judge the answers; a run that could not ask has proved less.
+// asked counts how often a test of the fleet at rest was carried out. The invariants judge its results; a run that could not perform the
+// tests proves less.
 func asked(r *history.Run, name, verb, claim string) checker.Finding {
 	f := checker.Finding{Invariant: name, Claim: claim}
 	for _, one := range r.Faults {
@@ -58,8 +60,8 @@ func asked(r *history.Run, name, verb, claim string) checker.Finding {
 	return f
 }
 
-// Broken returns the findings that break the verdict: those with violations, and, unless the run was narrowed to a few
-// faults, those that checked nothing.
+// Broken returns the findings that break the verdict: those with violations and, unless the run was narrowed to a few faults, those that
+// checked nothing.
 func (v Verdict) Broken() (list []checker.Finding) {
 	for _, f := range v.Findings {
 		if len(f.Violations) > 0 || !v.Narrowed && checker.Vacuous(f) {
@@ -122,7 +124,7 @@ func count(r *history.Run) Counts {
 	return c
 }
 
-// remote counts what remote workers were given, and how often a chain went from a pod to one or back.
+// remote counts the claims for remote workers, and how often a chain moved from a pod to a remote worker or back.
 func remote(r *history.Run) (claims, crossings int) {
 	far, on := map[string]bool{}, map[int64]bool{}
 	for _, p := range r.Pods {
@@ -147,7 +149,7 @@ func remote(r *history.Run) (claims, crossings int) {
 	return claims, crossings
 }
 
-// starvation is the average of what pods waited for a processor, per second.
+// starvation returns the average time per second for which pods waited for a processor.
 func starvation(r *history.Run) float64 {
 	type look struct {
 		at      time.Time
@@ -172,7 +174,7 @@ func starvation(r *history.Run) float64 {
 	return waited.Seconds() / total.Seconds()
 }
 
-// noRaces checks what the race detector had to say. In a run without it there is nothing to check, which is no vacuity.
+// noRaces checks for reports of the race detector. Without the detector there is nothing to check, which does not make the finding vacuous.
 func noRaces(r *history.Run) checker.Finding {
 	f := checker.Finding{Invariant: "races", Claim: "no process has a data race"}
 	for _, p := range r.Pods {
@@ -184,7 +186,7 @@ func noRaces(r *history.Run) checker.Finding {
 	return f
 }
 
-// noSuicide checks that no process ended which nobody told to, and that each that was told to in the quiet tail did.
+// noSuicide checks that no process exited without being told to, and that every process that was told to exit in the quiet tail did so.
 func noSuicide(r *history.Run) checker.Finding {
 	f := checker.Finding{Invariant: "exits", Claim: "no process exits unless it is told to"}
 	for _, p := range r.Pods {
@@ -203,7 +205,7 @@ func noSuicide(r *history.Run) checker.Finding {
 			}
 		case p.StoppedBy != "" || killedByAJob(r, p):
 		case p.Ready == nil && p.Exit == unavailable:
-			// It found no database, which a process says and ends.
+			// A process that finds no database reports that and exits.
 		default:
 			accuse("exited without being told to")
 		}
@@ -211,14 +213,14 @@ func noSuicide(r *history.Run) checker.Finding {
 	return f
 }
 
-// unavailable is the exit code of a program that finds no database.
+// unavailable is the exit code of a process that finds no database.
 const unavailable = 3
 
-// deadly are the kinds that may end their process.
+// deadly lists the kinds that may kill their process.
 var deadly = []string{"demo.exit", "demo.panic", "demo.hog"}
 
-// killedByAJob reports whether a process was in the middle of a job that may have ended it. A process that takes a new boot id after it
-// lost its lease may end before it has logged that id, so the lines of its pod count from its start to its end.
+// killedByAJob reports whether a process was running a job that may have killed it. A process that takes a new boot ID after losing its
+// lease may exit before it has logged that ID. All lines of the process's pod between its start and its end therefore count.
 func killedByAJob(r *history.Run, p history.Process) bool {
 	open := map[string]bool{}
 	for _, l := range r.Ledger {

@@ -13,23 +13,23 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// ledger is the world outside: an HTTP server to which the demo handlers report, one line a request. It stamps each with
-// a total order, and plays a resource that honours fencing tokens: an effect whose fence is below the highest that was
-// ever heard of its job is refused.
+// ledger plays the outside world: an HTTP server to which the demo handlers send one line per request. It numbers the lines in a total
+// order. It also acts as a resource that honors fencing tokens, and refuses an effect whose fence is lower than the highest seen for its
+// job.
 type ledger struct {
 	listener net.Listener
 	server   *http.Server
 	served   sync.WaitGroup
 	fail     func(error)
 
-	mu      sync.Mutex // held while a line is stamped and written, so that the file is in the order of the stamps
+	mu      sync.Mutex // held while a line is numbered and written, so that the file is in order
 	lines   *history.Writer
 	n       int64
-	highest map[int64]int64 // fence by job
+	highest map[int64]int64 // highest fence by job
 	refused int
 }
 
-// startLedger starts a ledger that writes to the run's folder. fail hears what breaks it.
+// startLedger starts a ledger that writes to the run's folder. fail is called with any error that breaks it.
 func startLedger(dir string, fail func(error)) (*ledger, error) {
 	lines, err := history.NewWriter(dir, history.LedgerFile)
 	if err != nil {
@@ -51,10 +51,10 @@ func startLedger(dir string, fail func(error)) (*ledger, error) {
 
 func (l *ledger) url() string { return "http://" + l.listener.Addr().String() + "/ledger" }
 
-// ServeHTTP takes a line.
+// ServeHTTP receives one line.
 func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
-	if err != nil { // its sender died in the middle
+	if err != nil { // the sender died in the middle of the request
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -69,7 +69,7 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take stamps a line, decides about it, and writes it down.
+// take numbers a line, decides whether to refuse it, and writes it to the file.
 func (l *ledger) take(line *history.Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func (l *ledger) take(line *history.Line) {
 	}
 }
 
-// close ends the server at once: who would still report has been killed.
+// close shuts the server down at once. All processes that could still report have been killed.
 func (l *ledger) close() error {
 	err := l.server.Close()
 	l.served.Wait()

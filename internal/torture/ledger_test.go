@@ -41,14 +41,14 @@ func TestTheLedgerRefusesAnEffectBelowTheHighestFenceOfItsJob(t *testing.T) {
 	is.Equal(report(t, l, 1, 1, "start"), 200)
 	is.Equal(report(t, l, 1, 1, "effect"), 200)
 	is.Equal(report(t, l, 1, 2, "start"), 200)
-	is.Equal(report(t, l, 1, 1, "effect"), 409) // the newer claim has been heard of
+	is.Equal(report(t, l, 1, 1, "effect"), 409) // a newer claim is known
 	is.Equal(report(t, l, 1, 1, "end"), 200)    // only effects are refused
-	is.Equal(report(t, l, 2, 1, "effect"), 200) // another job has fences of its own
+	is.Equal(report(t, l, 2, 1, "effect"), 200) // each job has its own fences
 	is.Equal(report(t, l, 1, 2, "effect"), 200)
 	is.NoErr(l.close())
 	lines, err := history.ReadLines[history.Line](dir + "/" + history.LedgerFile)
 	is.NoErr(err)
-	is.Equal(len(lines), 7) // what is refused is written down as well
+	is.Equal(len(lines), 7) // refused lines are recorded too
 	for i, line := range lines {
 		is.Equal(line.Refused, i == 3)
 	}
@@ -72,8 +72,8 @@ func TestTheLedgerGivesATotalOrder(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(lines), 400)
 	for i, line := range lines {
-		is.Equal(line.N, int64(i+1))                    // in the order of the file
-		is.True(i == 0 || !line.T.Before(lines[i-1].T)) // and of time
+		is.Equal(line.N, int64(i+1))                    // in file order
+		is.True(i == 0 || !line.T.Before(lines[i-1].T)) // and in time order
 	}
 }
 
@@ -87,5 +87,5 @@ func TestWholeLinesAreHandedOn(t *testing.T) {
 		is.NoErr(err)
 		is.Equal(n, len(part))
 	}
-	is.Equal(got, []string{"one", "two", "three", ""}) // the last one has not ended
+	is.Equal(got, []string{"one", "two", "three", ""}) // the last one is incomplete
 }

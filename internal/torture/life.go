@@ -17,27 +17,27 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// podLogs is the folder of the processes' logs, in the run's.
+// podLogs is the subfolder of a run's folder that holds the logs of the processes.
 const podLogs = "pods"
 
-// Who told a process to end.
+// What told a process to exit.
 const (
 	byASignal    = "signal"
 	byAFailpoint = "failpoint"
 )
 
-// life is one process in a place, from its start to its end.
+// life is one process of a place.
 type life struct {
 	place  *place
 	cmd    *exec.Cmd
 	log    *os.File
-	record history.Process // guarded by place.mu, as url
+	record history.Process // guarded by place.mu, like url
 	url    string
-	ready  chan struct{} // closed when it has said so
-	ended  chan struct{} // closed when it has been waited for and its record is written
+	ready  chan struct{} // closed when the process has reported that it is ready
+	ended  chan struct{} // closed when the process has exited and its record is written
 }
 
-// begin starts the n-th process of a place. It dies with us, also when it is stopped.
+// begin starts the n-th process of a place. The process dies with the torture, even if it is frozen.
 func begin(p *place, n int, env []string) (*life, error) {
 	l := &life{place: p, ready: make(chan struct{}), ended: make(chan struct{})}
 	name := filepath.Join(podLogs, fmt.Sprintf("%s-%d.log", p.name, n))
@@ -51,15 +51,15 @@ func begin(p *place, n int, env []string) (*life, error) {
 	l.cmd.Env = env
 	l.cmd.Stdout, l.cmd.Stderr = &lines{each: l.said}, &lines{each: l.said}
 	l.cmd.WaitDelay = 2 * time.Second
-	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, not for the pods
+	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the torture, not the pods
 	dieWithUs(l.cmd.SysProcAttr)
 	l.record = p.about
 	l.record.Log, l.record.Race, l.record.Started = name, p.w.Settings.Race, time.Now()
 
 	started := make(chan error)
 	go func() {
-		// The kernel's signal at the parent's death is one at the death of the thread that started the child, so that
-		// thread stays until the child has ended.
+		// The kernel sends the parent-death signal when the thread that started the child ends, so this goroutine keeps its thread until
+		// the child has exited.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		if err := l.cmd.Start(); err != nil {
@@ -68,7 +68,7 @@ func begin(p *place, n int, env []string) (*life, error) {
 		}
 		l.record.PID = l.cmd.Process.Pid
 		started <- nil
-		_ = l.cmd.Wait() // how it ended is in its state
+		_ = l.cmd.Wait() // its process state says how it ended
 		l.end()
 	}()
 	if err := <-started; err != nil {
@@ -77,7 +77,7 @@ func begin(p *place, n int, env []string) (*life, error) {
 	return l, nil
 }
 
-// end writes down how the process ended and empties its place.
+// end records how the process ended and empties its place.
 func (l *life) end() {
 	p := l.place
 	p.mu.Lock()
@@ -99,7 +99,7 @@ func (l *life) end() {
 	close(l.ended)
 }
 
-// said takes a line that the process wrote.
+// said processes a line of the process's output.
 func (l *life) said(line []byte) {
 	l.place.mu.Lock()
 	defer l.place.mu.Unlock()
@@ -120,10 +120,10 @@ func (l *life) said(line []byte) {
 	}
 }
 
-// introductions are the messages of the log with which a process says under which boot id it goes on.
+// introductions lists the log messages with which a process announces a new boot ID.
 var introductions = []string{"runner started", "pod registered again", "remote worker started", "lease lost: registered again with a new worker id"}
 
-// saidObject takes a line of JSON: the one that says the pod is ready, or one of its log.
+// saidObject processes a line of JSON output: the readiness message or a log entry.
 func (l *life) saidObject(line []byte) {
 	var one struct {
 		Ready bool   `json:"ready"`
@@ -149,7 +149,7 @@ func (l *life) saidObject(line []byte) {
 	}
 }
 
-// cleanEnvironment is ours without what would steer the program under test behind our back.
+// cleanEnvironment returns the current environment without the variables that would affect the program under test.
 func cleanEnvironment() []string {
 	return slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "TRAPEZE_") || strings.HasPrefix(e, "PG") || strings.HasPrefix(e, "DATABASE_URL=") ||
@@ -157,24 +157,24 @@ func cleanEnvironment() []string {
 	})
 }
 
-// environment is what every process of the fleet is started with.
+// environment returns the environment for all processes of the fleet.
 func (w *World) environment(name string) []string {
 	s := w.Settings
 	return append(cleanEnvironment(),
 		"TRAPEZE_POD="+name, "TRAPEZE_SHUTDOWN_GRACE="+s.Grace.String(), "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_LEDGER_URL="+w.ledger.url(),
 		"TRAPEZE_LOG_FORMAT=json",
-		"GORACE=atexit_sleep_ms=10", // its default of a second would count as the process's
+		"GORACE=atexit_sleep_ms=10", // the default delay of one second would distort the shutdown time
 	)
 }
 
-// lines is a writer that hands on whole lines, without their ends; the bytes are the callee's to append to.
+// lines is a writer that passes on complete lines without their line ends. The callee may append to the bytes.
 type lines struct {
 	mu   sync.Mutex
 	part []byte
 	each func([]byte)
 }
 
-// mostLine bounds what is kept of a line that does not end.
+// mostLine is the number of bytes kept of a line that does not end.
 const mostLine = 1 << 20
 
 func (w *lines) Write(b []byte) (int, error) {

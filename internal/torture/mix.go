@@ -8,15 +8,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// simple is a submission of a kind with args and nothing else.
+// simple returns a submission with only a kind and args.
 func simple(kind, args string, a ...any) submission {
 	return submission{Kind: kind, Args: json.RawMessage(fmt.Sprintf(args, a...))}
 }
 
-// step is the same as a step of a chain.
+// step returns the submission as a chain step.
 func (s submission) step() job.Step { return job.Step{Kind: s.Kind, Args: s.Args} }
 
-// mix is what clients submit, by weight.
+// mix lists what clients submit, by weight.
 var mix = []struct {
 	weight int
 	make   func(*errands) submission
@@ -33,11 +33,11 @@ var mix = []struct {
 		return submission{Kind: "demo.echo", Args: json.RawMessage(odd[k.r.IntN(len(odd))])}
 	}},
 	{30, func(k *errands) submission { return simple("demo.result", `{"bytes":%d}`, k.number(0, 20000)) }},
-	{2, func(k *errands) submission { return simple("demo.result", `{"bytes":2000000}`) }}, // more than can be kept
+	{2, func(k *errands) submission { return simple("demo.result", `{"bytes":2000000}`) }}, // larger than can be stored
 	{30, func(k *errands) submission {
 		return simple("demo.fail", `{"message":"no %d","permanent":%t}`, k.n, k.r.IntN(2) == 0)
 	}},
-	{8, func(k *errands) submission { return simple("demo.fail", `{"bytes_b64":"/wAg7aCA4pyT"}`) }}, // no text
+	{8, func(k *errands) submission { return simple("demo.fail", `{"bytes_b64":"/wAg7aCA4pyT"}`) }}, // not valid text
 	{50, func(k *errands) submission {
 		s := simple("demo.flaky", `{"p":0.5}`)
 		s.MaxAttempts = k.number(1, 5)
@@ -48,7 +48,7 @@ var mix = []struct {
 	{40, func(k *errands) submission { return k.declaredChain() }},
 	{40, func(k *errands) submission { return k.carriedChain() }},
 	{25, func(k *errands) submission { return k.fanOut() }},
-	{1, func(k *errands) submission { return simple("demo.fanout", `{"n":%d}`, k.number(10_001, 2_000_000)) }}, // refused whole
+	{1, func(k *errands) submission { return simple("demo.fanout", `{"n":%d}`, k.number(10_001, 2_000_000)) }}, // refused as a whole
 	{100, func(k *errands) submission {
 		s := simple("demo.sleep", `{"ms":%d}`, k.number(10, 300))
 		s.Subject = k.subject()
@@ -63,7 +63,7 @@ var mix = []struct {
 	}},
 	{25, func(k *errands) submission {
 		s := k.declaredChain()
-		s.Lane = limitedLane // and of the steps that name no other
+		s.Lane = limitedLane // and that of the steps that name no lane
 		return s
 	}},
 	{40, func(k *errands) submission {
@@ -82,13 +82,13 @@ var mix = []struct {
 		return simple("demo.tx", `{"rows":%d,"rollback":%t}`, k.number(1, 20), k.r.IntN(6) == 0)
 	}},
 	{60, func(k *errands) submission { return simple("demo.effect", `{"n":%d}`, k.number(1, 5)) }},
-	{3, func(k *errands) submission { return simple("demo.nobody", `{}`) }},               // a kind that nobody knows
-	{4, func(k *errands) submission { return simple("demo.sleep", `{"ms":"soon"}`) }},     // no args of the kind
+	{3, func(k *errands) submission { return simple("demo.nobody", `{}`) }},               // unknown kind
+	{4, func(k *errands) submission { return simple("demo.sleep", `{"ms":"soon"}`) }},     // invalid args for the kind
 	{3, func(k *errands) submission { return simple("demo.echo", `{"nul":"a\u0000b"}`) }}, // cannot be stored
-	{3, func(k *errands) submission { return submission{Kind: "demo.noop", Lane: "no"} }}, // no lane
+	{3, func(k *errands) submission { return submission{Kind: "demo.noop", Lane: "no"} }}, // no such lane
 }
 
-// odd are texts of JSON that are easily altered on their way.
+// odd lists JSON texts that are easily altered in transit.
 var odd = []string{
 	`null`, `0`, `"text"`, `[]`, `{}`, `[1,[2,[3,[4,[5,[6,[7,[8]]]]]]]]`,
 	`{"ümlaut":"naïve — 日本語 🙂","rtl":"שלום","zero width":"a\u200bb"}`,
@@ -100,7 +100,7 @@ var odd = []string{
 	`"` + strings.Repeat("0123456789", 300) + `"`,
 }
 
-// step is one of a chain's.
+// step returns a random chain step.
 func (k *errands) step() job.Step {
 	var s submission
 	switch k.r.IntN(10) {
@@ -115,7 +115,7 @@ func (k *errands) step() job.Step {
 	case 8:
 		s = simple("demo.echo", `{"step":%d}`, k.n)
 	case 9:
-		s = simple("demo.flaky", `{"p":0.1}`) // a chain that visibly fails, now and then
+		s = simple("demo.flaky", `{"p":0.1}`) // makes a chain visibly fail now and then
 	}
 	step := job.Step{Kind: s.Kind, Args: s.Args}
 	switch k.r.IntN(20) {
@@ -138,7 +138,7 @@ func (k *errands) steps() (steps []job.Step) {
 	return steps
 }
 
-// declaredChain is a chain of 3 to 8 that its submission declares.
+// declaredChain returns a chain of 3 to 8 steps that are declared in the submission.
 func (k *errands) declaredChain() submission {
 	first := k.step()
 	s := submission{Kind: first.Kind, Args: first.Args, Lane: first.Lane, Chain: k.steps()}
@@ -148,7 +148,8 @@ func (k *errands) declaredChain() submission {
 	return s
 }
 
-// carriedChain is one of 3 to 8 whose first job brings the others; half have a compensation, and half of these fail.
+// carriedChain returns a chain of 3 to 8 steps that the first job's handler requests. Half of these chains have a compensation, and half of
+// those fail.
 func (k *errands) carriedChain() submission {
 	brings := map[string]any{}
 	steps := k.steps()
@@ -161,7 +162,7 @@ func (k *errands) carriedChain() submission {
 	brings["steps"] = steps
 	args, err := json.Marshal(brings)
 	if err != nil {
-		panic(err) // of texts and numbers
+		panic(err) // cannot fail for strings and numbers
 	}
 	s := submission{Kind: "demo.chain", Args: args}
 	if k.r.IntN(2) == 0 {
@@ -170,7 +171,7 @@ func (k *errands) carriedChain() submission {
 	return s
 }
 
-// fan is the arguments of demo.fanout.
+// fan holds the arguments of demo.fanout.
 type fan struct {
 	N      int       `json:"n"`
 	Child  job.Step  `json:"child"`
@@ -178,8 +179,8 @@ type fan struct {
 	Policy string    `json:"policy,omitempty"`
 }
 
-// fanOut is a fan-out of 2 to 50: of jobs that all end at the same moment, of some that fail, of chains, or of fan-outs of 2 to 4;
-// most with a join, and some with a step declared after it.
+// fanOut returns a fan-out with 2 to 50 children. They are jobs that all end at the same time, jobs of which some fail, chains, or fan-outs
+// of 2 to 4. Most fan-outs have a join, and some a declared step after it.
 func (k *errands) fanOut() submission {
 	f := fan{N: k.number(2, 12), Child: k.child()}
 	switch k.r.IntN(8) {
@@ -209,12 +210,12 @@ func (k *errands) fanOut() submission {
 func (f fan) args() json.RawMessage {
 	args, err := json.Marshal(f)
 	if err != nil {
-		panic(err) // of texts and numbers
+		panic(err) // cannot fail for strings and numbers
 	}
 	return args
 }
 
-// child is one of a fan-out's.
+// child returns a random child of a fan-out.
 func (k *errands) child() job.Step {
 	var s submission
 	switch k.r.IntN(6) {

@@ -11,13 +11,13 @@ import (
 //go:embed mutants.txt
 var mutantList string
 
-// Mutant is a bug planted in the program under test, which the torture must notice.
+// Mutant is a bug planted in the program under test, which the torture must detect.
 type Mutant struct {
 	overlay.Bug
 	Name, Mistake string
 }
 
-// Mutants returns all mutants, in the order of mutants.txt.
+// Mutants returns all mutants in the order of mutants.txt.
 var Mutants = sync.OnceValue(func() (list []Mutant) {
 	bugs, err := overlay.Parse(mutantList)
 	if err != nil {
@@ -38,7 +38,7 @@ func MutantNames() (names []string) {
 	return names
 }
 
-// MutantNamed returns the mutant of a name.
+// MutantNamed returns the mutant with the given name.
 func MutantNamed(name string) (Mutant, bool) {
 	for _, m := range Mutants() {
 		if m.Name == name {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A mutant whose code does not compile or whose SQL PostgreSQL refuses would be noticed by anything.
+// A mutant that does not compile, or whose SQL PostgreSQL rejects, would be caught by any test.
 func TestEveryMutantCompilesAndItsStatementsPrepare(t *testing.T) {
 	for _, m := range Mutants() {
 		overlay, err := m.Plant("../..", t.TempDir())

@@ -47,10 +47,10 @@ func TestEveryMutantSaysWhatIsWrongAndWhichInvariantsNoticeIt(t *testing.T) {
 		}
 	}
 	names := MutantNames()
-	is.Equal(len(slices.Compact(slices.Sorted(slices.Values(names)))), len(names)) // each name once
+	is.Equal(len(slices.Compact(slices.Sorted(slices.Values(names)))), len(names)) // names are unique
 }
 
-// The page that explains the mutants has a row for each, with the tests of mutants.txt.
+// The page that explains the mutants must have a row for each, with the tests from mutants.txt.
 func TestEveryMutantIsOnThePageWithItsTests(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -62,7 +62,7 @@ func TestEveryMutantIsOnThePageWithItsTests(t *testing.T) {
 			t.Errorf("docs/testing.md has no row for %s with the mistake %q", m.Name, m.Mistake)
 		}
 		for _, run := range m.Tests {
-			is.True(len(run) == 3) // tests by name: a whole package would take too long
+			is.True(len(run) == 3) // tests by name, because a whole package would take too long
 			folder, tests := run[0], regexp.MustCompile(`Test[A-Za-z]+`).FindAllString(run[2], -1)
 			for _, test := range tests {
 				if !strings.Contains(row, "`"+test+"`") || !declares(t, "../../"+folder, test) {
@@ -73,7 +73,7 @@ func TestEveryMutantIsOnThePageWithItsTests(t *testing.T) {
 	}
 }
 
-// declares reports whether the tests of a folder include one of that name.
+// declares reports whether the tests in a folder include one with the given name.
 func declares(t *testing.T, folder, test string) bool {
 	t.Helper()
 	files, err := os.ReadDir(folder)

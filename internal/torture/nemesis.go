@@ -12,14 +12,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// mendWithin bounds how long a verb tries to undo what it did.
+// mendWithin is the time limit for a verb to undo its harm.
 const mendWithin = 15 * time.Second
 
-// Carry does what a plan says, each act at its moment, several at once where they overlap, and writes down what came of
-// it. It returns when every act has been healed, which it hastens when ctx ends. An act that could not be done is no
-// error, but noted in its record; a plan that was made for another fleet is one.
+// Carry carries out a plan and records the result of each act. Each act starts at its time, and acts may overlap. Carry returns when every
+// act has been healed; it heals early when ctx ends. An act that cannot be carried out is noted in its record and is not an error. A plan
+// made for another fleet is an error.
 //
-// crowd is who submits the jobs that are faults themselves.
+// The crowd submits the jobs that are themselves faults.
 func Carry(ctx context.Context, crowd *Crowd, plan []history.Act) error {
 	n := &nemesis{w: crowd.w, crowd: crowd, fleet: make(chan struct{}, 1), pods: map[string]chan struct{}{}}
 	for _, p := range n.w.places() {
@@ -47,11 +47,11 @@ func Carry(ctx context.Context, crowd *Crowd, plan []history.Act) error {
 type nemesis struct {
 	w     *World
 	crowd *Crowd
-	fleet chan struct{}            // held by whoever harms the whole fleet
-	pods  map[string]chan struct{} // held by whoever harms this pod, or worker
+	fleet chan struct{}            // held by an act that harms the whole fleet
+	pods  map[string]chan struct{} // held by an act that harms this pod or worker
 }
 
-// carry does one act. Acts that the plan keeps apart are kept apart here too, should one take longer than it was given.
+// carry carries out one act. Acts that the plan keeps apart do not overlap even if one takes longer than planned.
 func (n *nemesis) carry(ctx context.Context, act history.Act) {
 	v, _ := verbNamed(act.Verb)
 	s := &strike{w: n.w, crowd: n.crowd, ctx: ctx, act: act}
@@ -87,30 +87,30 @@ func (n *nemesis) carry(ctx context.Context, act history.Act) {
 	}
 }
 
-// errOver says that the run's time was over before there was anything to do.
+// errOver means that the run ended before the act could start.
 var errOver = errors.New("the run is over")
 
-// strike is an act while it is carried out. A verb's function does the harm, waits with last, and heals whatever
-// happened meanwhile; its methods are safe for concurrent use.
+// strike is an act in progress. A verb's function does the harm, calls last to wait, and heals in every case. Its methods are safe for
+// concurrent use.
 type strike struct {
 	w     *World
 	crowd *Crowd
-	ctx   context.Context // ends with the run
+	ctx   context.Context // is cancelled when the run ends
 	act   history.Act
 
-	// At whom it is aimed, if at one: the place, and whose it is.
+	// The target, if the act has one: its place, and the pod or worker there.
 	at     *place
 	pod    *Pod
 	worker *Worker
 
-	began time.Time // when the harm began, if that was after what prepared it
+	began time.Time // when the harm began, if preparations came first
 
 	mu     sync.Mutex
 	struck int
 	noted  map[string]any
 }
 
-// aimAt finds whom a name means.
+// aimAt sets the target to the pod or worker with the given name.
 func (s *strike) aimAt(name string) {
 	for _, p := range s.w.Pods() {
 		if p.Name() == name {
@@ -124,14 +124,14 @@ func (s *strike) aimAt(name string) {
 	}
 }
 
-// hit counts what was hit.
+// hit adds to the number of things that were hit.
 func (s *strike) hit(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.struck += n
 }
 
-// note adds a fact to the record, for whoever judges the run.
+// note adds a fact to the record, for the checker.
 func (s *strike) note(key string, value any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *strike) note(key string, value any) {
 	s.noted[key] = value
 }
 
-// outcome is how much was hit, and the plan's note with the facts.
+// outcome returns the number of hits and the plan's note with the added facts.
 func (s *strike) outcome() (int, map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,13 +156,13 @@ func (s *strike) outcome() (int, map[string]any) {
 	return s.struck, s.noted
 }
 
-// last waits for as long as the act lasts, or until the run is over.
+// last waits for the duration of the act or until the run is over.
 func (s *strike) last() { s.wait(s.act.For) }
 
-// wait waits, and reports false when the run is over.
+// wait waits for d and returns false if the run ended first.
 func (s *strike) wait(d time.Duration) bool { return sleep(s.ctx, d) }
 
-// until waits until a condition is met, and reports false when it was not within d or before the run was over.
+// until waits until the condition holds. It returns false if that takes longer than d or the run ends first.
 func (s *strike) until(d time.Duration, met func() bool) bool {
 	for deadline := time.Now().Add(d); !met(); {
 		if time.Now().After(deadline) || !s.wait(20*time.Millisecond) {
@@ -172,7 +172,7 @@ func (s *strike) until(d time.Duration, met func() bool) bool {
 	return true
 }
 
-// alive waits for the process to be ready: it may have been killed a moment ago.
+// alive waits until the process is ready, because it may have been killed a moment ago.
 func (s *strike) alive() error {
 	if !s.until(5*time.Second, s.at.Ready) {
 		if s.ctx.Err() != nil {
@@ -183,12 +183,12 @@ func (s *strike) alive() error {
 	return nil
 }
 
-// healing is a context for undoing: it goes on when the run is over.
+// healing returns a context for undoing harm. It stays valid after the run is over.
 func (s *strike) healing() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(s.ctx), mendWithin)
 }
 
-// connect opens a superuser's session to the server that none of the settings reaches which a verb may change.
+// connect opens a superuser session that is immune to the settings that verbs change.
 func (s *strike) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := s.w.Admin.Config().ConnConfig
 	config.ConnectTimeout = 5 * time.Second
@@ -202,7 +202,7 @@ func (s *strike) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// admin runs do on a session of its own.
+// admin runs do in a new superuser session.
 func (s *strike) admin(ctx context.Context, do func(*pgx.Conn) error) error {
 	conn, err := s.connect(ctx)
 	if err != nil {
@@ -212,7 +212,7 @@ func (s *strike) admin(ctx context.Context, do func(*pgx.Conn) error) error {
 	return do(conn)
 }
 
-// heal runs do on new sessions until it succeeds once or the time to heal is over.
+// heal runs do in new sessions until it succeeds or the time limit for healing is reached.
 func (s *strike) heal(do func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := s.healing()
 	defer cancel()
@@ -233,7 +233,7 @@ func closeConn(c *pgx.Conn) {
 	_ = c.Close(ctx)
 }
 
-// sleep waits, and reports false when ctx ended first.
+// sleep waits for d and returns false if ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -17,14 +17,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// sessionsSQL counts the sessions of each pod, which has a role of its own, by what they are at: busy, or waiting inside the
-// server, or for their client.
+// sessionsSQL counts each pod's sessions by state: busy, waiting inside the server, or waiting for the client. Each pod has its own role.
 const sessionsSQL = `
 select usename::text, case when state = 'active' then coalesce(wait_event_type || '/' || wait_event, 'busy') else coalesce(state, '') end,
 	count(*)::int
 from pg_stat_activity where usename like 'pod%' group by 1, 2`
 
-// numbers asks all pods at once, so that one that is stopped does not delay the others. Of workers only what the system says is known.
+// numbers reads the resource usage of all pods concurrently, so that a frozen one does not delay the others. For workers it only has the
+// numbers that the system reports.
 func (s *sampler) numbers(ctx context.Context) ([]history.PodNumbers, error) {
 	sessions := s.sessions(ctx)
 	places := s.w.places()
@@ -54,7 +54,7 @@ func (s *sampler) numbers(ctx context.Context) ([]history.PodNumbers, error) {
 	return list, ctx.Err()
 }
 
-// sessions counts sessions by pod and by what they are at. It returns nil when the server does not say.
+// sessions counts the sessions by pod and state. It returns nil if the server does not answer.
 func (s *sampler) sessions(ctx context.Context) map[string]map[string]int {
 	ctx, cancel := context.WithTimeout(ctx, numberWithin)
 	defer cancel()
@@ -80,7 +80,7 @@ func (s *sampler) sessions(ctx context.Context) map[string]map[string]int {
 	return count
 }
 
-// metrics asks a pod for what it says of itself.
+// metrics reads a pod's own metrics.
 func (s *sampler) metrics(ctx context.Context, url string, into *history.PodNumbers) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *sampler) metrics(ctx context.Context, url string, into *history.PodNumb
 	}
 }
 
-// openFiles counts a process's file descriptors, -1 when it has gone or the system does not say.
+// openFiles returns the number of a process's open file descriptors, or -1 if the process is gone or the system does not report it.
 func openFiles(pid int) int {
 	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
@@ -113,7 +113,7 @@ func openFiles(pid int) int {
 	return len(list)
 }
 
-// starved is how long the threads of a process have waited for a processor, 0 when the system does not say.
+// starved returns how long the threads of a process have waited for a processor, or 0 if the system does not report it.
 func starved(pid int) (sum time.Duration) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	for _, name := range threads {
@@ -129,7 +129,7 @@ func starved(pid int) (sum time.Duration) {
 	return sum
 }
 
-// residentBytes is what a process holds in memory, -1 when it has gone or the system does not say.
+// residentBytes returns a process's resident memory, or -1 if the process is gone or the system does not report it.
 func residentBytes(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {

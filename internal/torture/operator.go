@@ -8,33 +8,33 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// narrowLane is a lane with few slots on each pod.
+// narrowLane is a lane with few slots per pod.
 const narrowLane = "narrow"
 
-// narrowSlots is how many it has when nobody has changed it.
+// narrowSlots is its default number of slots per pod.
 const narrowSlots = 2
 
-// limitedLane has few slots on all pods together, and limitedSlots is how many when nobody has changed it.
+// limitedLane is a lane with few slots over all pods, and limitedSlots is their default number.
 const (
 	limitedLane  = "limited"
 	limitedSlots = 3
 )
 
-// operator changes lanes and the gate in the database, while jobs run.
+// operator changes lanes and the gate directly in the database while jobs are running.
 type operator struct {
 	c *Crowd
 	r *rand.Rand
 }
 
-// prepare makes the lanes.
+// prepare creates the lanes.
 func (o *operator) prepare(ctx context.Context) error {
 	const sql = `insert into trapeze.lanes (name, slots_per_pod, slots) values ($1, $2, null), ($3, null, $4) on conflict (name) do nothing`
 	_, err := o.c.w.Admin.Exec(ctx, sql, narrowLane, narrowSlots, limitedLane, limitedSlots)
-	o.limit(ctx, limitedSlots) // which writes it down
+	o.limit(ctx, limitedSlots) // records the limit
 	return err
 }
 
-// run changes something every few seconds until ctx ends, and then opens everything.
+// run makes a change every few seconds until ctx ends, and then opens everything.
 func (o *operator) run(ctx context.Context) {
 	for sleep(ctx, 3*time.Second+time.Duration(o.r.IntN(5000))*time.Millisecond) {
 		switch o.r.IntN(14) {
@@ -69,14 +69,14 @@ func (o *operator) run(ctx context.Context) {
 	o.gate(opening, false)
 }
 
-// lane sets the narrow lane's slots, -1 is no limit, and whether it is enabled.
+// lane sets the narrow lane's slots, where -1 means no limit, and whether it is enabled.
 func (o *operator) lane(ctx context.Context, slots int, enabled bool) {
 	call := history.Call{Verb: "lane", Lane: narrowLane, Slots: &slots, Enabled: &enabled}
 	const sql = `update trapeze.lanes set slots_per_pod = nullif($2, -1), enabled = $3 where name = $1`
 	o.do(ctx, call, sql, narrowLane, slots, enabled)
 }
 
-// limit sets the slots of the limited lane over all pods.
+// limit sets the limited lane's slots over all pods.
 func (o *operator) limit(ctx context.Context, slots int) {
 	o.do(ctx, history.Call{Verb: "lane", Lane: limitedLane, All: &slots}, `update trapeze.lanes set slots = $2 where name = $1`, limitedLane, slots)
 }
@@ -85,8 +85,8 @@ func (o *operator) gate(ctx context.Context, paused bool) {
 	o.do(ctx, history.Call{Verb: "gate", Paused: &paused}, `update trapeze.gate set paused = $1`, paused)
 }
 
-// do runs a statement until it has been answered well, or ctx has ended. Each try is a call of its own; one that failed
-// may have been done all the same.
+// do executes a statement until it succeeds or ctx ends. Each attempt is recorded as a separate call, because a failed one may still have
+// taken effect.
 func (o *operator) do(ctx context.Context, call history.Call, sql string, args ...any) {
 	for {
 		call.N, call.Began = int(o.c.calls.Add(1)), time.Now()

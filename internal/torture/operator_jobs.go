@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// What a steward looks for: a job that did not succeed, of the kinds that may be run again any number of times, and one that waits.
-// Jobs that fan out, or are part of it, are among them.
+// These queries select jobs for the steward: an unsuccessful job of a kind that may be retried any number of times, and a waiting job.
+// Fan-outs and their branches are included.
 const (
 	toRetrySQL = `
 select d.id from trapeze.done d join trapeze.jobs j on j.id = d.id where d.state in ('failed', 'cancelled')
@@ -22,13 +22,13 @@ order by random() limit 1`
 select id from (select id from trapeze.live where state = 'pending' union all select id from trapeze.parked) w order by random() limit 1`
 )
 
-// steward is an operator who runs jobs again, and lets others go earlier or later.
+// steward is an operator who retries jobs and changes the priority of others.
 type steward struct {
 	c *Crowd
 	r *rand.Rand
 }
 
-// run steers a job every half a second or so, until ctx ends.
+// run retries or reprioritizes a job about every half second until ctx ends.
 func (s *steward) run(ctx context.Context) {
 	for n := 0; sleep(ctx, time.Duration(100+s.r.IntN(800))*time.Millisecond); n++ {
 		verb, sql := "retry", toRetrySQL
@@ -41,7 +41,7 @@ func (s *steward) run(ctx context.Context) {
 		err := s.c.w.Admin.QueryRow(looking, sql).Scan(&id)
 		cancel()
 		if err != nil {
-			continue // there is none, or the database is away
+			continue // no such job, or the database is down
 		}
 		if pod, ok := s.c.pod(at); ok {
 			s.c.steer(context.WithoutCancel(ctx), pod, verb, id, priority)
@@ -49,7 +49,7 @@ func (s *steward) run(ctx context.Context) {
 	}
 }
 
-// steer runs a job again, or gives it another priority; verb is retry or nice.
+// steer retries a job or changes its priority; verb is retry or nice.
 func (c *Crowd) steer(ctx context.Context, pod *Pod, verb string, id int64, priority int) history.Call {
 	call := c.begin(0, verb, pod)
 	call.Job = id

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// schedulesTable is a record of our own: what each schedule was from when on, and what had not been decided of it until then. A trigger
-// writes it in the transaction of the change, so that nobody has to be believed about the order of changes and fires.
+// schedulesTable holds the torture's own record of each version of a schedule and its first undecided fire at the time of the change. A
+// trigger writes it in the transaction of the change, so that the order of changes and fires is certain.
 const schedulesTable = `
 create table torture_schedules (n bigserial, at timestamptz not null default clock_timestamp(), schedule text not null,
 	expression text not null, paused boolean not null, anchor timestamptz not null, undecided timestamptz);
@@ -35,24 +35,24 @@ select (select count(distinct f.schedule) = $1 from trapeze.schedule_fires f whe
 	and not exists (select from trapeze.schedules where next_at < now() - interval '5 seconds')`
 )
 
-// theSchedules are those of every run: their names, how they fire first, and what becomes of fires that are missed. The last one is left
-// as it is: whatever keeps all pods from deciding for two seconds leaves several of its fires to be decided at once.
+// theSchedules lists the schedules of every run with their names, initial expressions and missed-fire policies. The last one is never
+// changed. If no pod can decide fires for two seconds, several of its fires are decided at once.
 var theSchedules = []struct{ name, expression, missed string }{
 	{"tick", "@every 2s", "catch_up"},
 	{"cron", "*/3 * * * * *", "coalesce"},
 	{"steady", "*/1 * * * * *", "catch_up"},
 }
 
-// rhythms are what schedules are changed to. The checker reads these two forms only.
+// rhythms lists the expressions that schedules are changed to. The checker supports only these two forms.
 var rhythms = []string{"@every 2s", "@every 3s", "@every 1500ms", "*/2 * * * * *", "*/3 * * * * *", "*/5 * * * * *"}
 
-// calendar is an operator who makes schedules and changes them.
+// calendar is an operator who creates and changes schedules.
 type calendar struct {
 	c *Crowd
 	r *rand.Rand
 }
 
-// prepare makes the schedules.
+// prepare creates the schedules.
 func (k *calendar) prepare(ctx context.Context) error {
 	if _, err := k.c.w.Admin.Exec(ctx, noteSchedules); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (k *calendar) prepare(ctx context.Context) error {
 	return nil
 }
 
-// run changes a schedule every few seconds until ctx ends: it is paused for a while, gets another rhythm, or is made to fire now.
+// run changes a schedule every few seconds until ctx ends: it pauses it for a while, changes its expression, or triggers it.
 func (k *calendar) run(ctx context.Context) {
 	for sleep(ctx, 3*time.Second+time.Duration(k.r.IntN(6000))*time.Millisecond) {
 		name := theSchedules[k.r.IntN(len(theSchedules)-1)].name
@@ -84,8 +84,8 @@ func (k *calendar) run(ctx context.Context) {
 	}
 }
 
-// schedule sends an operator's command until it has been answered, and reports whether it was done. One whose outcome is not known is
-// sent again, but for a trigger, of which there would be two; all are given up after a while.
+// schedule sends an operator's command and reports whether it succeeded. It retries until a response reports success or the time limit is
+// reached. A trigger is sent only once, because it could fire twice.
 func (c *Crowd) schedule(ctx context.Context, verb, name, method, path, body string) bool {
 	ctx, cancel := context.WithTimeout(ctx, mendWithin)
 	defer cancel()
@@ -107,8 +107,8 @@ func (c *Crowd) schedule(ctx context.Context, verb, name, method, path, body str
 	}
 }
 
-// EndSchedules waits until every schedule has fired again in the healed fleet, and lets them fire no more: whoever fires wakes pods, and
-// so hides that one of them would not have woken by itself. A fleet that does not fire is found out by the checker.
+// EndSchedules waits until every schedule has fired again in the healed fleet, and then pauses them all. Fires wake pods, which would hide
+// a pod that does not wake by itself. The checker detects a fleet that no longer fires.
 func (c *Crowd) EndSchedules(ctx context.Context) error {
 	c.w.enter("last fires", restWithin)
 	for _, s := range theSchedules {

@@ -13,46 +13,46 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// restartAfter is how long a place stays empty before its next process, as an orchestrator would have it.
+// restartAfter is how long a place stays empty before its next process starts, as with an orchestrator.
 const restartAfter = time.Second
 
-// ErrNoProcess is what a command to a place that has no process returns.
+// ErrNoProcess is returned by commands to a place that has no process.
 var ErrNoProcess = errors.New("the place has no process")
 
-// place is a place in the fleet, of a pod or of a remote worker. Its processes come and go: one that has ended is followed by
-// another after about a second, unless somebody holds the place down. Its methods are safe for concurrent use.
+// place is a place in the fleet for a pod or a remote worker. Its processes come and go: about a second after one ends, the next one
+// starts, unless the place is held down. Its methods are safe for concurrent use.
 type place struct {
 	w       *World
 	name    string
-	command string          // of the program
-	env     func() []string // on top of everybody's
-	about   history.Process // what is known of each process beforehand
+	command string          // subcommand of the program
+	env     func() []string // extra environment variables
+	about   history.Process // fields that every process record starts with
 
 	mu      sync.Mutex
-	now     *life // the present process, nil: none
+	now     *life // the current process, or nil
 	lives   int
 	boot    string
 	emptied time.Time     // when the last process ended
-	held    int           // how many hold it down
-	changed chan struct{} // closed, and made anew, when any of these has changed
+	held    int           // number of active HoldDown calls
+	changed chan struct{} // closed and replaced when any of these fields changes
 }
 
-// newPlace makes an empty place for processes that a command of the program starts, with env on top of everybody's environment.
+// newPlace creates an empty place for processes that run a subcommand of the program, with env added to the common environment.
 func newPlace(w *World, command string, about history.Process, env func() []string) *place {
 	return &place{w: w, name: about.Pod, command: command, env: env, about: about, changed: make(chan struct{})}
 }
 
-// Name is the place's name, pod1 or worker1 for the first.
+// Name returns the place's name, such as pod1 or worker1.
 func (p *place) Name() string { return p.name }
 
-// Ready reports whether the present process has said that it is ready.
+// Ready reports whether the current process is ready.
 func (p *place) Ready() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.now != nil && p.now.record.Ready != nil
 }
 
-// PID is the present process, 0 when there is none.
+// PID returns the PID of the current process, or 0 if there is none.
 func (p *place) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,21 +62,21 @@ func (p *place) PID() int {
 	return p.now.record.PID
 }
 
-// Boot is the latest boot id that is known of the place, "" when none is.
+// Boot returns the latest known boot ID of the place, or an empty string.
 func (p *place) Boot() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.boot
 }
 
-// Signal sends a signal to the present process; without one it returns ErrNoProcess.
+// Signal sends a signal to the current process, or returns ErrNoProcess if there is none.
 func (p *place) Signal(s syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.now == nil {
 		return ErrNoProcess
 	}
-	// Written down first: what dies of the signal must not look as if it had died of its own.
+	// The signal is recorded first, so that a process killed by it does not appear to have exited by itself.
 	r := &p.now.record
 	switch s {
 	case syscall.SIGTERM:
@@ -97,7 +97,7 @@ func (p *place) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Kill is kill -9; it returns when the process has ended.
+// Kill kills the process with SIGKILL and returns when it has exited.
 func (p *place) Kill() error {
 	p.mu.Lock()
 	one := p.now
@@ -109,7 +109,7 @@ func (p *place) Kill() error {
 	return nil
 }
 
-// WaitExit waits until the present process has ended.
+// WaitExit waits until the current process has exited.
 func (p *place) WaitExit(ctx context.Context) error {
 	p.mu.Lock()
 	one := p.now
@@ -125,8 +125,8 @@ func (p *place) WaitExit(ctx context.Context) error {
 	}
 }
 
-// Start starts a process in the place, with env on top of its environment, and waits until it is ready. Where one lives
-// already it waits for that one, and env means nothing.
+// Start starts a process in the place, with env added to its environment, and waits until it is ready. If a process is already running,
+// Start waits for that one and ignores env.
 func (p *place) Start(ctx context.Context, env ...string) error {
 	one, err := p.launch(env...)
 	if err != nil {
@@ -142,7 +142,7 @@ func (p *place) Start(ctx context.Context, env ...string) error {
 	}
 }
 
-// launch starts a process unless there is one.
+// launch starts a process unless one is running.
 func (p *place) launch(env ...string) (*life, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,7 +159,7 @@ func (p *place) launch(env ...string) (*life, error) {
 	return one, nil
 }
 
-// HoldDown keeps the place empty once its process has ended, until release is called. It does not end the process.
+// HoldDown keeps the place empty once its process has exited, until release is called. It does not stop the process.
 func (p *place) HoldDown() (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,12 +168,12 @@ func (p *place) HoldDown() (release func()) {
 	return sync.OnceFunc(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.held = max(p.held-1, 0) // the quiet tail may have taken it back
+		p.held = max(p.held-1, 0) // the quiet tail may have released it already
 		p.note()
 	})
 }
 
-// release takes back every HoldDown.
+// release undoes every HoldDown.
 func (p *place) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,13 +181,13 @@ func (p *place) release() {
 	p.note()
 }
 
-// note tells the keeper that something has changed. The caller holds p.mu.
+// note wakes the keeper after a change. The caller holds p.mu.
 func (p *place) note() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// keep starts a process in the place whenever it has been empty for a while, until ctx ends.
+// keep starts a process whenever the place has been empty for a while, until ctx ends.
 func (p *place) keep(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.mu.Lock()

@@ -9,60 +9,60 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// PlanOptions bound a plan.
+// PlanOptions limits a plan.
 type PlanOptions struct {
-	For     time.Duration // the run's length; every act has ended by then. Default 1 minute
-	Pods    int           // pod1 … podN. Default 3
-	Workers int           // worker1 … workerN. Default none
-	Only    []string      // names of faults, such as F24; empty: all
+	For     time.Duration // length of the run, by which every act has ended; default 1 minute
+	Pods    int           // number of pods, pod1 … podN; default 3
+	Workers int           // number of remote workers, worker1 … workerN; default none
+	Only    []string      // names of faults such as F24; all if empty
 }
 
-// The pace of a plan. An outage of the whole fleet, with the time it takes to come back, stays below longestOutage, and
-// between two of them there is airBetween.
+// The pace of a plan. An outage of the whole fleet, including recovery, stays below longestOutage, and two outages are at least airBetween
+// apart.
 const (
 	firstAct      = 3 * time.Second
 	actsApart     = 5 * time.Second // on average
-	comeBack      = 4 * time.Second // until a pod that was hit works again
+	comeBack      = 4 * time.Second // until a pod that was hit is working again
 	airBetween    = 5 * time.Second
 	longestOutage = 15 * time.Second
 )
 
-// aim is whom a verb harms.
+// aim is the target of a verb.
 type aim int
 
 const (
-	atNobody aim = iota // the fleet goes on beside it
-	atPod               // one pod is away for a while
-	atAll               // the whole fleet is
-	atWorker            // one remote worker is
+	atNobody aim = iota // the fleet keeps working
+	atPod               // one pod is out for a while
+	atAll               // the whole fleet is out
+	atWorker            // one remote worker is out
 )
 
-// verb is one way to do harm.
+// verb is one way to cause harm.
 type verb struct {
 	name, fault string
-	weight      float64 // its chance, relative to the others'
+	weight      float64 // its probability relative to the others
 	aim         aim
-	shortest    time.Duration // how long it lasts, at least
-	longest     time.Duration // and at most
-	few, many   int           // what it counts, at least and at most
-	most        int           // acts in a run; 0: as many as come
-	room        time.Duration // of the run that must be left
+	shortest    time.Duration // minimum duration
+	longest     time.Duration // maximum duration
+	few, many   int           // minimum and maximum of the act's number
+	most        int           // maximum number of acts per run, or 0 for no limit
+	room        time.Duration // remaining time of the run that it needs
 	note        func(r *rand.Rand, a *history.Act, pods int)
 	do          func(s *strike) error
 }
 
-// verbs are all there are. The weights follow the public record of what breaks job runners; a tenth of all harm, commands
-// that race with the jobs, is the workload's part.
+// verbs lists all verbs. The weights follow public reports of what breaks job runners. A tenth of all harm, commands that race with jobs,
+// comes from the workload instead.
 var verbs = slices.Concat(processVerbs, failpointVerbs, backlogVerbs, networkVerbs, databaseVerbs, jobVerbs, workerVerbs)
 
-// A seed's independent streams of random numbers.
+// The independent random number streams of a seed.
 const (
 	nemesisStream uint64 = iota + 1
 	failpointStream
 	workloadStream
 )
 
-// PlanFor makes the plan of a seed: the same for the same seed and options.
+// PlanFor returns the plan for a seed. The same seed and options always give the same plan.
 func PlanFor(seed uint64, o PlanOptions) []history.Act {
 	if o.For <= 0 {
 		o.For = time.Minute
@@ -81,16 +81,17 @@ func PlanFor(seed uint64, o PlanOptions) []history.Act {
 		if p.opens(at) || p.act(at) {
 			at += actsApart/2 + time.Duration(p.r.Int64N(int64(actsApart))).Round(time.Millisecond)
 		} else {
-			at += 500 * time.Millisecond // nothing fits yet
+			at += 500 * time.Millisecond // no act fits yet
 		}
 	}
 	return p.plan
 }
 
-// opening are the verbs with which every plan of all faults begins: without them a short one may leave an invariant nothing to judge.
+// opening lists the verbs that every plan of all faults starts with. Without them, a short plan may leave an invariant with nothing to
+// check.
 var opening = []string{"kill", "worker_kill"}
 
-// opens plans the next act of the opening, unless it is over.
+// opens plans the next act of the opening, and returns false once the opening is over.
 func (p *planner) opens(at time.Duration) bool {
 	if len(p.Only) > 0 || len(p.plan) >= len(opening) {
 		return false
@@ -108,14 +109,14 @@ type planner struct {
 	r, points *rand.Rand
 	verbs     []verb
 	plan      []history.Act
-	busy      []time.Duration          // by pod: until when it is away
-	busyFar   []time.Duration          // by worker
+	busy      []time.Duration          // by pod, until when it is out
+	busyFar   []time.Duration          // by worker, until when it is out
 	allBusy   time.Duration            // until when no other outage of the whole fleet may begin
-	until     map[string]time.Duration // by verb: until when it is at work
-	done      map[string]int           // by verb: how many acts
+	until     map[string]time.Duration // by verb, until when it is active
+	done      map[string]int           // by verb, the number of acts
 }
 
-// act plans one act that begins at a moment, if there is one that fits.
+// act plans one act that begins at the given time, if any fits.
 func (p *planner) act(at time.Duration) bool {
 	var fitting []verb
 	total := 0.0
@@ -137,8 +138,8 @@ func (p *planner) act(at time.Duration) bool {
 	return true
 }
 
-// fits reports whether v may begin at a moment: it ends in time, it is not at work already, it leaves one pod alone or,
-// when it is at all of them, the fleet has had some air since the last time.
+// fits reports whether v may begin at the given time. It must end before the run does and must not be active already. It must leave at
+// least one pod unharmed, or if it harms all of them, the fleet must have had time to recover since the last outage.
 func (p *planner) fits(v verb, at time.Duration) bool {
 	if at+max(v.shortest, v.room) > p.For || p.until[v.name] > at || v.most > 0 && p.done[v.name] >= v.most {
 		return false
@@ -154,7 +155,7 @@ func (p *planner) fits(v verb, at time.Duration) bool {
 	return true
 }
 
-// free lists those whom nobody harms at a moment.
+// free returns the indexes of the targets that no act harms at the given time.
 func free(busy []time.Duration, at time.Duration) (list []int) {
 	for i, until := range busy {
 		if until <= at {
@@ -199,7 +200,7 @@ func (p *planner) add(v verb, at time.Duration) {
 	p.plan = append(p.plan, a)
 }
 
-// points reports whether a verb arms failpoints, which have a stream of their own.
+// points reports whether a verb uses failpoints, which have their own random number stream.
 func (v verb) points() bool {
 	return slices.ContainsFunc(failpointVerbs, func(f verb) bool { return f.name == v.name })
 }
@@ -212,5 +213,5 @@ func verbNamed(name string) (verb, bool) {
 	return verbs[i], true
 }
 
-// podName is the name of the i-th pod, from 0.
+// podName returns the name of the i-th pod, counting from 0.
 func podName(i int) string { return fmt.Sprint("pod", i+1) }

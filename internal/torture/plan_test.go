@@ -36,19 +36,19 @@ func TestAPlanIsBusyAndEndsInTime(t *testing.T) {
 	for seed := range uint64(200) {
 		o := PlanOptions{For: 5 * time.Minute, Pods: 3 + int(seed%4), Workers: 2}
 		plan := PlanFor(seed, o)
-		is.True(len(plan) > 45 && len(plan) < 75) // about one act every five seconds
+		is.True(len(plan) > 45 && len(plan) < 75) // about one act per five seconds
 		is.Equal([]string{plan[0].Verb, plan[1].Verb}, opening)
 		for i, a := range plan {
 			is.Equal(a.No, i+1)
 			is.True(a.At+a.For <= o.For)            // healed before the quiet tail
-			is.True(i == 0 || a.At >= plan[i-1].At) // in the order of time
+			is.True(i == 0 || a.At >= plan[i-1].At) // in time order
 			v, _ := verbNamed(a.Verb)
-			is.True(a.Pod == "" || a.Pod <= podName(o.Pods-1) || v.aim == atWorker && a.Pod <= workerName(o.Workers-1)) // of the fleet
+			is.True(a.Pod == "" || a.Pod <= podName(o.Pods-1) || v.aim == atWorker && a.Pod <= workerName(o.Workers-1)) // names a member of the fleet
 			used[a.Verb]++
 		}
 	}
 	for _, v := range verbs {
-		is.True(used[v.name] > 0) // every verb has its chance
+		is.True(used[v.name] > 0) // every verb is used
 	}
 	t.Log(used)
 }
@@ -58,7 +58,7 @@ func TestSomePodIsLeftAloneExceptForMoments(t *testing.T) {
 	for seed := range uint64(200) {
 		o := PlanOptions{For: 3 * time.Minute, Pods: 3 + int(seed%4), Workers: 2}
 		plan := PlanFor(seed, o)
-		out := time.Duration(0) // for how long nobody has been well
+		out := time.Duration(0) // how long no pod has been well
 		for at := time.Duration(0); at < o.For; at += 100 * time.Millisecond {
 			if anyWell(plan, o.Pods, at) {
 				out = 0
@@ -69,7 +69,7 @@ func TestSomePodIsLeftAloneExceptForMoments(t *testing.T) {
 	}
 }
 
-// anyWell reports whether a pod works at a moment, if each needs some time to come back after an act.
+// anyWell reports whether any pod is working at the given time, assuming that each needs some time to recover after an act.
 func anyWell(plan []history.Act, pods int, at time.Duration) bool {
 	ill := map[string]bool{}
 	for _, a := range plan {
@@ -81,7 +81,7 @@ func anyWell(plan []history.Act, pods int, at time.Duration) bool {
 			return false
 		}
 		if v.aim == atWorker {
-			continue // a pod that it kills is back within a moment, and no other act waits for that
+			continue // a pod that it kills is back shortly, and no other act waits for that
 		}
 		ill[a.Pod] = a.Pod != ""
 	}
@@ -99,10 +99,10 @@ func TestAPlanHoldsOnlyWhatWasAskedFor(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			plan := PlanFor(1, PlanOptions{For: 5 * time.Minute, Pods: 3, Workers: 2, Only: []string{f.Name}})
-			is.True(len(plan) > 2) // it can be reached
+			is.True(len(plan) > 2) // the fault can occur
 			for _, a := range plan {
 				is.Equal(a.Fault, f.Name)
-				is.True(slices.Contains(f.Verbs, a.Verb)) // by a verb of its own
+				is.True(slices.Contains(f.Verbs, a.Verb)) // through one of its own verbs
 			}
 		})
 	}
@@ -126,18 +126,18 @@ func TestEveryFaultIsListedOnceWithItsWayOrItsReason(t *testing.T) {
 				ways++
 			}
 		}
-		is.Equal(ways, 1)     // verbs, or every run, or a reason: one of the three
-		is.True(f.What != "") // people read it
+		is.Equal(ways, 1)     // exactly one of verbs, every run, or a reason
+		is.True(f.What != "") // for readers
 	}
 	is.Equal(names, want) // each exactly once
 	verbsOf := map[string]bool{}
 	for _, v := range verbs {
-		is.True(!verbsOf[v.name]) // a verb's name is its own
+		is.True(!verbsOf[v.name]) // verb names are unique
 		verbsOf[v.name] = true
 		_, listed := FaultNamed(v.fault)
 		is.True(listed) // every verb belongs to a fault
 		is.True(v.longest == 0 || v.longest >= v.shortest)
-		is.True(v.aim != atAll || v.longest+comeBack <= longestOutage) // an outage is short
+		is.True(v.aim != atAll || v.longest+comeBack <= longestOutage) // outages are short
 	}
 }
 
@@ -149,6 +149,6 @@ func TestAPlanSurvivesItsFile(t *testing.T) {
 		is.NoErr(err)
 		var read history.Act
 		is.NoErr(json.Unmarshal(raw, &read))
-		is.Equal(read, a) // what is read for a replay is what was planned
+		is.Equal(read, a) // a replay reads the same plan
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// Pod is a place for pods, behind a proxy of its own. Its methods are safe for concurrent use.
+// Pod is a place for pods behind its own proxy. Its methods are safe for concurrent use.
 type Pod struct {
 	*place
 	proxy *faultnet.Proxy
@@ -20,10 +20,10 @@ func newPod(w *World, name string, proxy *faultnet.Proxy) *Pod {
 	return p
 }
 
-// Proxy is the network between the pod and PostgreSQL.
+// Proxy returns the proxy between the pod and PostgreSQL.
 func (p *Pod) Proxy() *faultnet.Proxy { return p.proxy }
 
-// URL is where the present process answers HTTP, "" when there is none that has said so.
+// URL returns the HTTP address of the current process, or an empty string if none has announced one.
 func (p *Pod) URL() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,7 +33,7 @@ func (p *Pod) URL() string {
 	return p.now.url
 }
 
-// address is host:port of the same, as it is now.
+// address returns the current host and port of that URL.
 func (p *Pod) address() (network, address string) {
 	return "tcp", strings.TrimPrefix(p.URL(), "http://")
 }
@@ -48,7 +48,7 @@ func (p *Pod) environment() []string {
 	}
 }
 
-// close ends the process, if there is one, and the proxy.
+// close kills the process, if there is one, and closes the proxy.
 func (p *Pod) close() {
 	_ = p.Kill()
 	p.proxy.Close()

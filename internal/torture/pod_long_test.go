@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// until waits for a condition, at most half a minute.
+// until waits for a condition for up to 30 seconds.
 func until(t *testing.T, what string, met func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !met(); pause(t.Context(), 10*time.Millisecond) {
@@ -37,14 +37,14 @@ func TestAPlaceIsFilledAgainUnlessItIsHeldDown(t *testing.T) {
 	is.True(isReady())
 	first, pid := p.Boot(), p.PID()
 	is.True(first != "")
-	is.NoErr(p.Start(t.Context())) // one lives already
+	is.NoErr(p.Start(t.Context())) // already running
 	is.Equal(p.PID(), pid)
 
 	is.NoErr(p.Kill())
-	is.Equal(p.PID(), 0)             // Kill waits for the end
-	is.Equal(p.Kill(), ErrNoProcess) // there is nothing to kill
+	is.Equal(p.PID(), 0)             // Kill waits until the process has exited
+	is.Equal(p.Kill(), ErrNoProcess) // nothing left to kill
 	until(t, "the next process", isReady)
-	is.True(p.Boot() != first) // which is somebody else
+	is.True(p.Boot() != first) // a new process has a new boot ID
 
 	release := p.HoldDown()
 	is.NoErr(p.Signal(syscall.SIGSTOP))
@@ -53,11 +53,11 @@ func TestAPlaceIsFilledAgainUnlessItIsHeldDown(t *testing.T) {
 	is.NoErr(p.Signal(syscall.SIGCONT))
 	is.NoErr(p.WaitExit(t.Context()))
 	pause(t.Context(), restartAfter+500*time.Millisecond)
-	is.Equal(p.PID(), 0) // it is held down
+	is.Equal(p.PID(), 0) // held down
 	is.NoErr(p.Start(t.Context(), "TRAPEZE_FAILPOINTS=heartbeat.send=exit:7"))
 	is.NoErr(p.WaitExit(t.Context()))
 	release()
-	release() // does nothing
+	release() // has no effect
 	until(t, "the next process", isReady)
 	files, memory := openFiles(p.PID()), residentBytes(p.PID())
 	is.True(files > 5)
@@ -93,16 +93,16 @@ func TestACloseLeavesNothingBehind(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(w.startPods(ctx))
 	pod, worker, server, home, program := w.Pods()[0].PID(), w.Workers()[0].PID(), w.Server().PID(), w.Server().Dir(), w.binary
-	is.NoErr(w.Pods()[0].Signal(syscall.SIGSTOP)) // as a fault may have left it
+	is.NoErr(w.Pods()[0].Signal(syscall.SIGSTOP)) // as a fault may leave it
 	is.NoErr(w.Workers()[0].Signal(syscall.SIGSTOP))
 	is.NoErr(syscall.Kill(w.Server().PID(), syscall.SIGSTOP))
 	cancel()
 	is.NoErr(w.Close())
 	for _, pid := range []int{pod, worker, server} {
-		is.Equal(syscall.Kill(pid, 0), syscall.ESRCH) // it has gone
+		is.Equal(syscall.Kill(pid, 0), syscall.ESRCH) // the process is gone
 	}
 	for _, path := range []string{home, program} {
 		_, err := os.Stat(path)
-		is.True(os.IsNotExist(err)) // it was removed
+		is.True(os.IsNotExist(err)) // removed
 	}
 }

@@ -6,21 +6,21 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// Struck writes down a fault, when it has been healed.
+// Struck records a fault after it has been healed.
 func (w *World) Struck(f history.Fault) {
 	if err := w.Faults.Write(f); err != nil {
 		w.fail(err)
 	}
 }
 
-// Called writes down a client's call, when it has ended.
+// Called records a client's call after it has ended.
 func (w *World) Called(c history.Call) {
 	if err := w.Calls.Write(c); err != nil {
 		w.fail(err)
 	}
 }
 
-// noteFault counts a fault that was written down.
+// noteFault counts a recorded fault.
 func (w *World) noteFault(one any) {
 	f, ok := one.(history.Fault)
 	if !ok {
@@ -34,7 +34,7 @@ func (w *World) noteFault(one any) {
 	}
 }
 
-// noteCall counts a submission that was written down.
+// noteCall counts a recorded submission.
 func (w *World) noteCall(one any) {
 	c, ok := one.(history.Call)
 	if !ok || c.Verb != "submit" || c.Outcome != history.OK {
@@ -45,7 +45,7 @@ func (w *World) noteCall(one any) {
 	w.submitted++
 }
 
-// fail records that the torture itself is broken, which ends the run.
+// fail records that the torture itself has failed, which ends the run.
 func (w *World) fail(err error) {
 	w.log.Error("the torture is broken", "err", err)
 	w.mu.Lock()
@@ -61,24 +61,24 @@ func (w *World) failure() error {
 	return w.broken
 }
 
-// Progress is how far a run is.
+// Progress describes how far a run has come.
 type Progress struct {
-	Phase     string        // what is being done, for people
+	Phase     string        // current activity, as text for the user
 	Elapsed   time.Duration // since the phase began
-	Total     time.Duration // its length, or what it may take at most; 0: not known
-	Faults    int           // done and healed
-	Jobs      int           // whose submission was answered
+	Total     time.Duration // length or time limit of the phase, or 0 if unknown
+	Faults    int           // carried out and healed
+	Jobs      int           // successfully submitted
 	LastFault string
 }
 
-// Progress tells how far the run is.
+// Progress returns how far the run has come.
 func (w *World) Progress() Progress {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return Progress{Phase: w.phase, Elapsed: time.Since(w.phaseBegan), Total: w.phaseTotal, Faults: w.struck, Jobs: w.submitted, LastFault: w.lastFault}
 }
 
-// enter begins a phase that takes, or may take at most, total; 0: nobody knows.
+// enter begins a phase. total is its length or time limit, or 0 if unknown.
 func (w *World) enter(phase string, total time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

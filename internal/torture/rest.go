@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	askFor     = 8 * time.Second  // each question, again and again
-	restWithin = 15 * time.Second // of the fleet, before
-	wakeWithin = 8 * time.Second  // of a job that no pod heard of; more than a poll, and more than the checker bears
+	askFor     = 8 * time.Second  // how long each test is repeated
+	restWithin = 15 * time.Second // limit for the fleet to come to rest first
+	wakeWithin = 8 * time.Second  // limit for a job that no pod was notified of; longer than a poll, and than the checker allows
 )
 
-// The questions to a fleet at rest, by the verbs of their records.
+// The tests of a fleet at rest, named by the verbs of their records.
 const (
 	lostWakeUp = "lost_wake_up"
 	lateCancel = "late_cancel"
 	lostReply  = "lost_reply"
 )
 
-// listenersSQL are the sessions that wait for notifications, and may hold the lead of the maintenance.
+// listenersSQL selects the sessions that wait for notifications and that may hold the maintenance leadership.
 const (
 	listenersSQL    = `from pg_stat_activity where usename like 'pod%' and application_name = 'trapeze-listen'`
 	endListenersSQL = `select count(*) filter (where pg_terminate_backend(pid)) ` + listenersSQL
@@ -35,9 +35,10 @@ const (
 	endedSQL        = `select not exists (select from trapeze.live where id = $1)`
 )
 
-// AskAtRest asks the healed fleet three questions once it rests. A busy fleet hides two answers: something wakes every pod all the time, so that
-// a missed wake-up never shows, and every fault has pods search for claims whose replies were lost. The third one, a cancel at the last moment, takes
-// a moment that clients seldom meet. Lost replies come last, because they wake pods later on. Each question is asked repeatedly: at times a pod still searches for claims after an earlier fault.
+// AskAtRest runs three tests on the healed fleet once it is at rest. A busy fleet would hide the results of two of them. Its pods are woken
+// all the time, so a missed wake-up never shows, and every fault makes pods search for claims whose replies were lost. The third test, a
+// cancel at the last moment, needs a timing that clients rarely hit. Lost replies come last, because they wake pods later. Each test is
+// repeated, because a pod may still be searching for claims after an earlier fault.
 func (c *Crowd) AskAtRest(ctx context.Context) error {
 	questions := []struct {
 		fault, verb string
@@ -68,8 +69,8 @@ func (c *Crowd) AskAtRest(ctx context.Context) error {
 	return nil
 }
 
-// unheard submits a job without a notification that reaches a pod, from a program that runs no jobs: every pod's listening session is ended, and
-// none is let in until the job is there. All other sessions stay. It returns the number of listening sessions that were ended.
+// unheard submits a job of which no pod is notified, using a program that runs no jobs. It terminates every pod's listening session and
+// blocks new ones until the job is stored; all other sessions stay. It returns the number of listening sessions that were terminated.
 func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err error) {
 	defer func() {
 		for _, p := range c.w.Pods() {
@@ -100,15 +101,16 @@ func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err e
 	return id, struck, err
 }
 
-// replies are the replies that a fleet at rest loses, each to the statement that contains a text. Once the query sent returns true, it was sent.
+// replies lists the replies that a fleet at rest loses, each to the statement that contains the text. The query sent returns true once the
+// statement has been sent.
 var replies = []struct{ text, sent string }{
-	{text: submitText}, // through one pod, the next one each time
+	{text: submitText}, // through one pod at a time
 	{claimText, `select not exists (select from trapeze.live where id = $1 and state = 'pending')`},
 	{finishText, endedSQL},
 }
 
-// unanswered cuts a reply: in turn to a submission, to the claim of a job that all pods are notified of, and to the end of a job with a next step.
-// It returns the number of replies that were cut: pods whose claims found no job may have lost theirs, too.
+// unanswered cuts a reply. It alternates between a submission, the claim of a job that all pods are notified of, and the finish of a job
+// with a next step. It returns the number of replies that were cut; some may belong to claims that found no job.
 func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, err error) {
 	pods, reply := c.w.Pods(), replies[n%len(replies)]
 	if reply.text == submitText {
@@ -136,12 +138,13 @@ func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, er
 	return id, 0, err
 }
 
-// lastMomentSQL is the job of a pipeline that is worth a cancel, and the boot id that runs it.
+// lastMomentSQL selects the job of a pipeline that should be cancelled, and the boot ID that is running it.
 const lastMomentSQL = `select l.id, l.pod::text from trapeze.live l join trapeze.jobs j on j.id = l.id
 	where j.pipeline_id = $1 and l.state = 'running' and l.kind in ('demo.tx', 'demo.sleep')`
 
-// cancelled cancels a job through a pod that does not run it, so that the other pod learns of it by its next heartbeat: in turn one of several jobs
-// that queue their writes and end together, and a step of a chain with a compensation. It returns the number of cancels that were accepted.
+// cancelled cancels a job through a pod that is not running it, so that the other pod learns of it with its next heartbeat. It alternates
+// between one of several jobs that queue their writes and end together, and a chain step with a compensation. It returns the number of
+// accepted cancels.
 func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err error) {
 	what, many := simple("demo.chain", `{"steps":[{"kind":"demo.sleep","args":{"ms":1500}}],"undo":{"kind":"demo.echo","args":{"at rest":%d}}}`, n), 1
 	if n%2 == 0 {
@@ -161,7 +164,7 @@ func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return id, 0, errors.New("no job to be cancelled runs")
 		}
-		_ = c.w.Admin.QueryRow(ctx, lastMomentSQL, pipeline).Scan(&id, &boot) // not yet
+		_ = c.w.Admin.QueryRow(ctx, lastMomentSQL, pipeline).Scan(&id, &boot) // no row yet
 	}
 	for _, p := range c.w.Pods() {
 		if p.Boot() != boot {
@@ -174,7 +177,7 @@ func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err
 	return id, struck, nil
 }
 
-// announce submits a job past all pods and notifies them.
+// announce submits a job directly to the database and notifies all pods.
 func (c *Crowd) announce(ctx context.Context, what submission) (id int64, err error) {
 	return c.elsewhere(ctx, what, func(ctx context.Context, s submission) (id int64, err error) {
 		const sql = `select id, pg_notify('trapeze_wake', '')::text from trapeze.enqueue($1, $2, chain => $3)`
@@ -183,7 +186,7 @@ func (c *Crowd) announce(ctx context.Context, what submission) (id int64, err er
 	})
 }
 
-// elsewhere submits a job past all pods and writes the call down.
+// elsewhere submits a job without going through a pod, and records the call.
 func (c *Crowd) elsewhere(ctx context.Context, s submission, submit func(context.Context, submission) (int64, error)) (id int64, err error) {
 	call := c.begin(0, "submit", nil)
 	call.Kind, call.Args, call.Chain = s.Kind, s.Args, s.Chain
@@ -198,7 +201,7 @@ func (c *Crowd) elsewhere(ctx context.Context, s submission, submit func(context
 	return id, err
 }
 
-// ask repeats a query until it returns true, and reports whether it did within d.
+// ask repeats a query until it returns true, and reports whether it did so within d.
 func (w *World) ask(ctx context.Context, d time.Duration, sql string, args ...any) (yes bool) {
 	for deadline := time.Now().Add(d); time.Now().Before(deadline) && ctx.Err() == nil; pause(ctx, sampleEvery) {
 		asking, cancel := context.WithTimeout(ctx, sampleWithin)

@@ -9,7 +9,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// A missed heartbeat has the listening session checked, after which its latest statement is no LISTEN.
+// After a missed heartbeat, the pod checks its listening session, so the session's latest statement is no longer LISTEN.
 func TestAFleetAtRestIsAskedAlsoAfterItsListenersWereChecked(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -34,14 +34,14 @@ func TestAFleetAtRestIsAskedAlsoAfterItsListenersWereChecked(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(struck, 2)
 	is.True(w.ask(t.Context(), wakeWithin, endedSQL, id))
-	for n := range 2 { // one of a group, and a step
+	for n := range 2 { // a grouped job and a step
 		id, struck, err := crowd.cancelled(t.Context(), n)
 		is.NoErr(err)
 		is.Equal(struck, 1)
 		is.True(w.ask(t.Context(), wakeWithin, endedSQL, id))
 		is.True(w.ask(t.Context(), wakeWithin, `select state = 'cancelled' from trapeze.job where id = $1`, id))
 	}
-	for n := range 2 * len(replies) { // the submissions to one pod each
+	for n := range 2 * len(replies) { // submissions go through one pod each
 		id, struck, err := crowd.unanswered(t.Context(), n)
 		is.NoErr(err)
 		is.True(struck > 0)

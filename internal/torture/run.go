@@ -15,24 +15,24 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// How long the parts of a run may take at most, beyond what it was given: a run ends whatever becomes of its world.
+// Time limits for the parts of a run, beyond its planned duration. A run ends whatever happens to its world.
 const (
-	startWithin  = 90 * time.Second // until the first pods are ready
-	healWithin   = 20 * time.Second // until nemesis and clients have ended, and again until the server answers
-	stopWithin   = 20 * time.Second // beyond the grace, for a pod that does not end
+	startWithin  = 90 * time.Second // for the first pods to become ready
+	healWithin   = 20 * time.Second // for nemesis and clients to finish, and again for the server to answer
+	stopWithin   = 20 * time.Second // beyond the grace period, for a pod that does not exit
 	exportWithin = 2 * time.Minute
 )
 
-// Script is what is done to a world while the clock of a run ticks. Each part returns soon after its context has ended.
+// Script is what is done to a world during a run. Each function returns soon after its context has ended.
 type Script struct {
-	Plan  []history.Act                                      // written down before anything is done
-	Carry func(context.Context, *World, []history.Act) error // carries the plan out
+	Plan  []history.Act                                      // recorded before anything is done
+	Carry func(context.Context, *World, []history.Act) error // carries out the plan
 	Work  func(context.Context, *World) error                // submits jobs
-	Last  func(context.Context, *World) error                // is asked of the healed fleet, before its quiet tail; nil: nothing
+	Last  func(context.Context, *World) error                // tests the healed fleet before the quiet tail; may be nil
 }
 
-// NewScript is the script of the world's own seed: everything that can be done to it, or only the faults that are named. For
-// a replay, put another plan in its place.
+// NewScript returns the script for the world's seed. It uses every fault, or only the named ones. To replay a plan, replace the script's
+// Plan.
 func NewScript(w *World, only ...string) Script {
 	crowd := NewCrowd(w)
 	return Script{
@@ -48,8 +48,8 @@ func NewScript(w *World, only ...string) Script {
 	}
 }
 
-// Torture runs a script in the world and leaves complete records in its folder. It returns an error when the torture
-// itself could not be done, or ctx ended; what the records say is for [Judge] to find out.
+// Torture runs a script in the world and leaves complete records in its folder. It returns an error if the torture itself fails or ctx
+// ends. [Judge] finds out what the records prove.
 func (w *World) Torture(ctx context.Context, s Script) error {
 	if err := w.writePlan(s.Plan); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (w *World) Torture(ctx context.Context, s Script) error {
 	return w.writeSettings()
 }
 
-// startPods fills every place, and keeps it filled. Workers come when there are pods to receive them.
+// startPods starts a process in every place and keeps the places filled. Workers start once there are pods to accept them.
 func (w *World) startPods(ctx context.Context) error {
 	within, cancel := context.WithTimeoutCause(ctx, startWithin, fmt.Errorf("not within %s", startWithin))
 	defer cancel()
@@ -113,7 +113,7 @@ func (w *World) startPods(ctx context.Context) error {
 		return err
 	}
 	var keeping context.Context
-	keeping, w.stopKeep = context.WithCancel(context.WithoutCancel(ctx)) // until Close
+	keeping, w.stopKeep = context.WithCancel(context.WithoutCancel(ctx)) // until Close is called
 	for _, p := range w.places() {
 		w.keeping.Go(func() { p.keep(keeping) })
 	}
@@ -130,7 +130,7 @@ func startAll(ctx context.Context, places []*place) error {
 	return errors.Join(errs...)
 }
 
-// act lets nemesis and clients act until the time is up. Whoever does not end then is waited for a little longer, not more.
+// act runs the nemesis and the clients until the time is up. It then waits a little longer for those that have not finished.
 func (w *World) act(ctx context.Context, s Script) error {
 	acting, cancel := context.WithTimeout(ctx, w.Duration)
 	defer cancel()
@@ -161,7 +161,7 @@ func (w *World) act(ctx context.Context, s Script) error {
 	return context.Cause(ctx)
 }
 
-// part runs one part of a script. That its time was up is no error.
+// part runs one part of a script. Running out of time is not an error.
 func (w *World) part(ctx context.Context, name string, do func() error) error {
 	if err := do(); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -169,7 +169,7 @@ func (w *World) part(ctx context.Context, name string, do func() error) error {
 	return nil
 }
 
-// heal undoes what a nemesis may have left, and returns when the server answers and every place has a process that is ready.
+// heal undoes whatever the nemesis may have left behind. It returns when the server answers and every place has a ready process.
 func (w *World) heal(ctx context.Context) error {
 	w.thawServer()
 	for _, p := range w.pods {
@@ -180,7 +180,7 @@ func (w *World) heal(ctx context.Context) error {
 	}
 	for _, p := range w.places() {
 		p.release()
-		_ = p.Signal(syscall.SIGCONT) // it may have none
+		_ = p.Signal(syscall.SIGCONT) // there may be no process
 	}
 	if err := w.wakeServer(ctx); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (w *World) heal(ctx context.Context) error {
 	within, cancel := context.WithTimeoutCause(ctx, startWithin, fmt.Errorf("not within %s of quiet", startWithin))
 	defer cancel()
 	for _, p := range w.places() {
-		for p.Start(within) != nil { // its keeper tries again
+		for p.Start(within) != nil { // its keeper retries
 			if within.Err() != nil {
 				return fmt.Errorf("%s does not become ready: %w", p.name, context.Cause(within))
 			}
@@ -219,8 +219,8 @@ func (w *World) wakeServer(ctx context.Context) error {
 	return w.Admin.Ping(ctx)
 }
 
-// quietSQL counts the jobs that have not ended, and asks whether each of them waits for what will not come during the quiet tail: a gate,
-// a lane or a handler that is not there, or a moment far ahead.
+// quietSQL counts the unfinished jobs. It also reports whether each of them waits for something that will not happen during the quiet tail:
+// a closed gate or lane, a missing handler, or a time far in the future.
 const quietSQL = `
 select (select count(*) from trapeze.live), not exists (
 	select from trapeze.live l join trapeze.lanes n on n.name = l.lane
@@ -231,8 +231,8 @@ and not exists (
 	select from trapeze.parked where why in ('scheduled', 'retry', 'retry_later') and run_after < now() + interval '5 minutes')
 and not exists (select from trapeze.fan_outs where (open = 0) <> ended or fail_fast and failed > 0 and not ended)`
 
-// settle waits until nothing is left to do: as long as everything that is to happen by itself may take, and while a slow machine
-// works off a backlog, for up to five minutes, as long again after each time that fewer jobs are left than ever before.
+// settle waits until nothing is left to do. It allows as much time as everything that happens by itself may take. While a slow machine
+// works off a backlog, the limit starts again whenever the number of remaining jobs reaches a new minimum, for up to five minutes.
 func (w *World) settle(ctx context.Context) (quiet bool, err error) {
 	limit := 2*(w.Settings.Lease+w.Settings.Poll) + 30*time.Second
 	w.enter("quiet tail", limit)
@@ -259,8 +259,8 @@ func (w *World) settle(ctx context.Context) (quiet bool, err error) {
 	return false, nil
 }
 
-// stopPods ends every process as an operator would, the workers first, while there is somebody to take their leave of; one that does not end
-// is killed, which its record shows.
+// stopPods shuts down every process as an operator would. Workers go first, while there are pods that they can sign off from. A process
+// that does not exit is killed, and its record shows that.
 func (w *World) stopPods(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, w.Settings.Grace+stopWithin)
 	defer cancel()
@@ -272,7 +272,7 @@ func stopAll(ctx context.Context, places []*place) {
 	var stopping sync.WaitGroup
 	for _, p := range places {
 		p.HoldDown()
-		_ = p.Signal(syscall.SIGTERM) // it may have none
+		_ = p.Signal(syscall.SIGTERM) // there may be no process
 		stopping.Go(func() {
 			if p.WaitExit(ctx) != nil {
 				_ = p.Kill()
@@ -303,7 +303,7 @@ func (w *World) writeSettings() error {
 	return os.WriteFile(filepath.Join(w.Dir, history.SettingsFile), append(text, '\n'), 0o644)
 }
 
-// pause waits for a while, or until ctx ends.
+// pause waits for d or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

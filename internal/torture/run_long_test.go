@@ -32,18 +32,18 @@ func TestAFleetSurvivesAShortTortureAndLeavesCompleteRecords(t *testing.T) {
 	is.True(r.Settings.Quiescent) // nothing is left to do
 	is.Equal(len(r.Plan), 3)
 	is.Equal(len(r.Faults), 3)
-	is.True(len(r.Pods) >= 3)    // two pods, one of them with two lives at least
+	is.True(len(r.Pods) >= 3)    // two pods, at least one of them restarted
 	is.True(len(r.Calls) > 100)  // clients submitted, cancelled and stopped
 	is.True(len(r.Jobs) > 100)   // and jobs came of it
-	is.True(len(r.Events) > 300) // created, claimed, ended
-	is.True(len(r.Ledger) > 200) // and reported what they did
-	is.True(len(r.Samples) > 50) // of about a hundred and more
+	is.True(len(r.Events) > 300) // created, claimed and finished
+	is.True(len(r.Ledger) > 200) // handlers reported their work
+	is.True(len(r.Samples) > 50) // of about a hundred or more
 	for i, line := range r.Ledger {
 		is.Equal(line.N, int64(i+1)) // the ledger's order is total
 	}
 	for _, p := range r.Pods {
 		if p.Ready != nil {
-			is.Equal(len(p.Boots) >= 1, true) // who is ready has said who it is
+			is.Equal(len(p.Boots) >= 1, true) // a ready process has announced its boot ID
 		}
 	}
 
@@ -54,7 +54,7 @@ func TestAFleetSurvivesAShortTortureAndLeavesCompleteRecords(t *testing.T) {
 		}
 	}
 	is.True(v.Counts.Kills >= 1)
-	is.True(v.Counts.Remote > 20)   // remote workers had their part
-	is.True(v.Counts.Crossings > 5) // and chains went from pods to them and back
+	is.True(v.Counts.Remote > 20)   // remote workers took part
+	is.True(v.Counts.Crossings > 5) // chains moved between pods and remote workers
 	is.True(v.Counts.Jobs == len(r.Jobs))
 }

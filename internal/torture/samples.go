@@ -15,12 +15,12 @@ const (
 	sampleEvery  = 100 * time.Millisecond
 	numbersEvery = time.Second
 	commitEvery  = 250 * time.Millisecond
-	sampleWithin = time.Second            // a sample that takes longer fails
-	commitWithin = 10 * time.Second       // a commit that takes longer fails
-	numberWithin = 500 * time.Millisecond // a number that takes longer cannot be had
+	sampleWithin = time.Second            // limit for a sample, which fails after that
+	commitWithin = 10 * time.Second       // limit for a commit, which fails after that
+	numberWithin = 500 * time.Millisecond // limit for a pod's numbers, which are missing after that
 )
 
-// sampler looks at the running jobs, and now and then at what the pods use. A look that fails leaves no sample.
+// sampler records the running jobs at short intervals and the pods' resource usage at longer ones. A failed query leaves no sample.
 type sampler struct {
 	w       *World
 	samples *history.Writer
@@ -35,8 +35,8 @@ func newSampler(w *World) (*sampler, error) {
 	return &sampler{w: w, samples: samples, client: &http.Client{Timeout: numberWithin, Transport: &http.Transport{DisableKeepAlives: true}}}, nil
 }
 
-// run samples until ctx ends, and closes the file. What may take long is done beside it and goes into the next sample: the
-// numbers, since a pod that is stopped lets them wait, and commits, since a busy disk does.
+// run takes samples until ctx ends, and closes the file. Slow work runs concurrently and goes into the next sample: the numbers, because a
+// frozen pod does not answer, and the commits, because the disk may be busy.
 func (s *sampler) run(ctx context.Context) {
 	numbers, commits := make(chan []history.PodNumbers), make(chan history.Commit)
 	var beside sync.WaitGroup
@@ -56,7 +56,7 @@ func (s *sampler) run(ctx context.Context) {
 	}
 }
 
-// every gets something again and again and hands it on, until ctx ends. What could not be had is left out.
+// every calls get repeatedly and sends each result to the channel until ctx ends. Failed calls are skipped.
 func every[T any](ctx context.Context, d time.Duration, to chan<- T, get func(context.Context) (T, error)) {
 	for ; ctx.Err() == nil; pause(ctx, d) {
 		one, err := get(ctx)
@@ -70,7 +70,7 @@ func every[T any](ctx context.Context, d time.Duration, to chan<- T, get func(co
 	}
 }
 
-// sample takes one sample, with the numbers and the commit if there are new ones.
+// sample takes one sample and adds the numbers and the commit if there are new ones.
 func (s *sampler) sample(ctx context.Context, numbers <-chan []history.PodNumbers, commits <-chan history.Commit) {
 	one, err := s.look(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *sampler) sample(ctx context.Context, numbers <-chan []history.PodNumber
 	}
 }
 
-// runningSQL reads what runs in one snapshot, as JSON with the names of [history.Running], and the ends of the open leases.
+// runningSQL reads the running jobs, as JSON with the names of [history.Running], and the expiry of the open leases in one snapshot.
 const runningSQL = `
 select coalesce(json_agg(json_build_object('job', id::text, 'kind', kind, 'subject', subject, 'lane', lane,
 	'boot', pod, 'fence', fence)), '[]')::text,
@@ -109,7 +109,7 @@ func (s *sampler) look(ctx context.Context) (history.Sample, error) {
 	return one, errors.Join(json.Unmarshal([]byte(running), &one.Running), json.Unmarshal([]byte(leases), &one.Leases))
 }
 
-// commitSQL writes a few bytes to the write-ahead log, so that its commit waits for the disk. Nobody reads them.
+// commitSQL writes a few bytes to the write-ahead log, so that its commit waits for the disk. Nothing reads the message.
 const commitSQL = `select pg_logical_emit_message(true, 'torture', '')`
 
 func (s *sampler) commit(ctx context.Context) (history.Commit, error) {

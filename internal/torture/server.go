@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// ServerPIDs lists the processes of PostgreSQL, the postmaster first: all of them have its data directory as their working
-// directory. Where the system does not list processes it is the postmaster alone.
+// ServerPIDs returns the PIDs of PostgreSQL's processes, the postmaster first. It finds the others by their working directory, which is the
+// data directory. If the system does not list processes, it returns only the postmaster.
 func (w *World) ServerPIDs() []int {
 	server := w.Server()
 	first := server.PID()
@@ -31,9 +31,9 @@ func (w *World) ServerPIDs() []int {
 	return pids
 }
 
-// thawServer wakes whatever of PostgreSQL a nemesis may have left frozen.
+// thawServer resumes all PostgreSQL processes that the nemesis may have left frozen.
 func (w *World) thawServer() {
 	for _, pid := range w.ServerPIDs() {
-		_ = syscall.Kill(pid, syscall.SIGCONT) // it may have gone
+		_ = syscall.Kill(pid, syscall.SIGCONT) // it may already be gone
 	}
 }

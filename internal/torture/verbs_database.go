@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// What is done inside of the database: to its settings, its locks and its rows.
+// databaseVerbs harm the database from inside: its settings, locks and rows.
 var databaseVerbs = append(serverVerbs,
 	verb{name: "timeouts", fault: "F27", weight: .02, aim: atAll, few: 20, many: 200, shortest: 3 * time.Second, longest: 8 * time.Second, note: whichTimeout, do: timeouts},
 	verb{name: "serializable", fault: "F28", weight: .02, aim: atAll, shortest: 3 * time.Second, longest: 8 * time.Second, do: settings("default_transaction_isolation", "serializable")},
@@ -29,7 +29,8 @@ var databaseVerbs = append(serverVerbs,
 	verb{name: "lock_table", fault: "F39", weight: .015, aim: atAll, shortest: time.Second, longest: 6 * time.Second, do: lockTable},
 )
 
-// settings gives every pod's role a setting. A session takes it when it begins, so all are ended, before and after.
+// settings changes a setting for every pod's role. A session reads it when it starts, so all sessions are terminated before and after the
+// act.
 func settings(name, value string) func(*strike) error {
 	return func(s *strike) error {
 		set := func(ctx context.Context, c *pgx.Conn, how string) error {
@@ -40,7 +41,7 @@ func settings(name, value string) func(*strike) error {
 			}
 			return s.terminate(ctx, c)
 		}
-		// A statement that was cancelled may still be carried out, after what undoes it.
+		// A cancelled statement may still take effect, even after the one that undoes it.
 		whole := context.WithoutCancel(s.ctx)
 		err := s.admin(s.ctx, func(c *pgx.Conn) error { return set(whole, c, "set "+name+" = '"+value+"'") })
 		if err == nil {
@@ -63,8 +64,7 @@ func timeouts(s *strike) error {
 	return settings(name, fmt.Sprint(s.act.Number, "ms"))(s)
 }
 
-// oppositeLocks locks rows against the order that everybody else keeps to: subjects before jobs, and jobs from the
-// youngest to the oldest.
+// oppositeLocks locks rows in the opposite order from all other code: subjects before jobs, and jobs from the newest to the oldest.
 func oppositeLocks(s *strike) error {
 	lock := func(c *pgx.Conn) error {
 		return pgx.BeginFunc(s.ctx, c, func(tx pgx.Tx) error {
@@ -91,14 +91,14 @@ func oppositeLocks(s *strike) error {
 		for end := time.Now().Add(s.act.For); time.Now().Before(end) && s.wait(50*time.Millisecond); {
 			if err := lock(c); err != nil && c.IsClosed() {
 				return s.unlessOver(err)
-			} // otherwise it was the victim of the deadlock itself
+			} // otherwise it was itself the deadlock victim
 		}
 		return nil
 	})
 }
 
-// stuckListener listens in a transaction that does not end, so that no notification can be thrown away, while others pile
-// up that nobody waits for.
+// stuckListener listens in a transaction that stays open, so that no notification can be discarded, while others that no pod waits for pile
+// up.
 func stuckListener(s *strike) error {
 	return s.admin(s.ctx, func(stuck *pgx.Conn) error {
 		for _, sql := range []string{"listen trapeze_wake", "listen trapeze_noise", "begin", "select 1"} {
@@ -113,7 +113,7 @@ func stuckListener(s *strike) error {
 	})
 }
 
-// notifyStorm wakes all pods thousands of times a second for nothing.
+// notifyStorm wakes all pods thousands of times a second for no reason.
 func notifyStorm(s *strike) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error {
 		const storm = `select pg_notify('trapeze_wake', n::text) from generate_series(1, 200) n`
@@ -121,7 +121,7 @@ func notifyStorm(s *strike) error {
 	})
 }
 
-// repeat runs a statement again and again while the act lasts; each time it hits so many.
+// repeat executes a statement at the given interval during the act, and counts the given number of hits each time.
 func (s *strike) repeat(c *pgx.Conn, every time.Duration, hits int, sql string) error {
 	for end := time.Now().Add(s.act.For); time.Now().Before(end) && s.wait(every); s.hit(hits) {
 		if _, err := c.Exec(s.ctx, sql); err != nil {
@@ -131,7 +131,7 @@ func (s *strike) repeat(c *pgx.Conn, every time.Duration, hits int, sql string) 
 	return nil
 }
 
-// longTransaction holds a snapshot and a transaction id, so that nothing that dies meanwhile can be cleaned away.
+// longTransaction holds a snapshot and a transaction ID, so that dead rows cannot be vacuumed.
 func longTransaction(s *strike) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error {
 		for _, sql := range []string{"begin isolation level repeatable read", "select pg_current_xact_id()", "select count(*) from trapeze.live"} {
@@ -145,7 +145,7 @@ func longTransaction(s *strike) error {
 	})
 }
 
-// clockJumps moves the end of every lease, as a jump of the server's clock moves it against the server's present.
+// clockJumps shifts the expiry of every lease, which has the same effect as a jump of the server's clock.
 func clockJumps(by string) func(*strike) error {
 	sql := `update trapeze.pods set lease_until = lease_until ` + by + ` where closed_at is null returning boot::text`
 	return func(s *strike) error {
@@ -172,7 +172,7 @@ func clockJumps(by string) func(*strike) error {
 	}
 }
 
-// deleteSQL deletes rows of running jobs of which nothing else depends: no subject, no key, no later step.
+// deleteSQL deletes rows of running jobs that nothing else depends on: they have no subject, key or next step.
 const deleteSQL = `
 delete from trapeze.live where id in (
 	select l.id from trapeze.live l join trapeze.jobs j using (id)
@@ -181,7 +181,7 @@ delete from trapeze.live where id in (
 	order by random() limit $1 for update of l skip locked)
 returning id`
 
-// deleteRow deletes running jobs behind the system's back, and notes which.
+// deleteRow deletes running jobs directly in the database and notes their IDs.
 func deleteRow(s *strike) error {
 	if pod, ok := s.crowd.pod(s.act.No); ok {
 		for range s.act.Number {
@@ -203,7 +203,7 @@ func deleteRow(s *strike) error {
 	})
 }
 
-// texts are ids as they are in JSON.
+// texts formats IDs as they appear in JSON.
 func texts(ids []int64) []string {
 	list := make([]string, len(ids))
 	for i, id := range ids {
@@ -212,7 +212,7 @@ func texts(ids []int64) []string {
 	return list
 }
 
-// lockTable locks the table of live jobs against everybody.
+// lockTable locks the table of live jobs exclusively.
 func lockTable(s *strike) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error {
 		for _, sql := range []string{"begin", "lock table trapeze.live in access exclusive mode"} {

@@ -14,10 +14,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// smallSpace is the room that the history gets beyond what it has.
+// smallSpace is how much the event history may grow on the small disk, in bytes.
 const smallSpace = 16 << 20
 
-// The pieces of a full disk: a tablespace in memory, into which today's events go, and a table that fills it.
+// SQL for filling a disk: a tablespace in memory that holds today's events, and a table that fills it up.
 const (
 	spaceSQL   = `create tablespace small location '%s'`
 	eventsSQL  = `select to_char(now() at time zone 'UTC', '"trapeze.job_events_"YYYYMMDD')`
@@ -26,8 +26,8 @@ const (
 	fillSQL    = `insert into public.ballast select repeat('x', 7000) from generate_series(1, $1::int)`
 )
 
-// diskFull moves today's events to a small disk of their own and fills it up, so that nothing that makes an event can be
-// written. It needs the right to mount; without it nothing happens.
+// diskFull moves today's events to a small separate disk and fills it up, so that no statement that creates an event succeeds. It needs
+// permission to mount; without it, the act has no effect.
 func diskFull(s *strike) (err error) {
 	dir := filepath.Join(s.w.Server().Dir(), "small")
 	var events string
@@ -49,7 +49,7 @@ func diskFull(s *strike) (err error) {
 	}()
 	err = s.admin(s.ctx, func(c *pgx.Conn) error {
 		for _, sql := range []string{fmt.Sprintf(spaceSQL, dir), "set lock_timeout = '3s'", "alter table " + events + " set tablespace small", ballastSQL, plainSQL} {
-			// A statement that was cancelled may still be carried out, after what undoes it.
+			// A cancelled statement may still take effect, even after the one that undoes it.
 			if _, err := c.Exec(context.WithoutCancel(s.ctx), sql); err != nil {
 				return err
 			}
@@ -64,7 +64,7 @@ func diskFull(s *strike) (err error) {
 	return nil
 }
 
-// fill writes until there is no room for one more row.
+// fill inserts rows until there is no room for one more.
 func (s *strike) fill(c *pgx.Conn) error {
 	for rows := 256; rows > 0; {
 		_, err := c.Exec(s.ctx, fillSQL, rows)
@@ -77,7 +77,7 @@ func (s *strike) fill(c *pgx.Conn) error {
 	return nil
 }
 
-// emptySmall makes room first, then takes the events back. Every statement may be repeated.
+// emptySmall makes room and then moves the events back. Every statement can be repeated safely.
 func emptySmall(ctx context.Context, c *pgx.Conn, events string) error {
 	for _, sql := range []string{
 		"drop table if exists public.ballast", "set lock_timeout = '2s'",
@@ -90,7 +90,7 @@ func emptySmall(ctx context.Context, c *pgx.Conn, events string) error {
 	return nil
 }
 
-// mountSmall mounts a file system of so many bytes in memory, which belongs to the server's own user.
+// mountSmall mounts an in-memory file system of the given size, owned by the server's user.
 func mountSmall(home, dir string, bytes int64) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err

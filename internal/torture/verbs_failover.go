@@ -12,11 +12,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgembed"
 )
 
-// standbyWithin bounds the start of a standby, which copies the primary first.
+// standbyWithin is the time limit for starting a standby, which first copies the primary.
 const standbyWithin = 60 * time.Second
 
-// failover loses the primary and promotes a standby. The standby is synchronous before the primary is killed, so every commit that was
-// confirmed is on it and no invariant needs an excuse. There is no primary for as long as the act lasts.
+// failover kills the primary and promotes a standby. The standby is synchronous before that, so it has every confirmed commit, and all
+// invariants apply without exception. There is no primary for the duration of the act.
 func failover(s *strike) error {
 	ctx, cancel := context.WithTimeout(s.ctx, standbyWithin)
 	defer cancel()
@@ -34,7 +34,7 @@ func failover(s *strike) error {
 	s.hit(1)
 	s.last()
 	if err := s.promote(standby); err != nil {
-		// The old primary has all that the standby has.
+		// The old primary has everything that the standby has.
 		healing, cancel := s.healing()
 		defer cancel()
 		return errors.Join(err, old.Restart(healing, "immediate"), standby.Stop())
@@ -43,7 +43,7 @@ func failover(s *strike) error {
 	return old.Stop()
 }
 
-// synchronous has commits wait for the standby, and returns when they do.
+// synchronous makes commits wait for the standby, and returns once they do.
 func (s *strike) synchronous(ctx context.Context) error {
 	return s.admin(ctx, func(c *pgx.Conn) error {
 		if err := setSynchronous(ctx, c, "*"); err != nil {
@@ -72,16 +72,16 @@ func setSynchronous(ctx context.Context, c *pgx.Conn, names string) error {
 	return nil
 }
 
-// killServer kills every process of the primary, as the end of its machine does: the postmaster is stopped first, because it would end
-// its children itself.
+// killServer kills every process of the primary, as if its machine had failed. It stops the postmaster first, which would otherwise shut
+// down its children.
 func (w *World) killServer() {
 	_ = syscall.Kill(w.Server().PID(), syscall.SIGSTOP)
 	for _, pid := range w.ServerPIDs() {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have gone
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may already be gone
 	}
 }
 
-// promote makes a standby a primary that accepts writes, also when the run is over.
+// promote promotes a standby to a primary that accepts writes, even if the run is over.
 func (s *strike) promote(standby *pgembed.Server) error {
 	ctx, cancel := s.healing()
 	defer cancel()

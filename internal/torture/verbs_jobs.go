@@ -16,12 +16,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// Jobs that are faults themselves, and clients that are.
+// jobVerbs submit jobs that are faults themselves, or act as faulty clients.
 var jobVerbs = []verb{
 	{name: "panics", fault: "F9", weight: .015, few: 1, many: 5, do: submits(`demo.panic {"where":"handler"}`)},
 	{name: "panics_beside", fault: "F9", weight: .01, shortest: 4 * time.Second, longest: 10 * time.Second, do: endless(`demo.panic {"where":"goroutine"}`)},
 	{name: "exits", fault: "F10", weight: .015, shortest: 4 * time.Second, longest: 10 * time.Second, do: endless(`demo.exit {"code":3}`)},
-	// Each crash takes a lease, a restart and a poll: twenty of them need their time.
+	// Each crash costs a lease, a restart and a poll, so twenty of them take a while.
 	{name: "exits_to_the_end", fault: "F10", weight: .02, most: 1, room: 4 * time.Minute, do: submits(`demo.exit {"code":4}`)},
 	{name: "goexits", fault: "F11", weight: .01, few: 1, many: 5, do: submits(`demo.goexit {}`)},
 	{name: "spins", fault: "F12", weight: .01, few: 1, many: 3, do: submits(`demo.spin {"ms":4000}`)},
@@ -36,7 +36,7 @@ var jobVerbs = []verb{
 	{name: "same_unique_key", fault: "F49", weight: .01, few: 10, many: 40, do: sameUniqueKey},
 }
 
-// submit submits a job in the name of the nemesis and counts it when it may have arrived.
+// submit submits a job on behalf of the nemesis and counts a hit unless it was refused.
 func (s *strike) submit(pod *Pod, what submission) history.Call {
 	call := s.crowd.submit(s.ctx, 0, pod, what)
 	if call.Outcome != history.Refused {
@@ -45,13 +45,13 @@ func (s *strike) submit(pod *Pod, what submission) history.Call {
 	return call
 }
 
-// job reads a submission from a kind and its args.
+// jobOf parses a submission from a kind and its args.
 func jobOf(text string) submission {
 	kind, args, _ := strings.Cut(text, " ")
 	return submission{Kind: kind, Args: json.RawMessage(args)}
 }
 
-// submits submits as many jobs as the act counts, taking them in turn, and at least one of each when it counts none.
+// submits submits the given jobs in turn, as many as the act's number says but at least one of each.
 func submits(jobs ...string) func(*strike) error {
 	return func(s *strike) error {
 		for i := range max(s.act.Number, len(jobs)) {
@@ -61,15 +61,15 @@ func submits(jobs ...string) func(*strike) error {
 			}
 			call := s.submit(pod, jobOf(jobs[i%len(jobs)]))
 			if call.Outcome == history.Refused && call.Code != unsent {
-				s.hit(1) // being refused is what it is for
+				s.hit(1) // the refusal is the point
 			}
 		}
 		return nil
 	}
 }
 
-// endless submits a job that does not end by itself, and stops it when the act is over. Its outcome must be known: a job
-// that nobody can name could not be stopped.
+// endless submits a job that never ends by itself, and stops it when the act is over. The submission needs a known outcome, because a job
+// without a known ID cannot be stopped.
 func endless(text string) func(*strike) error {
 	return func(s *strike) error {
 		what := jobOf(text)
@@ -95,7 +95,7 @@ func endless(text string) func(*strike) error {
 	}
 }
 
-// stop stops a job, however often it must be asked for.
+// stop stops a job, retrying until it succeeds.
 func (s *strike) stop(id int64) error {
 	ctx, cancel := s.healing()
 	defer cancel()
@@ -112,7 +112,7 @@ func (s *strike) stop(id int64) error {
 	}
 }
 
-// hogs gives a pod little memory beyond what it has, and jobs that want more. It dies of it, as by the kernel's hand.
+// hogs leaves a pod little memory beyond its current usage and gives it a job that needs more. The pod dies as if killed by the kernel.
 func hogs(s *strike) (err error) {
 	if err := s.alive(); err != nil {
 		return err
@@ -128,7 +128,7 @@ func hogs(s *strike) (err error) {
 	}
 	defer func() {
 		if s.pod.PID() == pid {
-			err = limitMemory(pid, "unlimited") // else it dies of it later, and nobody has told it to
+			err = limitMemory(pid, "unlimited") // otherwise it would die later without being told to
 		}
 	}()
 	call := s.submit(s.pod, simple("demo.hog", `{"mb":%d}`, wanted))
@@ -139,7 +139,7 @@ func hogs(s *strike) (err error) {
 	return nil
 }
 
-// addressSpace is the size of a process's memory, mapped or not, in bytes.
+// addressSpace returns the size of a process's address space in bytes, mapped or not.
 func addressSpace(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -150,7 +150,7 @@ func addressSpace(pid int) (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// limitMemory bounds the address space of a living process: by its soft limit, which may be raised again without rights.
+// limitMemory sets the soft limit on the address space of a running process. Raising it again needs no privileges.
 func limitMemory(pid int, bytes string) error {
 	if out, err := exec.Command("prlimit", fmt.Sprint("--pid=", pid), "--as="+bytes+":").CombinedOutput(); err != nil {
 		return fmt.Errorf("prlimit: %w: %s", err, strings.TrimSpace(string(out)))
@@ -158,7 +158,7 @@ func limitMemory(pid int, bytes string) error {
 	return nil
 }
 
-// fewerKinds starts the pod anew as one that knows only some kinds, and in the end as before.
+// fewerKinds restarts the pod with only some kinds, and at the end with all of them.
 func fewerKinds(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -181,7 +181,7 @@ func fewerKinds(s *strike) error {
 	return nil
 }
 
-// goneClients submit and cancel, and go away after a few milliseconds.
+// goneClients submits and cancels jobs as clients that disconnect after a few milliseconds.
 func goneClients(s *strike) error {
 	patience := func(i int) time.Duration { return time.Duration(i%7) * 700 * time.Microsecond }
 	for i := range s.act.Number {
@@ -213,7 +213,7 @@ func goneClients(s *strike) error {
 	return nil
 }
 
-// together submits the same by many clients at the same moment, at all pods.
+// together submits the same job from many clients at once, spread over all pods.
 func (s *strike) together(what submission) error {
 	var submitting sync.WaitGroup
 	for i := range s.act.Number {

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// What is done to the network between a pod and PostgreSQL.
+// networkVerbs harm the network between a pod and PostgreSQL.
 var networkVerbs = []verb{
 	{name: "blackhole", fault: "F23", weight: .03, aim: atPod, shortest: time.Second, longest: 3 * leaseFor, do: through((*faultnet.Proxy).Blackhole)},
 	{name: "one_way", fault: "F23", weight: .02, aim: atPod, shortest: time.Second, longest: 2 * leaseFor, note: direction, do: oneWay},
@@ -30,14 +30,14 @@ var networkVerbs = []verb{
 	{name: "cut_commit", fault: "F24", weight: .06, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("")},
 }
 
-// What claims, submissions and ends have in their statements.
+// Texts that identify the statements for claims, submissions and finishes.
 const (
 	claimText  = "'job.claimed' from claimed"
 	submitText = "select n.requires_approval from trapeze.lanes n"
 	finishText = "'job.succeeded'"
 )
 
-// through does something to a pod's network for as long as the act lasts. What it strikes are the connections there are.
+// through applies do to a pod's network for the duration of the act. It counts the existing connections as hits.
 func through(do func(*faultnet.Proxy)) func(*strike) error {
 	return func(s *strike) error {
 		p := s.pod.Proxy()
@@ -61,8 +61,8 @@ func oneWay(s *strike) error {
 	return through(func(p *faultnet.Proxy) { p.BlackholeOneWay(way) })(s)
 }
 
-// halfOpen makes every connection a dead one. New ones work; in the end the dead ones are reset with all others, as a
-// router does that has come back.
+// halfOpen makes every existing connection go silent. New ones work. At the end all connections are reset, as by a router that comes back
+// up.
 func halfOpen(s *strike) error {
 	p := s.pod.Proxy()
 	s.hit(p.Links())
@@ -72,7 +72,7 @@ func halfOpen(s *strike) error {
 	return nil
 }
 
-// resets breaks all connections, again and again.
+// resets repeatedly resets all connections.
 func resets(s *strike) error {
 	for range s.act.Number {
 		s.hit(s.pod.Proxy().Links())
@@ -96,17 +96,17 @@ func cutBytes(s *strike) error {
 	return through(func(p *faultnet.Proxy) { p.CutAfter(s.act.Number) })(s)
 }
 
-// refuse breaks what there is and lets nothing new in.
+// refuse resets the existing connections and refuses new ones.
 func refuse(s *strike) error {
 	return through(func(p *faultnet.Proxy) { p.Refuse(); p.Reset() })(s)
 }
 
-// limit lets a pod have few connections.
+// limit restricts the number of a pod's connections.
 func limit(s *strike) error {
 	return through(func(p *faultnet.Proxy) { p.Limit(s.act.Number); p.Reset() })(s)
 }
 
-// cutReplies cuts the answer to how so many statements with a text were committed, one after the other.
+// cutReplies cuts the replies to committed statements that contain the given text, one at a time.
 func cutReplies(text string) func(*strike) error {
 	return func(s *strike) error {
 		deadline := time.After(s.act.For)
@@ -115,7 +115,7 @@ func cutReplies(text string) func(*strike) error {
 			select {
 			case <-cut:
 				s.hit(1)
-				s.wait(s.act.For / time.Duration(2*s.act.Number)) // else one statement that is sent again gets them all
+				s.wait(s.act.For / time.Duration(2*s.act.Number)) // otherwise the retries of a single statement would use up all cuts
 			case <-deadline:
 				disarm()
 				return nil
@@ -128,15 +128,14 @@ func cutReplies(text string) func(*strike) error {
 	}
 }
 
-// cutClaims cuts the answers to claims. So that they are of claims which find something, it gives another pod more than it
-// can take at once, again and again.
+// cutClaims cuts the replies to claims. It keeps giving another pod more jobs than that pod can take, so that the claims find some.
 func cutClaims(s *strike) error {
 	end := s.beside(s.other(), 3*podSlots, 200*time.Millisecond, simple("demo.sleep", `{"ms":100}`))
 	defer end()
 	return cutReplies(claimText)(s)
 }
 
-// cutFinishes cuts the answers to the ends of jobs. So that most of them begin a next step, it gives the pod chains.
+// cutFinishes cuts the replies to finishes. It gives the pod chains, so that most finishes start a next step.
 func cutFinishes(s *strike) error {
 	chain := simple("demo.sleep", `{"ms":20}`)
 	for range 4 {
@@ -147,7 +146,7 @@ func cutFinishes(s *strike) error {
 	return cutReplies(finishText)(s)
 }
 
-// beside gives a pod so many jobs at a time, again and again, until end is called.
+// beside keeps submitting batches of jobs to a pod until end is called.
 func (s *strike) beside(pod *Pod, many int, apart time.Duration, what submission) (end func()) {
 	ended := make(chan struct{})
 	var giving sync.WaitGroup
@@ -169,7 +168,7 @@ func (s *strike) beside(pod *Pod, many int, apart time.Duration, what submission
 	return func() { close(ended); giving.Wait() }
 }
 
-// other is a pod that answers and is not the one that the act is aimed at, nil when there is none.
+// other returns a running pod other than the target, or nil if there is none.
 func (s *strike) other() *Pod {
 	for i := range s.w.Pods() {
 		if p, ok := s.crowd.pod(s.act.No + i); ok && p != s.pod {
@@ -179,7 +178,7 @@ func (s *strike) other() *Pod {
 	return nil
 }
 
-// cutCancels cuts the answers to cancels, some of which it sends itself: they are rare.
+// cutCancels cuts the replies to cancels. It sends some cancels itself, because they are rare.
 func cutCancels(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -204,7 +203,7 @@ func cutCancels(s *strike) error {
 	return cutReplies("select id from trapeze.live where id = $1 for update")(s)
 }
 
-// swizzleOrder notes in which order pods are cut off, and in which they come back.
+// swizzleOrder sets the orders in which pods are cut off and reconnected.
 func swizzleOrder(r *rand.Rand, a *history.Act, pods int) {
 	for _, what := range []string{"cut", "heal"} {
 		var names []string
@@ -215,7 +214,7 @@ func swizzleOrder(r *rand.Rand, a *history.Act, pods int) {
 	}
 }
 
-// swizzle cuts the pods off one by one, and lets them come back in another order.
+// swizzle cuts off the pods one by one and reconnects them in another order.
 func swizzle(s *strike) error {
 	pods := map[string]*Pod{}
 	for _, p := range s.w.Pods() {

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// What is done to the processes of pods. A place that is left empty is filled again by the world.
+// processVerbs harm the processes of pods. The world refills an empty place.
 var processVerbs = []verb{
 	{name: "kill", fault: "F1", weight: .11, aim: atPod, do: kill},
 	{name: "kill_all", fault: "F1", weight: .03, aim: atAll, do: killAll},
@@ -26,14 +26,14 @@ var processVerbs = []verb{
 	{name: "starve", fault: "F8", weight: .03, aim: atPod, shortest: 3 * time.Second, longest: 10 * time.Second, do: starve},
 }
 
-// soon notes a moment within the first second.
+// soon picks a time within the first second.
 func soon(r *rand.Rand, a *history.Act, _ int) { a.Note["after"] = shortly(r, 1000).String() }
 
 func shortly(r *rand.Rand, milliseconds int) time.Duration {
 	return time.Duration(r.IntN(milliseconds)) * time.Millisecond
 }
 
-// noteOf is a length of time in the plan's note.
+// noteOf returns a duration from the plan's note.
 func (s *strike) noteOf(key string) time.Duration {
 	text, _ := s.act.Note[key].(string)
 	d, _ := time.ParseDuration(text)
@@ -72,7 +72,7 @@ func freeze(s *strike) error {
 	return s.frozen(s.at, s.last)
 }
 
-// frozen stops a process while it does something else.
+// frozen freezes a process while it calls meanwhile.
 func (s *strike) frozen(p *place, meanwhile func()) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (s *strike) frozen(p *place, meanwhile func()) error {
 	return nil
 }
 
-// freezeFinishing freezes a pod in the middle of handlers that return as soon as it goes on.
+// freezeFinishing freezes a pod while it runs handlers that return as soon as it resumes.
 func freezeFinishing(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (s *strike) term() error {
 	return nil
 }
 
-// term ends a pod in the middle of handlers of all lengths.
+// term shuts down a pod while it runs handlers of various lengths.
 func term(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func term(s *strike) error {
 	return s.gone()
 }
 
-// gone waits for the end of a process that was told to end.
+// gone waits for a process to exit after it was told to.
 func (s *strike) gone() error {
 	ctx, cancel := context.WithTimeout(s.ctx, 3*shutdownGrace)
 	defer cancel()
@@ -151,7 +151,7 @@ func termThenKill(s *strike) error {
 	return nil
 }
 
-// termAtStart kills a pod and ends the next one while it starts.
+// termAtStart kills a pod and sends SIGTERM to the next process while it is starting.
 func termAtStart(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -163,7 +163,7 @@ func termAtStart(s *strike) error {
 	}
 	starting, cancel := context.WithTimeout(s.ctx, max(s.noteOf("after")/2, 10*time.Millisecond))
 	defer cancel()
-	_ = s.pod.Start(starting) // not ready yet, as a rule
+	_ = s.pod.Start(starting) // usually not ready yet
 	if err := s.at.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func termAtStart(s *strike) error {
 	return s.gone()
 }
 
-// termInFlush ends a pod while everything it sends takes long.
+// termInFlush shuts down a pod while everything that it sends is slow.
 func termInFlush(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -190,7 +190,7 @@ func termInFlush(s *strike) error {
 	return s.gone()
 }
 
-// starve gives a pod a twentieth of the time.
+// starve limits a pod to one twentieth of the CPU time.
 func starve(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What is done to PostgreSQL's processes and sessions.
+// serverVerbs harm PostgreSQL's processes and sessions.
 var serverVerbs = []verb{
 	{name: "restart", fault: "F19", weight: .05, aim: atAll, do: restart},
 	{name: "down", fault: "F20", weight: .02, aim: atAll, shortest: leaseFor + time.Second, longest: 10 * time.Second, do: down},
@@ -18,7 +18,7 @@ var serverVerbs = []verb{
 	{name: "exhaust", fault: "F26", weight: .03, aim: atAll, shortest: leaseFor, longest: 9 * time.Second, do: exhaust},
 }
 
-// restart breaks the server off as a power failure would, and starts it again.
+// restart crashes the server as a power failure would, and starts it again.
 func restart(s *strike) error {
 	ctx, cancel := s.healing()
 	defer cancel()
@@ -26,7 +26,7 @@ func restart(s *strike) error {
 	return s.w.Server().Restart(ctx, "immediate")
 }
 
-// down breaks the server off and starts it again only when the act is over.
+// down crashes the server and starts it again when the act is over.
 func down(s *strike) error {
 	if err := syscall.Kill(s.w.Server().PID(), syscall.SIGQUIT); err != nil {
 		return err
@@ -38,7 +38,7 @@ func down(s *strike) error {
 	return s.w.Server().Restart(ctx, "immediate")
 }
 
-// terminateSQL ends every session of a pod; each has a role of its own.
+// terminateSQL terminates the sessions of all pods. Each pod has its own role.
 const terminateSQL = `select count(*) filter (where pg_terminate_backend(pid)) from pg_stat_activity where usename like 'pod%'`
 
 func (s *strike) terminate(ctx context.Context, c *pgx.Conn) error {
@@ -54,7 +54,7 @@ func terminate(s *strike) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error { return s.terminate(s.ctx, c) })
 }
 
-// terminateStorm ends all sessions twice a second.
+// terminateStorm terminates all sessions twice a second.
 func terminateStorm(s *strike) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error {
 		for end := time.Now().Add(s.act.For); time.Now().Before(end); {
@@ -67,7 +67,7 @@ func terminateStorm(s *strike) error {
 	})
 }
 
-// unlessOver forgets an error of a statement that the end of the run has cut off.
+// unlessOver returns err, or nil if the run has ended and may have cut off the statement.
 func (s *strike) unlessOver(err error) error {
 	if s.ctx.Err() != nil {
 		return nil
@@ -75,7 +75,7 @@ func (s *strike) unlessOver(err error) error {
 	return err
 }
 
-// freezeServer stops the postmaster first, so that nothing new begins, and then its children.
+// freezeServer freezes the postmaster, so that no new process starts, and then its children.
 func freezeServer(s *strike) error {
 	defer s.w.thawServer()
 	if err := syscall.Kill(s.w.Server().PID(), syscall.SIGSTOP); err != nil {
@@ -90,7 +90,7 @@ func freezeServer(s *strike) error {
 	return nil
 }
 
-// exhaust takes every connection that an ordinary user can have, ends those of the pods, and takes theirs too.
+// exhaust takes every connection available to ordinary users, then terminates those of the pods and takes them as well.
 func exhaust(s *strike) error {
 	var held []*pgx.Conn
 	defer func() {

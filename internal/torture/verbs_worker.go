@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/faultnet"
 )
 
-// What is done to remote workers, to the network between them and their pods, and to the pod that serves one.
+// workerVerbs harm remote workers, the network between them and their pods, and the pod that serves a worker.
 var workerVerbs = []verb{
 	{name: "worker_reset", fault: "F69", weight: .05, aim: atWorker, few: 1, many: 8, shortest: time.Second, longest: 4 * time.Second, do: workerResets},
 	{name: "worker_deaf", fault: "F69", weight: .04, aim: atWorker, shortest: time.Second, longest: leaseFor, do: workerDeaf},
@@ -22,7 +22,7 @@ var workerVerbs = []verb{
 	{name: "serving_pod_killed", fault: "F71", weight: .06, aim: atWorker, shortest: 2 * time.Second, longest: 4 * time.Second, do: servingPodKilled},
 }
 
-// occupy gives remote workers jobs that nobody else runs: long ones, short ones, and chains that go to a pod and come back.
+// occupy submits long and short jobs that only remote workers run, and chains that move to a pod and back.
 func (s *strike) occupy(ms int) {
 	far := simple("demo.progress", `{"steps":4,"ms":%d}`, ms/4)
 	chain := simple("demo.effect", `{"n":1}`)
@@ -36,7 +36,8 @@ func (s *strike) occupy(ms int) {
 	}
 }
 
-// busy waits for the worker to be ready, and gives workers something to do that takes longer than acknowledging it. The harm begins after that.
+// busy waits for the worker to be ready and gives workers jobs that run for longer than it takes to acknowledge them. The harm begins after
+// that.
 func (s *strike) busy(ms int) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -47,10 +48,10 @@ func (s *strike) busy(ms int) error {
 	return nil
 }
 
-// untilAtIt is until workers are at what they were given, and their pods know.
+// untilAtIt is how long it takes until workers are running their jobs and their pods know it.
 const untilAtIt = 1500 * time.Millisecond
 
-// onItsWays does something to the network of a worker that is busy, on all its ways, for as long as the act lasts.
+// onItsWays applies do to all connections of a busy worker for the duration of the act.
 func onItsWays(do func(p *faultnet.Proxy, number int)) func(*strike) error {
 	return func(s *strike) error {
 		if err := s.busy(1500); err != nil {
@@ -66,7 +67,7 @@ func onItsWays(do func(p *faultnet.Proxy, number int)) func(*strike) error {
 	}
 }
 
-// workerResets breaks all connections of a worker, again and again, while jobs are sent to it.
+// workerResets repeatedly resets all of a worker's connections while jobs are being sent to it.
 func workerResets(s *strike) error {
 	if err := s.busy(5000); err != nil {
 		return err
@@ -83,7 +84,7 @@ func workerResets(s *strike) error {
 	return nil
 }
 
-// workerDeaf lets nothing reach a worker, while what it says arrives: what is sent to it is swallowed.
+// workerDeaf drops everything that is sent to a worker, while everything that the worker sends still arrives.
 func workerDeaf(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -98,12 +99,12 @@ func workerDeaf(s *strike) error {
 	return nil
 }
 
-// workerFreezes freezes a worker in the middle of handlers that return as soon as it goes on: by then their jobs have been claimed anew, and some
-// of them still run there. Handlers that heed their context are cancelled before they return: those of demo.sleep do not, and are submitted past
-// the pods, none of which starts them on insert then.
+// workerFreezes freezes a worker while it runs handlers that return as soon as it resumes. By then other processes have claimed their jobs,
+// and some are still running them. Handlers that honor their context would be cancelled before they return; these demo.sleep handlers
+// ignore it. The jobs are submitted directly to the database, so that no pod starts them on insert.
 func workerFreezes(s *strike) error {
 	for range 2 * podSlots {
-		_, _ = s.crowd.announce(s.ctx, simple("demo.sleep", `{"ms":4000,"ignore_ctx":true}`)) // the call is written down
+		_, _ = s.crowd.announce(s.ctx, simple("demo.sleep", `{"ms":4000,"ignore_ctx":true}`)) // announce records the call
 	}
 	if err := s.busy(800); err != nil {
 		return err
@@ -118,7 +119,7 @@ func workerKilled(s *strike) error {
 	return kill(s)
 }
 
-// workerTerm ends a worker in the middle of handlers of all lengths.
+// workerTerm shuts down a worker while it runs handlers of various lengths.
 func workerTerm(s *strike) error {
 	if err := s.busy(6000); err != nil {
 		return err
@@ -129,7 +130,7 @@ func workerTerm(s *strike) error {
 	return s.gone()
 }
 
-// workerMoves closes one of a worker's ways, so that it goes on through another pod with what it runs.
+// workerMoves cuts one of a worker's connections, so that the worker continues its jobs through another pod.
 func workerMoves(s *strike) error {
 	if err := s.busy(5000); err != nil {
 		return err

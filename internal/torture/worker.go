@@ -16,29 +16,29 @@ import (
 
 const (
 	workerSlots = 4
-	workerWays  = 2 // pods that a worker knows the addresses of
+	workerWays  = 2 // number of pods whose addresses a worker knows
 )
 
-// farKinds are run by remote workers alone, sharedKinds by pods and workers: so a chain of both goes from one to the other and back,
-// at every step that is of the first. All other kinds are the pods' alone.
+// farKinds run only on remote workers; sharedKinds run on pods and workers. All other kinds run only on pods. A chain with kinds of
+// farKinds and pod kinds therefore moves back and forth between them.
 var (
 	farKinds    = []string{"demo.echo", "demo.effect", "demo.progress"}
 	sharedKinds = []string{"demo.sleep", "demo.result", "demo.fail", "demo.flaky", "demo.panic", "demo.goexit", "demo.exit", "demo.retry_later", "demo.chain", "demo.fanout"}
 )
 
-// podKinds are the kinds that pods run: all, where there is no worker.
+// podKinds returns the kinds that pods run, which is all of them if there is no worker.
 func (w *World) podKinds() []string {
 	return slices.DeleteFunc(checker.DemoKinds(), func(kind string) bool { return len(w.workers) > 0 && slices.Contains(farKinds, kind) })
 }
 
-// Worker is a place for remote workers: processes without a database, each of which knows two pods, through a proxy in front of each. Its
-// methods are safe for concurrent use.
+// Worker is a place in the fleet for remote worker processes. They have no database connection and know two pods, each behind its own
+// proxy. Its methods are safe for concurrent use.
 type Worker struct {
 	*place
-	ways []*faultnet.Proxy // to the pods of the place's record, in that order
+	ways []*faultnet.Proxy // proxies to the pods listed in the place's record, in that order
 }
 
-// newWorker makes the n-th worker, from 0.
+// newWorker creates the n-th worker, counting from 0.
 func newWorker(w *World, n int) (*Worker, error) {
 	k := &Worker{}
 	about := history.Process{Pod: workerName(n), Slots: workerSlots}
@@ -54,7 +54,7 @@ func newWorker(w *World, n int) (*Worker, error) {
 	return k, nil
 }
 
-// workerName is the name of the n-th remote worker, from 0.
+// workerName returns the name of the n-th remote worker, counting from 0.
 func workerName(n int) string { return fmt.Sprint("worker", n+1) }
 
 func (k *Worker) environment() []string {
@@ -68,14 +68,14 @@ func (k *Worker) environment() []string {
 	}
 }
 
-// pass has every way let bytes through.
+// pass removes all faults from the worker's network.
 func (k *Worker) pass() {
 	for _, way := range k.ways {
 		way.Pass()
 	}
 }
 
-// links is how many connections the worker has.
+// links returns the number of the worker's connections.
 func (k *Worker) links() (n int) {
 	for _, way := range k.ways {
 		n += way.Links()
@@ -83,7 +83,7 @@ func (k *Worker) links() (n int) {
 	return n
 }
 
-// servedBy is the pod that received a worker last, nil when none has.
+// servedBy returns the pod that last accepted the worker, or nil if none has.
 func (w *World) servedBy(worker string) *Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,14 +95,14 @@ func (w *World) servedBy(worker string) *Pod {
 	return nil
 }
 
-// serves notes that a pod has received a worker.
+// serves records that a pod has accepted a worker.
 func (w *World) serves(worker, pod string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.serving[worker] = pod
 }
 
-// close ends the process, if there is one, and the proxies.
+// close kills the process, if there is one, and closes the proxies.
 func (k *Worker) close() {
 	_ = k.Kill()
 	for _, way := range k.ways {
@@ -110,16 +110,16 @@ func (k *Worker) close() {
 	}
 }
 
-// crowdName is who the clients, the operators and the nemesis are to the pods.
+// crowdName is the name under which pods know the clients, the operators and the nemesis.
 const crowdName = "torture"
 
-// tokens are what everybody who talks to a pod shows it.
+// tokens holds the credentials of everyone who talks to a pod.
 type tokens struct {
-	file string            // that the pods read
+	file string            // path of the file that the pods read
 	of   map[string]string // by name
 }
 
-// writeTokens writes the file that says who may do what: the crowd everything, each worker its kinds.
+// writeTokens writes the token file. The crowd may do everything, and each worker may run its kinds.
 func (w *World) writeTokens(workers int) error {
 	type line struct {
 		Token string   `json:"token"`

@@ -10,26 +10,26 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// The size of the workload: about 30 submissions a second, which with the steps of their chains make 45 jobs.
+// The size of the workload: about 30 submissions per second, which make about 45 jobs including the steps of their chains.
 const (
 	clients     = 5
-	callsApart  = 160 * time.Millisecond // of one client, on average
-	inFlight    = 128                    // calls at the same time, of all clients
-	hotSubjects = 12                     // that jobs compete for
+	callsApart  = 160 * time.Millisecond // average per client
+	inFlight    = 128                    // concurrent calls of all clients together
+	hotSubjects = 12                     // subjects that jobs compete for
 )
 
-// errand is one thing that a client does: it submits, or cancels or stops a job that it knows.
+// errand is one action of a client: a submission, or a cancel or stop of a known job.
 type errand struct {
-	After  time.Duration // the errand before
-	Pod    int           // whom it asks, or the next one that answers
+	After  time.Duration // since the previous errand
+	Pod    int           // the pod to call, or the next one that is running
 	Submit *submission
-	Again  []time.Duration // after which the same is submitted again, with the same key
-	End    string          // cancel or stop: one of the known jobs, or, after a while, what it has submitted
-	Which  float64         // of the known jobs, see [Crowd.pick]
-	Wait   time.Duration   // from the submission's answer to its cancel or stop
+	Again  []time.Duration // delays after which the same submission is repeated with the same key
+	End    string          // cancel or stop, for a known job or later for the submitted one
+	Which  float64         // selects a known job, see [Crowd.pick]
+	Wait   time.Duration   // from the response to the submission until its cancel or stop
 }
 
-// errands are what one client does, in order: a function of the seed.
+// errands generates the actions of one client, in order, from the seed.
 type errands struct {
 	r      *rand.Rand
 	client int
@@ -66,7 +66,7 @@ func (k *errands) next() errand {
 	return e
 }
 
-// kind chooses what is submitted.
+// kind picks what to submit.
 func (k *errands) kind() submission {
 	total := 0
 	for _, m := range mix {
@@ -81,7 +81,7 @@ func (k *errands) kind() submission {
 	panic("unreachable")
 }
 
-// dress gives a submission what any may have: a key, a lane, a priority, a moment.
+// dress adds random general options to a submission: a key, a lane, a priority, a delay or a subject.
 func (k *errands) dress(s *submission) {
 	if k.r.IntN(3) == 0 {
 		s.key = fmt.Sprintf("%d/%d", k.client, k.n)
@@ -103,11 +103,12 @@ func (k *errands) dress(s *submission) {
 
 func (k *errands) subject() string { return fmt.Sprint("hot ", k.r.IntN(hotSubjects)) }
 
-// number is one of low to high.
+// number returns a random number from low to high, inclusive.
 func (k *errands) number(low, high int) int { return low + k.r.IntN(high-low+1) }
 
-// Work lets clients submit, cancel and stop, and operators change lanes, the gate and schedules and steer jobs, until ctx ends and
-// their last calls have been answered. In the end the lanes and the gate are open, and the schedules fire.
+// Work runs the clients and operators until ctx ends and their last calls have been answered. Clients submit, cancel and stop jobs.
+// Operators change lanes, the gate and schedules, and retry or reprioritize jobs. At the end, the lanes and the gate are open and the
+// schedules active.
 func (c *Crowd) Work(ctx context.Context) error {
 	o := &operator{c: c, r: rand.New(rand.NewPCG(c.w.Settings.Seed, workloadStream))}
 	if err := o.prepare(ctx); err != nil {
@@ -148,13 +149,13 @@ func (c *Crowd) Work(ctx context.Context) error {
 	return nil
 }
 
-// run does one errand. A submission with a key whose outcome is not known is repeated, as the key is meant for.
+// run performs one errand. A submission with a key and an unknown outcome is repeated, which is the purpose of the key.
 func (c *Crowd) run(ctx context.Context, client int, e errand) {
 	pod, ok := c.pod(e.Pod)
 	if !ok {
 		return
 	}
-	calling := context.WithoutCancel(ctx) // what was sent is waited for
+	calling := context.WithoutCancel(ctx) // a call that was sent is awaited
 	if e.Submit == nil {
 		if id, ok := c.pick(e.Which); ok {
 			c.end(calling, client, pod, e.End, id)

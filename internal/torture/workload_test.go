@@ -23,9 +23,9 @@ func TestASeedHasOneWorkload(t *testing.T) {
 		is.NoErr(err)
 		return string(raw)
 	}
-	is.Equal(text(1, 1), text(1, 1))  // the same seed, the same errands
-	is.True(text(1, 1) != text(2, 1)) // another seed, others
-	is.True(text(1, 1) != text(1, 2)) // each client has its own
+	is.Equal(text(1, 1), text(1, 1))  // the same seed gives the same errands
+	is.True(text(1, 1) != text(2, 1)) // another seed gives others
+	is.True(text(1, 1) != text(1, 2)) // so does another client
 }
 
 func TestTheWorkloadHoldsEverythingAtItsPace(t *testing.T) {
@@ -68,12 +68,12 @@ func TestTheWorkloadHoldsEverythingAtItsPace(t *testing.T) {
 		}
 	}
 	rate := float64(jobs) / took.Seconds()
-	is.True(rate > 30 && rate < 60) // jobs a second
+	is.True(rate > 30 && rate < 60) // jobs per second
 	for _, kind := range []string{"sleep", "noop", "echo", "result", "fail", "flaky", "panic", "goexit", "chain", "retry_later", "progress", "tx", "effect"} {
-		is.True(kinds["demo."+kind] > 20) // each kind has its part
+		is.True(kinds["demo."+kind] > 20) // each kind is used
 	}
 	for _, n := range []int{keys, again, subjects, unique, delayed, narrow, limited, ends["cancel"], ends["stop"]} {
-		is.True(n > 100) // and so has every option
+		is.True(n > 100) // so is every option
 	}
 }
 
@@ -88,6 +88,6 @@ func TestAClientKnowsOnlyWhatItWasTold(t *testing.T) {
 		{503, "unavailable", history.Refused}, {503, "outcome_unknown", history.Unknown}, {500, "internal", history.Unknown},
 	} {
 		is := is.New(t)
-		is.Equal(outcomeOf(c.status, c.code), c.outcome) // neither more nor less
+		is.Equal(outcomeOf(c.status, c.code), c.outcome)
 	}
 }

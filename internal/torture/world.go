@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// The clocks of a run: short, so that many faults and what follows from them fit into a minute.
+// The intervals of a run. They are short, so that many faults and their consequences fit into a minute.
 const (
 	leaseFor       = 3 * time.Second
 	heartbeatEvery = time.Second
@@ -29,66 +29,67 @@ const (
 	podSlots       = 8
 	workersFor     = 2 // remote workers beside the pods
 
-	// maxCrashes is large: what the nemesis kills must not be convicted, only what kills its pod again and again.
+	// maxCrashes is large so that jobs killed by the nemesis are not blamed for crashing, but jobs that keep killing their pods are.
 	maxCrashes = 20
 )
 
-// Options say what is tortured, how, and for how long.
+// Options configures a run.
 type Options struct {
 	Seed     uint64
-	Duration time.Duration // until the quiet tail; default 1 minute
-	Pods     int           // default: 3 to 6, by the seed
-	Workers  int           // remote ones; default 2, below 0: none
+	Duration time.Duration // before the quiet tail; default 1 minute
+	Pods     int           // default 3 to 6, depending on the seed
+	Workers  int           // remote workers; default 2, none if negative
 	Dir      string        // the run's folder, which must not exist; default torture/<seed>
-	Binary   string        // the program under test; default: see [Build], built into the run's folder until Close
-	Race     bool          // whether it has the race detector, or is to be built with it
-	Mutant   string        // the mistake to plant in it; not with Binary
-	Narrowed bool          // to a few faults
-	Logger   *slog.Logger  // hears what goes wrong in the torture itself; default: nobody does
+	Binary   string        // the program under test; by default [Build] builds it into the run's folder, where Close removes it
+	Race     bool          // whether Binary has, or is to be built with, the race detector
+	Mutant   string        // bug to plant in the program; requires an empty Binary
+	Narrowed bool          // whether the run is limited to a few faults
+	Logger   *slog.Logger  // logs problems of the torture itself; by default they are discarded
 }
 
-// World is a run's cluster, pods, ledger and records. Its methods are safe for concurrent use.
+// World holds a run's cluster, pods, ledger and records. Its methods are safe for concurrent use.
 type World struct {
-	Settings history.Settings // complete when the run has ended
+	Settings history.Settings // complete once the run has ended
 	Dir      string
-	Duration time.Duration   // from the beginning until everything is healed
-	Admin    *pgxpool.Pool   // superuser, straight to the server, for whose sessions ten places are kept
-	Faults   *history.Writer // of [history.Fault], each written when it has been healed
-	Calls    *history.Writer // of [history.Call], each written when it has ended
+	Duration time.Duration   // from the start until everything is healed
+	Admin    *pgxpool.Pool   // superuser sessions directly to the server, for which ten connections are reserved
+	Faults   *history.Writer // [history.Fault] records, each written after it has been healed
+	Calls    *history.Writer // [history.Call] records, each written after it has ended
 
 	server    atomic.Pointer[pgembed.Server]
 	binary    string
-	built     bool // by us, for this run
+	built     bool // whether the binary was built for this run
 	log       *slog.Logger
 	pods      []*Pod
 	workers   []*Worker
 	tokens    tokens
 	ledger    *ledger
 	processes *history.Writer
-	keeping   sync.WaitGroup // of the pods' keepers
+	keeping   sync.WaitGroup // for the pods' keepers
 	stopKeep  context.CancelFunc
 
 	mu         sync.Mutex
-	serving    map[string]string // the pod that received a worker last, by the worker
-	broken     error             // of the torture itself
+	serving    map[string]string // by worker, the pod that last accepted it
+	broken     error             // why the torture itself failed
 	phase      string
 	phaseBegan time.Time
 	phaseTotal time.Duration
-	struck     int // faults done
+	struck     int // faults carried out
 	lastFault  string
 	submitted  int
 }
 
-// PodsFor is how many pods a seed has, 3 to 6. Odd and even seeds, with and without race detector, get all numbers.
+// PodsFor returns the number of pods for a seed, 3 to 6. Odd and even seeds, which run with and without the race detector, cover all
+// numbers.
 func PodsFor(seed uint64) int { return 3 + int(seed/2%4) }
 
-// Pods returns the pods, pod1 first. A pod is a place: its processes come and go.
+// Pods returns the pods, pod1 first. A pod is a place in the fleet whose processes come and go.
 func (w *World) Pods() []*Pod { return w.pods }
 
-// Workers returns the remote workers, worker1 first: places as the pods.
+// Workers returns the remote workers, worker1 first. Like pods, they are places.
 func (w *World) Workers() []*Worker { return w.workers }
 
-// places are those of all processes.
+// places returns the places of all pods and workers.
 func (w *World) places() (all []*place) {
 	for _, p := range w.pods {
 		all = append(all, p.place)
@@ -99,26 +100,26 @@ func (w *World) places() (all []*place) {
 	return all
 }
 
-// Server is PostgreSQL's primary, which a failover replaces.
+// Server returns the PostgreSQL primary, which a failover replaces.
 func (w *World) Server() *pgembed.Server { return w.server.Load() }
 
 func (w *World) port() uint16 { return uint16(w.Server().Port()) } // #nosec G115 -- a port
 
-// serverAddress is where the primary listens now.
+// serverAddress returns the current address of the primary.
 func (w *World) serverAddress() (network, address string) {
 	return "tcp", fmt.Sprintf("127.0.0.1:%d", w.Server().Port())
 }
 
-// serverSettings are those of the primary and of its standbys.
+// serverSettings holds the settings of the primary and its standbys.
 var serverSettings = map[string]string{
 	"max_connections": "100", "superuser_reserved_connections": "10", "fsync": "on", "synchronous_commit": "on",
 	"wal_keep_size": "512MB", "wal_retrieve_retry_interval": "200ms",
 }
 
-// Since is how long ago the run began.
+// Since returns the time since the run began.
 func (w *World) Since() time.Duration { return time.Since(w.Settings.Began) }
 
-// AppURL is the address of the database for its ordinary user, past every proxy.
+// AppURL returns a database URL for the ordinary user that bypasses every proxy.
 func (w *World) AppURL() string { return w.url(appRole) }
 
 const (
@@ -132,7 +133,7 @@ func (w *World) url(role string) string {
 	return u.String()
 }
 
-// NewWorld makes the run's folder and starts the cluster, the ledger and the proxies, but no pod yet. Close ends them.
+// NewWorld creates the run's folder and starts the cluster, the ledger and the proxies, but no pods. Close stops them.
 func NewWorld(ctx context.Context, o Options) (_ *World, err error) {
 	w := &World{Dir: o.Dir, Duration: o.Duration, binary: o.Binary, log: o.Logger, serving: map[string]string{}}
 	if w.log == nil {
@@ -201,7 +202,7 @@ func NewWorld(ctx context.Context, o Options) (_ *World, err error) {
 	return w, nil
 }
 
-// openBinary builds the program under test unless there is one already.
+// openBinary builds the program under test unless a binary was given.
 func (w *World) openBinary(ctx context.Context) (err error) {
 	if w.binary == "" {
 		w.binary, w.built = filepath.Join(w.Dir, "trapeze"), true
@@ -228,8 +229,8 @@ func (w *World) openRecords() (err error) {
 	return nil
 }
 
-// startCluster starts PostgreSQL. Each pod has a role of its own, which acts as the owner of everything: so the sessions of
-// a pod can be told apart, and none of them is a superuser's.
+// startCluster starts PostgreSQL. Each pod has its own role that acts as the owner of all objects, so that the pods' sessions can be told
+// apart and none is a superuser.
 func (w *World) startCluster(ctx context.Context, pods int) (err error) {
 	server, err := pgembed.Start(ctx, pgembed.Options{Logger: w.log, Settings: serverSettings})
 	if err != nil {
@@ -241,7 +242,7 @@ func (w *World) startCluster(ctx context.Context, pods int) (err error) {
 		return err
 	}
 	defer first.Close(context.WithoutCancel(ctx))
-	login := "login password '" + first.Config().Password + "'" // the file that the server's URL names has one for all roles
+	login := "login password '" + first.Config().Password + "'" // the password file of the server's URL has one password for all roles
 	statements := []string{"create role " + appRole + " " + login, "create database " + database + " owner " + appRole}
 	for n := range pods {
 		statements = append(statements, fmt.Sprintf("create role pod%d %s in role %s", n+1, login, appRole),
@@ -277,11 +278,10 @@ func (w *World) startCluster(ctx context.Context, pods int) (err error) {
 	return err
 }
 
-// adminName is the application name of the torture's own sessions, which no fault is meant for, nor any setting that one
-// changes.
+// adminName is the application name of the torture's own sessions. Faults and the settings that they change do not affect these sessions.
 const adminName = "torture"
 
-// Close kills what still runs and removes the cluster. The run's folder stays.
+// Close kills all remaining processes and removes the cluster. It keeps the run's folder.
 func (w *World) Close() error {
 	if w.stopKeep != nil {
 		w.stopKeep()

@@ -1,12 +1,12 @@
-// Package command is the command line of the torture, which breaks a small fleet with the faults of a seed and judges the records.
+// Package command is the command line of the torture, which harms a small fleet with the faults of a seed and judges the records.
 //
 //	go run ./cmd/torture -seed 1 -minutes 2          one run: every fault that fits, then a verdict
 //	go run ./cmd/torture -seed 1 -only F24           one fault, again and again
 //	go run ./cmd/torture -replay torture/1/plan.jsonl -seed 1
 //	go run ./cmd/torture -check torture/1            judge an old run again
-//	go run ./cmd/torture -mutants all                test the test: each planted mistake must be caught
+//	go run ./cmd/torture -mutants all                test the test: each planted bug must be caught
 //
-// It brings its own PostgreSQL, builds the program under test, and leaves a folder with everything that was recorded.
+// It starts its own PostgreSQL, builds the program under test, and leaves a folder with all records.
 package command
 
 import (
@@ -31,9 +31,9 @@ import (
 // The exit codes.
 const (
 	exitGreen   = 0
-	exitBroken  = 1 // an invariant
+	exitBroken  = 1 // an invariant is broken
 	exitUsage   = 2
-	exitMachine = 3 // the torture itself could not be done, or was interrupted
+	exitMachine = 3 // the torture itself failed or was interrupted
 )
 
 const help = `Usage: go run ./cmd/torture [flags]
@@ -52,12 +52,12 @@ Exit codes: 0 green, 1 an invariant is broken, 2 usage, 3 the torture could not 
 
 `
 
-// command is what the command line asks for.
+// command holds the parsed command line.
 type command struct {
 	o       torture.Options
 	only    []string
 	replay  string
-	acts    []history.Act // to be replayed
+	acts    []history.Act // acts to replay
 	check   string
 	race    raceWish
 	mutants []string
@@ -66,7 +66,7 @@ type command struct {
 	verbose bool
 }
 
-// Run carries out a command line and returns the exit code.
+// Run executes a command line and returns the exit code.
 func Run(args []string, stdout, stderr io.Writer) int {
 	c, err := parse(args, stderr)
 	switch {
@@ -84,7 +84,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends us at once; the pods and PostgreSQL die with us
+	context.AfterFunc(ctx, stop) // a second Ctrl-C kills this process at once, and the pods and PostgreSQL with it
 	if c.check != "" {
 		return judge(c.check, c, stdout, stderr)
 	}
@@ -94,16 +94,16 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	return make1(ctx, c, stdout, stderr)
 }
 
-// raceWish is whether to build with the race detector: yes, no, or auto.
+// raceWish says whether to build with the race detector: yes, no or auto.
 type raceWish string
 
-// of says so for a seed.
+// of returns the decision for a seed.
 func (w raceWish) of(seed uint64) bool { return w == "yes" || w == "auto" && seed%2 == 1 }
 
-// parse reads the command line.
+// parse parses the command line.
 func parse(args []string, stderr io.Writer) (c command, err error) {
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // an error is one line, and said by whoever gets it
+	flags.SetOutput(io.Discard) // the caller prints the error as one line
 	flags.Uint64Var(&c.o.Seed, "seed", uint64(time.Now().Unix()), "what plan and workload follow from, by default the time")
 	minutes := flags.Float64("minutes", 1, "how long faults are done, before the quiet tail")
 	flags.IntVar(&c.o.Pods, "pods", 0, "how many pods; default: 3 to 6, by the seed")
@@ -175,7 +175,7 @@ func parse(args []string, stderr io.Writer) (c command, err error) {
 	return c, err
 }
 
-// faults reads a list of names of faults.
+// faults parses a list of fault names.
 func faults(text string) (names []string, err error) {
 	for name := range strings.SplitSeq(text, ",") {
 		if name = strings.ToUpper(strings.TrimSpace(name)); name == "" {
@@ -195,7 +195,7 @@ func faults(text string) (names []string, err error) {
 	return names, nil
 }
 
-// plan reads the plan that is to be replayed, and makes the run as large and as long as it needs.
+// plan reads the plan to replay, and makes the run as large and as long as the plan needs.
 func (c *command) plan() ([]history.Act, error) {
 	plan, err := history.ReadLines[history.Act](c.replay)
 	if err != nil {
@@ -211,7 +211,7 @@ func (c *command) plan() ([]history.Act, error) {
 	return plan, nil
 }
 
-// freeFolder picks a run's folder: the first choice, or with a number behind it when there is one already.
+// freeFolder returns the first choice for a run's folder, with a number appended if it already exists.
 func freeFolder(first string) string {
 	dir := first
 	for n := 2; ; n++ {

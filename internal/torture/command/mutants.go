@@ -14,13 +14,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// A mutant must be caught by one of so many seeds, each of so many minutes.
+// A mutant must be caught by one of these seeds, in runs of this length.
 const (
 	mutantSeeds   = 3
 	mutantMinutes = 2
 )
 
-// mutants reads a list of mutants; "all" is every one.
+// mutants parses a list of mutants; "all" selects every mutant.
 func mutants(text string) (names []string, err error) {
 	if text == "all" {
 		return torture.MutantNames(), nil
@@ -37,28 +37,27 @@ func mutants(text string) (names []string, err error) {
 	return names, nil
 }
 
-// matrix is the test of the torture: each mutant is tortured until some seed catches it. What a run of the same seed
-// without a mutant is accused of as well proves nothing, and does not count.
+// matrix tests the torture itself: it tortures each mutant until some seed catches it. Invariants that the same seed also breaks without a
+// mutant prove nothing and do not count.
 type matrix struct {
 	c       command
-	control map[uint64][]string // by seed: the invariants that break without a mutant
+	control map[uint64][]string // by seed, the invariants that break without a mutant
 	to, err io.Writer
 }
 
-// caught is what came of one mutant.
+// caught is the result for one mutant.
 type caught struct {
 	Mutant     string   `json:"mutant"`
 	Caught     bool     `json:"caught"`
-	Seed       uint64   `json:"seed,omitempty"`       // that caught it
-	Runs       int      `json:"runs"`                 // that it took
-	Seconds    float64  `json:"seconds"`              // that they took, with all that belongs to them
-	Invariants []string `json:"invariants,omitempty"` // that broke in that run
-	First      string   `json:"first,omitempty"`      // violation of one that had to notice
-	Dir        string   `json:"dir,omitempty"`        // the records
+	Seed       uint64   `json:"seed,omitempty"`       // seed that caught it
+	Runs       int      `json:"runs"`                 // number of runs
+	Seconds    float64  `json:"seconds"`              // duration of all runs, including setup
+	Invariants []string `json:"invariants,omitempty"` // invariants broken in that run
+	First      string   `json:"first,omitempty"`      // first violation of an expected invariant
+	Dir        string   `json:"dir,omitempty"`        // folder of the records
 }
 
-// runMutants tortures the mutants that were asked for. It fails when one survives, or when the program itself breaks an
-// invariant.
+// runMutants tortures the requested mutants. It fails if one survives, or if the program breaks an invariant without a mutant.
 func runMutants(ctx context.Context, c command, stdout, stderr io.Writer) int {
 	m := &matrix{c: c, control: map[uint64][]string{}, to: stdout, err: stderr}
 	if c.asJSON {
@@ -97,7 +96,7 @@ func runMutants(ctx context.Context, c command, stdout, stderr io.Writer) int {
 	return code
 }
 
-// hunt tortures one mutant, seed after seed, until it is caught.
+// hunt tortures one mutant with one seed after another until it is caught.
 func (m *matrix) hunt(ctx context.Context, name string) (one caught, err error) {
 	one.Mutant = name
 	wanted := wantedInvariants(name)
@@ -115,7 +114,7 @@ func (m *matrix) hunt(ctx context.Context, name string) (one caught, err error) 
 				known = append(known, f.Invariant)
 			}
 			m.control[seed] = known
-			began = began.Add(time.Since(control)) // it is not this mutant's time
+			began = began.Add(time.Since(control)) // a control run does not count toward this mutant's time
 		}
 		found, dir, err := m.run(ctx, seed, name)
 		if err != nil {
@@ -139,14 +138,14 @@ func (m *matrix) hunt(ctx context.Context, name string) (one caught, err error) 
 	return one, nil
 }
 
-// wantedInvariants are those of which at least one must break. Others that break are reported and do not count: a machine that is too slow
-// breaks those that are judged by the clock.
+// wantedInvariants returns the invariants of which at least one must break. Other broken invariants are reported but do not count, because
+// a slow machine breaks those that depend on timing.
 func wantedInvariants(mutant string) []string {
 	m, _ := torture.MutantNamed(mutant)
 	return m.Invariants
 }
 
-// run makes one run and returns what is accused in it, and its folder.
+// run performs one run and returns its broken findings and its folder.
 func (m *matrix) run(ctx context.Context, seed uint64, name string) (accused []checker.Finding, dir string, err error) {
 	c := m.c
 	c.o.Seed, c.o.Mutant = seed, name
@@ -172,7 +171,7 @@ func (m *matrix) run(ctx context.Context, seed uint64, name string) (accused []c
 	return accused, dir, nil
 }
 
-// String is the mutant's line in the table.
+// String returns the mutant's line in the table.
 func (one caught) String() string {
 	if !one.Caught {
 		return fmt.Sprintf("%-22s SURVIVED %d runs, %.0f s; the last broke %v, and none of %v", one.Mutant, one.Runs, one.Seconds, one.Invariants,

@@ -11,11 +11,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture"
 )
 
-// progress shows how far a run is: one line that changes on a terminal, else a line now and then.
+// progress shows the progress of a run: one updating line on a terminal, otherwise an occasional line.
 type progress struct {
 	to       io.Writer
 	terminal bool
-	shown    int // characters of the line on the terminal
+	shown    int // number of characters currently shown on the terminal
 	stop     chan struct{}
 	stopped  sync.WaitGroup
 }
@@ -25,7 +25,7 @@ const (
 	lineEvery   = 15 * time.Second
 )
 
-// showProgress shows a world's progress until end is called.
+// showProgress shows the progress of a world until end is called.
 func showProgress(to io.Writer, w *torture.World) *progress {
 	p := &progress{to: to, stop: make(chan struct{})}
 	if f, ok := to.(*os.File); ok {
@@ -60,7 +60,7 @@ func (p *progress) draw(line string) {
 	p.shown = len(line)
 }
 
-// end wipes the line.
+// end clears the line.
 func (p *progress) end() {
 	close(p.stop)
 	p.stopped.Wait()

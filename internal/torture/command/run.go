@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// make1 makes one run and judges it.
+// make1 performs one run and judges it.
 func make1(ctx context.Context, c command, stdout, stderr io.Writer) int {
 	dir, err := doRun(ctx, c, stdout, stderr)
 	if err != nil {
@@ -21,7 +21,7 @@ func make1(ctx context.Context, c command, stdout, stderr io.Writer) int {
 	return judge(dir, c, stdout, stderr)
 }
 
-// doRun makes one run, and returns its folder when its records are complete.
+// doRun performs one run, and returns its folder once the records are complete.
 func doRun(ctx context.Context, c command, stdout, stderr io.Writer) (dir string, err error) {
 	began := time.Now()
 	if c.o.Dir == "" {
@@ -56,7 +56,7 @@ func doRun(ctx context.Context, c command, stdout, stderr io.Writer) (dir string
 	return w.Dir, err
 }
 
-// who names what was tortured, and by which seed.
+// who describes what was tortured and with which seed.
 func who(s history.Settings) string {
 	text := fmt.Sprintf("seed %d · binary %.12s · PostgreSQL %s", s.Seed, s.Binary, s.PostgreSQL)
 	if s.Race {

@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// mostShown is how many violations of an invariant are shown to people; all are in the JSON document.
+// mostShown is the number of violations printed per invariant; the JSON document has all of them.
 const mostShown = 5
 
-// busyFrom is from when the machine is called busy.
+// busyFrom is the starvation from which the machine counts as busy.
 const busyFrom = 0.3
 
 // document is the verdict as JSON.
@@ -26,18 +26,18 @@ type document struct {
 	Race       bool           `json:"race"`
 	Mutant     string         `json:"mutant,omitempty"`
 	Dir        string         `json:"dir"`
-	Seconds    float64        `json:"seconds"` // of faults
+	Seconds    float64        `json:"seconds"` // length of the fault phase
 	Quiescent  bool           `json:"quiescent"`
 	Counts     torture.Counts `json:"counts"`
 	Invariants []invariant    `json:"invariants"`
-	Timeline   []string       `json:"timeline,omitempty"` // of the first offender
+	Timeline   []string       `json:"timeline,omitempty"` // of the first job with a violation
 }
 
 type invariant struct {
 	Invariant  string      `json:"invariant"`
 	Claim      string      `json:"claim"`
 	Checked    int         `json:"checked"`
-	Verdict    string      `json:"verdict"` // ok, broken or empty: nothing could be checked
+	Verdict    string      `json:"verdict"` // ok, broken or empty; empty means that there was nothing to check
 	Violations []violation `json:"violations,omitempty"`
 }
 
@@ -46,7 +46,7 @@ type violation struct {
 	What string `json:"what"`
 }
 
-// judge judges the records of a folder and prints the verdict.
+// judge judges the records in a folder and prints the verdict.
 func judge(dir string, c command, stdout, stderr io.Writer) int {
 	r, err := history.Read(dir)
 	if err != nil {
@@ -97,7 +97,7 @@ func describe(dir string, r *history.Run, v torture.Verdict) document {
 	return d
 }
 
-// print prints the verdict for people.
+// print prints the verdict as text.
 func print(to io.Writer, r *history.Run, d document) {
 	c := d.Counts
 	fmt.Fprintf(to, "%d faults in %.0f s (%d hit nothing, %d could not be done): %d kills, %d stops, %d cuts, %d restarts\n",

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Run is a run's folder, read.
+// Run holds the records of a run's folder.
 type Run struct {
 	Settings Settings
 	Plan     []Act
@@ -25,15 +25,15 @@ type Run struct {
 	Pods     []Process
 	Jobs     []job.Job
 	Events   []job.Event
-	Rows     []Row // nil: not exported
+	Rows     []Row // nil if not exported
 
 	Pipelines []Pipeline
 	Fires     []Fire
 	Schedules []Schedule
 }
 
-// Read reads a run's folder. A file that is missing is an error, except the plan's, for a run without faults
-// has none, and those of the rows, of the pipelines and of the schedules.
+// Read reads a run's folder. It fails if a file is missing. The plan is optional, because a run without faults has none; so are the rows,
+// the pipelines and the schedules.
 func Read(dir string) (*Run, error) {
 	r := &Run{}
 	raw, err := os.ReadFile(filepath.Join(dir, SettingsFile))
@@ -60,7 +60,7 @@ func read[T any](dir, name string, into *[]T) error {
 	return err
 }
 
-// ReadLines reads a file of JSON objects, one a line.
+// ReadLines reads a file with one JSON object per line.
 func ReadLines[T any](path string) (list []T, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -78,17 +78,17 @@ func ReadLines[T any](path string) (list []T, err error) {
 	}
 }
 
-// Writer appends objects to a file, one a line, each with a write of its own: what was written survives the writer's
-// death. Its methods are safe for concurrent use.
+// Writer appends objects to a file, one per line. Each object is written with its own system call, so that written lines survive a crash of
+// the writer. Its methods are safe for concurrent use.
 type Writer struct {
-	// Wrote, if not nil, hears of every object after it was written. Set it before the first Write.
+	// Wrote, if not nil, is called with every object after it is written. Set it before the first Write.
 	Wrote func(one any)
 
 	mu sync.Mutex
 	f  *os.File
 }
 
-// NewWriter creates a file of a run's folder.
+// NewWriter creates a file in a run's folder.
 func NewWriter(dir, name string) (*Writer, error) {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {

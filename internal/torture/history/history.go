@@ -1,10 +1,9 @@
-// Package history is what a torture run leaves in its folder, one JSON object a line, and how it is read back. The files
-// are written by different hands, which is the point: what the pods say (events, jobs), what the handlers did (the
-// ledger, ordered by one server outside the system), what the clients were told (calls), and what was done to them all
-// (the plan before it was done, the faults as they were).
+// Package history defines the records that a torture run leaves in its folder, one JSON object per line, and reads them back. The records
+// come from independent sources: the pods (events, jobs), the handlers (the ledger, ordered by one server outside the system), the clients
+// (calls), and the nemesis (the plan, written beforehand, and the faults as they happened).
 //
-// Moments are wall clock of the one machine that everything runs on. PostgreSQL shares that clock except where a fault
-// skews it; see [Fault].
+// Times are those of the wall clock of the one machine that everything runs on. PostgreSQL uses the same clock except where a fault skews
+// it; see [Fault].
 package history
 
 import (
@@ -14,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The files of a run's folder.
+// The files in a run's folder.
 const (
 	SettingsFile = "settings.json"
 	PlanFile     = "plan.jsonl"    // [Act], written before the first one
@@ -29,52 +28,52 @@ const (
 
 	PipelinesFile = "pipelines.jsonl" // [Pipeline], in the same snapshot
 	FiresFile     = "fires.jsonl"     // [Fire], in the same snapshot
-	PlansFile     = "schedules.jsonl" // [Schedule], written by a trigger of the torture's own
+	PlansFile     = "schedules.jsonl" // [Schedule], written by a trigger of the torture itself
 )
 
-// Settings are what a run was made with.
+// Settings holds the parameters of a run.
 type Settings struct {
 	Seed       uint64        `json:"seed"`
 	Binary     string        `json:"binary"` // SHA-256 of the program under test
 	Race       bool          `json:"race"`
 	Mutant     string        `json:"mutant,omitempty"`
-	Narrowed   bool          `json:"narrowed,omitempty"` // to a few faults: some invariants may have nothing to be checked on
+	Narrowed   bool          `json:"narrowed,omitempty"` // to a few faults; some invariants may have nothing to check
 	PostgreSQL string        `json:"postgresql"`
 	Began      time.Time     `json:"began"`
-	QuietFrom  time.Time     `json:"quiet_from"` // every fault healed, no more submissions
-	Ended      time.Time     `json:"ended"`      // of the quiet tail, when the exports were taken
-	Quiescent  bool          `json:"quiescent"`  // the tail ended because nothing was left to do, not because its time was up
+	QuietFrom  time.Time     `json:"quiet_from"` // every fault is healed and no more jobs are submitted
+	Ended      time.Time     `json:"ended"`      // end of the quiet tail, when the exports were taken
+	Quiescent  bool          `json:"quiescent"`  // the tail ended because nothing was left to do, rather than at its time limit
 	Lease      time.Duration `json:"lease"`
 	Heartbeat  time.Duration `json:"heartbeat"`
 	Poll       time.Duration `json:"poll"`
 	Grace      time.Duration `json:"grace"`
-	Slots      int           `json:"slots"` // of one pod
+	Slots      int           `json:"slots"` // per pod
 	MaxCrashes int           `json:"max_crashes"`
 }
 
-// Act is one line of the plan: what the nemesis will do, and when.
+// Act is one line of the plan: a fault that the nemesis will cause, and when.
 type Act struct {
 	No     int            `json:"no"`
 	At     time.Duration  `json:"at"`               // since the run began
-	Fault  string         `json:"fault"`            // its name in the list of faults, "F24"
-	Verb   string         `json:"verb"`             // "cut_commit"
-	Pod    string         `json:"pod,omitempty"`    // the pod it is aimed at, if any
+	Fault  string         `json:"fault"`            // its name in the list of faults, such as "F24"
+	Verb   string         `json:"verb"`             // such as "cut_commit"
+	Pod    string         `json:"pod,omitempty"`    // the target pod, if any
 	For    time.Duration  `json:"for,omitempty"`    // until it is healed
-	Number int            `json:"number,omitempty"` // what the verb counts: a signal's repeats, a limit, …
+	Number int            `json:"number,omitempty"` // a count whose meaning depends on the verb: repeats of a signal, a limit, …
 	Note   map[string]any `json:"note,omitempty"`
 }
 
-// Fault records how one act was carried out.
+// Fault records how an act was carried out.
 type Fault struct {
 	Act
 	Began  time.Time `json:"began"`
-	Healed time.Time `json:"healed"`          // as Began for what needs no healing
-	Boot   string    `json:"boot,omitempty"`  // of the pod it struck, when that was known
-	Struck int       `json:"struck"`          // what it hit: connections, processes, jobs; 0 means that it hit nothing
-	Error  string    `json:"error,omitempty"` // why it could not be done
+	Healed time.Time `json:"healed"`          // equal to Began if there was nothing to heal
+	Boot   string    `json:"boot,omitempty"`  // boot ID of the pod that it struck, if known
+	Struck int       `json:"struck"`          // number of connections, processes or jobs that it hit, or 0 if it had no effect
+	Error  string    `json:"error,omitempty"` // why it could not be carried out
 }
 
-// Line is one report of a demo handler, stamped by the ledger server with a total order.
+// Line is one report of a demo handler. The ledger server numbers the lines in a total order.
 type Line struct {
 	N        int64     `json:"n"`
 	T        time.Time `json:"t"`
@@ -89,30 +88,30 @@ type Line struct {
 	Fence    int64     `json:"fence"`
 	Event    string    `json:"ev"` // start, tick, effect, ctx_done, end
 	Cause    string    `json:"cause"`
-	Refused  bool      `json:"refused,omitempty"` // an effect below the job's highest fence, answered 409
+	Refused  bool      `json:"refused,omitempty"` // an effect below the job's highest fence, answered with 409
 }
 
-// What a client learnt of a call.
+// What a client learned from a call.
 const (
-	OK      = "ok"      // done, and so answered
-	Refused = "refused" // answered: not done, with the reason
-	Unknown = "unknown" // no answer, or one that says that the outcome is unknown
+	OK      = "ok"      // the response reports success
+	Refused = "refused" // the response says that nothing was done, and why
+	Unknown = "unknown" // no response, or one that leaves the outcome open
 )
 
-// Call is one command of a client, from before it was sent until its answer.
+// Call is one command of a client, from the moment before it is sent to its response.
 type Call struct {
 	N        int             `json:"n"`
 	Client   int             `json:"client"`
-	Verb     string          `json:"verb"` // submit, cancel, stop, retry, nice, or a change of a lane, the gate or a schedule
-	Pod      string          `json:"pod"`  // whom it asked
+	Verb     string          `json:"verb"` // submit, cancel, stop, retry, nice, or a change to a lane, the gate or a schedule
+	Pod      string          `json:"pod"`  // the pod that it was sent to
 	Began    time.Time       `json:"began"`
 	Ended    time.Time       `json:"ended"`
 	Outcome  string          `json:"outcome"`
-	Status   int             `json:"status,omitempty"` // of HTTP
-	Code     string          `json:"code,omitempty"`   // of an error
+	Status   int             `json:"status,omitempty"` // HTTP status
+	Code     string          `json:"code,omitempty"`   // error code
 	Job      int64           `json:"job,string,omitempty"`
-	State    string          `json:"state,omitempty"` // answered
-	Key      string          `json:"key,omitempty"`   // the idempotency key of a submission
+	State    string          `json:"state,omitempty"` // state in the response
+	Key      string          `json:"key,omitempty"`   // idempotency key of a submission
 	Unique   string          `json:"unique,omitempty"`
 	Kind     string          `json:"kind,omitempty"`
 	Subject  string          `json:"subject,omitempty"`
@@ -122,34 +121,34 @@ type Call struct {
 	Args     json.RawMessage `json:"args,omitempty"` // as sent
 	Chain    []job.Step      `json:"chain,omitempty"`
 
-	// Of the verbs lane and gate, what was changed to what; nil is unchanged.
+	// The new values set by the verbs lane and gate; nil means unchanged.
 	Enabled *bool `json:"enabled,omitempty"`
 	Paused  *bool `json:"paused,omitempty"`
-	Slots   *int  `json:"slots_per_pod,omitempty"` // -1: no limit
-	All     *int  `json:"slots,omitempty"`         // of all pods together
+	Slots   *int  `json:"slots_per_pod,omitempty"` // -1 means no limit
+	All     *int  `json:"slots,omitempty"`         // over all pods
 }
 
-// Sample is what one look saw, the running jobs in one snapshot, taken after T.
+// Sample is one observation of the running jobs, taken as a single snapshot after T.
 type Sample struct {
-	T       time.Time     `json:"t"` // before the database was asked
+	T       time.Time     `json:"t"` // before the query was sent
 	Took    time.Duration `json:"took"`
 	Running []Running     `json:"running"`
 	Pods    []PodNumbers  `json:"pods,omitempty"` // taken about once a second
-	// Commit is the latest small commit that the sampler made itself, about four a second, when it is new. One that failed
-	// leaves none: then this is nil for longer.
+	// Commit is the latest of the small commits that the sampler makes about four times a second. It is nil if there is no new one, for
+	// example because a commit failed.
 	Commit *Commit `json:"commit,omitempty"`
-	// Leases are the ends of the open pods' leases by boot id, in the same snapshot.
+	// Leases maps the boot IDs of open pods to their lease expiry, in the same snapshot.
 	Leases map[string]time.Time `json:"leases,omitempty"`
 }
 
-// Commit is a transaction that writes next to nothing: what it takes is what the machine, its disk above all, takes of
-// everybody.
+// Commit is a transaction that writes almost nothing. Its duration shows how slow the machine, and above all its disk, is for every
+// program.
 type Commit struct {
 	T    time.Time     `json:"t"` // when it began
 	Took time.Duration `json:"took"`
 }
 
-// Running is a running job of a sample.
+// Running is a job that a sample shows as running.
 type Running struct {
 	Job     int64  `json:"job,string"`
 	Kind    string `json:"kind"`
@@ -159,33 +158,33 @@ type Running struct {
 	Fence   int64  `json:"fence"`
 }
 
-// PodNumbers are what a pod used when a sample was taken. A number that could not be had is -1.
+// PodNumbers holds a pod's resource usage at the time of a sample. A number that could not be read is -1.
 type PodNumbers struct {
 	Pod         string `json:"pod"`
 	Goroutines  int    `json:"goroutines"`
 	Files       int    `json:"files"` // open file descriptors
 	RSS         int64  `json:"rss"`   // bytes
 	Connections int    `json:"connections"`
-	Stuck       int    `json:"stuck"` // handlers that ignore the end of their context
-	PID         int    `json:"pid"`   // whose numbers these are; 0: there was no process
-	// Starved is how long its threads have waited for a processor since it began, all together: what other programs of
-	// the machine take from it. 0 where the system does not say.
+	Stuck       int    `json:"stuck"` // handlers that ignore their cancelled context
+	PID         int    `json:"pid"`   // process that the numbers belong to, or 0 if there was none
+	// Starved is the total time for which the process's threads have waited for a processor since it started. It shows the load from other
+	// programs, and is 0 if the system does not report it.
 	Starved time.Duration `json:"starved,omitempty"`
-	// Sessions are the connections by what they are at: idle, idle in transaction, busy, or what they wait for inside the
-	// server, such as Lock/transactionid.
+	// Sessions counts the connections by state: idle, idle in transaction, busy, or the event that they wait for inside the server, such as
+	// Lock/transactionid.
 	Sessions map[string]int `json:"sessions,omitempty"`
 }
 
-// Row is a row of the table demo_rows, which a demo.tx job writes in the transaction that ends it.
+// Row is a row of the table demo_rows, which a demo.tx job writes in the transaction that ends the job.
 type Row struct {
 	Job   int64 `json:"job,string"`
 	Fence int64 `json:"fence"`
-	N     int   `json:"n"` // from 1
+	N     int   `json:"n"` // starts at 1
 }
 
 // Pipeline is the status of a pipeline, as Trapeze reports it.
 type Pipeline struct {
-	ID     int64      `json:"id,string"` // of its first job
+	ID     int64      `json:"id,string"` // ID of its first job
 	Status job.Status `json:"status"`
 }
 
@@ -202,32 +201,32 @@ type Fire struct {
 
 // Schedule is a version of a schedule, recorded in the transaction that made the change.
 type Schedule struct {
-	N          int64      `json:"n"` // in the order of the changes
+	N          int64      `json:"n"` // orders the changes
 	At         time.Time  `json:"at"`
 	Schedule   string     `json:"schedule"`
 	Expression string     `json:"expression"`
 	Paused     bool       `json:"paused"`
-	Anchor     time.Time  `json:"anchor"`    // its fires are after this
-	Undecided  *time.Time `json:"undecided"` // the first fire, as it was before, of which nothing had been decided; nil: there was none
+	Anchor     time.Time  `json:"anchor"`    // all fires are after this time
+	Undecided  *time.Time `json:"undecided"` // first undecided fire before the change, or nil if there was none
 }
 
 // Process records one run of a pod, from start to exit. It is written after the exit.
 type Process struct {
-	Pod       string     `json:"pod"`             // or the name of a remote worker
-	Via       []string   `json:"via,omitempty"`   // the pods that a remote worker talks to; none: a pod
-	Slots     int        `json:"slots,omitempty"` // 0: as the settings say
-	Boots     []string   `json:"boots"`           // it takes a new one when its lease was lost
+	Pod       string     `json:"pod"`             // or name of the remote worker
+	Via       []string   `json:"via,omitempty"`   // pods that a remote worker connects to; empty for a pod
+	Slots     int        `json:"slots,omitempty"` // 0 means the value from the settings
+	Boots     []string   `json:"boots"`           // a process takes a new boot ID after losing its lease
 	PID       int        `json:"pid"`
 	Race      bool       `json:"race"`
 	Started   time.Time  `json:"started"`
-	Ready     *time.Time `json:"ready"`               // when it said so; nil: never
-	TermAt    *time.Time `json:"term_at,omitempty"`   // of the first SIGTERM
-	TermsGot  int        `json:"terms_got,omitempty"` // how many it was sent
+	Ready     *time.Time `json:"ready"`               // time of its readiness message, or nil if it never became ready
+	TermAt    *time.Time `json:"term_at,omitempty"`   // time of the first SIGTERM
+	TermsGot  int        `json:"terms_got,omitempty"` // number of SIGTERMs sent
 	Ended     time.Time  `json:"ended"`
-	Exit      int        `json:"exit"`             // its code; -1 after a signal
-	Signal    string     `json:"signal,omitempty"` // that ended it
-	Races     int        `json:"races,omitempty"`  // data races that its detector reported
+	Exit      int        `json:"exit"`             // exit code, or -1 after a signal
+	Signal    string     `json:"signal,omitempty"` // signal that killed it
+	Races     int        `json:"races,omitempty"`  // data races reported by the race detector
 	Fired     []string   `json:"fired,omitempty"`  // failpoints that fired in it
-	StoppedBy string     `json:"told,omitempty"`   // signal or failpoint; "" when neither stopped it
-	Log       string     `json:"log"`              // its log, in the run's folder
+	StoppedBy string     `json:"told,omitempty"`   // signal or failpoint, or empty if neither stopped it
+	Log       string     `json:"log"`              // path of its log in the run's folder
 }

@@ -1,5 +1,5 @@
-// Package overlay plants bugs in the program for one build. It changes no source file: the go command reads changed copies in their place
-// (go build -overlay).
+// Package overlay plants bugs in a single build of the program. It changes no source file: the go command reads modified copies instead (go
+// build -overlay).
 package overlay
 
 import (
@@ -10,26 +10,26 @@ import (
 	"strings"
 )
 
-// Bug replaces texts of source files.
+// Bug is a bug to plant by replacing text in source files.
 type Bug struct {
 	Name       string
 	Edits      []Edit
-	Tests      [][]string // the arguments of go test, one run after the other, of which one must fail
-	Invariants []string   // of which the torture must report at least one as broken
-	Harmless   string     // the reason why no test can fail
+	Tests      [][]string // arguments for the go test runs, of which at least one must fail
+	Invariants []string   // the torture must report at least one of these as broken
+	Harmless   string     // why no test can fail
 }
 
-// Edit replaces a text that the file contains exactly once.
+// Edit replaces text that occurs exactly once in the file.
 type Edit struct{ File, Old, New string }
 
-// Parse reads blocks separated by empty lines. A block holds, one per line: the bug's name, a file, the lines of the old text ("- "), those
-// of the new text ("+ "), and packages to test with or without names of tests ("= "). Further edits, of the same file or another, follow the
-// first. Optional are invariants of the torture ("^ "), the reason why the bug is harmless ("! ") and comments ("# ").
+// Parse reads blocks separated by empty lines. A block has one item per line: the bug's name, a file, the lines of the old text ("- "),
+// those of the new text ("+ "), and packages to test, optionally with test names ("= "). More edits of the same or another file may follow
+// the first. A block may also contain torture invariants ("^ "), the reason why the bug is harmless ("! ") and comments ("# ").
 func Parse(text string) (bugs []Bug, err error) {
 	for block := range strings.SplitSeq(text, "\n\n") {
 		b := parseBlock(block)
 		if b.Name == "" {
-			continue // comments alone
+			continue // a block of comments
 		}
 		complete := len(b.Edits) > 0 && len(b.Tests) > 0
 		for _, e := range b.Edits {
@@ -74,7 +74,7 @@ func parseBlock(block string) (b Bug) {
 	return b
 }
 
-// testArguments returns the arguments of go test for each package, with the tests named behind it.
+// testArguments returns the go test arguments for each package and the test names that follow it.
 func testArguments(words []string) (runs [][]string) {
 	for i := 0; i < len(words); {
 		run := []string{words[i]}
@@ -90,8 +90,8 @@ func testArguments(words []string) (runs [][]string) {
 	return runs
 }
 
-// Plant writes the changed copies of files below root into dir, and returns the path of the file for go build -overlay. It fails when a
-// file does not contain an old text exactly once, so that no bug becomes harmless unnoticed when the code changes.
+// Plant writes the modified copies of files below root to dir, and returns the path of the file for go build -overlay. It fails unless each
+// file contains the old text exactly once, so that a bug cannot silently become harmless when the code changes.
 func (b Bug) Plant(root, dir string) (overlay string, err error) {
 	root, err = filepath.Abs(root)
 	if err != nil {
