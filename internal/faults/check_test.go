@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// row is a job as it ended.
+// row is a finished job.
 type row struct {
 	ID, Pipeline   int64
 	Parent         *int64
@@ -26,7 +26,7 @@ type row struct {
 	CrashesAllowed int
 }
 
-// event is one line of a job's history.
+// event is one entry of a job's history.
 type event struct {
 	Job, Written int64
 	No           int
@@ -38,17 +38,17 @@ type event struct {
 	At           time.Time
 }
 
-// wrong is what a statement of the check has found.
+// wrong is a problem found by one of the check's queries.
 type wrong struct {
 	Job  int64
 	What string
 }
 
-// history is what a test's check has read: the numbers tell whether the fault did anything at all.
+// history holds the jobs and events that check has read. The counts show whether the fault had any effect.
 type history struct {
 	jobs   map[int64]row
 	events map[int64][]event
-	counts map[string]int // of events, by name
+	counts map[string]int // events by name
 }
 
 const (
@@ -58,7 +58,7 @@ const (
 			boot::text, from_state, to_state, event, at
 		from trapeze.job_events e left join lateral unnest(e.jobs, e.event_nos, e.fences) b(job, event_no, fence) on true
 		where e.job is not null or b.job is not null order by 1, 3, written`
-	// What a write that happens exactly once must have left: one row, by the claim that ended the job.
+	// An exactly-once write must have left one row, written by the claim that ended the job.
 	effectsSQL = `select j.id, format('job %s (%s): %s effects, by fences %s, ended by fence %s', j.id, j.kind, count(e.job),
 			array_agg(e.fence), max(d.fence))
 		from trapeze.jobs j join trapeze.done d using (id) left join effects e on e.job = j.id
@@ -82,7 +82,7 @@ const (
 		from trapeze.current_runs where state = 'running'`
 )
 
-// check reads everything and reports whatever must not be.
+// check reads the whole database and reports every violation.
 func (w *world) check() history {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
@@ -122,7 +122,7 @@ func list[T any](ctx context.Context, w *world, scan pgx.RowToFunc[T], sql strin
 	return nil
 }
 
-// checkJobs checks that what was submitted is there, has succeeded, and was followed by exactly its steps.
+// checkJobs checks that every submitted job exists, has succeeded, and was followed by exactly its steps.
 func (w *world) checkJobs(h history) {
 	w.t.Helper()
 	w.checkSubmissions(h, client, w.submitted, 0)
@@ -170,8 +170,8 @@ func (w *world) checkJobs(h history) {
 	}
 }
 
-// checkSubmissions checks that what somebody was told to be submitted is there, and nothing more, but for what they are
-// in doubt about.
+// checkSubmissions checks that every job whose submission was confirmed exists. There may be at most as many others as there are
+// submissions with an unknown outcome.
 func (w *world) checkSubmissions(h history, submitter string, ids []int64, doubts int) {
 	w.t.Helper()
 	for _, id := range ids {
@@ -190,11 +190,10 @@ func (w *world) checkSubmissions(h history, submitter string, ids []int64, doubt
 	}
 }
 
-// lone are the kinds of this package, whose pipelines and attempts are known; the example's are checked by its result.
+// lone lists the kinds of this package, for which the pipelines and attempts are known. The example's kinds are checked by its totals.
 var lone = map[string]bool{"link": true, "plain": true, "batch": true, "turn": true, "flaky": true, "nap": true}
 
-// checkEvents checks one job's history: numbers without a gap, moves that exist, fences that rise with every claim, one
-// end.
+// checkEvents checks one job's history: event numbers without gaps, valid transitions, fences that rise with every claim, and one end.
 func (w *world) checkEvents(r row, events []event) {
 	w.t.Helper()
 	var (
@@ -212,7 +211,7 @@ func (w *world) checkEvents(r row, events []event) {
 		if e.From != state {
 			wrong(e, "leaves %q, and the job was %q", e.From, state)
 		}
-		note := e.From == e.To // of something that is no move
+		note := e.From == e.To // an event that changes no state
 		if !note && !job.CanMove(e.From, e.To) {
 			wrong(e, "no move from %q to %q", e.From, e.To)
 		}
@@ -241,7 +240,7 @@ func (w *world) checkEvents(r row, events []event) {
 	}
 }
 
-// story tells a job's history in one line each, for a person.
+// story formats a job's history as text, one line per event.
 func (h history) story(id int64) string {
 	r := h.jobs[id]
 	text := fmt.Sprintf("job %d (%s, step %d, subject %q, attempt %d, crashes %d", id, r.Kind, r.Step, r.Subject, r.Attempt, r.Crashes)

@@ -20,8 +20,8 @@ func TestPostgreSQLRestartedUnderLoadLosesAndDoublesNothing(t *testing.T) {
 	stop := w.busy(8 * time.Second)
 	for range 5 {
 		before := w.ended()
-		is.NoErr(server.Restart(t.Context(), "immediate")) // as a power failure
-		w.waitMore(15*time.Second, before, 100)            // and work goes on
+		is.NoErr(server.Restart(t.Context(), "immediate")) // like a power failure
+		w.waitMore(15*time.Second, before, 100)            // jobs finish again
 	}
 	stop()
 	w.finish()
@@ -43,5 +43,5 @@ func TestConnectionsTerminatedTwiceASecondLoseAndDoubleNothing(t *testing.T) {
 	stop()
 	w.finish()
 	t.Logf("%d connections were terminated", cut)
-	is.True(cut > 4*int(cutFor.Seconds())) // there was something to terminate
+	is.True(cut > 4*int(cutFor.Seconds())) // connections were terminated
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// A network that breaks cuts off replies to statements that are committed, which a server that ends sessions seldom does.
+// A broken network cuts off replies to statements that were committed, which a server that terminates sessions rarely does.
 func TestConnectionsResetByTheNetworkLoseAndDoubleNothing(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -24,8 +24,8 @@ func TestConnectionsResetByTheNetworkLoseAndDoubleNothing(t *testing.T) {
 	w.finish()
 }
 
-// busy starts three pods that submit jobs themselves for a while, and a load from outside until stop is called, which
-// checks that all pods have lived through it.
+// busy starts three pods that submit jobs themselves for a while, and a load from outside. The returned stop function ends the load and
+// checks that all pods are still alive.
 func (w *world) busy(submitFor time.Duration) (stop func()) {
 	w.t.Helper()
 	for n := range 3 {

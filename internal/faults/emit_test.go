@@ -11,14 +11,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// heldFor is how long an event may stay in the memory of its process; writtenWithin is what its write may take on a busy machine.
+// heldFor is how long a process may keep an event in memory. writtenWithin is how long writing it may take on a busy machine.
 const (
 	heldFor       = 250 * time.Millisecond
 	writtenWithin = time.Second
 )
 
-// A process is killed while a handler emits events: what it loses are the latest events alone, those that it emitted within the moment for
-// which it may hold them.
+// A process is killed while a handler emits events. It may lose only the latest events, which it was still allowed to keep in memory.
 func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -34,7 +33,7 @@ func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
 	kept, gaps := 0, 0
 	is.NoErr(w.pool.QueryRow(t.Context(), `select count(*), max((fields->>'n')::int) - count(*) from trapeze.job_event
 		where event = 'told' and job = $1`, id).Scan(&kept, &gaps))
-	is.Equal(gaps, 0) // those that are kept are the first ones: none is lost from the middle
+	is.Equal(gaps, 0) // no event is lost from the middle
 	is.True(kept > 0)
 	last := at[len(at)-1]
 	for n := kept + 1; n <= len(at); n++ {
@@ -47,7 +46,7 @@ func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
 	w.finish()
 }
 
-// told returns when Emit returned for each event of the teller on a pod.
+// told returns the time at which Emit returned for each event of the teller on a pod.
 func told(p *pod) (at []time.Time) {
 	for line := range strings.Lines(p.log.String()) {
 		var n int

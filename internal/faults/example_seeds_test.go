@@ -14,9 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// TestTheExampleGivesTheSameTotalsWheneverItsPodsAreKilled kills pods at moments that a seed draws, anywhere between the first row
-// of the ingest and the join. EXAMPLE_SEEDS is how many seeds there are,
-// `make example` sets it.
+// TestTheExampleGivesTheSameTotalsWheneverItsPodsAreKilled kills pods at times drawn from a seed, between the first row of the ingest and
+// the join. EXAMPLE_SEEDS sets the number of seeds; `make example` uses it.
 func TestTheExampleGivesTheSameTotalsWheneverItsPodsAreKilled(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -27,7 +26,7 @@ func TestTheExampleGivesTheSameTotalsWheneverItsPodsAreKilled(t *testing.T) {
 		is.NoErr(err)
 	}
 	undisturbed, _ := totals(t, func(*world, *pod) {})
-	atOnce := make(chan struct{}, 2) // each seed has several processes and a database
+	atOnce := make(chan struct{}, 2) // each seed needs several processes and a database
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed+1), func(t *testing.T) {
 			t.Parallel()
@@ -41,7 +40,7 @@ func TestTheExampleGivesTheSameTotalsWheneverItsPodsAreKilled(t *testing.T) {
 	}
 }
 
-// killThree kills three pods, one after the other, and starts another one for each.
+// killThree kills three pods one after another and starts a replacement for each.
 func killThree(w *world, seed uint64) {
 	w.t.Helper()
 	draw := rand.New(rand.NewPCG(seed, 0))
@@ -50,7 +49,7 @@ func killThree(w *world, seed uint64) {
 	for n, moment := range moments {
 		what, sql, atLeast := momentOf(moment)
 		pgtest.WaitFor(w.t, time.Minute, what, func() bool { return w.yes(sql, atLeast) })
-		_ = pause(w.t.Context(), draw.IntN(30)) // no two are at the same statement
+		_ = pause(w.t.Context(), draw.IntN(30)) // so that each kill hits a different statement
 		pods := slices.DeleteFunc(slices.Clone(w.pods), func(p *pod) bool { return !p.alive() })
 		victim := pods[draw.IntN(len(pods))]
 		victim.kill()
@@ -59,8 +58,8 @@ func killThree(w *world, seed uint64) {
 	}
 }
 
-// momentOf turns a number from 0 to 1 into a condition: the first quarter is the ingest, which has 20,000 rows, and the rest
-// the ends of its 223 jobs.
+// momentOf turns a number from 0 to 1 into a condition. The first quarter covers the ingest of 20,000 rows, and the rest the completion of
+// its 223 jobs.
 func momentOf(at float64) (what, sql string, atLeast int) {
 	if at < 0.25 {
 		rows := int(at * 4 * 20_000)

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// example is how the pods configure the worked example: slow enough to be killed in the middle of its ingest.
+// example configures the worked example so that it is slow enough to be killed in the middle of its ingest.
 var example = handlers.Options{BatchRows: 1000, BatchPause: 50 * time.Millisecond}
 
 func TestTheExampleGivesTheSameTotalsWhenItsPodIsKilledInTheMiddle(t *testing.T) {
@@ -29,7 +29,7 @@ func TestTheExampleGivesTheSameTotalsWhenItsPodIsKilledInTheMiddle(t *testing.T)
 	is.Equal(h.counts["job.recovered"], 1)
 }
 
-// totals runs the example on two pods, of which the first one meets a fault.
+// totals runs the example on two pods and applies a fault to the first one.
 func totals(t *testing.T, fault func(*world, *pod)) ([]handlers.UnitTotal, history) {
 	t.Helper()
 	is := is.New(t)
@@ -51,15 +51,15 @@ func totals(t *testing.T, fault func(*world, *pod)) ([]handlers.UnitTotal, histo
 	return found, h
 }
 
-// countingSQL has the database note every commit that writes emissions, also one that finds nothing to change.
+// countingSQL makes the database record every commit that writes emissions, even one that changes no row.
 const countingSQL = `
 create table counted (xid xid8 not null);
 create function count_commit() returns trigger language plpgsql as $$
 	begin insert into counted values (pg_current_xact_id()); return null; end $$;
 create trigger counted after insert on co2.emissions for each statement execute function count_commit()`
 
-// checkUnits checks that the one pipeline of the example fanned out once, that each unit was counted once, in a commit of its
-// own, and that one join followed.
+// checkUnits checks that the example's only pipeline fanned out once, that each unit was counted once in a separate commit, and that one
+// join followed.
 func (w *world) checkUnits() {
 	w.t.Helper()
 	is := is.New(w.t)

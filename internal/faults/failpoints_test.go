@@ -17,13 +17,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// passing says at which passing of a point the fault strikes, where the third one is not meant.
+// passing maps failpoints to the pass at which the fault occurs. The default is the third pass.
 var passing = map[string]int{failpoint.EnqueueDone: 2, failpoint.RecoverPage: 1}
 
 func TestDeathAtAnyFailpointLosesAndDoublesNothing(t *testing.T) {
 	for _, point := range allPoints(t) {
 		if point == failpoint.FireSubmitted {
-			continue // TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide
+			continue // covered by TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide
 		}
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
@@ -35,7 +35,7 @@ func TestDeathAtAnyFailpointLosesAndDoublesNothing(t *testing.T) {
 			}
 			armed.waitLapsed()
 			w.finish()
-			is.True(armed.log.says("failpoint " + point + ": kill")) // where it was meant to die
+			is.True(armed.log.says("failpoint " + point + ": kill")) // it died at the failpoint
 		})
 	}
 }
@@ -54,15 +54,15 @@ func TestAPodFrozenAtAFailpointIsRefusedWhenItWakes(t *testing.T) {
 			w.round(1)
 			pgtest.Wait(t, "the other one works", func() bool { return w.ended() > before+10 })
 			frozen.signal(syscall.SIGCONT)
-			frozen.waitOpen() // under a new boot id
+			frozen.waitOpen() // under a new boot ID
 			w.finish()
-			is.True(frozen.log.says("lease lost: the pod lapsed")) // it was told
+			is.True(frozen.log.says("lease lost: the pod lapsed")) // it was notified
 			is.True(w.yes("select count(*) = 2 from trapeze.pods where name = 'armed'"))
 		})
 	}
 }
 
-// strike starts an armed pod and another one, and submits work until the point has been reached.
+// strike starts a pod with the failpoint and another one, and submits work until the failpoint has been reached.
 func strike(t *testing.T, point, action string) (*world, *pod) {
 	t.Helper()
 	at := 3
@@ -74,7 +74,7 @@ func strike(t *testing.T, point, action string) (*world, *pod) {
 	config := podConfig{Name: "armed"}
 	switch point {
 	case failpoint.RecoverPage:
-		// Who recovers must have somebody to recover.
+		// A pod that is to recover jobs needs a dead pod to recover them from.
 		victim := w.start(podConfig{Name: "victim"}, "")
 		for range 6 {
 			w.submit(nap{Millis: 60_000, Once: true})
@@ -99,7 +99,7 @@ func strike(t *testing.T, point, action string) (*world, *pod) {
 	return w, armed
 }
 
-// allPoints reads the failpoints there are, so that none is forgotten.
+// allPoints reads the failpoints from the source, so that none is missing here.
 func allPoints(t *testing.T) (points []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../failpoint/failpoint.go", nil, 0)
@@ -122,7 +122,7 @@ func allPoints(t *testing.T) (points []string) {
 	return points
 }
 
-// waitKilled waits until the process has died by SIGKILL, and by nothing else.
+// waitKilled waits until the process has died from SIGKILL.
 func (p *pod) waitKilled(t *testing.T) {
 	t.Helper()
 	state := p.waitExit(t, 20*time.Second)

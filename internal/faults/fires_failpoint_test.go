@@ -13,7 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// A process that is killed, or frozen, when it has submitted the job of a fire and not yet committed leaves nothing: another one fires.
+// If a process is killed or frozen after it has submitted a fire's job but before it commits, nothing of the fire is stored. Another
+// process must then fire.
 func TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide(t *testing.T) {
 	for _, action := range []string{"kill", "stop"} {
 		t.Run(action, func(t *testing.T) {
@@ -23,14 +24,14 @@ func TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide(t *testing.T) {
 			armed := w.start(podConfig{Name: "armed"}, failpoint.FireSubmitted+"="+action)
 			w.schedule("s", "*/2 * * * * *")
 			pgtest.Wait(t, "it has submitted", func() bool { return armed.log.says("failpoint " + failpoint.FireSubmitted) })
-			is.Equal(w.fires(), 0) // nothing of it is to be seen
+			is.Equal(w.fires(), 0) // nothing of the fire is visible
 			w.start(podConfig{Name: "other"}, "")
 			pgtest.Wait(t, "the other one fires", func() bool { return w.fires() >= 3 })
 			is.True(read[float64](w, `select max(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) < 8) // seconds
 			if action == "kill" {
 				armed.waitKilled(t)
 			} else {
-				armed.signal(syscall.SIGCONT) // to send a commit that comes too late
+				armed.signal(syscall.SIGCONT) // it sends its commit too late
 				before := w.fires()
 				pgtest.WaitFor(t, 20*time.Second, "fires go on", func() bool { return w.fires() >= before+2 })
 			}

@@ -15,8 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// tablesSQL is where handlers leave traces. No constraint keeps a row out that is there twice: the check is to find it.
-// The events get a number in the order in which they were written, for what no transaction id tells: who came first.
+// tablesSQL creates the tables in which handlers leave traces. They have no unique constraints, because the check must be able to find
+// duplicates. Events are numbered in the order in which they were written, which transaction IDs do not show.
 const tablesSQL = `
 create table effects (job bigint, fence bigint, step int, pipeline bigint);
 create table batches (job bigint, fence bigint, n int, at timestamptz default clock_timestamp());
@@ -25,38 +25,38 @@ alter table trapeze.job_events add column written bigserial`
 
 const chainLength = 5
 
-// link is a step of a chain whose steps follow by Then, each with an exactly-once write.
+// link is a step of a chain built with Then. Each step makes an exactly-once write.
 type link struct{ N, Of, Millis int }
 
-// plain is a step of a declared chain; it ends by group commit.
+// plain is a step of a declared chain; it finishes by group commit.
 type plain struct{ Millis int }
 
-// batch writes rows in transactions with a checkpoint each.
+// batch writes rows in several transactions, each with a checkpoint.
 type batch struct{ Rows, Millis int }
 
 // turn is submitted with a subject.
 type turn struct{ Millis int }
 
-// split fans out, and its branches are joined.
+// split fans out to branches with a join.
 type split struct{}
 
 const branches = 3
 
-// flaky runs four times: it asks for later once, fails twice, and succeeds.
+// flaky runs four times: it requests a retry later once, fails twice, and then succeeds.
 type flaky struct{}
 
-// nap waits. Once: only under its first fence. Deaf: whatever its context says.
+// nap waits. With Once, it waits only under its first fence. With Deaf, it ignores its context.
 type nap struct {
 	Millis     int
 	Once, Deaf bool
 }
 
-// teller emits an event every ten milliseconds, and says so on its standard output as soon as Emit has returned. Only its first claim does.
+// teller emits an event every ten milliseconds and prints a line as soon as Emit has returned. Only its first claim does so.
 type teller struct{}
 
 func (teller) Kind() string { return "teller" }
 
-// saysTold begins a line of a teller: the event's number, and when Emit returned, in nanoseconds.
+// saysTold is the prefix of a teller's line, which holds the event's number and the time at which Emit returned, in nanoseconds.
 const saysTold = "told "
 
 func (link) Kind() string  { return "link" }
@@ -67,13 +67,13 @@ func (split) Kind() string { return "split" }
 func (flaky) Kind() string { return "flaky" }
 func (nap) Kind() string   { return "nap" }
 
-// lengths is how many steps the pipelines of a kind have.
+// lengths is the number of steps in the pipelines of each kind.
 var lengths = map[string]int{"link": chainLength, "plain": chainLength}
 
-// writers are the kinds that leave one row in effects for each job.
+// writers lists the kinds that leave one row in effects per job.
 var writers = []string{"link", "batch", "turn", "flaky"}
 
-// register registers all kinds. None has a retry policy but flaky: no fault of the database is to fail a job.
+// register registers all kinds. Only flaky has a retry policy, because no database fault may fail a job.
 func register(r *runner.Runner, pool *pgxpool.Pool) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[link]) (*runner.Outcome, error) {
 		started(ctx, pool, j)
@@ -158,7 +158,7 @@ func register(r *runner.Runner, pool *pgxpool.Pool) {
 	})
 }
 
-// claim is what a trace names of a job.
+// claim has the methods of a job that a trace needs.
 type claim interface {
 	ID() int64
 	Fence() int64
@@ -167,7 +167,7 @@ type claim interface {
 	PipelineID() int64
 }
 
-// effect is a write that happens exactly once.
+// effect returns a write that must happen exactly once.
 func effect(j claim) func(context.Context, pgx.Tx) error {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "insert into effects values ($1, $2, $3, $4)", j.ID(), j.Fence(), j.Step(), j.PipelineID())
@@ -175,7 +175,7 @@ func effect(j claim) func(context.Context, pgx.Tx) error {
 	}
 }
 
-// started leaves a trace of a run, at least once and if the database lets it.
+// started records a run, at least once and only if the database allows it.
 func started(ctx context.Context, pool *pgxpool.Pool, j claim) { trace(ctx, pool, j, "start") }
 
 func trace(ctx context.Context, pool *pgxpool.Pool, j claim, what string) {
@@ -184,7 +184,7 @@ func trace(ctx context.Context, pool *pgxpool.Pool, j claim, what string) {
 	_, _ = pool.Exec(ctx, "insert into starts values ($1, $2, $3, $4)", j.ID(), j.Fence(), j.Boot(), what)
 }
 
-// pause waits, at most until ctx ends: then it returns the cause.
+// pause waits for the given time. If ctx ends first, it returns the cause.
 func pause(ctx context.Context, millis int) error {
 	select {
 	case <-ctx.Done():

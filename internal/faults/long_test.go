@@ -4,8 +4,8 @@ package faults
 
 import "time"
 
-// cutFor is how long connections are cut.
+// cutFor is how long connections keep being cut.
 const cutFor = 20 * time.Second
 
-// exampleSeeds is how many times the example's pods are killed at random moments.
+// exampleSeeds is the number of runs in which the example's pods are killed at random times.
 const exampleSeeds = 20

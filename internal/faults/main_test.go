@@ -20,10 +20,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// podEnv holds a podConfig as JSON; where it is set, this binary is a pod and no test.
+// podEnv is the environment variable with a podConfig as JSON. If it is set, this binary runs as a pod instead of running tests.
 const podEnv = "TRAPEZE_FAULT_POD"
 
-// The pods' clocks: short, so that what others wait for happens within the test.
+// The pods' intervals are short, so that other pods react within the test.
 const (
 	leaseFor       = 1500 * time.Millisecond
 	heartbeatEvery = 400 * time.Millisecond
@@ -32,15 +32,15 @@ const (
 	maxCrashes     = 10
 )
 
-// podConfig says what kind of pod a process is.
+// podConfig configures a pod process.
 type podConfig struct {
 	Name  string
 	URL   string
 	Slots int
 	Grace time.Duration
-	// SubmitFor is how long the pod itself submits chains, which are born running while it has slots; 0: not at all.
+	// SubmitFor is how long the pod submits chains of its own, which start on insert while it has slots. Zero means that it submits none.
 	SubmitFor time.Duration
-	// Defaults: the clocks are those that a user gets.
+	// Defaults makes the pod use the default intervals.
 	Defaults bool
 }
 
@@ -55,13 +55,13 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// runPod is a host service's main: a runner until SIGTERM, at once after a second one.
+// runPod is the main function of a host service. It runs a runner until SIGTERM; a second SIGTERM stops it at once.
 func runPod(config string) error {
 	var c podConfig
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
 		return err
 	}
-	// The pod ends with the test process, which holds the other end.
+	// Stdin ends with the test process, and the pod exits with it.
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(3)
@@ -100,7 +100,7 @@ func runPod(config string) error {
 	return r.Run(ctx)
 }
 
-// newRunner makes a runner that knows all kinds of these tests.
+// newRunner returns a runner with handlers for all kinds of these tests.
 func newRunner(pool *pgxpool.Pool, c podConfig) (*runner.Runner, error) {
 	o := runner.Options{
 		Name: c.Name, Slots: c.Slots, LeaseFor: leaseFor, HeartbeatEvery: heartbeatEvery, PollEvery: pollEvery,
@@ -118,14 +118,15 @@ func newRunner(pool *pgxpool.Pool, c podConfig) (*runner.Runner, error) {
 	return r, nil
 }
 
-// What a pod says of its own submissions: the test reads its log.
+// Log messages about a pod's own submissions, which the test reads.
 const (
 	saysSubmitted = "pod: submitted "
 	saysUnknown   = "pod: submission in doubt"
 	saysDone      = "pod: submissions end"
 )
 
-// submitFromWithin submits chains from a pod that can start them itself, without keys: an unclear outcome stays unclear.
+// submitFromWithin submits chains from a pod that can start them itself. It uses no idempotency keys, so an unknown outcome remains
+// unknown.
 func submitFromWithin(ctx context.Context, r *runner.Runner, c podConfig) {
 	for ready := false; !ready && ctx.Err() == nil; ready, _ = r.Ready() {
 		_ = pause(ctx, 1)

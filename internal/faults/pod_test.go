@@ -19,19 +19,19 @@ import (
 type pod struct {
 	w     *world
 	name  string
-	busy  bool // submits jobs itself
+	busy  bool // submits jobs of its own
 	cmd   *exec.Cmd
-	stdin io.Closer // its end ends the pod
+	stdin io.Closer // closing it ends the pod
 	log   log
 	ended chan struct{}
 }
 
-// log is what a pod has said.
+// log is the output of a pod.
 type log struct{ podtest.Log }
 
 func (l *log) says(what string) bool { return strings.Contains(l.String(), what) }
 
-// launch starts a pod without waiting for it. failpoints arms them.
+// launch starts a pod without waiting for it. failpoints lists the failpoints to enable.
 func (w *world) launch(c podConfig, failpoints string) *pod {
 	w.t.Helper()
 	c.URL = w.podURL
@@ -52,7 +52,7 @@ func (w *world) launch(c podConfig, failpoints string) *pod {
 	p := &pod{w: w, name: c.Name, busy: c.SubmitFor > 0, cmd: exec.Command(self), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), podEnv+"="+string(config), "TRAPEZE_FAILPOINTS="+failpoints)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	// In a group of its own a frozen pod is woken, to end, by the kernel should the test process die.
+	// The pod gets its own process group. If the test process dies, the kernel then wakes a frozen pod so that it can exit.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		w.t.Fatal(err)
@@ -77,7 +77,7 @@ func (w *world) launch(c podConfig, failpoints string) *pod {
 	return p
 }
 
-// start starts a pod and waits until the others can see it.
+// start starts a pod and waits until it has registered in the database.
 func (w *world) start(c podConfig, failpoints string) *pod {
 	w.t.Helper()
 	p := w.launch(c, failpoints)
@@ -100,7 +100,7 @@ func (p *pod) waitLapsed() {
 	})
 }
 
-// waitRunning waits until at least n jobs are this pod's.
+// waitRunning waits until this pod is running at least n jobs.
 func (p *pod) waitRunning(n int) {
 	p.w.t.Helper()
 	pgtest.Wait(p.w.t, p.name+" runs jobs", func() bool {
@@ -116,7 +116,7 @@ func (p *pod) signal(s syscall.Signal) {
 	}
 }
 
-// kill is kill -9; it returns when the process has gone.
+// kill kills the process with SIGKILL and returns when it is gone.
 func (p *pod) kill() {
 	p.w.t.Helper()
 	p.signal(syscall.SIGKILL)
@@ -132,15 +132,15 @@ func (p *pod) alive() bool {
 	}
 }
 
-// waitExit waits for the process's own end.
+// waitExit waits until the process exits by itself.
 func (p *pod) waitExit(t *testing.T, atMost time.Duration) *os.ProcessState {
 	t.Helper()
 	pgtest.WaitFor(t, atMost, p.name+" has exited", func() bool { return !p.alive() })
 	return p.cmd.ProcessState
 }
 
-// submissions reads from the pod's log what it submitted itself, and how many submissions it is in doubt about: when it
-// was killed, one more than it says.
+// submissions reads from the pod's log which jobs it submitted, and how many submissions have an unknown outcome. If the pod was killed,
+// there is one more of those than logged.
 func (p *pod) submissions(t *testing.T) (ids []int64, doubts int) {
 	t.Helper()
 	if !p.busy {

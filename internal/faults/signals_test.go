@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// takeoverWithin is how long the others may take for the jobs of a pod that died.
+// takeoverWithin is how long other pods may take to start the jobs of a dead pod.
 const takeoverWithin = leaseFor + pollEvery + 10*time.Second
 
 func TestAPodThatWasFrozenBeyondItsLeaseIsRefusedAndStartsAnew(t *testing.T) {
@@ -33,15 +33,15 @@ func TestAPodThatWasFrozenBeyondItsLeaseIsRefusedAndStartsAnew(t *testing.T) {
 	})
 	woken := w.now()
 	frozen.signal(syscall.SIGCONT)
-	frozen.waitOpen() // under a new boot id
+	frozen.waitOpen() // under a new boot ID
 	const refusedSQL = `select count(*) >= 4 from starts where at > $1 and what like 'lease lost%'`
 	pgtest.Wait(t, "its handlers were told that the lease is lost", func() bool { return w.yes(refusedSQL, woken) })
 	stop()
 	h := w.finish()
-	is.True(h.counts["job.recovered"] >= 12)                                             // what it ran was taken over
-	is.True(frozen.log.says("result discarded"))                                         // what it still returned was refused
-	is.True(frozen.log.says("lease lost: the pod lapsed"))                               // and it knows
-	is.Equal(w.yes("select count(*) = 2 from trapeze.pods where name = 'frozen'"), true) // one boot id before, one after
+	is.True(h.counts["job.recovered"] >= 12)                                             // its running jobs were taken over
+	is.True(frozen.log.says("result discarded"))                                         // its late results were refused
+	is.True(frozen.log.says("lease lost: the pod lapsed"))                               // it noticed the lost lease
+	is.Equal(w.yes("select count(*) = 2 from trapeze.pods where name = 'frozen'"), true) // one boot ID before and one after
 }
 
 func TestThePodsThatLiveTakeOverWhatAKilledOneRan(t *testing.T) {
@@ -63,11 +63,11 @@ func TestThePodsThatLiveTakeOverWhatAKilledOneRan(t *testing.T) {
 	for _, events := range h.events {
 		for _, e := range events {
 			if e.Event == "job.claimed" && *e.Fence == 2 {
-				is.True(e.At.Sub(died) < takeoverWithin) // runs elsewhere in time
+				is.True(e.At.Sub(died) < takeoverWithin) // it runs elsewhere in time
 			}
 		}
 	}
-	is.Equal(h.counts["job.claimed"], 2*jobs) // each once here and once there
+	is.Equal(h.counts["job.claimed"], 2*jobs) // each once on either pod
 }
 
 func TestAllPodsMayDieTogether(t *testing.T) {
@@ -95,32 +95,32 @@ func TestAllPodsMayDieTogether(t *testing.T) {
 		w.launch(podConfig{Name: name}, "")
 	}
 	h := w.finish()
-	is.True(h.counts["job.recovered"] > 0) // some died while they ran
+	is.True(h.counts["job.recovered"] > 0) // some died while running jobs
 }
 
 func TestAPodThatIsToldToStopHandsItsJobsBackUnspent(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t, pgtest.URL(t))
-	leaving := w.start(podConfig{Name: "leaving", Defaults: true}, "") // a lease that a busy machine does not outlast
+	leaving := w.start(podConfig{Name: "leaving", Defaults: true}, "") // a lease that does not expire on a busy machine
 	for range 5 {
 		w.submit(nap{Millis: 60_000, Once: true})
 	}
-	w.submit(nap{Millis: 60_000, Once: true, Deaf: true}) // it ignores the end of its context
+	w.submit(nap{Millis: 60_000, Once: true, Deaf: true}) // ignores its cancelled context
 	w.submit(link{Of: chainLength, Millis: 300})
 	leaving.waitRunning(7)
 	leaving.signal(syscall.SIGTERM)
 	state := leaving.waitExit(t, shutdownGrace+3*time.Second)
-	is.Equal(state.ExitCode(), 0) // a drain is a good end
+	is.Equal(state.ExitCode(), 0) // a drain is a normal exit
 	is.True(w.yes("select not exists (select from trapeze.live where state = 'running')"))
 	is.True(w.yes("select closed = 'left' from trapeze.pods where name = 'leaving'"))
 	w.start(podConfig{Name: "heir"}, "")
 	h := w.finish()
 	is.True(h.counts["job.handed_back"] >= 6) // the naps
-	is.Equal(h.counts["job.recovered"], 0)    // nobody had to find them
+	is.Equal(h.counts["job.recovered"], 0)    // no job needed recovery
 	for _, r := range h.jobs {
-		is.Equal(r.Attempt, 1) // no attempt was spent
-		is.Equal(r.Crashes, 0) // and no crash counted
+		is.Equal(r.Attempt, 1) // no attempt was used up
+		is.Equal(r.Crashes, 0) // no crash was counted
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// stressFor is how long a pod has a hard time: longer than two leases.
+// stressFor is how long a pod is under stress: longer than two leases.
 const stressFor = 60 * time.Second
 
-// With the default lease, heartbeat and poll, a pod that has a hard time is not taken for dead by one that has not.
+// With the default lease, heartbeat and poll, a pod under stress must not be declared dead by a healthy one.
 func TestTheDefaultsHoldUnderStress(t *testing.T) {
 	t.Parallel()
 	for name, stress := range map[string]func(w *world, pod *pod) (relieve func()){
@@ -35,7 +35,7 @@ func TestTheDefaultsHoldUnderStress(t *testing.T) {
 			w := newWorld(t, server.URL())
 			stressed := w.start(podConfig{Name: "stressed", Defaults: true}, "")
 			judge := w.start(podConfig{Name: "judge", Defaults: true, Slots: 1}, "")
-			w.round(0) // every connection that work needs has been opened
+			w.round(0) // opens every connection that the work needs
 			w.waitMore(20*time.Second, 0, 10)
 			relieve := stress(w, stressed)
 			_ = pause(t.Context(), int(stressFor.Milliseconds()))
@@ -43,14 +43,14 @@ func TestTheDefaultsHoldUnderStress(t *testing.T) {
 			w.settle()
 			is.True(stressed.alive())
 			is.True(judge.alive())
-			is.Equal(read[int](w, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)    // nobody was taken for dead
-			is.Equal(read[int](w, `select count(*) from trapeze.job_event where event = 'job.recovered'`), 0) // and nothing taken over
+			is.Equal(read[int](w, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)    // no pod was declared dead
+			is.Equal(read[int](w, `select count(*) from trapeze.job_event where event = 'job.recovered'`), 0) // no job was taken over
 			w.finish()
 		})
 	}
 }
 
-// throttled gives a pod five milliseconds in a hundred, as a quota of the kernel's does, while it has work.
+// throttled limits a busy pod to five of every hundred milliseconds of CPU time, like a kernel CPU quota.
 func throttled(w *world, p *pod) (relieve func()) {
 	for range 8 {
 		w.submit(nap{Millis: 2000})
@@ -69,19 +69,19 @@ func throttled(w *world, p *pod) (relieve func()) {
 	return func() { cancel(); <-done }
 }
 
-// spinning fills every slot with a loop that no context ends.
+// spinning fills every slot with a loop that ignores its context.
 func spinning(w *world, p *pod) (relieve func()) {
 	w.occupy(p, spin{Millis: int(stressFor.Milliseconds())})
 	return func() {}
 }
 
-// hoarded has handlers hold all connections of the host's pool.
+// hoarded lets handlers hold all connections of the host's pool.
 func hoarded(w *world, p *pod) (relieve func()) {
 	w.occupy(p, hoard{Millis: int(stressFor.Milliseconds())})
 	return func() {}
 }
 
-// occupy submits jobs until each of the pod's eight slots has one; the other pod has one slot.
+// occupy submits jobs until all eight slots of the pod are taken; the other pod has one slot.
 func (w *world) occupy(p *pod, args runner.Args) {
 	w.t.Helper()
 	for range 9 {
@@ -92,7 +92,7 @@ func (w *world) occupy(p *pod, args runner.Args) {
 	})
 }
 
-// crowded takes every connection that the server has left, and those that come free.
+// crowded takes all remaining connections of the server, including those that become free.
 func crowded(w *world, p *pod) (relieve func()) {
 	for range 8 {
 		w.submit(nap{Millis: 1000})

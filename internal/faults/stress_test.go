@@ -9,10 +9,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// spin keeps a processor busy, whatever its context says.
+// spin keeps a processor busy and ignores its context.
 type spin struct{ Millis int }
 
-// hoard takes a connection of the host's pool and keeps it.
+// hoard takes a connection from the host's pool and keeps it.
 type hoard struct{ Millis int }
 
 func (spin) Kind() string  { return "spin" }

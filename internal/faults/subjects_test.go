@@ -7,14 +7,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// checkSubjects checks that no two runs of one (kind, subject) overlapped. The events are taken in the order in which they
-// were written: a run's end is written before the commit that frees its subject, and the next run's start after it. Only a
-// step that takes its parent's place starts in the very transaction that ends its parent.
+// checkSubjects checks that no two runs of one (kind, subject) overlapped. It goes through the events in the order in which they were
+// written. A run's end is written before the commit that frees its subject, and the next run's start after that commit. The exception is a
+// step that takes over its parent's slot: it starts in the transaction that ends its parent.
 func (w *world) checkSubjects(h history) {
 	w.t.Helper()
 	type key struct{ kind, subject string }
 	var all []event
-	ends := map[int64]string{} // by job: the transaction of its end
+	ends := map[int64]string{} // by job, the transaction that ended it
 	for _, events := range h.events {
 		for _, e := range events {
 			if (e.From == job.Running) != (e.To == job.Running) {

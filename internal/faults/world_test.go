@@ -17,18 +17,18 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// watcher is the application name of the test's own connections, which no fault is meant for.
+// watcher is the application name of the test's own connections, which faults leave alone.
 const watcher = "the test"
 
-// client is who submits what the pods do not submit themselves.
+// client is the submitter of the jobs that the pods do not submit themselves.
 const client = "client"
 
-// world is a database, the pods that work on it, and what was submitted to them.
+// world is a database, the pods that use it, and the jobs submitted to them.
 type world struct {
 	t      *testing.T
-	podURL string         // how the pods and the client reach the database
-	pool   *pgxpool.Pool  // the test's own eyes
-	client *runner.Runner // submits and never runs
+	podURL string         // database URL of the pods and the client
+	pool   *pgxpool.Pool  // the test's own connections
+	client *runner.Runner // submits jobs but never runs them
 	pods   []*pod
 
 	mu        sync.Mutex
@@ -39,7 +39,7 @@ type world struct {
 // newWorld prepares a migrated database.
 func newWorld(t *testing.T, url string) *world { return newWorldBehind(t, url, url) }
 
-// newWorldBehind is newWorld where the pods and the client reach the database by another address.
+// newWorldBehind is like newWorld, but the pods and the client use a different database URL.
 func newWorldBehind(t *testing.T, url, podURL string) *world {
 	t.Helper()
 	w := &world{t: t, podURL: podURL}
@@ -67,7 +67,7 @@ func newWorldBehind(t *testing.T, url, podURL string) *world {
 	return w
 }
 
-// submit submits a job, again and again until the database has it, which the idempotency key makes safe.
+// submit submits a job, retrying until it succeeds. The idempotency key makes the retries safe.
 func (w *world) submit(args runner.Args, options ...runner.EnqueueOption) int64 {
 	w.mu.Lock()
 	w.keys++
@@ -93,7 +93,7 @@ func (w *world) submit(args runner.Args, options ...runner.EnqueueOption) int64 
 	}
 }
 
-// round submits one of everything; subjects repeat from round to round.
+// round submits one job of each sort. Subjects repeat from round to round.
 func (w *world) round(n int) {
 	w.submit(link{Of: chainLength, Millis: 10})
 	w.submit(runner.Chain(plain{Millis: 10}, plain{Millis: 10}, plain{}, plain{}, plain{}))
@@ -104,8 +104,7 @@ func (w *world) round(n int) {
 	w.submit(split{})
 }
 
-// load submits rounds, one after the other with a rest in between, in as many goroutines as asked for, until the function
-// that it returns is called.
+// load submits rounds with a pause after each, in the given number of goroutines, until stop is called.
 func (w *world) load(goroutines int, rest time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var loading sync.WaitGroup
@@ -122,13 +121,13 @@ func (w *world) load(goroutines int, rest time.Duration) (stop func()) {
 	return stop
 }
 
-// yes asks the database a question; while it does not answer, the answer is no.
+// yes runs a query that returns a boolean. The answer is false if the database does not respond.
 func (w *world) yes(sql string, args ...any) bool {
 	w.t.Helper()
 	return read[bool](w, sql, args...)
 }
 
-// read reads one value, the zero one while the database does not answer.
+// read returns a single value, or the zero value if the database does not respond.
 func read[T any](w *world, sql string, args ...any) (v T) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
@@ -139,13 +138,13 @@ func read[T any](w *world, sql string, args ...any) (v T) {
 	return v
 }
 
-// now is the database's time.
+// now returns the database's clock time.
 func (w *world) now() time.Time { return read[time.Time](w, "select clock_timestamp()") }
 
-// ended is how many jobs have ended.
+// ended returns the number of jobs that have ended.
 func (w *world) ended() int { return read[int](w, "select count(*) from trapeze.done") }
 
-// waitMore waits until more jobs have ended than before.
+// waitMore waits until more than the given number of further jobs have ended.
 func (w *world) waitMore(atMost time.Duration, before, more int) {
 	w.t.Helper()
 	pgtest.WaitFor(w.t, atMost, "work goes on", func() bool { return w.ended() > before+more })
@@ -165,7 +164,7 @@ func (w *world) settle() {
 			w.t.Errorf("this is left:\n%s", w.left())
 			for _, p := range w.pods {
 				if p.alive() {
-					p.signal(syscall.SIGQUIT) // its goroutines are in its log then
+					p.signal(syscall.SIGQUIT) // makes it log its goroutines
 					p.waitExit(w.t, 10*time.Second)
 				}
 			}
@@ -175,7 +174,7 @@ func (w *world) settle() {
 	}
 }
 
-// left describes what has not ended.
+// left describes the jobs that have not ended.
 func (w *world) left() string {
 	rows, _ := w.pool.Query(w.t.Context(), `select format('%s %s %s: %s, pod %s (%s), fence %s, crashes %s, isolated %s', l.id,
 			l.kind, l.subject, l.state, l.pod, coalesce(p.name || ' ' || p.closed, p.name), l.fence, l.crashes, l.isolated)
@@ -193,7 +192,7 @@ func (w *world) left() string {
 	return text
 }
 
-// finish waits for the end of all work, checks the whole history, and ends the pods that live as an operator would.
+// finish waits until all work is done, checks the whole history, and shuts down the remaining pods as an operator would.
 func (w *world) finish() history {
 	w.t.Helper()
 	w.settle()
@@ -204,7 +203,7 @@ func (w *world) finish() history {
 			p.waitExit(w.t, 10*time.Second)
 		}
 		if state := p.cmd.ProcessState; state.Exited() && state.ExitCode() != 0 {
-			w.t.Errorf("%s ended with %s", p.name, state) // what a test killed has not exited
+			w.t.Errorf("%s ended with %s", p.name, state) // processes that a test killed have no exit code
 		}
 	}
 	return h
