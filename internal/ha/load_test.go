@@ -18,22 +18,22 @@ import (
 
 const (
 	clients       = 4
-	submitEvery   = 100 * time.Millisecond // by each client, after a submission that was accepted
-	submitAgain   = 50 * time.Millisecond  // after one that was not, with the same key
+	submitEvery   = 100 * time.Millisecond // pause of a client after an accepted submission
+	submitAgain   = 50 * time.Millisecond  // pause before a submission is retried with the same key
 	clientTimeout = 2 * time.Second
-	rowsOfAJob    = 5 // that demo.tx writes in the commit that ends it
+	rowsOfAJob    = 5 // rows that demo.tx writes in the commit that ends it
 )
 
 // accepted is a submission that a pod has confirmed.
 type accepted struct {
 	key  string
 	id   int64
-	kind string // of its first job
-	jobs int    // of its pipeline
+	kind string // kind of its first job
+	jobs int    // jobs in its pipeline
 	at   time.Time
 }
 
-// line is a report of a handler.
+// line is a handler's report to the ledger.
 type line struct {
 	at    time.Time
 	Pod   string `json:"pod"`
@@ -42,7 +42,7 @@ type line struct {
 	Event string `json:"ev"`
 }
 
-// load submits jobs through all pods without a pause, and records the answers and the reports of the handlers.
+// load submits jobs through all pods without a break, and records the responses and the handlers' reports.
 type load struct {
 	pods   []*pod
 	ledger *httptest.Server
@@ -50,13 +50,13 @@ type load struct {
 	done   sync.WaitGroup
 
 	mu       sync.Mutex
-	keys     map[string]bool // all that were sent
+	keys     map[string]bool // keys of all submissions sent
 	accepted []accepted
 	lines    []line
-	errors   map[string]int // answers other than 2xx
+	errors   map[string]int // responses other than 2xx
 }
 
-// newLoad starts the ledger. begin starts the clients.
+// newLoad starts the ledger. Call begin to start the clients.
 func newLoad(t *testing.T) *load {
 	l := &load{keys: map[string]bool{}, errors: map[string]int{}}
 	l.ledger = httptest.NewServer(http.HandlerFunc(l.hear))
@@ -64,18 +64,18 @@ func newLoad(t *testing.T) *load {
 	return l
 }
 
-// hear takes a report of a handler.
+// hear receives a handler's report.
 func (l *load) hear(_ http.ResponseWriter, r *http.Request) {
 	one := line{at: time.Now()}
 	if json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&one) != nil {
-		return // its sender died in the middle
+		return // the sender died in the middle of the request
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines = append(l.lines, one)
 }
 
-// begin starts the clients. end ends them.
+// begin starts the clients, and end stops them.
 func (l *load) begin(t *testing.T, all []*pod) {
 	l.pods = all
 	ctx, cancel := context.WithCancel(t.Context())
@@ -91,7 +91,7 @@ func (l *load) end() {
 	l.done.Wait()
 }
 
-// client submits one job after the other, each with its key to one pod after the other until one has accepted it.
+// client submits one job after another, each with an idempotency key. It tries one pod after another until one accepts the job.
 func (l *load) client(ctx context.Context, n int) {
 	web := &http.Client{Timeout: clientTimeout}
 	for i := 0; ctx.Err() == nil; i++ {
@@ -102,7 +102,7 @@ func (l *load) client(ctx context.Context, n int) {
 	}
 }
 
-// submit sends a submission again and again, to the pod that to names for each try, until one has accepted it.
+// submit sends a submission repeatedly until a pod accepts it. to returns the pod for each attempt.
 func (l *load) submit(ctx context.Context, web *http.Client, one accepted, body []byte, to func(try int) *pod) {
 	l.mu.Lock()
 	l.keys[one.key] = true
@@ -125,8 +125,7 @@ func (l *load) submit(ctx context.Context, web *http.Client, one accepted, body 
 	}
 }
 
-// fanOut submits to each pod a job with n children, so that each needs ids that it has not reserved before. It returns when all
-// have been accepted.
+// fanOut submits to each pod a job with n children, so that each pod has to reserve new IDs. It returns when all have been accepted.
 func (l *load) fanOut(ctx context.Context, name string, n int) {
 	ctx, cancel := context.WithTimeout(ctx, stuckAfter)
 	defer cancel()
@@ -141,7 +140,8 @@ func (l *load) fanOut(ctx context.Context, name string, n int) {
 	sent.Wait()
 }
 
-// submission is the n-th of all: jobs without work, chains, jobs with rows in their commit, and jobs of several seconds.
+// submission returns the n-th submission: a job without work, a chain, a job that writes rows in its final commit, or a job that takes
+// several seconds.
 func submission(n int) (body []byte, one accepted) {
 	object := map[string]any{"kind": "demo.noop"}
 	one.jobs = 1
@@ -195,7 +195,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// acceptedSince is when the first submission was accepted after a moment, zero while none has been.
+// acceptedSince returns when the first submission after the given time was accepted, or the zero time if none was.
 func (l *load) acceptedSince(from time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,7 +210,7 @@ func (l *load) acceptedSince(from time.Time) time.Time {
 	return time.Time{}
 }
 
-// startedSince is when each pod began the first handler after a moment.
+// startedSince returns when each pod started its first handler after the given time.
 func (l *load) startedSince(from time.Time) map[string]time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,7 +223,7 @@ func (l *load) startedSince(from time.Time) map[string]time.Time {
 	return first
 }
 
-// longestGap is the longest time without one of the moments, from a moment on.
+// longestGap returns the longest interval between consecutive times, starting at from.
 func longestGap(moments []time.Time, from time.Time) (longest time.Duration) {
 	last := from
 	for _, at := range moments {
@@ -234,7 +234,7 @@ func longestGap(moments []time.Time, from time.Time) (longest time.Duration) {
 	return max(longest, time.Since(last))
 }
 
-// gaps are the longest times without an accepted submission and without the start of a handler, from a moment on.
+// gaps returns the longest intervals without an accepted submission and without a handler start, beginning at the given time.
 func (l *load) gaps(from time.Time) (submissions, handlers time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -250,7 +250,7 @@ func (l *load) gaps(from time.Time) (submissions, handlers time.Duration) {
 	return longestGap(accepted, from), longestGap(started, from)
 }
 
-// cancelled counts the handlers whose context ended since a moment.
+// cancelled counts the handlers whose context ended after the given time.
 func (l *load) cancelled(from time.Time) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// binary is the program under test, and scratch the folder of the run, which is removed at its end.
+// binary is the path of the program under test, and scratch the run's folder, which is removed at the end.
 var binary, scratch string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -28,7 +28,7 @@ func run(m *testing.M) (code int) {
 			_ = os.RemoveAll(scratch)
 		}
 	}()
-	if err := os.Chmod(scratch, 0o755); err != nil { // servers run as an unprivileged user when we are root
+	if err := os.Chmod(scratch, 0o755); err != nil { // if this process runs as root, servers run as an unprivileged user
 		return broken(err)
 	}
 	stopWatching, err := watch(scratch)
@@ -40,7 +40,7 @@ func run(m *testing.M) (code int) {
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-interrupted
-		os.Exit(130) // the kernel kills our children, and the watcher what Patroni started
+		os.Exit(130) // the kernel kills this process's children, and the watcher kills the servers that Patroni started
 	}()
 
 	binary = filepath.Join(scratch, "trapeze")
@@ -64,10 +64,10 @@ func broken(err error) int {
 	return 1
 }
 
-// skipped are the scenarios that did not run, each with the reason.
+// skipped lists the scenarios that did not run, each with the reason.
 var skipped []string
 
-// need skips a test on a machine without one of the programs.
+// need skips a test if one of the programs is not installed.
 func need(t *testing.T, programs ...string) {
 	t.Helper()
 	packages := map[string]string{"etcd": "etcd-server"}
@@ -84,7 +84,7 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
-// find returns the path of a program, also of one that only root has in its PATH.
+// find returns the path of a program. It also searches the system directories that only root has in its PATH.
 func find(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {

@@ -18,21 +18,21 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// The address of the database for the pods: an ordinary user that owns it.
+// The pods' database and the ordinary user that owns it.
 const (
 	appRole  = "app"
 	password = "app"
 	database = "app"
 )
 
-// prepare makes the user and the database of the pods on a primary, whose superuser has this address.
+// prepare creates the pods' user and database on a primary; url belongs to its superuser.
 func prepare(t *testing.T, url string) {
 	t.Helper()
 	execute(t, url, "", "create role "+appRole+" login password '"+password+"'", "create database "+database+" owner "+appRole)
 	execute(t, url, database, "set role "+appRole, "create table ha_probe (at timestamptz default now())")
 }
 
-// execute runs statements on one connection, to another database of the server when one is named.
+// execute runs statements on one connection, in another database of the server if name is not empty.
 func execute(t *testing.T, url, name string, statements ...string) {
 	t.Helper()
 	config, err := pgx.ParseConfig(url)
@@ -54,7 +54,7 @@ func execute(t *testing.T, url, name string, statements ...string) {
 	}
 }
 
-// address is the URL of the pods' database on servers with these ports.
+// address returns the URL of the pods' database on the servers with the given ports.
 func address(ports ...int) string {
 	var hosts []string
 	for _, port := range ports {
@@ -65,14 +65,14 @@ func address(ports ...int) string {
 
 const readWrite = "&target_session_attrs=read-write"
 
-// member is one Patroni with its PostgreSQL.
+// member is one Patroni instance with its PostgreSQL server.
 type member struct {
 	name       string
 	port, rest int
 	patroni    *process
 }
 
-// cluster is two members and the etcd that they agree in.
+// cluster is a pair of members that coordinate through etcd.
 type cluster struct {
 	t       *testing.T
 	members []*member
@@ -115,7 +115,7 @@ postgresql:
     - host replication all 127.0.0.1/32 trust
 `
 
-// startCluster starts etcd and two Patronis, and returns when the second server streams from the first.
+// startCluster starts etcd and two Patroni instances, and returns when the second server streams from the first.
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	client, peer := freePort(t), freePort(t)
@@ -141,7 +141,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// serverPrograms is the folder with PostgreSQL's server programs.
+// serverPrograms returns the folder of PostgreSQL's server programs.
 func serverPrograms(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("PGBIN"); dir != "" {
@@ -158,7 +158,7 @@ func superuser(m *member) string {
 	return fmt.Sprintf("postgres://postgres:postgres@127.0.0.1:%d/postgres?sslmode=disable", m.port)
 }
 
-// is asks a member's REST interface: GET /primary answers 200 on the primary alone.
+// is queries a member's REST API and reports whether it answers 200. For example, GET /primary answers 200 only on the primary.
 func (c *cluster) is(m *member, path string) bool {
 	web := http.Client{Timeout: 2 * time.Second}
 	response, err := web.Get(fmt.Sprintf("http://127.0.0.1:%d/%s", m.rest, path))
@@ -169,7 +169,7 @@ func (c *cluster) is(m *member, path string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// leader waits for the member that is the primary.
+// leader waits until one member is the primary and returns it.
 func (c *cluster) leader() (found *member) {
 	pgtest.WaitFor(c.t, time.Minute, "a primary", func() bool {
 		for _, m := range c.members {
@@ -183,7 +183,7 @@ func (c *cluster) leader() (found *member) {
 	return found
 }
 
-// other is the other member.
+// other returns the other member.
 func (c *cluster) other(m *member) *member {
 	if m == c.members[0] {
 		return c.members[1]
@@ -191,7 +191,7 @@ func (c *cluster) other(m *member) *member {
 	return c.members[0]
 }
 
-// replicates waits until the standby streams without a lag, as Patroni wants it before a switchover.
+// replicates waits until the standby streams without lag, which Patroni requires before a switchover.
 func (c *cluster) replicates() {
 	pgtest.WaitFor(c.t, 2*time.Minute, "the standby streams", func() bool {
 		leader := c.leader()
@@ -209,7 +209,7 @@ func (c *cluster) replicates() {
 	})
 }
 
-// switchover asks Patroni to exchange the roles, and returns the new primary at once: Patroni goes on with it.
+// switchover asks Patroni to exchange the roles. It returns the new primary at once, while Patroni completes the switchover.
 func (c *cluster) switchover() *member {
 	c.t.Helper()
 	old := c.leader()
@@ -219,7 +219,7 @@ func (c *cluster) switchover() *member {
 		web := http.Client{Timeout: time.Minute}
 		response, err := web.Post(fmt.Sprintf("http://127.0.0.1:%d/switchover", old.rest), "application/json", bytes.NewReader(body))
 		if err != nil {
-			return // acceptsWrites says that nothing came of it
+			return // acceptsWrites reports the failure
 		}
 		_ = response.Body.Close()
 	}()
@@ -243,7 +243,7 @@ listen postgres
   server b 127.0.0.1:%d check port %d
 `
 
-// startHAProxy starts HAProxy with the configuration that Patroni's manual shows, and returns its port.
+// startHAProxy starts HAProxy with the configuration from Patroni's manual and returns its port.
 func (c *cluster) startHAProxy(option string) (port int) {
 	c.t.Helper()
 	port = freePort(c.t)
@@ -254,7 +254,7 @@ func (c *cluster) startHAProxy(option string) (port int) {
 		c.t.Fatal(err)
 	}
 	start(c.t, "haproxy", true, nil, "haproxy", "-db", "-f", file)
-	// At first it takes both servers for the primary.
+	// At first HAProxy treats both servers as the primary.
 	leader, row := c.leader(), 0
 	pgtest.WaitFor(c.t, time.Minute, "HAProxy leads to the primary alone", func() bool {
 		if row++; !writes(c.t.Context(), address(port), leader.port) {

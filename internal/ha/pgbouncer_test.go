@@ -26,7 +26,7 @@ max_client_conn = 500
 server_login_retry = 1
 `
 
-// pgbouncer is a pooler in transaction mode in front of a server.
+// pgbouncer is a PgBouncer in transaction mode in front of a server.
 type pgbouncer struct {
 	t    *testing.T
 	file string
@@ -45,7 +45,7 @@ func startPgbouncer(t *testing.T, server int) *pgbouncer {
 	return p
 }
 
-// start returns when pgbouncer accepts connections.
+// start starts pgbouncer and returns when it accepts connections.
 func (p *pgbouncer) start() time.Time {
 	p.t.Helper()
 	p.now = start(p.t, "pgbouncer", true, nil, "pgbouncer", p.file)
@@ -53,9 +53,9 @@ func (p *pgbouncer) start() time.Time {
 	return time.Now()
 }
 
-// restart ends pgbouncer at once, with its sessions, and starts it again.
+// restart stops pgbouncer and its sessions at once and starts it again.
 func (p *pgbouncer) restart() time.Time {
 	p.t.Helper()
-	p.now.stop(syscall.SIGTERM) // in 1.18: at once; SIGINT would wait for transactions
+	p.now.stop(syscall.SIGTERM) // in version 1.18, SIGTERM stops it at once, while SIGINT would wait for transactions
 	return p.start()
 }

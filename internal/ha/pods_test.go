@@ -20,16 +20,16 @@ const (
 	podSlots = 40
 )
 
-// pod is one pod of the real program, with the default clocks.
+// pod is one pod of the real program with the default intervals.
 type pod struct {
 	name   string
 	env    []string
 	now    *process
-	url    atomic.Value // string: where it answers HTTP
+	url    atomic.Value // string with its HTTP address
 	killed bool         // by the scenario
 }
 
-// startPods starts the pods with the addresses of a database, and returns when all are ready.
+// startPods starts the pods with the given environment, which names the database, and returns when all are ready.
 func startPods(t *testing.T, ledger string, env ...string) (all []*pod) {
 	t.Helper()
 	for n := range pods {
@@ -65,16 +65,16 @@ func (p *pod) ready(t *testing.T) {
 				HTTP  string `json:"http"`
 			}
 			if json.Unmarshal(line, &one) == nil && one.Ready {
-				p.url.Store(one.HTTP) // the last one of several lives
+				p.url.Store(one.HTTP) // after restarts, the last one counts
 			}
 		}
 		return p.url.Load() != ""
 	})
 }
 
-// kill ends the pod as a power failure does.
+// kill kills the pod without warning, like a power failure.
 func (p *pod) kill() {
 	p.killed = true
 	p.now.stop(syscall.SIGKILL)
-	_ = os.Rename(p.now.log, p.now.log+".killed") // the next life has a log of its own
+	_ = os.Rename(p.now.log, p.now.log+".killed") // the next process starts a new log
 }

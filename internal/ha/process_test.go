@@ -19,15 +19,15 @@ import (
 	"time"
 )
 
-// process is a program that a test started. It ends with the test, and with this process.
+// process is a program that a test started. It ends with the test or with this process.
 type process struct {
 	cmd   *exec.Cmd
 	name  string
-	log   string // file of its output
+	log   string // path of its output file
 	ended chan struct{}
 }
 
-// start starts a program, as the unprivileged user when asked to, with its output in a file that is shown when the test fails.
+// start starts a program, as the unprivileged user if requested. Its output goes to a file that is shown if the test fails.
 func start(t *testing.T, name string, unprivileged bool, env []string, argv ...string) *process {
 	t.Helper()
 	path, err := find(argv[0])
@@ -48,7 +48,7 @@ func start(t *testing.T, name string, unprivileged bool, env []string, argv ...s
 	}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // Pdeathsig acts when this thread ends
+		runtime.LockOSThread() // Pdeathsig applies when this thread ends
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
 		started <- err
@@ -64,7 +64,7 @@ func start(t *testing.T, name string, unprivileged bool, env []string, argv ...s
 	return p
 }
 
-// stop sends a signal, kills the process when it has not ended 20 s later, and returns when it has ended.
+// stop sends a signal and returns when the process has exited. It kills the process if that takes longer than 20 s.
 func (p *process) stop(s syscall.Signal) {
 	p.signal(s)
 	select {
@@ -79,11 +79,11 @@ func (p *process) signal(s syscall.Signal) {
 	select {
 	case <-p.ended:
 	default:
-		_ = p.cmd.Process.Signal(s) // it may have ended meanwhile
+		_ = p.cmd.Process.Signal(s) // it may have exited meanwhile
 	}
 }
 
-// alive reports whether the process has not ended.
+// alive reports whether the process is still running.
 func (p *process) alive() bool {
 	select {
 	case <-p.ended:
@@ -101,7 +101,7 @@ func environment() []string {
 	})
 }
 
-// credential is the user that PostgreSQL and Patroni run as when we are root, nil when we are not.
+// credential returns the user that PostgreSQL and Patroni run as if this process runs as root, or nil if it does not.
 func credential(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -118,9 +118,9 @@ func credential(t *testing.T) *syscall.Credential {
 	return nil
 }
 
-var folders sync.Map // of tests: their folder
+var folders sync.Map // folder of each test, by test name
 
-// folder is the folder of a test, which belongs to the unprivileged user.
+// folder returns a test's folder, which is owned by the unprivileged user.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(scratch, t.Name())
@@ -158,7 +158,7 @@ func tail(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// freePort returns a TCP port of 127.0.0.1 that is free now.
+// freePort returns a TCP port on 127.0.0.1 that is currently free.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -178,7 +178,8 @@ func listens(port int) bool {
 	return err == nil
 }
 
-// watch starts a shell that ends the servers below dir when we are gone: Patroni's outlive Patroni and us.
+// watch starts a shell that stops the servers below dir when this process dies. Without it, the servers started by Patroni would keep
+// running.
 func watch(dir string) (stop func(), err error) {
 	const script = `cat >/dev/null
 for f in "$0"/*/*/postmaster.pid; do [ -f "$f" ] && kill -QUIT "$(head -n 1 "$f")"; done`

@@ -37,7 +37,7 @@ func TestPatroniSwitchoversBehindHAProxyThatKeepsSessions(t *testing.T) {
 	behindHAProxy(t, "")
 }
 
-// behindHAProxy does three switchovers. HAProxy notices each at its next checks; only from then on the pods can reach the primary.
+// behindHAProxy performs three switchovers. HAProxy notices each with its next checks, and only then can the pods reach the new primary.
 func behindHAProxy(t *testing.T, option string) {
 	need(t, "etcd", "patroni", "haproxy")
 	c := startCluster(t)
@@ -56,7 +56,7 @@ func behindHAProxy(t *testing.T, option string) {
 	tr.judge(url)
 }
 
-// settings of the servers that a scenario starts itself.
+// settings configures the servers that a scenario starts itself.
 var settings = []string{"max_connections", "200", "wal_keep_size", "1GB", "wal_receiver_status_interval", "1s"}
 
 // pair starts a primary and its standby.
@@ -67,7 +67,7 @@ func pair(t *testing.T) (primary, standby *pgtest.Node) {
 	return primary, primary.AddStandby(t, settings...)
 }
 
-// promote makes a standby the primary and returns the moment when it accepts writes.
+// promote promotes a standby to primary and returns the time at which it accepts writes.
 func promote(t *testing.T, standby *pgtest.Node) time.Time {
 	t.Helper()
 	standby.Exec(t, "select pg_promote(false)")
@@ -94,8 +94,8 @@ func TestAnAsynchronousStandbyPromotedWithoutTheLastSecondsAndPodsKilled(t *test
 	withoutTheLastSeconds(t, 2)
 }
 
-// withoutTheLastSeconds loses three seconds of commits. Submissions that were confirmed in them may be lost; nothing else may, and no
-// id that was given away in them may be given away again, also when pods that had reserved ids then are killed.
+// withoutTheLastSeconds loses three seconds of commits. Submissions confirmed in that time may be lost, but nothing else. No ID that was
+// assigned in that time may be assigned again, even if pods that had reserved IDs are killed.
 func withoutTheLastSeconds(t *testing.T, killed int) {
 	primary, standby := pair(t)
 	url := address(primary.Port(), standby.Port()) + readWrite
@@ -107,11 +107,11 @@ func withoutTheLastSeconds(t *testing.T, killed int) {
 	}
 	goalOfEvery := everyPodWithin
 	if killed > 0 {
-		goalOfEvery = 20 * time.Second // new processes begin
+		goalOfEvery = 20 * time.Second // new processes have to start
 	}
 	tr.fault(name, handlersWithin, goalOfEvery, func() time.Time {
 		endOfLoggedIDs(t, primary)
-		lost := time.Now() // what was confirmed before has been received below
+		lost := time.Now() // the standby receives everything confirmed before this time
 		standby.CaughtUp(t)
 		standby.LoseTail(t)
 		tr.load.fanOut(t.Context(), "lost", 1500)
@@ -134,8 +134,8 @@ func withoutTheLastSeconds(t *testing.T, killed int) {
 	tr.judge(url)
 }
 
-// endOfLoggedIDs uses the blocks of ids up to the last one that the write-ahead log names: PostgreSQL logs a sequence 32 values
-// ahead, so only ids beyond are given away again by a standby that did not get the rest of the log.
+// endOfLoggedIDs uses up the block of IDs that the write-ahead log already covers. PostgreSQL logs a sequence 32 values ahead, so a standby
+// that lost the end of the log reassigns only IDs beyond that block.
 func endOfLoggedIDs(t *testing.T, primary *pgtest.Node) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), address(primary.Port()))
@@ -179,7 +179,7 @@ func TestPgbouncerRestarted(t *testing.T) {
 	tr.judge(address(primary.Port()))
 }
 
-// through starts a proxy that leads each new connection to the server that node names at that moment, and keeps it there.
+// through starts a proxy that connects each new connection to the server that node holds at that time and keeps it there.
 func through(t *testing.T, node *atomic.Pointer[pgtest.Node]) (url string) {
 	t.Helper()
 	proxy, err := faultnet.StartTo(func() (string, string) { return "tcp", fmt.Sprintf("127.0.0.1:%d", node.Load().Port()) })
@@ -200,7 +200,7 @@ func TestTheAddressLeadsToAStandbyForEightSeconds(t *testing.T) {
 		standby.CaughtUp(t)
 		primary.Halt(t)
 		promote(t, standby)
-		primary.Follow(t, standby) // the address leads here, and new sessions are read-only
+		primary.Follow(t, standby) // the address leads here, where new sessions are read-only
 		wait(t.Context(), 8*time.Second)
 		node.Store(standby)
 		return time.Now()
@@ -208,8 +208,9 @@ func TestTheAddressLeadsToAStandbyForEightSeconds(t *testing.T) {
 	tr.judge(address(standby.Port()))
 }
 
-// The role change of a managed service: the old primary's sessions live on and see a standby. PostgreSQL itself ends them on
-// demotion; this one refuses writes by a setting, and its pg_is_in_recovery() returns true.
+// During a role change of a managed service, sessions of the old primary may stay open and see a standby. PostgreSQL itself never leaves a
+// primary's sessions open like that, so the test simulates it: a setting makes the old primary refuse writes, and its pg_is_in_recovery()
+// is replaced to return true.
 func TestTheOldPrimaryStaysUpReadOnlyWithItsSocketsOpen(t *testing.T) {
 	primary, standby := pair(t)
 	var node atomic.Pointer[pgtest.Node]
@@ -229,7 +230,7 @@ func TestTheOldPrimaryStaysUpReadOnlyWithItsSocketsOpen(t *testing.T) {
 	tr.judge(address(standby.Port()))
 }
 
-// saysInRecovery replaces pg_is_in_recovery() in the pods' database.
+// saysInRecovery makes pg_is_in_recovery() return true in the pods' database.
 func saysInRecovery(t *testing.T, n *pgtest.Node) {
 	t.Helper()
 	execute(t, n.URL(), database, "set default_transaction_read_only = off", "set allow_system_table_mods = on",

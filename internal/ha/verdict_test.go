@@ -16,10 +16,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// The goals. HA_SLACK is added to each time, for a machine with other work.
+// The goals. HA_SLACK is added to each of them, for a machine that is busy with other work.
 const (
-	handlersWithin = 2 * time.Second // a handler starts after the new primary accepts writes
-	everyPodWithin = 4 * time.Second // every pod has started one: a heartbeat and the reconnect
+	handlersWithin = 2 * time.Second // from when the new primary accepts writes until a handler starts
+	everyPodWithin = 4 * time.Second // until every pod has started one: a heartbeat interval plus the reconnect
 	stuckAfter     = 60 * time.Second
 	settleWithin   = 90 * time.Second
 )
@@ -31,10 +31,10 @@ func slack() time.Duration {
 
 const reportHead = "verdict  submissions  handlers  every pod  cancelled  lost  doubled  reused  declared dead   fault"
 
-// reported are the lines of all faults that were done.
+// reported holds the result line of every fault.
 var reported []string
 
-// measured is one fault and its consequences. Times count from the moment when the database accepted writes again.
+// measured holds one fault and its consequences. Times are measured from when the database accepted writes again.
 type measured struct {
 	name                            string
 	at                              time.Time
@@ -44,28 +44,29 @@ type measured struct {
 	outage                          string
 }
 
-// trial is one scenario: a cluster, pods and load.
+// trial is one scenario with its cluster, pods and load.
 type trial struct {
 	t       *testing.T
 	load    *load
 	pods    []*pod
 	faults  []measured
-	excused func(accepted) bool // whether a submission may be lost; nil: none
-	mayDie  int                 // pods that the scenario itself kills
+	excused func(accepted) bool // whether a submission may be lost; nil means that none may
+	mayDie  int                 // number of pods that the scenario itself kills
 }
 
-// begin starts pods and load. admin is the address of the database for checks.
+// begin starts the pods and the load.
 func begin(t *testing.T, env ...string) *trial {
 	t.Helper()
 	tr := &trial{t: t, load: newLoad(t)}
 	tr.pods = startPods(t, tr.load.ledger.URL, env...)
 	tr.load.begin(t, tr.pods)
 	pgtest.WaitFor(t, time.Minute, "every pod runs jobs", func() bool { return len(tr.load.startedSince(time.Time{})) == pods })
-	wait(t.Context(), 3*time.Second) // so that long jobs are under way
+	wait(t.Context(), 3*time.Second) // until long jobs are running
 	return tr
 }
 
-// fault does a fault, which returns when the database accepts writes again, and measures how long the pods need then.
+// fault runs do, which causes a fault and returns when the database accepts writes again. It then measures how long the pods take to
+// recover.
 func (tr *trial) fault(name string, goal, goalOfEvery time.Duration, do func() (accepts time.Time)) {
 	tr.t.Helper()
 	m := measured{name: name, at: time.Now(), goal: goal, goalOfEvery: goalOfEvery}
@@ -95,7 +96,7 @@ func (tr *trial) fault(name string, goal, goalOfEvery time.Duration, do func() (
 		name, m.submissions.Seconds(), m.handlers.Seconds(), m.everyPod.Seconds(), m.outage, m.cancelled)
 }
 
-// judge ends the load, waits until no job is left, checks all jobs in the database, and reports one line for each fault.
+// judge stops the load, waits until no job is left, checks all jobs in the database, and prints one line per fault.
 func (tr *trial) judge(url string) {
 	tr.t.Helper()
 	tr.load.end()
@@ -128,10 +129,10 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
-// findings are of a whole scenario, all its faults together.
+// findings counts the problems of a whole scenario, over all its faults.
 type findings struct {
 	lost, doubled, reused, dead int
-	excused                     int // submissions that may be lost and are
+	excused                     int // lost submissions that may be lost
 	broken                      []string
 }
 
@@ -145,8 +146,8 @@ func (f *findings) note(counter *int, format string, args ...any) {
 type row struct {
 	ID, Pipeline int64
 	Step         int
-	Kind, State  string // "" while it has not ended
-	Rows         int    // that it wrote
+	Kind, State  string // State is empty until the job has ended
+	Rows         int    // rows that it wrote
 	Distinct     int
 }
 
@@ -155,7 +156,7 @@ select j.id, j.pipeline_id, j.step, j.kind, coalesce(d.state, ''), coalesce(r.n,
 from trapeze.jobs j left join trapeze.done d on d.id = j.id
 	left join (select job_id, count(*)::int n, count(distinct n)::int different from trapeze.demo_rows group by 1) r on r.job_id = j.id`
 
-// check compares the answers to clients with the jobs in the database.
+// check compares the responses that clients received with the jobs in the database.
 func (tr *trial) check(url string) (f findings) {
 	tr.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tr.t.Context()), settleWithin+time.Minute)
@@ -256,7 +257,7 @@ func (tr *trial) checkJobs(f *findings, pipelines map[int64][]row) {
 	}
 }
 
-// checkDead counts the pods that were declared dead, by the events and by the rows of pods: beyond those that the scenario killed.
+// checkDead counts the pods that were declared dead, by events and by pod rows, beyond those that the scenario killed.
 func (tr *trial) checkDead(ctx context.Context, conn *pgx.Conn, f *findings) {
 	var events, rows int
 	err := conn.QueryRow(ctx, `select (select count(*) from trapeze.job_events where event = 'pod.lapsed'),
@@ -275,7 +276,7 @@ func (tr *trial) checkDead(ctx context.Context, conn *pgx.Conn, f *findings) {
 	}
 }
 
-// acceptsWrites returns the moment when a new connection to url commits a write.
+// acceptsWrites returns the time at which a new connection to url can commit a write.
 func acceptsWrites(t *testing.T, url string, port int) time.Time {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); wait(t.Context(), 10*time.Millisecond) {
@@ -287,7 +288,7 @@ func acceptsWrites(t *testing.T, url string, port int) time.Time {
 	return time.Time{}
 }
 
-// writes reports whether a new connection to url commits a write, on the server with a port, 0 for any.
+// writes reports whether a new connection to url can commit a write on the server with the given port, or on any server if port is 0.
 func writes(ctx context.Context, url string, port int) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
