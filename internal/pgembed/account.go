@@ -19,9 +19,8 @@ type account struct {
 	other    bool // not the current user
 }
 
-// attributes returns the process attributes of a child that runs as a. The child gets its own session. Otherwise
-// Ctrl-C in a terminal, which reaches a whole process group, would stop the server while its owner is still
-// finishing its work.
+// attributes returns the process attributes of a child that runs as a. The child gets its own session. Otherwise Ctrl-C in a terminal,
+// which is sent to the whole process group, would stop the server while its owner is still finishing its work.
 func (a account) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if a.other {
@@ -30,7 +29,7 @@ func (a account) attributes() *syscall.SysProcAttr {
 	return attr
 }
 
-// owns changes the owner of path to the account.
+// owns makes the account the owner of path.
 func (a account) owns(path string) error {
 	if !a.other {
 		return nil
@@ -38,8 +37,8 @@ func (a account) owns(path string) error {
 	return os.Chown(path, int(a.uid), int(a.gid))
 }
 
-// accountFor returns the user of a server: the owner of existing data, else the current user, or for root the first
-// of some common users.
+// accountFor returns the user that a server runs as. This is the owner of existing data or else the current user. If that is root, it is
+// the first available one of some common users.
 func accountFor(dir string) (account, error) {
 	me := account{name: "uid " + strconv.Itoa(os.Geteuid()), uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())} // #nosec G115 -- ids of a Unix
 	if dir != "" {

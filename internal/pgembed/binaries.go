@@ -14,16 +14,16 @@ import (
 	"strings"
 )
 
-// ErrNoBinaries matches the error of a [Start] that finds no PostgreSQL on this machine and cannot download one.
+// ErrNoBinaries is returned by [Start] if it finds no PostgreSQL on this machine and cannot download one.
 var ErrNoBinaries = errors.New("no PostgreSQL found")
 
 // oldestVersion is the oldest supported major version.
 const oldestVersion = 14
 
-// places lists where a machine may have PostgreSQL, in the order of the search.
+// places lists where PostgreSQL may be installed, in search order.
 type places struct {
 	path  []string // directories of PATH
-	globs []string // folders of packages, with any number of versions each
+	globs []string // package folders, each with any number of versions
 }
 
 func usualPlaces() *places {
@@ -42,14 +42,14 @@ func usualPlaces() *places {
 	}
 }
 
-// findBinaries returns a folder with initdb and postgres that the server's user can run. want is the major version
-// that wrote the data; empty: any.
+// findBinaries returns a folder with initdb and postgres that the server's user can run. want is the major version that wrote the data, or
+// empty for any version.
 func findBinaries(ctx context.Context, o Options, as account, want string) (string, error) {
 	for _, told := range []struct{ from, dir string }{{"Options.BinDir", o.BinDir}, {"PGBIN", os.Getenv("PGBIN")}} {
 		if told.dir == "" {
 			continue
 		}
-		// The user has chosen this one: a silent substitute would be confusing.
+		// The user chose this folder, so silently using another one would be confusing.
 		if err := checkPrograms(ctx, told.dir, as, want); err != nil {
 			return "", fmt.Errorf("%s is %s: %w", told.from, told.dir, err)
 		}
@@ -85,7 +85,7 @@ func findBinaries(ctx context.Context, o Options, as account, want string) (stri
 func (p *places) candidates(ctx context.Context) []string {
 	var dirs []string
 	for _, dir := range p.path {
-		// A program in PATH may be a link into the folder with the other programs.
+		// A program in PATH may be a link to the folder with the other programs.
 		for _, name := range []string{"postgres", "initdb", "pg_ctl"} {
 			if real, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
 				dirs = append(dirs, filepath.Dir(real))
@@ -112,7 +112,7 @@ func (p *places) candidates(ctx context.Context) []string {
 
 var versionNumber = regexp.MustCompile(`\d+`)
 
-// lastNumber returns the version in a folder's name, 15 in /usr/lib/postgresql/15/bin.
+// lastNumber returns the last version number in a folder's name, such as 15 in /usr/lib/postgresql/15/bin.
 func lastNumber(dir string) int {
 	all := versionNumber.FindAllString(dir, -1)
 	if len(all) == 0 {

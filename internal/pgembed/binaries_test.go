@@ -18,7 +18,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// ours returns the folder of the binaries that all the other tests use.
+// ours returns the folder of the binaries that all other tests use.
 func ours(t *testing.T) string {
 	t.Helper()
 	is := is.New(t)
@@ -32,9 +32,9 @@ func ours(t *testing.T) string {
 func TestBinariesAreFoundInPathPgConfigAndPackageFolders(t *testing.T) {
 	is := is.New(t)
 	bin := ours(t)
-	link := t.TempDir() // a PATH folder with links only
+	link := t.TempDir() // a PATH folder that contains only links
 	is.NoErr(os.Symlink(filepath.Join(bin, "initdb"), filepath.Join(link, "initdb")))
-	config := t.TempDir() // one with nothing but pg_config
+	config := t.TempDir() // one that contains only pg_config
 	is.NoErr(os.WriteFile(filepath.Join(config, "pg_config"), []byte("#!/bin/sh\necho "+bin+"\n"), 0o755))
 	for _, p := range []places{
 		{path: []string{bin}},
@@ -98,12 +98,12 @@ func TestWithoutBinariesTheErrorNamesThreeWaysOut(t *testing.T) {
 	_, err := Start(t.Context(), Options{places: &places{}, CacheDir: t.TempDir(), Repository: unreachable.URL})
 	is.True(errors.Is(err, ErrNoBinaries))
 	for _, way := range []string{"DATABASE_URL", "apt-get install postgresql", "internet"} {
-		is.True(strings.Contains(err.Error(), way)) // names all three
+		is.True(strings.Contains(err.Error(), way)) // it names all three
 	}
 	is.True(!strings.Contains(err.Error(), "\n")) // in one paragraph
 }
 
-// The machine's own binaries, packed as the repository has them, go the way of a download.
+// The machine's own binaries are packed in the repository's format and then downloaded.
 func TestBinariesAreDownloadedOnce(t *testing.T) {
 	is := is.New(t)
 	t.Setenv("PGBIN", "")
@@ -124,7 +124,7 @@ func TestBinariesAreDownloadedOnce(t *testing.T) {
 	is.True(strings.HasPrefix(s.BinDir(), o.CacheDir))
 	is.Equal(ask(t, s.URL(), "SELECT 'up'"), "up")
 	start(t, o)
-	is.Equal(fetches.Load(), int32(1)) // the second start takes what is there
+	is.Equal(fetches.Load(), int32(1)) // the second start uses the cache
 	left, err := filepath.Glob(o.CacheDir + "/*")
 	is.NoErr(err)
 	is.Equal(len(left), 2) // binaries and lock, no archive
@@ -145,8 +145,8 @@ func TestABrokenDownloadLeavesNothingBehind(t *testing.T) {
 	is.Equal(len(left), 0)
 }
 
-// pack makes what the repository offers: a zip archive with a tar.xz of bin, lib and share in it. A relocated
-// PostgreSQL looks for share beside bin, and a distribution's own falls back to where it was built for.
+// pack returns an archive in the repository's format: a zip file containing a tar.xz of bin, lib and share. A relocated PostgreSQL looks
+// for share beside bin; a distribution's build falls back to its original location.
 func pack(t *testing.T, bin string) []byte {
 	t.Helper()
 	is := is.New(t)

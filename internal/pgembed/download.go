@@ -15,13 +15,13 @@ import (
 	embedded "github.com/fergusstrange/embedded-postgres"
 )
 
-// downloadVersion is the version to download: a release that the library knows.
+// downloadVersion is the version to download. The library must support it.
 const downloadVersion = embedded.V18
 
-// downloadWithin is the timeout of a download. The library's download has none on a network that drops packets.
+// downloadWithin is the timeout of a download. The library itself would wait forever on a network that drops packets.
 const downloadWithin = 5 * time.Minute
 
-// download returns the folder of downloaded binaries, and downloads them if they are not in the cache.
+// download returns the folder of the downloaded binaries, downloading them first if they are not in the cache.
 func download(ctx context.Context, o Options) (string, error) {
 	cache, err := cacheDir(o.CacheDir)
 	if err != nil {
@@ -35,7 +35,7 @@ func download(ctx context.Context, o Options) (string, error) {
 
 	ctx, cancel := context.WithTimeoutCause(ctx, downloadWithin, fmt.Errorf("not finished after %s", downloadWithin))
 	defer cancel()
-	// The library cannot be interrupted, so its goroutine may continue; it owns everything that it uses.
+	// The library call cannot be interrupted, so its goroutine may continue. It owns everything that it uses.
 	fetched := make(chan error, 1)
 	go func() { fetched <- fetch(cache, target, o.Repository) }()
 	select {
@@ -46,7 +46,7 @@ func download(ctx context.Context, o Options) (string, error) {
 	}
 }
 
-// fetch downloads and unpacks to target, which appears complete or not at all.
+// fetch downloads the binaries and unpacks them to target, which is created completely or not at all.
 func fetch(cache, target, repository string) (err error) {
 	lock, err := os.OpenFile(filepath.Join(cache, "download.lock"), os.O_CREATE|os.O_RDWR, 0o644) // #nosec G302 -- it is empty
 	if err != nil {
@@ -57,7 +57,7 @@ func fetch(cache, target, repository string) (err error) {
 		return fmt.Errorf("lock %s: %w", cache, err)
 	}
 	if isFile(filepath.Join(target, "bin", "postgres")) {
-		return nil // another process was faster
+		return nil // another process has done it
 	}
 
 	work := target + ".part"
@@ -77,10 +77,10 @@ func fetch(cache, target, repository string) (err error) {
 
 // unpack makes the library unpack the binaries into work/binaries.
 //
-// The library offers the download only as the first part of starting a server, in a way that suits neither root nor
-// a server that must die with its owner. The second part is therefore made to fail: the data directory looks
-// initialised but has nothing from which a server could start. The runtime directory shows how far it came: the
-// library creates it after it has unpacked everything, and before it starts the server.
+// The library offers the download only as the first part of starting a server, and its way of starting one suits neither root nor a server
+// that must die with its owner. Therefore the start is made to fail: the data directory looks initialized but contains nothing from which a
+// server could start. The runtime directory shows how far the library got, because the library creates it after unpacking everything and
+// before starting the server.
 func unpack(work, repository string) error {
 	data, reached := filepath.Join(work, "nodata"), filepath.Join(work, "reached")
 	if err := os.MkdirAll(data, 0o700); err != nil {
@@ -108,7 +108,7 @@ func unpack(work, repository string) error {
 
 // openUp makes everything below dir readable and executable for every user, regardless of the umask.
 func openUp(dir string) error {
-	root, err := os.OpenRoot(dir) // a link that appears meanwhile cannot lead out of it
+	root, err := os.OpenRoot(dir) // a link created meanwhile cannot lead outside
 	if err != nil {
 		return err
 	}

@@ -15,23 +15,22 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrInUse matches the error of a [Start] whose DataDir is in use by another living process, or by another Server of this
-// one.
+// ErrInUse is returned by [Start] if DataDir is in use by another living process or by another Server of this one.
 var ErrInUse = errors.New("in use")
 
 const (
 	lockName      = "owner.lock"
-	throwAwayName = "trapeze-pg-" // throw-away homes start with it
+	throwAwayName = "trapeze-pg-" // prefix of temporary homes
 )
 
-// home is a server's directory. It is exclusively ours while the lock is held.
+// home is a server's directory. Its lock gives this process exclusive use of it.
 type home struct {
 	dir       string
 	lock      *os.File
 	throwAway bool
 }
 
-// openHome locks the home in o.DataDir, or creates a throw-away one.
+// openHome locks the home in o.DataDir, or creates a temporary one.
 func openHome(o Options, as account) (*home, error) {
 	if o.DataDir == "" {
 		return newThrowAway(o, as)
@@ -77,7 +76,7 @@ func newThrowAway(o Options, as account) (*home, error) {
 	if err := os.Chmod(dir, as.homeMode()); err != nil {
 		return fail(err)
 	}
-	// The lock gets its final name once it is held: otherwise a concurrent sweep would treat its owner as dead.
+	// The lock file gets its final name only after it is locked. Otherwise another process's cleanup would treat the owner as dead.
 	if h.lock, err = os.CreateTemp(dir, "new-lock-"); err != nil {
 		return fail(err)
 	}
@@ -93,7 +92,7 @@ func newThrowAway(o Options, as account) (*home, error) {
 	return h, nil
 }
 
-// homeMode returns a mode that lets an unprivileged server pass through root's home, but no user list it.
+// homeMode returns a file mode that lets an unprivileged server pass through a home owned by root, but lets no other user list it.
 func (a account) homeMode() fs.FileMode {
 	if a.other {
 		return 0o711
@@ -101,7 +100,7 @@ func (a account) homeMode() fs.FileMode {
 	return 0o700
 }
 
-// temporaryDirs returns the directories that may contain throw-away homes.
+// temporaryDirs returns the directories that may contain temporary homes.
 func (o Options) temporaryDirs() []string {
 	dirs := []string{cmp.Or(o.TempDir, os.TempDir())}
 	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
@@ -112,7 +111,7 @@ func (o Options) temporaryDirs() []string {
 	return dirs
 }
 
-// temporaryDir returns the directory for a throw-away home: the first of these that is open to the server's user.
+// temporaryDir returns the directory for a temporary home: the first candidate that the server's user can access.
 func (o Options) temporaryDir(as account) string {
 	for _, dir := range o.temporaryDirs() {
 		if !as.other || openToAll(dir) {
@@ -140,7 +139,7 @@ func openToAll(dir string) bool {
 	}
 }
 
-// sign writes our process id into the lock, for the error message of a process that finds it held.
+// sign writes this process's PID to the lock file, for the error message of other processes.
 func (h *home) sign() error {
 	if err := h.lock.Truncate(0); err != nil {
 		return err
@@ -149,21 +148,21 @@ func (h *home) sign() error {
 	return err
 }
 
-// close releases the home, and removes a throw-away one. The server must have ended.
+// close releases the home and removes it if it is temporary. The server must have exited.
 func (h *home) close() error {
 	var err error
 	if h.throwAway {
 		err = os.RemoveAll(h.dir)
 	}
 	if h.lock != nil {
-		err = errors.Join(err, h.lock.Close()) // last: the lock protects the directory until then
+		err = errors.Join(err, h.lock.Close()) // last, because the lock protects the directory until then
 	}
 	return err
 }
 
 func (h *home) pgdata() string { return filepath.Join(h.dir, "pgdata") }
 
-// socketDir returns the directory of the unix socket. It is empty if its address would be too long: sockaddr_un holds 108
+// socketDir returns the directory of the Unix socket, or an empty string if the socket's path would be too long: sockaddr_un holds 108
 // bytes on Linux and 104 on macOS.
 func (h *home) socketDir() string {
 	dir := filepath.Join(h.dir, "s")
@@ -173,7 +172,7 @@ func (h *home) socketDir() string {
 	return dir
 }
 
-// openLog opens the log for appending, and begins a new one if it is large.
+// openLog opens the log for appending, and starts a new one if it is large.
 func (h *home) openLog() (*os.File, error) {
 	const large = 16 << 20
 	name := filepath.Join(h.dir, "postgres.log")
@@ -185,7 +184,7 @@ func (h *home) openLog() (*os.File, error) {
 	return os.OpenFile(name, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 }
 
-// version returns the major version that wrote the data; empty: there is none.
+// version returns the major version that wrote the data, or an empty string if there is none.
 func (h *home) version() string {
 	text, err := os.ReadFile(filepath.Join(h.pgdata(), "PG_VERSION"))
 	if err != nil {
@@ -194,7 +193,7 @@ func (h *home) version() string {
 	return strings.TrimSpace(string(text))
 }
 
-// checkAccess checks that the server's user can access the home, which a parent directory may prevent.
+// checkAccess checks that the server's user can access the home. A parent directory may prevent that.
 func (h *home) checkAccess(ctx context.Context, binDir string, as account) error {
 	_, err := run(ctx, as, h.dir, filepath.Join(binDir, "postgres"), "--version")
 	if errors.Is(err, fs.ErrPermission) {
@@ -204,11 +203,11 @@ func (h *home) checkAccess(ctx context.Context, binDir string, as account) error
 	return err
 }
 
-// initialise creates the data directory if it is missing. It uses a temporary name, so that an interrupted one never
-// looks complete. No connection to it is allowed before secure.
+// initialise creates the data directory if it is missing. It uses a temporary name first, so that an interrupted attempt never looks
+// complete. The new server allows no connection until secure has run.
 //
-// A standby's data directory is a base backup of the primary, with which it starts as a standby that streams from it. Its
-// superuser has the primary's password.
+// A standby's data directory is a base backup of the primary, and the server starts as a standby that streams from it. Its superuser has
+// the primary's password.
 func (h *home) initialise(ctx context.Context, binDir string, as account, primary string) error {
 	if socket := h.socketDir(); socket != "" {
 		if err := os.MkdirAll(socket, 0o700); err != nil {
@@ -237,7 +236,7 @@ func (h *home) initialise(ctx context.Context, binDir string, as account, primar
 		}
 		return os.Rename(fresh, h.pgdata())
 	}
-	// Durability matters from the first transaction on, and the server syncs before that.
+	// Durability matters from the first transaction on, and the server syncs the files before that.
 	out, err := run(ctx, as, fresh, filepath.Join(binDir, "initdb"), "--pgdata="+fresh, "--username=postgres",
 		"--auth=reject", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
 	if err != nil {
@@ -255,7 +254,7 @@ func (h *home) backUp(ctx context.Context, binDir string, as account, primary, f
 	cmd, release := command(ctx, as, fresh, filepath.Join(binDir, "pg_basebackup"), "--dbname="+primary, "--pgdata="+fresh,
 		"--write-recovery-conf", "--checkpoint=fast", "--no-sync")
 	defer release()
-	cmd.Env = append(cmd.Env, "PGPASSWORD="+config.Password) // which is also written to the recovery configuration
+	cmd.Env = append(cmd.Env, "PGPASSWORD="+config.Password) // pg_basebackup also writes it to the recovery configuration
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("pg_basebackup: %w; it printed:\n%s", err, out)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// TestMain also plays the owner of a server, in a process that a test can kill.
+// TestMain runs the tests, or acts as a server's owner in a process that a test can kill.
 func TestMain(m *testing.M) {
 	if dir, ok := os.LookupEnv("PGEMBED_OWN"); ok {
 		own(dir)
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// own starts a server, says on one line its process id, home and URL, and keeps it until stdin is closed.
+// own starts a server, prints its PID, home and URL on one line, and keeps it running until stdin is closed.
 func own(dir string) {
 	fail := func(err error) {
 		if err != nil {
@@ -51,12 +51,12 @@ func own(dir string) {
 type owner struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
-	pid   int    // of the server
-	dir   string // its home
+	pid   int    // PID of the server
+	dir   string // home of the server
 	url   string
 }
 
-// startOwner runs own in another process, which the test must end.
+// startOwner runs own in another process, which the test must stop.
 func startOwner(t *testing.T, prepare func(*exec.Cmd)) owner {
 	t.Helper()
 	is := is.New(t)
@@ -71,7 +71,7 @@ func startOwner(t *testing.T, prepare func(*exec.Cmd)) owner {
 	is.NoErr(cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	line, err := bufio.NewReader(stdout).ReadString('\n')
-	is.NoErr(err) // the owner said something
+	is.NoErr(err) // the owner printed a line
 	o := owner{cmd: cmd, stdin: stdin}
 	_, err = fmt.Sscan(line, &o.pid, &o.dir, &o.url)
 	if err != nil {
@@ -80,7 +80,7 @@ func startOwner(t *testing.T, prepare func(*exec.Cmd)) owner {
 	return o
 }
 
-// kill is kill -9.
+// kill kills the owner with SIGKILL.
 func (o owner) kill(t *testing.T) {
 	t.Helper()
 	is := is.New(t)
@@ -88,7 +88,7 @@ func (o owner) kill(t *testing.T) {
 	_ = o.cmd.Wait()
 }
 
-// openDir makes a directory that a server of any user can reach, as those of t.TempDir are not for root's.
+// openDir creates a directory that a server can access as any user. If root runs the tests, directories from t.TempDir are not accessible.
 func openDir(t *testing.T) string {
 	t.Helper()
 	is := is.New(t)
@@ -109,7 +109,7 @@ func start(t *testing.T, o Options) *Server {
 	return s
 }
 
-// ask runs one statement on a new connection and returns its one value as text.
+// ask runs a query on a new connection and returns its single value as text.
 func ask(t *testing.T, url, sql string) string {
 	t.Helper()
 	is := is.New(t)

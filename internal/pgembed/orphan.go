@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// takeOver ends every PostgreSQL process that still works in this home. We hold the lock, so their owner is dead.
+// takeOver stops every PostgreSQL process that is still using this home. The caller holds the lock, so their owner is dead.
+//
 // The postmaster is stopped first; it ends its sessions itself.
 func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 	pgdata := h.pgdata()
@@ -23,8 +24,8 @@ func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 			return err
 		}
 	}
-	// Sessions whose postmaster was killed end by themselves once they notice. Until then no new server can start,
-	// because their shared memory is in use.
+	// Sessions whose postmaster was killed exit once they notice that. Until then no new server can start, because they still use the
+	// shared memory.
 	for _, pid := range serversIn(pgdata) {
 		logger.WarnContext(ctx, "stopping an orphaned postgres session", "server_pid", pid, "dir", h.dir)
 		if err := stopStranger(ctx, pid, pgdata); err != nil {
@@ -34,8 +35,8 @@ func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 	return h.dropStalePIDFile()
 }
 
-// dropStalePIDFile removes a pid file whose number now belongs to another process. PostgreSQL ignores a stale file
-// only if no process has that number, and in a container small numbers are reused soon.
+// dropStalePIDFile removes a PID file whose PID now belongs to another process. PostgreSQL ignores a stale file only if no process has that
+// PID, and in a container small PIDs are soon reused.
 func (h *home) dropStalePIDFile() error {
 	file, err := readPIDFile(h.pgdata())
 	if err != nil || !canListProcesses || !isAlive(file.pid) {
@@ -45,9 +46,9 @@ func (h *home) dropStalePIDFile() error {
 	return os.Remove(filepath.Join(h.pgdata(), "postmaster.pid"))
 }
 
-// stopStranger ends a server process that is not our child.
+// stopStranger stops a server process that is not a child of this process.
 func stopStranger(ctx context.Context, pid int, pgdata string) error {
-	// On Linux the handle is bound to this process. The check that it may be stopped comes afterwards.
+	// On Linux, the handle is bound to this process. Only then is it checked that the process may be stopped.
 	p, err := os.FindProcess(pid)
 	if err != nil {
 		return nil
@@ -73,7 +74,7 @@ func stopStranger(ctx context.Context, pid int, pgdata string) error {
 	return nil
 }
 
-// waitGone waits a limited time until the process has ended.
+// waitGone waits until the process has exited, or returns an error after the given time.
 func waitGone(ctx context.Context, pid int, pgdata string, within time.Duration) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -90,8 +91,8 @@ func waitGone(ctx context.Context, pid int, pgdata string, within time.Duration)
 	return nil
 }
 
-// removeAbandoned removes throw-away homes of our user whose owner was killed, and stops servers that still run in
-// them. A failure is harmless: the next start tries again.
+// removeAbandoned removes this user's temporary homes whose owner was killed, and stops servers that are still running in them. A failure
+// is harmless, because the next start tries again.
 func removeAbandoned(ctx context.Context, o Options) {
 	for _, parent := range o.temporaryDirs() {
 		homes, _ := filepath.Glob(filepath.Join(parent, throwAwayName+"*"))
@@ -113,7 +114,7 @@ func removeIfAbandoned(ctx context.Context, dir string, logger *slog.Logger) err
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		// Its owner has died, or is about to create the lock.
+		// Its owner has died or is about to create the lock.
 		if time.Since(info.ModTime()) < time.Minute {
 			return nil
 		}
@@ -124,7 +125,7 @@ func removeIfAbandoned(ctx context.Context, dir string, logger *slog.Logger) err
 	}
 	h := &home{dir: dir, lock: lock, throwAway: true}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return lock.Close() // its owner lives
+		return lock.Close() // its owner is alive
 	}
 	if err := h.takeOver(ctx, logger); err != nil {
 		return errors.Join(err, lock.Close())
@@ -133,7 +134,7 @@ func removeIfAbandoned(ctx context.Context, dir string, logger *slog.Logger) err
 	return h.close()
 }
 
-// isAlive reports whether a process has this number.
+// isAlive reports whether a process with this PID exists.
 func isAlive(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || errors.Is(err, syscall.EPERM)

@@ -27,16 +27,16 @@ func TestAServerDiesWithItsOwner(t *testing.T) {
 	eventually(t, "the server ends by itself", func() bool { return !servesIn(o.pid, o.dir+"/pgdata") })
 	is.Equal(len(serversIn(o.dir+"/pgdata")), 0) // its sessions too
 	sweep(t)
-	removed(t, o.dir) // by the next start of anything
+	removed(t, o.dir) // the next start of any server removes it
 }
 
 func TestAServerThatOutlivedItsOwnerIsSweptUp(t *testing.T) {
 	is := is.New(t)
 	o := startOwner(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PGEMBED_OWN=", "PGEMBED_OUTLIVES=1") })
 	sweep(t)
-	is.Equal(ask(t, o.url, "SELECT 'unharmed'"), "unharmed") // as long as its owner lives
+	is.Equal(ask(t, o.url, "SELECT 'unharmed'"), "unharmed") // while its owner is alive
 	o.kill(t)
-	is.Equal(ask(t, o.url, "SELECT 'orphan'"), "orphan") // nobody told the server
+	is.Equal(ask(t, o.url, "SELECT 'orphan'"), "orphan") // the server did not notice
 	sweep(t)
 	is.True(!servesIn(o.pid, o.dir+"/pgdata"))
 	removed(t, o.dir)
@@ -56,7 +56,7 @@ func TestAThrowAwayHomeIsMadeInAFolderOfChoiceAndSweptFromThere(t *testing.T) {
 	removed(t, o.dir)
 }
 
-// removed waits until a home is gone: another process that started something just now may be the one that removes it.
+// removed waits until a home is gone. The removal may be in progress in another process that is starting a server.
 func removed(t *testing.T, dir string) {
 	t.Helper()
 	eventually(t, "its home is removed", func() bool {
@@ -72,10 +72,10 @@ func TestAnOrphanedServerIsStoppedBeforeItsDataIsUsedAgain(t *testing.T) {
 	ask(t, o.url, "CREATE TABLE kept AS SELECT 42 AS n")
 
 	_, err := Start(t.Context(), Options{DataDir: dir})
-	is.True(errors.Is(err, ErrInUse)) // the owner lives in another process
+	is.True(errors.Is(err, ErrInUse)) // the owner is another process
 
 	o.kill(t)
-	is.Equal(ask(t, o.url, "SELECT n::text FROM kept"), "42") // the orphan still serves
+	is.Equal(ask(t, o.url, "SELECT n::text FROM kept"), "42") // the orphan still answers queries
 	s := start(t, Options{DataDir: dir})
 	is.True(!servesIn(o.pid, dir+"/pgdata"))
 	is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42")
@@ -86,7 +86,7 @@ func TestAServerStartsAgainAfterOwnerAndServerWereKilled(t *testing.T) {
 	dir := openDir(t)
 	o := startOwner(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PGEMBED_OWN="+dir, "PGEMBED_OUTLIVES=1") })
 	ask(t, o.url, "CREATE TABLE kept AS SELECT 42 AS n")
-	// A session that is busy does not notice at once that its postmaster has gone, and holds the shared memory.
+	// A busy session does not notice at once that its postmaster is gone, and keeps the shared memory in use.
 	busy, err := pgx.Connect(t.Context(), o.url)
 	is.NoErr(err)
 	defer busy.Close(context.Background())

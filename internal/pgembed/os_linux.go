@@ -11,11 +11,11 @@ import (
 // canListProcesses reports whether serversIn finds all processes.
 const canListProcesses = true
 
-// dieWithOwner makes the kernel shut the child down when the thread that starts it ends.
+// dieWithOwner makes the kernel shut the child down when the thread that started it ends.
 func dieWithOwner(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGINT }
 
-// servesIn reports whether pid is a living PostgreSQL process that works in pgdata. All of a server's processes
-// have the data directory as their working directory. A zombie process has none.
+// servesIn reports whether pid is a living PostgreSQL process whose data directory is pgdata. All processes of a server use the data
+// directory as their working directory. A zombie process has none.
 func servesIn(pid int, pgdata string) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
@@ -29,11 +29,11 @@ func servesIn(pid int, pgdata string) bool {
 	if err != nil {
 		return false
 	}
-	// A package upgrade under a running server appends "(deleted)" to the name.
+	// A package upgrade while the server is running appends "(deleted)" to the name.
 	return cwd == pgdata && strings.HasPrefix(filepath.Base(exe), "postgres")
 }
 
-// serversIn returns all processes that work in pgdata.
+// serversIn returns the PIDs of all PostgreSQL processes whose data directory is pgdata.
 func serversIn(pgdata string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

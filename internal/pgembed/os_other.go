@@ -9,15 +9,13 @@ import (
 	"syscall"
 )
 
-// canListProcesses is false: without /proc only the postmaster is visible, not its sessions.
+// canListProcesses is false because without /proc only the postmaster can be found, not its sessions.
 const canListProcesses = false
 
-// dieWithOwner does nothing where the kernel has no such function: the next Start stops the remaining
-// server.
+// dieWithOwner does nothing, because the kernel has no such feature. The next Start stops a server that is left over.
 func dieWithOwner(*syscall.SysProcAttr) {}
 
-// servesIn reports whether pid is a living postmaster that was started on pgdata, according to its
-// command line.
+// servesIn reports whether pid is a living postmaster whose command line names pgdata.
 func servesIn(pid int, pgdata string) bool {
 	out, err := exec.Command("ps", "-ww", "-o", "stat=,command=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
@@ -27,5 +25,5 @@ func servesIn(pid int, pgdata string) bool {
 	return !strings.HasPrefix(state, "Z") && strings.Contains(command, "postgres -D "+pgdata+" ")
 }
 
-// serversIn returns no processes: here only the postmaster can be found.
+// serversIn returns nothing, because only the postmaster can be found on this system.
 func serversIn(string) []int { return nil }

@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// passwordName is the file from which libpq and pgx read the password: the parameter passfile of [Server.URL] names it.
+// passwordName is the name of the file from which libpq and pgx read the password. The passfile parameter of [Server.URL] points to it.
 const passwordName = "pgpass"
 
 // accessRules is pg_hba.conf. Every user of the machine can connect to a loopback port, so access depends on the password, in a file
@@ -30,7 +30,7 @@ host  replication all 127.0.0.1/32 scram-sha-256
 
 func (h *home) passwordFile() string { return filepath.Join(h.dir, passwordName) }
 
-// secure makes the server require a password. It also closes a data directory of an earlier version, which admitted every user of the
+// secure makes the server require a password. This also locks a data directory from an earlier version, which admitted every user of the
 // machine. The server must not be running.
 func (h *home) secure(ctx context.Context, binDir string, as account) error {
 	if err := h.ensurePassword(ctx, binDir, as); err != nil {
@@ -43,8 +43,8 @@ func (h *home) secure(ctx context.Context, binDir string, as account) error {
 	return writePrivate(rules, accessRules, as)
 }
 
-// ensurePassword sets the superuser's password, unless the file already has it. The file is written last: without it the next start sets
-// another password.
+// ensurePassword sets the superuser's password unless the file already has it. The file is written last; if it is missing, the next start
+// sets another password.
 func (h *home) ensurePassword(ctx context.Context, binDir string, as account) error {
 	info, err := os.Stat(h.passwordFile())
 	switch {
@@ -60,14 +60,14 @@ func (h *home) ensurePassword(ctx context.Context, binDir string, as account) er
 	if err != nil {
 		return err
 	}
-	// The single-user mode needs no password and opens no port. The statement is sent through a pipe: every user can read the arguments,
-	// and the log must not contain it.
+	// Single-user mode needs no password and opens no port. The statement is sent through a pipe, because every user can read a process's
+	// arguments, and it must not appear in the log.
 	cmd, release := command(ctx, as, h.pgdata(), filepath.Join(binDir, "postgres"), "--single", "-D", h.pgdata(),
 		"-c", "password_encryption=scram-sha-256", "-c", "log_statement=none", "-c", "log_min_error_statement=panic",
 		"-c", "log_min_duration_statement=-1", "postgres")
 	defer release()
 	cmd.Stdin = strings.NewReader("ALTER ROLE postgres PASSWORD '" + secret + "'\n")
-	// This mode exits with 0 even if the statement fails.
+	// Single-user mode exits with 0 even if the statement fails.
 	if out, err := cmd.CombinedOutput(); err != nil || bytes.Contains(out, []byte("ERROR:")) {
 		return fmt.Errorf("set the password of the superuser: %w; it printed:\n%s", orClean(err), out)
 	}
@@ -75,8 +75,8 @@ func (h *home) ensurePassword(ctx context.Context, binDir string, as account) er
 }
 
 // scramSecret returns the form in which PostgreSQL stores a password (RFC 5803). PostgreSQL's default of 4,096 iterations slows down
-// guessing, for passwords that people choose. A password of 130 random bits cannot be guessed. With one iteration a new connection takes
-// no longer than without a password; 4,096 took 6.5 ms.
+// attacks on passwords that people choose, but a password of 130 random bits cannot be guessed. With one iteration, a new connection takes
+// no longer than without a password; 4,096 iterations take 6.5 ms.
 func scramSecret(password string) (string, error) {
 	const iterations = 1
 	salt := make([]byte, 16)

@@ -14,7 +14,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// refused reports the SQLSTATE with which the server refuses url, "" when it lets it in.
+// refused returns the SQLSTATE with which the server rejects url, or an empty string if it accepts the connection.
 func refused(t *testing.T, url string) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -44,17 +44,17 @@ func TestAConnectionWithoutThePasswordIsRefused(t *testing.T) {
 
 	info, err := os.Stat(s.home.passwordFile())
 	is.NoErr(err)
-	is.Equal(info.Mode().Perm(), os.FileMode(0o600)) // no other account reads it
+	is.Equal(info.Mode().Perm(), os.FileMode(0o600)) // no other user can read it
 	config, err := pgx.ParseConfig(s.URL())
 	is.NoErr(err)
 	is.True(len(config.Password) >= 26)
-	is.True(!strings.Contains(s.URL(), config.Password)) // so that the URL can be shown
+	is.True(!strings.Contains(s.URL(), config.Password)) // the URL is safe to show
 	log, err := os.ReadFile(filepath.Join(s.Dir(), "postgres.log"))
 	is.NoErr(err)
 	is.True(!strings.Contains(string(log), config.Password))
 }
 
-// A data directory of a version that trusted every account: it has no password, and its pg_hba.conf lets all in.
+// The data directory is from a version that trusted every user: it has no password, and its pg_hba.conf admits all connections.
 func TestADataDirectoryThatTrustedEveryAccountIsClosed(t *testing.T) {
 	is := is.New(t)
 	t.Setenv("PGPASSFILE", "/nonexistent")
@@ -69,7 +69,7 @@ func TestADataDirectoryThatTrustedEveryAccountIsClosed(t *testing.T) {
 
 	s := start(t, Options{DataDir: dir})
 	is.Equal(refused(t, fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.Port())), "28P01")
-	is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42") // its data is still there
+	is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42") // the data is still there
 	first, err := os.ReadFile(s.home.passwordFile())
 	is.NoErr(err)
 	is.NoErr(s.Stop())
@@ -77,7 +77,7 @@ func TestADataDirectoryThatTrustedEveryAccountIsClosed(t *testing.T) {
 	again := start(t, Options{DataDir: dir})
 	second, err := os.ReadFile(again.home.passwordFile())
 	is.NoErr(err)
-	is.Equal(string(first), string(second)) // the password stays
+	is.Equal(string(first), string(second)) // the password stays the same
 	is.Equal(ask(t, again.URL(), "SELECT n::text FROM kept"), "42")
 }
 
@@ -88,5 +88,5 @@ func TestAPasswordFileThatOthersMayReadIsRefused(t *testing.T) {
 	is.NoErr(first.Stop())
 	is.NoErr(os.Chmod(first.home.passwordFile(), 0o644))
 	_, err := Start(t.Context(), Options{DataDir: dir})
-	is.True(err != nil && strings.Contains(err.Error(), "chmod 0600")) // it says what to do
+	is.True(err != nil && strings.Contains(err.Error(), "chmod 0600")) // the error says what to do
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// pidFile is the required content of a data directory's postmaster.pid.
+// pidFile holds the relevant content of a data directory's postmaster.pid.
 type pidFile struct {
 	pid   int
 	ready bool // the server accepts connections
 }
 
-// readPIDFile reads postmaster.pid: line 1 is the process id, line 8 the status (PostgreSQL 10 and newer; see
-// src/include/utils/pidfile.h there). If lines are missing, it is not ready.
+// readPIDFile reads postmaster.pid. Line 1 is the PID and line 8 the status (since PostgreSQL 10; see src/include/utils/pidfile.h there).
+// If lines are missing, the server is not ready.
 func readPIDFile(pgdata string) (pidFile, error) {
 	text, err := os.ReadFile(filepath.Join(pgdata, "postmaster.pid"))
 	if err != nil {

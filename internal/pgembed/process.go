@@ -16,22 +16,22 @@ import (
 	"time"
 )
 
-// Signals of the postmaster, from its manual page: SIGINT ends all sessions and shuts down, SIGQUIT aborts at once
-// and leaves recovery to the next start.
+// The postmaster's signals, from its manual page: SIGINT terminates all sessions and shuts down. SIGQUIT aborts at once, and the next start
+// has to recover.
 const (
 	fastSignal = syscall.SIGINT
 	quitSignal = syscall.SIGQUIT
 )
 
-// process is a postmaster that we started.
+// process is a postmaster started by this process.
 type process struct {
 	pid  int
-	done chan struct{} // closed once it has ended and been waited for
+	done chan struct{} // closed once the process has exited and been waited for
 	err  error         // its exit error; valid after done is closed
 }
 
-// command returns the postmaster's command. All settings are arguments, so that a kept data directory has none of
-// an earlier run.
+// command returns the postmaster's command. All settings are arguments, so that no settings of an earlier run remain in a kept data
+// directory.
 func (s *Server) command(log *os.File) *exec.Cmd {
 	settings := map[string]string{
 		"listen_addresses":        "127.0.0.1",
@@ -61,7 +61,7 @@ func (s *Server) command(log *os.File) *exec.Cmd {
 	return cmd
 }
 
-// environment returns our environment without variables that affect PostgreSQL.
+// environment returns the current environment without the variables that affect PostgreSQL.
 func environment(home string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "PG") || strings.HasPrefix(e, "LC_") || strings.HasPrefix(e, "LANG")
@@ -69,11 +69,11 @@ func environment(home string) []string {
 	return append(env, "LC_ALL=C", "HOME="+home)
 }
 
-// launch starts cmd and waits for its end in the background.
+// launch starts cmd and waits for its exit in the background.
 //
-// The kernel sends its signal not when the parent process dies but when the thread that started the child ends. One
-// goroutine therefore keeps its thread from before the start until after the end. Without this, servers would
-// vanish at random or never; TestAServerDiesWithItsOwner checks it.
+// The kernel sends its signal when the thread that started the child ends, not when the parent process dies. One goroutine therefore keeps
+// its thread from before the start until after the exit. Otherwise servers would be killed at random or never; TestAServerDiesWithItsOwner
+// checks this.
 func launch(cmd *exec.Cmd) (*process, error) {
 	p := &process{done: make(chan struct{})}
 	started := make(chan error, 1)
@@ -95,8 +95,8 @@ func launch(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// waitReady returns when the server accepts connections. It reads the server's own pid file, as pg_ctl does,
-// because another server might answer on the port.
+// waitReady waits until the server accepts connections. It reads the server's own PID file, as pg_ctl does, because another server might be
+// listening on the port.
 func (p *process) waitReady(ctx context.Context, pgdata string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -114,7 +114,7 @@ func (p *process) waitReady(ctx context.Context, pgdata string) error {
 	}
 }
 
-// stop sends sig, then increasingly forceful signals, and returns when the process has ended.
+// stop sends sig and then increasingly forceful signals, and returns when the process has exited.
 func (p *process) stop(sig syscall.Signal) error {
 	steps := []struct {
 		sig    syscall.Signal
@@ -129,7 +129,7 @@ func (p *process) stop(sig syscall.Signal) error {
 			return nil
 		default:
 		}
-		// It has not been waited for, so its process id is still its own.
+		// The process has not been waited for, so its PID is still valid.
 		if err := syscall.Kill(p.pid, step.sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("signal server %d: %w", p.pid, err)
 		}
@@ -150,7 +150,7 @@ func run(ctx context.Context, as account, dir, name string, args ...string) (str
 	return string(out), err
 }
 
-// command returns a short command that runs as the given user. Call release when it has ended.
+// command returns a short command that runs as the given user. Call release when it has exited.
 func command(ctx context.Context, as account, dir, name string, args ...string) (cmd *exec.Cmd, release func()) {
 	runtime.LockOSThread() // see launch
 	cmd = exec.CommandContext(ctx, name, args...)

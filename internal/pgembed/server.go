@@ -13,54 +13,54 @@ import (
 	"time"
 )
 
-// Options configure [Start]. The zero value is a throw-away server on a free port.
+// Options configures [Start]. The zero value means a temporary server on a free port.
 type Options struct {
-	// DataDir is the server's home, kept between runs and created if it does not exist; see the package comment for its
-	// contents. If we run as root, the unprivileged user of the server must be able to access it: a folder below /root
-	// does not work. Default: a new folder below TempDir, removed by Stop.
+	// DataDir is the server's home, kept between runs and created if it does not exist; see the package comment for its contents. If this
+	// process runs as root, the server's unprivileged user must be able to access it, so a folder below /root does not work. Default: a new
+	// folder below TempDir, removed by Stop.
 	DataDir string
 
-	// TempDir is the directory for a throw-away home. Default: os.TempDir.
+	// TempDir is the directory for a temporary home. Default: os.TempDir.
 	TempDir string
 
-	// Port is the TCP port on 127.0.0.1. Default 0: a free one, which Restart keeps.
+	// Port is the TCP port on 127.0.0.1. Default 0: a free port, which Restart keeps.
 	Port int
 
-	// BinDir contains initdb and postgres, version 14 or newer. Default: search; the error of Start lists the places.
+	// BinDir contains initdb and postgres, version 14 or newer. By default Start searches for them; its error lists the places.
 	BinDir string
 
-	// StandbyOf is the URL of a primary. A server with a new data directory starts as a hot standby that streams from it;
-	// this needs pg_basebackup in BinDir. Default: a primary with an empty database.
+	// StandbyOf is the URL of a primary. A server with a new data directory starts as a hot standby that streams from it, which requires
+	// pg_basebackup in BinDir. Default: a primary with an empty database.
 	StandbyOf string
 
-	// Settings are configuration parameters of PostgreSQL. They override our own.
+	// Settings are PostgreSQL configuration parameters. They override the defaults of this package.
 	Settings map[string]string
 
-	// CacheDir is the folder for downloaded binaries. Default: the user's cache directory, or /var/cache for root, whose
-	// cache directory is closed to the unprivileged user.
+	// CacheDir is the folder for downloaded binaries. Default: the user's cache directory, or /var/cache for root, because the unprivileged
+	// user cannot access root's cache directory.
 	CacheDir string
 
-	// Repository is the base URL of the binaries. Default: the public one of github.com/fergusstrange/embedded-postgres.
+	// Repository is the base URL of the binaries. Default: the public repository of github.com/fergusstrange/embedded-postgres.
 	Repository string
 
 	// Logger logs starts, stops and repairs. Default: none.
 	Logger *slog.Logger
 
-	// places overrides where binaries are searched for; tests use it to hide the machine's own.
+	// places overrides where binaries are searched for. Tests use it to hide the installed ones.
 	places *places
 
-	// outlives disables the kernel's signal at the owner's death; tests use it to imitate other systems.
+	// outlives disables the kernel's signal on the owner's death. Tests use it to simulate other systems.
 	outlives bool
 }
 
-// Timeouts of the steps of a server's life. After each, the next, more forceful step follows.
+// Timeouts for starting and stopping a server. When one is exceeded while stopping, a more forceful step follows.
 const (
 	startWithin = 2 * time.Minute // including recovery after a crash
 	fastWithin  = 15 * time.Second
 	quitWithin  = 10 * time.Second
 )
 
-// Server is a running PostgreSQL. All methods are safe for concurrent use.
+// Server is a running PostgreSQL server. All methods are safe for concurrent use.
 type Server struct {
 	home   *home
 	as     account
@@ -68,18 +68,18 @@ type Server struct {
 	port   int
 	logger *slog.Logger
 	extra  map[string]string
-	tied   bool // the kernel ends the server when we die
+	tied   bool // the kernel stops the server when this process dies
 
 	mu      sync.Mutex // one Stop or Restart at a time; guards the fields below
 	proc    *process
 	stopped bool
 }
 
-// Start returns a server that accepts connections. It blocks for about a second if the home is new. ctx limits only
-// Start: its end does not stop the server later.
+// Start returns a server that accepts connections. It blocks for about a second if the home is new. ctx limits only Start; cancelling it
+// later does not stop the server.
 //
-// It returns an error that matches [ErrInUse] if a living process uses o.DataDir, and one that matches [ErrNoBinaries],
-// with a remedy, if there is no PostgreSQL to run.
+// It returns an error that matches [ErrInUse] if a living process uses o.DataDir. It returns one that matches [ErrNoBinaries], with a
+// remedy, if there is no PostgreSQL to run.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -125,8 +125,8 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// URL returns the address of the database "postgres" for its superuser, over TCP on the loopback interface. It names the
-// file with the password, which libpq and pgx read, so it can be shown and logged.
+// URL returns the URL of the database "postgres" for its superuser, over TCP on the loopback interface. It names the password file, which
+// libpq and pgx read, so it is safe to show and log.
 func (s *Server) URL() string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable&passfile=%s", s.port,
 		url.QueryEscape(s.home.passwordFile()))
@@ -141,16 +141,15 @@ func (s *Server) Dir() string { return s.home.dir }
 // BinDir returns the folder of the binaries.
 func (s *Server) BinDir() string { return s.binDir }
 
-// PID returns the process id of the server's first process, the postmaster. It changes with Restart. After Stop it is
-// that of the last postmaster.
+// PID returns the PID of the postmaster. It changes with Restart. After Stop it is that of the last postmaster.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.pid
 }
 
-// PIDs returns the ids of the server's processes, including the postmaster, or none after its end. Processes can be found
-// by their folder only on Linux; elsewhere it returns only the postmaster's.
+// PIDs returns the PIDs of the server's processes, including the postmaster, or none after it has exited. Only on Linux can processes be
+// found by their folder; elsewhere it returns only the postmaster's PID.
 func (s *Server) PIDs() []int {
 	if pid := s.PID(); !canListProcesses && isAlive(pid) {
 		return []int{pid}
@@ -158,9 +157,9 @@ func (s *Server) PIDs() []int {
 	return serversIn(s.home.pgdata())
 }
 
-// Restart stops the server and starts it on the same port. Mode "fast" ends all sessions and writes everything out. Mode
-// "immediate" aborts as a power failure would, and the start recovers from the log. A server that has already died, for
-// example by a kill, is only started.
+// Restart stops the server and starts it again on the same port. Mode "fast" terminates all sessions and writes all data to disk. Mode
+// "immediate" aborts like a power failure, and the start recovers from the log. A server that has already died, for example because it was
+// killed, is only started.
 func (s *Server) Restart(ctx context.Context, mode string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +178,7 @@ func (s *Server) Restart(ctx context.Context, mode string) error {
 	if err != nil {
 		return fmt.Errorf("restart postgres: %w", err)
 	}
-	// A killed postmaster may have left sessions that hold its shared memory.
+	// A killed postmaster may have left sessions that still use its shared memory.
 	if err := s.home.takeOver(ctx, s.logger); err != nil {
 		return fmt.Errorf("restart postgres: %w", err)
 	}
@@ -190,8 +189,7 @@ func (s *Server) Restart(ctx context.Context, mode string) error {
 	return nil
 }
 
-// Stop ends the server, fast at first and by force if that takes too long, and removes a throw-away home. Calls after the
-// first have no effect.
+// Stop stops the server, by force if a fast shutdown takes too long, and removes a temporary home. Calls after the first have no effect.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,8 +206,8 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// startOnAPort starts the server on the configured port, or on a free one. Another process may take a free port before
-// the server does; then it tries another.
+// startOnAPort starts the server on the configured port or on a free one. If another process takes the free port first, it tries another
+// one.
 func (s *Server) startOnAPort(ctx context.Context) error {
 	if s.port != 0 {
 		return s.start(ctx)
@@ -226,7 +224,7 @@ func (s *Server) startOnAPort(ctx context.Context) error {
 	return err
 }
 
-// start launches the server and waits until it accepts connections.
+// start starts the server and waits until it accepts connections.
 func (s *Server) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startWithin, fmt.Errorf("not ready after %s", startWithin))
 	defer cancel()
@@ -234,7 +232,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the server has its own copy
+	defer log.Close() // the server has its own descriptor
 
 	proc, err := launch(s.command(log))
 	if err != nil {
@@ -264,7 +262,7 @@ func portIsFree(port int) bool {
 	return l.Close() == nil
 }
 
-// tail returns the end of the log since it was opened.
+// tail returns the end of what was written to the log since it was opened.
 func tail(log *os.File) string {
 	const most = 4 << 10
 	var size int64

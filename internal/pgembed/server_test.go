@@ -23,7 +23,7 @@ func TestAThrowAwayServerAnswersAndLeavesNothing(t *testing.T) {
 	is.Equal(ask(t, s.URL(), "SHOW synchronous_commit"), "on")
 	is.Equal(ask(t, s.URL(), "SHOW listen_addresses"), "127.0.0.1")
 	is.Equal(ask(t, s.URL(), "SHOW max_connections"), "200")
-	is.Equal(ask(t, s.URL(), "SHOW work_mem"), "5MB") // Options.Settings arrive
+	is.Equal(ask(t, s.URL(), "SHOW work_mem"), "5MB") // Options.Settings are applied
 
 	bySocket := "postgres://postgres@/postgres?host=" + url.QueryEscape(s.Dir()+"/s") + "&port=" + strconv.Itoa(s.Port()) + "&passfile=" + url.QueryEscape(s.home.passwordFile())
 	if s.home.socketDir() != "" {
@@ -32,9 +32,9 @@ func TestAThrowAwayServerAnswersAndLeavesNothing(t *testing.T) {
 
 	pid := s.PID()
 	is.NoErr(s.Stop())
-	is.True(gone(pid)) // the server has ended
+	is.True(gone(pid)) // the server has exited
 	_, err := os.Stat(s.Dir())
-	is.True(errors.Is(err, os.ErrNotExist)) // and so has its home
+	is.True(errors.Is(err, os.ErrNotExist)) // its home was removed
 	is.NoErr(s.Stop())                      // a second Stop does nothing
 	is.True(s.Restart(t.Context(), "fast") != nil)
 }
@@ -46,7 +46,7 @@ func TestADataDirectoryIsKept(t *testing.T) {
 	ask(t, first.URL(), "CREATE TABLE kept AS SELECT 42 AS n")
 	is.NoErr(first.Stop())
 	second := start(t, Options{DataDir: dir, Port: first.Port()})
-	is.Equal(second.URL(), first.URL()) // Options.Port is obeyed
+	is.Equal(second.URL(), first.URL()) // Options.Port is respected
 	is.Equal(ask(t, second.URL(), "SELECT n::text FROM kept"), "42")
 }
 
@@ -56,7 +56,7 @@ func TestASecondUserOfADataDirectoryIsRefused(t *testing.T) {
 	first := start(t, Options{DataDir: dir})
 	_, err := Start(t.Context(), Options{DataDir: dir})
 	is.True(errors.Is(err, ErrInUse))
-	is.True(strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid()))) // it says who
+	is.True(strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid()))) // the error names the owner
 	is.Equal(ask(t, first.URL(), "SELECT 'unharmed'"), "unharmed")
 }
 
@@ -79,7 +79,7 @@ func TestAHomeBehindAClosedDoorIsExplained(t *testing.T) {
 	parent := filepath.Dir(openDir(t))
 	is.NoErr(os.Chmod(parent, 0o700))
 	_, err := Start(t.Context(), Options{DataDir: filepath.Join(parent, "home")})
-	is.True(err != nil && strings.Contains(err.Error(), "chmod a+x")) // it says what to do
+	is.True(err != nil && strings.Contains(err.Error(), "chmod a+x")) // the error says what to do
 }
 
 func TestRestartKeepsWhatWasCommitted(t *testing.T) {
@@ -107,10 +107,10 @@ func TestRestartAfterTheServerWasKilled(t *testing.T) {
 
 func TestAFailedStartShowsTheLogAndLeavesNothing(t *testing.T) {
 	is := is.New(t)
-	t.Setenv("TMPDIR", filepath.Dir(openDir(t))) // a place of our own, to count what is left
+	t.Setenv("TMPDIR", filepath.Dir(openDir(t))) // a separate folder, to count what is left behind
 	_, err := Start(t.Context(), Options{Settings: map[string]string{"shared_buffers": "nonsense"}})
 	is.True(err != nil)
-	is.True(strings.Contains(err.Error(), "shared_buffers")) // the server's own words
+	is.True(strings.Contains(err.Error(), "shared_buffers")) // the server's own message
 	entries, err := os.ReadDir(os.TempDir())
 	is.NoErr(err)
 	is.Equal(len(entries), 0)
@@ -123,7 +123,7 @@ func TestAnOrdinaryUserCanRunAServer(t *testing.T) {
 	is := is.New(t)
 	as, err := accountFor("")
 	is.NoErr(err)
-	// go test builds its programs in a folder that is closed to others.
+	// go test builds its programs in a folder that other users cannot access.
 	dir := openDir(t)
 	is.NoErr(os.Mkdir(dir, 0o755))
 	is.NoErr(os.Chmod(dir, 0o755))
