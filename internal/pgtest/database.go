@@ -19,29 +19,29 @@ import (
 	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
-// within bounds what pgtest does on the server for one test.
+// within is the time limit for the work that pgtest does on the server for one test.
 const within = 2 * time.Minute
 
-// shared is the one source of this process's databases.
+// shared is this process's only source of databases.
 var shared = source{prefix: fmt.Sprintf("trapeze_test_%d_%s", os.Getpid(), strings.ToLower(rand.Text()[:8]))}
 
-// source makes databases on one server.
+// source creates databases on one server.
 type source struct {
-	prefix     string // of the names of all databases that we create
+	prefix     string // name prefix of all databases that it creates
 	mainCalled bool
 
 	made atomic.Int64
 
-	// Written by the first call of ready that needs them, under mu; later calls see them by passing through it.
+	// These fields are set under mu by the first call of ready that needs them. Later calls synchronize through ready.
 	mu       sync.Mutex
-	err      error // why there is no server or no template, for all tests after the first
+	err      error // why there is no server or template, reported to all later tests
 	server   *pgembed.Server
-	url      string // of a database to connect to for creating others
-	template string // name of the migrated database, empty until it is there
+	url      string // URL of a database to connect to for creating others
+	template string // name of the migrated database, empty until it exists
 	strategy string // appended to CREATE DATABASE
 }
 
-// database makes a database for t and returns its URL.
+// database creates a database for t and returns its URL.
 func (s *source) database(t testing.TB, migrated bool) string {
 	t.Helper()
 	if !s.mainCalled {
@@ -54,7 +54,7 @@ func (s *source) database(t testing.TB, migrated bool) string {
 		t.Fatalf("pgtest: %v", err)
 	}
 	t.Cleanup(func() {
-		// The test's own context has ended by now.
+		// The test's own context has been cancelled by now.
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		if err := s.drop(ctx, name); err != nil {
@@ -76,7 +76,7 @@ func (s *source) create(ctx context.Context, migrated bool) (string, error) {
 	return name, s.createFrom(ctx, name, template)
 }
 
-// ready makes sure that there is a server, and a template when one is needed.
+// ready makes sure that there is a server and, if needed, a template.
 func (s *source) ready(ctx context.Context, migrated bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 	return nil
 }
 
-// ours finds the server that the whole command shares, or starts one. Both have a template.
+// ours finds the server that the whole command shares, or starts one. Both come with a template.
 func (s *source) ours(ctx context.Context) error {
 	url := testdb.Server()
 	if url == "" {
@@ -123,7 +123,7 @@ func (s *source) ours(ctx context.Context) error {
 	if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&version); err != nil {
 		return err
 	}
-	// A copy of files takes 22 ms of processor time, and one through the write-ahead log 32 ms. Until PostgreSQL 14 there is only the first.
+	// Copying files takes 22 ms of CPU time, and copying through the write-ahead log 32 ms. PostgreSQL 14 and older always copy files.
 	if version >= 150000 {
 		s.strategy = " STRATEGY file_copy"
 	}
@@ -131,8 +131,8 @@ func (s *source) ours(ctx context.Context) error {
 	return nil
 }
 
-// createFrom copies a database. A template that somebody is connected to cannot be copied; our migration's last
-// connection may take a moment to be gone, and autovacuum comes by.
+// createFrom copies a database. A template cannot be copied while a session is connected to it. The migration's last connection may take a
+// moment to disappear, and autovacuum may be at work.
 func (s *source) createFrom(ctx context.Context, name, template string) error {
 	const objectInUse = "55006"
 	for {
@@ -165,7 +165,7 @@ func (s *source) exec(ctx context.Context, sql string) error {
 	return nil
 }
 
-// stop leaves nothing of ours behind.
+// stop removes everything that the source created.
 func (s *source) stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *source) stop() error {
 		return s.server.Stop()
 	}
 	if s.template == "" || s.template == testdb.Template {
-		return nil // that one is the shared server's
+		return nil // the template belongs to the shared server
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -182,8 +182,8 @@ func (s *source) stop() error {
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// Role makes a role without any right and returns its name and the address of url's database as that role. Both are gone when the test has
-// ended.
+// Role creates a role without any permissions. It returns the role's name and a URL of the database at url as that role. The role is
+// dropped when the test ends.
 func Role(t testing.TB, url string) (name, as string) {
 	t.Helper()
 	name = "modest_" + strings.ToLower(rand.Text()[:12])
@@ -202,5 +202,5 @@ func Role(t testing.TB, url string) (name, as string) {
 	}
 	run(t.Context(), "create role "+name)
 	t.Cleanup(func() { run(context.Background(), "drop owned by "+name, "drop role "+name) })
-	return name, testdb.WithParameter(url, "role="+name) // sessions begin with it
+	return name, testdb.WithParameter(url, "role="+name) // sets the role for every session
 }

@@ -1,4 +1,4 @@
-// Package pgtest gives tests a real PostgreSQL. Each test gets a database of its own, which ends with the test:
+// Package pgtest gives tests a real PostgreSQL. Each test gets its own database, which is dropped when the test ends:
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
@@ -6,11 +6,13 @@
 //		pool := pgtest.Pool(t) // migrated and empty
 //	}
 //
-// The server is the one of DATABASE_URL, PostgreSQL 14 or newer and a superuser; or else the one that
-// internal/testdb/with started for all packages; or else one that the test process starts at the first call and stops at its end.
-// Databases that pgtest did not create are never touched. A database is a copy of a migrated template, of 550 files. On a 2-core
-// virtual machine that takes 0.1 to 0.4 s on a disk and 0.03 s in memory, so the servers that we start keep their data in /dev/shm,
-// or the folder PGTEST_MEMORY, when it has room (Linux only).
+// The server is that of DATABASE_URL, if it is PostgreSQL 14 or newer and the user is a superuser. Otherwise it is the one that
+// internal/testdb/with started for all packages, or one that the test process starts with the first call and stops at its end. pgtest never
+// touches databases that it did not create.
+//
+// A database is a copy of a migrated template with 550 files. On a 2-core virtual machine, copying takes 0.1 to 0.4 s on a disk and 0.03 s
+// in memory. The servers that pgtest starts therefore keep their data in /dev/shm, or in the folder PGTEST_MEMORY, if it has room (Linux
+// only).
 //
 // Only tests import it.
 package pgtest
@@ -30,11 +32,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
-// Schema is the schema that the migrated databases have Trapeze's tables in.
+// Schema is the schema of Trapeze's tables in the migrated databases.
 const Schema = testdb.Schema
 
-// Main runs a package's tests, stops the server they used, and exits. Without it a test that asks for a database
-// fails, because nobody would stop the server.
+// Main runs a package's tests, stops the server that they used, and exits. Without it, a test that requests a database fails, because the
+// server would never be stopped.
 func Main(m *testing.M) {
 	shared.mainCalled = true
 	code := m.Run()
@@ -45,7 +47,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Pool returns a pool for a new, migrated database. The test must have released all connections when it ends.
+// Pool returns a pool for a new, migrated database. The test must release all connections before it ends.
 func Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return Connect(t, URL(t))
@@ -70,24 +72,24 @@ func Connect(t testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
-// URL returns the address of a new, migrated database.
+// URL returns the URL of a new, migrated database.
 func URL(t testing.TB) string {
 	t.Helper()
 	return shared.database(t, true)
 }
 
-// EmptyURL returns the address of a new database with nothing in it.
+// EmptyURL returns the URL of a new, empty database.
 func EmptyURL(t testing.TB) string {
 	t.Helper()
 	return shared.database(t, false)
 }
 
-// WithParameter returns the address of a database with one more parameter, such as pool_max_conns=2.
+// WithParameter returns the connection string with one more parameter, such as pool_max_conns=2.
 func WithParameter(url, parameter string) string { return testdb.WithParameter(url, parameter) }
 
-// Server returns a server of the test's own, for tests that restart or kill it. Its database is empty; see Migrate.
-// It is stopped and removed when the test ends. The settings are PostgreSQL's, as name and value in turn. On a
-// machine where DATABASE_URL is the only PostgreSQL the test is skipped.
+// Server returns a separate server, for tests that restart or kill it. Its database is empty; see Migrate. It is stopped and removed when
+// the test ends. The settings are PostgreSQL parameters, alternating name and value. The test is skipped if DATABASE_URL is the only
+// PostgreSQL available.
 func Server(t testing.TB, settings ...string) *pgembed.Server {
 	t.Helper()
 	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: testdb.Dir(), Settings: pairs(t, settings)})
@@ -105,7 +107,7 @@ func Server(t testing.TB, settings ...string) *pgembed.Server {
 	return server
 }
 
-// onlyTheirs reports whether a server could not be started because that of DATABASE_URL is the only PostgreSQL here.
+// onlyTheirs reports whether a server could not be started because that of DATABASE_URL is the only PostgreSQL available.
 func onlyTheirs(err error) bool {
 	return errors.Is(err, pgembed.ErrNoBinaries) && os.Getenv("DATABASE_URL") != "" && os.Getenv("PGBIN") == ""
 }
@@ -122,7 +124,7 @@ func pairs(t testing.TB, settings []string) map[string]string {
 	return m
 }
 
-// Migrate brings the database at url to the newest schema.
+// Migrate migrates the database at url to the newest schema.
 func Migrate(t testing.TB, url string) {
 	t.Helper()
 	if err := migrate.Up(t.Context(), url, Schema); err != nil {
@@ -130,8 +132,7 @@ func Migrate(t testing.TB, url string) {
 	}
 }
 
-// ExampleURL is [URL] for an Example, which has no test to end with: call drop at its end. It panics when there is no
-// database to be had.
+// ExampleURL is like [URL] for an Example, which has no testing.TB. Call drop at its end. It panics if no database is available.
 func ExampleURL() (url string, drop func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

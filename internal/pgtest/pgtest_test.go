@@ -17,7 +17,7 @@ func TestEachTestHasADatabaseOfItsOwn(t *testing.T) {
 	_, err := a.Exec(t.Context(), "CREATE TABLE mine (n int)")
 	is.NoErr(err)
 	_, err = b.Exec(t.Context(), "CREATE TABLE mine (n int)")
-	is.NoErr(err) // the other one has no such table
+	is.NoErr(err) // the other database has no such table
 }
 
 func TestAPoolIsMigrated(t *testing.T) {
@@ -94,6 +94,6 @@ func TestDatabasesOfTheServerAreNotTouched(t *testing.T) {
 		WHERE datname NOT LIKE 'trapeze\_test\_%' AND datname <> ALL('{template0,template1}')`).Scan(&others)
 	is.NoErr(err)
 	if os.Getenv("DATABASE_URL") == "" {
-		is.Equal(others, 1) // postgres
+		is.Equal(others, 1) // the database postgres
 	}
 }

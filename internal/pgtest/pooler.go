@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// poolerFile is what PgBouncer is told: transactions of many clients share few connections, and every session is reset in
-// no way between them, which is its default in this mode.
+// poolerFile is the configuration of PgBouncer. Transactions of many clients share a few connections, and sessions are not reset between
+// them, which is the default in transaction mode.
 const poolerFile = `[databases]
 * = host=%s port=%d user=%s%s
 [pgbouncer]
@@ -28,9 +28,8 @@ pool_mode = transaction
 default_pool_size = %d
 `
 
-// Pooler starts PgBouncer in transaction mode in front of address, with at most size connections to the server, and
-// returns the address of the same database through it. It ends with the test. On a machine without PgBouncer the test is
-// skipped.
+// Pooler starts PgBouncer in transaction mode in front of the server at address, with at most size server connections. It returns the URL
+// of the same database through PgBouncer, which is stopped when the test ends. If PgBouncer is not installed, the test is skipped.
 func Pooler(t testing.TB, address string, size int) string {
 	t.Helper()
 	bin, err := exec.LookPath("pgbouncer")
@@ -55,7 +54,7 @@ func Pooler(t testing.TB, address string, size int) string {
 	}
 	args := []string{"-q", file}
 	if os.Geteuid() == 0 {
-		args = []string{"-q", "-u", "nobody", file} // it refuses to be root; it reads its file before it changes
+		args = []string{"-q", "-u", "nobody", file} // it refuses to run as root, and reads its file before it changes the user
 	}
 	var said bytes.Buffer
 	cmd := exec.Command(bin, args...)

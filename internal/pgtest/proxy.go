@@ -6,7 +6,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/faultnet"
 )
 
-// NewProxy starts a network that can misbehave in front of the server of address; it ends with the test.
+// NewProxy starts a proxy that can simulate network faults in front of the server at address. It is closed when the test ends.
 func NewProxy(t testing.TB, address string) *faultnet.Proxy {
 	t.Helper()
 	p, err := faultnet.Start(address)

@@ -21,11 +21,11 @@ func TestAReplyIsCutAfterTheServerHasCommitted(t *testing.T) {
 	is.NoErr(err)
 	cut := proxy.CutReplyOnce(func(b []byte) bool { return bytes.Contains(b, []byte("needle")) })
 	_, err = conn.Exec(t.Context(), "insert into mine values ($1)", "needle")
-	is.True(err != nil) // the client hears nothing
+	is.True(err != nil) // the client gets no reply
 	<-cut
 	var n int
 	is.NoErr(Connect(t, url).QueryRow(t.Context(), "select count(*) from mine").Scan(&n))
-	is.Equal(n, 1) // the server has done it
+	is.Equal(n, 1) // the server has committed it
 }
 
 func TestABlackholeHoldsBytesBackUntilTheyPassAgain(t *testing.T) {
@@ -40,7 +40,7 @@ func TestABlackholeHoldsBytesBackUntilTheyPassAgain(t *testing.T) {
 	connecting, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err = pgx.Connect(connecting, proxy.URL())
-	is.True(err != nil) // a new connection hears nothing
+	is.True(err != nil) // a new connection gets no reply
 	select {
 	case <-answered:
 		t.Fatal("a byte got through")

@@ -15,28 +15,28 @@ import (
 	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
-// Node is one server of a primary and its standbys. It ends with its test.
+// Node is one server in a group of a primary and its standbys. It is removed when its test ends.
 //
 //	primary := pgtest.Primary(t)        // empty: pgtest.Migrate(t, primary.URL())
-//	standby := primary.AddStandby(t)    // streams; a hot standby
-//	standby.LoseTail(t)                 // what the primary commits from now on is lost ...
+//	standby := primary.AddStandby(t)    // a streaming hot standby
+//	standby.LoseTail(t)                 // from now on, commits on the primary are lost ...
 //	primary.Kill(t)
 //	standby.Promote(t)                  // ... by this failover
 //
-// A test that needs it is skipped on a machine without the server programs.
+// A test that needs a Node is skipped if the server programs are not installed.
 type Node struct {
 	*pgembed.Server
-	primary *Node // nil: it began as a primary
-	number  int   // of standbys
+	primary *Node // nil if it was started as a primary
+	number  int   // number of standbys
 }
 
-// Primary starts a server that standbys can stream from. The settings are PostgreSQL's, as name and value in turn.
+// Primary starts a server that standbys can stream from. The settings are PostgreSQL parameters, alternating name and value.
 func Primary(t testing.TB, settings ...string) *Node {
 	t.Helper()
 	return startNode(t, "", settings)
 }
 
-// AddStandby starts a standby of n and returns when it streams. Commits on n do not wait for it; see Synchronous.
+// AddStandby starts a standby of n and returns once it is streaming. Commits on n do not wait for it; see Synchronous.
 func (n *Node) AddStandby(t testing.TB, settings ...string) *Node {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(n.BinDir(), "pg_basebackup")); err != nil {
@@ -75,7 +75,7 @@ func startNode(t testing.TB, primary string, settings []string) *Node {
 	return n
 }
 
-// Synchronous has every commit on n wait until one of its standbys has written it to disk.
+// Synchronous makes every commit on n wait until one of its standbys has written it to disk.
 func (n *Node) Synchronous(t testing.TB) {
 	t.Helper()
 	n.Exec(t, "alter system set synchronous_standby_names = '*'")
@@ -85,7 +85,7 @@ func (n *Node) Synchronous(t testing.TB) {
 	})
 }
 
-// CaughtUp returns when the standby streams and has replayed what its primary has written by now.
+// CaughtUp waits until the standby is streaming and has replayed everything that its primary has written by now.
 func (n *Node) CaughtUp(t testing.TB) {
 	t.Helper()
 	at := n.primary.ask(t, "select pg_current_wal_lsn()")
@@ -95,7 +95,7 @@ func (n *Node) CaughtUp(t testing.TB) {
 	})
 }
 
-// LoseTail ends streaming: the standby replays what it has received, and Promote loses what its primary commits from now on.
+// LoseTail stops streaming. The standby replays what it has received; when it is promoted, later commits on its primary are lost.
 func (n *Node) LoseTail(t testing.TB) {
 	t.Helper()
 	n.Exec(t, "alter system set primary_conninfo = ''")
@@ -105,7 +105,7 @@ func (n *Node) LoseTail(t testing.TB) {
 	})
 }
 
-// Promote makes the standby a primary, which accepts writes when it returns.
+// Promote promotes the standby to a primary and returns when it accepts writes.
 func (n *Node) Promote(t testing.TB) {
 	t.Helper()
 	n.Exec(t, "select pg_promote(true, 60)")
@@ -118,7 +118,7 @@ func (n *Node) InRecovery(t testing.TB) bool {
 	return n.ask(t, "select pg_is_in_recovery()") == "true"
 }
 
-// Halt shuts the server down, with all that it had committed sent to its standbys; Start starts it again.
+// Halt shuts the server down after all its commits have been sent to its standbys. Start starts it again.
 func (n *Node) Halt(t testing.TB) {
 	t.Helper()
 	if len(n.PIDs()) > 0 {
@@ -127,10 +127,10 @@ func (n *Node) Halt(t testing.TB) {
 	n.ended(t)
 }
 
-// Kill ends every process of the server at once, as a power failure does; Start starts it again.
+// Kill kills every process of the server at once, like a power failure. Start starts it again.
 func (n *Node) Kill(t testing.TB) {
 	t.Helper()
-	n.Freeze(t) // else the postmaster ends its children itself
+	n.Freeze(t) // otherwise the postmaster would stop its children itself
 	n.signal(syscall.SIGKILL)
 	n.ended(t)
 }
@@ -140,7 +140,7 @@ func (n *Node) ended(t testing.TB) {
 	WaitFor(t, time.Minute, "the server has ended", func() bool { return len(n.PIDs()) == 0 })
 }
 
-// Start starts a server again that Halt or Kill ended, on the same port and as what it was.
+// Start restarts a server after Halt or Kill, on the same port and in the same role.
 func (n *Node) Start(t testing.TB) {
 	t.Helper()
 	if err := n.Restart(t.Context(), "immediate"); err != nil {
@@ -148,8 +148,8 @@ func (n *Node) Start(t testing.TB) {
 	}
 }
 
-// Follow restarts the server as a standby of other, on the same port: the former primary after a switchover. One that has
-// committed more than other has is a standby that never catches up.
+// Follow restarts the server as a standby of other on the same port, like the former primary after a switchover. If it has committed more
+// than other has, it never catches up.
 func (n *Node) Follow(t testing.TB, other *Node) {
 	t.Helper()
 	n.Demote(t)
@@ -163,7 +163,7 @@ func (n *Node) Follow(t testing.TB, other *Node) {
 	n.primary = other
 }
 
-// Demote shuts the server down, unless it has ended, and starts it as a standby of no other, on the same port.
+// Demote shuts the server down if it is running, and starts it on the same port as a standby without a primary.
 func (n *Node) Demote(t testing.TB) {
 	t.Helper()
 	n.Halt(t)
@@ -184,16 +184,16 @@ func (n *Node) Demote(t testing.TB) {
 	n.Start(t)
 }
 
-// Freeze stops every process of the server until Thaw: its sockets stay open and answer nothing.
+// Freeze stops every process of the server until Thaw is called. Its sockets stay open but do not respond.
 func (n *Node) Freeze(t testing.TB) {
 	t.Helper()
 	if len(n.PIDs()) > 0 {
-		_ = syscall.Kill(n.PID(), syscall.SIGSTOP) // first, so that nothing new begins
+		_ = syscall.Kill(n.PID(), syscall.SIGSTOP) // first, so that no new process starts
 	}
 	n.signal(syscall.SIGSTOP)
 }
 
-// Thaw ends Freeze.
+// Thaw resumes the processes stopped by Freeze.
 func (n *Node) Thaw(t testing.TB) {
 	t.Helper()
 	n.signal(syscall.SIGCONT)
@@ -205,7 +205,7 @@ func (n *Node) signal(sig syscall.Signal) {
 	}
 }
 
-// Exec runs one statement on a connection of its own.
+// Exec runs one statement on a new connection.
 func (n *Node) Exec(t testing.TB, sql string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), n.URL())
@@ -218,7 +218,7 @@ func (n *Node) Exec(t testing.TB, sql string) {
 	}
 }
 
-// ask returns the text of a value, or "" while the server does not answer.
+// ask returns a value as text, or an empty string if the server does not respond.
 func (n *Node) ask(t testing.TB, sql string, args ...any) (value string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), n.URL())
@@ -233,7 +233,8 @@ func (n *Node) ask(t testing.TB, sql string, args ...any) (value string) {
 	return fmt.Sprint(v)
 }
 
-// URLs is the address of the same database on several servers, which have the same password. Append options with "&", target_session_attrs for example.
+// URLs returns a connection string for the same database on several servers with the same password. Append options with "&", such as
+// target_session_attrs.
 func URLs(nodes ...*Node) string {
 	hosts := make([]string, len(nodes))
 	for i, n := range nodes {

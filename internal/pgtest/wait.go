@@ -12,14 +12,14 @@ const (
 	waitAtMost = time.Minute
 )
 
-// Wait returns once cond is true, and ends the test with what, the thing waited for, when that takes more than a
-// minute. cond is called every 5 ms, and every 20 ms after a while, in the test's own goroutine.
+// Wait waits until cond returns true. If that takes more than a minute, it fails the test; what names the thing waited for. cond is called
+// in the test's goroutine every 5 ms, and after a while every 20 ms.
 func Wait(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	WaitFor(t, waitAtMost, what, cond)
 }
 
-// WaitFor is Wait with another limit.
+// WaitFor is like Wait with a different limit.
 func WaitFor(t testing.TB, atMost time.Duration, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(waitEvery)

@@ -2,5 +2,5 @@
 
 package testdb
 
-// Dir returns nothing: there is no file system in memory that every machine of this system has.
+// Dir returns an empty string, because this system has no in-memory file system that is always available.
 func Dir() string { return "" }

@@ -1,9 +1,9 @@
-// Package testdb starts the PostgreSQL of tests, with a migrated database to copy. Package pgtest uses it for the tests of one package;
-// the program in the folder with starts one server for a whole command:
+// Package testdb starts the PostgreSQL server for tests, with a migrated database to copy. Package pgtest uses it for the tests of one
+// package. The program in the folder with starts one server for a whole command:
 //
 //	go run ./internal/testdb/with go test ./...
 //
-// pgtest finds that server by the variable [ServerVar].
+// pgtest finds that server through the variable [ServerVar].
 package testdb
 
 import (
@@ -20,29 +20,29 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgembed"
 )
 
-// ServerVar is the environment variable with the address of a server that has a [Template].
+// ServerVar is the environment variable with the URL of a server that has a [Template].
 const ServerVar = "PGTEST_SERVER"
 
-// Template is the name of the migrated database on a server of [Start].
+// Template is the name of the migrated database on a server started by [Start].
 const Template = "trapeze_test_template"
 
 // Schema is the schema of Trapeze's tables in migrated databases.
 const Schema = "trapeze"
 
-// settings suit databases that live for seconds, of many tests at the same time. The store's connections do without JIT anyway, because
+// settings are suited to many concurrent tests whose databases live for seconds. The store's own connections disable JIT anyway, because
 // PostgreSQL takes longer to compile their statements than to run them. In memory a sync costs next to nothing, so commits are synced, as
-// the doctor wants them.
+// the doctor requires.
 var settings = map[string]string{"jit": "off", "max_connections": "400"}
 
-// Server returns the address of the server that the whole command shares, or empty. The port differs from run to run. os.Getenv would make
-// it an input of cached test results, so that none could be used again.
+// Server returns the URL of the server that the whole command shares, or an empty string. The port differs from run to run. With os.Getenv,
+// the go command would treat the URL as an input of cached test results, and no cached result could be used again.
 func Server() string {
 	url, _ := syscall.Getenv(ServerVar)
 	return url
 }
 
-// Given returns the DATABASE_URL whose server the tests use, or empty. They need a superuser, because some tests make roles and act as them.
-// Without one they use a server that they start.
+// Given returns the DATABASE_URL if the tests can use its server, or an empty string. They need a superuser, because some tests create
+// roles and switch to them. Otherwise the tests start their own server.
 func Given(ctx context.Context) (url string, err error) {
 	url = os.Getenv("DATABASE_URL")
 	if url == "" {
@@ -60,7 +60,7 @@ func Given(ctx context.Context) (url string, err error) {
 	return url, nil
 }
 
-// Start starts a server with a [Template], in memory where there is room.
+// Start starts a server with a [Template]. The data is in memory if there is room.
 func Start(ctx context.Context) (*pgembed.Server, error) {
 	server, err := pgembed.Start(ctx, pgembed.Options{TempDir: Dir(), Settings: settings})
 	if err != nil {
@@ -73,7 +73,7 @@ func Start(ctx context.Context) (*pgembed.Server, error) {
 	return server, nil
 }
 
-// MakeTemplate makes a migrated database on the server at url.
+// MakeTemplate creates a migrated database on the server at url.
 func MakeTemplate(ctx context.Context, url, name string) error {
 	conn, err := Connect(ctx, url)
 	if err != nil {
@@ -86,7 +86,7 @@ func MakeTemplate(ctx context.Context, url, name string) error {
 	return migrate.Up(ctx, WithDatabase(url, name), Schema)
 }
 
-// Connect opens one connection. The connection string may have the parameters of a pool.
+// Connect opens one connection. The connection string may contain pool parameters.
 func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -106,12 +106,12 @@ func WithParameter(conn, parameter string) string {
 	return conn + "?" + parameter
 }
 
-// WithDatabase returns the connection string with another database, and in a URL without the parameters of a pool. It works on the text because a list of hosts is
-// no URL that package net/url takes.
+// WithDatabase returns the connection string with another database name. From a URL it also removes the pool parameters. It works on the
+// text, because package net/url does not accept a URL with several hosts.
 func WithDatabase(conn, name string) string {
 	scheme, rest, isURL := strings.Cut(conn, "://")
 	if !isURL {
-		return conn + " dbname=" + name // key and value; the last one counts
+		return conn + " dbname=" + name // for a keyword repeated in a key/value string, the last value counts
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	authority, _, _ := strings.Cut(rest, "/")

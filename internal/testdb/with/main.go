@@ -1,8 +1,8 @@
-// Command with runs a command beside a PostgreSQL server for all tests of the command, which it stops at the end:
+// Command with starts a PostgreSQL server, runs a command whose tests share it, and stops the server at the end:
 //
 //	go run ./internal/testdb/with go test ./...
 //
-// Where DATABASE_URL names a superuser, the tests use that server.
+// If DATABASE_URL names a superuser, the tests use that server instead.
 package main
 
 import (
@@ -71,7 +71,7 @@ func run(command []string) (code int, err error) {
 				return 1, err
 			}
 			if code = c.ProcessState.ExitCode(); code < 0 {
-				code = 1 // ended by a signal
+				code = 1 // terminated by a signal
 			}
 			return code, nil
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
-// seen runs a command that notes the server it sees and exits with 3.
+// seen runs a command that records the URL of its server and exits with code 3.
 func seen(t *testing.T) (url string) {
 	t.Helper()
 	is := is.New(t)
@@ -32,7 +32,7 @@ func TestACommandHasAServerThatEndsWithIt(t *testing.T) {
 	url := seen(t)
 	is.True(strings.HasPrefix(url, "postgres://"))
 	_, err := pgx.Connect(t.Context(), url)
-	is.True(err != nil) // it has ended
+	is.True(err != nil) // the server is gone
 }
 
 func TestACommandUsesTheServerOfASuperuser(t *testing.T) {
@@ -53,7 +53,7 @@ func TestACommandUsesTheServerOfASuperuser(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(conn.Close(t.Context()))
 	t.Setenv("DATABASE_URL", testdb.WithParameter(server.URL(), "role=modest"))
-	is.True(seen(t) != "") // another one
+	is.True(seen(t) != "") // a new server
 }
 
 func TestACommandThatCannotBeStartedIsAnError(t *testing.T) {
