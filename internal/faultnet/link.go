@@ -15,13 +15,13 @@ type link struct {
 	client, server net.Conn
 	once           sync.Once
 	closed         chan struct{}
-	cut            atomic.Pointer[chan struct{}] // its next reply is cut
-	left           atomic.Int64                  // remaining bytes of CutAfter; 0: no limit
+	cut            atomic.Pointer[chan struct{}] // set if its next reply will be cut
+	left           atomic.Int64                  // remaining bytes of CutAfter; 0 means no limit
 	stalled        atomic.Bool
-	wire           wire // only the pump to the server uses it
+	wire           wire // used only by the pump to the server
 }
 
-// reset closes both ends; the client sees a connection reset.
+// reset closes both ends so that the client sees a connection reset.
 func (l *link) reset() {
 	l.once.Do(func() {
 		close(l.closed)
@@ -33,8 +33,7 @@ func (l *link) reset() {
 	})
 }
 
-// pump copies bytes in one direction until either end closes or look returns an error. look returns how
-// many of them pass.
+// pump copies bytes in one direction until either end closes or look returns an error. look returns how many bytes to pass on.
 func (l *link) pump(way Direction, to, from net.Conn, look func([]byte) (int, error)) {
 	defer l.reset()
 	buf := make([]byte, 64<<10)
@@ -53,7 +52,7 @@ func (l *link) pump(way Direction, to, from net.Conn, look func([]byte) (int, er
 	}
 }
 
-// mayPass blocks while n bytes are held back, and returns false if the connection was broken meanwhile.
+// mayPass blocks while bytes are held back, and returns false if the connection is broken meanwhile.
 func (l *link) mayPass(way Direction, n int) bool {
 	l.p.mu.Lock()
 	open, wait := l.p.gates[way].open, l.p.delay
@@ -83,7 +82,7 @@ func (l *link) mayPass(way Direction, n int) bool {
 const cancelRequest = "\x00\x00\x00\x10\x04\xd2\x16\x2e"
 
 func (l *link) asks(bytes []byte) (int, error) {
-	if l.p.url == "" { // another protocol
+	if l.p.url == "" { // not PostgreSQL
 		return len(bytes), nil
 	}
 	if strings.HasPrefix(string(bytes), cancelRequest) {

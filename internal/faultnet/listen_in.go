@@ -2,8 +2,8 @@ package faultnet
 
 import "net"
 
-// ListenIn returns conn with heard called for the text of every statement that is executed over it, in order. This
-// includes pings, which no driver's tracer sees. It does not work on an encrypted connection.
+// ListenIn wraps conn and calls heard with the text of every statement that is executed over it, in order. This includes pings, which a
+// driver's tracer does not see. It does not work on an encrypted connection.
 func ListenIn(conn net.Conn, heard func(sql string)) net.Conn {
 	return &overheard{Conn: conn, heard: heard}
 }
@@ -14,7 +14,7 @@ type overheard struct {
 	heard func(sql string)
 }
 
-// Write implements [net.Conn]. A connection is written by one goroutine at a time.
+// Write implements [net.Conn]. Only one goroutine writes to a connection at a time.
 func (o *overheard) Write(b []byte) (int, error) {
 	n, err := o.Conn.Write(b)
 	for _, sql := range o.wire.read(b[:n]) {

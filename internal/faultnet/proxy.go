@@ -1,5 +1,4 @@
-// Package faultnet is a network that can be made to misbehave: a TCP proxy in this process in front of PostgreSQL, or of any other
-// server.
+// Package faultnet simulates network faults. It provides an in-process TCP proxy in front of PostgreSQL or any other server.
 //
 //	proxy.go  the faults that a test can request
 //	link.go   one connection: two pumps that apply them
@@ -15,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Proxy is a network in front of a server that a test can make misbehave. By default it passes all bytes, except requests to
-// cancel a statement, which are always lost: a statement may outlive its connection. Its methods are safe for concurrent use.
+// Proxy simulates a faulty network in front of a server. By default it passes all bytes, except requests to cancel a statement, which it
+// always drops: a statement may therefore outlive its connection. Its methods are safe for concurrent use.
 type Proxy struct {
 	url      string
 	target   func() (network, address string)
@@ -26,14 +25,14 @@ type Proxy struct {
 	mu     sync.Mutex
 	gates  [2]gate // by Direction
 	delay  time.Duration
-	rate   int // bytes a second; 0: no limit
+	rate   int // bytes per second; 0 means no limit
 	refuse bool
-	most   int // maximum number of connections; 0: no limit
+	most   int // maximum number of connections; 0 means no limit
 	ended  bool
 	links  map[*link]bool
-	match  func([]byte) bool // of CutReplyOnce
+	match  func([]byte) bool // set by CutReplyOnce
 	cut    chan struct{}
-	armed  *armed // of CutReply
+	armed  *armed // set by CutReply
 }
 
 // Direction is the direction in which bytes travel.
@@ -64,7 +63,7 @@ func (g *gate) pass() {
 	}
 }
 
-// Start starts a proxy in front of the server of address, a PostgreSQL URL. Close stops it.
+// Start starts a proxy in front of the server at address, a PostgreSQL URL. Close stops it.
 func Start(address string) (*Proxy, error) {
 	config, err := pgconn.ParseConfig(address)
 	if err != nil {
@@ -74,7 +73,7 @@ func Start(address string) (*Proxy, error) {
 	return StartFollowing(address, func() (string, string) { return network, server })
 }
 
-// StartFollowing is Start for a server whose address changes: each new connection goes to the address that target returns.
+// StartFollowing is like Start for a server whose address changes: each new connection goes to the address that target returns.
 func StartFollowing(address string, target func() (network, address string)) (*Proxy, error) {
 	config, err := pgconn.ParseConfig(address)
 	if err != nil {
@@ -91,8 +90,8 @@ func StartFollowing(address string, target func() (network, address string)) (*P
 	return p, nil
 }
 
-// StartTo starts a proxy in front of the address that target returns for each new connection, for example because a restarted
-// program has a new port. If the address is empty, the connection is broken. Close stops it. Cutting by statement works only for
+// StartTo starts a proxy that connects each new connection to the address that target returns, for example because a restarted program has
+// a new port. If the address is empty, the connection is broken. Close stops the proxy. Cutting replies by statement works only with
 // PostgreSQL.
 func StartTo(target func() (network, address string)) (*Proxy, error) {
 	p, err := listen(target)
@@ -117,10 +116,10 @@ func listen(target func() (network, address string)) (*Proxy, error) {
 	return p, nil
 }
 
-// URL returns the address of the same database through the proxy, or "" if the server is not PostgreSQL.
+// URL returns the URL of the same database through the proxy, or an empty string if the server is not PostgreSQL.
 func (p *Proxy) URL() string { return p.url }
 
-// Addr returns the proxy's address, host:port.
+// Addr returns the proxy's address as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Links returns the number of connections.
@@ -130,8 +129,8 @@ func (p *Proxy) Links() int {
 	return len(p.links)
 }
 
-// Pass ends the faults: it passes bytes again at full speed, including those that were held back, and accepts every new
-// connection. Connections that were stalled or are to be cut stay so.
+// Pass ends all faults: bytes pass again at full speed, including those that were held back, and new connections are accepted. It does not
+// affect stalled connections or pending cuts.
 func (p *Proxy) Pass() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,8 +140,8 @@ func (p *Proxy) Pass() {
 	}
 }
 
-// Blackhole holds back every byte in both directions without closing anything, like a pulled cable. New connections are accepted
-// and receive nothing.
+// Blackhole holds back every byte in both directions without closing any connection, like a pulled cable. New connections are accepted but
+// receive nothing.
 func (p *Proxy) Blackhole() {
 	p.BlackholeOneWay(ToServer)
 	p.BlackholeOneWay(ToClient)
@@ -155,28 +154,28 @@ func (p *Proxy) BlackholeOneWay(d Direction) {
 	p.gates[d].close()
 }
 
-// Delay delays everything by d in each direction, until Pass.
+// Delay delays all data by d in each direction, until Pass is called.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Throttle limits each connection to bytesPerSecond in each direction, until Pass.
+// Throttle limits each connection to bytesPerSecond in each direction, until Pass is called.
 func (p *Proxy) Throttle(bytesPerSecond int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rate = bytesPerSecond
 }
 
-// Refuse breaks every new connection at once, until Pass. Existing connections stay.
+// Refuse breaks every new connection at once, until Pass is called. Existing connections stay.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = true
 }
 
-// Limit breaks new connections above the given number, until Pass. Existing connections stay.
+// Limit breaks new connections above the given number, until Pass is called. Existing connections stay.
 func (p *Proxy) Limit(connections int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,8 +191,7 @@ func (p *Proxy) Reset() {
 	}
 }
 
-// Stall makes every existing connection half-open: no bytes pass any more, and neither end is notified. New connections are not
-// affected.
+// Stall makes every existing connection half-open: no more bytes pass, and neither end is notified. New connections are not affected.
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,9 +210,9 @@ func (p *Proxy) CutAfter(bytes int) {
 	}
 }
 
-// CutReplyOnce breaks one connection when the server answers bytes of a client for which match returned true, so that the client
-// never learns the outcome. The returned channel is closed then. Because statements are prepared, match can recognise only the
-// text of a parameter, and "commit". CutReply recognises statements.
+// CutReplyOnce breaks one connection when the server replies to client bytes for which match returned true, so that the client never learns
+// the outcome. The returned channel is then closed. Because statements are prepared, match can recognize only the text of a parameter, and
+// "commit". CutReply recognizes statements.
 func (p *Proxy) CutReplyOnce(match func(clientBytes []byte) bool) (done <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,10 +220,10 @@ func (p *Proxy) CutReplyOnce(match func(clientBytes []byte) bool) (done <-chan s
 	return p.cut
 }
 
-// CutReply breaks one connection when the server answers the commit of the next statement that contains text, so that the client
-// never learns the outcome. If the statement is part of a transaction, this is the answer to its COMMIT. An empty text matches any
-// commit of a transaction. Prepared statements are recognised by the text with which they were prepared. The returned channel is
-// closed at the cut. A later call, and disarm, replace an earlier one.
+// CutReply breaks one connection when the server replies to the commit of the next statement that contains text, so that the client never
+// learns the outcome. If the statement is part of a transaction, this is the reply to its COMMIT. An empty text matches any commit of a
+// transaction. Prepared statements are recognized by their original text. The returned channel is closed when the reply is cut. A later
+// call replaces an earlier one, and disarm cancels it.
 func (p *Proxy) CutReply(text string) (done <-chan struct{}, disarm func()) {
 	a := &armed{text: text, done: make(chan struct{})}
 	p.mu.Lock()
@@ -240,7 +238,7 @@ func (p *Proxy) CutReply(text string) (done <-chan struct{}, disarm func()) {
 	}
 }
 
-// Close breaks every connection and waits until all goroutines of the proxy have ended.
+// Close breaks every connection and waits until all goroutines of the proxy have returned.
 func (p *Proxy) Close() {
 	_ = p.listener.Close()
 	p.mu.Lock()

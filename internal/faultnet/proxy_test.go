@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// through connects to a database of its own through a proxy; direct sees the same database past it.
+// through connects to a new database through a proxy; direct bypasses the proxy.
 func through(t *testing.T) (p *faultnet.Proxy, conn, direct *pgx.Conn) {
 	t.Helper()
 	url := pgtest.URL(t)
@@ -50,15 +50,15 @@ func TestTheReplyToAPreparedStatementIsCutWhenItHasDoneItsWork(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p, conn, direct := through(t)
-	for range 2 { // the second time its text is not sent any more
+	for range 2 { // the second time, the statement's text is no longer sent
 		_, err := conn.Exec(t.Context(), insert, "a")
 		is.NoErr(err)
 	}
 	cut, _ := p.CutReply("into mine")
 	var one int
-	is.NoErr(conn.QueryRow(t.Context(), "select $1::int", 1).Scan(&one)) // another statement is not meant
+	is.NoErr(conn.QueryRow(t.Context(), "select $1::int", 1).Scan(&one)) // other statements are not affected
 	_, err := conn.Exec(t.Context(), insert, "a")
-	is.True(err != nil) // the client hears nothing
+	is.True(err != nil) // the client gets no reply
 	<-cut
 	pgtest.Wait(t, "the row is there all the same", func() bool { return rows(t, direct) == 3 })
 }
@@ -71,8 +71,8 @@ func TestTheReplyToTheCommitIsCutOfATransactionThatHeldTheStatement(t *testing.T
 	tx, err := conn.Begin(t.Context())
 	is.NoErr(err)
 	_, err = tx.Exec(t.Context(), insert, "a")
-	is.NoErr(err)                          // inside of the transaction nothing is decided yet
-	is.True(tx.Commit(t.Context()) != nil) // its commit is
+	is.NoErr(err)                          // inside the transaction, nothing is cut yet
+	is.True(tx.Commit(t.Context()) != nil) // the reply to the commit is cut
 	<-cut                                  //
 	pgtest.Wait(t, "it was committed", func() bool { return rows(t, direct) == 1 })
 }
@@ -119,7 +119,7 @@ func TestBytesTakeLongerWhenTheyAreDelayedOrThrottled(t *testing.T) {
 		slow()
 		began := time.Now()
 		is.NoErr(conn.Ping(t.Context()))
-		is.True(time.Since(began) > 50*time.Millisecond) // it took its time
+		is.True(time.Since(began) > 50*time.Millisecond) // the delay applies
 		p.Pass()
 		is.NoErr(conn.Ping(t.Context()))
 	}
@@ -131,8 +131,8 @@ func TestAConnectionBreaksAfterSoManyBytes(t *testing.T) {
 	p, conn, _ := through(t)
 	p.CutAfter(1000)
 	var text string
-	is.NoErr(conn.QueryRow(t.Context(), "select repeat('x', 500)").Scan(&text))       // within them
-	is.True(conn.QueryRow(t.Context(), "select repeat('x', 500)").Scan(&text) != nil) // not beyond
+	is.NoErr(conn.QueryRow(t.Context(), "select repeat('x', 500)").Scan(&text))       // within the limit
+	is.True(conn.QueryRow(t.Context(), "select repeat('x', 500)").Scan(&text) != nil) // beyond the limit
 }
 
 func TestNewConnectionsAreRefusedWhileTheOldOnesStay(t *testing.T) {
@@ -147,18 +147,18 @@ func TestNewConnectionsAreRefusedWhileTheOldOnesStay(t *testing.T) {
 			p, conn, _ := through(t)
 			refuse(p)
 			_, err := pgx.Connect(t.Context(), p.URL())
-			is.True(err != nil)              // a new one is broken
-			is.NoErr(conn.Ping(t.Context())) // the old one is not
+			is.True(err != nil)              // a new connection is broken
+			is.NoErr(conn.Ping(t.Context())) // the existing one is not
 			p.Pass()
 			another, err := pgx.Connect(t.Context(), p.URL())
-			is.NoErr(err) // until it is over
+			is.NoErr(err) // the fault is over
 			is.Equal(p.Links(), 2)
 			is.NoErr(another.Close(t.Context()))
 		})
 	}
 }
 
-// A program that is started anew has another port: who is asked is whoever is there when the connection comes.
+// A restarted program has a new port. The proxy connects to whatever address is current when a connection arrives.
 func TestAProxyInFrontOfAnythingAsksWhereItIs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -179,7 +179,7 @@ func TestAProxyInFrontOfAnythingAsksWhereItIs(t *testing.T) {
 		return string(said), err
 	}
 	_, err = ask()
-	is.True(err != nil) // nobody is there
+	is.True(err != nil) // no server is listening
 	for _, name := range []string{"one", "two"} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
 		target.Store(server.Listener.Addr().String())

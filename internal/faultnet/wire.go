@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// armed is a reply to be cut.
+// armed is a request to cut a reply.
 type armed struct {
 	text string
 	done chan struct{}
 }
 
-// wire parses the messages of a client in PostgreSQL's frontend/backend protocol 3 (see part "Internals" of the
-// manual): first one message without a type, then messages with a type, a length that includes itself, and a body.
+// wire parses a client's messages in PostgreSQL's frontend/backend protocol 3 (see part "Internals" of the manual). The first message has
+// no type. All others have a type, a length that includes itself, and a body.
 type wire struct {
 	started  bool
 	head     []byte // of the current message: type, length, and the kept part of its body
 	missing  int    // bytes of its body that have not arrived
 	prepared map[string]string
 	explicit bool   // a transaction is open
-	wanted   *armed // a statement of that transaction contained its text: the reply to its COMMIT is to be cut
+	wanted   *armed // set if a statement of that transaction contained its text; the reply to the COMMIT will be cut
 }
 
-// mostKept limits the kept part of a message's body. The text of a statement comes first, its arguments follow.
+// mostKept limits the kept part of a message's body. A statement's text comes before its arguments.
 const mostKept = 64 << 10
 
 // read parses the next bytes and returns the text of every statement that they execute.
@@ -54,7 +54,7 @@ func (w *wire) read(chunk []byte) (statements []string) {
 				statements = append(statements, s)
 			}
 		}
-		// A request for encryption is answered with "no", and the message that starts the session follows.
+		// A request for encryption is refused, and the client then sends the message that starts the session.
 		w.started = w.started || !bytes.HasSuffix(w.head, []byte{0x04, 0xd2, 0x16, 0x2f})
 		w.head = w.head[:0]
 	}
@@ -64,31 +64,31 @@ func (w *wire) read(chunk []byte) (statements []string) {
 // message parses one message. It returns the statement that the message executes, if any.
 func (w *wire) message(kind byte, body []byte) (string, bool) {
 	switch kind {
-	case 'P': // Parse: a name, a text
+	case 'P': // Parse: name and text
 		name, rest := text(body)
 		sql, _ := text(rest)
 		if w.prepared == nil {
 			w.prepared = map[string]string{}
 		}
 		w.prepared[name] = sql
-	case 'B': // Bind: a portal, the name of a prepared statement
+	case 'B': // Bind: portal and name of a prepared statement
 		_, rest := text(body)
 		name, _ := text(rest)
 		return w.prepared[name], true
-	case 'Q': // Query: a text
+	case 'Q': // Query: text
 		sql, _ := text(body)
 		return sql, true
 	}
 	return "", false
 }
 
-// text reads a string that ends with a zero byte, or where the kept bytes end.
+// text reads a string up to its terminating zero byte or the end of the kept bytes.
 func text(b []byte) (string, []byte) {
 	s, rest, _ := bytes.Cut(b, []byte{0})
 	return string(s), rest
 }
 
-// hits reports whether the answer to a statement is the one to cut.
+// hits reports whether the reply to a statement is the one to cut.
 func (w *wire) hits(sql string, a *armed) bool {
 	switch verb := strings.ToLower(strings.TrimRight(sql, "; \n")); {
 	case strings.HasPrefix(verb, "begin"):
