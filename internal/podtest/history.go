@@ -14,19 +14,19 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Tester is a test, or one try of a property.
+// Tester is a test or one attempt of a property test.
 type Tester interface {
 	rapid.TB
 	Context() context.Context
 }
 
-// overlap is how far two runs of one subject may seem to overlap. An event carries the time at which its transaction began,
-// which for a claim is before it reads the jobs. On a machine that is busy with many tests this may be a tenth of a second.
+// overlap is how far two runs of one subject may appear to overlap. An event carries the time at which its transaction began, and a claim
+// reads the jobs only after that. On a machine that is busy with many tests, the difference may be a tenth of a second.
 const overlap = 150 * time.Millisecond
 
-// CheckHistory checks the invariants of every history: events are numbered without gaps, each begins in the state in which the
-// previous one ended, all moves are legal, each epoch has one terminal state, fences only rise, the last event is the job's
-// state, and no two jobs of one (kind, subject) run at once.
+// CheckHistory checks the invariants that hold for every history. Events are numbered without gaps, each starts in the state in which the
+// previous one ended, and all transitions are valid. Each epoch has one terminal state, and fences only rise. The last event matches the
+// job's state, and no two jobs of one (kind, subject) run at once.
 func CheckHistory(t Tester, pool *pgxpool.Pool, r *runner.Runner) {
 	t.Helper()
 	events := map[int64][]job.Event{}

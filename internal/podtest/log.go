@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Log is a log that a test reads while other goroutines write it.
+// Log is a log that a test can read while other goroutines write to it.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer

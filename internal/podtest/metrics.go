@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
-// End has the labels of an end: error class, kind and state.
+// End holds the labels of a finished job: error class, kind and state.
 type End [3]string
 
 // Scraped calls each for every metric of a runner, with the values of its labels. For a histogram, value is the number of
@@ -48,7 +48,7 @@ func Value(t *testing.T, r *runner.Runner, name string) (sum float64) {
 	return sum
 }
 
-// Finished returns the ends that pods have counted.
+// Finished returns the number of finished jobs that the pods have counted, by label.
 func Finished(t *testing.T, pods ...*runner.Runner) map[End]int {
 	t.Helper()
 	all := map[End]int{}
@@ -62,7 +62,7 @@ func Finished(t *testing.T, pods ...*runner.Runner) map[End]int {
 	return all
 }
 
-// Written returns the ends in the tables.
+// Written returns the number of finished jobs in the tables, by label.
 func Written(t *testing.T, pool *pgxpool.Pool) map[End]int {
 	t.Helper()
 	all := map[End]int{}
@@ -82,7 +82,7 @@ func Written(t *testing.T, pool *pgxpool.Pool) map[End]int {
 	return all
 }
 
-// AllCounted waits until pods have counted all ends in the tables, and checks that they count no more.
+// AllCounted waits until the pods have counted all finished jobs in the tables, and checks that they do not count more.
 func AllCounted(t *testing.T, pool *pgxpool.Pool, pods ...*runner.Runner) map[End]int {
 	t.Helper()
 	var counted, want map[End]int

@@ -1,4 +1,4 @@
-// Package podtest runs pods inside tests of runner and remote/host, and reads their results: jobs, tables, metrics and histories.
+// Package podtest runs pods inside the tests of runner and remote/host, and reads their results: jobs, tables, metrics and histories.
 package podtest
 
 import (
@@ -26,8 +26,8 @@ func Of(kind string, json ...string) runner.Raw {
 	return runner.Raw{Name: kind, JSON: []byte(strings.Join(json, ""))}
 }
 
-// Make returns a runner with short waits and one handler per kind, and closes it when the test ends. A handler's error fails its job at
-// once unless the options set a retry.
+// Make returns a runner with short intervals and one handler per kind, and closes it when the test ends. A handler's error fails its job at
+// once unless the options set a retry policy.
 func Make(t *testing.T, pool *pgxpool.Pool, o runner.Options, handlers map[string]runner.Func[runner.Raw], options ...runner.HandleOption) *runner.Runner {
 	t.Helper()
 	if o.Logger == nil {
@@ -87,7 +87,7 @@ func Run(t *testing.T, r *runner.Runner) (stop func()) {
 	return stop
 }
 
-// Gate returns a channel on which a handler waits. It opens when the test ends at the latest, before the runners stop.
+// Gate returns a channel for handlers to wait on. It is opened when the test ends at the latest, before the runners stop.
 func Gate(t *testing.T) (wait <-chan struct{}, open func()) {
 	c := make(chan struct{})
 	open = sync.OnceFunc(func() { close(c) })
@@ -98,7 +98,7 @@ func Gate(t *testing.T) (wait <-chan struct{}, open func()) {
 // Nothing is a handler that succeeds at once.
 func Nothing(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }
 
-// Enqueue submits a job and returns its id.
+// Enqueue submits a job and returns its ID.
 func Enqueue(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
 	t.Helper()
 	made, err := r.Enqueue(t.Context(), args, options...)
@@ -118,7 +118,7 @@ func Get(t *testing.T, r *runner.Runner, id int64) job.Job {
 	return j
 }
 
-// Begun submits a job and waits until its handler has been called. A claim in progress may keep the job from being started on insert.
+// Begun submits a job and waits until its handler has been called. The job may not start on insert, because a claim may be in progress.
 func Begun(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {
 	t.Helper()
 	id := Enqueue(t, r, args, options...)
@@ -163,7 +163,7 @@ func Events(t *testing.T, r *runner.Runner, id int64) []string {
 	return names
 }
 
-// Why returns the reason of a job; empty: none.
+// Why returns the reason of a job, or an empty string if it has none.
 func Why(j job.Job) job.Reason {
 	if j.Reason == nil {
 		return ""
@@ -171,7 +171,7 @@ func Why(j job.Job) job.Reason {
 	return *j.Reason
 }
 
-// Message returns the error of a job; empty: none.
+// Message returns the error of a job, or an empty string if it has none.
 func Message(j job.Job) string {
 	if j.Error == nil {
 		return ""
@@ -179,7 +179,7 @@ func Message(j job.Job) string {
 	return *j.Error
 }
 
-// Text returns the text that s points to; empty for nil.
+// Text returns the string that s points to, or an empty string for nil.
 func Text(s *string) string {
 	if s == nil {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// One returns a single value.
+// One returns the single value of a query.
 func One[T any](t Tester, pool *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
 	var v T
@@ -22,7 +22,7 @@ func One[T any](t Tester, pool *pgxpool.Pool, sql string, args ...any) T {
 	return v
 }
 
-// Column returns the only column of some rows.
+// Column returns the values of a query with one column.
 func Column[T any](t Tester, pool *pgxpool.Pool, sql string, args ...any) []T {
 	t.Helper()
 	found, err := pool.Query(t.Context(), sql, args...)
@@ -52,13 +52,13 @@ func Quiet(t *testing.T, pool *pgxpool.Pool) {
 	})
 }
 
-// Running returns the number of running rows.
+// Running returns the number of running jobs.
 func Running(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	return One[int](t, pool, `select count(*)::int from trapeze.live where state = 'running'`)
 }
 
-// Counter counts the claims over a pool's connections.
+// Counter counts the claims on a pool's connections.
 type Counter struct{ Claims atomic.Int64 }
 
 func (c *Counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
@@ -70,7 +70,7 @@ func (c *Counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQ
 
 func (c *Counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// Counted returns a pool whose claims are counted, for runners with Options.TraceQueries.
+// Counted returns a pool that counts claims, for runners with Options.TraceQueries.
 func Counted(t *testing.T, url string) (*pgxpool.Pool, *Counter) {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
@@ -87,6 +87,5 @@ func Counted(t *testing.T, url string) (*pgxpool.Pool, *Counter) {
 	return pool, c
 }
 
-// ForgetsClaim makes a running job pending without its pod's knowledge. Its argument is the job's
-// id.
+// TakesClaim makes a running job pending without its pod's knowledge. Its argument is the job's ID.
 const TakesClaim = `update trapeze.live set state = 'pending', pod = null, attempt = 0, fence = fence + 1000 where id = $1`
