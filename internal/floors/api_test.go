@@ -16,12 +16,12 @@ import (
 	"github.com/matryer/is"
 )
 
-// public are the packages that a host imports.
+// public lists the packages that a host imports.
 var public = []string{"job", "runner", "runner/runnertest", "handlers", "scheduler", "poller", "api", "remote/server", "remote/worker"}
 
-// stillInternal are the exported names that mention an internal type. Only remove lines.
+// stillInternal lists the exported names that mention an internal type. Lines may only be removed.
 var stillInternal = []string{
-	// Package api names these types by aliases, since the dashboard below it needs them too.
+	// Package api defines aliases of these types, because the dashboard package, which it imports, needs them too.
 	"api.KeysFile: internal/access.Signed",
 	"api.Options.Authenticate: internal/access.Principal",
 	"api.Options.TrustedProxies: internal/access.Proxies",
@@ -34,7 +34,7 @@ var stillInternal = []string{
 	"api.TrustedProxies: internal/access.Proxies",
 }
 
-// A host can neither name nor construct an internal type.
+// A host can neither name nor construct an internal type, so no exported signature may mention one.
 func TestNoExportedSignatureMentionsAnInternalType(t *testing.T) {
 	found := map[string]bool{}
 	for _, p := range exported(t, public) {
@@ -58,7 +58,7 @@ func TestNoExportedSignatureMentionsAnInternalType(t *testing.T) {
 	}
 }
 
-// exported reads packages from the export data of the go command.
+// exported loads packages from the export data of the go command.
 func exported(t *testing.T, folders []string) (packages []*types.Package) {
 	t.Helper()
 	is := is.New(t)
@@ -116,7 +116,8 @@ func mentions(o types.Object) (found []string) {
 	return found
 }
 
-// internalIn returns the internal types that t is made of. It does not look into other named types: those are checked where they are declared.
+// internalIn returns the internal types that t is composed of. It does not look into other named types, which are checked where they are
+// declared.
 func internalIn(t types.Type) (found []string) {
 	of := func(all ...types.Type) {
 		for _, one := range all {

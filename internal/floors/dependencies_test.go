@@ -13,7 +13,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// licences lists the licences allowed for modules that we link. Modules that only tests import are not distributed, and may also have
+// licences lists the licenses that are allowed for linked modules. Modules that only tests import are not distributed and may also use
 // MPL-2.0.
 var licences = []string{"MIT", "BSD-3-Clause", "Apache-2.0", "Unlicense"}
 
@@ -29,7 +29,7 @@ func TestEveryDependencyIsInTheTableWithItsReason(t *testing.T) {
 		table[row[1]] = row[2:]
 	}
 	used := importers(t, dir)
-	is.Equal(slices.Sorted(maps.Keys(table)), slices.Sorted(maps.Keys(used))) // docs/dependencies.md against the direct ones of go.mod
+	is.Equal(slices.Sorted(maps.Keys(table)), slices.Sorted(maps.Keys(used))) // docs/dependencies.md against the direct dependencies in go.mod
 	for name, row := range table {
 		licence, in, why := row[0], row[1], row[2]
 		by := strings.Join(used[name], " ")
@@ -42,11 +42,11 @@ func TestEveryDependencyIsInTheTableWithItsReason(t *testing.T) {
 		if !slices.Contains(licences, licence) && (by != "tests" || licence != "MPL-2.0") {
 			t.Errorf("%s has the licence %s, which nothing that we link has", name, licence)
 		}
-		is.True(len(why) > 10) // the reason is given
+		is.True(len(why) > 10) // a reason is given
 	}
 }
 
-// importers returns the folders that import each direct dependency of go.mod. A dependency without a folder is imported only by tests.
+// importers returns the folders that import each direct dependency in go.mod. A dependency without a folder is imported only by tests.
 func importers(t *testing.T, dir string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))

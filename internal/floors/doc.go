@@ -1,3 +1,3 @@
-// Package floors holds only the test of the layers: which package of this module may import which. Imports point down
-// only. A new import between layers is a decision that shows in the test's table.
+// Package floors contains only the test of the layers, which defines which package of this module may import which. Imports may only point
+// downwards. A new import between layers is a decision that requires a change to the test's table.
 package floors

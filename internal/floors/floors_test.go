@@ -17,92 +17,92 @@ import (
 
 const module = "github.com/trapeze-run/trapeze"
 
-// floor is a folder and what its package may import.
+// floor says what the package in a folder may import.
 type floor struct {
 	folder  string // cmd/* stands for every folder directly in cmd
-	imports string // folders of ours, separated by spaces; * for all that are listed further up
-	tests   string // folders that its tests may import as well
+	imports string // folders of this module, separated by spaces; * stands for all that are listed above it
+	tests   string // additional folders that its tests may import
 
-	// standardOnly: nothing from outside but the standard library.
+	// standardOnly allows only the standard library from outside the module.
 	standardOnly bool
-	// noDatabase: no database driver, because the package runs where there is no database to reach.
+	// noDatabase forbids a database driver, because the package runs where no database is reachable.
 	noDatabase bool
-	// testOnly: may import testing, and only tests may import it.
+	// testOnly allows importing testing, and allows only tests to import the package.
 	testOnly bool
 }
 
-// plan is the house from the ground up. A folder may only import what is further up in this table.
+// plan lists the layers from the bottom up. A folder may only import folders above it in this table.
 var plan = []floor{
-	// words, instruments, schema
+	// basic types, instruments, schema
 	{folder: "job", standardOnly: true},
 	{folder: "internal/failpoint", standardOnly: true},
-	{folder: "internal/wait", standardOnly: true},        // signals, delays between tries
-	{folder: "internal/guard", standardOnly: true},       // panics of handlers as errors
+	{folder: "internal/wait", standardOnly: true},        // signals, delays between attempts
+	{folder: "internal/guard", standardOnly: true},       // turns handlers' panics into errors
 	{folder: "internal/batch", standardOnly: true},       // group commits
-	{folder: "internal/faultnet", imports: ""},           // a network that misbehaves on demand
-	{folder: "internal/pool", standardOnly: true},        // goroutines that are used again
-	{folder: "internal/lease", imports: "internal/wait"}, // how long a pod may trust that its jobs are its own
-	{folder: "internal/watchdog", imports: "job"},        // signs of life of handlers
+	{folder: "internal/faultnet", imports: ""},           // network faults on demand
+	{folder: "internal/pool", standardOnly: true},        // reusable goroutines
+	{folder: "internal/lease", imports: "internal/wait"}, // how long a pod can rely on owning its jobs
+	{folder: "internal/watchdog", imports: "job"},        // handlers' signs of life
 	{folder: "internal/instrument", standardOnly: true},  // counters, gauges, histograms
 	{folder: "internal/telemetry", imports: "job internal/instrument"},
 	{folder: "migrations"},
-	{folder: "internal/shell", standardOnly: true},             // words of commands that people paste
-	{folder: "internal/humanize", standardOnly: true},          // text for people: counts, durations, moments
+	{folder: "internal/shell", standardOnly: true},             // quoting for commands that people paste
+	{folder: "internal/humanize", standardOnly: true},          // readable counts, durations and times
 	{folder: "internal/dburl"},                                 // connection strings
 	{folder: "internal/envvar", imports: "internal/failpoint"}, // environment variables: names, types, defaults
-	{folder: "internal/schema", imports: "migrations"},         // which version of the schema this program needs
+	{folder: "internal/schema", imports: "migrations"},         // the schema version that this program needs
 
-	// hands and clocks
+	// database access and timing
 	{folder: "internal/store", imports: "job internal/failpoint internal/shell internal/dburl internal/wait"},
-	{folder: "internal/store/view", imports: "job internal/shell internal/store"},                             // what people read
-	{folder: "internal/store/upkeep", imports: "job internal/store"},                                          // what maintenance runs
-	{folder: "internal/store/admin", imports: "job internal/store internal/store/view internal/store/upkeep"}, // what operators change
+	{folder: "internal/store/view", imports: "job internal/shell internal/store"},                             // queries for users
+	{folder: "internal/store/upkeep", imports: "job internal/store"},                                          // statements for maintenance
+	{folder: "internal/store/admin", imports: "job internal/store internal/store/view internal/store/upkeep"}, // changes by operators
 	{folder: "internal/bus", imports: "job internal/failpoint"},
-	{folder: "internal/access", imports: "job"},     // who may do what
-	{folder: "internal/cursor", standardOnly: true}, // where the next page of a list begins
+	{folder: "internal/access", imports: "job"},     // permissions
+	{folder: "internal/cursor", standardOnly: true}, // pagination cursors
 	{folder: "poller", imports: "internal/failpoint internal/wait"},
 	{folder: "scheduler", imports: "internal/failpoint job"},
 	{folder: "internal/journal", imports: "job internal/store internal/batch internal/telemetry internal/wait"},
-	{folder: "internal/ends", imports: "job internal/guard internal/telemetry"}, // counts of ends, and the host's hook
+	{folder: "internal/ends", imports: "job internal/guard internal/telemetry"}, // counts of finished jobs, and the host's hook
 	{folder: "internal/slots", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/wait poller"},
 	{folder: "internal/doctor", imports: "job internal/humanize internal/shell internal/store internal/store/view internal/store/upkeep internal/telemetry scheduler"}, // findings and remedies
 	{folder: "internal/calendar", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/failpoint internal/telemetry internal/wait scheduler"},
 	{folder: "internal/maintenance", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/telemetry internal/wait scheduler"},
 
-	// the real PostgreSQL of tests and of a quick start
+	// the real PostgreSQL for tests and for a quick start
 	{folder: "internal/migrate", imports: "migrations internal/dburl internal/schema"},
 	{folder: "internal/pgembed"},
 	{folder: "internal/testdb", imports: "internal/migrate internal/pgembed"},
-	{folder: "internal/testdb/with", imports: "internal/testdb"}, // a server for all packages' tests
+	{folder: "internal/testdb/with", imports: "internal/testdb"}, // one server for the tests of all packages
 	{folder: "internal/pgtest", imports: "internal/faultnet internal/migrate internal/pgembed internal/testdb", testOnly: true},
-	{folder: "internal/store/plantest", imports: "job internal/pgtest", testOnly: true}, // statements, their plans and the rows they touch
+	{folder: "internal/store/plantest", imports: "job internal/pgtest", testOnly: true}, // plans of statements and the number of rows they read
 	{folder: "internal/floors", tests: "api internal/pgtest internal/telemetry"},
 
-	// the live feed, which reads with a hand and tells by the bus: the engine keeps it, the API serves it
+	// the live feed, which reads from the database and publishes on the bus; the engine runs it and the API serves it
 	{folder: "internal/feed", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/bus internal/telemetry internal/wait"},
 
 	// the engine
-	{folder: "internal/work", imports: "job internal/store internal/guard"},                                        // the forms in which jobs enter and leave the engine
+	{folder: "internal/work", imports: "job internal/store internal/guard"},                                        // converts jobs on their way into and out of the engine
 	{folder: "internal/tracing", imports: "job internal/store internal/guard"},                                     // spans of submissions and runs
-	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // callers that wait for jobs to end
-	{folder: "internal/engine", imports: "job internal/ends internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"},                               // claim, run, finish, hand on and recover the jobs of one identity
+	{folder: "internal/await", imports: "job internal/store internal/store/view internal/telemetry internal/wait"}, // callers that wait for jobs to finish
+	{folder: "internal/engine", imports: "job internal/ends internal/work internal/tracing internal/await internal/pool internal/lease internal/watchdog internal/store internal/store/admin internal/store/view internal/failpoint internal/telemetry internal/wait internal/guard internal/batch internal/journal internal/slots poller"},                               // claims, runs, finishes, hands over and recovers the jobs of one identity
 	{folder: "internal/pod", imports: "job internal/doctor internal/ends internal/tracing internal/work internal/engine internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/telemetry internal/instrument internal/schema internal/dburl internal/wait internal/slots internal/calendar internal/maintenance scheduler"}, // one engine in the fleet: LISTEN, schedules, maintenance, feed
-	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only our own packages need
+	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only packages of this module need
 	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler"},
 
-	{folder: "runner/metrics", imports: "runner internal/inside internal/instrument"},                      // the one that links Prometheus's client
-	{folder: "runner/migrate", imports: "runner internal/inside internal/migrate"},                         // the one that links goose
+	{folder: "runner/metrics", imports: "runner internal/inside internal/instrument"},                      // the only one that links the Prometheus client
+	{folder: "runner/migrate", imports: "runner internal/inside internal/migrate"},                         // the only one that links goose
 	{folder: "runner/env", imports: "internal/dburl internal/envvar internal/store runner runner/migrate"}, // runner options and the pool from the environment
 
-	{folder: "internal/podtest", imports: "job runner runner/metrics internal/inside internal/pgtest internal/store/view", testOnly: true},                                                                                         // pods in the tests of runner and remote/host
-	{folder: "runner/runnertest", imports: "job internal/work internal/engine internal/guard internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner runner/migrate", testOnly: true}, // for our users' tests
+	{folder: "internal/podtest", imports: "job runner runner/metrics internal/inside internal/pgtest internal/store/view", testOnly: true},                                                                                         // pods for the tests of runner and remote/host
+	{folder: "runner/runnertest", imports: "job internal/work internal/engine internal/guard internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner runner/migrate", testOnly: true}, // for the tests of host programs
 
-	{folder: "internal/memhttp", standardOnly: true}, // HTTP without a network, between a client and a handler of one process
+	{folder: "internal/memhttp", standardOnly: true}, // HTTP without a network, between a client and a handler in the same process
 
-	// doors, which never import each other
+	// entry points, which never import each other
 	{folder: "handlers", imports: "runner"},
-	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine with processes that die
-	{folder: "internal/ha", testOnly: true},                                     // tests of failover, which know the program from outside
+	{folder: "internal/faults", imports: "job runner handlers", testOnly: true}, // tests of the engine with processes that are killed
+	{folder: "internal/ha", testOnly: true},                                     // failover tests, which use only the built program
 	{folder: "internal/demokinds", imports: "job runner"},
 	{folder: "api/ui", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/access internal/cursor"}, // the dashboard's pages
 	{folder: "api", imports: "job internal/doctor runner runner/metrics internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/access internal/cursor internal/telemetry api/ui internal/inside"},
@@ -113,14 +113,14 @@ var plan = []floor{
 	{folder: "remote/worker", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
 	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker internal/inside", testOnly: true}, // tests of both ends
 
-	// the torture: what is recorded, what judges it, and what does it
+	// the torture: its records, its checker, and the parts that run it
 	{folder: "internal/torture/history", imports: "job"},
 	{folder: "internal/torture/checker", imports: "job internal/torture/history"},
 	{folder: "internal/torture/overlay", standardOnly: true}, // planted bugs
 	{folder: "internal/torture", imports: "job internal/pgembed internal/faultnet internal/failpoint internal/torture/history internal/torture/checker internal/torture/overlay"},
 	{folder: "internal/torture/command", imports: "internal/torture internal/torture/history internal/torture/checker"},
 
-	// the command line: each hides one thing from the commands
+	// the command line, in packages that each hide one concern from the commands
 	{folder: "internal/cli/exit", imports: "job internal/schema internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep"},
 	{folder: "internal/cli/env", imports: "api/env runner/env internal/dburl internal/envvar internal/cli/exit"},
 	{folder: "internal/cli/show", imports: "job internal/humanize internal/cli/exit"},
@@ -129,23 +129,23 @@ var plan = []floor{
 	{folder: "internal/cli/doctor", imports: "runner internal/dburl internal/doctor internal/humanize internal/schema internal/store internal/store/view internal/cli/client internal/cli/env internal/cli/exit internal/cli/show"},
 	{folder: "internal/cli/demo", imports: "handlers job runner internal/humanize internal/migrate internal/pgembed internal/store internal/store/admin internal/store/view internal/store/upkeep internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/inside"},
 
-	// roof
-	{folder: "cmd/app", imports: "api job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/humanize internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with handlers of its own
-	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"}, // brings a PostgreSQL of its own
+	// top layer
+	{folder: "cmd/app", imports: "api job runner remote/worker internal/cli/client internal/cli/doctor internal/cli/env internal/cli/exit internal/cli/server internal/cli/show internal/humanize internal/migrate internal/schema runner/migrate internal/store/admin internal/store/view"}, // the commands, for a program with its own handlers
+	{folder: "examples/orders", imports: "runner runner/migrate internal/pgembed", tests: "runner/runnertest"}, // includes its own PostgreSQL
 	{folder: "examples/*", imports: "runner handlers runner/env runner/migrate api api/env cmd/app remote/worker", tests: "runner/runnertest"},
 	{folder: "cmd/*", imports: "*"},
 }
 
-// forTests is what every package's tests may import as well.
+// forTests lists additional packages that the tests of every package may import.
 var forTests = []string{"internal/failpoint", "internal/faultnet", "internal/migrate", "internal/pgembed", "internal/pgtest", "internal/podtest", "internal/store/plantest"}
 
-// neverLinked are packages that no program of ours may contain.
+// neverLinked lists packages that no program of this module may contain.
 var neverLinked = []string{"testing", "github.com/matryer/is", "pgregory.net/rapid"}
 
 func TestImportsPointDown(t *testing.T) {
 	for file, imports := range importsOf(t, root(t)) {
 		if _, ok := at(path.Dir(file)); !ok {
-			continue // TestEveryPackageIsOnThePlan says so, once
+			continue // TestEveryPackageIsOnThePlan reports it
 		}
 		for _, imported := range imports {
 			if wrong := judge(file, imported); wrong != "" {
@@ -171,15 +171,15 @@ func TestThePlanItselfPointsDown(t *testing.T) {
 	is := is.New(t)
 	var below []string
 	for _, f := range plan {
-		is.True(!slices.Contains(below, f.folder)) // no folder twice
+		is.True(!slices.Contains(below, f.folder)) // no folder is listed twice
 		for _, imported := range strings.Fields(f.imports) {
-			is.True(imported == "*" || slices.Contains(below, imported)) // only what stands further up in the table
+			is.True(imported == "*" || slices.Contains(below, imported)) // only folders listed above it
 		}
 		below = append(below, f.folder)
 	}
 }
 
-// The judge is tried on arrows that must never be drawn, since the tree has none of them to try it on.
+// The tree has no forbidden import, so judge is tested with made-up ones.
 func TestForbiddenArrowsAreFound(t *testing.T) {
 	for _, c := range []struct{ file, imported, wrong string }{
 		{"job/state.go", module + "/runner", "not on its floor"},
@@ -213,7 +213,7 @@ func TestForbiddenArrowsAreFound(t *testing.T) {
 	}
 }
 
-// judge says what is wrong with an import, or nothing.
+// judge returns what is wrong with an import, or an empty string.
 func judge(file, imported string) string {
 	here, ok := at(path.Dir(file))
 	if !ok {
@@ -234,11 +234,11 @@ func judge(file, imported string) string {
 			return "this package opens no database"
 		}
 		return ""
-	case path.Dir(file) == folder: // an external test of the package itself
+	case path.Dir(file) == folder: // an external test of the same package
 		return ""
 	case isTest && slices.Contains(strings.Fields(here.tests), folder):
 		return ""
-	case isTest && (slices.Contains(forTests, folder) || strings.HasPrefix(folder, path.Dir(file)+"/")): // what is inside it stands above it
+	case isTest && (slices.Contains(forTests, folder) || strings.HasPrefix(folder, path.Dir(file)+"/")): // subfolders are above their parent
 		return ""
 	}
 	there, ok := at(folder)
@@ -272,8 +272,8 @@ func within(imported string, packages []string) bool {
 	})
 }
 
-// importsOf returns the imports of every Go file below dir, whatever its build tags, by the file's path from dir. It
-// parses the files itself: go list sees one set of tags at a time, and go test would cache its answer.
+// importsOf returns the imports of every Go file below dir, for all build tags, by the file's path relative to dir. It parses the files
+// itself, because go list considers only one set of tags at a time, and go test would cache its output.
 func importsOf(t *testing.T, dir string) map[string][]string {
 	t.Helper()
 	files := map[string][]string{}
@@ -287,7 +287,7 @@ func importsOf(t *testing.T, dir string) map[string][]string {
 				return fs.SkipDir
 			}
 			if _, err := os.Stat(filepath.Join(name, "go.mod")); name != dir && err == nil {
-				return fs.SkipDir // a module of its own, such as the peers' benchmark
+				return fs.SkipDir // a separate module, such as the peers' benchmark
 			}
 			return nil
 		}
@@ -319,7 +319,7 @@ func importsOf(t *testing.T, dir string) map[string][]string {
 	return files
 }
 
-// root is the folder of go.mod.
+// root returns the folder that contains go.mod.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := os.Getwd()

@@ -11,14 +11,14 @@ import (
 	"github.com/matryer/is"
 )
 
-// What a small service may link, see docs/dependencies.md. The size is that of a stripped program on linux/amd64.
+// Limits for a program that embeds only package runner; see docs/dependencies.md. The size is that of a stripped binary on linux/amd64.
 const (
 	mostModules = 20
 	mostBytes   = 14_000_000
 )
 
-// TestASmallServiceLinksFewModules builds a service that embeds package runner alone. A module that is new in it was imported further down:
-// give it a package of its own, as runner/migrate and runner/metrics are, or do without.
+// TestASmallServiceLinksFewModules builds a service that embeds only package runner. If it fails because of a new module, move the code
+// that imports the module to a separate package, like runner/migrate and runner/metrics, or avoid the module.
 func TestASmallServiceLinksFewModules(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

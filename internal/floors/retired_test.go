@@ -22,9 +22,9 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// name is a name that users or other packages see.
+// name is a name that is visible to users or to other packages.
 type name struct {
-	text   string // where it is and what it is called: "go job.Blocker"
+	text   string // its place and name, such as "go job.Blocker"
 	word   string // the part that is checked
 	isType bool
 }
@@ -71,7 +71,7 @@ func TestNoRetiredWordIsAName(t *testing.T) {
 	for _, route := range api.Routes() {
 		names = append(names, name{text: "route " + route.Method + " " + route.Path, word: route.Path, isType: true})
 	}
-	is.True(len(names) > 1000) // it reads them
+	is.True(len(names) > 1000) // they were read
 
 	for _, n := range names {
 		if !uses(retired, n) {
@@ -100,7 +100,8 @@ func uses(retired map[string]bool, n name) bool {
 	})
 }
 
-// exportedNames returns the exported names of the module's packages, with fields and methods. Examples have the words of their subjects.
+// exportedNames returns the exported names of the module's packages, including fields and methods. It skips examples, which use the words
+// of their own domain.
 func exportedNames(t *testing.T) (names []name) {
 	is := is.New(t)
 	dir := root(t)
@@ -147,7 +148,7 @@ func exportedNames(t *testing.T) (names []name) {
 	return names
 }
 
-// logKeys returns the keys of internal/telemetry/keys.go.
+// logKeys returns the log keys defined in internal/telemetry/keys.go.
 func logKeys(t *testing.T) (keys []string) {
 	is := is.New(t)
 	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root(t), "internal", "telemetry", "keys.go"), nil, 0)

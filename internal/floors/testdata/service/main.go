@@ -1,4 +1,4 @@
-// Command service is the smallest service with jobs: what a program links that embeds package runner and nothing else of ours.
+// Command service is the smallest program with jobs. It embeds package runner and no other package of this module.
 package main
 
 import (
