@@ -1,5 +1,5 @@
-// Command gosec looks for mistakes that are dangerous. It has gosec's rules without the rest of gosec's own program, which would be
-// twenty times as much to download and build.
+// Command gosec checks for dangerous mistakes. It uses only the rules of gosec, because gosec's own program takes twenty times as much to
+// download and build.
 package main
 
 import (

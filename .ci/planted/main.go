@@ -1,5 +1,5 @@
-// Command planted plants bugs in the code, one at a time, and expects the tests to notice each. The code itself is not touched: see package
-// overlay. It exits with 1 when a bug survives that has no reason to, or when a text is not found exactly once.
+// Command planted plants bugs in the code, one at a time, and expects the tests to detect each of them. It does not change the source
+// files; see package overlay. It exits with code 1 if a bug survives without a stated reason, or if a text is not found exactly once.
 //
 //	planted [-only text] [-timeout 15m] [-check] bugs.txt ...
 package main
@@ -98,7 +98,7 @@ func files(b overlay.Bug) string {
 	return strings.Join(names, " ")
 }
 
-// packages returns the folders of the files with the bug.
+// packages returns the folders of the files that contain the bug.
 func packages(b overlay.Bug) []string {
 	var folders []string
 	for _, e := range b.Edits {
@@ -110,7 +110,8 @@ func packages(b overlay.Bug) []string {
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
-// find runs the tests until one fails, and returns its name; empty: none did. It is an error when the code with the bug does not compile.
+// find runs the tests until one fails and returns its name, or an empty string if none fails. It returns an error if the code with the bug
+// does not compile.
 func find(b overlay.Bug, planted string, timeout time.Duration) (by string, err error) {
 	for _, args := range b.Tests {
 		args = append([]string{"test", "-overlay", planted, "-failfast", "-timeout", timeout.String()}, args...)
