@@ -1,7 +1,7 @@
-# Trapeze. `make help` lists what there is; `make check` passing is what "done" means.
+# Trapeze. `make help` lists the targets. A change is done when `make check` passes.
 #
-# Everything needs Go alone, and PostgreSQL in one of three forms: DATABASE_URL (14 or newer; for tests a
-# superuser), server programs on this machine, or a network to download them once. Only -race also needs a C compiler.
+# Most targets need only Go and PostgreSQL. PostgreSQL can be a server named by DATABASE_URL (14 or newer; tests need a superuser),
+# installed server programs, or a network to download these once. Only -race also needs a C compiler.
 
 GO          ?= go
 BUF         ?= github.com/bufbuild/buf/cmd/buf@v1.75.0
@@ -21,13 +21,13 @@ help: ## list all targets
 	@echo "  make torture SEED=7 MINUTES=5 ARGS='-only F2,F24'; ARGS=-help lists what it can do."
 	@echo "  .ci/run is the fast leg of CI, .ci/long the others: .ci/long -list."
 
-demo: ## run the example pipeline on real data, with progress and a killed process
+demo: ## run the example pipeline on real data, show its progress and kill a process
 	@echo "building ..." >&2
 	@$(GO) run ./cmd/trapeze demo $(ARGS)
 
-# All packages share one PostgreSQL, unless DATABASE_URL names a superuser of one. Tests wait more than they compute, so twelve run at the same time, on any
-# machine: the server has 400 connections. The checks of go vet, which go test makes as well, are left to make vet.
-# bin/with passes signals on, which go run does not. The name of make in a variable keeps make -n from running the line.
+# All packages share one PostgreSQL server, unless DATABASE_URL names a superuser of another. Tests wait more than they compute, so twelve run
+# concurrently on any machine; the server allows 400 connections. go test does not run go vet here, because make vet does.
+# Unlike go run, bin/with forwards signals. SUBMAKE hides $(MAKE) from make, so that make -n does not execute the line.
 SUBMAKE := $(MAKE)
 test: ## run all tests on a real PostgreSQL
 	$(GO) build -o bin/with ./internal/testdb/with && exec bin/with $(SUBMAKE) --no-print-directory test-all
@@ -42,10 +42,10 @@ test-all:
 race: ## run all tests with the race detector
 	$(GO) test -race -timeout $(TIMEOUT) $(PACKAGES)
 
-# The packages where goroutines meet. make race has the others too, with api, remote and cmd, which drive these from outside.
+# The packages whose goroutines share data. make race also tests the others, including api, remote and cmd, which use these packages.
 CONCURRENT = $(shell $(GO) list ./... | grep -E '/(runner|poller|scheduler|remote/[a-z]+|internal/(await|batch|bus|calendar|engine|feed|failpoint|journal|maintenance|memhttp|pod|pool|slots|telemetry|watchdog|work))$$')
 
-# Tests that are long with the race detector and have shorter neighbours on the same code. make race has them all.
+# Tests that take long with the race detector and whose code shorter tests also cover. make race runs them all.
 LONG_RACE := TestADatabaseThatIsGoneDoesNotKeepTheProcess TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows \
 	TestCancelsLeaveNoPipelineHalfDone \
 	TestAnyPipelineEndsAsTheModelSays TestADelayedJobRunsAtItsMomentWhoeverPromotesIt TestAKeyInAnOpenTransactionHoldsUpNoOtherSchedule \
@@ -64,20 +64,20 @@ race-short: ## the concurrent packages with the race detector, without the tests
 	$(GO) test $(SHORT_RACE) $(filter-out %/runner,$(CONCURRENT))
 	$(GO) test $(SHORT_RACE) $(if $(filter 1,$(HALF)),-run '^TestA')$(if $(filter 2,$(HALF)),-run '^(Test[^A]|Example)') ./runner
 
-fault: ## death at every failpoint, paused pods, a million rows
+fault: ## crashes at every failpoint, paused pods, a million rows
 	$(GO) test -tags '$(TAGS)' -timeout 60m $(PACKAGES)
 
 ha: ## failover under load: Patroni, HAProxy, pgbouncer, three pods (needs these programs)
 	$(GO) test -count=1 -tags ha -timeout 60m -v $(if $(RUN),-run '$(RUN)') ./internal/ha
 
-fuzz: ## fuzz each target for FUZZTIME (30s); what breaks one is kept in its testdata
+fuzz: ## fuzz each target for FUZZTIME (30s); inputs that break one are kept in its testdata
 	FUZZTIME=$(or $(FUZZTIME),30s) .ci/fuzz $(PACKAGES)
 
-planted: ## plant seventy-one bugs, one at a time, and expect the tests to fail (hours; ARGS='-only store')
+planted: ## plant seventy-one bugs, one at a time, and expect a test to fail (hours; ARGS='-only store')
 	$(GO) build -o bin/planted ./.ci/planted
 	bin/planted $(ARGS) .ci/planted/bugs.txt internal/torture/mutants.txt
 
-example: ## kill the example's pods at random moments, SEEDS times, and compare every digit
+example: ## kill the example's pods at random times, SEEDS times, and compare every digit
 	EXAMPLE_SEEDS=$(or $(SEEDS),$(SEED),20) $(GO) test -count 1 -timeout $(TIMEOUT) -run 'TheExampleGivesTheSameTotalsWheneverIts$(if $(SEED),/seed_$(SEED)$$)' ./internal/faults
 
 e2e: ## click through the dashboard in a headless Chromium (needs node and chromium; as root on Debian it installs them)
@@ -88,7 +88,7 @@ docs: ## build the documentation site into docs/.vitepress/dist; fails on a dead
 
 check: format vet lint modules vuln race ## format, vet, lint, modules, vulnerabilities, tests with -race
 
-format: ## fail when a file is not formatted
+format: ## fail if a file is not formatted
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
 
 vet: ## go vet, with and without the build tags of the long legs
@@ -103,22 +103,22 @@ lint: security ## staticcheck and gosec, pinned
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) run $(STATICCHECK) -tags '$(ALL_TAGS)' ./...
 
-# gosec looks at what meets strangers, and at what that links: not at tests, nor at the programs that measure and break us on a
-# developer's machine. One place that it is wrong about is marked there (#nosec, with the reason); of no use to us as a whole are
-#   G204 a program is started whose name is in a variable: PostgreSQL's and our own, found by us, never named by a request, and no shell
-#   G304 a file is opened whose name is in a variable: one that the operator names, by a flag, a variable or a job of the demo's
+# gosec checks the programs that are exposed to users and the packages that they link. It skips tests, and the benchmarks and fault tools that
+# run only on a developer's machine. Single false positives are marked in the code (#nosec, with the reason). These rules are excluded:
+#   G204 starting a program named by a variable: only PostgreSQL's programs and this one are started, never by request and without a shell
+#   G304 opening a file named by a variable: the operator names it with a flag, an environment variable or a demo job
 OURS = $(shell $(GO) list ./... | grep -vE '/(cmd/(bench|torture)|internal/(torture.*|demokinds|faultnet|faults|pgtest|podtest|testdb.*))$$')
 
 security: ## gosec, pinned in .ci/gosec
 	$(GO) build -C .ci/gosec -o $(CURDIR)/bin/gosec .
 	bin/gosec -test=false -exclude=G204,G304 $(OURS)
 
-modules: ## the dependencies are the ones of go.sum, and go.mod needs no tidying
+modules: ## check that the dependencies match go.sum and that go.mod is tidy
 	$(GO) mod verify
 	$(GO) mod tidy -diff
 
-vuln: ## govulncheck, pinned: known vulnerabilities in what we call (needs vuln.go.dev, or GOVULNDB)
-	@.ci/vuln || [ $$? -eq 69 ] # its database is not reachable
+vuln: ## govulncheck, pinned: known vulnerabilities in the code that is called (needs vuln.go.dev or GOVULNDB)
+	@.ci/vuln || [ $$? -eq 69 ] # the vulnerability database is not reachable
 
 fmt: ## format all files
 	gofmt -w .
@@ -130,11 +130,11 @@ bench: ## measure takeover, hand-off gap, throughput and chains
 	@echo "building ..." >&2
 	@$(GO) run ./cmd/bench $(ARGS)
 
-bench-peers: ## beside River, graphile-worker, pg-boss, gue, DBOS and Hatchet (needs npm; an hour and a half, ARGS narrows it)
+bench-peers: ## compare with River, graphile-worker, pg-boss, gue, DBOS and Hatchet (needs npm; takes an hour and a half, ARGS narrows it)
 	@bench/run.sh $(ARGS)
 
-torture: ## break a fleet as a seed says (SEED, MINUTES), and check what must hold
+torture: ## harm a fleet with the faults of a seed (SEED, MINUTES) and check the invariants
 	@$(GO) run ./cmd/torture $(if $(SEED),-seed $(SEED)) -minutes $(or $(MINUTES),1) $(ARGS)
 
-clean: ## remove what was built
+clean: ## remove build output
 	rm -rf bin dist trapeze bench/bin e2e/node_modules docs/node_modules docs/.vitepress/cache docs/.vitepress/dist coverage.*
