@@ -87,7 +87,7 @@ func PlanFor(seed uint64, o PlanOptions) []history.Act {
 	return p.plan
 }
 
-// opening lists the verbs that every plan of all faults starts with. Without them, a short plan may leave an invariant with nothing to
+// opening lists the verbs with which every unrestricted plan starts. Without them, a short plan may leave an invariant with nothing to
 // check.
 var opening = []string{"kill", "worker_kill"}
 

@@ -20,7 +20,7 @@ func until(t *testing.T, what string, met func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !met(); pause(t.Context(), 10*time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("this does not come: %s", what)
+			t.Fatalf("timed out waiting: %s", what)
 		}
 	}
 }

@@ -129,10 +129,10 @@ func TestARunInWhichNothingIsWrongIsGreenAndEveryInvariantIsJudged(t *testing.T)
 	for i, f := range findings {
 		is.Equal(f.Invariant, invariants[i].name) // in order
 		for _, v := range f.Violations {
-			t.Errorf("%s accuses the innocent: %s", f.Invariant, v.What)
+			t.Errorf("%s reports a false violation: %s", f.Invariant, v.What)
 		}
 		if Vacuous(f) {
-			t.Errorf("%s had nothing to judge", f.Invariant)
+			t.Errorf("%s had nothing to check", f.Invariant)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func TestEveryWayToBreakAnInvariantIsCaught(t *testing.T) {
 	}
 	for _, one := range invariants {
 		if !caught[one.name] {
-			t.Errorf("no crime against %s is tried", one.name)
+			t.Errorf("no test breaks %s", one.name)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fencesPerEpoch is the number of fences that a job has in each database epoch. The remainder counts its claims.
+// fencesPerEpoch is the number of fences that a job has in each database epoch. A fence modulo this number counts the job's claims.
 const fencesPerEpoch = 10_000_000_000
 
 // moves maps each of the product's events to the state transitions that it may record. Events written by handlers record none.

@@ -23,7 +23,7 @@ func (v *view) podsRun(kind string) bool {
 	return slices.ContainsFunc(v.lives, func(l *life) bool { return !l.remote() && l.knows(kind) })
 }
 
-// lookAfterWorkers adds the troubles of its pods to those of each remote worker: faults that hit the pods, and their absences.
+// lookAfterWorkers adds to each remote worker's troubles those of its pods: the faults that hit them, and their absences.
 func (t *trouble) lookAfterWorkers(v *view) {
 	t.far = map[string][]span{}
 	for _, l := range v.lives {
