@@ -176,7 +176,7 @@ func (w *world) checkSubmissions(h history, submitter string, ids []int64, doubt
 	w.t.Helper()
 	for _, id := range ids {
 		if _, ok := h.jobs[id]; !ok {
-			w.t.Errorf("job %d was submitted by %s and is lost", id, submitter)
+			w.t.Errorf("job %d, submitted by %s, is lost", id, submitter)
 		}
 	}
 	found := 0
@@ -186,7 +186,7 @@ func (w *world) checkSubmissions(h history, submitter string, ids []int64, doubt
 		}
 	}
 	if found < len(ids) || found > len(ids)+doubts {
-		w.t.Errorf("%s submitted %d pipelines, %d more are in doubt, and %d are there", submitter, len(ids), doubts, found)
+		w.t.Errorf("%s submitted %d pipelines, and %d more with an unknown outcome, but there are %d", submitter, len(ids), doubts, found)
 	}
 }
 

@@ -128,6 +128,6 @@ func (p *pod) waitKilled(t *testing.T) {
 	state := p.waitExit(t, 20*time.Second)
 	status, ok := state.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
-		t.Fatalf("%s ended otherwise than by SIGKILL: %s", p.name, state)
+		t.Fatalf("%s was not ended by SIGKILL: %s", p.name, state)
 	}
 }

@@ -119,7 +119,7 @@ func crowded(w *world, p *pod) (relieve func()) {
 	select {
 	case <-refused:
 	case <-time.After(20 * time.Second):
-		w.t.Error("the server has connections without end")
+		w.t.Error("the server never runs out of connections")
 	}
 	return func() {
 		cancel()

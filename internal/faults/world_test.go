@@ -133,7 +133,7 @@ func read[T any](w *world, sql string, args ...any) (v T) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
 	defer cancel()
 	if err := w.pool.QueryRow(ctx, sql, args...).Scan(&v); err != nil {
-		w.t.Logf("the test's own look: %v", err)
+		w.t.Logf("the test's own query: %v", err)
 	}
 	return v
 }
@@ -161,7 +161,7 @@ func (w *world) settle() {
 	const quietSQL = `select not exists (select from trapeze.live) and not exists (select from trapeze.parked)`
 	for deadline := time.Now().Add(90 * time.Second); !w.yes(quietSQL); {
 		if time.Now().After(deadline) {
-			w.t.Errorf("this is left:\n%s", w.left())
+			w.t.Errorf("not finished:\n%s", w.left())
 			for _, p := range w.pods {
 				if p.alive() {
 					p.signal(syscall.SIGQUIT) // makes it log its goroutines

@@ -53,7 +53,7 @@ func TestNoExportedSignatureMentionsAnInternalType(t *testing.T) {
 	}
 	for _, mention := range stillInternal {
 		if !found[mention] {
-			t.Errorf("%s is no more: remove it from stillInternal", mention)
+			t.Errorf("%s no longer exists: remove it from stillInternal", mention)
 		}
 	}
 }

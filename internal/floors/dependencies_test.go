@@ -37,10 +37,10 @@ func TestEveryDependencyIsInTheTableWithItsReason(t *testing.T) {
 			by = "tests"
 		}
 		if strings.ReplaceAll(in, "`", "") != by {
-			t.Errorf("%s is imported by %s, and docs/dependencies.md says %s", name, by, in)
+			t.Errorf("%s is imported by %s, but docs/dependencies.md lists %s", name, by, in)
 		}
 		if !slices.Contains(licences, licence) && (by != "tests" || licence != "MPL-2.0") {
-			t.Errorf("%s has the licence %s, which nothing that we link has", name, licence)
+			t.Errorf("%s has the license %s, which is not allowed for linked modules", name, licence)
 		}
 		is.True(len(why) > 10) // a reason is given
 	}

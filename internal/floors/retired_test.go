@@ -84,7 +84,7 @@ func TestNoRetiredWordIsAName(t *testing.T) {
 	}
 	for text, found := range still {
 		if !found {
-			t.Errorf("%s is no more: remove it from internal/floors/retired.txt", text)
+			t.Errorf("%s no longer exists: remove it from internal/floors/retired.txt", text)
 		}
 	}
 }

@@ -130,7 +130,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("waited in vain:", what)
+			t.Fatal("timed out waiting:", what)
 		}
 	}
 }

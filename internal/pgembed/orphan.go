@@ -48,7 +48,7 @@ func (h *home) dropStalePIDFile() error {
 
 // stopStranger stops a server process that is not a child of this process.
 func stopStranger(ctx context.Context, pid int, pgdata string) error {
-	// On Linux, the handle is bound to this process. Only then is it checked that the process may be stopped.
+	// On Linux, the handle stays bound to this process even if its PID is reused. The check that it may be stopped comes after that.
 	p, err := os.FindProcess(pid)
 	if err != nil {
 		return nil

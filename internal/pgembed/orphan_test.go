@@ -18,7 +18,7 @@ import (
 
 func TestAServerDiesWithItsOwner(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells a child of its parent's end")
+		t.Skip("only Linux notifies a child when its parent dies")
 	}
 	is := is.New(t)
 	o := startOwner(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PGEMBED_OWN=") })

@@ -73,7 +73,7 @@ func TestAForeignDataDirectoryIsRefused(t *testing.T) {
 
 func TestAHomeBehindAClosedDoorIsExplained(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("an ordinary user's server runs as that user, who has all the keys")
+		t.Skip("a server started by an ordinary user runs as that user, who can access all files")
 	}
 	is := is.New(t)
 	parent := filepath.Dir(openDir(t))

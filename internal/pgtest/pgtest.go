@@ -66,7 +66,7 @@ func Connect(t testing.TB, url string) *pgxpool.Pool {
 		select {
 		case <-closed:
 		case <-time.After(10 * time.Second):
-			t.Errorf("pgtest: the test has ended and still holds %d connections of its pool", pool.Stat().AcquiredConns())
+			t.Errorf("pgtest: the test ended without releasing %d connections of its pool", pool.Stat().AcquiredConns())
 		}
 	})
 	return pool

@@ -40,7 +40,7 @@ func Primary(t testing.TB, settings ...string) *Node {
 func (n *Node) AddStandby(t testing.TB, settings ...string) *Node {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(n.BinDir(), "pg_basebackup")); err != nil {
-		t.Skipf("pgtest: no pg_basebackup in %s: install PostgreSQL's client programs to have this test run", n.BinDir())
+		t.Skipf("pgtest: no pg_basebackup in %s: install PostgreSQL's client programs to run this test", n.BinDir())
 	}
 	n.number++
 	name := fmt.Sprintf("standby%d", n.number)
