@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// A mutant must be caught by one of these seeds, in runs of this length.
+// A mutant must be caught within mutantSeeds runs, each with another seed and mutantMinutes long.
 const (
 	mutantSeeds   = 3
 	mutantMinutes = 2
