@@ -8,10 +8,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// LetThrough is what a route of [MountDoors] answers to whom it lets through.
+// LetThrough is the status with which a route of [MountDoors] answers an admitted request.
 const LetThrough = http.StatusTeapot
 
-// MountDoors mounts all routes with nothing behind them: who is let through changes nothing.
+// MountDoors mounts all routes with handlers that do nothing, so that a test sees only who is admitted.
 func MountDoors(g *echo.Group, r *runner.Runner, o Options) {
 	doors := Routes()
 	for i := range doors {
@@ -20,8 +20,8 @@ func MountDoors(g *echo.Group, r *runner.Runner, o Options) {
 	mount(g, r, o, doors)
 }
 
-// Scoped reports whether a route without a job's id heeds itself that permissions are for own jobs.
+// Scoped reports whether a route without a job ID in its path applies the own-jobs scope itself.
 func Scoped(route Route) bool { return route.scope == ownJobs }
 
-// Queries are the parameters that a route is described with.
+// Queries returns the query parameters that a route documents.
 func Queries(route Route) []string { return route.query }

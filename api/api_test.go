@@ -25,11 +25,11 @@ func TestASubmittedJobRunsAndCanBeRead(t *testing.T) {
 	id := a.body["id"].(string)
 	is.Equal(a.body["pipeline_id"], id)
 	is.Equal(a.body["duplicate"], false)
-	is.Equal(a.header.Get("Location"), "/trapeze/jobs/"+id) // also below a prefix
+	is.Equal(a.header.Get("Location"), "/trapeze/jobs/"+id) // the location includes the prefix
 
 	j := h.until(id, job.Succeeded).body
 	is.Equal(j["result"], map[string]any{"n": 1.0})
-	is.Equal(j["priority"], 0.0) // 0 is 0, not the default
+	is.Equal(j["priority"], 0.0) // an explicit 0 is not replaced by the default
 	is.Equal(j["max_attempts"], 2.0)
 	is.Equal(j["submitter"], "ana")
 	events := h.send("GET", "/jobs/"+id+"/events", "").body["events"].([]any)
@@ -37,7 +37,7 @@ func TestASubmittedJobRunsAndCanBeRead(t *testing.T) {
 	is.Equal(events[len(events)-1].(map[string]any)["to"], "succeeded")
 	cursor := events[0].(map[string]any)["cursor"].(string)
 	rest := h.send("GET", "/jobs/"+id+"/events?after="+cursor, "").body["events"].([]any)
-	is.Equal(len(rest), len(events)-1) // a cursor goes on behind it
+	is.Equal(len(rest), len(events)-1) // the page starts after the cursor
 }
 
 func TestAChainIsSubmittedInOneRequest(t *testing.T) {
@@ -53,7 +53,7 @@ func TestAChainIsSubmittedInOneRequest(t *testing.T) {
 	for _, one := range jobs {
 		j := one.(map[string]any)
 		if j["step"] == 2.0 {
-			is.Equal(j["subject"], "b") // inherited from the step before
+			is.Equal(j["subject"], "b") // inherited from the previous step
 			is.Equal(j["priority"], -5.0)
 			is.Equal(j["result"], []any{3.0})
 		}
@@ -70,7 +70,7 @@ func TestTheSameKeyIsTheSameJob(t *testing.T) {
 	is.Equal(second.status, http.StatusAccepted)
 	is.Equal(second.body["id"], first.body["id"])
 	is.Equal(second.body["duplicate"], true)
-	is.Equal(second.body["state"], "succeeded") // where it is now
+	is.Equal(second.body["state"], "succeeded") // the current state
 	other := h.send("POST", "/jobs", `{"kind":"echo","args":{"n":2}}`, "Idempotency-Key", "k")
 	is.Equal(other.status, http.StatusUnprocessableEntity)
 	is.Equal(other.body["code"], "idempotency_key_reused")
@@ -84,7 +84,7 @@ func TestAKindOfAnotherProgramIsTakenWhenItIsSaidToBeOne(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, api.Options{})
 	body := `{"kind":"theirs","delay":3600,"chain":[{"kind":"also_theirs"}]`
-	is.Equal(h.send("POST", "/jobs", body+`}`).body["code"], "unknown_kind") // a slip of the pen, it may be
+	is.Equal(h.send("POST", "/jobs", body+`}`).body["code"], "unknown_kind") // without "foreign", an unknown kind may be a typo
 	is.Equal(h.send("POST", "/jobs", body+`,"foreign":false}`).body["code"], "unknown_kind")
 	id := h.submit(body + `,"foreign":true}`)
 	is.Equal(h.send("GET", "/jobs/"+id, "").body["kind"], "theirs")
@@ -109,7 +109,7 @@ func TestJobsAreListedByFilterAndPage(t *testing.T) {
 			break
 		}
 	}
-	is.Equal(len(seen), 5) // each once, and the other kind not
+	is.Equal(len(seen), 5) // each matching job once, and no job of the other kind
 	is.Equal(pages, 3)
 	is.Equal(len(h.send("GET", "/jobs?since=1h&limit=1000", "").body["jobs"].([]any)), 6)
 	is.Equal(len(h.send("GET", "/jobs?since=2099-01-01T00:00:00Z", "").body["jobs"].([]any)), 0)
@@ -124,22 +124,22 @@ func TestEndingAJob(t *testing.T) {
 	is.Equal(a.status, http.StatusOK)
 	is.Equal(a.body["state"], "cancelled")
 	a = h.send("POST", "/jobs/"+waiting+"/cancel", "")
-	is.Equal(a.status, http.StatusOK) // a user who asks again is shown how it ended
+	is.Equal(a.status, http.StatusOK) // cancelling again returns the final state
 	is.Equal(a.body["state"], "cancelled")
 	a = h.send("POST", "/admin/workers/jobs/"+waiting+"/stop", "")
-	is.Equal(a.status, http.StatusConflict) // an operator is told
+	is.Equal(a.status, http.StatusConflict) // stopping a finished job is an error
 	is.Equal(a.body["code"], "already_terminal")
 
 	running := h.submit(`{"kind":"wait"}`)
 	h.until(running, job.Running)
-	is.Equal(h.send("POST", "/jobs/"+running+"/cancel", "").status, http.StatusAccepted) // its handler is told
+	is.Equal(h.send("POST", "/jobs/"+running+"/cancel", "").status, http.StatusAccepted) // accepted: the handler's context is cancelled
 	h.until(running, job.Cancelled)
 
 	stopped := h.submit(`{"kind":"wait"}`)
 	h.until(stopped, job.Running)
 	a = h.send("POST", "/admin/workers/jobs/"+stopped+"/stop", "")
 	is.Equal(a.status, http.StatusOK)
-	is.Equal(a.body["state"], "cancelled") // at once
+	is.Equal(a.body["state"], "cancelled") // without waiting for the handler
 }
 
 func TestErrorsHaveStableCodes(t *testing.T) {
@@ -177,13 +177,13 @@ func TestErrorsHaveStableCodes(t *testing.T) {
 			a := h.send(c.method, c.path, c.body, "X-Request-Id", "r-1")
 			is.Equal(a.status, c.status)
 			is.Equal(a.body["code"], c.code)
-			is.Equal(a.body["request_id"], "r-1") // the caller's own
+			is.Equal(a.body["request_id"], "r-1") // the caller's ID is kept
 			is.True(a.body["message"] != "")
 		})
 	}
 }
 
-// Callers that go away are no errors of the server: no alarm, no line at the level of one.
+// When a client disconnects, the server logs no error and reports no failure to the host.
 func TestACallerThatHasGoneIsNoServerError(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -210,7 +210,7 @@ func TestAnotherOriginsPageCannotChangeAnything(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs", body, "Sec-Fetch-Site", "cross-site").status, http.StatusForbidden)
 	is.Equal(h.send("POST", "/jobs", body, "Origin", "https://evil.example").status, http.StatusForbidden)
 	is.Equal(h.send("POST", "/jobs", body, "Content-Type", "text/plain").status, http.StatusUnsupportedMediaType)
-	is.Equal(h.send("GET", "/jobs", "", "Host", "evil.example").status, http.StatusForbidden) // a name that points here
+	is.Equal(h.send("GET", "/jobs", "", "Host", "evil.example").status, http.StatusForbidden) // an attacker's host name may resolve to 127.0.0.1
 	is.Equal(h.send("POST", "/jobs", body).status, http.StatusAccepted)
 }
 
@@ -230,5 +230,5 @@ func TestAPodSaysHowItIs(t *testing.T) {
 		return draining.status == http.StatusServiceUnavailable
 	})
 	is.Equal(draining.body["reasons"], []any{"draining"})
-	is.Equal(h.send("GET", "/healthz", "").status, http.StatusOK) // the process is fine
+	is.Equal(h.send("GET", "/healthz", "").status, http.StatusOK) // the process itself is healthy
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// risky makes jobs of the kind hold wait for approval, by the lane of the kind.
+// risky returns a host with a lane that requires approval. Jobs of kind hold run in that lane.
 func risky(t *testing.T) *host {
 	is := is.New(t)
 	h := strangers(t)
@@ -37,7 +37,7 @@ func TestNoLaneAndNoChainLeadsAroundAnApproval(t *testing.T) {
 		})
 	}
 	is := is.New(t)
-	is.Equal(h.send("POST", "/jobs", `{"kind":"echo","lane":"default","delay":3600,"chain":[{"kind":"echo"}]}`, "X-Who", "ana").body["state"], "pending") // others go
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo","lane":"default","delay":3600,"chain":[{"kind":"echo"}]}`, "X-Who", "ana").body["state"], "pending") // other jobs need no approval
 }
 
 func TestALaterStepOfWhatWasApprovedKeepsItsArguments(t *testing.T) {
@@ -52,16 +52,16 @@ func TestALaterStepOfWhatWasApprovedKeepsItsArguments(t *testing.T) {
 	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/stop", "", root...).status < 300)
 	for _, path := range []string{"/jobs/" + step, "/pipelines/" + id} {
 		a := h.send("POST", path+"/retry", `{"args":{"n":2}}`, ana...)
-		is.Equal(a.status, http.StatusForbidden) // nobody approved those
+		is.Equal(a.status, http.StatusForbidden) // the new arguments were never approved
 		is.Equal(a.body["code"], "forbidden")
 	}
-	is.Equal(h.send("POST", "/pipelines/"+id+"/retry", "", ana...).status, http.StatusAccepted) // the old ones were
+	is.Equal(h.send("POST", "/pipelines/"+id+"/retry", "", ana...).status, http.StatusAccepted) // the original arguments were approved
 	is.True(h.send("POST", "/admin/workers/jobs/"+step+"/stop", "", root...).status < 300)
-	is.Equal(h.send("POST", "/jobs/"+step+"/retry", `{"args":{"n":3}}`, root...).status, http.StatusAccepted) // whoever may approve may change them
+	is.Equal(h.send("POST", "/jobs/"+step+"/retry", `{"args":{"n":3}}`, root...).status, http.StatusAccepted) // an approver may change the arguments
 
 	free := h.send("POST", "/jobs", `{"kind":"echo","chain":[{"kind":"wait"}]}`, ana...).body["id"].(string)
 	h.untilAs(free, job.Succeeded, ana...)
 	last := h.send("GET", "/jobs?pipeline="+free+"&kind=wait", "", ana...).body["jobs"].([]any)[0].(map[string]any)["id"].(string)
 	is.True(h.send("POST", "/admin/workers/jobs/"+last+"/stop", "", root...).status < 300)
-	is.Equal(h.send("POST", "/jobs/"+last+"/retry", `{"args":{"n":2}}`, ana...).status, http.StatusAccepted) // what needed no approval is free
+	is.Equal(h.send("POST", "/jobs/"+last+"/retry", `{"args":{"n":2}}`, ana...).status, http.StatusAccepted) // without approval, the submitter may change the arguments
 }

@@ -24,7 +24,7 @@ func listAudit(c *call) (any, error) {
 	return pageOf("audit", found, f.Limit, func(last admin.AuditRow) string { return cursor.Sealed("audit", idText(last.ID)) }), err
 }
 
-// auditFilterOf reads the filters of the audit.
+// auditFilterOf reads the filters of an audit log query.
 func auditFilterOf(c echo.Context) (admin.AuditFilter, error) {
 	f := admin.AuditFilter{Limit: 50}
 	err := eachFilter(c, func(name, value string, _ []string) (err error) {
@@ -36,7 +36,7 @@ func auditFilterOf(c echo.Context) (admin.AuditFilter, error) {
 		case "target":
 			f.Target, err = storable(value)
 		case "before":
-			if c.QueryParam("cursor") == "" { // the cursor continues from there
+			if c.QueryParam("cursor") == "" { // a cursor takes precedence over before
 				f.Before, err = ParseID(value)
 			}
 		case "limit":

@@ -20,6 +20,6 @@ func TestAJobSaysWhyItDoesNotRun(t *testing.T) {
 	is.True(strings.Contains(a.text, `"why":"scheduled"`))
 	is.True(strings.Contains(a.text, "not due yet"))
 	h.send("POST", "/jobs/"+id+"/cancel", "")
-	is.Equal(strings.TrimSpace(h.send("GET", "/jobs/"+id+"/blockers", "").text), `{"blockers":[]}`) // it has ended
+	is.Equal(strings.TrimSpace(h.send("GET", "/jobs/"+id+"/blockers", "").text), `{"blockers":[]}`) // a finished job has no blockers
 	is.Equal(h.send("GET", "/jobs/999999999/blockers", "").status, http.StatusNotFound)
 }

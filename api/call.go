@@ -18,47 +18,47 @@ import (
 // service holds the dependencies of the handlers.
 type service struct {
 	r       *runner.Runner
-	lists   *store.Store // for reads that may be long or slow, so that they do not delay commands
+	lists   *store.Store // for reads that may be slow, so that they do not delay commands
 	opts    Options
 	door    *door
 	secrets *secrets
 	streams openStreams
 	logins  *buckets
-	openapi []byte // the document
+	openapi []byte // the encoded OpenAPI document
 }
 
-// cutOff reports whether the pod has lost trust in its lease, because its heartbeats fail. A connection of such a pod may still answer, from
-// a standby or from a former primary, with outdated data.
+// cutOff reports whether the pod no longer trusts its lease because its heartbeats fail. Such a pod may be connected to a standby or to a
+// former primary, and would read outdated data.
 func (s *service) cutOff() bool {
 	_, reasons := s.r.Ready()
 	return slices.Contains(reasons, runner.ReasonCutOff)
 }
 
-// reportFailure hands the error behind an answer to the host.
+// reportFailure passes the error behind a failed response to the host.
 func (s *service) reportFailure(request *http.Request, err error) {
 	if p := problemOf(err); s.opts.OnFailure != nil && p.status >= clientClosedRequest {
 		s.opts.OnFailure(request, cmp.Or(p.err, err))
 	}
 }
 
-// call is a request that its route has let through.
+// call is an admitted request.
 type call struct {
 	echo.Context
 	*service
 
 	to     Route
-	caller access.Principal // its sender; without any permission on a route that needs none
+	caller access.Principal // the authenticated sender; it has no permissions if the route needs none
 }
 
 func (c *call) ctx() context.Context { return c.Request().Context() }
 
-// present returns jobs, pipelines or schedules as the caller may see them.
+// present returns jobs, pipelines or schedules with the secrets removed that the caller may not see.
 func (c *call) present(what any) (any, error) {
 	return c.secrets.present(c.Request(), c.caller, what)
 }
 
-// presentPage returns a page of jobs or pipelines as the caller may see them. searched is the time back to which the search went before
-// it stopped early; zero: it did not.
+// presentPage returns a page of jobs or pipelines with the secrets removed that the caller may not see. If the search stopped early,
+// searched is the time it got back to; otherwise it is zero.
 func (c *call) presentPage(name string, found any, next string, searched time.Time) (any, error) {
 	shown, err := c.present(found)
 	body := map[string]any{name: shown, "next_cursor": cursor.Sealed(name, next)}
@@ -83,10 +83,11 @@ func readOptional[T any](c *call) (body T, err error) {
 // dryRun reports whether a request only previews its effect.
 func (c *call) dryRun() (bool, error) { return boolParam(c, "dry_run") }
 
-// maxWait limits how long a request may wait until no job runs: servers and proxies allow an answer more time.
+// maxWait limits how long a request may wait for running jobs to finish. It is below the usual response timeouts of servers and proxies.
 const maxWait = 50 * time.Second
 
-// waitLimit reads how long a command waits until no job runs, from {"wait":"30s"} or the query; 0 means not at all.
+// waitLimit returns how long a command waits for running jobs to finish. It reads {"wait":"30s"} from the body or wait from the query; 0
+// means no waiting.
 func (c *call) waitLimit() (time.Duration, error) {
 	body, err := readOptional[struct {
 		Wait Delay `json:"wait"`
@@ -102,7 +103,7 @@ func (c *call) waitLimit() (time.Duration, error) {
 	return time.Duration(body.Wait), err
 }
 
-// refuseBody returns an error for a body on a route that takes none.
+// refuseBody returns an error if a request has a body.
 func (c *call) refuseBody() error {
 	_, err := readOptional[struct{}](c)
 	return err
@@ -119,7 +120,7 @@ func onJob(do func(c *call, id int64) (any, error)) handler {
 	}
 }
 
-// drain answers a command that closes a lane, a pod or the queue and waits until no job runs there.
+// drain handles a command that closes a lane, a pod or the queue, and waits for its running jobs to finish.
 func drain[T any](c *call, do func(wait time.Duration) (T, error)) (any, error) {
 	wait, err := c.waitLimit()
 	if err != nil {
@@ -128,7 +129,7 @@ func drain[T any](c *call, do func(wait time.Duration) (T, error)) (any, error) 
 	return do(wait)
 }
 
-// toggle answers a command that reopens a lane, a pod or the queue, or closes it without waiting.
+// toggle handles a command that reopens a lane, a pod or the queue, or closes it without waiting.
 func toggle(c *call, do func(ctx context.Context, actor string) (bool, error)) (any, error) {
 	if err := c.refuseBody(); err != nil {
 		return nil, err
@@ -137,23 +138,23 @@ func toggle(c *call, do func(ctx context.Context, actor string) (bool, error)) (
 	return changed{did}, err
 }
 
-// toggleOne is [toggle] for the lane, pod or schedule that the path names.
+// toggleOne is like [toggle], for the lane, pod or schedule named in the path.
 func toggleOne(c *call, name string, do func(ctx context.Context, name, actor string) (bool, error)) (any, error) {
 	return toggle(c, func(ctx context.Context, actor string) (bool, error) { return do(ctx, name, actor) })
 }
 
-// reply is an answer whose status is not the route's usual one.
+// reply is a response whose status differs from the route's default.
 type reply struct {
 	status int
 	body   any
 }
 
-// changed is the answer of a [toggle].
+// changed is the response of a [toggle].
 type changed struct {
-	Changed bool `json:"changed"` // false: it was in that state before
+	Changed bool `json:"changed"` // false if it was already in that state
 }
 
-// pageOf returns a page of a list. A full page has the cursor of the next page, which its last row determines.
+// pageOf returns one page of a list. A full page includes the next page's cursor, which is taken from the last row.
 func pageOf[T any](name string, list []T, limit int, cursor func(last T) string) map[string]any {
 	next := ""
 	if len(list) == limit {
@@ -162,7 +163,7 @@ func pageOf[T any](name string, list []T, limit int, cursor func(last T) string)
 	return map[string]any{name: orEmpty(list), "next_cursor": next}
 }
 
-// orEmpty returns a list that is [] in JSON, not null.
+// orEmpty replaces a nil list, so that it is encoded as [] and not as null.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}

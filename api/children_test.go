@@ -81,12 +81,12 @@ func TestAListShowsTheJobsThatACommandWithTheSameFilterIsFor(t *testing.T) {
 			sample = append(sample, id.(string))
 		}
 		slices.Sort(sample)
-		is.Equal(sample, shown) // the preview counts what the list shows
+		is.Equal(sample, shown) // the preview selects the listed jobs
 	}
-	is.Equal(h.send("POST", "/admin/workers/jobs/cancel", `{"filter":{"children":true},"dry_run":true}`).status, http.StatusBadRequest) // it selects everything
+	is.Equal(h.send("POST", "/admin/workers/jobs/cancel", `{"filter":{"children":true},"dry_run":true}`).status, http.StatusBadRequest) // this filter would match every job
 
 	a := h.send("POST", "/admin/workers/jobs/cancel", `{"filter":{"kind":"wait","children":false}}`)
 	is.Equal(a.body["done"], 1.0)
 	h.until(alone, job.Cancelled)
-	is.Equal(len(list("state=running")), 2) // the children run on
+	is.Equal(len(list("state=running")), 2) // the children are still running
 }

@@ -40,7 +40,7 @@ func TestTheCurrentRunOfASubjectHasARouteAndAFilter(t *testing.T) {
 		is.Equal(h.send("GET", path, "", "X-Who", "root").status, want)
 	}
 	is.Equal(h.send("GET", route, "", "X-Who", "root").status, http.StatusOK)
-	is.Equal(h.send("GET", route, "", "X-Who", "ben").status, http.StatusNotFound) // it is not his
+	is.Equal(h.send("GET", route, "", "X-Who", "ben").status, http.StatusNotFound) // the job belongs to another user
 	for who, want := range map[string]int{"ana": 1, "root": 1, "ben": 0} {
 		list := h.send("GET", "/jobs?current=true&kind=echo&subject=s%2F1", "", "X-Who", who)
 		is.Equal(list.status, http.StatusOK)

@@ -13,8 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A server that turns read-only and keeps its sessions is what a pod has that stays on the old primary after a failover: every read
-// still works, no heartbeat does.
+// After a failover, a pod may stay connected to the old primary, which is now read-only: every read still works, but heartbeats fail.
 func TestAPodThatIsCutOffAnswersNoReadsAndEndsItsStreams(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -33,7 +32,7 @@ func TestAPodThatIsCutOffAnswersNoReadsAndEndsItsStreams(t *testing.T) {
 		conn, err := pgx.Connect(t.Context(), server.URL())
 		is.NoErr(err)
 		defer conn.Close(t.Context())
-		// Its own sessions are read-only too, which ALTER SYSTEM does not mind.
+		// Sessions on this server are read-only, but ALTER SYSTEM still works in them.
 		_, err = conn.Exec(t.Context(), "alter system set default_transaction_read_only = "+value)
 		is.NoErr(err)
 		_, err = conn.Exec(t.Context(), "select pg_reload_conf()")
@@ -42,12 +41,12 @@ func TestAPodThatIsCutOffAnswersNoReadsAndEndsItsStreams(t *testing.T) {
 	readOnly("on")
 	for _, open := range []*stream{one, all} {
 		open.rest(t)
-		is.Equal(open.comments[len(open.comments)-1], feed.ErrStuck.Error()) // the pod ended it, not the client's own deadline
+		is.Equal(open.comments[len(open.comments)-1], feed.ErrStuck.Error()) // the pod ended the stream, not the client's deadline
 	}
 	for _, path := range []string{"/jobs", "/jobs/" + id, "/jobs/" + id + "/stream", "/events/stream", "/admin/workers/pods", "/ui/jobs"} {
-		is.Equal(h.send("GET", path, "").status, http.StatusServiceUnavailable) // an old state is no answer
+		is.Equal(h.send("GET", path, "").status, http.StatusServiceUnavailable) // the pod does not serve outdated data
 	}
-	is.Equal(h.send("GET", "/healthz", "").status, http.StatusOK) // nobody need restart the pod
+	is.Equal(h.send("GET", "/healthz", "").status, http.StatusOK) // a restart would not help
 	is.Equal(h.send("GET", "/readyz", "").status, http.StatusServiceUnavailable)
 
 	readOnly("off")

@@ -11,13 +11,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pageRoutes returns the routes of the dashboard at /ui/. Its pages check permissions themselves and
-// answer with pages.
+// pageRoutes returns the routes of the dashboard at /ui/. The pages check permissions themselves, and answer errors with HTML.
 func (s *service) pageRoutes() []Route {
 	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Sessions: s.opts.Login != nil})
 	return []Route{
 		{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(c *call) (any, error) {
-			// Relative, because only a proxy in front may know the prefix.
+			// The redirect is relative because only a proxy in front may know the prefix.
 			c.Response().Header().Set("Location", "ui/")
 			return nil, c.NoContent(http.StatusMovedPermanently)
 		}},
@@ -30,21 +29,21 @@ func (s *service) pageRoutes() []Route {
 	}
 }
 
-// jobShown returns the job of a page as its visitor may see it.
+// jobShown returns a job with the secrets removed that the visitor may not see.
 func (s *service) jobShown(request *http.Request, to access.Principal, j job.Job) (job.Job, error) {
 	v := s.secrets.view(to)
 	shown := v.hideJob(j)
 	return shown, s.secrets.readings.note(request, v, "job "+idText(j.ID))
 }
 
-// scheduleShown returns the schedule of a page as its visitor may see it.
+// scheduleShown returns a schedule with the secrets removed that the visitor may not see.
 func (s *service) scheduleShown(request *http.Request, to access.Principal, name string, one job.ScheduleSetting) (job.ScheduleSetting, error) {
 	v := s.secrets.view(to)
 	shown := v.hideSetting(name, one)
 	return shown, s.secrets.readings.note(request, v, "schedule "+name)
 }
 
-// visitor returns the sender of a request for a page.
+// visitor authenticates the sender of a page request.
 func (s *service) visitor(request *http.Request) (access.Principal, error) {
 	if s.cutOff() {
 		return access.Principal{}, store.ErrCutOff

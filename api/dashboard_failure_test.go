@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A job that failed shows what followed that, which shows the job that failed; steps for a failure are no steps to come.
+// A failed job links to its failure job, and the failure job links back. Planned failure steps are not listed as next steps.
 func TestAFailedJobShowsWhatFollowedIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -26,5 +26,5 @@ func TestAFailedJobShowsWhatFollowedIt(t *testing.T) {
 	waits := p.put(runner.Chain(raw("wait"), raw("echo")), runner.OnFailure(raw("echo")))
 	p.until(waits, job.Running)
 	_, page = p.get(p.url + "pipelines/" + text(waits))
-	is.Equal(strings.Count(said(page), "planned"), 2) // in the drawing and in the table
+	is.Equal(strings.Count(said(page), "planned"), 2) // once in the drawing and once in the table
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// form finds the form that sends a request.
+// form returns the form that sends the given request.
 func form(page *html.Node, sends string) *html.Node {
 	for n := range page.Descendants() {
 		if attribute(n, "data-form") == sends {
@@ -29,7 +29,7 @@ func form(page *html.Node, sends string) *html.Node {
 	return &html.Node{}
 }
 
-// field is what a field of a form holds.
+// field returns the content of a form field.
 func field(form *html.Node, name string) string {
 	for n := range form.Descendants() {
 		if attribute(n, "name") == name {
@@ -51,15 +51,15 @@ func TestALanesKindsAreInItsFormAndItCanBeDeleted(t *testing.T) {
 	shown := strings.Split(strings.TrimSpace(field(form(page, "PATCH admin/workers/lanes/reports"), "kinds")), "\n")
 	slices.Sort(shown)
 	slices.Sort(kinds)
-	is.Equal(shown, kinds) // one a line, whatever is in them
+	is.Equal(shown, kinds) // one kind per line, even with special characters
 	others := strings.Split(strings.TrimSpace(field(form(page, "DELETE admin/workers/lanes/reports"), "move_to")), "\n")
 	is.Equal(others, []string{"none: delete only if it has no jobs", "default"})
-	is.Equal(form(page, "DELETE admin/workers/lanes/default").Data, "") // it stays
+	is.Equal(form(page, "DELETE admin/workers/lanes/default").Data, "") // the default lane cannot be deleted
 
 	request, err := http.NewRequestWithContext(t.Context(), "DELETE", strings.TrimSuffix(p.url, "ui/")+"admin/workers/lanes/reports", strings.NewReader(`{"move_to":"default"}`))
 	is.NoErr(err)
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("X-Reason", "für das neue Jahr – 新年") // as the page's script sends it: UTF-8
+	request.Header.Set("X-Reason", "für das neue Jahr – 新年") // UTF-8, as the page's script sends it
 	response, err := http.DefaultClient.Do(request)
 	is.NoErr(err)
 	is.NoErr(response.Body.Close())
@@ -79,7 +79,7 @@ func TestArgumentsToBeChangedAreWholeAndHideNothing(t *testing.T) {
 	_, page := p.get(p.url+"jobs/"+text(id), "X-Name", "bob", "X-Role", access.PlatformAdmin)
 	mustBeHarmless(t, "the page", page)
 	shown := strings.TrimSpace(field(form(page, "POST jobs/"+text(id)+"/retry"), "args"))
-	is.True(!strings.ContainsAny(shown, "\u202e\u00a0\U000e0041")) // what cannot be seen is written as an escape
+	is.True(!strings.ContainsAny(shown, "\u202e\u00a0\U000e0041")) // invisible characters are escaped
 	exact := func(text string) (v any) {
 		d := json.NewDecoder(bytes.NewReader([]byte(text)))
 		d.UseNumber()
@@ -91,5 +91,5 @@ func TestArgumentsToBeChangedAreWholeAndHideNothing(t *testing.T) {
 	long := p.put(runner.Raw{Name: "fail", JSON: []byte(`"` + strings.Repeat("x", 1<<17) + `"`)}, runner.Submitter("ana"))
 	p.until(long, job.Failed)
 	_, page = p.get(p.url+"jobs/"+text(long), "X-Name", "ana", "X-Role", "submitter")
-	is.Equal(form(page, "POST jobs/"+text(long)+"/retry").Data, "") // too long for a form
+	is.Equal(form(page, "POST jobs/"+text(long)+"/retry").Data, "") // the arguments are too long for a form
 }

@@ -18,7 +18,7 @@ import (
 
 var thingLink = regexp.MustCompile(`^\./(?:jobs|pipelines)/(\d+)$`)
 
-// listed are the ids of a list's page, and the address of the next one.
+// listed returns the ids in a list page, and the address of the next page.
 func listed(page *html.Node) (ids []string, next string) {
 	for n := range page.Descendants() {
 		if at := thingLink.FindStringSubmatch(attribute(n, "href")); at != nil {
@@ -55,7 +55,7 @@ func TestAListOfOnesOwnIsReadPageByPageToItsEnd(t *testing.T) {
 		found = append(found, ids...)
 	}
 	is.Equal(pages, 2)
-	is.Equal(found, hers) // all of hers, and none of his
+	is.Equal(found, hers) // all of ana's jobs and none of bob's
 
 	chain := p.put(runner.Chain(raw("echo"), runner.Step(raw("echo"))), runner.Submitter("ana"))
 	p.put(runner.Chain(raw("echo"), runner.Step(raw("echo"))), runner.Submitter("bob"))

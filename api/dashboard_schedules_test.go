@@ -21,7 +21,7 @@ func TestTheDashboardShowsSchedulesAndOffersWhatTheVisitorMay(t *testing.T) {
 	p := newPod(t, api.Options{Authenticate: byName(map[string][]string{"olga": {access.Operator}, "vera": {"viewer"}})})
 	response, page := p.get(p.url+"schedules", "X-Who", "olga")
 	is.Equal(response.StatusCode, http.StatusOK)
-	is.True(strings.Contains(said(page), `trapeze cron set nightly`)) // where there are none, it says how to make one
+	is.True(strings.Contains(said(page), `trapeze cron set nightly`)) // the empty page explains how to add a schedule
 
 	expression, kind, args := "30 2 * * *", "fail", json.RawMessage(`{"a":"`+strings.ReplaceAll(hostile[0], `"`, ``)+`"}`)
 	_, err := p.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Expression: &expression, Kind: &kind, Subject: &hostile[2], Args: &args}, "ana")
@@ -29,7 +29,7 @@ func TestTheDashboardShowsSchedulesAndOffersWhatTheVisitorMay(t *testing.T) {
 	fire, err := p.Admin().TriggerSchedule(t.Context(), "nightly", "ana")
 	is.NoErr(err)
 	p.until(*fire.JobID, job.Failed)
-	p.exec(`update trapeze.schedules set kind = $1`, hostile[1]) // as of an earlier version
+	p.exec(`update trapeze.schedules set kind = $1`, hostile[1]) // earlier versions accepted such names
 	for _, path := range []string{"schedules", "schedules/nightly"} {
 		pgtest.Wait(t, path+" shows what became of the fire", func() bool {
 			response, page = p.get(p.url+path, "X-Who", "olga")
@@ -40,7 +40,7 @@ func TestTheDashboardShowsSchedulesAndOffersWhatTheVisitorMay(t *testing.T) {
 		is.True(strings.Contains(strings.ToLower(said(page)), "at 02:30 every day"))
 		response, page = p.get(p.url+path, "X-Who", "vera")
 		is.Equal(response.StatusCode, http.StatusOK)
-		is.Equal(len(offered(page)), 0) // who may only look is offered nothing
+		is.Equal(len(offered(page)), 0) // a viewer gets no buttons
 	}
 	response, page = p.get(p.url+"schedules/none", "X-Who", "olga")
 	is.Equal(response.StatusCode, http.StatusNotFound)

@@ -26,7 +26,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// hostile is what jobs may carry: each would do something if it were ever taken for markup.
+// hostile lists strings that jobs may contain. Each would have an effect if a page included it as markup.
 var hostile = []string{
 	`<script>alert(1)</script>`,
 	`"><img src=x onerror=alert(1)>`,
@@ -39,7 +39,7 @@ var hostile = []string{
 	"\u202egnp.exe\u2066",
 }
 
-// pod is a runner behind a dashboard, with the name that a pod of an earlier version could have.
+// pod is a runner with a dashboard. Its name contains characters that earlier versions accepted.
 type pod struct {
 	*runner.Runner
 	t   *testing.T
@@ -75,7 +75,7 @@ func newPod(t *testing.T, o api.Options) *pod {
 	return p
 }
 
-// exec changes a row to what earlier versions took.
+// exec writes values that only earlier versions accepted.
 func (p *pod) exec(sql string, args ...any) {
 	p.t.Helper()
 	if _, err := inside.Of(p.Runner).Store.Pool().Exec(p.t.Context(), sql, args...); err != nil {
@@ -102,7 +102,7 @@ func (p *pod) until(id int64, state job.State) {
 	})
 }
 
-// get reads a page.
+// get requests and parses a page.
 func (p *pod) get(address string, header ...string) (*http.Response, *html.Node) {
 	p.t.Helper()
 	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, address, nil)
@@ -128,7 +128,7 @@ func (p *pod) get(address string, header ...string) (*http.Response, *html.Node)
 	return response, page
 }
 
-// attribute is the value of a node's attribute.
+// attribute returns the value of a node's attribute.
 func attribute(n *html.Node, name string) string {
 	for _, a := range n.Attr {
 		if a.Key == name {
@@ -138,7 +138,7 @@ func attribute(n *html.Node, name string) string {
 	return ""
 }
 
-// said is all text of a page.
+// said returns the text of a page.
 func said(page *html.Node) string {
 	var b strings.Builder
 	for n := range page.Descendants() {
@@ -149,7 +149,7 @@ func said(page *html.Node) string {
 	return b.String()
 }
 
-// offered are the requests that a page's buttons and forms send.
+// offered returns the requests that a page's buttons and forms send.
 func offered(page *html.Node) (list []string) {
 	for n := range page.Descendants() {
 		for _, name := range []string{"data-send", "data-form", "data-bulk", "data-many"} {
@@ -161,7 +161,7 @@ func offered(page *html.Node) (list []string) {
 	return list
 }
 
-// mustBeHarmless fails for anything in a page that could run or be loaded, except the dashboard's own files.
+// mustBeHarmless fails the test if a page contains anything that could run or be loaded, except the dashboard's own files.
 func mustBeHarmless(t *testing.T, address string, page *html.Node) {
 	t.Helper()
 	for n := range page.Descendants() {
@@ -202,7 +202,7 @@ func TestEveryLinkOfTheDashboardLeadsSomewhereAndWhatJobsCarryStaysText(t *testi
 	}
 	waits := p.put(raw("wait"), runner.Subject(hostile[1]))
 	p.until(waits, job.Running)
-	p.put(raw("wait"), runner.Subject(hostile[1])) // blocked
+	p.put(raw("wait"), runner.Subject(hostile[1])) // blocked by the running job of the same subject
 	p.put(raw("echo"), runner.Delay(time.Hour))
 	p.put(raw("echo"), runner.NeedsApproval())
 	chain := p.put(runner.Chain(raw("echo"), runner.Step(raw("fan")), runner.Step(raw("echo"), runner.Subject(hostile[2]))), runner.Pipeline(hostile[3]))
@@ -242,22 +242,22 @@ func TestEveryLinkOfTheDashboardLeadsSomewhereAndWhatJobsCarryStaysText(t *testi
 			}
 		}
 	}
-	is.True(len(seen) > 30) // pages and files
+	is.True(len(seen) > 30) // pages and static files
 	for _, text := range hostile[:8] {
-		is.True(strings.Contains(everything.String(), text)) // it is there, to be read
+		is.True(strings.Contains(everything.String(), text)) // the text is shown, not dropped
 	}
-	is.True(!strings.Contains(everything.String(), "\u202e")) // nothing turns the direction of writing around
+	is.True(!strings.Contains(everything.String(), "\u202e")) // no right-to-left override
 	for _, want := range []string{"Another job is running for the subject", "Awaiting approval", "Not due yet", "3 of 9", "3 children"} {
-		is.True(strings.Contains(everything.String(), want)) // why things wait, and how far they are
+		is.True(strings.Contains(everything.String(), want)) // blockers and progress are shown
 	}
 }
 
-// quoted is a JSON text.
+// quoted returns s as a JSON string.
 func quoted(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// nameAndRole believes what a request says of itself.
+// nameAndRole authenticates a request by its X-Name and X-Role headers, without checking them.
 func nameAndRole(r *http.Request) (api.Principal, error) {
 	name := r.Header.Get("X-Name")
 	if name == "" {
@@ -278,28 +278,28 @@ func TestButtonsAreShownToThoseWhoMayUseThem(t *testing.T) {
 	as := func(role string) []string { return []string{"X-Name", "bob", "X-Role", role} }
 
 	response, page := p.get(p.url)
-	is.Equal(response.StatusCode, http.StatusUnauthorized) // nobody
+	is.Equal(response.StatusCode, http.StatusUnauthorized) // no credentials
 	is.Equal(offered(page), nil)
 	_, page = p.get(at("jobs", running), as(access.PlatformAdmin)...)
-	is.Equal(len(offered(page)), 2) // cancel, stop
+	is.Equal(len(offered(page)), 2) // cancel and stop
 	_, page = p.get(at("jobs", failed), as(access.PlatformAdmin)...)
-	is.Equal(offered(page), []string{"POST jobs/" + text(failed) + "/retry", "POST jobs/" + text(failed) + "/retry"}) // the other one with arguments
+	is.Equal(offered(page), []string{"POST jobs/" + text(failed) + "/retry", "POST jobs/" + text(failed) + "/retry"}) // one plain, and one with new arguments
 	_, page = p.get(at("jobs", failed), as("operator")...)
-	is.Equal(offered(page), []string{"POST jobs/" + text(failed) + "/retry"}) // he does not see all of the arguments
+	is.Equal(offered(page), []string{"POST jobs/" + text(failed) + "/retry"}) // an operator does not see all arguments, so cannot change them
 	for _, address := range []string{p.url, p.url + "lanes", p.url + "pods", p.url + "jobs", at("jobs", running), at("jobs", failed)} {
 		response, page = p.get(address, as("viewer")...)
 		is.Equal(response.StatusCode, http.StatusOK)
 		is.Equal(offered(page), nil) // a viewer may change nothing
 	}
 	response, _ = p.get(at("jobs", running), as("submitter")...)
-	is.Equal(response.StatusCode, http.StatusNotFound) // somebody else's
+	is.Equal(response.StatusCode, http.StatusNotFound) // another user's job
 	response, page = p.get(at("jobs", running), "X-Name", "ana", "X-Role", "submitter")
-	is.Equal(response.StatusCode, http.StatusOK) // her own
+	is.Equal(response.StatusCode, http.StatusOK) // ana's own job
 	is.Equal(offered(page), []string{"POST jobs/" + text(running) + "/cancel"})
 	response, _ = p.get(p.url, as("submitter")...)
-	is.Equal(response.StatusCode, http.StatusSeeOther) // to the first page that he may see
+	is.Equal(response.StatusCode, http.StatusSeeOther) // redirected to the first page that a submitter may see
 	_, page = p.get(p.url+"jobs", as("submitter")...)
-	is.True(strings.Contains(said(page), "There are no jobs yet")) // of his
+	is.True(strings.Contains(said(page), "There are no jobs yet")) // bob has submitted none
 	response, _ = p.get(p.url+"audit", as("submitter")...)
 	is.Equal(response.StatusCode, http.StatusForbidden)
 }

@@ -16,7 +16,7 @@ func TestWhatIsSaidTwiceIsRefusedAndSaysWhere(t *testing.T) {
 	h := newHost(t, api.Options{})
 	for body, at := range map[string]string{
 		`{"kind":"echo","kind":"wait"}`:                                           "/kind",
-		`{"kind":"echo","KIND":"wait"}`:                                           "/KIND", // both would be read as kind
+		`{"kind":"echo","KIND":"wait"}`:                                           "/KIND", // encoding/json would read both as kind
 		`{"kind":"echo","ſubject":"a","subject":"b"}`:                             "/subject",
 		`{"kind":"echo","args":{"a":{"b":1,"b":2}}}`:                              "/args/a/b",
 		`{"kind":"echo","args":{"a":1},"args":{"a":2}}`:                           "/args",
@@ -31,11 +31,11 @@ func TestWhatIsSaidTwiceIsRefusedAndSaysWhere(t *testing.T) {
 		})
 	}
 	is := is.New(t)
-	is.Equal(h.send("POST", "/jobs", `{"kind":"echo","args":{"a":1,"A":2,"b":[{"a":1},{"a":1}]}}`).status, http.StatusAccepted) // the handler's own are told apart
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo","args":{"a":1,"A":2,"b":[{"a":1},{"a":1}]}}`).status, http.StatusAccepted) // names in arguments are case-sensitive
 	is.Equal(h.send("PATCH", "/admin/workers/lanes/default", `{"slots":1,"slots":100}`).status, http.StatusBadRequest)
 }
 
-// FuzzDecode looks for bodies that take the decoder down, and for what it lets through that is not one JSON value.
+// FuzzDecode looks for bodies that crash the decoder, and for accepted bodies that are not exactly one JSON value.
 func FuzzDecode(f *testing.F) {
 	for _, body := range []string{`{"kind":"echo","args":{"a":[1,{"b":null}]},"delay":"1m"}`, `{"kind":"echo"}{}`, `[[[[`, `{"kind":"\u0000"}`, "\xff", `{"delay":1e400}`, `{"kind":1,"kind":2}`} {
 		f.Add(body)

@@ -27,7 +27,7 @@ func examine(c *call) (any, error) {
 	return map[string]any{"findings": found}, err
 }
 
-// ageParam reads a threshold of doctor.
+// ageParam reads a threshold for the doctor checks.
 func ageParam(c *call, name string) (time.Duration, error) {
 	text := c.QueryParam(name)
 	if text == "" {

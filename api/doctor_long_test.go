@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// The migration of another program may hold such a lock. The command doctor waits 30 s for an answer.
+// Another program's migration may hold such a lock. The doctor command waits 30 s for a response.
 func TestDoctorAnswersWhileATableIsLocked(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// findingsOf decodes the findings of doctor.
+// findingsOf decodes the findings in a doctor response.
 func findingsOf(t *testing.T, a answer) []doctor.Finding {
 	t.Helper()
 	var body struct{ Findings []doctor.Finding }
@@ -28,7 +28,7 @@ func findingsOf(t *testing.T, a answer) []doctor.Finding {
 	return body.Findings
 }
 
-// has reports whether a check has a finding of a health, with a text in it.
+// has reports whether a check has a finding with the given status that contains a text.
 func has(findings []doctor.Finding, check string, status doctor.Health, says string) bool {
 	return slices.ContainsFunc(findings, func(f doctor.Finding) bool {
 		return f.Check == check && f.Status == status && strings.Contains(f.Says, says)
@@ -41,7 +41,7 @@ func TestDoctorExaminesWithItsThresholds(t *testing.T) {
 	h := newHost(t, api.Options{Authenticate: as("ann", "viewer")})
 	findings := findingsOf(t, h.send("GET", "/doctor", ""))
 	is.True(has(findings, "pods", doctor.Healthy, "1 pod starts jobs"))
-	is.True(has(findings, "horizon", doctor.Healthy, "no transaction is older than 5m0s")) // the default
+	is.True(has(findings, "horizon", doctor.Healthy, "no transaction is older than 5m0s")) // the default threshold
 	is.True(has(findingsOf(t, h.send("GET", "/doctor?transactions=90m&overdue=0s", "")), "horizon", doctor.Healthy, "older than 1h30m0s"))
 	for query, message := range map[string]string{
 		"transactions=long": `transactions "long": want a duration of 0 or more, such as 5m`,
@@ -90,6 +90,6 @@ func TestACheckOfDoctorThatFailsIsAFinding(t *testing.T) {
 	api.Handler(r, api.Options{InsecureAllowAll: true}).ServeHTTP(got, httptest.NewRequest("GET", "/doctor", nil))
 	findings := findingsOf(t, answer{status: got.Code, text: got.Body.String()})
 	is.True(has(findings, "schedules", doctor.Failing, "check failed: "))
-	is.True(has(findings, "lanes", doctor.Healthy, "1 lane open")) // the checks before it
+	is.True(has(findings, "lanes", doctor.Healthy, "1 lane open")) // earlier checks still report
 	is.True(has(findings, "limits", doctor.Healthy, "1 lane"))
 }

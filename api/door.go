@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// door decides whether a request may use a route: by its origin, its sender and its rate. It is safe for concurrent use.
+// door decides whether a request may use a route. It checks the origin, the sender and the rate. It is safe for concurrent use.
 type door struct {
 	opts      Options
 	store     *store.Store
@@ -37,7 +37,8 @@ func newDoor(st *store.Store, o Options) *door {
 	}
 }
 
-// admit admits a request to a route and stores its caller in the context, or returns why not. It does not read the body.
+// admit admits a request to a route and stores its caller in the context, or returns the reason for the rejection. It does not read the
+// body.
 func (d *door) admit(c echo.Context, to Route) error {
 	from := d.origin(c)
 	ctx := job.WithOrigin(c.Request().Context(), from)
@@ -67,7 +68,7 @@ func (d *door) admit(c echo.Context, to Route) error {
 	return d.principals.enforce(p.Name)
 }
 
-// recheck authenticates the sender of an admitted request again, because streams outlive tokens and grants.
+// recheck authenticates the sender of an admitted request again, because a stream may outlive the sender's token and permissions.
 func (d *door) recheck(c echo.Context, to Route) (access.Principal, error) {
 	p, err := d.who(c.Request())
 	if err != nil {
@@ -89,7 +90,7 @@ func (d *door) who(request *http.Request) (access.Principal, error) {
 	return p.With(rights), err
 }
 
-// may returns an error if a principal may not use a route on the job or pipeline in its path.
+// may returns an error if a principal may not use a route for the job or pipeline in its path.
 func (d *door) may(ctx context.Context, p access.Principal, to Route, id string) error {
 	own := false
 	for _, permission := range to.permissions() {
@@ -108,7 +109,7 @@ func (d *door) may(ctx context.Context, p access.Principal, to Route, id string)
 	return forbidden("your permissions cover only your own jobs")
 }
 
-// mustOwn returns the same error for another principal's job as for one that does not exist.
+// mustOwn returns an error if a job belongs to another principal. The error is the same as for a job that does not exist.
 func (d *door) mustOwn(ctx context.Context, p access.Principal, text string) error {
 	id, err := jobID(text)
 	if err != nil {
@@ -123,7 +124,7 @@ func (d *door) mustOwn(ctx context.Context, p access.Principal, text string) err
 	return err
 }
 
-// guard rejects requests that a page of another origin may have sent.
+// guard rejects requests that may come from a page of another origin.
 func (d *door) guard(request *http.Request, to Route) error {
 	if d.opts.LoopbackOnly && !loopback(request.Host) && !slices.Contains(d.opts.Hosts, nameOf(request.Host)) {
 		return &problem{status: http.StatusForbidden, code: "forbidden", message: "this server accepts only loopback host names",
@@ -155,7 +156,7 @@ func requirePageOrigin(r *http.Request) error {
 	return nil
 }
 
-// nameOf returns a Host header without its port.
+// nameOf returns the host name in a Host header, without the port.
 func nameOf(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		return name
@@ -181,7 +182,7 @@ func (d *door) origin(c echo.Context) job.Origin {
 	return job.Origin{Source: d.client(c.Request()), RequestID: requestID(c), Reason: truncate(c.Request().Header.Get("X-Reason"), maxReason)}
 }
 
-// originOfCall returns the same for a remote worker's call.
+// originOfCall is like origin, for a remote worker's call.
 func (d *door) originOfCall(request *http.Request) job.Origin {
 	id := request.Header.Get(echo.HeaderXRequestID)
 	if !validRequestID.MatchString(id) {

@@ -25,7 +25,7 @@ const (
 	vicsToken = "vic-0123456789-0123456789"
 )
 
-// guarded is a host whose principals are in a file of tokens: ana, an operator, and vic, a viewer.
+// guarded returns a host with a token file that has two principals: ana, an operator, and vic, a viewer.
 func guarded(t *testing.T, o api.Options) *host {
 	t.Helper()
 	is := is.New(t)
@@ -44,7 +44,7 @@ func TestNobodyMountsAnAPIThatNobodyGuards(t *testing.T) {
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
 	is.NoErr(err)
 	defer r.Close()
-	defer func() { is.True(recover() != nil) }() // the zero options are refused
+	defer func() { is.True(recover() != nil) }() // Mount panics without authentication
 	api.Mount(echo.New().Group(""), r, api.Options{})
 }
 
@@ -54,12 +54,12 @@ func TestWhoDoesNotSayWhoHeIsIsAsked(t *testing.T) {
 	h := guarded(t, api.Options{})
 	for _, header := range [][]string{nil, {"Authorization", "Bearer wrong-0123456789-0123456789"}, {"Authorization", "Basic x"}} {
 		a := h.send("POST", "/jobs", strings.Repeat("x", 1<<20), header...)
-		is.Equal(a.status, http.StatusUnauthorized) // before the body is looked at
+		is.Equal(a.status, http.StatusUnauthorized) // rejected before the body is read
 		is.Equal(a.body["code"], "unauthenticated")
 		is.True(strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer"))
 		is.Equal(h.send("GET", "/jobs", "", header...).status, http.StatusUnauthorized)
 	}
-	is.Equal(h.send("GET", "/healthz", "").status, http.StatusOK) // asks nobody
+	is.Equal(h.send("GET", "/healthz", "").status, http.StatusOK) // needs no authentication
 	a := h.send("POST", "/jobs", `{"kind":"echo"}`, "Authorization", "Bearer "+vicsToken)
 	is.Equal(a.status, http.StatusForbidden)
 	is.Equal(a.body["code"], "forbidden")
@@ -70,7 +70,7 @@ func TestRefusedChangesAreWrittenDownButNotAFloodOfThem(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	h := guarded(t, api.Options{})
-	h.send("GET", "/jobs", "") // reads are not
+	h.send("GET", "/jobs", "") // rejected reads are not recorded
 	for range 3 {
 		h.send("POST", "/jobs/7/cancel", "", "Authorization", "Bearer "+vicsToken, "X-Request-Id", "r-7")
 	}
@@ -89,13 +89,13 @@ func TestRefusedChangesAreWrittenDownButNotAFloodOfThem(t *testing.T) {
 			is.Equal(row.Target, "/trapeze/jobs/7/cancel")
 			is.Equal(row.RequestID, "r-7")
 			is.Equal(row.Source, "127.0.0.1")
-			is.True(strings.Contains(row.Reason, "jobs:cancel")) // what he lacks
+			is.True(strings.Contains(row.Reason, "jobs:cancel")) // the missing permission
 		case "anonymous":
 			nobodys++
 		}
 	}
-	is.Equal(vics, 3)                    // each of a few
-	is.True(nobodys > 0 && nobodys < 90) // not each of many
+	is.Equal(vics, 3)                    // a few rejections are all recorded
+	is.True(nobodys > 0 && nobodys < 90) // a flood of rejections is sampled
 }
 
 func TestABrowserHasASessionInsteadOfAToken(t *testing.T) {
@@ -120,7 +120,7 @@ func TestABrowserHasASessionInsteadOfAToken(t *testing.T) {
 	no := login("wrong-0123456789-0123456789", page...)
 	is.Equal(no.Header.Get("Location"), "login?failed=1")
 	is.Equal(len(no.Cookies()), 0)
-	is.Equal(login(anasToken, "Origin", "https://evil.example").StatusCode, http.StatusForbidden) // nobody logs a browser in from elsewhere
+	is.Equal(login(anasToken, "Origin", "https://evil.example").StatusCode, http.StatusForbidden) // another site must not log a browser in
 
 	yes := login(anasToken, page...)
 	is.Equal(yes.StatusCode, http.StatusSeeOther)
@@ -128,7 +128,7 @@ func TestABrowserHasASessionInsteadOfAToken(t *testing.T) {
 	for asked, want := range map[string]string{"jobs/7": "./jobs/7", "jobs?state=failed": "./jobs?state=failed", "//evil.example": "./",
 		"https://evil.example": "./", `\\evil.example`: "./", "jobs/../../..": "./", "x\r\nSet-Cookie: a=b": "./"} {
 		next = asked
-		is.Equal(login(anasToken, page...).Header.Get("Location"), want) // back to the page that was asked for, if it is one of ours
+		is.Equal(login(anasToken, page...).Header.Get("Location"), want) // back to the requested page, unless it is on another site
 	}
 	next = "jobs/7"
 	is.Equal(login("wrong-0123456789-0123456789", page...).Header.Get("Location"), "login?failed=1&next=jobs%2F7")
@@ -140,11 +140,11 @@ func TestABrowserHasASessionInsteadOfAToken(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, own...).status, http.StatusAccepted)
 	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, append(with, "Origin", "https://evil.example")...).status, http.StatusForbidden)
 	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, append(with, "Sec-Fetch-Site", "cross-site")...).status, http.StatusForbidden)
-	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, with...).status, http.StatusForbidden) // what does not say where it is from is no browser
+	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, with...).status, http.StatusForbidden) // a browser would send an Origin header
 
 	out := h.send("POST", "/ui/logout", "", own...)
 	is.Equal(out.status, http.StatusNoContent)
-	is.True(strings.Contains(out.header.Get("Set-Cookie"), "Expires=Thu, 01 Jan 1970")) // the browser forgets it
+	is.True(strings.Contains(out.header.Get("Set-Cookie"), "Expires=Thu, 01 Jan 1970")) // the browser deletes the cookie
 }
 
 func TestEveryAnswerTellsBrowsersWhatNotToDo(t *testing.T) {
@@ -162,7 +162,7 @@ func TestEveryAnswerTellsBrowsersWhatNotToDo(t *testing.T) {
 	}
 	c := echo.New().NewContext(httptest.NewRequest("GET", "/nowhere", nil), httptest.NewRecorder())
 	api.HandleError(echo.ErrNotFound, c)
-	is.Equal(c.Response().Header().Get("X-Content-Type-Options"), "nosniff") // also where there is nothing
+	is.Equal(c.Response().Header().Get("X-Content-Type-Options"), "nosniff") // also for unknown paths
 }
 
 func TestWhoChangesTooMuchIsToldWhenToComeBack(t *testing.T) {
@@ -176,7 +176,7 @@ func TestWhoChangesTooMuchIsToldWhenToComeBack(t *testing.T) {
 	is.Equal(a.status, http.StatusTooManyRequests)
 	is.Equal(a.body["code"], "rate_limited")
 	is.True(a.header.Get("Retry-After") != "" && a.header.Get("Retry-After") != "0")
-	is.Equal(h.send("GET", "/jobs", "", "Authorization", "Bearer "+anasToken).status, http.StatusOK) // reads go on
+	is.Equal(h.send("GET", "/jobs", "", "Authorization", "Bearer "+anasToken).status, http.StatusOK) // reads are not limited
 }
 
 func TestNoNameOfSomebodyElseReachesAnythingOnLoopback(t *testing.T) {
@@ -190,7 +190,7 @@ func TestNoNameOfSomebodyElseReachesAnythingOnLoopback(t *testing.T) {
 		}
 	}
 	for _, path := range paths {
-		is.Equal(h.send("GET", path, "", "Host", "evil.example").status, http.StatusForbidden) // its pages would read it as their own
+		is.Equal(h.send("GET", path, "", "Host", "evil.example").status, http.StatusForbidden) // the evil page would share this origin and could read the response
 	}
 	is.Equal(h.send("GET", "/metrics", "").status, http.StatusOK)
 }
@@ -203,7 +203,7 @@ func TestNoOtherMachineReachesAnythingOnLoopback(t *testing.T) {
 	defer r.Close()
 	door := api.Handler(r, api.Options{InsecureAllowAll: true, LoopbackOnly: true})
 	for from, want := range map[string]int{"127.0.0.1:4000": http.StatusOK, "[::1]:4000": http.StatusOK, "@": http.StatusOK, "192.0.2.1:4000": http.StatusForbidden} {
-		request, answer := httptest.NewRequest("GET", "http://localhost/jobs", nil), httptest.NewRecorder() // any client can send that name
+		request, answer := httptest.NewRequest("GET", "http://localhost/jobs", nil), httptest.NewRecorder() // any client can send this Host header
 		request.RemoteAddr = from
 		door.ServeHTTP(answer, request)
 		is.Equal(answer.Code, want)
@@ -215,7 +215,7 @@ func TestAPageIsNotBrokenByWhatItIsAskedFor(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, api.Options{})
 	for _, path := range []string{"/ui/jobs?kind=%00", "/ui/jobs?subject=%ff", "/ui/pipelines?name=%00", "/ui/audit?actor=%ff", "/ui/jobs?cursor=x"} {
-		is.Equal(h.send("GET", path, "", "Accept", "text/html").status, http.StatusBadRequest) // and not the server's fault
+		is.Equal(h.send("GET", path, "", "Accept", "text/html").status, http.StatusBadRequest) // a client error, not a server error
 	}
 }
 
@@ -244,6 +244,6 @@ func TestBelowAPrefixThatIsTakenOffAddressesAndSessionsKeepIt(t *testing.T) {
 	const form = "application/x-www-form-urlencoded"
 	in := send("/ops/ui/login", form, "token="+anasToken)
 	is.Equal(in.Code, http.StatusNoContent)
-	is.Equal(in.Result().Cookies()[0].Path, "/ops")                                          // and goes nowhere else
-	is.Equal(send("/ops/ui/login?token="+anasToken, form, "").Code, http.StatusUnauthorized) // an address is written into logs
+	is.Equal(in.Result().Cookies()[0].Path, "/ops")                                          // the cookie is limited to the prefix
+	is.Equal(send("/ops/ui/login?token="+anasToken, form, "").Code, http.StatusUnauthorized) // a token in a URL would end up in logs
 }

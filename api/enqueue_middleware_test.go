@@ -17,7 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A client of the API submits through the middleware of its process, with its name, and is told the reason of a refusal.
+// A job submitted over HTTP passes through the enqueue middleware of the pod that receives it. The middleware gets the client's name, and
+// the client gets the reason of a rejection.
 func TestMiddlewareOfSubmissionsIsCalledForThoseOverHTTP(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -12,22 +12,22 @@ var eraseRoutes = []Route{
 		in: Erasure{}, out: of[Erased](), do: eraseSubject},
 }
 
-// Erasure is the body of an erasure.
+// Erasure is the request body of an erasure.
 type Erasure struct {
 	Subject string `json:"subject"`
-	Kind    string `json:"kind,omitempty"` // empty: all kinds
+	Kind    string `json:"kind,omitempty"` // all kinds if empty
 	DryRun  bool   `json:"dry_run,omitempty"`
-	After   string `json:"after,omitempty"` // next of the answer before
+	After   string `json:"after,omitempty"` // Next of the previous response
 }
 
-// Erased answers an erasure.
+// Erased is the response to an erasure.
 type Erased struct {
-	Erased       int      `json:"erased"` // jobs
-	Open         int      `json:"open"`   // jobs that stay: they, or jobs that followed from them, have not ended
-	Sample       []string `json:"sample"` // the first of the open jobs
+	Erased       int      `json:"erased"` // the number of erased jobs
+	Open         int      `json:"open"`   // jobs that were kept, because they or jobs that followed from them are unfinished
+	Sample       []string `json:"sample"` // the first open jobs
 	Schedules    []string `json:"schedules"`
 	AuditEntries int      `json:"audit_entries"`
-	Next         string   `json:"next"` // not empty: ask again with it as after
+	Next         string   `json:"next"` // if not empty, repeat the request with this value in After
 	DryRun       bool     `json:"dry_run"`
 }
 

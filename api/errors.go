@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// problem is an error and its answer.
+// problem is an error and the response to it.
 type problem struct {
 	status  int
 	code    string
@@ -26,24 +26,24 @@ type problem struct {
 	detail  string
 	err     error
 
-	retryAfter string // the header, in seconds; empty: none
-	refused    bool   // because of the sender or its origin; such refusals are audited
+	retryAfter string // the Retry-After header in seconds, or empty
+	refused    bool   // rejected because of its sender or origin; such a rejection is audited
 }
 
 func (p *problem) Error() string { return p.message }
 func (p *problem) Unwrap() error { return p.err }
 
-// invalid returns the answer to a malformed request.
+// invalid returns the error for a malformed request.
 func invalid(format string, args ...any) error {
 	return &problem{status: http.StatusBadRequest, code: "invalid_request", message: fmt.Sprintf(format, args...)}
 }
 
-// forbidden returns the answer to a caller that lacks a permission. It is audited.
+// forbidden returns the error for a caller without a required permission. It is audited.
 func forbidden(format string, args ...any) error {
 	return &problem{status: http.StatusForbidden, code: "forbidden", message: "permission denied", detail: fmt.Sprintf(format, args...), refused: true}
 }
 
-// knownErrors lists the errors that have a separate code, the more specific ones first.
+// knownErrors lists the errors with their own codes, more specific ones first.
 var knownErrors = []struct {
 	err    error
 	status int
@@ -78,7 +78,7 @@ var knownErrors = []struct {
 	{job.ErrInvalidSchedule, http.StatusUnprocessableEntity, "invalid_schedule"},
 }
 
-// ErrorOf returns the error of package job for a code, for clients; nil for any other code.
+// ErrorOf returns the error of package job for a code, or nil for any other code. Clients use it.
 func ErrorOf(code string) error {
 	for _, k := range knownErrors {
 		if k.code == code {
@@ -88,7 +88,7 @@ func ErrorOf(code string) error {
 	return nil
 }
 
-// problemOf returns the answer to an error.
+// problemOf returns the response to an error.
 func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
@@ -108,14 +108,14 @@ func problemOf(err error) *problem {
 		return &problem{status: clientClosedRequest, code: "unavailable", message: "the client closed the connection", err: err}
 	}
 	if store.Transient(err) || errors.Is(err, context.DeadlineExceeded) {
-		// The driver's error text may contain host and user names, so it goes only to the log.
+		// The driver's error text may contain host and user names, so it is written only to the log.
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "the database does not respond: try again", err: err}
 	}
 	return &problem{status: http.StatusInternalServerError, code: "internal", message: "internal error: see the server's log", err: err}
 }
 
-// detailOf returns the detail of the response to an error. In a server error, the text after the known error is the driver's. It may
-// contain host and user names, so it goes only to the log.
+// detailOf returns the detail of the response to an error. In a server error, the text after the known error comes from the driver. It may
+// contain host and user names, so it is written only to the log.
 func detailOf(err, known error, status int) string {
 	detail := err.Error()
 	if status < http.StatusInternalServerError {
@@ -126,7 +126,7 @@ func detailOf(err, known error, status int) string {
 	return before + known.Error() + where
 }
 
-// clientClosedRequest marks requests whose clients disconnected in logs and proxies, which know this status from nginx.
+// clientClosedRequest is the status of a request whose client disconnected. Nginx uses it too, so logs and proxies know it.
 const clientClosedRequest = 499
 
 func routeCode(status int) string {
@@ -141,12 +141,12 @@ func routeCode(status int) string {
 	return "invalid_request"
 }
 
-// HandleError answers an error in the API's form. Set it as the HTTPErrorHandler of an echo that serves nothing else.
+// HandleError writes an error in the API's format. Set it as the HTTPErrorHandler of an echo that serves only this API.
 func HandleError(err error, c echo.Context) {
 	p, id := problemOf(err), requestID(c)
 	if p.status >= http.StatusInternalServerError {
 		level := slog.LevelError
-		if p.status == http.StatusServiceUnavailable { // the condition passes, or the client tries again
+		if p.status == http.StatusServiceUnavailable { // a temporary condition: the client retries
 			level = slog.LevelWarn
 		}
 		slog.Log(c.Request().Context(), level, "request failed", telemetry.Method, c.Request().Method, telemetry.Route, c.Path(),
@@ -164,7 +164,8 @@ func HandleError(err error, c echo.Context) {
 
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,100}$`)
 
-// requestID returns the caller's id if it is valid, or a new one. It also sets the header of the answer, from which later calls read it.
+// requestID returns the caller's request ID if it is valid, or a new one. It also sets the response header, from which later calls read the
+// ID.
 func requestID(c echo.Context) string {
 	if id := c.Response().Header().Get(echo.HeaderXRequestID); validRequestID.MatchString(id) {
 		return id
@@ -177,8 +178,9 @@ func requestID(c echo.Context) string {
 	return id
 }
 
-// secure sets the security headers of an answer: browsers load nothing from elsewhere, run no inline script or style, allow no frames, and
-// cache nothing. Referrers stay within the origin: without any, a browser would also hide the origin of the dashboard's forms.
+// secure sets the security headers of a response. Browsers load nothing from other sites, run no inline scripts or styles, allow no frames,
+// and cache nothing. The referrer policy is same-origin, not none, because with none a browser would also hide the origin of the
+// dashboard's forms.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")

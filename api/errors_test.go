@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// It has the log of the whole program for itself, and therefore runs alone.
+// This test replaces the default logger, so it does not run in parallel.
 func TestOnlyAnErrorThatNeedsAPersonIsLoggedAsOne(t *testing.T) {
 	is := is.New(t)
 	before := slog.Default()
@@ -26,7 +26,7 @@ func TestOnlyAnErrorThatNeedsAPersonIsLoggedAsOne(t *testing.T) {
 		status int
 		says   string
 	}{
-		{job.ErrOutcomeUnknown, 503, "level=WARN"}, // who asks asks again
+		{job.ErrOutcomeUnknown, 503, "level=WARN"}, // the client retries
 		{errors.New("no such column"), 500, "level=ERROR"},
 		{job.ErrNotFound, 404, ""},
 	} {
@@ -48,6 +48,6 @@ func TestNoAnswerSaysWhereTheDatabaseIs(t *testing.T) {
 		api.HandleError(fmt.Errorf(format, job.ErrOutcomeUnknown, driver), echo.New().NewContext(httptest.NewRequest("POST", "/jobs", nil), w))
 		is.True(!strings.Contains(w.Body.String(), "10.9.8.7") && !strings.Contains(w.Body.String(), "prod"))
 		is.True(strings.Contains(w.Body.String(), "outcome_unknown"))
-		is.True(strings.Contains(w.Body.String(), "as job 5")) // by which one can look
+		is.True(strings.Contains(w.Body.String(), "as job 5")) // the ID lets the client look up the outcome
 	}
 }

@@ -17,7 +17,7 @@ var historyRoutes = []Route{
 		query:   []string{"after", "limit"}, out: page("events", component("Event")), do: onJob(listPipelineEvents)},
 }
 
-// defaultEvents is the default number of events of a page.
+// defaultEvents is the default number of events on a page.
 const defaultEvents = 1000
 
 func listPipelineEvents(c *call, id int64) (any, error) {
@@ -27,8 +27,8 @@ func listPipelineEvents(c *call, id int64) (any, error) {
 	return listEvents(c, id)
 }
 
-// listEvents answers with events up to the horizon before which no new event can appear: a client that continues from the last cursor
-// misses none. For pipeline 0 it lists all events.
+// listEvents returns the events up to the horizon, before which no new event can appear. A client that continues from the last cursor
+// therefore misses none. For pipeline 0 it lists all events.
 func listEvents(c *call, pipeline int64) (any, error) {
 	limit, err := limitOf(c, defaultEvents)
 	if err != nil {

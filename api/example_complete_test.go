@@ -24,8 +24,8 @@ type (
 func (Render) Kind() string  { return "render" }
 func (Publish) Kind() string { return "publish" }
 
-// A job that another system does: the handler hands over the job's id and token, and the system completes the job over HTTP when it is done.
-// The token is all the right that this takes.
+// Another system does the work of a job. The handler passes it the job's ID and token, and the system completes the job over HTTP when it
+// is done. The token is the only credential it needs.
 func Example_complete() {
 	url, drop := pgtest.ExampleURL()
 	defer drop()
@@ -40,11 +40,11 @@ func Example_complete() {
 		log.Fatal(err)
 	}
 	defer r.Close()
-	farm := make(chan [2]string, 1) // what the other system is told
+	farm := make(chan [2]string, 1) // carries the ID and token to the other system
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[Render]) (*runner.Outcome, error) {
 		token, err := j.Token(ctx)
 		farm <- [2]string{fmt.Sprint(j.ID()), token}
-		return runner.Deferred(1).Join(Publish(j.Args)), err // waits without a slot and without a goroutine
+		return runner.Deferred(1).Join(Publish(j.Args)), err // the job waits without a slot or a goroutine
 	})
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[Publish]) (*runner.Outcome, error) {
 		for part, err := range j.Branches(ctx) {
@@ -55,7 +55,7 @@ func Example_complete() {
 			_ = part.Result(&rendered)
 			fmt.Println(j.Args.Film, part.State, rendered.Frames)
 		}
-		stop() // a service would go on
+		stop() // only this example stops here
 		return nil, nil
 	})
 	ended := make(chan error, 1)

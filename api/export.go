@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// exportRoutes return all stored jobs and events, so they need the permission to read all jobs.
+// exportRoutes return all stored jobs and events, so they require permission to read all jobs.
 var exportRoutes = []Route{
 	{Method: http.MethodGet, Path: "/admin/export/jobs", Needs: access.JobsRead, Summary: "Stream every job, oldest first, one JSON object per line, from one snapshot",
 		media: ndjson, do: exportJobs},
@@ -29,10 +29,10 @@ var exportRoutes = []Route{
 
 const ndjson = "application/x-ndjson"
 
-// exporting limits the concurrent exports of a process: each holds a connection for as long as its reader takes.
+// exporting limits the number of concurrent exports in a process. Each export holds a connection until its reader is done.
 var exporting = make(chan struct{}, 2)
 
-// exportTimeout is the limit for a reader that stalls. exportLeast is the minimum rate of a reader, in bytes a second.
+// exportTimeout limits how long a reader may stall. exportMinRate is the minimum rate of a reader, in bytes a second.
 const (
 	exportTimeout = 30 * time.Second
 	exportMinRate = 256 << 10
@@ -43,7 +43,7 @@ func exportJobs(c *call) (any, error) {
 		shows := c.secrets.view(c.caller)
 		return storeview.ExportJobs(ctx, from, tx, func(j job.Job) error {
 			shown := shows.hideJob(j)
-			if err := c.secrets.readings.note(c.Request(), shows, "jobs"); err != nil { // once, before the first secret
+			if err := c.secrets.readings.note(c.Request(), shows, "jobs"); err != nil { // record the reading once, before the first secret is sent
 				return err
 			}
 			return lines.Encode(shown)
@@ -57,8 +57,8 @@ func exportEvents(c *call) (any, error) {
 	})
 }
 
-// export streams the rows that write encodes. After an error it aborts the connection, so that no client takes a partial export for a
-// complete one.
+// export streams the rows that write encodes. After an error it aborts the connection, so that a client cannot mistake a partial export for
+// a complete one.
 func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Encoder) error) error {
 	select {
 	case exporting <- struct{}{}:
@@ -67,7 +67,7 @@ func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Enc
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "two exports are already running: try again later"}
 	}
 	ctx := c.ctx()
-	// A separate connection, so that a slow reader does not hold one that claims or commands wait for.
+	// An export uses a separate connection, so that a slow reader does not hold one that claims or commands wait for.
 	from, err := inside.Of(c.r).Store.Beside(ctx, 1)
 	if err != nil {
 		return err
@@ -87,18 +87,18 @@ func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Enc
 	if err != nil && response.Committed {
 		c.reportFailure(c.Request(), err)
 		slog.WarnContext(ctx, "export interrupted", "route", c.Path(), telemetry.Err, err)
-		panic(http.ErrAbortHandler) // net/http's way to end an answer that is not whole
+		panic(http.ErrAbortHandler) // tells net/http to abort a partial response
 	}
 	return err
 }
 
-// patientWriter limits the time of each write instead of the server's limit for a whole answer. A slow reader uses the time up, and regains it
-// by reading faster than exportLeast. An export holds a snapshot, which keeps dead rows in the whole database. A reader can therefore not
-// prolong one by reading now and then.
+// patientWriter limits the time of each write, instead of the total response time. A slow reader uses up its allowance, and regains it by
+// reading faster than exportMinRate. An export holds a snapshot, which keeps dead rows in the whole database. The allowance prevents a
+// reader from prolonging it by reading only now and then.
 type patientWriter struct {
 	to    http.ResponseWriter
 	clock *http.ResponseController
-	left  time.Duration // how long the reader may still stall
+	left  time.Duration // how much longer the reader may stall
 }
 
 func (p *patientWriter) Write(b []byte) (int, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-func TestAnExportIsOneObjectALine(t *testing.T) { // not beside another: there may be two exports in a process
+func TestAnExportIsOneObjectALine(t *testing.T) { // not parallel, because a process allows only two exports at a time
 	is := is.New(t)
 	h := newHost(t, api.Options{})
 	id := h.submit(`{"kind":"echo","args":{"a":"<b>"}}`)
@@ -24,7 +24,7 @@ func TestAnExportIsOneObjectALine(t *testing.T) { // not beside another: there m
 	is.Equal(jobs.status, http.StatusOK)
 	is.Equal(jobs.header.Get("Content-Type"), "application/x-ndjson")
 	is.Equal(strings.Count(jobs.text, "\n"), 1)
-	is.True(strings.Contains(jobs.text, `{"a":"<b>"}`)) // as it was submitted
+	is.True(strings.Contains(jobs.text, `{"a":"<b>"}`)) // exactly as submitted
 	events := h.send("GET", "/admin/export/events", "")
 	last := strings.Split(strings.TrimSpace(events.text), "\n")
 	var e job.Event
@@ -32,11 +32,11 @@ func TestAnExportIsOneObjectALine(t *testing.T) { // not beside another: there m
 	is.Equal(e.Event, "job.succeeded")
 }
 
-func TestOnlyTwoExportsAreUnderWayAtATime(t *testing.T) { // not beside another: there may be two exports in a process
+func TestOnlyTwoExportsAreUnderWayAtATime(t *testing.T) { // not parallel, because a process allows only two exports at a time
 	is := is.New(t)
 	h := newHost(t, api.Options{})
 	big := strings.Repeat("x", 900_000)
-	for range 20 { // more than what lies between the two ends of a connection
+	for range 20 { // more than the connection's buffers can hold
 		h.submit(`{"kind":"echo","args":"` + big + `"}`)
 	}
 	var readers []net.Conn
@@ -54,7 +54,7 @@ func TestOnlyTwoExportsAreUnderWayAtATime(t *testing.T) { // not beside another:
 	})
 }
 
-// readSlowly asks for a path and reads the first line of the answer only.
+// readSlowly requests a path and reads only the first line of the response.
 func (h *host) readSlowly(path string) net.Conn {
 	h.t.Helper()
 	address, prefix, _ := strings.Cut(strings.TrimPrefix(h.url, "http://"), "/")
@@ -92,10 +92,10 @@ func TestTheHistoryGoesOnWithoutGapOrRepeat(t *testing.T) {
 	pgtest.Wait(t, "the pipeline's history is there", func() bool { return len(read("/pipelines/"+id+"/events")) == 6 })
 	seen := map[string]bool{}
 	for _, cursor := range read("/events") {
-		is.True(!seen[cursor]) // once
+		is.True(!seen[cursor]) // no event is exported twice
 		seen[cursor] = true
 	}
-	is.Equal(len(seen), 7) // and the pod that joined
+	is.Equal(len(seen), 7) // including the event of the pod that joined
 	is.Equal(h.send("GET", "/pipelines/999999/events", "").status, http.StatusNotFound)
 	is.Equal(h.send("GET", "/events?after=x", "").status, http.StatusBadRequest)
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// house is the API on a database, without a network in between and without a pod that runs anything.
+// house is the API with a database. It uses no network, and no pod runs jobs.
 type house struct {
 	doors *echo.Echo
 	pool  *pgxpool.Pool
@@ -30,7 +30,7 @@ type house struct {
 func newHouse(f *testing.F) house {
 	f.Helper()
 	h := house{doors: echo.New(), pool: pgtest.Pool(f)}
-	h.doors.HTTPErrorHandler = api.HandleError // what is no door is answered as by the program
+	h.doors.HTTPErrorHandler = api.HandleError // unknown paths get the same response as in the program
 	r, err := runner.New(h.pool, runner.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		f.Fatal(err)
@@ -43,7 +43,7 @@ func newHouse(f *testing.F) house {
 	return h
 }
 
-// ask sends a request. Whatever it says, the answer is no error of the server, and a refusal has a code.
+// ask sends a request. It fails the test if the response is a server error, or a client error without a code.
 func (h house) ask(t *testing.T, method string, at *url.URL, body string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	request := (&http.Request{Method: method, URL: at, Header: http.Header{}, Host: "127.0.0.1", RemoteAddr: "127.0.0.1:1"}).WithContext(t.Context())
@@ -64,7 +64,7 @@ func (h house) ask(t *testing.T, method string, at *url.URL, body string, header
 	switch {
 	case answer.Code >= http.StatusInternalServerError:
 		t.Errorf("%s %s with %q: %d %s", method, at, body, answer.Code, answer.Body)
-	case answer.Code >= http.StatusBadRequest && !strings.HasPrefix(at.Path, "/ui/"): // where people are answered
+	case answer.Code >= http.StatusBadRequest && !strings.HasPrefix(at.Path, "/ui/"): // errors below /ui/ are HTML pages
 		if err := json.Unmarshal(answer.Body.Bytes(), &problem); err != nil || problem.Code == "" || problem.RequestID == "" {
 			t.Errorf("%s %s with %q: %d %s: %v", method, at, body, answer.Code, answer.Body, err)
 		}
@@ -76,12 +76,12 @@ type readCloser struct{ *strings.Reader }
 
 func (readCloser) Close() error { return nil }
 
-// sendable reports whether net/http lets a header through.
+// sendable reports whether net/http accepts a header value.
 func sendable(header string) bool {
 	return !strings.ContainsFunc(header, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
-// What is submitted comes back as it was, or is refused and is nowhere.
+// An accepted job is stored exactly as submitted.
 func FuzzASubmittedJobComesBackOrIsRefused(f *testing.F) {
 	for _, body := range submissions {
 		f.Add(body, "")
@@ -124,7 +124,7 @@ func FuzzASubmittedJobComesBackOrIsRefused(f *testing.F) {
 			sent.MaxAttempts != nil && *kept.MaxAttempts != *sent.MaxAttempts) {
 			t.Errorf("%s comes back as %s", body, found.Body)
 		}
-		// PostgreSQL can look inside, but for numbers and depths beyond the limits of jsonb.
+		// PostgreSQL can parse the stored JSON, unless numbers or nesting exceed the limits of jsonb.
 		_, err := h.pool.Exec(t.Context(), `select args::jsonb, planned::jsonb from trapeze.job where id = $1::text::bigint`, made.ID)
 		var refusal *pgconn.PgError
 		if err != nil && !(errors.As(err, &refusal) && slices.Contains([]string{"22003", "54000", "54001"}, refusal.Code)) {
@@ -133,9 +133,9 @@ func FuzzASubmittedJobComesBackOrIsRefused(f *testing.F) {
 	})
 }
 
-// Every door of the table is tried, also those that are added later, with any path, query, body and reason.
+// The fuzzer calls every route in the table, including routes added later, with any path, query, body and reason.
 func FuzzNoDoorAnswersWithAnErrorOfTheServer(f *testing.F) {
-	routes := slices.DeleteFunc(api.Routes(), func(r api.Route) bool { // those that do not end by themselves, and the pod's own state
+	routes := slices.DeleteFunc(api.Routes(), func(r api.Route) bool { // endless streams, and the pod's own state
 		return strings.HasSuffix(r.Path, "/stream") || r.Path == "/readyz"
 	})
 	routes = append(routes, api.Route{Method: http.MethodGet, Path: "/ui/:page"})
@@ -164,14 +164,14 @@ func FuzzNoDoorAnswersWithAnErrorOfTheServer(f *testing.F) {
 		answer := httptest.NewRecorder()
 		h.doors.ServeHTTP(answer, request)
 		if !strings.Contains(answer.Body.String(), `"id":"`+id+`"`) {
-			f.Fatalf("job %s: %s", id, answer.Body) // the seeds name them
+			f.Fatalf("job %s: %s", id, answer.Body) // the seeds contain these IDs
 		}
 	}
 	f.Fuzz(func(t *testing.T, no uint16, name, query, body, reason string) {
 		door := routes[int(no)%len(routes)]
 		asked, _ := url.ParseQuery(query)
 		if !sendable(reason) || asked.Has("wait") {
-			return // a wait for what nobody ends here
+			return // no job ends here, so the request would wait until its timeout
 		}
 		segments, escaped := strings.Split(door.Path, "/"), strings.Split(door.Path, "/")
 		for i := range segments {

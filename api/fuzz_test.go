@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// submissions are bodies of POST /jobs, good and bad.
+// submissions lists valid and invalid bodies of POST /jobs.
 var submissions = []string{
 	`{"kind":"echo"}`,
 	`{"kind":"echo","args":{"n":1,"big":9007199254740993,"far":1e400},"subject":"s","priority":-100,"delay":"1h","max_attempts":3}`,
@@ -41,7 +41,7 @@ var submissions = []string{
 	`[]`, `null`, ``, `{"kind":"echo"}{}`, `{"kind":1}`,
 }
 
-// What is decoded says the same when it is encoded and decoded again; what is not is the sender's mistake.
+// An accepted submission stays the same when it is encoded and decoded again.
 func FuzzASubmissionIsDecodedWholeOrRefused(f *testing.F) {
 	for _, body := range submissions {
 		f.Add([]byte(body))
@@ -68,7 +68,7 @@ func FuzzASubmissionIsDecodedWholeOrRefused(f *testing.F) {
 	})
 }
 
-// compact is JSON without spaces, and with the signs of pages as Marshal writes them.
+// compact returns JSON without spaces, and with HTML characters escaped as Marshal does.
 func compact(t *testing.T, raw json.RawMessage) []byte {
 	if raw == nil {
 		return nil
@@ -96,7 +96,7 @@ func FuzzAnIDIsAPositiveNumberOrRefused(f *testing.F) {
 	})
 }
 
-// A moment that is taken is the same one when it is written as RFC 3339, as commands send it to a server.
+// An accepted time stays the same when it is formatted as RFC 3339, as commands send it to a server.
 func FuzzAMomentSaysTheSameAgainOrIsRefused(f *testing.F) {
 	for _, text := range []string{"2025-01-31T08:00:00Z", "2025-01-31T08:00:00.123456789+05:45", "90m", "1h30m0.5s", "2562047h47m16.854775807s",
 		"0s", "-1h", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:60Z", "9999-12-31T23:59:59-23:59", "now", "1", ""} {

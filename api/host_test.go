@@ -24,16 +24,16 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// host is a host's echo with the API below /trapeze, on a pod that knows the kinds echo, wait, defer, fan, hold, noisy, which emits
-// events, and slow, which is half done for ever.
+// host is a host program's echo with the API below /trapeze. Its pod handles the kinds echo, wait, defer, fan, hold, noisy and slow. A
+// noisy job emits events; a slow job stays half done forever.
 type host struct {
 	*runner.Runner
 	t    *testing.T
 	url  string
 	stop func() // drains the pod
 
-	tokens chan string // of the jobs of kind defer
-	holds  sync.Map    // id → what ends the job of kind hold
+	tokens chan string // the tokens of jobs of kind defer
+	holds  sync.Map    // job ID → channel that ends the job of kind hold
 }
 
 func newHost(t *testing.T, o api.Options, more ...func(*runner.Runner)) *host {
@@ -110,13 +110,13 @@ func newHostWith(t *testing.T, pool *pgxpool.Pool, o api.Options, set func(*http
 	return h
 }
 
-// held is what ends a job of kind hold when it is closed.
+// held returns a channel. Closing it ends the job of kind hold with that ID.
 func (h *host) held(id string) chan struct{} {
 	c, _ := h.holds.LoadOrStore(id, make(chan struct{}))
 	return c.(chan struct{})
 }
 
-// answer is what the API said.
+// answer is a response of the API.
 type answer struct {
 	status int
 	header http.Header
@@ -124,7 +124,7 @@ type answer struct {
 	text   string
 }
 
-// send sends one request; header is name and value in turn.
+// send sends one request; header alternates names and values.
 func (h *host) send(method, path, body string, header ...string) answer {
 	h.t.Helper()
 	request, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, strings.NewReader(body))
@@ -164,13 +164,13 @@ func (h *host) submit(body string) string {
 	return a.body["id"].(string)
 }
 
-// until waits until a job is in a state.
+// until waits until a job has reached a state.
 func (h *host) until(id string, state job.State) answer {
 	h.t.Helper()
 	return h.untilAs(id, state)
 }
 
-// untilAs is until, for who has to say who he is.
+// untilAs is like until, with headers that identify the caller.
 func (h *host) untilAs(id string, state job.State, header ...string) answer {
 	h.t.Helper()
 	var a answer
@@ -181,12 +181,12 @@ func (h *host) untilAs(id string, state job.State, header ...string) answer {
 	return a
 }
 
-// as lets every request be of one principal.
+// as authenticates every request as the same principal.
 func as(name string, roles ...string) func(*http.Request) (api.Principal, error) {
 	return func(*http.Request) (api.Principal, error) { return api.Principal{Name: name, Roles: roles}, nil }
 }
 
-// runs runs a pod behind a server until the test ends, and returns what drains it before.
+// runs runs a pod behind a server until the test ends. It returns a function that drains the pod earlier.
 func runs(t *testing.T, r *runner.Runner, web *httptest.Server) (drain context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -32,13 +32,13 @@ var jobCommandRoutes = []Route{
 		Summary: "Change the priority of a waiting job", in: newPriority{}, do: onJob(setPriority)},
 }
 
-// endedJob is the answer to a command that ends a job.
+// endedJob is the response to a command that cancels or stops a job.
 type endedJob struct {
 	ID    int64     `json:"id,string"`
 	State job.State `json:"state"` // running until its handler returns
 }
 
-// cancelJob cancels a job. For a job that has already ended it gives the same answer.
+// cancelJob cancels a job. If the job has already ended, it returns the final state without an error.
 func cancelJob(c *call, id int64) (any, error) {
 	did, err := c.r.Admin().Cancel(c.ctx(), id, c.caller.Name)
 	if errors.Is(err, job.ErrAlreadyTerminal) {
@@ -80,7 +80,7 @@ type again struct {
 	Args json.RawMessage `json:"args"`
 }
 
-// otherArgs returns the new arguments of a retry; nil: the job keeps its arguments.
+// otherArgs returns the new arguments of a retry, or nil if the job keeps its arguments.
 func (a again) otherArgs() any {
 	if a.Args == nil {
 		return nil
@@ -88,7 +88,7 @@ func (a again) otherArgs() any {
 	return a.Args
 }
 
-// retryAnswer is the answer to a retry.
+// retryAnswer is the response to a retry.
 type retryAnswer struct {
 	ID      int64    `json:"id,string"`
 	State   string   `json:"state"`
@@ -107,7 +107,7 @@ func retryJob(c *call, id int64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	state := job.Waiting // for its children that run again
+	state := job.Waiting // the job waits for its children, which run again
 	if len(ids) == 1 && ids[0] == id {
 		state = job.Pending
 	} else if len(ids) == 0 {
@@ -118,16 +118,15 @@ func retryJob(c *call, id int64) (any, error) {
 	return retryAnswer{ID: id, State: string(state), Retried: idTexts(ids)}, nil
 }
 
-// mayChange rejects new arguments for a later step of an approved pipeline, unless the caller may approve it. The start of the first
-// job's history shows whether it needed approval. Once that is pruned, the current settings of the lanes decide. The test is
-// TestNoLaneAndNoChainLeadsAroundAnApproval.
+// mayChange rejects new arguments for a later step of an approved pipeline, unless the caller may approve it. The first job's history shows
+// whether the pipeline needed approval. Once that history is pruned, the current lane settings decide.
 func mayChange(c *call, id int64) error {
 	step, err := c.r.Job(c.ctx(), id)
 	if err != nil || step.PipelineID == id || c.caller.Sees(access.JobsApprove, step.Submitter) {
 		return err
 	}
 	first, err := c.r.Job(c.ctx(), step.PipelineID)
-	if errors.Is(err, job.ErrNotFound) { // its retention is over
+	if errors.Is(err, job.ErrNotFound) { // the first job was pruned
 		return nil
 	}
 	if err != nil {
@@ -147,7 +146,7 @@ func mayChange(c *call, id int64) error {
 	return forbidden("its pipeline was approved with other arguments: permission %s is required to change them", access.JobsApprove)
 }
 
-// completion is the body of POST /jobs/:id/complete. With an error, the part has failed.
+// completion is the body of POST /jobs/:id/complete. If it has an error, the part failed.
 type completion struct {
 	Token  string          `json:"token"`
 	Part   string          `json:"part"`
@@ -178,7 +177,7 @@ func completeJob(c *call, id int64) (any, error) {
 // newPriority is the body of PATCH /admin/workers/jobs/:id/priority.
 type newPriority struct {
 	Priority *int `json:"priority"`
-	Chain    bool `json:"chain"` // also for the steps that are planned after it
+	Chain    bool `json:"chain"` // also change the steps planned after it
 }
 
 func setPriority(c *call, id int64) (any, error) {

@@ -41,7 +41,7 @@ func listJobs(c *call) (any, error) {
 	return c.presentPage("jobs", found.Jobs, found.Cursor, found.Searched)
 }
 
-// filterOf parses the filters of a list of jobs.
+// filterOf parses the filters of a job list.
 func filterOf(c echo.Context) (job.Filter, error) {
 	var f job.Filter
 	err := eachFilter(c, func(name, value string, values []string) (err error) {
@@ -83,7 +83,7 @@ func filterOf(c echo.Context) (job.Filter, error) {
 	return f, err
 }
 
-// showCurrent answers with the current run of a kind and subject.
+// showCurrent returns the current job for a kind and subject.
 func showCurrent(c *call) (any, error) {
 	kind, err := storable(c.QueryParam("kind"))
 	if err != nil || kind == "" {
@@ -108,8 +108,8 @@ func showJob(c *call, id int64) (any, error) {
 	return c.present(found)
 }
 
-// listObstacles answers with the reasons why a job does not run. A caller that may only see its own jobs does not learn which other job is
-// in the way.
+// listBlockers returns the reasons why a job does not run. A caller that may only see its own jobs does not learn which other job blocks
+// it.
 func listBlockers(c *call, id int64) (any, error) {
 	if _, err := c.r.Job(c.ctx(), id); err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func listBlockers(c *call, id int64) (any, error) {
 	return map[string]any{"blockers": orEmpty(found)}, err
 }
 
-// listJobEvents answers with the history of a job after a cursor, oldest first.
+// listJobEvents returns the history of a job after a cursor, oldest first.
 func listJobEvents(c *call, id int64) (any, error) {
 	limit, err := limitOf(c, defaultEvents)
 	if err != nil {

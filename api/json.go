@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// readJSON reads a request's body: one JSON value of v's type.
+// readJSON reads a request body that is one JSON value of v's type.
 func readJSON(c echo.Context, v any) error {
 	// A form on another origin's page can send text without a preflight request, but not JSON.
 	if media, _, err := mime.ParseMediaType(c.Request().Header.Get("Content-Type")); err != nil || media != "application/json" {
@@ -33,7 +33,7 @@ func readJSON(c echo.Context, v any) error {
 	return err
 }
 
-// optional reads a body as [readJSON] does. An empty body leaves v as it is.
+// optional reads a body like [readJSON]. An empty body leaves v unchanged.
 func optional(c echo.Context, v any) error {
 	raw, err := io.ReadAll(c.Request().Body)
 	if err != nil || len(raw) == 0 {
@@ -43,8 +43,7 @@ func optional(c echo.Context, v any) error {
 	return readJSON(c, v)
 }
 
-// Decode reads one JSON value into v. It rejects fields that v does not have, duplicate fields, a second value, and text that is not
-// UTF-8.
+// Decode reads one JSON value into v. It rejects unknown fields, duplicate fields, a second value, and text that is not UTF-8.
 func Decode(body io.Reader, v any) error {
 	raw, err := io.ReadAll(body)
 	if err != nil {
@@ -75,9 +74,9 @@ var (
 	errJSON = errors.New("JSON of an unexpected type")
 )
 
-// duplicateMember returns a duplicate member of an object in valid JSON, as a JSON pointer. Some readers use the first of two, some the last, some
-// both. A check of one would therefore not hold for the others. Names of API fields are compared without case, as encoding/json does.
-// Names in arguments and results, which belong to the handlers, are compared exactly.
+// duplicateMember returns a JSON pointer to a duplicate member of an object in valid JSON. Some readers use the first duplicate, some the
+// last, and some both, so a check of one value would not hold for the others. Names of API fields are compared case-insensitively, like in
+// encoding/json. Names in arguments and results belong to the handlers and are compared exactly.
 func duplicateMember(raw []byte) (pointer string, found bool) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -120,7 +119,7 @@ func twiceIn(d *json.Decoder, ours bool) (pointer string, found bool) {
 	default:
 		return "", false
 	}
-	_, _ = d.Token() // its closing delimiter
+	_, _ = d.Token() // the closing delimiter
 	return "", false
 }
 
@@ -152,12 +151,12 @@ func (d *Delay) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// plain is a context whose answers contain JSON without HTML escapes. echo escapes <, > and & as \u003c, \u003e and \u0026, so that the
-// arguments of a job would differ from the submitted bytes. The answers are not embedded in pages, and a header keeps browsers from
-// reading them as such. Only the API's handlers use it: a host's echo keeps its own encoding.
+// plain is a context that encodes JSON without HTML escapes. By default, echo escapes <, > and & as \u003c, \u003e and \u0026, so the
+// arguments of a job would differ from the submitted bytes. Responses are not embedded in pages, and a header keeps browsers from
+// interpreting them as pages. Only the API's handlers use plain, so a host's echo keeps its own encoding.
 type plain struct{ echo.Context }
 
-// JSON answers with a value. After an encoding error nothing is sent.
+// JSON writes a value as the response. If encoding fails, it sends nothing.
 func (c plain) JSON(status int, v any) error {
 	raw, err := encodeJSON(v)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// awkward is JSON that a careless way would come back from changed: signs that pages escape, escapes, characters that end a line in
-// scripts, numbers that no float holds, a field that is there twice.
+// awkward is JSON that is easily changed in transit: HTML characters, escapes, script line separators, and numbers that a float64 cannot
+// hold.
 const awkward = `{"page":"<b>&amp;'</b>","escaped":"\u003c\/\u00e9","line":"` + "\u2028" + `é","n":9007199254740993,"far":1e400,"m":-0.10}`
 
 func TestArgumentsComeBackAsTheBytesThatWereSubmitted(t *testing.T) {
@@ -24,19 +24,19 @@ func TestArgumentsComeBackAsTheBytesThatWereSubmitted(t *testing.T) {
 	id := h.submit(`{"kind":"echo","args":` + awkward + `,"chain":[{"kind":"echo","args":` + awkward + `}]}`)
 	a := h.until(id, job.Succeeded)
 	is.True(strings.Contains(a.text, `"args":`+awkward+`,`))
-	is.True(strings.Contains(a.text, `"result":`+awkward+`,`)) // the handler got them so, and what it made of them is no less whole
+	is.True(strings.Contains(a.text, `"result":`+awkward+`,`)) // the handler received and returned the exact bytes
 	is.Equal(a.header.Get("Content-Type"), "application/json; charset=UTF-8")
-	is.Equal(a.header.Get("X-Content-Type-Options"), "nosniff") // no browser takes it for a page
+	is.Equal(a.header.Get("X-Content-Type-Options"), "nosniff") // keeps browsers from interpreting it as a page
 
 	var list answer
 	pgtest.Wait(t, "the step ends", func() bool {
 		list = h.send("GET", "/jobs?state=succeeded&pipeline="+id, "")
 		return len(list.body["jobs"].([]any)) == 2
 	})
-	is.Equal(strings.Count(list.text, `"args":`+awkward+`,`), 2) // those of a later step too
+	is.Equal(strings.Count(list.text, `"args":`+awkward+`,`), 2) // including those of the later step
 	is.Equal(strings.Count(h.send("GET", "/admin/export/jobs", "").text, `"args":`+awkward+`,`), 2)
 	refused := h.send("GET", "/jobs?kind=a&%3Cb%3E=1", "")
-	is.True(strings.Contains(refused.text, `<b>`)) // an error is answered in the same way
+	is.True(strings.Contains(refused.text, `<b>`)) // errors are encoded the same way
 	is.Equal(refused.header.Get("X-Content-Type-Options"), "nosniff")
 }
 

@@ -31,8 +31,7 @@ func listLanes(c *call) (any, error) {
 	return map[string]any{"lanes": orEmpty(found)}, err
 }
 
-// setLane answers a change of a lane, after as has converted it: PUT sets missing settings to their
-// defaults.
+// setLane handles a lane change, which as converts first: PUT sets missing settings to their defaults.
 func setLane(as func(job.LaneChange) job.LaneChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()
@@ -80,7 +79,7 @@ func resumeLane(c *call) (any, error) {
 	return did, laneInPath(err)
 }
 
-// laneInPath answers an unknown lane with 404, because it is the resource in the path.
+// laneInPath turns an unknown lane into a 404, because the lane is the resource in the path.
 func laneInPath(err error) error {
 	if errors.Is(err, job.ErrUnknownLane) {
 		return &problem{status: http.StatusNotFound, code: "not_found", message: "no such lane", detail: err.Error(), err: err}

@@ -21,15 +21,15 @@ func TestLanesAreMadeChangedAndDeleted(t *testing.T) {
 	dry := h.send("PUT", lane+"?dry_run=true", `{"slots":2,"kinds":["echo"]}`)
 	is.Equal(dry.status, http.StatusOK)
 	is.Equal([]any{dry.body["created"], dry.body["dry_run"], dry.body["before"]}, []any{true, true, nil})
-	is.Equal(h.send("PATCH", lane, `{"slots":1}`).status, http.StatusNotFound) // nothing was made
+	is.Equal(h.send("PATCH", lane, `{"slots":1}`).status, http.StatusNotFound) // the dry run created nothing
 	made := h.send("PUT", lane, `{"slots":2,"max_age_s":60,"kinds":["echo"]}`)
 	is.Equal(made.status, http.StatusOK)
 	is.Equal(made.body["changed"], []any{"slots", "max_age_s", "kinds"})
 	patched := h.send("PATCH", lane, `{"slots":null,"poll_interval_ms":500}`)
-	is.Equal(patched.body["changed"], []any{"slots", "poll_interval_ms"}) // null takes a limit away, what is not named stays
+	is.Equal(patched.body["changed"], []any{"slots", "poll_interval_ms"}) // null removes a limit; settings not sent are unchanged
 	is.Equal(patched.body["after"].(map[string]any)["max_age_s"], 60.0)
 	put := h.send("PUT", lane, `{"enabled":true}`)
-	is.Equal(put.body["changed"], []any{"poll_interval_ms", "max_age_s"}) // set whole, but for its kinds
+	is.Equal(put.body["changed"], []any{"poll_interval_ms", "max_age_s"}) // PUT replaces all settings except the kinds
 
 	list := h.send("GET", "/admin/workers/lanes", "").body["lanes"].([]any)
 	is.Equal(list[1].(map[string]any)["kinds"], []any{"echo"})
@@ -73,7 +73,7 @@ func TestLanesPodsAndTheGateAreClosedAndOpened(t *testing.T) {
 	h.until(id, job.Running)
 	a := h.send("POST", "/admin/workers/freeze", `{"wait":"300ms"}`)
 	is.Equal(a.status, http.StatusOK)
-	is.Equal([]any{a.body["timed_out"], a.body["running"], a.body["quiet"]}, []any{true, 1.0, false}) // nothing was killed
+	is.Equal([]any{a.body["timed_out"], a.body["running"], a.body["quiet"]}, []any{true, 1.0, false}) // the running job was not killed
 	now := h.send("GET", "/admin/workers/status", "").body
 	is.Equal(now["gate"], map[string]any{"paused": false, "frozen": true})
 	slot := now["running"].([]any)[0].(map[string]any)
@@ -89,7 +89,7 @@ func TestLanesPodsAndTheGateAreClosedAndOpened(t *testing.T) {
 	})
 	is.Equal(h.send("GET", "/readyz", "").body["reasons"], []any{"drained by an operator"})
 	pod := h.send("GET", "/admin/workers/pods", "").body["pods"].([]any)[0].(map[string]any)
-	is.Equal([]any{pod["drained"], pod["draining"], pod["closed"]}, []any{true, false, nil}) // but alive
+	is.Equal([]any{pod["drained"], pod["draining"], pod["closed"]}, []any{true, false, nil}) // drained, but still alive
 }
 
 func TestSettingsThatCannotBeAreRefused(t *testing.T) {
@@ -123,5 +123,5 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 		})
 	}
 	is := is.New(t)
-	is.Equal(h.send("GET", "/admin/workers/status", "").body["gate"], map[string]any{"paused": false, "frozen": false}) // nothing was done
+	is.Equal(h.send("GET", "/admin/workers/status", "").body["gate"], map[string]any{"paused": false, "frozen": false}) // no request had an effect
 }

@@ -12,11 +12,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxBuckets limits the number of callers with their own bucket. Further callers share one, until other buckets
-// have refilled.
+// maxBuckets limits the number of callers with a separate bucket. Further callers share one until other buckets have refilled.
 const maxBuckets = 10_000
 
-// buckets limits each of many callers to a rate, plus a burst after idle time. It is safe for concurrent use.
+// buckets limits each caller to a rate, plus a burst after idle time. It is safe for concurrent use.
 type buckets struct {
 	each  rate.Limit
 	burst int
@@ -26,7 +25,7 @@ type buckets struct {
 	others *rate.Limiter
 }
 
-// newBuckets returns buckets; each below 0 means no limit.
+// newBuckets returns buckets with the given rate; a negative rate means no limit.
 func newBuckets(each float64, burst int) *buckets {
 	limit := rate.Limit(each)
 	if each < 0 {
@@ -35,7 +34,7 @@ func newBuckets(each float64, burst int) *buckets {
 	return &buckets{each: limit, burst: burst, of: map[string]*rate.Limiter{}, others: rate.NewLimiter(limit, burst)}
 }
 
-// reserve takes a token from a caller's bucket. If the bucket is empty, it returns the time to wait.
+// reserve takes a token from a caller's bucket. If the bucket is empty, it returns the wait time.
 func (b *buckets) reserve(who string) (wait time.Duration, ok bool) {
 	if b.each == rate.Inf {
 		return 0, true
@@ -58,7 +57,7 @@ func (b *buckets) bucket(who string, now time.Time) *rate.Limiter {
 	if len(b.of) >= maxBuckets {
 		for key, one := range b.of {
 			if one.TokensAt(now) >= float64(b.burst) {
-				delete(b.of, key) // a new bucket would be as full
+				delete(b.of, key) // a refilled bucket is the same as a new one
 			}
 		}
 	}
@@ -70,7 +69,7 @@ func (b *buckets) bucket(who string, now time.Time) *rate.Limiter {
 	return made
 }
 
-// neighbourhood returns the block of addresses that limits count as one client: in IPv6 a /64.
+// neighbourhood returns the address block that the limits treat as one client. For IPv6 it is a /64.
 func neighbourhood(client string) string {
 	addr, err := netip.ParseAddr(client)
 	if err != nil || addr.Is4() {
@@ -83,7 +82,7 @@ func neighbourhood(client string) string {
 	return block.String()
 }
 
-// enforce returns an error if the bucket of the sender is empty.
+// enforce returns an error if the caller's bucket is empty.
 func (b *buckets) enforce(who string) error {
 	if wait, ok := b.reserve(who); !ok {
 		return tooMany("too many requests", wait)
@@ -96,18 +95,18 @@ func tooMany(message string, wait time.Duration) *problem {
 		detail: "try again after " + wait.Round(time.Millisecond).String(), retryAfter: strconv.Itoa(int(math.Ceil(wait.Seconds())))}
 }
 
-// openStreams counts the open streams. It is safe for concurrent use.
+// openStreams counts open streams. It is safe for concurrent use.
 type openStreams struct {
 	mu  sync.Mutex
 	all int
 	of  map[string]int
 }
 
-// enter counts a new stream, or returns an error if there are too many.
+// enter registers a new stream, or returns an error if there are too many.
 func (o *openStreams) enter(principal string, limit StreamOptions) (release func(), err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	later := strconv.Itoa(1 + rand.IntN(5)) // #nosec G404 -- jitter, so that not all clients come back at once
+	later := strconv.Itoa(1 + rand.IntN(5)) // #nosec G404 -- jitter, so that clients do not all reconnect at once
 	switch {
 	case o.all >= limit.Most:
 		return nil, &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod has reached its limit of streams", retryAfter: later}

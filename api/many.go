@@ -17,7 +17,7 @@ var manyRoutes = []Route{
 		in: Selection{}, out: of[Many](), do: func(c *call) (any, error) { return forMany(c, c.r.Admin().RunManyAgain) }},
 }
 
-// Selection is the body of a command for many jobs. Its filter must not be empty.
+// Selection is the body of a bulk command. Its filter must not be empty.
 type Selection struct {
 	Filter struct {
 		State      []string `json:"state,omitempty"`
@@ -30,9 +30,9 @@ type Selection struct {
 		Reason     string   `json:"reason,omitempty"`
 		ErrorClass string   `json:"error_class,omitempty"`
 		ErrorCode  string   `json:"error_code,omitempty"`
-		Children   *bool    `json:"children,omitempty"` // false: without children of fan-outs
+		Children   *bool    `json:"children,omitempty"` // false excludes children of fan-outs
 	} `json:"filter"`
-	DryRun bool `json:"dry_run"` // only count the jobs and list the first
+	DryRun bool `json:"dry_run"` // only count the jobs and list a sample
 }
 
 // Jobs returns the filter of the selected jobs.
@@ -64,14 +64,14 @@ func (s Selection) Jobs() (f job.Filter, err error) {
 	return f, err
 }
 
-// Many is the answer to a command for many jobs.
+// Many is the response to a bulk command.
 type Many struct {
 	Matched int      `json:"matched"` // number of selected jobs
-	Sample  []string `json:"sample"`  // the ids of the first of them
-	More    bool     `json:"more"`    // more jobs match: repeat the command
+	Sample  []string `json:"sample"`  // the IDs of the first selected jobs
+	More    bool     `json:"more"`    // more jobs match; repeat the command
 	DryRun  bool     `json:"dry_run"`
 	Done    int      `json:"done"`
-	Passed  int      `json:"passed"` // had ended or changed meanwhile, or cannot be retried
+	Passed  int      `json:"passed"` // skipped jobs: already finished, changed concurrently, or not retryable
 }
 
 func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (runner.Many, error)) (any, error) {

@@ -21,7 +21,7 @@ type login struct {
 
 func (login) Kind() string { return "login" }
 
-// byName lets the header X-Who say who asks, with roles by name.
+// byName authenticates a request by its X-Who header, and assigns roles by that name.
 func byName(roles map[string][]string) func(*http.Request) (api.Principal, error) {
 	return func(r *http.Request) (api.Principal, error) {
 		name := r.Header.Get("X-Who")
@@ -50,16 +50,16 @@ func TestSecretsAreShownToThoseWhoMaySeeThem(t *testing.T) {
 	var shown answer
 	for _, who := range []string{"sub", "root"} {
 		shown = h.untilAs(id, job.Succeeded, "X-Who", who)
-		is.Equal(strings.Count(shown.text, secret), 3) // his own; or of whoever it is: in the arguments, the result and the planned step
+		is.Equal(strings.Count(shown.text, secret), 3) // visible to the submitter and the admin in the arguments, the result and the planned step
 		is.Equal(strings.Count(shown.text, pin), 2)
 	}
 	for _, path := range []string{"/jobs/" + id, "/jobs?pipeline=" + id, "/jobs"} {
 		shown = h.send("GET", path, "", "X-Who", "ana")
 		is.Equal(shown.status, http.StatusOK)
-		is.True(!strings.Contains(shown.text, secret)) // nowhere
+		is.True(!strings.Contains(shown.text, secret)) // masked everywhere
 		is.True(!strings.Contains(shown.text, pin))
-		is.True(strings.Contains(shown.text, "uma"))   // what is no secret is shown
-		is.True(strings.Contains(shown.text, "token")) // of a kind without a type the names are
+		is.True(strings.Contains(shown.text, "uma"))   // other fields are shown
+		is.True(strings.Contains(shown.text, "token")) // field names are shown for kinds without a registered type
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// unguarded are the routes that need no permission: what is added here is open to everybody.
+// unguarded lists the routes that need no permission. Everyone can use them.
 var unguarded = map[string]bool{
 	"GET /healthz": true, "GET /readyz": true, "GET /openapi.json": true, "POST /ui/login": true, "POST /ui/logout": true,
 }
@@ -34,17 +34,17 @@ func TestEveryRouteNamesItsPermissionAndSaysWhatItIsFor(t *testing.T) {
 			for _, one := range access.Permissions {
 				known = known || route.Needs == one
 			}
-			is.True(known)                                                                  // one of the permissions
-			is.Equal(route.Needs == access.Nothing, unguarded[route.Method+" "+route.Path]) // nothing is open by mistake
+			is.True(known)                                                                  // the permission exists
+			is.Equal(route.Needs == access.Nothing, unguarded[route.Method+" "+route.Path]) // no other route is open
 			is.True(len(route.Summary) > 5 && !strings.HasSuffix(route.Summary, "."))
-			is.True(!seen[route.Method+" "+route.Path]) // once
+			is.True(!seen[route.Method+" "+route.Path]) // no duplicate routes
 			seen[route.Method+" "+route.Path] = true
 		})
 	}
 }
 
-// everyRole makes, beside the roles that come with the program, one with each permission alone, one with none, and one with all for own jobs;
-// and somebody for each.
+// everyRole adds roles to the built-in ones: one for each single permission, one without permissions, and one with all permissions for own
+// jobs. It also returns a principal for each role.
 func everyRole(t *testing.T, r *runner.Runner) (roles []access.Role, principals map[string][]string) {
 	t.Helper()
 	roles = append([]access.Role{{Name: "nobody", Permissions: []access.Permission{}, Scope: access.All}, {Name: "own_everything", Permissions: access.Permissions, Scope: access.Own}}, access.BuiltIn...)
@@ -65,8 +65,8 @@ func everyRole(t *testing.T, r *runner.Runner) (roles []access.Role, principals 
 	return roles, principals
 }
 
-// TestEveryRouteLetsThroughWhomTheTableSays tries each route as each role, on one's own job and on somebody else's. What is expected is
-// worked out here from the tables of routes and roles, in another way than the server does it.
+// TestEveryRouteLetsThroughWhomTheTableSays calls each route as each role, for the caller's own job and for another user's job. It derives
+// the expected responses from the tables of routes and roles, independently of the server's code.
 func TestEveryRouteLetsThroughWhomTheTableSays(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -99,11 +99,11 @@ func TestEveryRouteLetsThroughWhomTheTableSays(t *testing.T) {
 		if route.Needs == access.Nothing {
 			want = api.LetThrough
 		}
-		is.Equal(knock(e, route.Method, "/x"+route.Path, ""), want) // who does not say who he is
+		is.Equal(knock(e, route.Method, "/x"+route.Path, ""), want) // without credentials
 	}
 }
 
-// expected works out what a route answers to who has one role alone.
+// expected returns the expected status of a route for a caller with a single role.
 func expected(route api.Route, role access.Role, own bool) int {
 	has := func(what access.Permission) bool {
 		return strings.Contains(fmt.Sprint(role.Permissions, " "), string(what))
@@ -159,10 +159,10 @@ func TestTheDocumentDescribesEveryRouteAndNoOther(t *testing.T) {
 			}
 			described[strings.ToUpper(method)+" "+path] = true
 			is.True(o["summary"] != "" && o["operationId"] != "")
-			is.True(!ids[o["operationId"]]) // a name of its own
+			is.True(!ids[o["operationId"]]) // operation IDs are unique
 			ids[o["operationId"]] = true
 			responses := o["responses"].(map[string]any)
-			is.True(len(responses) >= 2 && responses["default"] != nil) // what goes well, and what goes wrong
+			is.True(len(responses) >= 2 && responses["default"] != nil) // a success response and the error response
 			var inPath []any
 			parameters, _ := o["parameters"].([]any)
 			for _, p := range parameters {
@@ -171,7 +171,7 @@ func TestTheDocumentDescribesEveryRouteAndNoOther(t *testing.T) {
 					inPath = append(inPath, p["name"])
 				}
 			}
-			is.Equal(len(inPath), strings.Count(path, "{")) // every part of the path that varies
+			is.Equal(len(inPath), strings.Count(path, "{")) // every path parameter is described
 		}
 	}
 	for _, route := range api.Routes() {
@@ -179,25 +179,25 @@ func TestTheDocumentDescribesEveryRouteAndNoOther(t *testing.T) {
 		for _, name := range []string{"id", "name", "boot", "pod", "kind", "state"} {
 			path = strings.ReplaceAll(path, ":"+name, "{"+name+"}")
 		}
-		is.True(described[route.Method+" "+path]) // it is described
+		is.True(described[route.Method+" "+path]) // the document describes every route
 		delete(described, route.Method+" "+path)
 	}
-	is.Equal(len(described), 0) // nothing else is
+	is.Equal(len(described), 0) // and no other route
 	for _, reference := range strings.Split(a.text, `"$ref":"#/components/schemas/`)[1:] {
 		name, _, _ := strings.Cut(reference, `"`)
-		is.True(document.Components.Schemas[name] != nil) // what is referred to exists
+		is.True(document.Components.Schemas[name] != nil) // every referenced schema exists
 	}
 	problem := document.Components.Schemas["Problem"]["properties"].(map[string]any)
 	wrong := h.send("GET", "/jobs/abc", "").body
 	is.Equal(len(wrong), len(problem))
 	for name := range wrong {
-		is.True(problem[name] != nil) // as errors are
+		is.True(problem[name] != nil) // matches the JSON of errors
 	}
 	members := document.Components.Schemas["Job"]["properties"].(map[string]any)
 	for name := range h.send("GET", "/jobs/"+h.submit(`{"kind":"echo"}`), "").body {
-		is.True(members[name] != nil) // as jobs are
+		is.True(members[name] != nil) // matches the JSON of jobs
 	}
 }
 
-// never is a handler of jobs that are not run.
+// never is a handler for jobs that must not run.
 func never(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("it runs") }

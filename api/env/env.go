@@ -1,4 +1,4 @@
-// Package env configures the HTTP API from environment variables, as the command trapeze does:
+// Package env configures the HTTP API from environment variables, like the trapeze command:
 //
 //	config, err := env.Load()        // returns every mistake at once, each with its variable
 //	options, err := config.Options() // reads the files that the variables name
@@ -18,10 +18,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/envvar"
 )
 
-// Config is the part of the environment that configures the API.
+// Config holds the settings of the API.
 type Config struct {
-	// Addr is TRAPEZE_HTTP_ADDR, the address to listen on: an IP address and a port; port 0 picks a free one. A host may listen elsewhere.
-	// Default 127.0.0.1:8080.
+	// Addr is TRAPEZE_HTTP_ADDR, the address to listen on: an IP address and a port. Port 0 selects a free port. A host program may listen
+	// elsewhere. Default 127.0.0.1:8080.
 	Addr string
 	// Auth is TRAPEZE_AUTH: token, jwt, header or none. With none, every request from this machine has all permissions, and every other
 	// request is rejected. Default: none if Addr is a loopback address and TRAPEZE_TOKENS_FILE is not set, else token.
@@ -30,8 +30,8 @@ type Config struct {
 	vars envvar.API
 }
 
-// Load reads the environment, but not the files that it names. Its error joins one for each mistake, with the variable and its valid
-// values. Load of runner/env reports unknown variables.
+// Load reads the environment, but not the files named in it. Its error joins one error for each mistake, with the variable and its valid
+// values. Load in runner/env reports unknown variables.
 func Load() (Config, error) {
 	v, err := envvar.Read[envvar.API]()
 	c := Config{Addr: v.Addr, Auth: v.Auth, vars: v}
@@ -55,7 +55,8 @@ func (c Config) OnLoopback() bool {
 	return err == nil && ip != nil && ip.IsLoopback()
 }
 
-// listenAddr checks the address to listen on. Without a host it listens on loopback: access from elsewhere must be requested explicitly.
+// listenAddr checks the address to listen on. Without a host it listens on loopback, because access from other machines must be requested
+// explicitly.
 func listenAddr(addr string) (string, error) {
 	wrong := func(format string, args ...any) (string, error) {
 		return "", fmt.Errorf("TRAPEZE_HTTP_ADDR=%q: "+format, append([]any{addr}, args...)...)
@@ -77,7 +78,7 @@ func listenAddr(addr string) (string, error) {
 	return wrong("host %q: want an IP address, such as 127.0.0.1, or 0.0.0.0 for all interfaces", host)
 }
 
-// validate reports contradictions between variables.
+// validate reports conflicting variables.
 func (c Config) validate() error {
 	var wrong envvar.Checks
 	v := c.vars
@@ -100,7 +101,7 @@ func (c Config) validate() error {
 	return errors.Join(wrong...)
 }
 
-// Options returns the options of the API. It reads the file of tokens or keys; later changes of the file take effect without a restart. Its
+// Options returns the options of the API. It reads the token or key file; later changes to the file take effect without a restart. Its
 // error names the variable.
 func (c Config) Options() (api.Options, error) {
 	proxies, err := api.TrustedProxies(c.vars.TrustedProxies)
@@ -122,7 +123,7 @@ func (c Config) Options() (api.Options, error) {
 		}
 		o.Authenticate, o.Login = signed.Authenticate, signed.Login
 	case "header":
-		// The trusted headers then come from a loopback address. A web page whose host name resolves to that address could send them too.
+		// On a loopback address, a web page whose host name resolves to that address could send the trusted headers too.
 		o.Authenticate, o.LoopbackOnly, o.Hosts = proxies.Authenticate, c.OnLoopback(), c.vars.Hosts
 	case "none":
 		o.InsecureAllowAll, o.LoopbackOnly = true, true
@@ -132,7 +133,7 @@ func (c Config) Options() (api.Options, error) {
 	return o, nil
 }
 
-// Warnings returns a line for each setting that is valid but may be a mistake. The program that serves the API logs them.
+// Warnings returns a line for each setting that is valid but likely to be a mistake. The program that serves the API logs these lines.
 func (c Config) Warnings() (list []string) {
 	if c.Auth == "none" {
 		list = append(list, "no authentication: every request from this machine has all permissions; set TRAPEZE_TOKENS_FILE or TRAPEZE_AUTH")

@@ -14,11 +14,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/envvar"
 )
 
-// set sets variables, and unsets all others until the test ends.
+// set sets the given variables and clears all others until the test ends.
 func set(t *testing.T, values map[string]string) {
 	t.Helper()
 	for _, one := range envvar.Variables() {
-		t.Setenv(one.Name, "") // which puts the value back
+		t.Setenv(one.Name, "") // restores the value after the test
 		os.Unsetenv(one.Name)
 	}
 	for name, value := range values {
@@ -29,7 +29,7 @@ func set(t *testing.T, values map[string]string) {
 func TestPermissionsAreMissingOnLoopbackOnly(t *testing.T) {
 	for name, c := range map[string]struct {
 		env  map[string]string
-		auth string // empty: refused
+		auth string // empty if the configuration is rejected
 		says string
 	}{
 		"nothing":                  {nil, "none", ""},
@@ -51,7 +51,7 @@ func TestPermissionsAreMissingOnLoopbackOnly(t *testing.T) {
 			config, err := env.Load()
 			if c.auth == "" {
 				is.True(err != nil)
-				is.True(strings.Contains(err.Error(), c.says)) // what to set
+				is.True(strings.Contains(err.Error(), c.says)) // the error says what to set
 				return
 			}
 			is.NoErr(err)
@@ -67,7 +67,7 @@ func TestEveryWrongVariableIsNamedAtOnce(t *testing.T) {
 	_, err := env.Load()
 	is.True(err != nil)
 	for name := range wrong {
-		is.True(strings.Contains(err.Error(), name)) // named
+		is.True(strings.Contains(err.Error(), name)) // the error names the variable
 	}
 }
 
@@ -91,7 +91,7 @@ func TestATokenOfTheFileSignsIn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens.json")
 	set(t, map[string]string{"TRAPEZE_TOKENS_FILE": file})
 	c, err := env.Load()
-	is.NoErr(err) // the file is read when it is needed: commands other than serve do without
+	is.NoErr(err) // Load does not read the file, because only serve needs it
 	_, err = c.Options()
 	is.True(err != nil && strings.HasPrefix(err.Error(), "TRAPEZE_TOKENS_FILE: "))
 

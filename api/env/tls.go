@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// TLS returns the settings of an HTTPS server, or nil without TRAPEZE_TLS_CERT. With TRAPEZE_TLS_CLIENT_CA, every client must present a
-// certificate of that authority. Its error names the variable.
+// TLS returns the TLS configuration of an HTTPS server, or nil if TRAPEZE_TLS_CERT is not set. If TRAPEZE_TLS_CLIENT_CA is set, every
+// client must present a certificate signed by that CA. An error names the variable.
 func (c Config) TLS() (*tls.Config, error) {
 	if c.vars.TLSCert == "" {
 		return nil, nil
@@ -23,7 +23,7 @@ func (c Config) TLS() (*tls.Config, error) {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"},
-		// Read at each handshake, of which there are few: a renewed certificate needs no restart.
+		// The certificate is read at each handshake, so that a renewed one needs no restart. Handshakes are rare.
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return read() },
 	}
 	if c.vars.TLSClientCA != "" {
