@@ -50,7 +50,7 @@ func TestAListShowsTheJobsThatACommandWithTheSameFilterIsFor(t *testing.T) {
 		slices.Sort(ids)
 		return ids
 	}
-	is.Equal(list(""), []string{parent, alone}) // the list of everything leaves children out
+	is.Equal(list(""), []string{parent, alone}) // an unfiltered list omits children
 	is.Equal(page(""), list(""))
 	is.Equal(len(list("children=true")), 4)
 

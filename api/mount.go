@@ -19,15 +19,16 @@ import (
 	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
-// routes lists all rows except /metrics and the dashboard's pages. Each group is in the file of its resource. A test fails for a row
-// without a permission or a summary.
+// routes lists all routes except /metrics and the dashboard's pages. Each resource defines its routes in its file. A test fails if a route
+// has no permission or no summary.
 var routes = slices.Concat(submissionRoutes, jobRoutes, jobCommandRoutes, manyRoutes, eraseRoutes, pipelineRoutes, historyRoutes, streamRoutes, exportRoutes, healthRoutes, laneRoutes,
 	podRoutes, doctorRoutes, scheduleRoutes, retentionRoutes, auditRoutes, roleRoutes, sessionRoutes, documentRoutes)
 
-// Routes returns the rows of the API.
+// Routes returns the routes of the API.
 func Routes() []Route { return slices.Clone(routes) }
 
-// Handler returns the API as an http.Handler, for hosts without echo. Use [http.StripPrefix] to remove a prefix. It panics as [Mount] does.
+// Handler returns the API as an http.Handler, for hosts without echo. Use [http.StripPrefix] to remove a prefix. It panics in the same
+// cases as [Mount].
 func Handler(r *runner.Runner, o Options) http.Handler {
 	e := echo.New()
 	e.HTTPErrorHandler = HandleError
@@ -35,8 +36,8 @@ func Handler(r *runner.Runner, o Options) http.Handler {
 	return e
 }
 
-// Mount adds the routes to g. It rejects changes that come from a page of another origin. It panics, as on any wiring mistake, if the
-// options neither authenticate callers nor admit all of them.
+// Mount adds the routes to g. It rejects changes that a page of another origin requests. It panics if the options neither authenticate
+// callers nor admit all of them.
 func Mount(g *echo.Group, r *runner.Runner, o Options) { mount(g, r, o, routes) }
 
 func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
@@ -55,7 +56,7 @@ func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
 	}
 }
 
-// metricsRoute serves metrics for Prometheus.
+// metricsRoute returns the route that serves metrics to Prometheus.
 func (s *service) metricsRoute() Route {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.Collector(s.r), s.door.strangers.counted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -66,7 +67,7 @@ func (s *service) metricsRoute() Route {
 	}}
 }
 
-// serve returns the echo handler of a row. It answers errors itself, because a host's echo may have a different error handler.
+// serve returns the echo handler of a route. It writes error responses itself, because a host's echo may have a different error handler.
 func (s *service) serve(to Route) echo.HandlerFunc {
 	answer := recovered(func(c echo.Context) error { return s.serveRoute(c, to) })
 	return func(c echo.Context) error {
@@ -82,15 +83,15 @@ func (s *service) serve(to Route) echo.HandlerFunc {
 		s.reportFailure(c.Request(), err)
 		HandleError(err, c)
 		if begun && errors.Is(err, errPanic) {
-			panic(http.ErrAbortHandler) // the client must not take a partial answer for a complete one
+			panic(http.ErrAbortHandler) // otherwise the client could mistake a partial response for a complete one
 		}
 		return nil
 	}
 }
 
-// serveRoute admits a request, calls the row's handler and writes its answer.
+// serveRoute admits a request, calls the route's handler and writes its response.
 func (s *service) serveRoute(c echo.Context, to Route) error {
-	if !to.changes() && to.Needs != access.Nothing && s.cutOff() { // changes fail, or reach the new primary
+	if !to.changes() && to.Needs != access.Nothing && s.cutOff() { // changes are let through: they fail, or reach the new primary
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod has lost its database connection: try again, or another pod",
 			err: store.ErrCutOff}
 	}
@@ -121,7 +122,8 @@ func (s *service) serveRoute(c echo.Context, to Route) error {
 // errPanic is the error of a handler that panicked.
 var errPanic = errors.New("panic")
 
-// recovered turns a panic into an error, which is logged with the stack. net/http would only cut the connection and write to its own log.
+// recovered turns a panic into an error, which is logged with the stack. Otherwise net/http would close the connection and write to its own
+// log.
 var recovered = middleware.RecoverWithConfig(middleware.RecoverConfig{
 	StackSize: 64 << 10, DisableStackAll: true, DisableErrorHandler: true,
 	LogErrorFunc: func(_ echo.Context, err error, stack []byte) error {

@@ -19,7 +19,7 @@ var documentRoutes = []Route{
 
 var pathParameter = regexp.MustCompile(`:(\w+)`)
 
-// meanings describe query parameters and headers, by name.
+// meanings describes query parameters and headers, by name.
 var meanings = map[string]string{
 	"state":           "one state or several, separated by commas",
 	"pipeline":        "id of a pipeline, which is the id of its first job",
@@ -47,8 +47,7 @@ var meanings = map[string]string{
 	"zone":            "IANA time zone, default UTC",
 }
 
-// openAPI describes routes as an OpenAPI 3.1 document. It is valid under any prefix, because the URL of its server is
-// relative.
+// openAPI describes routes as an OpenAPI 3.1 document. Its server URL is relative, so the document is valid below any prefix.
 func openAPI(all []Route) ([]byte, error) {
 	paths := map[string]map[string]any{"/metrics": {"get": map[string]any{
 		"summary":   "Metrics for Prometheus",
@@ -121,7 +120,7 @@ func operation(route Route) map[string]any {
 	return o
 }
 
-// operationID returns the name that generated clients give a route's method: getJobsId, postAdminWorkersFreeze.
+// operationID returns the name that generated clients use for a route's method, such as getJobsId or postAdminWorkersFreeze.
 func operationID(route Route) string {
 	words := strings.FieldsFunc(route.Path, func(r rune) bool { return strings.ContainsRune("/:._-", r) })
 	for i, word := range words {

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/api"
 )
 
-// strangers is a host with root, who may do everything, and two submitters who see nothing of each other.
+// strangers returns a host with an administrator, root, and two submitters, ana and bob, who cannot see each other's jobs.
 func strangers(t *testing.T) *host {
 	return newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {"submitter"}, "bob": {"submitter"}})})
 }
@@ -32,9 +32,9 @@ func TestWhatIsSomebodyElsesIsAnsweredLikeWhatIsNot(t *testing.T) {
 			return http.StatusText(a.status) + " " + a.body["code"].(string) + " " + a.body["message"].(string) + " " + a.body["detail"].(string)
 		}
 		if route.Needs == "jobs:approve" {
-			continue // a submitter may approve nothing: 403 whatever it is
+			continue // a submitter gets 403 for every ID
 		}
-		is.Equal(tell(bobs), tell(none)) // nobody learns which ids there are
+		is.Equal(tell(bobs), tell(none)) // the response does not reveal which IDs exist
 	}
 }
 
@@ -47,13 +47,13 @@ func TestAKeyNeverAnswersWithTheJobOfSomebodyElse(t *testing.T) {
 	}
 	const body = `{"kind":"echo","delay":3600}`
 	bobs := submit("bob", body, "nightly")
-	is.Equal(submit("bob", body, "nightly").body["id"], bobs.body["id"]) // the same key is the same job
+	is.Equal(submit("bob", body, "nightly").body["id"], bobs.body["id"]) // the same user and key return the same job
 	anas := submit("ana", body, "nightly")
 	is.Equal(anas.status, http.StatusAccepted)
-	is.True(anas.body["id"] != bobs.body["id"]) // but not another's
-	is.Equal(anas.body["duplicate"], false)     // so hers is there
+	is.True(anas.body["id"] != bobs.body["id"]) // another user's key is independent
+	is.Equal(anas.body["duplicate"], false)     // ana's job was created
 	is.Equal(submit("ana", `{"kind":"wait"}`, "nightly").body["code"], "idempotency_key_reused")
-	is.Equal(submit("ana", `{"kind":"wait","delay":3600}`, strings.Repeat("k", 500)).status, http.StatusAccepted) // of any length a key may have
+	is.Equal(submit("ana", `{"kind":"wait","delay":3600}`, strings.Repeat("k", 500)).status, http.StatusAccepted) // the longest valid key
 }
 
 func TestAUniqueKeyThatSomebodyElseHoldsIsHeldAndNoMore(t *testing.T) {
@@ -64,12 +64,12 @@ func TestAUniqueKeyThatSomebodyElseHoldsIsHeldAndNoMore(t *testing.T) {
 	bobs := h.send("POST", "/jobs", body, "X-Who", "bob")
 	is.Equal(bobs.status, http.StatusAccepted)
 	is.Equal(h.send("POST", "/jobs", body, "X-Who", "bob").body["duplicate"], true)
-	for range 2 { // also by the idempotency key that was sent with it
+	for range 2 { // the second request repeats the idempotency key
 		anas := h.send("POST", "/jobs", body, "X-Who", "ana", "Idempotency-Key", "k")
 		is.Equal(anas.status, http.StatusConflict)
 		is.Equal(anas.body["code"], "unique_key_held")
-		is.Equal(anas.body["id"], nil) // neither which job it is, nor how it is
+		is.Equal(anas.body["id"], nil) // neither the ID nor the state of bob's job is shown
 	}
 	roots := h.send("POST", "/jobs", body, "X-Who", "root")
-	is.Equal(roots.body["id"], bobs.body["id"]) // who may see it is told
+	is.Equal(roots.body["id"], bobs.body["id"]) // root may see the job, so its ID is returned
 }

@@ -24,7 +24,7 @@ func TestStreamsOutliveACrashOfTheDatabase(t *testing.T) {
 	pipeline.until(t, "job.claimed")
 	is.NoErr(server.Restart(t.Context(), "immediate"))
 	pgtest.Wait(t, "the job is cancelled", func() bool { return h.send("POST", "/jobs/"+id+"/cancel", "").status < 300 })
-	_, events := named(t, one.rest(t)) // the same streams go on to the end
+	_, events := named(t, one.rest(t)) // the same streams continue to the end
 	number := 2
 	for _, e := range events[:len(events)-1] {
 		number++

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// TestEveryPageIsShownToWhomTheTableSays tries each page of the dashboard as each role, on one's own job and on somebody else's.
+// TestEveryPageIsShownToWhomTheTableSays requests each dashboard page as each role, for the caller's own job and for another user's job.
 func TestEveryPageIsShownToWhomTheTableSays(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -50,19 +50,19 @@ func TestEveryPageIsShownToWhomTheTableSays(t *testing.T) {
 		}
 	}
 	for _, page := range ui.Pages() {
-		is.True(slices.Contains(access.Permissions, page.Needs)) // nothing is open by mistake
+		is.True(slices.Contains(access.Permissions, page.Needs)) // every page needs a valid permission
 		is.Equal(knock(e, http.MethodGet, "/x/ui"+strings.NewReplacer("{$}", "", "{id}", "1", "{name}", "nightly").Replace(page.Path), ""), http.StatusUnauthorized)
 	}
 }
 
-// expectedPage works out what a page answers to who has one role alone.
+// expectedPage returns the expected status of a page for a caller with a single role.
 func expectedPage(page ui.Page, role access.Role, own bool) int {
 	sees := func(p ui.Page) bool {
 		return slices.Contains(role.Permissions, p.Needs) && (role.Scope == access.All || p.Own)
 	}
 	switch {
 	case !sees(page) && page.Path == "/{$}" && slices.ContainsFunc(ui.Pages(), sees):
-		return http.StatusSeeOther // to the first one that he may see
+		return http.StatusSeeOther // redirected to the first page that the caller may see
 	case !sees(page):
 		return http.StatusForbidden
 	case role.Scope == access.Own && strings.HasSuffix(page.Path, "{id}") && !own:

@@ -11,14 +11,14 @@ import (
 	"github.com/matryer/is"
 )
 
-// taking is an answer whose reader takes his time for each write.
+// taking is a response whose reader needs a given time for each write.
 type taking struct {
 	http.ResponseWriter
 	each time.Duration
 }
 
 func (r taking) Write(b []byte) (int, error) {
-	time.Sleep(r.each) // of the bubble's clock
+	time.Sleep(r.each) // uses the fake clock of synctest
 	return len(b), nil
 }
 
@@ -38,9 +38,9 @@ func TestNobodyMakesAnExportLastByReadingNowAndThen(t *testing.T) {
 		}
 		took, err := export(20*time.Second, 1000)
 		is.True(errors.Is(err, errSlowClient))
-		is.True(took <= time.Minute) // not 5 hours and a half
+		is.True(took <= time.Minute) // not the 5.5 hours that 1,000 slow writes would take
 		took, err = export(200*time.Millisecond, 1000)
-		is.NoErr(err) // whoever reads all the time may take long
+		is.NoErr(err) // a reader that never stalls may take long
 		is.Equal(took, 200*time.Second)
 	})
 }

@@ -24,7 +24,7 @@ var pipelineRoutes = []Route{
 		in: again{}, statuses: []int{http.StatusAccepted}, do: onJob(retryPipeline)},
 }
 
-// Tree is the answer of GET /pipelines/:id.
+// Tree is the response of GET /pipelines/:id.
 type (
 	Tree    = job.Tree
 	TreeJob = job.TreeJob
@@ -43,7 +43,7 @@ func listPipelines(c *call) (any, error) {
 	return c.presentPage("pipelines", found.Pipelines, found.Cursor, found.Searched)
 }
 
-// pipelineFilterOf parses the filters of a list of pipelines.
+// pipelineFilterOf parses the filters of a pipeline list.
 func pipelineFilterOf(c echo.Context) (f storeview.PipelineFilter, err error) {
 	err = eachFilter(c, func(name, value string, values []string) (err error) {
 		switch name {
@@ -63,7 +63,7 @@ func pipelineFilterOf(c echo.Context) (f storeview.PipelineFilter, err error) {
 	return f, err
 }
 
-// defaultBranches is the default number of children that are shown of each fan-out; mostBranches is the maximum.
+// defaultBranches is the default number of children shown for each fan-out. maxBranches is the maximum.
 const (
 	defaultBranches = 5
 	maxBranches     = 1000
@@ -91,7 +91,7 @@ func abortPipeline(c *call, id int64) (any, error) {
 
 func retryPipeline(c *call, id int64) (any, error) {
 	body, err := readOptional[again](c)
-	if err == nil && body.Args != nil { // the arguments are those of its last job
+	if err == nil && body.Args != nil { // new arguments apply to the last job
 		p, missing := c.r.Admin().Pipeline(c.ctx(), id)
 		if err = missing; err == nil {
 			err = mayChange(c, p.LastJob)

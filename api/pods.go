@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// podRoutes are the routes of pods and of the queue state.
+// podRoutes lists the routes for pods and for the queue state.
 var podRoutes = []Route{
 	{Method: http.MethodGet, Path: "/admin/workers/pods", Needs: access.WorkersView, Summary: "List pods",
 		query: []string{"all"}, out: object("pods", listOf(of[job.Pod]())), do: listPods},
@@ -56,8 +56,7 @@ func freeze(c *call) (any, error) {
 	return drain(c, func(wait time.Duration) (job.Quiet, error) { return c.r.Admin().Freeze(c.ctx(), wait, c.caller.Name) })
 }
 
-// health answers as long as the process runs. It does not query the database, so that an outage of the database
-// does not restart the pods.
+// health responds as long as the process runs. It does not query the database, so that a database outage does not restart the pods.
 func health(c *call) (any, error) {
 	return map[string]string{"status": "ok", "boot": c.r.Boot()}, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// unescape unescapes the parameters of a path: the router leaves them escaped if the path contains an escaped slash.
+// unescape unescapes the path parameters. The router leaves them escaped if the path contains an escaped slash.
 func unescape(c echo.Context) {
 	if c.Request().URL.RawPath == "" {
 		return
@@ -29,9 +29,8 @@ func unescape(c echo.Context) {
 	c.SetParamValues(values...)
 }
 
-// checkText rejects a query that cannot be parsed completely, and a path or a query with text that PostgreSQL cannot store, so that no
-// route needs its own check. The standard library drops the parts of a query that it cannot parse: ?dry_run=true; would be a real
-// change.
+// checkText rejects a query that cannot be parsed completely, and text in a path or query that PostgreSQL cannot store. No route needs its
+// own check. The standard library drops the parts of a query that it cannot parse, so ?dry_run=true; would make a real change.
 func checkText(c echo.Context) error {
 	query, err := url.ParseQuery(c.Request().URL.RawQuery)
 	if err != nil {
@@ -51,7 +50,7 @@ func checkText(c echo.Context) error {
 	return nil
 }
 
-// eachFilter calls read with every filter of a list and its last value.
+// eachFilter calls read for every filter of a list, with its last value and all its values.
 func eachFilter(c echo.Context, read func(name, value string, values []string) error) error {
 	for name, values := range c.QueryParams() {
 		if err := read(name, values[len(values)-1], values); err != nil {
@@ -61,7 +60,7 @@ func eachFilter(c echo.Context, read func(name, value string, values []string) e
 	return nil
 }
 
-// limitOf parses the parameter limit.
+// limitOf parses the limit parameter.
 func limitOf(c echo.Context, usual int) (int, error) {
 	text := c.QueryParam("limit")
 	if text == "" {
@@ -74,7 +73,7 @@ func limitOf(c echo.Context, usual int) (int, error) {
 	return limit, err
 }
 
-// boolParam parses a query parameter that is true or false.
+// boolParam parses a boolean query parameter.
 func boolParam(c echo.Context, name string) (bool, error) {
 	text := c.QueryParam(name)
 	if text == "" {
@@ -87,7 +86,7 @@ func boolParam(c echo.Context, name string) (bool, error) {
 	return yes, nil
 }
 
-// jobID parses the id of a job in a path. It answers 404 to invalid text.
+// jobID parses a job ID in a path. Invalid text results in a 404.
 func jobID(text string) (int64, error) {
 	id, err := ParseID(text)
 	if err != nil {
@@ -96,7 +95,7 @@ func jobID(text string) (int64, error) {
 	return id, nil
 }
 
-// ParseID parses the id of a job or pipeline.
+// ParseID parses the ID of a job or pipeline.
 func ParseID(text string) (int64, error) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id <= 0 {
@@ -114,7 +113,7 @@ func ParseYes(text string) (*bool, error) {
 	return &yes, nil
 }
 
-// ParseStates parses states. Each value holds one or several, separated by commas.
+// ParseStates parses states. Each value is one state, or several separated by commas.
 func ParseStates(values []string) ([]job.State, error) {
 	var states []job.State
 	for _, name := range strings.Split(strings.Join(values, ","), ",") {
@@ -127,7 +126,7 @@ func ParseStates(values []string) ([]job.State, error) {
 	return states, nil
 }
 
-// ParseStatuses parses statuses of pipelines. Each value holds one or several, separated by commas.
+// ParseStatuses parses pipeline statuses. Each value is one status, or several separated by commas.
 func ParseStatuses(values []string) (list []job.Status, err error) {
 	for _, name := range strings.Split(strings.Join(values, ","), ",") {
 		if !slices.Contains(job.Statuses(), job.Status(name)) {
@@ -138,7 +137,7 @@ func ParseStatuses(values []string) (list []job.Status, err error) {
 	return list, nil
 }
 
-// ParseSince parses a time: RFC 3339, or a duration before now, such as 90m.
+// ParseSince parses a time in RFC 3339 format, or a duration before now, such as 90m.
 func ParseSince(text string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
@@ -157,7 +156,7 @@ func parseLimit(text string) (int, error) {
 	return n, nil
 }
 
-// storable rejects text that PostgreSQL cannot store.
+// storable returns an error for text that PostgreSQL cannot store.
 func storable(text string) (string, error) {
 	if truncate(text, len(text)) != text {
 		return "", errText
@@ -165,7 +164,7 @@ func storable(text string) (string, error) {
 	return text, nil
 }
 
-// truncate cuts text to at most most bytes and removes content that PostgreSQL cannot store.
+// truncate cuts text to at most most bytes and removes characters that PostgreSQL cannot store.
 func truncate(text string, most int) string {
 	if len(text) > most {
 		text = text[:most]

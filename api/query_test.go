@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// What is misspelt would be passed over, and the answer taken for what was asked.
+// If a misspelled parameter were ignored, the caller would mistake the response for the one requested.
 func TestEveryRouteRefusesParametersThatItIsNotDescribedWith(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -28,7 +28,7 @@ func TestEveryRouteRefusesParametersThatItIsNotDescribedWith(t *testing.T) {
 	for _, route := range api.Routes() {
 		want := http.StatusBadRequest
 		if route.Needs == access.Nothing {
-			want = api.LetThrough // a prober may add what it likes
+			want = api.LetThrough // a probe may send any parameter
 		}
 		is.Equal(knock(e, route.Method, "/x"+route.Path+"?limmit=1", ""), want)
 		for _, name := range api.Queries(route) {
@@ -45,7 +45,7 @@ func TestEveryRouteRefusesParametersThatItIsNotDescribedWith(t *testing.T) {
 	}
 }
 
-// The standard library drops what it cannot parse of a query, so that ?dry_run=true; would be a change.
+// The standard library drops the parts of a query that it cannot parse, so ?dry_run=true; would make a real change.
 func TestAQueryThatCannotBeParsedIsRefusedOnEveryRoute(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -77,6 +77,6 @@ func TestADeletionWithABrokenQueryDeletesNothing(t *testing.T) {
 	h := newHost(t, api.Options{})
 	is.Equal(h.send("PUT", "/admin/workers/lanes/narrow", `{"slots":2}`).status, http.StatusOK)
 	is.Equal(h.send("DELETE", "/admin/workers/lanes/narrow?dry_run=true;", "").status, http.StatusBadRequest)
-	is.Equal(h.send("PUT", "/admin/workers/lanes/narrow", `{"slots":2}`).body["created"], false) // it is still there
+	is.Equal(h.send("PUT", "/admin/workers/lanes/narrow", `{"slots":2}`).body["created"], false) // the lane still exists
 	is.Equal(h.send("DELETE", "/admin/workers/lanes/narrow?dry_run=true", "").status, http.StatusOK)
 }

@@ -2,5 +2,5 @@
 
 package api_test
 
-// races is how often two commands meet.
+// races is the number of times that two commands run concurrently.
 const races = 60

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// race runs one for each i below races, six at a time. one lets two things happen at once; i decides which is a little later.
+// race runs one for each i below races, six at a time. Each call lets two operations overlap; i decides which one starts later.
 func race(t *testing.T, one func(i int)) {
 	t.Helper()
 	const beside = 6
@@ -34,7 +34,8 @@ func race(t *testing.T, one func(i int)) {
 	running.Wait()
 }
 
-// together runs both at once. i decides which starts later and by how much: the delay varies how they overlap, and waits for nothing.
+// together runs both functions concurrently. i decides which one starts later and by how much. The delay only varies the overlap; it does
+// not synchronize.
 func together(i int, first, second func()) {
 	if i%2 == 1 {
 		first, second = second, first
@@ -48,7 +49,7 @@ func together(i int, first, second func()) {
 	both.Wait()
 }
 
-// fine fails the test if there is no answer or a server error.
+// fine fails the test if the request got no response or a server error.
 func fine(t *testing.T, a answer) {
 	t.Helper()
 	if a.status >= 500 || a.status == 0 {
@@ -56,7 +57,7 @@ func fine(t *testing.T, a answer) {
 	}
 }
 
-// last waits until a job has ended, and returns it.
+// last waits until a job has ended and returns it.
 func (h *host) last(id string) (j job.Job) {
 	h.t.Helper()
 	number, _ := strconv.ParseInt(id, 10, 64)
@@ -68,7 +69,7 @@ func (h *host) last(id string) (j job.Job) {
 	return j
 }
 
-// quietly fails the test if PostgreSQL had to resolve a deadlock.
+// quietly fails the test if PostgreSQL had to break a deadlock.
 func (h *host) quietly() {
 	h.t.Helper()
 	var deadlocks int
@@ -105,7 +106,7 @@ func TestACancelThatMeetsTheFinishSaysWhatCame(t *testing.T) {
 	t.Logf("answers: %v", said)
 }
 
-// waiting submits a job from elsewhere: it waits for a claim, which a wake-up brings at this moment.
+// waiting submits a job as another process would, without notifying the pod. The job stays pending until wake triggers a claim.
 func (h *host) waiting(i int, priority int) (id string, wake func()) {
 	h.t.Helper()
 	s := inside.Of(h.Runner).Store
@@ -134,11 +135,11 @@ func TestACancelThatMeetsTheClaimSaysWhatCame(t *testing.T) {
 		j := h.last(id)
 		agrees := false
 		switch a.status {
-		case http.StatusOK: // before the claim
+		case http.StatusOK: // cancelled before the claim
 			agrees = j.State == job.Cancelled && j.StartedAt == nil
-		case http.StatusAccepted: // while it ran
+		case http.StatusAccepted: // cancelled while it ran
 			agrees = j.State == job.Cancelled && j.StartedAt != nil
-		case http.StatusConflict: // after its end
+		case http.StatusConflict: // cancelled after it had ended
 			agrees = j.State == job.Succeeded
 		}
 		if !agrees {
@@ -179,7 +180,7 @@ func TestANiceThatMeetsTheClaimSaysWhatCame(t *testing.T) {
 	t.Logf("answers: %v", said)
 }
 
-// The recovery of a dead pod marks its job as failed, while an operator retries the job at the same moment.
+// An operator retries a job while the recovery of its dead pod marks it as failed.
 func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -189,7 +190,7 @@ func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 	said := map[string]int{}
 	race(t, func(i int) {
 		ctx := t.Context()
-		boot, kind := uuid.NewString(), "foreign"+strconv.Itoa(i) // no pod knows it: it stays where it is put
+		boot, kind := uuid.NewString(), "foreign"+strconv.Itoa(i) // no pod handles this kind, so only this test claims the job
 		try := func(err error) bool {
 			if err != nil {
 				t.Error(err)
@@ -209,7 +210,7 @@ func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 			t.Errorf("claimed %d jobs", len(found.Jobs))
 			return
 		}
-		if !try(s.Leave(ctx, boot)) { // its row is closed, with a job on it
+		if !try(s.Leave(ctx, boot)) { // the pod leaves while it holds a job
 			return
 		}
 		id := strconv.FormatInt(ids[0], 10)
@@ -218,7 +219,7 @@ func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 			a = h.send("POST", "/jobs/"+id+"/retry", "")
 		})
 		fine(t, a)
-		pgtest.Wait(t, "the job is recovered", func() bool { // the pod of h sweeps, too: one of them passes by what the other has
+		pgtest.Wait(t, "the job is recovered", func() bool { // the pod of h runs recovery too; one of the two skips the job
 			passed, err := store.RecoverPage(ctx, s, []string{boot}, ids[0]-1, 1, 3)
 			return try(err) && passed.Passed == 0
 		})
@@ -232,7 +233,7 @@ func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 		if !agrees || j.Fence != 1 {
 			t.Errorf("job %s is %s in epoch %d, and the retry was answered %d %s", id, j.State, j.Epoch, a.status, a.text)
 		}
-		if j.State == job.Pending { // no claim reads past a thousand jobs that nobody runs
+		if j.State == job.Pending { // otherwise claims would read past a thousand pending jobs
 			_, err := h.Admin().Cancel(ctx, ids[0], "me")
 			try(err)
 		}
@@ -242,5 +243,5 @@ func TestARetryThatMeetsTheRecoverySaysWhatCame(t *testing.T) {
 	})
 	h.quietly()
 	t.Logf("answers: %v", said)
-	is.True(races < 1000 || len(said) == 2) // both came first at times
+	is.True(races < 1000 || len(said) == 2) // each command came first at least once
 }

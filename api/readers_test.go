@@ -25,8 +25,8 @@ func TestReadersThatComeAndGoGetEveryEventOnce(t *testing.T) {
 	readEverything(t, 40, 300, 3*time.Second)
 }
 
-// readEverything has readers watch two pods while events are written at a rate, a second, and one transaction is held for half of the
-// time. Each reader leaves at random moments and goes on, on any pod, by its latest cursor.
+// readEverything lets readers watch two pods while rate events a second are written. One transaction stays open for half of the time. Each
+// reader disconnects at random moments and continues on any pod from its latest cursor.
 func readEverything(t *testing.T, readers, rate int, lasts time.Duration) {
 	is := is.New(t)
 	seed := uint64(time.Now().UnixNano())
@@ -36,7 +36,7 @@ func readEverything(t *testing.T, readers, rate int, lasts time.Duration) {
 	pods[0].until(noisy, job.Running)
 	everything := "/events/stream?after=0"
 	paths := []string{everything, everything, "/jobs/" + noisy + "/stream", "/pipelines/" + noisy + "/stream"}
-	ended := make(chan struct{}) // nothing is written any more, and total says how much there is
+	ended := make(chan struct{}) // closed when all events are written and total is complete
 	total := map[string]int{}
 	all := make([]*reader, readers)
 	var reading sync.WaitGroup
@@ -62,11 +62,11 @@ func readEverything(t *testing.T, readers, rate int, lasts time.Duration) {
 		}
 	}
 	t.Logf("%d readers opened %d streams of up to %d events; the pods had %d connections at most", readers, opened, total[everything], most)
-	is.True(most < 40) // those of two pods and of this test, however many watch
+	is.True(most < 40) // only the pools of two pods and of this test, regardless of the number of readers
 }
 
-// writeEvents writes events at a rate, half of the time beside a transaction that has written one and is held. It returns how many
-// connections there were at most.
+// writeEvents writes rate events a second. For half of the time, another transaction that has written one event stays open. It returns the
+// highest number of connections.
 func writeEvents(t *testing.T, pool *pgxpool.Pool, pods []*host, rate int, lasts time.Duration) (most int) {
 	t.Helper()
 	is := is.New(t)
@@ -75,7 +75,7 @@ func writeEvents(t *testing.T, pool *pgxpool.Pool, pods []*host, rate int, lasts
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for began := time.Now(); time.Since(began) < lasts; <-tick.C {
-		_, err := pods[rand.IntN(2)].EnqueueMany(t.Context(), many("echo", max(1, rate/30))) // of three events each
+		_, err := pods[rand.IntN(2)].EnqueueMany(t.Context(), many("echo", max(1, rate/30))) // each job has three events
 		is.NoErr(err)
 		most = max(most, count(t, pool, `select count(*) from pg_stat_activity where datname = current_database()`))
 		if tx == nil && time.Since(began) > lasts/4 {
@@ -96,7 +96,7 @@ func writeEvents(t *testing.T, pool *pgxpool.Pool, pods []*host, rate int, lasts
 	return most
 }
 
-// lateSQL writes an event of a parked job.
+// lateSQL writes an event for a parked job.
 const lateSQL = `with u as (update trapeze.parked set event_no = event_no + 1 where id = $1 returning id, event_no)
 	insert into trapeze.job_events (job, event_no, from_state, to_state, event) select id, event_no, 'pending', 'pending', 'late' from u`
 
@@ -108,20 +108,20 @@ func count(t *testing.T, pool *pgxpool.Pool, sql string) (n int) {
 	return n
 }
 
-// reader reads one path to the end of what is written.
+// reader reads one stream until it has received all events.
 type reader struct {
 	path   string
 	pods   []*host
 	random *rand.Rand
 
 	last   string          // its latest cursor
-	got    map[string]bool // the cursors of the events themselves
-	at     [3]int          // where the latest of everything stands, or the latest of a job
+	got    map[string]bool // the cursors of all received events
+	at     [3]int          // the position of the latest event
 	opened int
 	err    error
 }
 
-// run reads until all has been written, and everything has been read.
+// run reads until all events are written and received.
 func (r *reader) run(ended chan struct{}, total map[string]int) error {
 	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); {
 		if err := r.read(time.Duration(50+r.random.IntN(1500)) * time.Millisecond); err != nil {
@@ -145,7 +145,7 @@ func (r *reader) right(total int) error {
 	return nil
 }
 
-// read reads from one pod for a while.
+// read reads from one pod for a limited time.
 func (r *reader) read(lasts time.Duration) error {
 	var header []string
 	if r.last != "" {
@@ -165,7 +165,7 @@ func (r *reader) read(lasts time.Duration) error {
 	for {
 		f, err := s.next()
 		if err != nil {
-			return nil // it left, or was ended
+			return nil // the reader left, or the server ended the stream
 		}
 		switch f.event {
 		case "end", "progress":
@@ -182,7 +182,7 @@ func (r *reader) read(lasts time.Duration) error {
 	}
 }
 
-// take checks that an event comes after those before.
+// take checks that an event follows the previous ones.
 func (r *reader) take(f frame) error {
 	_, rest, ok := strings.Cut(f.data, `{"cursor":"`)
 	cursor, _, found := strings.Cut(rest, `"`)
@@ -194,7 +194,7 @@ func (r *reader) take(f frame) error {
 		at[i], _ = strconv.Atoi(part)
 	}
 	if !strings.HasPrefix(r.path, "/events") {
-		at[0] = 0 // numbers alone count in a job
+		at[0] = 0 // a job's stream is ordered by event number only
 		if at[2] != r.at[2]+1 {
 			return fmt.Errorf("event %s follows number %d", cursor, r.at[2])
 		}

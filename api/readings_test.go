@@ -17,7 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// readingHost knows the kind login, which has a secret; root may see it, ana may not, sub only his own.
+// readingHost returns a host with the kind login, whose password is a secret. root may see it, ana may not, and sub may see it only in its
+// own jobs.
 func readingHost(t *testing.T) *host {
 	t.Helper()
 	return newHost(t, api.Options{Authenticate: byName(map[string][]string{
@@ -29,7 +30,7 @@ func readingHost(t *testing.T) *host {
 	})
 }
 
-// readings counts the rows of who read secrets.
+// readings counts the audit entries about secrets that were shown.
 func (h *host) readings() (n int) {
 	h.t.Helper()
 	err := inside.Of(h.Runner).Store.Pool().QueryRow(h.t.Context(), `select count(*) from `+inside.Of(h.Runner).Store.Schema()+`.audit where action = 'job.read_args'`).Scan(&n)
@@ -46,11 +47,11 @@ func TestWhoSeesASecretOfOthersIsInTheAudit(t *testing.T) {
 	const body = `{"kind":"login","args":{"user":"uma","password":"hunter2-canary"},"chain":[{"kind":"login","args":{"password":"hunter2-canary"}}]}`
 	id := h.send("POST", "/jobs", body, "X-Who", "sub").body["id"].(string)
 	plain := h.send("POST", "/jobs", `{"kind":"noisy"}`, "X-Who", "sub").body["id"].(string)
-	h.untilAs(id, job.Succeeded, "X-Who", "sub") // his own
+	h.untilAs(id, job.Succeeded, "X-Who", "sub") // the submitter reads its own secret
 	h.untilAs(plain, job.Running, "X-Who", "root")
-	h.send("GET", "/jobs", "", "X-Who", "ana") // masked
+	h.send("GET", "/jobs", "", "X-Who", "ana") // the secret is masked
 	h.send("GET", "/admin/export/jobs", "", "X-Who", "ana")
-	h.send("GET", "/jobs/"+plain, "", "X-Who", "root") // has none
+	h.send("GET", "/jobs/"+plain, "", "X-Who", "root") // this job has no secret
 	is.Equal(h.readings(), 0)
 
 	for path, want := range map[string]string{
@@ -67,11 +68,11 @@ func TestWhoSeesASecretOfOthersIsInTheAudit(t *testing.T) {
 		is.Equal(a.status, http.StatusOK)
 		if want == "" {
 			is.True(!strings.Contains(a.text, "hunter2"))
-			is.Equal(h.readings(), before) // nothing was shown
+			is.Equal(h.readings(), before) // no secret was shown
 			continue
 		}
 		is.True(strings.Contains(a.text, "hunter2"))
-		is.Equal(h.readings(), before+1) // one row a request
+		is.Equal(h.readings(), before+1) // one entry for each request
 		row := h.send("GET", "/admin/audit?action=job.read_args&limit=1", "", "X-Who", "ana").body["audit"].([]any)[0].(map[string]any)
 		is.Equal([]any{row["actor"], row["target"], row["allowed"], row["reason"], row["source"]}, []any{"root", want, true, "an incident", "127.0.0.1"})
 		after := row["after"].(map[string]any)
@@ -82,7 +83,7 @@ func TestWhoSeesASecretOfOthersIsInTheAudit(t *testing.T) {
 	h.send("GET", "/jobs/"+id, "", "X-Who", "root")
 	h.watch("/jobs/"+id+"/stream", "X-Who", "root").rest(t)
 	is.True(strings.Contains(h.send("GET", "/ui/jobs/"+id, "", "X-Who", "root").text, "hunter2"))
-	is.Equal(h.readings(), before) // the same again, within a minute
+	is.Equal(h.readings(), before) // repeated readings within a minute are not recorded again
 }
 
 func TestAReadingIsAuditedInOneSpelling(t *testing.T) {
@@ -95,7 +96,7 @@ func TestAReadingIsAuditedInOneSpelling(t *testing.T) {
 		is.True(strings.Contains(h.send("GET", "/jobs?%73ubject="+spelled+"&limit=9", "", "X-Who", "root").text, "hunter2"))
 		row := h.send("GET", "/admin/audit?action=job.read_args&limit=1", "", "X-Who", "ana").body["audit"].([]any)[0].(map[string]any)
 		want := "/trapeze/jobs?limit=9"
-		if len(subject) < 100 { // a longer parameter is left out whole
+		if len(subject) < 100 { // longer parameters are omitted entirely
 			want += "&subject=" + url.QueryEscape(subject)
 		}
 		is.Equal(row["after"].(map[string]any)["asked"], want)
@@ -115,7 +116,7 @@ func TestAStreamAndAPageOfASecretAreInTheAudit(t *testing.T) {
 			is := is.New(t)
 			h := readingHost(t)
 			body := `{"kind":"login","args":{"password":"hunter2-canary"}}`
-			if strings.Contains(name, "pipeline") { // of which the steps to come are shown
+			if strings.Contains(name, "pipeline") { // pipelines show the arguments of planned steps
 				body = `{"kind":"hold","chain":[{"kind":"login","args":{"password":"hunter2-canary"}}]}`
 			}
 			id := h.send("POST", "/jobs", body, "X-Who", "sub").body["id"].(string)
@@ -143,7 +144,7 @@ func TestNoSecretIsShownThatCannotBeWrittenDown(t *testing.T) {
 		is.True(!strings.Contains(a.text, "hunter2"))
 	}
 	is.True(!strings.Contains(h.send("GET", "/ui/jobs/"+id, "", "X-Who", "root").text, "hunter2"))
-	is.Equal(h.send("GET", "/jobs/"+id, "", "X-Who", "ana").status, http.StatusOK) // who sees none, goes on
+	is.Equal(h.send("GET", "/jobs/"+id, "", "X-Who", "ana").status, http.StatusOK) // callers that see no secret are not affected
 	is.Equal(h.send("GET", "/jobs/"+id, "", "X-Who", "sub").status, http.StatusOK)
 	_, err = inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `alter table `+inside.Of(h.Runner).Store.Schema()+`.audit drop constraint full_up`)
 	is.NoErr(err)
@@ -158,7 +159,7 @@ func TestWhoSeesASecretOfAScheduleIsInTheAudit(t *testing.T) {
 	const path = "/admin/workers/schedules"
 	made := h.send("PUT", path+"/nightly", `{"expression":"0 3 * * *","kind":"login","args":{"password":"hunter2-canary"}}`, "X-Who", "root")
 	is.Equal(made.status, http.StatusOK)
-	is.Equal(h.readings(), 0) // he has just said it himself
+	is.Equal(h.readings(), 0) // root has sent the secret in this request
 	for _, read := range []string{path, path + "/nightly"} {
 		masked := h.send("GET", read, "", "X-Who", "ana")
 		is.Equal(masked.status, http.StatusOK)
@@ -166,11 +167,11 @@ func TestWhoSeesASecretOfAScheduleIsInTheAudit(t *testing.T) {
 	}
 	is.Equal(h.readings(), 0)
 	is.True(strings.Contains(h.send("GET", path, "", "X-Who", "root").text, "hunter2"))
-	is.Equal(h.readings(), 1) // one row for the list
+	is.Equal(h.readings(), 1) // one entry for the whole list
 	is.True(!strings.Contains(h.send("GET", "/ui/schedules/nightly", "", "X-Who", "ana").text, "hunter2"))
 	is.Equal(h.readings(), 1)
 	is.True(strings.Contains(h.send("GET", "/ui/schedules/nightly", "", "X-Who", "root").text, "hunter2"))
-	is.Equal(h.readings(), 2) // a page is a reading too
+	is.Equal(h.readings(), 2) // a dashboard page is recorded too
 	row := h.send("GET", "/admin/audit?action=job.read_args&limit=1", "", "X-Who", "ana").body["audit"].([]any)[0].(map[string]any)
 	is.Equal([]any{row["actor"], row["target"]}, []any{"root", "schedule nightly"})
 }

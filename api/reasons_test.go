@@ -41,20 +41,20 @@ func TestJobsAreFilteredByReasonErrorClassAndCode(t *testing.T) {
 		for _, one := range h.send("GET", "/jobs?"+query, "").body["jobs"].([]any) {
 			ids = append(ids, one.(map[string]any)["id"].(string))
 		}
-		is.Equal(len(ids), len(want)) // of the query
+		is.Equal(len(ids), len(want)) // matches for the query
 		for _, id := range want {
 			is.True(strings.Contains(strings.Join(ids, " "), id))
 		}
 	}
 	for _, wrong := range []string{"reason=happy", "error_class=happy", "error_code=a+b", "error_code=" + strings.Repeat("x", 65)} {
-		is.Equal(h.send("GET", "/jobs?"+wrong, "").status, http.StatusBadRequest) // not a list of nothing
+		is.Equal(h.send("GET", "/jobs?"+wrong, "").status, http.StatusBadRequest) // an error, not an empty list
 	}
 
 	many := h.send("POST", "/admin/workers/jobs/retry", `{"filter":{"error_code":"card_declined"},"dry_run":true}`).body
 	is.Equal(many["matched"], 1.0)
 	is.Equal(many["sample"], []any{declined})
 	many = h.send("POST", "/admin/workers/jobs/cancel", `{"filter":{"reason":"timeout"},"dry_run":true}`).body
-	is.Equal(many["matched"], 0.0) // what waits stands for another reason
+	is.Equal(many["matched"], 0.0) // the pending job has a different reason
 	is.Equal(h.send("POST", "/admin/workers/jobs/cancel", `{"filter":{"error_class":"happy"}}`).status, http.StatusBadRequest)
 }
 
@@ -72,10 +72,10 @@ func TestTheDashboardFiltersJobsByReasonErrorClassAndCode(t *testing.T) {
 		response, page := p.get(p.url + "jobs?" + query)
 		is.Equal(response.StatusCode, http.StatusOK)
 		ids, _ := listed(page)
-		is.Equal(ids, want) // of the query
+		is.Equal(ids, want) // matches for the query
 		asked, err := url.ParseQuery(query)
 		is.NoErr(err)
-		for name, values := range asked { // the form shows what is filtered
+		for name, values := range asked { // the form shows the active filter
 			shown := ""
 			for n := range page.Descendants() {
 				if n.Data == "input" && attribute(n, "name") == name {
@@ -99,5 +99,5 @@ func TestTheDashboardFiltersJobsByReasonErrorClassAndCode(t *testing.T) {
 	for n := range page.Descendants() {
 		links[attribute(n, "href")] = true
 	}
-	is.True(links["./jobs?error_class=error"] || links["../jobs?error_class=error"]) // from a job to others that failed so
+	is.True(links["./jobs?error_class=error"] || links["../jobs?error_class=error"]) // a failed job links to other jobs with the same error class
 }

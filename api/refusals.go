@@ -16,22 +16,22 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// refusals audits rejected changes. A flood cannot fill the table: after a burst it writes one row a second, with separate limits
-// for authenticated and unauthenticated callers. The next row has the number of those left out.
+// refusals audits rejected changes. To keep a flood from filling the table, it writes one row a second after a burst. The limits for
+// authenticated and unauthenticated callers are separate. The next row includes the number of rejections that were skipped.
 type refusals struct {
 	store            *store.Store
 	known, anonymous *rate.Limiter
 	left             atomic.Int64
 }
 
-// refusalBurst is the number of refusals that are audited before the limit of one a second applies.
+// refusalBurst is the number of rejections that are audited before the limit of one a second applies.
 const refusalBurst = 60
 
 func newRefusals(st *store.Store) *refusals {
 	return &refusals{store: st, known: rate.NewLimiter(1, refusalBurst), anonymous: rate.NewLimiter(1, refusalBurst)}
 }
 
-// note audits err if it rejects a change.
+// note writes an audit entry if err rejects a change.
 func (r *refusals) note(request *http.Request, to Route, err error) {
 	p, ok := errors.AsType[*problem](err)
 	if !ok || !p.refused || !to.changes() {
@@ -56,7 +56,7 @@ func (r *refusals) note(request *http.Request, to Route, err error) {
 	}
 }
 
-// because returns why a request was rejected.
+// because returns the reason for a rejection.
 func (p *problem) because() string {
 	if p.detail == "" {
 		return p.code

@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// command runs one of PostgreSQL's programs, or of the system's.
+// command runs a program of PostgreSQL or of the system.
 func command(t *testing.T, program string, args ...string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {
@@ -30,7 +30,8 @@ func command(t *testing.T, program string, args ...string) {
 	}
 }
 
-// restore puts a base backup in the place of a server's data, as docs/backup-and-restore.md describes it, and recovers to the end of a transaction.
+// restore replaces a server's data with a base backup, as docs/backup-and-restore.md describes, and recovers up to the end of a
+// transaction.
 func restore(t *testing.T, server *pgtest.Node, backup, archive, xid string) {
 	t.Helper()
 	is := is.New(t)
@@ -50,7 +51,8 @@ func restore(t *testing.T, server *pgtest.Node, backup, archive, xid string) {
 	pgtest.Wait(t, "the server has reached the point and accepts writes", func() bool { return !server.InRecovery(t) })
 }
 
-// TestARestoreToAPointInTime loses the commits after a point. A pod that runs through the restore and one that starts after it go on from the point.
+// TestARestoreToAPointInTime restores the database to a point in time, which discards all later commits. A pod that runs through the
+// restore and a pod that starts after it both continue from that point.
 func TestARestoreToAPointInTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -65,7 +67,7 @@ func TestARestoreToAPointInTime(t *testing.T) {
 	backup := filepath.Join(t.TempDir(), "base")
 	command(t, filepath.Join(server.BinDir(), "pg_basebackup"), "-D", backup, "-c", "fast", "-d", server.URL())
 
-	// Before the point.
+	// Changes before the restore point.
 	ended := old.submit(`{"kind":"echo","args":{"n":1}}`)
 	old.until(ended, job.Succeeded)
 	waits := old.submit(`{"kind":"echo","delay":3600}`)
@@ -77,7 +79,7 @@ func TestARestoreToAPointInTime(t *testing.T) {
 		_, err := old.Admin().SetSchedule(t.Context(), name, job.ScheduleChange{Expression: new("* * * * *"), Kind: new("echo"), Missed: &missed}, "ann")
 		is.NoErr(err)
 	}
-	// The point is the commit of the transaction after which the schedules have been due for five minutes: their fires are lost and come again.
+	// The restore point is the commit that makes the schedules five minutes overdue. Their later occurrences are lost and fire again.
 	var xid string
 	var due time.Time
 	is.NoErr(pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
@@ -88,13 +90,14 @@ func TestARestoreToAPointInTime(t *testing.T) {
 		return tx.QueryRow(t.Context(), `select pg_current_xact_id()::text, date_trunc('minute', now())`).Scan(&xid, &due)
 	}))
 
-	// After the point.
+	// Changes after the restore point.
 	fired := func() []string {
 		return podtest.Column[string](t, pool, `select concat_ws(' ', schedule, count(*) filter (where outcome = 'fired' and fire_at < $1::timestamptz),
 			count(*) filter (where missed > 0)) from trapeze.schedule_fires group by schedule order by schedule`, due)
 	}
 	policies := func() bool {
-		// Five jobs; one job for all; none. The latest that counts as missed may be one of the minutes after the point.
+		// The three policies create five jobs, one job for all occurrences, or no job. The last missed occurrence may fall after the
+		// restore point.
 		list := strings.Join(fired(), ", ")
 		return list == "catches-up 5 0, coalesces 1 1, skips 0 1" || list == "catches-up 5 0, coalesces 0 1, skips 0 1"
 	}
@@ -123,7 +126,7 @@ func TestARestoreToAPointInTime(t *testing.T) {
 	restore(t, server, backup, archive, xid)
 	fresh := newHostOn(t, pgtest.Connect(t, server.URL()), api.Options{})
 
-	// Jobs are as they were at the point. What came later is gone; a claim of then runs again, with a higher fence.
+	// Jobs are in their state of the restore point, and later jobs are gone. A job that was claimed then runs again, with a higher fence.
 	is.Equal(fresh.send("GET", "/jobs/"+late, "").status, http.StatusNotFound)
 	fresh.until(ended, job.Succeeded)
 	fresh.until(waits, job.Pending)
@@ -135,7 +138,7 @@ func TestARestoreToAPointInTime(t *testing.T) {
 		}
 		return err == nil && again["state"] == "running" && n > fence
 	})
-	// The pods have agreed on another history, and no id is handed out twice.
+	// The pods have agreed on a new history, and no ID is assigned twice.
 	pgtest.Wait(t, "both pods know the new history", func() bool {
 		return podtest.One[string](t, pool, `select history::text from trapeze.cluster`) != history && sum(t, old, "trapeze_history_changes_total") == 1
 	})
@@ -151,17 +154,17 @@ func TestARestoreToAPointInTime(t *testing.T) {
 	}
 	sql := podtest.One[int64](t, pool, `select id from trapeze.enqueue('echo')`)
 	is.True(!before[sql])
-	// A key from before the point answers with its job; one that was lost makes a new job.
+	// An idempotency key from before the restore point returns its job. A key that was lost creates a new job.
 	is.Equal(fresh.send("POST", "/jobs", `{"kind":"echo"}`, "Idempotency-Key", "before").body["id"], keyed)
 	is.True(fresh.send("POST", "/jobs", `{"kind":"echo"}`, "Idempotency-Key", "after").body["id"] != lost)
-	// A stream that goes on from before the restore begins anew.
+	// A stream that continues from a cursor from before the restore is reset.
 	for _, h := range []*host{old, fresh} {
 		s := h.watch("/events/stream", "Last-Event-ID", cursor)
 		is.Equal(s.must(t).event, "reset")
 		is.Equal(s.must(t).event, "snapshot")
 		s.leave()
 	}
-	// Schedules fire for the time after the point as their policies say, once.
+	// The schedules fire once more for the time after the restore point, according to their policies.
 	pgtest.Wait(t, "the schedules have fired again by their policies", policies)
 	fresh.send("POST", "/jobs/"+runs+"/cancel", "")
 	fresh.until(runs, job.Cancelled)

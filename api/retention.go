@@ -21,9 +21,9 @@ func listRetention(c *call) (any, error) {
 	return map[string]any{"retention": orEmpty(found)}, err
 }
 
-// keep is the body of a PUT.
+// keep is the body of a PUT request.
 type keep struct {
-	Keep *job.Seconds `json:"keep_s"` // 0: for ever
+	Keep *job.Seconds `json:"keep_s"` // 0 means forever
 }
 
 func putRetention(c *call) (any, error) {

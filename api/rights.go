@@ -12,14 +12,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// rightsFor is the time for which a pod caches the roles and grants of the database. A change through the pod takes effect there at once. On other
-// pods, and after plain SQL, it takes effect after this time at the latest.
+// rightsFor is how long a pod caches the roles and grants of the database. A change takes effect at once on the pod that makes it. On other
+// pods, or after plain SQL, it takes effect within this time.
 const rightsFor = 2 * time.Second
 
 // maxRights limits the number of principals whose permissions are cached.
 const maxRights = 4096
 
-// rights computes permissions from the roles of a principal's token and of the table of grants. It is safe for concurrent use.
+// rights computes permissions from the roles in a principal's token and in the table of grants. It is safe for concurrent use.
 type rights struct {
 	store *store.Store
 
@@ -34,7 +34,7 @@ type cachedRights struct {
 
 func newRights(st *store.Store) *rights { return &rights{store: st, known: map[string]cachedRights{}} }
 
-// of returns a principal's permissions. An unknown role grants none.
+// of returns a principal's permissions. An unknown role grants nothing.
 func (r *rights) of(ctx context.Context, p access.Principal) (access.Rights, error) {
 	key := strings.Join(append([]string{p.Name}, p.Roles...), "\x00")
 	r.mu.Lock()
@@ -74,7 +74,7 @@ func (r *rights) forget() {
 	clear(r.known)
 }
 
-// roleOf converts a role of the table. A permission that this release does not know grants nothing.
+// roleOf converts a row of the role table. Permissions that this release does not know are ignored.
 func roleOf(one admin.Role) access.Role {
 	role := access.Role{Name: one.Name, Scope: access.Own}
 	if one.Scope == string(access.All) {

@@ -29,7 +29,7 @@ var roleRoutes = []Route{
 		query: []string{"principal", "role"}, statuses: []int{http.StatusNoContent}, do: revokeRole},
 }
 
-// role is a role as JSON.
+// role is the JSON form of a role.
 type role struct {
 	Name        string   `json:"name"`
 	Permissions []string `json:"permissions"`
@@ -81,7 +81,7 @@ func putRole(c *call) (any, error) {
 	return role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope}, c.rightsChanged(err)
 }
 
-// rightsChanged drops the cached permissions after a successful change of the roles or grants.
+// rightsChanged drops the cached permissions if a change of roles or grants succeeded, and returns err.
 func (c *call) rightsChanged(err error) error {
 	if err == nil {
 		c.door.rights.forget()
@@ -89,7 +89,7 @@ func (c *call) rightsChanged(err error) error {
 	return err
 }
 
-// checkRoleName rejects names that a role of the table cannot have.
+// checkRoleName rejects names that are not valid for a role in the table.
 func checkRoleName(name string) error {
 	if !validRole.MatchString(name) || name == "grants" {
 		return invalid("invalid role name %q: want %s, and not grants", name, validRole)
@@ -141,7 +141,7 @@ func listGrants(c *call) (any, error) {
 			f.Limit, err = parseLimit(value)
 		case "cursor":
 			if value, err = cursor.Opened("grants", value); err == nil {
-				f.After.Principal, f.After.Role, _ = strings.Cut(value, "\n") // neither contains a control character
+				f.After.Principal, f.After.Role, _ = strings.Cut(value, "\n") // neither part can contain a line break
 			}
 		}
 		return err
@@ -175,7 +175,7 @@ func grantRole(c *call) (any, error) {
 	return g, c.rightsChanged(admin.GrantRole(c.ctx(), inside.Of(c.r).Store, g, c.caller.Name))
 }
 
-// revokeRole takes the principal and the role from the query. Revoking a role that was never granted is no error.
+// revokeRole reads the principal and the role from the query. Revoking a role that was not granted is not an error.
 func revokeRole(c *call) (any, error) {
 	principal, err1 := storable(c.QueryParam("principal"))
 	name, err2 := storable(c.QueryParam("role"))

@@ -18,15 +18,15 @@ func TestARoleOfOnesOwnIsGrantedAndTakenBack(t *testing.T) {
 	is := is.New(t)
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {}, "bob": {"operator"}})})
 	root := []string{"X-Who", "root", "X-Reason", "she looks after the lanes"}
-	is.Equal(h.send("GET", "/jobs", "", "X-Who", "ana").status, http.StatusForbidden) // she has no role
+	is.Equal(h.send("GET", "/jobs", "", "X-Who", "ana").status, http.StatusForbidden) // ana has no role yet
 
 	made := h.send("PUT", "/admin/roles/keeper", `{"permissions":["jobs:read","jobs:cancel"],"scope":"own"}`, root...)
 	is.Equal(made.status, http.StatusOK)
 	is.Equal(h.send("PUT", "/admin/roles/grants", `{"principal":"ana","role":"keeper"}`, root...).status, http.StatusOK)
-	is.Equal(h.send("PUT", "/admin/roles/grants", `{"principal":"ana","role":"keeper"}`, root...).status, http.StatusOK) // again is no mistake
-	is.Equal(h.send("GET", "/jobs", "", "X-Who", "ana").status, http.StatusOK)                                           // at once
+	is.Equal(h.send("PUT", "/admin/roles/grants", `{"principal":"ana","role":"keeper"}`, root...).status, http.StatusOK) // granting a role twice is not an error
+	is.Equal(h.send("GET", "/jobs", "", "X-Who", "ana").status, http.StatusOK)                                           // the grant takes effect at once
 	bobs := h.send("POST", "/jobs", `{"kind":"echo","delay":3600}`, "X-Who", "bob").body["id"].(string)
-	is.Equal(len(h.send("GET", "/jobs", "", "X-Who", "ana").body["jobs"].([]any)), 0) // bob's is not hers
+	is.Equal(len(h.send("GET", "/jobs", "", "X-Who", "ana").body["jobs"].([]any)), 0) // the role covers only ana's own jobs
 	for _, path := range []string{"/jobs/" + bobs, "/jobs/" + bobs + "/events"} {
 		is.Equal(h.send("GET", path, "", "X-Who", "ana").status, http.StatusNotFound)
 	}
@@ -34,8 +34,8 @@ func TestARoleOfOnesOwnIsGrantedAndTakenBack(t *testing.T) {
 	is.Equal(len(h.send("GET", "/admin/roles/grants?role=keeper", "", root...).body["grants"].([]any)), 1)
 
 	is.Equal(h.send("PUT", "/admin/roles/keeper", `{"permissions":["jobs:read","jobs:cancel"],"scope":"all"}`, root...).status, http.StatusOK)
-	is.Equal(h.send("GET", "/jobs/"+bobs, "", "X-Who", "ana").status, http.StatusOK)                                      // now it is for all
-	is.Equal(h.send("DELETE", "/admin/roles/grants?principal=ana&role=keeper", "", root...).status, http.StatusNoContent) // and now it is gone
+	is.Equal(h.send("GET", "/jobs/"+bobs, "", "X-Who", "ana").status, http.StatusOK)                                      // the role now covers all jobs
+	is.Equal(h.send("DELETE", "/admin/roles/grants?principal=ana&role=keeper", "", root...).status, http.StatusNoContent) // the role is revoked
 	is.Equal(h.send("GET", "/jobs", "", "X-Who", "ana").status, http.StatusForbidden)
 	is.Equal(h.send("DELETE", "/admin/roles/keeper", "", root...).status, http.StatusNoContent)
 	is.Equal(h.send("DELETE", "/admin/roles/keeper", "", root...).status, http.StatusNotFound)
@@ -105,7 +105,7 @@ func TestTheAuditIsReadPageByPage(t *testing.T) {
 			break
 		}
 	}
-	is.Equal(seen, 5) // each once, and bob's not
+	is.Equal(seen, 5) // each of ana's entries once, and none of bob's
 	is.Equal(h.send("GET", "/admin/audit?actor=%00", "").status, http.StatusBadRequest)
 	is.Equal(h.send("GET", "/admin/audit?who=ana", "").status, http.StatusBadRequest)
 }
@@ -122,9 +122,9 @@ func TestACursorIsTheProgramsOwn(t *testing.T) {
 	is.Equal(h.send("GET", "/jobs?limit=1&cursor="+cursor, "").status, http.StatusOK)
 	for _, wrong := range []string{cursor[1:], cursor[:len(cursor)-1], cursor + "A", "1700000000000000.7", strings.ToUpper(cursor), "%20"} {
 		a := h.send("GET", "/jobs?cursor="+wrong, "")
-		is.Equal(a.status, http.StatusBadRequest) // made up or cut off
+		is.Equal(a.status, http.StatusBadRequest) // invented or truncated cursors
 		is.Equal(a.body["code"], "invalid_request")
 	}
-	is.Equal(h.send("GET", "/jobs?cursor=%00", "").body["code"], "invalid_text")             // as anywhere in an address
-	is.Equal(h.send("GET", "/admin/audit?cursor="+cursor, "").status, http.StatusBadRequest) // another list's
+	is.Equal(h.send("GET", "/jobs?cursor=%00", "").body["code"], "invalid_text")             // the same code as for other parameters
+	is.Equal(h.send("GET", "/admin/audit?cursor="+cursor, "").status, http.StatusBadRequest) // a cursor of another list
 }

@@ -8,44 +8,45 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 )
 
-// Route is a row of the API: a method and a path, the permission to use them, the input and output, and the handler. Authorization, the
-// rejection of unknown query parameters, the OpenAPI document and `trapeze routes` read it.
+// Route describes one route of the API: its method and path, the required permission, the input and output, and the handler. Authorization,
+// the check for unknown query parameters, the OpenAPI document and `trapeze routes` use it.
 type Route struct {
 	Method  string
-	Path    string            // below the prefix of the API
-	Needs   access.Permission // to use it; [access.Nothing]: none
-	Summary string            // a sentence, for the OpenAPI document and `trapeze routes`
+	Path    string            // relative to the prefix of the API
+	Needs   access.Permission // the required permission; [access.Nothing] if none is required
+	Summary string            // one sentence for the OpenAPI document and `trapeze routes`
 
-	right access.Permission // for the job itself; an operator's route to jobs needs it too
-	scope scope             // for a permission that covers own jobs only
+	right access.Permission // an additional permission for the job itself, on operator routes
+	scope scope             // the effect of a permission that covers only own jobs
 
-	query    []string // the parameters it accepts, see meanings; others are rejected
+	query    []string // the accepted parameters, see meanings; others are rejected
 	headers  []string
-	in       any    // a value of the body's type; nil: not described
+	in       any    // a value of the body's type; nil if the body is not described
 	form     bool   // the body is a form, not JSON
-	out      schema // of the answer; nil: an object
-	media    string // of the answer, if it is not JSON
-	statuses []int  // of successful answers, the usual one first; nil: 200
+	out      schema // the response schema; nil means any object
+	media    string // the media type of the response, if it is not JSON
+	statuses []int  // the statuses of successful responses, the default first; nil means 200
 
 	do handler
 }
 
-// handler handles a request and returns a value for JSON. It returns nil if the answer has no body or the handler has written it.
+// handler handles a request and returns a value to encode as JSON. It returns nil if the response has no body or the handler has written
+// it.
 type handler func(*call) (any, error)
 
-// scope defines how a caller may use a route if its permission covers own jobs only.
+// scope defines how a caller may use a route if its permission covers only its own jobs.
 type scope int
 
 const (
-	allJobs   scope = iota // closed: the permission must cover all jobs
-	jobInPath              // open if the job or pipeline in the path belongs to the caller
-	ownJobs                // open: the handler shows and creates only the caller's jobs
+	allJobs   scope = iota // rejected: the permission must cover all jobs
+	jobInPath              // allowed if the job or pipeline in the path belongs to the caller
+	ownJobs                // allowed: the handler shows and creates only the caller's jobs
 )
 
 // changes reports whether the route may change anything.
 func (r Route) changes() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
-// permissions returns the permissions that the route needs.
+// permissions returns the permissions that the route requires.
 func (r Route) permissions() []access.Permission {
 	if r.right == "" {
 		return []access.Permission{r.Needs}
@@ -53,7 +54,7 @@ func (r Route) permissions() []access.Permission {
 	return []access.Permission{r.Needs, r.right}
 }
 
-// usualStatus returns the status of a successful answer.
+// usualStatus returns the default status of a successful response.
 func (r Route) usualStatus() int {
 	if len(r.statuses) == 0 {
 		return http.StatusOK
@@ -61,8 +62,8 @@ func (r Route) usualStatus() int {
 	return r.statuses[0]
 }
 
-// checkQuery rejects query parameters that the row does not have. If a misspelt one were ignored, the answer would be to a different
-// question. Routes without a permission ignore unknown parameters: a prober, or a page that leads to the login, may add any.
+// checkQuery rejects query parameters that the route does not accept. If a misspelled parameter were ignored, the response would not be the
+// one requested. Routes without a permission ignore unknown parameters, because a probe or a login redirect may add any.
 func (r Route) checkQuery(query map[string][]string) error {
 	for name := range query {
 		if r.Needs != access.Nothing && !slices.Contains(r.query, name) {
@@ -72,19 +73,19 @@ func (r Route) checkQuery(query map[string][]string) error {
 	return nil
 }
 
-// The schemas with which rows describe answers.
+// These schemas describe the responses of routes.
 var textual = schema{"type": "string"}
 
 func of[T any]() schema            { return describe(reflect.TypeFor[T]()) }
 func component(name string) schema { return schema{"$ref": "#/components/schemas/" + name} }
 func listOf(items schema) schema   { return schema{"type": "array", "items": items} }
 
-// page is the schema of a list's page.
+// page returns the schema of a list page.
 func page(name string, items schema) schema {
 	return object(name, listOf(items), "next_cursor", textual)
 }
 
-// object returns the schema of an object with members, given as name and schema in turn.
+// object returns the schema of an object. Its members alternate names and schemas.
 func object(members ...any) schema {
 	properties := schema{}
 	for pair := range slices.Chunk(members, 2) {

@@ -21,7 +21,7 @@ func TestAScheduleThatChangesBetweenTheLookAndTheDeedIsLookedAtAnew(t *testing.T
 	is.Equal(h.send("PUT", "/admin/workers/lanes/risky", `{"requires_approval":true,"kinds":["hold"]}`, "X-Who", "root").status, http.StatusOK)
 	is.Equal(h.send("PUT", nightly, `{"expression":"@yearly","kind":"echo"}`, "X-Who", "root").status, http.StatusOK)
 
-	// root moves it to and fro between a kind that needs approval and one that does not, while kim, who may not approve, acts on it.
+	// root switches the schedule between a kind that needs approval and one that does not. Meanwhile kim, who may not approve, acts on it.
 	const rounds = 60
 	var moving sync.WaitGroup
 	moving.Go(func() {
@@ -33,7 +33,7 @@ func TestAScheduleThatChangesBetweenTheLookAndTheDeedIsLookedAtAnew(t *testing.T
 	for i := range rounds {
 		for _, a := range []answer{
 			h.send("POST", nightly+"/trigger", "", "X-Who", "kim"),
-			h.send("PATCH", nightly, `{"kind":"echo"}`, "X-Who", "kim"), // as it is, or forbidden: never with the arguments of the other kind
+			h.send("PATCH", nightly, `{"kind":"echo"}`, "X-Who", "kim"), // applied or forbidden, but never with the other kind's arguments
 			h.send("PATCH", nightly, `{"args":{"by":"kim"}}`, "X-Who", "kim"),
 		} {
 			if a.status != http.StatusOK && a.status != http.StatusForbidden && a.body["code"] != "schedule_changed" {
@@ -42,12 +42,12 @@ func TestAScheduleThatChangesBetweenTheLookAndTheDeedIsLookedAtAnew(t *testing.T
 		}
 	}
 	moving.Wait()
-	is.Equal(len(h.send("GET", "/jobs?kind=hold", "", "X-Who", "root").body["jobs"].([]any)), 0) // kim had nothing run that she may not
+	is.Equal(len(h.send("GET", "/jobs?kind=hold", "", "X-Who", "root").body["jobs"].([]any)), 0) // kim never started a job that needs approval
 	for _, one := range h.send("GET", "/admin/audit?actor=kim&action=schedule.set&limit=1000", "", "X-Who", "root").body["audit"].([]any) {
 		row := one.(map[string]any)
 		if row["refused"] == nil || row["refused"] == "" {
-			is.Equal(row["after"].(map[string]any)["kind"], "echo")  // nor did she set up any of it
-			is.Equal(row["before"].(map[string]any)["kind"], "echo") // or take it over
+			is.Equal(row["after"].(map[string]any)["kind"], "echo")  // kim never changed the schedule to that kind
+			is.Equal(row["before"].(map[string]any)["kind"], "echo") // or away from it
 		}
 	}
 }
@@ -63,9 +63,9 @@ func TestAChangeThatWasDecidedUponAnotherSettingIsRefused(t *testing.T) {
 	is.NoErr(err)
 	priority := 7
 	_, err = h.Admin().SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting}, "ben")
-	is.NoErr(err) // it is as it was seen
+	is.NoErr(err) // the schedule has not changed since it was read
 	_, err = h.Admin().SetSchedule(t.Context(), "yearly", job.ScheduleChange{Priority: &priority, From: &seen.ScheduleSetting}, "ben")
-	is.True(err != nil && strings.Contains(err.Error(), job.ErrScheduleMoved.Error())) // now it is not
+	is.True(err != nil && strings.Contains(err.Error(), job.ErrScheduleMoved.Error())) // the previous change has modified it
 	_, err = h.Admin().TriggerScheduleAs(t.Context(), "yearly", &seen.ScheduleSetting, "ben")
 	is.True(err != nil && strings.Contains(err.Error(), job.ErrScheduleMoved.Error()))
 	fires, err := h.Admin().ScheduleFires(t.Context(), "yearly", 10)
@@ -85,7 +85,7 @@ func TestTwoWhoMakeTheSameScheduleAtOnceBothHaveTheirWay(t *testing.T) {
 		}
 		both.Wait()
 		for _, status := range statuses {
-			is.Equal(status, http.StatusOK) // the later ones change what the first has made
+			is.Equal(status, http.StatusOK) // the first request creates the schedule, the others update it
 		}
 		is.Equal(h.send("DELETE", nightly, "").status, http.StatusNoContent)
 	}

@@ -27,14 +27,14 @@ func TestNoScheduleLeadsAroundAnApprovalOrAMask(t *testing.T) {
 	is.Equal(h.send("PUT", "/admin/workers/lanes/risky", `{"requires_approval":true,"kinds":["hold"]}`, "X-Who", "root").status, http.StatusOK)
 	put := func(who, body string) answer { return h.send("PUT", nightly, body, "X-Who", who) }
 
-	// Who may manage schedules may have any kind run, but not what a person is to approve.
+	// A principal with schedules:manage may schedule any kind, except kinds that need approval.
 	is.Equal(put("sub", `{"expression":"@daily","kind":"echo"}`).status, http.StatusForbidden)
 	is.Equal(put("vic", `{"expression":"@daily","kind":"echo"}`).status, http.StatusForbidden)
 	is.Equal(put("kim", `{"expression":"@daily","kind":"echo"}`).status, http.StatusOK)
 	is.Equal(put("kim", `{"expression":"@daily","kind":"hold"}`).status, http.StatusForbidden)
-	is.Equal(put("kim", `{"expression":"@daily","kind":"hold","lane":"default"}`).status, http.StatusForbidden) // nor by another lane
+	is.Equal(put("kim", `{"expression":"@daily","kind":"hold","lane":"default"}`).status, http.StatusForbidden) // choosing another lane does not help
 	is.Equal(put("kim", `{"expression":"@daily","kind":"echo","lane":"risky"}`).status, http.StatusForbidden)
-	is.Equal(put("ana", `{"expression":"@daily","kind":"hold","lane":"default"}`).status, http.StatusOK) // she may approve
+	is.Equal(put("ana", `{"expression":"@daily","kind":"hold","lane":"default"}`).status, http.StatusOK) // ana may approve
 	is.Equal(h.send("PATCH", nightly, `{"args":{"n":1}}`, "X-Who", "kim").status, http.StatusForbidden)
 	is.Equal(h.send("POST", nightly+"/trigger", "", "X-Who", "kim").status, http.StatusForbidden)
 	is.Equal(h.send("POST", nightly+"/pause", "", "X-Who", "kim").status, http.StatusOK)
@@ -42,9 +42,9 @@ func TestNoScheduleLeadsAroundAnApprovalOrAMask(t *testing.T) {
 	is.Equal(h.send("PATCH", nightly, `{"paused":false}`, "X-Who", "kim").status, http.StatusForbidden)
 	is.Equal(h.send("POST", nightly+"/resume", "", "X-Who", "ana").status, http.StatusOK)
 
-	// Nor does he see secrets: not in lists, changes, the audit or the history, not by another kind, and not as the submitter of the job.
+	// kim must not see secrets in lists, changes, the audit log or the history, nor by changing the kind or submitting the job.
 	is.Equal(put("root", `{"expression":"@daily","kind":"login","args":{"user":"uma","password":"`+secret+`"}}`).status, http.StatusOK)
-	is.True(strings.Contains(h.send("GET", nightly, "", "X-Who", "root").text, secret)) // who may see it does
+	is.True(strings.Contains(h.send("GET", nightly, "", "X-Who", "root").text, secret)) // root may see secrets
 	shown := h.send("PATCH", nightly, `{"priority":3}`, "X-Who", "kim")
 	is.Equal(shown.status, http.StatusOK)
 	is.True(strings.Contains(shown.text, "uma") && !strings.Contains(shown.text, secret))
@@ -54,7 +54,7 @@ func TestNoScheduleLeadsAroundAnApprovalOrAMask(t *testing.T) {
 	triggered := h.send("POST", nightly+"/trigger", "", "X-Who", "kim")
 	is.Equal(triggered.status, http.StatusOK)
 	job := "/jobs/" + triggered.body["job_id"].(string)
-	is.Equal(h.send("GET", job, "", "X-Who", "kim").status, http.StatusNotFound) // it is not his
+	is.Equal(h.send("GET", job, "", "X-Who", "kim").status, http.StatusNotFound) // the job does not belong to kim
 	is.Equal(h.send("DELETE", nightly, "", "X-Who", "kim").status, http.StatusNoContent)
 	for _, path := range []string{"/admin/workers/schedules", job, "/admin/audit", "/events", "/admin/export/events"} {
 		for _, who := range []string{"ana", "vic"} {

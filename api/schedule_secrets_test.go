@@ -18,7 +18,7 @@ func TestASecretOfAScheduleIsNowhereForThoseWhoMayNotSeeIt(t *testing.T) {
 	is := is.New(t)
 	const secret = "hunter2-canary"
 	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{
-		"root": {"platform_admin"}, "ana": {"operator", "submitter"}, "vic": {"viewer", "submitter"}, // whose own secrets they may see
+		"root": {"platform_admin"}, "ana": {"operator", "submitter"}, "vic": {"viewer", "submitter"}, // submitters see the secrets of their own jobs
 	})}, func(r *runner.Runner) {
 		runner.Handle(r, func(_ context.Context, j *runner.Job[login]) (*runner.Outcome, error) {
 			return runner.Done(j.Args), nil
@@ -43,11 +43,11 @@ func TestASecretOfAScheduleIsNowhereForThoseWhoMayNotSeeIt(t *testing.T) {
 			if seen.status == http.StatusOK && strings.Contains(seen.text, secret) {
 				t.Errorf("%s sees it at %s", who, path)
 			}
-			is.True(seen.status == http.StatusOK || who == "vic" && seen.status == http.StatusForbidden) // and nothing is broken by hiding it
+			is.True(seen.status == http.StatusOK || who == "vic" && seen.status == http.StatusForbidden) // hiding the secret breaks no page
 		}
 	}
 
-	// Nor in what is answered to a change that is refused, or made by somebody who does not see it.
+	// The responses to rejected changes, and to changes by a caller who may not see the secret, must not contain it either.
 	for _, body := range []string{`{"priority":101}`, `{"expression":"x"}`, `{"kind":"echo"}`, `{"args":"` + secret[:3] + `","unknown":1}`, `{"priority":3}`, `{"zone":"Europe/Zurich"}`} {
 		for _, path := range []string{nightly, nightly + "?dry_run=true"} {
 			is.True(!strings.Contains(h.send("PATCH", path, body, "X-Who", "ana").text, secret))

@@ -86,10 +86,10 @@ func listFires(c *call) (any, error) {
 // scheduleBody is the body of a PUT or PATCH.
 type scheduleBody struct {
 	job.ScheduleChange
-	Foreign bool `json:"foreign,omitempty"` // another program has the handler: this pod need not know the kind
+	Foreign bool `json:"foreign,omitempty"` // another program handles the kind, so this pod need not know it
 }
 
-// setSchedule answers a change of a schedule, after as has converted it: PUT sets missing settings to their defaults.
+// setSchedule handles a schedule change, which as converts first: PUT sets missing settings to their defaults.
 func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()
@@ -150,14 +150,14 @@ func triggerSchedule(c *call) (any, error) {
 	return fire, err
 }
 
-// A schedule runs handlers: its setting contains their kind and arguments. The permission to manage schedules therefore includes that to
-// submit for every principal, as SECURITY.md states. It includes neither the permission to approve nor the permission to see secrets. Jobs
-// of schedules run without approval in every lane, so a change, a trigger or a resumption needs the permission to approve here. The test
-// is TestNoScheduleLeadsAroundAnApprovalOrAMask.
+// A schedule runs handlers, because its setting contains a kind and arguments. The permission to manage schedules therefore includes the
+// permission to submit for every principal, as SECURITY.md states. It includes neither the permission to approve nor the permission to see
+// secrets. Scheduled jobs run without approval in every lane, so changing, triggering or resuming a schedule requires the permission to
+// approve here. The test is TestNoScheduleLeadsAroundAnApprovalOrAMask.
 
-// maySchedule rejects a change whose jobs would need approval, unless the caller may approve them. It also rejects a change that would
-// pass arguments on to another kind, which has other secrets, unless the caller may see them. It returns the setting on which the decision
-// is based; nil: the schedule does not exist.
+// maySchedule rejects a change whose jobs would need approval, unless the caller may approve them. It also rejects a change that would pass
+// existing arguments to another kind, whose secrets differ, unless the caller may see secrets. It returns the setting that the decision is
+// based on, or nil if the schedule does not exist.
 func maySchedule(c *call, change job.ScheduleChange) (looked *job.ScheduleSetting, err error) {
 	setting := job.DefaultSchedule()
 	before, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
@@ -174,8 +174,8 @@ func maySchedule(c *call, change job.ScheduleChange) (looked *job.ScheduleSettin
 	return looked, mayRun(c, after)
 }
 
-// mayTrigger rejects a trigger or resumption of a schedule whose jobs would need approval, unless the caller may approve them. It returns
-// the setting on which the decision is based.
+// mayTrigger rejects triggering or resuming a schedule whose jobs would need approval, unless the caller may approve them. It returns the
+// setting that the decision is based on.
 func mayTrigger(c *call) (*job.ScheduleSetting, error) {
 	one, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
 	if err != nil {
@@ -184,7 +184,7 @@ func mayTrigger(c *call) (*job.ScheduleSetting, error) {
 	return &one.ScheduleSetting, mayRun(c, one.ScheduleSetting)
 }
 
-// retryMoved repeats a decision a few times if the schedule's setting changed before it took effect.
+// retryMoved repeats do a few times if the schedule changes between the decision and the write.
 func retryMoved(do func() error) (err error) {
 	for range 4 {
 		if err = do(); !errors.Is(err, job.ErrScheduleMoved) {

@@ -27,14 +27,14 @@ func TestSchedulesAreMadeChangedAndDeleted(t *testing.T) {
 	is.Equal([]any{dry.body["created"], dry.body["dry_run"], dry.body["before"]}, []any{true, true, nil})
 	is.Equal(len(dry.body["next_fires"].([]any)), 5)
 	is.True(strings.Contains(dry.body["words"].(string), "Europe/Zurich"))
-	is.Equal(h.send("PATCH", nightly, `{"zone":"UTC"}`).body["code"], "not_found") // nothing was made
+	is.Equal(h.send("PATCH", nightly, `{"zone":"UTC"}`).body["code"], "not_found") // the dry run created nothing
 	made := h.send("PUT", nightly, `{"expression":"30 2 * * *","kind":"echo","args":{"a":"<b>"},"overlap":"skip","priority":7}`)
 	is.Equal(made.status, http.StatusOK)
 	patched := h.send("PATCH", nightly, `{"zone":"Europe/Zurich","overlap":null}`, "X-Reason", "they moved")
-	is.Equal(patched.body["changed"], []any{"zone"}) // what is not named stays
+	is.Equal(patched.body["changed"], []any{"zone"}) // settings not sent are unchanged
 	is.Equal(patched.body["after"].(map[string]any)["overlap"], "skip")
 	put := h.send("PUT", nightly, `{"expression":"30 2 * * *","kind":"echo"}`)
-	is.Equal(put.body["changed"], []any{"zone", "args", "priority", "overlap"}) // set whole
+	is.Equal(put.body["changed"], []any{"zone", "args", "priority", "overlap"}) // PUT replaces all settings
 
 	shown := h.send("GET", nightly, "").body
 	is.Equal([]any{shown["name"], shown["zone"], shown["paused"], shown["from_code"], shown["error"]}, []any{"nightly", "UTC", false, false, ""})
@@ -47,7 +47,7 @@ func TestSchedulesAreMadeChangedAndDeleted(t *testing.T) {
 	}
 	trail, err := admin.AuditTrail(t.Context(), inside.Of(h.Runner).Store, admin.AuditFilter{Target: "schedule nightly"})
 	is.NoErr(err)
-	trail = slices.DeleteFunc(trail, func(row admin.AuditRow) bool { return row.Action == "job.read_args" }) // the answers show what was set before
+	trail = slices.DeleteFunc(trail, func(row admin.AuditRow) bool { return row.Action == "job.read_args" }) // responses show the previous arguments, which is recorded too
 	var did []string
 	for _, row := range trail {
 		is.Equal(row.Actor, "ann")
@@ -92,10 +92,10 @@ func TestAScheduleThatCannotBeIsRefusedAndSaysWhy(t *testing.T) {
 	}
 	is := is.New(t)
 	is.Equal(h.send("PUT", "/admin/workers/schedules/..%2Fx", `{"expression":"@daily","kind":"echo"}`).status, http.StatusUnprocessableEntity)
-	is.Equal(h.send("PUT", nightly, `{"expression":"@daily","kind":"nobody","foreign":true}`).status, http.StatusOK) // another program has it
+	is.Equal(h.send("PUT", nightly, `{"expression":"@daily","kind":"nobody","foreign":true}`).status, http.StatusOK) // another program handles the kind
 	is.Equal(h.send("PUT", nightly+"?dry=1", `{"expression":"@daily","kind":"echo"}`).status, http.StatusBadRequest)
 	is.Equal(h.send("POST", nightly+"/pause", `{"why":"x"}`).status, http.StatusBadRequest)
-	is.Equal(h.send("PUT", "/admin/workers/schedules/preview", `{"expression":"@daily","kind":"echo"}`).status, http.StatusUnprocessableEntity) // a route's name
+	is.Equal(h.send("PUT", "/admin/workers/schedules/preview", `{"expression":"@daily","kind":"echo"}`).status, http.StatusUnprocessableEntity) // preview is reserved for a route
 	for _, path := range []string{"/admin/workers/schedules/none", "/admin/workers/schedules/none/fires"} {
 		is.Equal(h.send("GET", path, "").status, http.StatusNotFound)
 	}
@@ -121,12 +121,12 @@ func TestAnExpressionIsTriedBeforeItIsSet(t *testing.T) {
 	for _, wrong := range []answer{preview("30 2 * *", ""), preview("", ""), preview("@daily", "Nowhere"), preview("@every 10ms", "")} {
 		is.Equal(wrong.status, http.StatusUnprocessableEntity)
 		is.Equal(wrong.body["code"], "invalid_schedule")
-		is.True(wrong.body["detail"] != "") // what is wrong
+		is.True(wrong.body["detail"] != "") // the detail explains the error
 	}
 	is.Equal(h.send("GET", "/admin/workers/schedules/preview?expr=x", "").status, http.StatusBadRequest)
 }
 
-// What one changes over HTTP is in force on every pod with its next heartbeat, and nothing is started anew.
+// A change over HTTP takes effect on every pod with its next heartbeat, without a restart.
 func TestAScheduleIsChangedLiveOnEveryPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -141,7 +141,7 @@ func TestAScheduleIsChangedLiveOnEveryPod(t *testing.T) {
 	is.Equal(h.send("PATCH", nightly, `{"expression":"* * * * * *"}`).status, http.StatusOK)
 	pgtest.Wait(t, "it fires as it was changed", func() bool { return len(fires()) >= 3 })
 	is.True(time.Since(changed) < 20*time.Second)
-	h.stop() // the other pod has heard too
+	h.stop() // the change has reached the other pod too
 	was := len(fires())
 	pgtest.Wait(t, "the other pod fires it", func() bool { return len(fires()) > was })
 	h = other
@@ -157,14 +157,14 @@ func TestAScheduleIsChangedLiveOnEveryPod(t *testing.T) {
 	is.Equal(triggered.status, http.StatusOK)
 	is.Equal([]any{triggered.body["outcome"], triggered.body["manual"]}, []any{"fired", true})
 	h.until(triggered.body["job_id"].(string), "succeeded")
-	is.Equal(len(fires()), was+1) // that one alone: a paused one does not fire
+	is.Equal(len(fires()), was+1) // only the triggered occurrence, because the schedule is paused
 	resumed := time.Now()
 	is.Equal(h.send("POST", nightly+"/resume", "").body["changed"], true)
 	pgtest.Wait(t, "it fires again", func() bool { return len(fires()) > was+2 })
 	for _, f := range fires()[:len(fires())-was-1] {
 		at, err := time.Parse(time.RFC3339, f.(map[string]any)["fire_at"].(string))
 		is.NoErr(err)
-		is.True(at.After(resumed.Add(-2 * time.Second))) // from now on: nothing is made up for
+		is.True(at.After(resumed.Add(-2 * time.Second))) // occurrences missed during the pause do not fire
 	}
 	is.Equal(h.send("POST", nightly+"/pause", "").status, http.StatusOK)
 	trail, err := admin.AuditTrail(t.Context(), inside.Of(h.Runner).Store, admin.AuditFilter{Action: "schedule.trigger"})
@@ -172,13 +172,13 @@ func TestAScheduleIsChangedLiveOnEveryPod(t *testing.T) {
 	is.Equal(len(trail), 1)
 	is.Equal([]string{trail[0].Actor, trail[0].Target}, []string{"ann", "schedule nightly"})
 
-	seen, cursor := map[string]bool{}, "" // page by page
+	seen, cursor := map[string]bool{}, "" // the history is paged
 	for {
 		page := h.send("GET", nightly+"/fires?limit=2&cursor="+cursor, "")
 		is.Equal(page.status, http.StatusOK)
 		for _, f := range page.body["fires"].([]any) {
 			at := f.(map[string]any)["fire_at"].(string)
-			is.True(!seen[at]) // once
+			is.True(!seen[at]) // no occurrence is listed twice
 			seen[at] = true
 		}
 		if cursor = page.body["next_cursor"].(string); cursor == "" {

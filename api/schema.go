@@ -10,10 +10,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schema is a JSON Schema (2020-12), which OpenAPI 3.1 uses for bodies and answers.
+// schema is a JSON Schema (2020-12), which OpenAPI 3.1 uses for request and response bodies.
 type schema map[string]any
 
-// schemaOf lists the types whose JSON does not follow from their fields.
+// schemaOf lists the types whose JSON form does not follow from their fields.
 var schemaOf = map[reflect.Type]schema{
 	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
 	reflect.TypeFor[json.RawMessage](): {"description": "any JSON"},
@@ -30,7 +30,7 @@ var schemaOf = map[reflect.Type]schema{
 		job.FireFailed}},
 }
 
-// describe returns the schema of a type as encoding/json encodes it. No member is required, but names do not change.
+// describe returns the schema of a type as encoding/json encodes it. No member is required.
 func describe(t reflect.Type) schema {
 	if known, ok := schemaOf[t]; ok {
 		return known
@@ -71,7 +71,7 @@ func describeFields(t reflect.Type, members schema) {
 			name = field.Name
 		}
 		one := describe(field.Type)
-		if options == "string" { // an id may exceed the range of a double
+		if options == "string" { // IDs are strings because they may exceed the precision of a double
 			one = schema{"type": "string", "pattern": "^[0-9]+$"}
 			if field.Type.Kind() == reflect.Pointer {
 				one = orNull(one)
@@ -95,7 +95,7 @@ func orNull(one schema) schema {
 		}
 		return all
 	case nil:
-		return one // it allows anything, including null
+		return one // allows anything, including null
 	}
 	return schema{"anyOf": []schema{one, {"type": "null"}}}
 }

@@ -19,24 +19,24 @@ var sessionRoutes = []Route{
 		statuses: []int{http.StatusNoContent, http.StatusSeeOther}, do: logout},
 }
 
-// loginForm is the form of the dashboard's login.
+// loginForm is the dashboard's login form.
 type loginForm struct {
 	Token string `json:"token"`
-	Next  string `json:"next,omitempty"` // the requested page: its address from /ui/ on
+	Next  string `json:"next,omitempty"` // the requested page, relative to /ui/
 }
 
-// login answers a form with a cookie that replaces the token in it. It redirects the browser to the requested page, or back to the
-// form.
+// login exchanges the token in a form for a session cookie. It redirects the browser to the requested page, or back to the form if the
+// token is invalid.
 func login(c *call) (any, error) {
 	if c.opts.Login == nil {
 		return nil, &problem{status: http.StatusNotFound, code: "not_found", message: "sessions are disabled"}
 	}
-	token := strings.TrimSpace(c.Request().PostFormValue("token")) // only from the form: logs contain URLs
+	token := strings.TrimSpace(c.Request().PostFormValue("token")) // never from the URL, because URLs are logged
 	next := ui.Onward(c.Request().PostFormValue("next"))
 	session, until, err := c.opts.Login(token)
 	if err != nil {
 		if err := c.logins.enforce(neighbourhood(c.door.client(c.Request()))); err != nil {
-			return nil, err // valid tokens are not limited
+			return nil, err // only invalid tokens are rate-limited
 		}
 		no := &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "unknown or expired token", err: err, refused: true}
 		if !acceptsHTML(c) {
@@ -55,7 +55,7 @@ func logout(c *call) (any, error) {
 	return nil, redirect(c, "")
 }
 
-// back returns the query with which the form is shown again.
+// back returns the query that shows the login form again.
 func back(next string) url.Values {
 	asked := url.Values{"failed": {"1"}}
 	if next != "" {
@@ -64,7 +64,7 @@ func back(next string) url.Values {
 	return asked
 }
 
-// redirect redirects a browser to a page of the dashboard, by its address relative to the dashboard's root.
+// redirect redirects a browser to a dashboard page, given relative to the dashboard's root.
 func redirect(c echo.Context, next string) error {
 	if acceptsHTML(c) {
 		return c.Redirect(http.StatusSeeOther, "./"+next)
@@ -72,13 +72,13 @@ func redirect(c echo.Context, next string) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// acceptsHTML reports whether the answer is shown in a browser's window.
+// acceptsHTML reports whether a browser window shows the response.
 func acceptsHTML(c echo.Context) bool {
 	return strings.Contains(c.Request().Header.Get("Accept"), "text/html")
 }
 
-// sessionCookie returns the cookie of a session: scripts cannot read it, pages of other sites cannot send it, and it is limited to the
-// prefix of the API.
+// sessionCookie returns a session cookie. Scripts cannot read it, browsers do not send it with requests from other sites, and it is limited
+// to the prefix of the API.
 func (c *call) sessionCookie(value string, until time.Time) *http.Cookie {
 	path := requestURL(c.Request()).Path
 	if cut := strings.LastIndex(path, "/ui/"); cut > 0 {
@@ -86,13 +86,13 @@ func (c *call) sessionCookie(value string, until time.Time) *http.Cookie {
 	} else {
 		path = "/"
 	}
-	return &http.Cookie{ // #nosec G124 -- Secure if the request was
+	return &http.Cookie{ // #nosec G124 -- Secure is set if the request used TLS
 		Name: access.SessionCookie, Value: value, Path: path, Expires: until, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: usedTLS(c.Request(), c.opts.TrustedProxies),
 	}
 }
 
-// usedTLS reports whether a request came through TLS: to this server, or to a trusted proxy.
+// usedTLS reports whether a request arrived over TLS at this server or at a trusted proxy.
 func usedTLS(r *http.Request, trusted Proxies) bool {
 	return r.TLS != nil || trusted.Believe(access.Peer(r)) && r.Header.Get("X-Forwarded-Proto") == "https"
 }

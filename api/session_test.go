@@ -14,7 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A cookie without Secure would be sent in clear text as well. The pod itself sees clear text when a proxy ends TLS.
+// Browsers also send a cookie without the Secure attribute over plain HTTP. Behind a proxy that terminates TLS, the pod itself sees only
+// plain HTTP.
 func TestTheCookieOfASessionIsSecureWhereItsProxyHadTLS(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -46,5 +47,5 @@ func TestTheCookieOfASessionIsSecureWhereItsProxyHadTLS(t *testing.T) {
 	is.True(login("192.0.2.1", "https").Secure)
 	is.True(!login("192.0.2.1", "http").Secure)
 	is.True(!login("192.0.2.1", "").Secure)
-	is.True(!login("192.0.2.2", "https").Secure) // not believed: the cookie would never come back over clear text
+	is.True(!login("192.0.2.2", "https").Secure) // an untrusted header must not set Secure, or the browser would not send the cookie over plain HTTP
 }

@@ -21,7 +21,7 @@ import (
 // errSlowClient ends a stream whose client does not read it.
 var errSlowClient = errors.New("the client does not read its stream")
 
-// sse writes server-sent events. flush sends the written ones.
+// sse writes server-sent events to a buffer. flush sends them.
 type sse struct {
 	to     http.ResponseWriter
 	ctl    *http.ResponseController
@@ -29,7 +29,7 @@ type sse struct {
 	err    error
 }
 
-// newSSE begins the answer. The deadlines of the server are for answers that end. Here each write has its own deadline.
+// newSSE starts the response. The server's deadlines are meant for responses that end, so each write gets its own deadline instead.
 func newSSE(c echo.Context, within time.Duration) *sse {
 	s := &sse{to: c.Response(), ctl: http.NewResponseController(c.Response().Writer), within: within}
 	_ = s.ctl.SetReadDeadline(time.Time{})
@@ -37,12 +37,12 @@ func newSSE(c echo.Context, within time.Duration) *sse {
 	h := c.Response().Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // makes nginx pass data on without buffering
+	h.Set("X-Accel-Buffering", "no") // disables buffering in nginx
 	c.Response().WriteHeader(http.StatusOK)
 	return s
 }
 
-// printf writes to the buffers. If they are full, each write waits at most s.within for the client.
+// printf writes to the buffers. If they are full, a write waits at most s.within for the client.
 func (s *sse) printf(format string, args ...any) {
 	if s.err == nil {
 		_ = s.ctl.SetWriteDeadline(time.Now().Add(s.within))
@@ -50,7 +50,7 @@ func (s *sse) printf(format string, args ...any) {
 	}
 }
 
-// oneLine removes line breaks from the name of an event, which a handler chose: they would break the stream's format.
+// oneLine replaces line breaks in an event name chosen by a handler, because they would break the stream format.
 var oneLine = strings.NewReplacer("\n", " ", "\r", " ", "\x00", " ")
 
 func (s *sse) writeEvent(i feed.Item) {
@@ -62,13 +62,13 @@ func (s *sse) writeEvent(i feed.Item) {
 
 func (s *sse) comment(text string) { s.printf(": %s\n\n", text) }
 
-// begin writes the start of a stream: the watched job or pipeline, as its reader may see it.
+// begin starts a stream with a snapshot of the watched job or pipeline, as its reader may see it.
 func (s *sse) begin(watched *feed.Stream, seen any) error {
 	snapshot, err := encodeJSON(seen)
 	if err != nil {
 		return err
 	}
-	again := time.Second + rand.N(2*time.Second) // #nosec G404 -- jitter, so that not all clients come back at once
+	again := time.Second + rand.N(2*time.Second) // #nosec G404 -- jitter, so that clients do not all reconnect at once
 	s.printf("retry: %d\n\n", again.Milliseconds())
 	if watched.Reset != "" {
 		reason, err := json.Marshal(map[string]string{"reason": watched.Reset})
@@ -81,7 +81,7 @@ func (s *sse) begin(watched *feed.Stream, seen any) error {
 	return s.flush()
 }
 
-// flush sends the written events. It returns errSlowClient if the client does not read them in time.
+// flush sends the written events. It returns errSlowClient if the client does not read them before the timeout.
 func (s *sse) flush() error {
 	if s.err == nil {
 		s.err = s.ctl.Flush()
@@ -94,8 +94,8 @@ func (s *sse) flush() error {
 
 type connKey struct{}
 
-// ConnContext is a value for http.Server.ConnContext. With it, the API knows the connection of a stream and limits its kernel buffers,
-// so that a client that does not read is noticed soon. Without it, megabytes may be buffered first.
+// ConnContext is for use as http.Server.ConnContext. It gives the API access to the connection of a stream, so that it can limit the kernel
+// buffers and soon detect a client that does not read. Without it, megabytes may be buffered first.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
@@ -103,11 +103,11 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 // streamBuffer is the size of a stream's send buffer in the kernel.
 const streamBuffer = 64 << 10
 
-// shrink limits the kernel buffers of a stream and the time that sent data may stay unacknowledged.
+// shrink limits the kernel buffers of a stream, and how long sent data may stay unacknowledged.
 func shrink(request *http.Request, within time.Duration) {
 	conn, ok := request.Context().Value(connKey{}).(net.Conn)
 	if !ok || request.ProtoMajor != 1 {
-		return // the connection of HTTP/2 is shared
+		return // an HTTP/2 connection is shared with other requests
 	}
 	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = secured.NetConn()

@@ -50,7 +50,7 @@ func TestAJobIsSteeredOverHTTP(t *testing.T) {
 	refused(h.send("DELETE", "/jobs/"+running, ""), http.StatusConflict, "not_terminal")
 	early := h.send("POST", "/jobs/"+running+"/retry", "")
 	refused(early, http.StatusConflict, "not_failed")
-	is.True(strings.Contains(early.body["detail"].(string), "state running, epoch 1")) // what a repeat needs to know
+	is.True(strings.Contains(early.body["detail"].(string), "state running, epoch 1")) // a client needs both to decide whether to retry
 	refused(h.send("POST", "/jobs/"+running+"/retry", `{"agrs":1}`), http.StatusBadRequest, "invalid_request")
 	refused(h.send("POST", "/jobs/"+running+"/retry", `{}`, "Content-Type", "text/plain"), http.StatusUnsupportedMediaType, "unsupported_media_type")
 
@@ -77,7 +77,7 @@ func TestADeferredJobIsCompletedOverHTTP(t *testing.T) {
 	is.Equal(half.body["state"], "waiting")
 	is.Equal(h.send("POST", "/jobs/"+id+"/complete", `{"token":"`+token+`","part":"b","error":"no disk"}`).status, http.StatusOK)
 	over := h.until(id, job.Succeeded)
-	is.Equal(over.body["reason"], "children_failed") // one part did
+	is.Equal(over.body["reason"], "children_failed") // one part failed
 	is.Equal(h.send("POST", "/jobs/"+id+"/complete", `{"token":"`+token+`","part":"c"}`).body["code"], "already_terminal")
 }
 
@@ -152,7 +152,7 @@ func TestManyJobsAreSteeredOverHTTP(t *testing.T) {
 	}
 }
 
-// Approval holds against whoever may cancel and retry his own jobs, and approve none.
+// A user who may cancel and retry their own jobs, but not approve them, must not be able to bypass approval that way.
 func TestASubmitterDoesNotGetPastAnApprovalByARetry(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -15,12 +15,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// strangers counts, limits and logs unauthenticated requests. Each address has a separate bucket for them, so that a flood does not lock
-// out authenticated callers at the same address. It is safe for concurrent use, and limited in size: see [buckets].
+// strangers counts, limits and logs unauthenticated requests. They use a separate bucket for each address, so that a flood does not lock
+// out authenticated callers at the same address. It is safe for concurrent use, and its size is bounded, see [buckets].
 type strangers struct {
 	each       *buckets
-	lines      *rate.Limiter // of the log
-	suppressed atomic.Int64  // number of suppressed lines
+	lines      *rate.Limiter // limits log lines
+	suppressed atomic.Int64  // number of suppressed log lines
 	counted    *prometheus.CounterVec
 }
 
@@ -31,7 +31,7 @@ func newStrangers(o Options) *strangers {
 	}, []string{"credentials"})}
 }
 
-// refuse answers such a request with 401, or with 429 if its address has sent too many of them. err is the error of authentication.
+// refuse returns a 401 for an unauthenticated request, or a 429 if its address has sent too many. err is the authentication error.
 func (s *strangers) refuse(request *http.Request, from string, err error) *problem {
 	kind := "none"
 	if showsCredentials(request) {
@@ -49,7 +49,7 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 	return &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "authentication required", detail: detail, refused: true}
 }
 
-// log writes a line for wrong credentials, at most one a second after a burst.
+// log writes a line about wrong credentials, at most one a second after a burst.
 func (s *strangers) log(request *http.Request, from string, err error) {
 	if !s.lines.Allow() {
 		s.suppressed.Add(1)

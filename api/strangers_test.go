@@ -34,11 +34,11 @@ func TestAFloodWithoutValidCredentialsKeepsNobodyOutWhoHasThem(t *testing.T) {
 			is.True(a.header.Get("Retry-After") != "")
 		}
 	}
-	is.Equal(count, map[int]int{http.StatusUnauthorized: 5, http.StatusTooManyRequests: 25})                         // reads count too
-	is.Equal(h.send("GET", "/ui/jobs", "", append(wrong, "Accept", "text/html")...).status, http.StatusUnauthorized) // a page leads to the login, whatever was before
+	is.Equal(count, map[int]int{http.StatusUnauthorized: 5, http.StatusTooManyRequests: 25})                         // reads count as well
+	is.Equal(h.send("GET", "/ui/jobs", "", append(wrong, "Accept", "text/html")...).status, http.StatusUnauthorized) // pages are not limited, because they lead to the login
 
 	ana := []string{"Authorization", "Bearer " + anasToken}
-	is.Equal(h.send("GET", "/jobs", "", ana...).status, http.StatusOK) // from the same address
+	is.Equal(h.send("GET", "/jobs", "", ana...).status, http.StatusOK) // a valid token still works from the same address
 	is.Equal(h.send("POST", "/jobs", `{"kind":"echo"}`, ana...).status, http.StatusAccepted)
 
 	form := []string{"Content-Type", "application/x-www-form-urlencoded"}
@@ -54,7 +54,7 @@ func TestAFloodWithoutValidCredentialsKeepsNobodyOutWhoHasThem(t *testing.T) {
 	is.True(regexp.MustCompile(`trapeze_api_unauthenticated_total\{credentials="wrong"\} 21\b`).MatchString(shown))
 }
 
-// It changes the program's logger: no test runs beside it.
+// This test replaces the default logger, so it does not run in parallel.
 func TestWrongTokensAreInTheLogAndAFloodOfThemDoesNotFillIt(t *testing.T) {
 	is := is.New(t)
 	var log podtest.Log
@@ -72,14 +72,14 @@ func TestWrongTokensAreInTheLogAndAFloodOfThemDoesNotFillIt(t *testing.T) {
 		door.ServeHTTP(answer, request)
 		is.Equal(answer.Code, http.StatusUnauthorized)
 	}
-	door.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/jobs", nil)) // says nothing of itself
+	door.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/jobs", nil)) // a request without credentials is not logged
 	lines := strings.Count(log.String(), "authentication failed")
 	is.True(lines >= 10 && lines < 100)
 	is.True(strings.Contains(log.String(), "source=192.0.2.1"))
-	is.True(!strings.Contains(log.String(), "secret-")) // no token
+	is.True(!strings.Contains(log.String(), "secret-")) // tokens are not logged
 }
 
-// A flood from ever new addresses: what is kept of each is bounded.
+// A flood from ever new addresses uses a bounded amount of memory.
 func TestStrangersOfManyAddressesShareABound(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -101,7 +101,7 @@ func TestStrangersOfManyAddressesShareABound(t *testing.T) {
 			limited++
 		}
 	}
-	is.Equal(limited, 98) // beyond 10,000 addresses all others share one bucket
+	is.Equal(limited, 98) // beyond 10,000 addresses, all others share one bucket
 	is.Equal(status(20_000, "ana"), http.StatusOK)
 }
 

@@ -28,7 +28,7 @@ var streamRoutes = []Route{
 
 const eventStream = "text/event-stream"
 
-// streamOf answers with the stream of a job or pipeline.
+// streamOf returns a handler that serves the stream of a job or pipeline.
 func streamOf(open func(from *feed.Feed, ctx context.Context, id int64, after string) (*feed.Stream, error)) handler {
 	return onJob(func(c *call, id int64) (any, error) {
 		return serveStream(func(c *call, after string) (*feed.Stream, error) {
@@ -37,8 +37,8 @@ func streamOf(open func(from *feed.Feed, ctx context.Context, id int64, after st
 	})
 }
 
-// serveStream answers with the stream that open returns, until it ends or the client disconnects. Errors are answered only before the
-// stream begins.
+// serveStream returns a handler that serves the stream returned by open, until it ends or the client disconnects. Errors can be reported
+// only before the stream begins.
 func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler {
 	return func(c *call) (any, error) {
 		release, err := c.streams.enter(c.caller.Name, c.opts.Streams)
@@ -48,7 +48,7 @@ func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler
 		defer release()
 		after := c.QueryParam("after")
 		if last := c.Request().Header.Get("Last-Event-ID"); last != "" {
-			after = last // of a client that reconnects: newer than the one in the URL
+			after = last // a reconnecting client sends it; it is newer than the cursor in the URL
 		}
 		watched, err := open(c, after)
 		if errors.Is(err, feed.ErrClosing) || errors.Is(err, feed.ErrStuck) {
@@ -66,20 +66,20 @@ func serveStream(open func(c *call, after string) (*feed.Stream, error)) handler
 		if err := follow(c, out, watched, snapshot); errors.Is(err, errSlowClient) {
 			watched.Dropped()
 		}
-		return nil, nil // it has begun: an error can no longer be answered
+		return nil, nil // the stream has begun, so an error can no longer be reported
 	}
 }
 
-// stillAllowed reports whether the caller may still read its stream: a token may have expired, or a grant may have been revoked.
+// stillAllowed reports whether the caller may still read its stream. A token may have expired, or a role may have been revoked.
 func (c *call) stillAllowed() bool {
 	p, err := c.door.recheck(c, c.to)
 	if err == nil {
 		return p.Owner(access.JobsRead) == c.caller.Owner(access.JobsRead)
 	}
-	return problemOf(err).status >= http.StatusInternalServerError // the database could not be queried: continue
+	return problemOf(err).status >= http.StatusInternalServerError // if the check itself failed, continue the stream
 }
 
-// follow writes a stream, starting with its snapshot, as its reader may see it.
+// follow writes a stream as its reader may see it, starting with a snapshot.
 func follow(c *call, out *sse, watched *feed.Stream, snapshot any) error {
 	if err := out.begin(watched, snapshot); err != nil {
 		return err
@@ -113,7 +113,7 @@ func follow(c *call, out *sse, watched *feed.Stream, snapshot any) error {
 	}
 }
 
-// why returns the reason why a client has to reconnect.
+// why returns the reason why a client must reconnect.
 func why(err error) string {
 	for _, known := range []error{feed.ErrClosing, feed.ErrSlow, feed.ErrMoved, feed.ErrStuck} {
 		if errors.Is(err, known) {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/api"
 )
 
-// byHeader believes whatever name a request gives, and that it has some roles.
+// byHeader authenticates a request by its X-User header, with the given roles.
 func byHeader(roles ...string) func(*http.Request) (api.Principal, error) {
 	return func(r *http.Request) (api.Principal, error) {
 		return api.Principal{Name: r.Header.Get("X-User"), Roles: roles}, nil
@@ -49,7 +49,7 @@ func TestStreamsTellEverybodyWhatHeMayRead(t *testing.T) {
 	own := h.watch("/events/stream?after=0", "X-User", "ann", "X-Role", "submitter")
 	all := h.watch("/events/stream?after=0", "X-User", "ann", "X-Role", "viewer")
 	for _, e := range second(named(t, own.until(t, "job.succeeded")))[1:] {
-		is.Equal(strconv.FormatInt(*e.Job, 10), anns) // his own only
+		is.Equal(strconv.FormatInt(*e.Job, 10), anns) // only ann's own events
 	}
 	seen := map[string]bool{}
 	for len(seen) < 2 {
@@ -62,9 +62,9 @@ func TestStreamsTellEverybodyWhatHeMayRead(t *testing.T) {
 	is.True(seen[anns] && seen[bobs])
 	submit("bob")
 	last := submit("ann")
-	is.Equal(strconv.FormatInt(*second(named(t, own.until(t, "job.enqueued")))[0].Job, 10), last) // live, too
+	is.Equal(strconv.FormatInt(*second(named(t, own.until(t, "job.enqueued")))[0].Job, 10), last) // live events too
 	revoked.Store(true)
-	own.rest(t) // the server ends it
+	own.rest(t) // the server ends the stream
 	is.Equal(own.comments[len(own.comments)-1], "permission revoked")
 }
 

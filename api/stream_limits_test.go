@@ -38,7 +38,7 @@ func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
 		select u.id, 1 + n, 'pending', 'pending', 'loud', repeat('x', 1000) from u, generate_series(1, $2::int) n`, id, loud)
 	is.NoErr(err)
 	for range loud {
-		is.Equal(other.must(t).event, "loud") // who reads gets everything meanwhile
+		is.Equal(other.must(t).event, "loud") // the other reader receives everything meanwhile
 	}
 	pgtest.Wait(t, "it is dropped", func() bool {
 		return sum(t, h, "trapeze_sse_dropped_total") == 1 && sum(t, h, "trapeze_sse_clients") == 1
@@ -77,7 +77,7 @@ func TestStreamsAreLimitedAndOutliveTheServersDeadlines(t *testing.T) {
 	is.True(a.header.Get("Retry-After") != "")
 	h.watch("/events/stream", "X-User", "bob")
 	is.Equal(h.send("GET", "/events/stream", "", "X-User", "eve").status, http.StatusServiceUnavailable)
-	for began := time.Now(); time.Since(began) < 600*time.Millisecond; { // three times the server's deadlines
+	for began := time.Now(); time.Since(began) < 600*time.Millisecond; { // three times the server's timeouts
 		_, err := first.lines.ReadString('\n')
 		is.NoErr(err)
 	}

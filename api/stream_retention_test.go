@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// weeksPass moves all that has ended and all that has happened twenty days back.
+// weeksPass moves all finished jobs and all events twenty days into the past.
 func weeksPass(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	day := time.Now().UTC().AddDate(0, 0, -20)
@@ -35,7 +35,8 @@ func weeksPass(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// What lives keeps what it reads, and who watches it goes on to the end; who comes back for what is gone is told so.
+// Retention keeps what unfinished jobs still read, and open streams continue to the end. A client that reconnects with a pruned cursor is
+// reset.
 func TestRetentionTakesNothingFromWhatLivesNorFromWhoWatchesIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -59,7 +60,7 @@ func TestRetentionTakesNothingFromWhatLivesNorFromWhoWatchesIt(t *testing.T) {
 	number, err := strconv.ParseInt(deferred, 10, 64)
 	is.NoErr(err)
 	is.NoErr(h.Complete(t.Context(), number, token, 1, runner.Part("a")))
-	last := func(id string) (tail string) { // the last job of a pipeline, or the branch that is held
+	last := func(id string) (tail string) { // the running hold job: the last step of a pipeline, or a child
 		pgtest.Wait(t, "a job of kind hold runs", func() bool {
 			return pool.QueryRow(t.Context(), `select id::text from trapeze.job where kind = 'hold' and state = 'running' and pipeline_id = $1`, id).Scan(&tail) == nil
 		})
@@ -81,25 +82,25 @@ func TestRetentionTakesNothingFromWhatLivesNorFromWhoWatchesIt(t *testing.T) {
 	is.NoErr(h.Maintain(t.Context()))
 	var kept []string
 	is.NoErr(pool.QueryRow(t.Context(), `select array_agg(kind order by kind) from trapeze.job where state = 'succeeded'`).Scan(&kept))
-	is.Equal(kept, []string{"echo", "echo"})                               // the parent of the step that runs, and the branch that is to be joined
-	is.Equal(h.send("GET", "/jobs/"+over, "").status, http.StatusNotFound) // what nobody needs is gone
-	is.Equal(h.send("GET", "/jobs/"+chain, "").status, http.StatusOK)      //
-	var events int                                                         //
+	is.Equal(kept, []string{"echo", "echo"})                               // the parent of the running step, and the finished child that is still to be joined
+	is.Equal(h.send("GET", "/jobs/"+over, "").status, http.StatusNotFound) // jobs that are no longer needed are deleted
+	is.Equal(h.send("GET", "/jobs/"+chain, "").status, http.StatusOK)
+	var events int
 	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from trapeze.job_events`).Scan(&events))
-	is.Equal(events, 0) // and so is all history
+	is.Equal(events, 0) // all events are deleted
 
 	again := h.send("GET", "/jobs/"+over+"/stream", "", "Last-Event-ID", ended[len(ended)-1].id)
-	is.Equal(again.status, http.StatusNotFound) // as the job itself is
+	is.Equal(again.status, http.StatusNotFound) // the job no longer exists
 	for path, cursor := range map[string]string{"/jobs/" + long: began[1].id, "/events": all[len(all)-1].id} {
 		back := h.watch(path+"/stream", "Last-Event-ID", cursor)
-		is.Equal(back.must(t).event, "reset") // what came since is not kept
+		is.Equal(back.must(t).event, "reset") // the events after the cursor were deleted
 		is.Equal(back.must(t).event, "snapshot")
 		back.leave()
 	}
 
 	is.Equal(h.send("POST", "/jobs/"+long+"/cancel", "").status, http.StatusAccepted)
 	rest := watched.rest(t)
-	is.Equal(rest[len(rest)-1].data, `{"state":"cancelled"}`) // who watched goes on
+	is.Equal(rest[len(rest)-1].data, `{"state":"cancelled"}`) // an open stream continues
 	close(h.held(step))
 	close(h.held(branch))
 	is.NoErr(h.Complete(t.Context(), number, token, 2, runner.Part("b")))

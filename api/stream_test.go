@@ -29,12 +29,12 @@ func TestTheStreamOfAJobTellsItsHistoryAndEndsWithIt(t *testing.T) {
 	is.Equal(first.event, "snapshot")
 	var j map[string]any
 	first.of(t, &j)
-	is.Equal(j["id"], id) // the job as GET shows it
+	is.Equal(j["id"], id) // the same as GET returns
 	is.Equal(j["state"], "running")
 	before, _ := named(t, s.until(t, "job.claimed"))
 	is.Equal(before, []string{"job.enqueued", "job.claimed"})
 	h.send("POST", "/jobs/"+id+"/cancel", "")
-	rest := s.rest(t) // the server closes it
+	rest := s.rest(t) // the server closes the stream
 	names, events := named(t, rest)
 	is.Equal(names[len(names)-1], "end")
 	is.Equal(rest[len(rest)-1].data, `{"state":"cancelled"}`)
@@ -42,22 +42,22 @@ func TestTheStreamOfAJobTellsItsHistoryAndEndsWithIt(t *testing.T) {
 
 	again := h.watch("/jobs/"+id+"/stream", "Last-Event-ID", rest[len(rest)-2].id)
 	names, _ = named(t, again.rest(t))
-	is.Equal(names, []string{"snapshot", "end"}) // there is nothing more
+	is.Equal(names, []string{"snapshot", "end"}) // no events after the cursor
 	names, _ = named(t, h.watch("/jobs/"+id+"/stream?after=now").rest(t))
 	is.Equal(names, []string{"snapshot", "end"})
 	list := h.send("GET", "/jobs/"+id+"/events", "").body["events"].([]any)
 	after := list[0].(map[string]any)["cursor"].(string)
 	names, _ = named(t, h.watch("/jobs/"+id+"/stream?after="+after).rest(t))
-	is.Equal(len(names), len(list)+1) // the cursors of lists are good, too
+	is.Equal(len(names), len(list)+1) // cursors from lists are accepted too
 }
 
-// Acceptance, in-process chains: the live stream of a pipeline.
+// A client can watch the live stream of a pipeline on any pod, and resume it on another.
 func TestAPipelineIsWatchedLiveFromAnyPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	here, there := newHostOn(t, pool, api.Options{LoopbackOnly: true}), newHostOn(t, pool, api.Options{})
-	is.Equal(here.send("GET", "/pipelines/999/stream", "").status, http.StatusNotFound) // before the stream opens
+	is.Equal(here.send("GET", "/pipelines/999/stream", "").status, http.StatusNotFound) // rejected before the stream starts
 	is.Equal(here.send("GET", "/pipelines/abc/stream", "").status, http.StatusNotFound)
 	is.Equal(here.send("GET", "/jobs/999/stream", "").status, http.StatusNotFound)
 	is.Equal(here.send("GET", "/events/stream", "", "Host", "evil.example").status, http.StatusForbidden)
@@ -74,7 +74,7 @@ func TestAPipelineIsWatchedLiveFromAnyPod(t *testing.T) {
 	asked := time.Now()
 	is.Equal(there.send("POST", "/jobs/"+id+"/cancel", "").status, http.StatusOK)
 	is.Equal(s.must(t).event, "job.cancelled")
-	is.True(time.Since(asked) < 4*time.Second) // a change on another pod, before the check that comes every 5 s
+	is.True(time.Since(asked) < 4*time.Second) // faster than the fallback check every 5 s, even though another pod made the change
 	rest := s.rest(t)
 	is.Equal(rest[0].data, `{"status":"cancelled"}`)
 
@@ -85,7 +85,7 @@ func TestAPipelineIsWatchedLiveFromAnyPod(t *testing.T) {
 	is.Equal(list[len(list)-1].data, `{"status":"succeeded"}`)
 	steps, ends := map[int64]int{}, 0
 	for _, e := range events[1 : len(events)-1] {
-		is.Equal(*e.EventNo, steps[*e.Job]+1) // of each job in order, without a gap
+		is.Equal(*e.EventNo, steps[*e.Job]+1) // each job's events are in order, without a gap
 		steps[*e.Job]++
 		if e.To == job.Succeeded {
 			ends++
@@ -93,7 +93,7 @@ func TestAPipelineIsWatchedLiveFromAnyPod(t *testing.T) {
 	}
 	is.Equal(len(steps), 3)
 	is.Equal(ends, 3)
-	for cut := range list[:len(list)-1] { // and from each of them another pod goes on, without a gap or a repeat
+	for cut := range list[:len(list)-1] { // another pod resumes from any event, without a gap or a duplicate
 		more := there.watch("/pipelines/"+id+"/stream", "Last-Event-ID", list[cut].id).rest(t)
 		seen := map[string]bool{}
 		for _, f := range slices.Concat(list[1:cut+1], more[1:]) {
@@ -105,7 +105,7 @@ func TestAPipelineIsWatchedLiveFromAnyPod(t *testing.T) {
 }
 
 func TestNothingStaysBehindWhenClientsLeave(t *testing.T) {
-	is := is.New(t) // alone: it counts goroutines and connections
+	is := is.New(t) // not parallel, because it counts goroutines and connections
 	pool := pgtest.Pool(t)
 	h := newHostOn(t, pool, api.Options{Streams: api.StreamOptions{KeepAlive: 50 * time.Millisecond}})
 	connections := func() (n int) {
@@ -128,8 +128,8 @@ func TestNothingStaysBehindWhenClientsLeave(t *testing.T) {
 	}
 	is.Equal(sum(t, h, "trapeze_sse_clients"), 60.0)
 	pgtest.Wait(t, "a goroutine serves each, and the tail reads", func() bool { return serving() >= 61 })
-	is.True(connections() <= connected+5) // of the pools; one a client would be 60
-	for len(all[2].comments) < 2 {        // it is silent, but not dead
+	is.True(connections() <= connected+5) // only pool connections; one per client would be 60
+	for len(all[2].comments) < 2 {        // an idle stream sends keep-alive comments
 		_, err := all[2].lines.Peek(1)
 		is.NoErr(err)
 		line, err := all[2].lines.ReadString('\n')
@@ -145,7 +145,7 @@ func TestNothingStaysBehindWhenClientsLeave(t *testing.T) {
 	is.Equal(sum(t, h, "trapeze_sse_clients"), 0.0)
 }
 
-// serving counts the goroutines that serve streams, and those that read for them.
+// serving counts the goroutines that serve streams or read for them.
 func serving() (n int) {
 	stacks := make([]byte, 16<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -157,7 +157,7 @@ func serving() (n int) {
 	return n
 }
 
-// sum reads a metric of a pod.
+// sum returns the value of a metric of a pod.
 func sum(t *testing.T, h *host, name string) float64 {
 	t.Helper()
 	for line := range strings.Lines(h.send("GET", "/metrics", "").text) {
@@ -173,7 +173,7 @@ func sum(t *testing.T, h *host, name string) float64 {
 	return 0
 }
 
-// many are jobs of one kind without arguments.
+// many returns n jobs of one kind without arguments.
 func many(kind string, n int) []job.Args {
 	list := make([]job.Args, n)
 	for i := range list {
@@ -201,17 +201,17 @@ func TestAnOpenTransactionHoldsUpTheStreamOfEverythingOnly(t *testing.T) {
 	of := h.watch("/jobs/" + late + "/stream?after=now")
 	is.Equal(of.must(t).event, "snapshot")
 	id := h.submit(`{"kind":"echo","chain":[{"kind":"echo"}]}`)
-	names, _ := named(t, h.watch("/pipelines/"+id+"/stream").rest(t)) // begins and ends while the transaction is open
+	names, _ := named(t, h.watch("/pipelines/"+id+"/stream").rest(t)) // the pipeline begins and ends while the transaction is open
 	is.Equal(names[len(names)-1], "end")
 	pgtest.Wait(t, "the lag is seen", func() bool { return sum(t, h, "trapeze_feed_lag_seconds") > 0 })
 
 	is.NoErr(tx.Commit(t.Context()))
-	is.Equal(of.must(t).event, "late") // the late one is not lost on its job's stream
+	is.Equal(of.must(t).event, "late") // the job's stream includes the late event
 	seen := map[string]bool{}
 	var last job.Event
-	for last.Job == nil || last.To != job.Succeeded || len(seen) < 7 { // two jobs of three events, and the late one
+	for last.Job == nil || last.To != job.Succeeded || len(seen) < 7 { // two jobs with three events each, and the late event
 		f := all.must(t)
-		is.True(!seen[f.id]) // nothing twice
+		is.True(!seen[f.id]) // no event is sent twice
 		seen[f.id] = true
 		f.of(t, &last)
 	}
@@ -231,10 +231,10 @@ func TestEventsOfNoJobHaveCursorsToo(t *testing.T) {
 	drained := before[len(before)-1]
 	var told job.Event
 	drained.of(t, &told)
-	is.True(strings.HasSuffix(drained.id, told.Cursor)) // the same place in the feed
+	is.True(strings.HasSuffix(drained.id, told.Cursor)) // the event's cursor and the stream ID agree
 	again := h.watch("/events/stream", "Last-Event-ID", drained.id)
 	is.Equal(again.must(t).event, "snapshot")
-	is.Equal(again.must(t).event, "lane.resumed") // not the drain again
+	is.Equal(again.must(t).event, "lane.resumed") // the drain is not repeated
 	is.Equal(again.must(t).event, "gate.paused")
 }
 
@@ -265,7 +265,7 @@ func TestACursorThatIsOfNoUseBeginsAnew(t *testing.T) {
 		}
 	}
 	pgtest.Wait(t, "everybody has left", func() bool { return sum(t, h, "trapeze_sse_clients") == 0 })
-	// A dump does not hold the view: where it is restored the view is made again.
+	// A dump does not contain the data of the view, so a restore refreshes it.
 	_, err := pool.Exec(t.Context(), `refresh materialized view trapeze.feed_epoch`)
 	is.NoErr(err)
 	for path, cursor := range cursors {
@@ -290,7 +290,7 @@ func TestACursorOfEventsThatAreNoLongerKeptBeginsAnew(t *testing.T) {
 	is.NoErr(err)
 	for path, cursor := range cursors {
 		s := h.watch(path, "Last-Event-ID", cursor)
-		is.Equal(s.must(t).event, "reset") // what came in between cannot be told
+		is.Equal(s.must(t).event, "reset") // the events between the cursor and now are gone
 		is.Equal(s.must(t).event, "snapshot")
 	}
 }
@@ -303,7 +303,7 @@ func TestProgressIsToldBesideTheHistory(t *testing.T) {
 	s := h.watch("/jobs/" + id + "/stream")
 	list := s.until(t, "progress")
 	note := list[len(list)-1]
-	is.Equal(note.id, "") // it is no part of the history
+	is.Equal(note.id, "") // progress is not part of the history
 	is.Equal(note.data, `{"job":"`+id+`","done":1,"total":2,"message":null}`)
 	h.send("POST", "/jobs/"+id+"/cancel", "")
 	s.rest(t)

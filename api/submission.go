@@ -21,23 +21,24 @@ var submissionRoutes = []Route{
 		headers: []string{"Idempotency-Key"}, in: Submission{}, out: of[submitted](), statuses: []int{http.StatusAccepted}, do: submit},
 }
 
-// Submission is the JSON form of a new job: the body of POST /jobs, and the input of the command line. Only the kind is required.
+// Submission is the JSON form of a new job. It is the body of POST /jobs, and the input format of the command line. Only the kind is
+// required.
 type Submission struct {
 	Kind        string          `json:"kind"`
 	Args        json.RawMessage `json:"args,omitempty"`
 	Subject     *string         `json:"subject,omitempty"`
 	Lane        string          `json:"lane,omitempty"`
-	Priority    *int            `json:"priority,omitempty"` // missing: the default; 0 is 0
+	Priority    *int            `json:"priority,omitempty"` // nil means the default; 0 means priority 0
 	Delay       Delay           `json:"delay,omitempty"`
 	MaxAttempts *int            `json:"max_attempts,omitempty"`
 	UniqueKey   string          `json:"unique_key,omitempty"`
 	UniqueWhile string          `json:"unique_while,omitempty"` // pending (default) or active
-	Foreign     bool            `json:"foreign,omitempty"`      // another program has the handlers: this pod need not know the kinds
+	Foreign     bool            `json:"foreign,omitempty"`      // another program handles the kinds, so this pod need not know them
 	Approval    bool            `json:"needs_approval,omitempty"`
 	Chain       []Step          `json:"chain,omitempty"` // the next steps
 }
 
-// Step is a step of a chain. Missing fields are taken from the step before it.
+// Step is a step of a chain. Missing fields are inherited from the previous step.
 type Step struct {
 	Kind     string          `json:"kind"`
 	Args     json.RawMessage `json:"args,omitempty"`
@@ -46,7 +47,7 @@ type Step struct {
 	Priority *int            `json:"priority,omitempty"`
 }
 
-// Submit submits s to r, with further options. Its errors are those of [runner.Runner.Enqueue].
+// Submit submits s to r, with additional options. It returns the errors of [runner.Runner.Enqueue].
 func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner.EnqueueOption) (runner.Submitted, error) {
 	options := jobOptions(s.Lane, s.Subject, s.Priority)
 	if s.Delay != 0 {
@@ -80,9 +81,9 @@ func (s Submission) Submit(ctx context.Context, r *runner.Runner, more ...runner
 	if err != nil || !submitted.Duplicate {
 		return submitted, err
 	}
-	// The holder of the key may have changed its state since.
+	// The existing job's state may have changed since.
 	holder, err := r.Job(ctx, submitted.ID)
-	if errors.Is(err, job.ErrNotFound) { // its retention is over
+	if errors.Is(err, job.ErrNotFound) { // the job was pruned
 		return submitted, nil
 	}
 	submitted.PipelineID, submitted.State = holder.PipelineID, holder.State
@@ -103,7 +104,7 @@ func jobOptions(lane string, subject *string, priority *int) []runner.EnqueueOpt
 	return options
 }
 
-// submitted is the answer of POST /jobs.
+// submitted is the response of POST /jobs.
 type submitted struct {
 	ID         int64     `json:"id,string"`
 	PipelineID int64     `json:"pipeline_id,string"`
@@ -141,8 +142,8 @@ func submit(c *call) (any, error) {
 	return submitted(made), nil
 }
 
-// asksApproval reports whether one of the lanes or kinds in a submission requires approval. The store checks only the lane of the
-// first step. This check ensures that neither another lane, nor an earlier step, nor a retry bypasses an approval. The test is
+// asksApproval reports whether a lane or kind in a submission requires approval. The store checks only the lane of the first step. This
+// check prevents another lane, an earlier step or a retry from bypassing an approval. The test is
 // TestNoLaneAndNoChainLeadsAroundAnApproval.
 func asksApproval(c *call, body Submission) (bool, error) {
 	if body.Lane == "" && len(body.Chain) == 0 {
@@ -160,10 +161,11 @@ func asksApproval(c *call, body Submission) (bool, error) {
 	return admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, lanes, kinds)
 }
 
-// mayLearn rejects a submission whose answer would reveal the holder of its unique key to a caller that may not read that job.
+// mayLearn returns an error if a caller may not read the job that holds its submission's unique key. Otherwise the response would reveal
+// that job.
 func mayLearn(c *call, id int64) error {
 	owner, err := storeview.Owner(c.ctx(), inside.Of(c.r).Store, id)
-	if errors.Is(err, job.ErrNotFound) { // its retention is over
+	if errors.Is(err, job.ErrNotFound) { // the job was pruned
 		return nil
 	}
 	if err != nil || owner == c.caller.Name || c.caller.Sees(access.JobsRead, owner) {

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-func TestAPanicIsAnAnswerAndALineInTheLog(t *testing.T) { // not parallel: it listens to the default log
+func TestAPanicIsAnAnswerAndALineInTheLog(t *testing.T) { // not parallel, because it reads the default log
 	is := is.New(t)
 	var log bytes.Buffer
 	before := slog.Default()
@@ -45,10 +45,10 @@ func TestAPanicIsAnAnswerAndALineInTheLog(t *testing.T) { // not parallel: it li
 		Code      string
 		RequestID string `json:"request_id"`
 	}
-	is.NoErr(json.Unmarshal(w.Body.Bytes(), &said)) // in the form of every error
+	is.NoErr(json.Unmarshal(w.Body.Bytes(), &said)) // in the format of all errors
 	is.Equal(said.Code, "internal")
 	is.True(!strings.Contains(w.Body.String(), "secret"))
-	is.True(strings.Contains(log.String(), "secret of the program") && strings.Contains(log.String(), "survive_test.go")) // with its stack
+	is.True(strings.Contains(log.String(), "secret of the program") && strings.Contains(log.String(), "survive_test.go")) // the log includes the stack
 	is.True(strings.Contains(log.String(), said.RequestID))
 	is.Equal(strings.Count(log.String(), "\n"), 1)
 
@@ -58,7 +58,7 @@ func TestAPanicIsAnAnswerAndALineInTheLog(t *testing.T) { // not parallel: it li
 		defer func() { thrown = recover() }()
 		e.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/breaks/off", nil))
 	}()
-	is.Equal(thrown, http.ErrAbortHandler) // net/http cuts it off, and it is not taken for the whole
+	is.Equal(thrown, http.ErrAbortHandler) // makes net/http abort the partial response
 	is.True(strings.Contains(log.String(), "later"))
 }
 
@@ -80,5 +80,5 @@ func TestAHostReceivesTheErrorThatAnAnswerHides(t *testing.T) {
 		is.True(!strings.Contains(w.Body.String(), hidden.Error()))
 	}
 	is.Equal(who, "cli:ana")
-	is.Equal(failed, []error{hidden}) // a refusal says all there is to say
+	is.Equal(failed, []error{hidden}) // a rejection is not reported, because its response shows the whole error
 }

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// tcpUserTimeout is TCP_USER_TIMEOUT of tcp(7), which package syscall does not define.
+// tcpUserTimeout is the TCP_USER_TIMEOUT option of tcp(7), which package syscall does not define.
 const tcpUserTimeout = 18
 
-// answerWithin makes the kernel close a connection whose peer does not acknowledge sent data within the limit.
+// answerWithin makes the kernel close a connection whose peer does not acknowledge sent data before the limit.
 func answerWithin(c *net.TCPConn, limit time.Duration) {
 	raw, err := c.SyscallConn()
 	if err != nil {

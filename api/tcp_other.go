@@ -7,6 +7,6 @@ import (
 	"time"
 )
 
-// answerWithin works only on Linux. Elsewhere a vanished client is noticed when the kernel gives up
+// answerWithin does nothing, because the option exists only on Linux. Here a vanished client is detected when the kernel stops
 // retransmitting.
 func answerWithin(*net.TCPConn, time.Duration) {}

@@ -35,7 +35,7 @@ func TestATreeOfManyBranchesIsCutOff(t *testing.T) {
 	pgtest.Wait(t, "all have fanned out", func() bool {
 		return len(h.send("GET", "/jobs?kind=wider&state=waiting&limit=100&pipeline="+id, "").body["jobs"].([]any)) == 35
 	})
-	is.True(h.send("POST", "/pipelines/"+id+"/abort", "").status < 300) // cancelled branches are shown
+	is.True(h.send("POST", "/pipelines/"+id+"/abort", "").status < 300) // cancelled children are shown too
 	h.until(id, job.Cancelled)
 	var count func(jobs []any) int
 	count = func(jobs []any) (n int) {
@@ -48,6 +48,6 @@ func TestATreeOfManyBranchesIsCutOff(t *testing.T) {
 		return n
 	}
 	tree := h.send("GET", "/pipelines/"+id+"?branches=1000", "")
-	is.True(count(tree.body["jobs"].([]any)) <= 1000) // of 1,260
+	is.True(count(tree.body["jobs"].([]any)) <= 1000) // out of 1,260 jobs
 	is.True(count(tree.body["jobs"].([]any)) >= 35)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// secrets hides secrets from callers that may not see them, and audits when a caller sees those of others.
+// secrets removes secrets that a caller may not see, and audits when a caller sees secrets of others.
 type secrets struct {
 	masks    *masks
 	readings *readings
@@ -24,20 +24,20 @@ type secrets struct {
 
 func (s *secrets) view(to access.Principal) *view { return &view{masks: s.masks, to: to} }
 
-// view holds the rules for one request: it hides the secrets in arguments, results and planned steps, unless the caller has the permission
-// jobs:args. All lists, streams, exports and pages that show a job use one. Errors, messages and events are shown as their handlers wrote
-// them, including any secrets. It is for one goroutine.
+// view applies the rules for one request. It hides the secrets in arguments, results and planned steps, unless the caller has the jobs:args
+// permission. All lists, streams, exports and pages that show a job use one. Errors, messages and events are shown as their handlers wrote
+// them, including any secrets. A view must be used by one goroutine only.
 type view struct {
 	masks   *masks
 	to      access.Principal
-	shownOf []string // the jobs and pipelines of others whose secrets it shows
-	known   bool     // already audited: further secrets need not be recorded
+	shownOf []string // the other principals' jobs and pipelines whose secrets it shows
+	known   bool     // already audited, so further secrets are not recorded
 }
 
 func (v *view) hideJob(j job.Job) job.Job {
 	bare := v.to.Sees(access.JobsArgs, j.Submitter)
 	if bare && (v.known || j.Submitter == v.to.Name) {
-		return j // it belongs to the caller
+		return j // the job belongs to the caller
 	}
 	hidden, mask := j, v.masks.of(j.Kind)
 	var args, result, plan bool
@@ -61,7 +61,7 @@ func (v *view) hideJobs(list []job.Job) []job.Job {
 	return shown
 }
 
-// hidePipeline returns a pipeline as its reader may see it. A caller that sees only its own pipelines sees all of each.
+// hidePipeline returns a pipeline as its reader may see it. A caller that sees only its own pipelines sees them completely.
 func (v *view) hidePipeline(p job.Pipeline) job.Pipeline {
 	planned, hid := v.masks.plan(p.Planned)
 	_, reads := v.to.Can(access.JobsRead)
@@ -94,8 +94,8 @@ func (v *view) hideTreeJobs(jobs []job.TreeJob) []job.TreeJob {
 	return shown
 }
 
-// present returns a value as a caller may see it: a job, several, a pipeline, a tree, or schedules. It returns any other value unchanged.
-// Before it shows the caller secrets of others, it writes an audit entry.
+// present returns a value as a caller may see it. The value may be a job, a list of jobs, a pipeline, a tree, or schedules; any other value
+// is returned unchanged. Before present shows secrets of others, it writes an audit entry.
 func (s *secrets) present(request *http.Request, to access.Principal, what any) (any, error) {
 	v, target := s.view(to), ""
 	switch shows := what.(type) {
@@ -131,13 +131,13 @@ func (s *secrets) present(request *http.Request, to access.Principal, what any) 
 		}
 		what, target = shows, "schedule "+shows.Schedule
 		if shows.Before == nil {
-			v.shownOf = nil // the caller has just sent it
+			v.shownOf = nil // the caller has sent these secrets itself
 		}
 	}
 	return what, s.readings.note(request, v, target)
 }
 
-// hideSetting returns the setting of the schedule called name as its reader may see it. Its jobs belong to no caller.
+// hideSetting returns the setting of the named schedule as its reader may see it. The jobs of a schedule belong to no caller.
 func (v *view) hideSetting(name string, one job.ScheduleSetting) job.ScheduleSetting {
 	args, hid := v.masks.of(one.Kind).Strict().Hide(one.Args)
 	switch {
@@ -149,7 +149,7 @@ func (v *view) hideSetting(name string, one job.ScheduleSetting) job.ScheduleSet
 	return one
 }
 
-// plan hides the secrets of planned steps, by the kind of each.
+// plan hides the secrets of planned steps, using the mask of each step's kind.
 func (m *masks) plan(planned json.RawMessage) (shown json.RawMessage, hid bool) {
 	if len(planned) == 0 {
 		return planned, false
@@ -178,7 +178,7 @@ type masks struct {
 	by map[string]access.Mask
 }
 
-// newMasks panics if always contains text that is not a JSON pointer, which is a wiring mistake.
+// newMasks returns the masks. It panics if always contains an invalid JSON pointer.
 func newMasks(r *runner.Runner, always []string) *masks {
 	if _, err := access.MaskOf(always...); err != nil {
 		panic("api: " + err.Error())
@@ -204,17 +204,18 @@ func (m *masks) of(kind string) access.Mask {
 	return mask
 }
 
-// readings audits, before the answer, who sees secrets of others by the permission jobs:args. If the audit entry cannot be written, the
-// request fails. Pages refresh themselves, so each pod writes one row for the same reading within a minute. It is safe for concurrent use.
+// readings audits when a caller sees secrets of others with the jobs:args permission. It writes the audit entry before the response. If
+// that fails, the request fails. Pages refresh themselves, so each pod writes at most one entry for the same reading within a minute. It is
+// safe for concurrent use.
 type readings struct {
 	store *store.Store
-	open  bool // every request has all permissions, without credentials: there is nothing to audit
+	open  bool // every request has all permissions without credentials, so there is nothing to audit
 
 	mu     sync.Mutex
-	recent map[string]time.Time // when a reading was audited
+	recent map[string]time.Time // when each reading was last audited
 }
 
-// Limits on the remembered readings, and on the jobs that one row names.
+// These limits apply to the readings kept in memory, and to the jobs named in one audit entry.
 const (
 	sameReading   = time.Minute
 	mostReadings  = 4096
@@ -227,12 +228,12 @@ func newReadings(st *store.Store, open bool) *readings {
 
 // reading is the content of the audit entry.
 type reading struct {
-	Asked string   `json:"asked"`          // the path and query, in one spelling, so that an erasure finds a subject
+	Asked string   `json:"asked"`          // the normalized path and query, in which an erasure can find a subject
 	Shown []string `json:"shown"`          // the jobs and pipelines whose secrets were shown
-	More  int      `json:"more,omitempty"` // how many others
+	More  int      `json:"more,omitempty"` // the number of further jobs and pipelines
 }
 
-// note audits the secrets of others that v shows, if any. target names the requested job, pipeline or list.
+// note audits the secrets of others that v shows, if there are any. target names the requested job, pipeline or list.
 func (r *readings) note(request *http.Request, v *view, target string) error {
 	if len(v.shownOf) == 0 || v.known || r.open {
 		return nil
@@ -253,7 +254,7 @@ func (r *readings) note(request *http.Request, v *view, target string) error {
 	return nil
 }
 
-// asked returns the requested path and its query parameters, encoded again and sorted, without those that exceed 500 bytes.
+// asked returns the requested path with its query parameters re-encoded and sorted. It omits parameters longer than 500 bytes.
 func asked(request *http.Request) string {
 	at := requestURL(request)
 	text, sep := truncate(at.EscapedPath(), 500), "?"

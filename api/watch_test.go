@@ -17,7 +17,7 @@ import (
 // frame is one server-sent event.
 type frame struct{ id, event, data string }
 
-// of reads the data of a frame.
+// of decodes the data of a frame.
 func (f frame) of(t *testing.T, into any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(f.data), into); err != nil {
@@ -25,7 +25,7 @@ func (f frame) of(t *testing.T, into any) {
 	}
 }
 
-// stream is an open stream. Its methods are for one goroutine.
+// stream is an open stream. Its methods must be called from one goroutine.
 type stream struct {
 	status   int
 	header   http.Header
@@ -35,8 +35,8 @@ type stream struct {
 	cancel   context.CancelFunc
 }
 
-// watch opens a stream on a pod; header is name and value in turn. It ends with the test, or after 90
-// seconds: the stream of everything waits for the transactions of other tests.
+// watch opens a stream on a pod; header alternates names and values. The stream ends with the test, or after 90 seconds. The limit is long
+// because the stream of all events waits for the transactions of other tests.
 func (h *host) watch(path string, header ...string) *stream {
 	h.t.Helper()
 	s, err := h.watching(path, header...)
@@ -68,7 +68,7 @@ func (h *host) watching(path string, header ...string) (*stream, error) {
 	return &stream{status: response.StatusCode, header: response.Header, body: response.Body, lines: bufio.NewReader(response.Body), cancel: cancel}, nil
 }
 
-// watchers keeps no connection for later: a client that leaves is gone.
+// watchers reuses no connections, so a client that leaves closes its connection.
 var watchers = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func (s *stream) leave() {
@@ -76,7 +76,7 @@ func (s *stream) leave() {
 	_ = s.body.Close()
 }
 
-// next reads the next event; io.EOF when the server has closed the stream.
+// next reads the next event. It returns io.EOF when the server has closed the stream.
 func (s *stream) next() (f frame, err error) {
 	for {
 		line, err := s.lines.ReadString('\n')
@@ -100,7 +100,7 @@ func (s *stream) next() (f frame, err error) {
 	}
 }
 
-// must reads the next event.
+// must reads the next event, or fails the test.
 func (s *stream) must(t *testing.T) frame {
 	t.Helper()
 	f, err := s.next()
@@ -110,7 +110,7 @@ func (s *stream) must(t *testing.T) frame {
 	return f
 }
 
-// until reads up to an event.
+// until reads events up to and including the named one.
 func (s *stream) until(t *testing.T, event string) (list []frame) {
 	t.Helper()
 	for {
@@ -122,7 +122,7 @@ func (s *stream) until(t *testing.T, event string) (list []frame) {
 	}
 }
 
-// rest reads to the end that the server makes.
+// rest reads all events until the server closes the stream.
 func (s *stream) rest(t *testing.T) (list []frame) {
 	t.Helper()
 	for {
@@ -137,7 +137,7 @@ func (s *stream) rest(t *testing.T) (list []frame) {
 	}
 }
 
-// named lists the names of events, and the event itself of each.
+// named returns the names and the decoded data of events.
 func named(t *testing.T, list []frame) (names []string, events []job.Event) {
 	t.Helper()
 	for _, f := range list {

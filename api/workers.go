@@ -16,21 +16,21 @@ import (
 // Worker is a principal that may run jobs as a remote worker.
 type Worker struct {
 	Name string
-	Kind func(name string) bool // reports the kinds that it may run
-	Lane func(name string) bool // reports the lanes that it may claim from
+	Kind func(name string) bool // reports whether it may run a kind
+	Lane func(name string) bool // reports whether it may claim from a lane
 
-	// Refused audits that it requested a kind that it may not run, as refusals of routes are audited.
+	// Refused audits that the worker requested a kind that it may not run, like a rejected request.
 	Refused func(why string)
 }
 
-// Workers returns the authentication of remote workers' calls. It requires a principal with the permission workers:stream, authenticated by
-// the same means as requests to the API. Its errors are those of gRPC.
+// Workers returns a function that authenticates the calls of remote workers. Calls are authenticated like API requests, and the principal
+// must have the workers:stream permission. The function returns gRPC errors.
 func Workers(r *runner.Runner, o Options) func(*http.Request) (Worker, error) {
 	return newDoor(inside.Of(r).Store, o.withDefaults()).worker
 }
 
-// worker authenticates a call of a remote worker. It audits a refusal as other routes do. Calls without valid credentials count against the
-// limit of their address, see [strangers]. Admitted calls count only against the limit of their principal.
+// worker authenticates a call of a remote worker. It audits a rejection like other routes do. Calls without valid credentials count against
+// the limit of their address, see [strangers]. Admitted calls count only against the limit of their principal.
 func (d *door) worker(request *http.Request) (Worker, error) {
 	to := Route{Method: http.MethodPost, Path: request.URL.Path, Needs: access.WorkersStream}
 	from := d.originOfCall(request)
@@ -55,8 +55,8 @@ func (d *door) worker(request *http.Request) (Worker, error) {
 	return Worker{}, connect.NewError(connect.CodeUnavailable, errors.New("authentication is unavailable: try again"))
 }
 
-// mayStream admits a call of a remote worker, or returns why not. If it returns an error and a principal, the principal lacks the
-// permission.
+// mayStream admits a call of a remote worker, or returns the reason for the rejection. If it returns both an error and a principal, the
+// principal lacks the permission.
 func (d *door) mayStream(request *http.Request, to Route) (p Principal, err error) {
 	if err := d.guard(request, to); err != nil {
 		return p, err
@@ -70,7 +70,7 @@ func (d *door) mayStream(request *http.Request, to Route) (p Principal, err erro
 	return p, nil
 }
 
-// withDetail returns an error whose text includes its detail, for gRPC.
+// withDetail returns an error whose text includes its detail, because gRPC transmits only the text.
 func withDetail(err error) error {
 	if p := problemOf(err); p.detail != "" {
 		return fmt.Errorf("%w: %s", err, p.detail)

@@ -8,25 +8,25 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// drawing is a pipeline as an SVG: one column for each step, and one for the branches of each fan-out.
+// drawing is a pipeline as an SVG. It has one column for each step, and one for the children of each fan-out.
 type drawing struct {
 	W, H  int
 	Boxes []box
 	Lines []line
 }
 
-// box is a job, all branches of a fan-out, or a planned step.
+// box is a job, all children of a fan-out, or a planned step.
 type box struct {
 	X, Y, W, H int
-	Link       string // relative to the page's root; empty: none
+	Link       string // relative to the page's root; may be empty
 	State      string
 	Title      string
 	Sub, Foot  string
 	Planned    bool
-	Parts      []part // of a fan-out, shown as a bar
+	Parts      []part // the segments of a fan-out's bar
 }
 
-// part is a segment of the bar of a fan-out.
+// part is a segment of a fan-out's bar.
 type part struct {
 	State string
 	X, W  int
@@ -38,7 +38,7 @@ type line struct {
 	Planned bool
 }
 
-// The dimensions of the drawing, and limits on the number of drawn steps: the latest ones and the next ones.
+// These are the dimensions of the drawing, and the limits on drawn steps. The latest steps and the next planned steps are drawn.
 const (
 	boxW, boxH   = 176, 66
 	fanH         = 82
@@ -49,16 +49,16 @@ const (
 	titleLetters = 20
 )
 
-// pen draws from left to right.
+// pen builds a drawing from left to right.
 type pen struct {
 	drawing
 	x    int
-	ends []point // the points where lines to the next column begin
+	ends []point // where lines to the next column begin
 }
 
 type point struct{ x, y int }
 
-// draw lays out a pipeline.
+// draw returns the drawing of a pipeline.
 func draw(t tree, now time.Time) drawing {
 	p := &pen{x: edge}
 	steps := t.Jobs
@@ -88,7 +88,7 @@ func draw(t tree, now time.Time) drawing {
 	return p.drawing
 }
 
-// column draws boxes one below the other, and connects each to the boxes of the previous column.
+// column draws boxes one below another, and connects each to the boxes of the previous column.
 func (p *pen) column(planned bool, boxes ...box) {
 	y := edge
 	var ends []point
@@ -106,7 +106,7 @@ func (p *pen) column(planned bool, boxes ...box) {
 	p.x += boxW + gapX
 }
 
-// curve returns the path between two points, horizontal at both ends.
+// curve returns an SVG path between two points that is horizontal at both ends.
 func curve(a, b point) string {
 	if a.y == b.y {
 		return fmt.Sprintf("M%d %dH%d", a.x, a.y, b.x)
@@ -127,7 +127,7 @@ func jobBox(j job.Job, now time.Time) box {
 	return box{H: boxH, Link: "jobs/" + strconv.FormatInt(j.ID, 10), State: shade(j), Title: short(titleLetters, j.Kind), Sub: short(25, sub), Foot: foot}
 }
 
-// shade returns the state of a job, or warning if it succeeded with one.
+// shade returns the state of a job, or "warning" if it succeeded with a warning.
 func shade(j job.Job) string {
 	if j.State == job.Succeeded && j.Outcome != nil && *j.Outcome == job.Warning {
 		return "warning"
@@ -135,7 +135,7 @@ func shade(j job.Job) string {
 	return string(j.State)
 }
 
-// fanBoxes returns the boxes of a fan-out: one for all branches, then those that run or have failed.
+// fanBoxes returns the boxes of a fan-out: one for all children, then one for each child that is running or has failed.
 func fanBoxes(s job.TreeJob, now time.Time) []box {
 	all := box{H: fanH, State: "branches", Title: number(s.FanOut.Branches) + " children", Link: "jobs?parent=" + strconv.FormatInt(s.ID, 10)}
 	x, done := 0, 0
@@ -160,13 +160,13 @@ func fanBoxes(s job.TreeJob, now time.Time) []box {
 	return list
 }
 
-// stateCount is a number of jobs in a state.
+// stateCount is the number of jobs in a state.
 type stateCount struct {
 	State job.State
 	N     int
 }
 
-// counts returns the children of a fan-out by state, those that have ended first.
+// counts returns the number of a fan-out's children in each state, with final states first.
 func counts(f *job.TreeFanOut) (list []stateCount) {
 	for _, state := range []job.State{job.Succeeded, job.Failed, job.Cancelled, job.Running, job.Waiting, job.Pending, job.AwaitingApproval} {
 		if n := f.States[state]; n > 0 {

@@ -18,12 +18,12 @@ var static embed.FS
 // file is a static file.
 type file struct {
 	body []byte
-	hash string // of its content
-	kind string // its media type
+	hash string // the hash of the content
+	kind string // the media type
 }
 
-// files holds the static files, in a folder that is named after the hash of all of them. Browsers cache them for good, and a
-// new release has a new folder. Scripts that import one another by name are therefore from one release.
+// files holds the static files, in a folder named after the hash of all files. Browsers cache them forever, and a new release uses a new
+// folder. Scripts that import each other by name therefore always come from the same release.
 var files = load()
 
 type fileServer struct {
@@ -35,7 +35,7 @@ func load() fileServer {
 	list, all := map[string]file{}, sha256.New()
 	entries, err := fs.ReadDir(static, "static")
 	if err != nil {
-		panic(err) // they are embedded
+		panic(err) // cannot happen: the files are embedded
 	}
 	for _, e := range entries {
 		body, err := static.ReadFile("static/" + e.Name())

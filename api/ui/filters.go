@@ -14,13 +14,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// filters holds the filters of a list, from the form or the query of its URL.
+// filters holds the filters of a list, from its form or from the query in its URL.
 type filters struct {
 	url.Values
 	path string // also the name of the list in the API
 }
 
-// Get returns the value of one filter. (Templates call it.)
+// Get returns the value of one filter. Templates call it.
 func (f filters) Get(name string) string { return f.Values.Get(name) }
 
 // With returns the URL of the first page of this list with one filter changed.
@@ -43,7 +43,7 @@ func (f filters) With(name, value string) string {
 // First returns the URL of the first page.
 func (f filters) First() string { return f.With("cursor", "") }
 
-// From returns the URL of the page that begins at a cursor of the store; empty: there is none.
+// From returns the URL of the page that begins at a cursor of the store, or an empty string if the cursor is empty.
 func (f filters) From(at string) string {
 	if at == "" {
 		return ""
@@ -51,7 +51,7 @@ func (f filters) From(at string) string {
 	return f.With("cursor", cursor.Sealed(f.path, at))
 }
 
-// begins returns the store's cursor at which the page begins; empty: it is the first page.
+// begins returns the store's cursor at which the page begins. It is empty for the first page.
 func (f filters) begins() (string, error) {
 	at, err := cursor.Opened(f.path, f.Get("cursor"))
 	if err != nil {
@@ -60,7 +60,7 @@ func (f filters) begins() (string, error) {
 	return at, nil
 }
 
-// Set reports whether any filter is set.
+// Set reports whether any filter other than the period is set.
 func (f filters) Set() bool {
 	for key, values := range f.Values {
 		if key != "cursor" && key != "since" && values[0] != "" {
@@ -70,12 +70,12 @@ func (f filters) Set() bool {
 	return false
 }
 
-// invalid returns the error for an invalid filter.
+// invalid returns the error for an invalid filter value.
 func invalid(name, value, want string) error {
 	return fmt.Errorf("%s %q: want %s (%w)", name, plain(value), want, job.ErrInvalid)
 }
 
-// parseID parses the id in a path or a filter. For invalid text it returns the error of a job that does not exist.
+// parseID parses an ID in a path or a filter. For invalid text it returns the same error as for a job that does not exist.
 func parseID(text string) (int64, error) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id <= 0 {
@@ -84,21 +84,21 @@ func parseID(text string) (int64, error) {
 	return id, nil
 }
 
-// defaultSince is the default period of a filtered list. It avoids a search of the whole history for rare jobs, unless the
-// visitor requests it.
+// defaultSince is the default period of a filtered list. It avoids searching the whole history for rare jobs, unless the visitor asks for
+// it.
 const defaultSince = "24h"
 
-// since is an option for the period of a list.
+// since is one choice for the period of a list.
 type since struct{ Value, Text string }
 
 var sinces = []since{{"15m", "15 minutes"}, {"1h", "an hour"}, {"24h", "a day"}, {"168h", "a week"}}
 
-// known reports whether value is one of the options.
+// known reports whether value is one of the choices.
 func known(value string) bool {
 	return value == "all" || slices.ContainsFunc(sinces, func(s since) bool { return s.Value == value })
 }
 
-// parseSince parses the start of a period: a duration such as 24h, a time in RFC 3339, or all.
+// parseSince parses the start of a period: a duration such as 24h, an RFC 3339 time, or "all".
 func parseSince(text string, now time.Time) (time.Time, error) {
 	if text == "" || text == "all" {
 		return time.Time{}, nil
@@ -112,7 +112,7 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, invalid("since", text, "an age such as 90m, a time such as 2025-01-31T08:00:00Z, or all")
 }
 
-// jobFilter parses the filters of the list of jobs.
+// jobFilter parses the filters of the job list.
 func jobFilter(f *filters, now time.Time) (s job.Filter, err error) {
 	s = job.Filter{Kind: f.Get("kind"), Lane: f.Get("lane"), Subject: f.Get("subject"), Limit: perPage}
 	if s.Cursor, err = f.begins(); err != nil {
@@ -148,7 +148,7 @@ func jobFilter(f *filters, now time.Time) (s job.Filter, err error) {
 	return s, err
 }
 
-// pipelineFilter parses the filters of the list of pipelines.
+// pipelineFilter parses the filters of the pipeline list.
 func pipelineFilter(f *filters, now time.Time) (s storeview.PipelineFilter, err error) {
 	s = storeview.PipelineFilter{Name: f.Get("name"), Limit: perPage}
 	if s.Cursor, err = f.begins(); err != nil {

@@ -11,26 +11,26 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// jobPage is the content of the page of a job.
+// jobPage is the content of a job's page.
 type jobPage struct {
 	history
 	Attempts  []attempt
 	Newest    []job.Event // the events, newest first
 	Actions   []action
-	Blockers  []job.Blocker // why it does not run
+	Blockers  []job.Blocker // why the job does not run
 	CanReprio bool
-	Editable  string // the arguments that a retry can change; empty: no retry
+	Editable  string // the arguments that a retry can change; empty if it cannot change them
 }
 
 // action is a button that sends a request to the API.
 type action struct {
 	Method, Path string // relative to the API's root
 	Label        string
-	Ask          string // the question of the confirmation dialog; empty: none
+	Ask          string // the question of the confirmation dialog, or empty for none
 	Danger       bool
 }
 
-// job shows one job.
+// job shows the page of one job.
 func (d *dashboard) job(p *page, r *http.Request) error {
 	id, err := parseID(r.PathValue("id"))
 	if err != nil {
@@ -58,8 +58,8 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 	return nil
 }
 
-// obstacles returns why a job does not run. A visitor that may only see its own jobs does not learn which other
-// job is in the way.
+// blockers returns the reasons why a job does not run. A visitor who may only see their own jobs does not learn which other job blocks
+// theirs.
 func (d *dashboard) blockers(ctx context.Context, who access.Principal, j job.Job) ([]job.Blocker, error) {
 	if j.State.Terminal() || j.State == job.Running {
 		return nil, nil
@@ -75,7 +75,7 @@ func (d *dashboard) blockers(ctx context.Context, who access.Principal, j job.Jo
 	return list, err
 }
 
-// jobActions returns the actions that the visitor may take on a job in its state.
+// jobActions returns the actions that the visitor may take on a job in its current state.
 func (v visitor) jobActions(j job.Job) (list []action) {
 	id := strconv.FormatInt(j.ID, 10)
 	offer := func(needs access.Permission, when bool, a action) {

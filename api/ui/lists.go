@@ -11,13 +11,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// jobList is a page of jobs.
+// jobList is one page of the job list.
 type jobList struct {
 	*filters
 	Jobs    []job.Job
-	Next    string     // the URL of the next page; empty: there is none
-	Later   bool       // it is not the first page
-	Until   *time.Time // how far back the search went before it stopped early; nil: it did not
+	Next    string     // the URL of the next page, or empty if there is none
+	Later   bool       // not the first page
+	Until   *time.Time // how far back the search got before it stopped early, or nil
 	States  []job.State
 	Lanes   []string
 	Reasons []job.Reason
@@ -46,23 +46,23 @@ func (d *dashboard) jobs(p *page, r *http.Request) error {
 		l.Lanes = append(l.Lanes, one.Name)
 	}
 	p.Title, p.Data = "Jobs", l
-	if p.Still = l.Later; !l.Later { // a later page is not refreshed while a visitor reads it
+	if p.Still = l.Later; !l.Later { // a later page is not refreshed while it is being read
 		p.Live = "events/stream"
 	}
 	return err
 }
 
-// pipelineList is a page of pipelines.
+// pipelineList is one page of the pipeline list.
 type pipelineList struct {
 	*filters
 	Pipelines []pipelineRow
 	Next      string
 	Later     bool
-	Until     *time.Time // how far back the search went before it stopped early; nil: it did not
+	Until     *time.Time // how far back the search got before it stopped early, or nil
 	Statuses  []job.Status
 }
 
-// pipelineRow is a pipeline with its number of steps.
+// pipelineRow is a pipeline with its progress in steps.
 type pipelineRow struct {
 	job.Pipeline
 	At, Steps int // the current step, counted from 1, and the number of known steps
@@ -92,7 +92,7 @@ func (d *dashboard) pipelines(p *page, r *http.Request) error {
 	return err
 }
 
-// auditList is a page of the audit log.
+// auditList is one page of the audit log.
 type auditList struct {
 	*filters
 	Rows  []admin.AuditRow

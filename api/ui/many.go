@@ -9,20 +9,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// many is a button for all jobs that match a filter. It shows the effect before it acts.
+// many is a button that acts on all jobs that match a filter. It shows a preview first.
 type many struct {
 	Path   string // relative to the API's root
 	Label  string
-	Filter string // as JSON for the API's body
-	Words  string // the same in words
+	Filter string // the filter as JSON, for the request body
+	Words  string // the filter in words
 	Danger bool
 }
 
-// mostWords limits the displayed length of each value of a filter, in characters.
+// mostWords limits the displayed length of each filter value, in characters.
 const mostWords = 60
 
-// manyOf returns the buttons for all jobs that match a list's filter. It returns none for a list of everything, and none that have no
-// effect on the selected states.
+// manyOf returns the buttons that act on all jobs matching a list's filter. It returns none for an unfiltered list, and omits buttons that
+// have no effect on the selected states.
 func (v visitor) manyOf(f *filters) (list []many) {
 	if !f.Set() && f.Get("since") == "" {
 		return nil
@@ -54,7 +54,8 @@ func (v visitor) manyOf(f *filters) (list []many) {
 	return list
 }
 
-// body returns the filter, restricted to these states, as JSON for the API's body and in words; empty: it selects everything.
+// body returns the filter, restricted to the given states, as JSON for the request body and in words. Both are empty if the filter matches
+// every job.
 func (f filters) body(states []job.State) (body, words string) {
 	fields, said := map[string]any{}, []string{}
 	if len(states) > 0 {

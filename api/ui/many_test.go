@@ -31,12 +31,12 @@ func TestAFilterIsOfferedForManyJobsOnlyWhereItMeansSomething(t *testing.T) {
 	is.Equal(offers(admin, "error_class=panic&since=24h"), []string{`Retry {"error_class":"panic","since":"24h","state":["failed"]}`})
 	is.Equal(offers(admin, "reason=expired"), []string{`Retry {"reason":"expired","state":["cancelled"]}`})
 	is.Equal(offers(admin, "reason=retry"), []string{`Cancel {"reason":"retry","state":["pending"]}`})
-	is.Equal(offers(admin, "state=open&error_code=x"), []string{`Cancel {"error_code":"x"}`}) // which selects nothing
-	is.Equal(offers(admin, "state=succeeded"), nil)                                           // these stay as they are
-	is.Equal(offers(admin, ""), nil)                                                          // everything is not a filter
-	is.Equal(offers(admin, "since=all"), nil)                                                 // nor is this
-	is.Equal(offers(admin, "state=open&since=all"), nil)                                      // nor this
-	is.Equal(offers(role("viewer"), "kind=k"), nil)                                           // who may not is offered nothing
-	is.Equal(offers(role("submitter"), "kind=k"), nil)                                        // nor is who may only his own
+	is.Equal(offers(admin, "state=open&error_code=x"), []string{`Cancel {"error_code":"x"}`}) // open jobs cannot be retried
+	is.Equal(offers(admin, "state=succeeded"), nil)                                           // succeeded jobs cannot be changed
+	is.Equal(offers(admin, ""), nil)                                                          // no filter
+	is.Equal(offers(admin, "since=all"), nil)                                                 // "all" is not a filter
+	is.Equal(offers(admin, "state=open&since=all"), nil)                                      // open jobs of all time are every open job
+	is.Equal(offers(role("viewer"), "kind=k"), nil)                                           // a viewer gets no buttons
+	is.Equal(offers(role("submitter"), "kind=k"), nil)                                        // a permission for own jobs is not enough
 	is.Equal(len(offers(role("operator"), "pipeline=7")), 2)
 }

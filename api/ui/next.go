@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// pageAddress matches the URL of a page, relative to the dashboard's root. It allows no scheme, no host, no leading slash or dot in a
-// segment, and no escapes. Every match therefore leads below the root.
+// pageAddress matches the URL of a page, relative to the dashboard's root. It allows no scheme, no host, no leading slash, no escapes, and
+// no segment that starts with a dot. Every match therefore stays below the root.
 var pageAddress = regexp.MustCompile(`^[a-z]+(/[A-Za-z0-9][A-Za-z0-9_.:-]*)*$`)
 
-// maxNext limits the length of the URL to which a login returns, in bytes.
+// maxNext limits the length of the URL that a login redirects to, in bytes.
 const maxNext = 2000
 
-// Onward returns the URL, relative to the dashboard's root, of the page that was requested before a login. It returns an empty string,
-// the dashboard's first page, if next is not a page of the dashboard.
+// Onward returns the URL to redirect to after a login, relative to the dashboard's root. It returns an empty string, which means the first
+// page, if next is not a page of the dashboard.
 func Onward(next string) string {
 	path, query, _ := strings.Cut(next, "?")
 	if len(next) > maxNext || !pageAddress.MatchString(path) || !hasPage(path) {

@@ -24,7 +24,7 @@ func TestALoginLeadsBackToAPageOfTheDashboardAndNowhereElse(t *testing.T) {
 		`jobs\..\..\..`, "jobs/../..", "jobs/..", "../jobs", "jobs/%2e%2e/x", "jobs//evil.example", "jobs/7/", "jobs/.", "jobs#x", "jobs\n", "jobs\r\nSet-Cookie: a=b",
 		" jobs", "login", "logout", "static/app.js", "evil.example", "now.evil.example", "@evil.example", "jobs@evil.example",
 		"jobs?q=" + strings.Repeat("x", maxNext)} {
-		is.Equal(Onward(next), "") // no page of ours
+		is.Equal(Onward(next), "") // not a page of the dashboard
 	}
 }
 
@@ -56,8 +56,8 @@ func TestTheFormOfALoginHoldsThePageThatWasAskedFor(t *testing.T) {
 	h := away(t, Options{Visitor: nobody, Sessions: true})
 	is.True(strings.Contains(get(h, "/jobs/7").Body.String(), `name="next" value="jobs/7"`))
 	is.True(strings.Contains(get(h, "/jobs?state=failed").Body.String(), `name="next" value="jobs?state=failed"`))
-	is.True(strings.Contains(get(h, "/login?failed=1&next=jobs%2F7").Body.String(), `name="next" value="jobs/7"`)) // also after a wrong token
+	is.True(strings.Contains(get(h, "/login?failed=1&next=jobs%2F7").Body.String(), `name="next" value="jobs/7"`)) // kept after a wrong token
 	for _, path := range []string{"/", "/login", "/nothing", "/login?next=%2F%2Fevil.example", "/login?next=https%3A%2F%2Fevil.example"} {
-		is.True(!strings.Contains(get(h, path).Body.String(), `name="next"`)) // there is nothing to lead back to
+		is.True(!strings.Contains(get(h, path).Body.String(), `name="next"`)) // there is no page to return to
 	}
 }

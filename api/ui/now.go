@@ -9,8 +9,7 @@ import (
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// overlay adds to due jobs the obstacles that their rows do not show: the queue is paused, the lane is drained, or all
-// slots are in use.
+// overlay adds blockers that the rows of due jobs do not show: the queue is paused, the lane is drained, or all slots are in use.
 func (b *board) overlay() {
 	lanes := map[string]lane{}
 	for _, l := range b.Lanes {
@@ -43,10 +42,10 @@ func (b *board) overlay() {
 	slices.SortStableFunc(b.Waiting, func(x, y storeview.BoardWait) int { return strings.Compare(x.Lane, y.Lane) })
 }
 
-// Open reports whether the pod takes work.
+// Open reports whether the pod claims jobs.
 func (p pod) Open() bool { return p.ClosedAt == nil && !p.Lapsed && !p.Draining && !p.Drained }
 
-// Streams describes the owner of a remote worker and how often it has opened its stream.
+// Streams names the owner of a remote worker, and the number of streams it has opened.
 func (p pod) Streams() string {
 	if p.Owner == nil || p.Stream == nil {
 		return ""
@@ -59,7 +58,7 @@ func (b board) Remote(boot string) bool {
 	return slices.ContainsFunc(b.Pods, func(p pod) bool { return p.Boot == boot && p.Remote })
 }
 
-// State returns the state of the pod in a word.
+// State returns the state of the pod as one word.
 func (p pod) State() string {
 	switch {
 	case p.Closed != nil:
@@ -74,7 +73,7 @@ func (p pod) State() string {
 	return "alive"
 }
 
-// State returns the state of the lane in a word.
+// State returns the state of the lane as one word.
 func (l lane) State() string {
 	switch {
 	case !l.Enabled:
@@ -85,7 +84,7 @@ func (l lane) State() string {
 	return "open"
 }
 
-// Limit returns how many of the lane's jobs may run at a time, according to the lane's settings; nil: no limit.
+// Limit returns how many of the lane's jobs may run at a time, or nil if its settings have no limit.
 func (b board) Limit(l lane) *int {
 	var limit *int
 	if l.SlotsPerPod != nil {
@@ -108,7 +107,7 @@ func (b board) Alive() (n int) {
 	return n
 }
 
-// Slots returns the total slots of the pods that take work.
+// Slots returns the total number of slots of all open pods.
 func (b board) Slots() (n int) {
 	for _, p := range b.Pods {
 		if p.Open() {
@@ -118,13 +117,13 @@ func (b board) Slots() (n int) {
 	return n
 }
 
-// bar is a bar of 100 units in an SVG.
+// bar is a bar in an SVG that is 100 units wide.
 type bar struct {
 	Part, Whole int
 	Full        bool
 }
 
-// Width returns the width of the filled part, at least 1 if there is any.
+// Width returns the width of the filled part, which is at least 2 if Part is not zero.
 func (b bar) Width() int64 {
 	if b.Part > 0 {
 		return max(percent(int64(b.Part), int64(b.Whole)), 2)
@@ -132,7 +131,7 @@ func (b bar) Width() int64 {
 	return 0
 }
 
-// Bar shows the used slots of a lane, relative to all slots of the pods if the lane has no limit.
+// Bar returns the used slots of a lane. If the lane has no limit, they are relative to all slots of the pods.
 func (b board) Bar(l lane) bar {
 	whole := b.Slots()
 	if limit := b.Limit(l); limit != nil {
@@ -141,12 +140,12 @@ func (b board) Bar(l lane) bar {
 	return bar{l.Running, whole, l.Running > 0 && l.Running >= whole}
 }
 
-// PodBar shows the used slots of a pod.
+// PodBar returns the used slots of a pod.
 func (b board) PodBar(p pod) bar {
 	return bar{p.Running, p.Slots, p.Running > 0 && p.Running >= p.Slots}
 }
 
-// Due returns the number of jobs that are due and not claimed.
+// Due returns the number of jobs that are due but not claimed.
 func (b board) Due() (n int) {
 	for _, l := range b.Lanes {
 		n += l.Waiting
@@ -154,7 +153,7 @@ func (b board) Due() (n int) {
 	return n
 }
 
-// Parts returns the number of parked jobs with one of the reasons.
+// Parts returns the number of parked jobs that wait for one of the reasons.
 func (b board) Parts(reasons ...string) (n int) {
 	for _, w := range b.Parked {
 		if slices.Contains(reasons, w.Why) {
@@ -164,8 +163,7 @@ func (b board) Parts(reasons ...string) (n int) {
 	return n
 }
 
-// Most returns the limit up to which jobs are counted. MostLooked returns the number of due jobs of a lane whose reasons
-// are determined.
+// Most returns the limit up to which jobs are counted. MostLooked returns the number of due jobs in a lane whose reasons are determined.
 func (b board) Most() int       { return mostCounted }
 func (b board) MostLooked() int { return mostLooked }
 

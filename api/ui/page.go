@@ -19,7 +19,7 @@ import (
 //go:embed templates/*.html
 var sources embed.FS
 
-// templates holds the template of each page, with the layout.
+// templates maps each page to its template, which includes the layout.
 var templates = parse()
 
 func parse() map[string]*template.Template {
@@ -34,37 +34,36 @@ func parse() map[string]*template.Template {
 	return list
 }
 
-// page is the data of a template.
+// page is the data that a template renders.
 type page struct {
 	Title string
-	Here  string    // its entry in the navigation
+	Here  string    // the page's entry in the navigation
 	Root  string    // the path from this page to the dashboard's first page
-	API   string    // and to the API
-	Live  string    // the stream to follow, relative to the API's root; empty: none
-	Still bool      // the page will not change any more
+	API   string    // the path from this page to the API
+	Live  string    // the stream to follow, relative to the API's root, or empty
+	Still bool      // the page does not change any more
 	Now   time.Time // when the data was read
 	Data  any
 	visitor
-	Session bool // there is a session that can be ended
+	Session bool // the visitor has a session to log out of
 }
 
-// visitor is the principal that views a page. Templates check for each button whether it may use
-// it.
+// visitor is the principal that views a page. Templates check its permissions before they show a button.
 type visitor struct{ access.Principal }
 
-// Can reports whether it has a permission for all jobs.
+// Can reports whether the visitor has a permission for all jobs.
 func (v visitor) Can(permission string) bool {
 	allowed, own := v.Principal.Can(access.Permission(permission))
 	return allowed && !own
 }
 
-// May reports whether it has a permission, possibly only for its own jobs.
+// May reports whether the visitor has a permission, possibly only for its own jobs.
 func (v visitor) May(permission string) bool {
 	allowed, _ := v.Principal.Can(access.Permission(permission))
 	return allowed
 }
 
-// MayTo reports whether it has a permission for the jobs of a submitter.
+// MayTo reports whether the visitor has a permission for the jobs of a submitter.
 func (v visitor) MayTo(permission, submitter string) bool {
 	return v.Sees(access.Permission(permission), submitter)
 }
@@ -77,7 +76,7 @@ func (d *dashboard) page(r *http.Request, v view) *page {
 	return &page{Here: v.here, Root: root, API: root + "../", Now: time.Now()}
 }
 
-// serve answers a request for a page.
+// serve returns the handler for one kind of page.
 func (d *dashboard) serve(v view) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), within)
@@ -94,7 +93,7 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 			err = p.mayEnter(v)
 		}
 		if other := p.firstPage(); errors.Is(err, errForbidden) && v.path == "/{$}" && other != "" {
-			http.Redirect(w, r, p.Root+other, http.StatusSeeOther) // #nosec G710 -- Root consists of ../ only
+			http.Redirect(w, r, p.Root+other, http.StatusSeeOther) // #nosec G710 -- Root contains only ../
 			return
 		}
 		if err == nil {
@@ -108,8 +107,7 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 	}
 }
 
-// firstPage returns the page to which a visitor without access to the first page is redirected;
-// empty: it has access to none.
+// firstPage returns the page that a visitor without access to the start page is redirected to. It is empty if the visitor may see no page.
 func (v visitor) firstPage() string {
 	switch {
 	case v.May(string(access.JobsRead)):
@@ -131,7 +129,7 @@ func (v visitor) mayEnter(to view) error {
 	return nil
 }
 
-// render writes a page completely or not at all.
+// render writes a complete page, or an error if the template fails.
 func (d *dashboard) render(w http.ResponseWriter, r *http.Request, status int, file string, p *page) {
 	var body bytes.Buffer
 	if err := templates[file].ExecuteTemplate(&body, "layout.html", p); err != nil {
@@ -157,7 +155,7 @@ type problem struct {
 	Detail  string
 }
 
-// fail answers with a page that describes the error and the remedy.
+// fail writes a page that describes the error and the remedy.
 func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err error) {
 	said := problem{http.StatusInternalServerError, "Internal error", "See the server's log for the cause."}
 	switch {
@@ -186,7 +184,7 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 	d.render(w, r, said.Status, "problem.html", p)
 }
 
-// login shows the form for a token.
+// login shows the login form.
 func (d *dashboard) login(w http.ResponseWriter, r *http.Request) {
 	p := d.page(r, view{})
 	p.Title, p.Still = "Sign in", true

@@ -8,14 +8,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pipelinePage is the content of the page of a pipeline.
+// pipelinePage is the content of a pipeline's page.
 type pipelinePage struct {
 	tree
 	Drawing drawing
 	Actions []action
 }
 
-// pipeline shows one pipeline.
+// pipeline shows the page of one pipeline.
 func (d *dashboard) pipeline(p *page, r *http.Request) error {
 	id, err := parseID(r.PathValue("id"))
 	if err != nil {
@@ -25,7 +25,7 @@ func (d *dashboard) pipeline(p *page, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	owner := t.Jobs[0].Submitter // the same for all its jobs
+	owner := t.Jobs[0].Submitter // all jobs of a pipeline have the same submitter
 	show := pipelinePage{tree: t, Drawing: draw(t, p.Now)}
 	number := strconv.FormatInt(id, 10)
 	if t.Status == job.PipelineRunning && p.Sees(access.JobsCancel, owner) {

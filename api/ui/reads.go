@@ -12,9 +12,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// This file reads the data of the pages. It reads only the jobs and pipelines that the visitor may see.
+// The functions in this file read the data for the pages. They return only jobs and pipelines that the visitor may see.
 
-// mustSee returns the same error for another principal's job as for one that does not exist.
+// mustSee returns an error if a job belongs to another principal. The error is the same as for a job that does not exist.
 func (d *dashboard) mustSee(ctx context.Context, p access.Principal, id int64) error {
 	if p.Owner(access.JobsRead) == "" {
 		return nil
@@ -26,15 +26,15 @@ func (d *dashboard) mustSee(ctx context.Context, p access.Principal, id int64) e
 	return err
 }
 
-// Limits on the jobs that a page shows and counts.
+// These limits apply to the jobs that a page shows and counts.
 const (
-	mostCounted  = 10_000 // waiting jobs of each lane, and parked ones
-	mostLooked   = 1_000  // due jobs of each lane whose reasons are determined
+	mostCounted  = 10_000 // waiting jobs in each lane, and parked jobs
+	mostLooked   = 1_000  // due jobs in each lane whose reasons are determined
 	mostGroups   = 100
 	mostRunning  = 1_000 // running jobs that are read and counted
-	mostShown    = 100   // running jobs
+	mostShown    = 100   // running jobs that are shown
 	mostPods     = 200
-	mostBranches = 6 // branches of a fan-out that run or have failed
+	mostBranches = 6 // children of a fan-out that are running or have failed
 	mostEvents   = 500
 	perPage      = 50
 )
@@ -45,23 +45,23 @@ type board struct {
 	Lanes     []lane
 	Pods      []pod
 	Running   []job.Slot
-	Used      int // slots in use by all running jobs
+	Used      int // slots used by all running jobs
 	Waiting   []storeview.BoardWait
 	Parked    []storeview.BoardWait
 	Approvals []storeview.BoardApproval
 }
 
-// lane is a lane as pages show it.
+// lane is a lane with the methods that templates use.
 type lane struct{ job.LaneUse }
 
-// pod is a pod as pages show it.
+// pod is a pod with the data and methods that templates use.
 type pod struct {
 	job.Pod
-	Lapsed bool // its lease has expired, and its row is still open
+	Lapsed bool // the lease has expired, but the pod is not closed yet
 }
 
-// readBoard reads the overview. The script sets the header X-Fresh after the visitor has pressed a button, so that the page shows
-// the result instead of a cached answer.
+// readBoard reads the content of the overview. After a button press, the page's script sets the X-Fresh header, so that the page shows the
+// result and not a cached response.
 func (d *dashboard) readBoard(r *http.Request) (board, error) {
 	return d.board.get(r.Context(), r.Header.Get("X-Fresh") != "", func(ctx context.Context) (b board, err error) {
 		s := d.o.Store
@@ -84,7 +84,7 @@ func (d *dashboard) readBoard(r *http.Request) (board, error) {
 	})
 }
 
-// tree is a pipeline as its page shows it.
+// tree is a pipeline with its decoded planned steps.
 type tree struct {
 	job.Tree
 	Planned []job.Step
@@ -103,13 +103,13 @@ func (d *dashboard) readTree(ctx context.Context, who access.Principal, id int64
 type history struct {
 	job.Job
 	Events  []job.Event
-	Missing int // number of events before those
+	Missing int // number of earlier events that were not read
 	Fan     *job.TreeFanOut
 	PodName string
-	// Followed lists the ids of the jobs that its failures started.
+	// Followed lists the IDs of the jobs that were started because this job failed.
 	Followed []string
-	Worker   *store.WorkerRow // the remote worker that runs it, or ran it last; nil: a pod did, or the row has been deleted
-	InChain  bool             // it is part of a pipeline of more than one job
+	Worker   *store.WorkerRow // the remote worker that ran the job last; nil if a pod did, or if the row was deleted
+	InChain  bool             // the job's pipeline has more than one job
 }
 
 func (d *dashboard) readHistory(ctx context.Context, who access.Principal, id int64) (h history, err error) {

@@ -15,25 +15,24 @@ import (
 
 // Calendar reads schedules. A runner implements it.
 type Calendar interface {
-	// Schedules returns all schedules by name.
+	// Schedules returns all schedules, sorted by name.
 	Schedules(ctx context.Context) ([]job.ScheduleUse, error)
 	// ScheduleByName returns one schedule, or [job.ErrUnknownSchedule].
 	ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error)
-	// ScheduleFiresBefore returns the occurrences of a schedule before a time, newest first; the zero time means no
-	// limit.
+	// ScheduleFiresBefore returns the occurrences of a schedule before a time, newest first. The zero time returns the latest.
 	ScheduleFiresBefore(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error)
 }
 
-// schedule is a schedule as pages show it.
+// schedule is a schedule with the methods that templates use.
 type schedule struct {
 	job.ScheduleUse
 	Now time.Time
 }
 
-// overdueAfter is how late an occurrence may be before the page reports it: a few heartbeats.
+// overdueAfter is how late an occurrence may be before the page reports it. It is a few heartbeats.
 const overdueAfter = 10 * time.Second
 
-// State returns the state of the schedule in a word.
+// State returns the state of the schedule as one word.
 func (s schedule) State() string {
 	switch {
 	case s.Error != "":
@@ -50,15 +49,15 @@ func (s schedule) State() string {
 	return "on"
 }
 
-// Overdue reports whether an occurrence is due and no pod has processed it.
+// Overdue reports whether an occurrence is due but no pod has processed it.
 func (s schedule) Overdue() bool {
 	return s.NextAt != nil && !s.Paused && s.Now.Sub(*s.NextAt) > overdueAfter
 }
 
-// ZoneUnsaid reports whether the words do not name the zone.
+// ZoneUnsaid reports whether the description in words leaves out the zone.
 func (s schedule) ZoneUnsaid() bool { return !strings.HasSuffix(s.Words, s.Zone) }
 
-// Last returns the latest occurrence; nil: there was none.
+// Last returns the latest occurrence, or nil if there is none.
 func (s schedule) Last() *job.Fire {
 	if len(s.LastFires) == 0 {
 		return nil
@@ -66,7 +65,7 @@ func (s schedule) Last() *job.Fire {
 	return &s.LastFires[0]
 }
 
-// Moment returns a time with the wall time of the schedule's zone.
+// Moment returns a time for display, including the local time in the schedule's zone.
 func (s schedule) Moment(t *time.Time) moment {
 	m := ago(s.Now, t)
 	if t != nil {
@@ -75,7 +74,7 @@ func (s schedule) Moment(t *time.Time) moment {
 	return m
 }
 
-// missedWords describes the policy for missed occurrences.
+// missedWords describes the policy for missed occurrences in words.
 func missedWords(s job.ScheduleSetting) string {
 	switch s.Missed {
 	case job.MissedCatchUp:
@@ -86,10 +85,10 @@ func missedWords(s job.ScheduleSetting) string {
 	return "one job for all of them"
 }
 
-// Local returns the wall time of the schedule's zone.
+// Local formats a time in the schedule's zone.
 func (s schedule) Local(t time.Time) string { return inZone(s.Zone, t) }
 
-// inZone returns the wall time of a zone, with the zone's abbreviation at that time.
+// inZone formats a time in a zone, with the zone's abbreviation at that time.
 func inZone(zone string, t time.Time) string {
 	place, err := time.LoadLocation(zone)
 	if err != nil {
@@ -98,17 +97,17 @@ func inZone(zone string, t time.Time) string {
 	return t.In(place).Format("Mon 2 Jan 2006, 15:04:05 MST")
 }
 
-// scheduleList is the content of the page of all schedules.
+// scheduleList is the content of the page that lists the schedules.
 type scheduleList struct {
 	Schedules []schedule
-	Lane      string              // of a new schedule
+	Lane      string              // the lane of a new schedule
 	New       job.ScheduleSetting // the defaults of a new schedule
 	scheduleChoices
 }
 
-// scheduleChoices are the options of a schedule's form.
+// scheduleChoices holds the options offered in a schedule's form.
 type scheduleChoices struct {
-	Kinds []string // kinds with a handler on a pod
+	Kinds []string // kinds that a pod handles
 	Lanes []string
 }
 
@@ -144,19 +143,19 @@ func (d *dashboard) schedules(p *page, r *http.Request) error {
 	return err
 }
 
-// schedulePage is the content of the page of a schedule.
+// schedulePage is the content of a schedule's page.
 type schedulePage struct {
 	schedule
 	scheduleChoices
 	Fires   []job.Fire
-	Next    string // the URL of the page with earlier occurrences; empty: there is none
-	Later   bool   // it is not the first page
+	Next    string // the URL of the page with earlier occurrences, or empty if there is none
+	Later   bool   // not the first page
 	Actions []action
-	Args    string // for the form; empty: the visitor may not see them
-	AsksFor string // the path of the form's request
+	Args    string // the arguments for the form; empty if the visitor may not see them
+	AsksFor string // the path that the form sends its request to
 }
 
-// schedule shows one schedule.
+// schedule shows the page of one schedule.
 func (d *dashboard) schedule(p *page, r *http.Request) error {
 	name := r.PathValue("name")
 	if job.ValidateScheduleName(name) != nil {
@@ -197,7 +196,7 @@ func (d *dashboard) schedule(p *page, r *http.Request) error {
 	return err
 }
 
-// scheduleActions returns the actions on a schedule.
+// scheduleActions returns the actions that can be taken on a schedule.
 func scheduleActions(s job.Schedule) []action {
 	path := "admin/workers/schedules/" + s.Name
 	list := []action{{"POST", path + "/trigger", "Trigger now", "The job of schedule " + s.Name + " is submitted now, in addition to its planned occurrences.", false}}

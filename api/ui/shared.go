@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// shared is an answer that concurrent requests share: the first one reads it. A singleflight would not do. It would let a request for a
-// fresh answer join a read that began before it, pass the first request's cancellation to all, and cache nothing.
+// shared holds a result that concurrent requests share; the first one reads it. A singleflight does not fit: a request for fresh data could
+// join a read that began earlier, a cancellation of the first request would affect all others, and nothing would be cached.
 type shared[T any] struct {
 	mu    sync.Mutex
 	value T
 	until time.Time
 }
 
-// Pages share an answer for a little less than a second, the shortest polling interval of a page. They share a slow answer for
-// longer, so that reads use at most a fifth of one connection's time.
+// Pages share a result for a little less than a second, the shortest polling interval of a page. A slow result is shared longer, so that
+// reads use at most a fifth of one connection's time.
 const (
 	sharedFor   = 900 * time.Millisecond
 	sharedTimes = 5
 )
 
-// get returns the recent answer, or reads a new one; with fresh it always reads. Errors are not cached.
+// get returns the cached result if it is recent, and otherwise reads a new one. With fresh it always reads. Errors are not cached.
 func (s *shared[T]) get(ctx context.Context, fresh bool, read func(context.Context) (T, error)) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,32 +10,32 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// spark draws the latest occurrences of a schedule, the newest at the right. Each has its outcome as a shape and a colour, and the duration
-// of its job as a bar.
+// spark draws the latest occurrences of a schedule, with the newest at the right. A shape and a colour show the outcome of each occurrence,
+// and a bar shows the duration of its job.
 type spark struct {
 	W, H  int
 	Marks []mark
 	Says  string // a description for screen readers
 }
 
-// mark is one occurrence.
+// mark is one occurrence in a spark.
 type mark struct {
 	X         int // the left edge of its shape
 	BarX      int
-	BarY, Bar int    // the top of its bar, and its height; 0: none
-	Shape     string // the name of a state, for its icon and colour
+	BarY, Bar int    // the top of the bar, and its height; the height is 0 if there is no bar
+	Shape     string // the name of a state, which selects the icon and colour
 	Says      string
 }
 
-// The dimensions of a spark.
+// These are the dimensions of a spark.
 const (
-	sparkStep  = 12 // the distance between occurrences
-	sparkShape = 10 // of a shape
-	sparkBar   = 16 // of the longest bar
-	sparkMost  = 20 // number of occurrences
+	sparkStep  = 12 // distance between occurrences
+	sparkShape = 10 // size of a shape
+	sparkBar   = 16 // height of the longest bar
+	sparkMost  = 20 // maximum number of occurrences
 )
 
-// sparkOf draws occurrences, which are sorted newest first.
+// sparkOf returns a drawing of occurrences, which must be sorted newest first.
 func sparkOf(fires []job.Fire) spark {
 	fires = fires[:min(len(fires), sparkMost)]
 	s := spark{W: len(fires) * sparkStep, H: sparkBar + 2 + sparkShape}
@@ -73,7 +73,7 @@ func sparkOf(fires []job.Fire) spark {
 	return s
 }
 
-// height returns the height of the bar of a job, proportional to the logarithm of its duration, so that a second and an hour are both
+// height returns the height of a job's bar. It is proportional to the logarithm of the duration, so that both a second and an hour are
 // visible.
 func height(took, longest time.Duration) int {
 	if longest <= 0 {
@@ -83,7 +83,7 @@ func height(took, longest time.Duration) int {
 	return min(max(int(math.Round(part*sparkBar)), 1), sparkBar)
 }
 
-// becameOf describes the outcome of an occurrence.
+// becameOf describes the outcome of an occurrence in words.
 func becameOf(f job.Fire) string {
 	switch f.Outcome {
 	case job.FireFired:
@@ -103,7 +103,7 @@ func becameOf(f job.Fire) string {
 	return plain(string(f.Outcome))
 }
 
-// shapeOf returns the state whose shape and colour an occurrence has.
+// shapeOf returns the name of the state whose shape and colour represent an occurrence.
 func shapeOf(f job.Fire) string {
 	switch f.Outcome {
 	case job.FireFired:
@@ -119,7 +119,7 @@ func shapeOf(f job.Fire) string {
 	return "cancelled"
 }
 
-// tookOf renders a duration, or the empty string if it is unknown.
+// tookOf formats a duration, or returns an empty string if it is unknown.
 func tookOf(d *job.Seconds) string {
 	if d == nil {
 		return ""
@@ -127,7 +127,7 @@ func tookOf(d *job.Seconds) string {
 	return length(max(d.Duration(), 0))
 }
 
-// late describes how long after its time an occurrence was processed.
+// late describes how late an occurrence was processed.
 func late(f job.Fire) string {
 	if f.Manual {
 		return ""

@@ -25,14 +25,14 @@ func TestASparkSaysWhatBecameOfEachFireByShapeAndInWords(t *testing.T) {
 	for _, m := range s.Marks {
 		shapes = append(shapes, m.Shape)
 	}
-	is.Equal(shapes, []string{"succeeded", "failed", "running", "warning"}) // the newest at the right
-	is.True(s.Marks[1].Bar == sparkBar && s.Marks[0].Bar > 0)               // an hour is longest, a second can be seen
-	is.True(s.Marks[0].Bar < s.Marks[1].Bar)                                // and is shorter
-	is.Equal(s.Marks[2].Bar, 0)                                             // what runs has no length yet
+	is.Equal(shapes, []string{"succeeded", "failed", "running", "warning"}) // the newest occurrence is at the right
+	is.True(s.Marks[1].Bar == sparkBar && s.Marks[0].Bar > 0)               // the longest bar is an hour; a second is still visible
+	is.True(s.Marks[0].Bar < s.Marks[1].Bar)                                // a second has a shorter bar than an hour
+	is.Equal(s.Marks[2].Bar, 0)                                             // a running job has no bar yet
 	is.Equal(s.Says, "The last 4 occurrences, newest at the right: 1 missed, 1 running, 1 failed, 1 succeeded")
 	is.Equal(s.Marks[1].Says, "2027-01-31 03:02:00 UTC: failed, 1h 00m")
-	is.True(s.Marks[3].X+sparkShape <= s.W) // all of it is on the sheet
-	is.Equal(sparkOf(nil).Says, "")         // nothing is drawn of nothing
+	is.True(s.Marks[3].X+sparkShape <= s.W) // everything fits in the drawing
+	is.Equal(sparkOf(nil).Says, "")         // without occurrences, the drawing is empty
 	is.Equal(sparkOf([]job.Fire{at(1, job.Fire{Outcome: job.FireFired, State: job.Succeeded})}).Says, "One occurrence: succeeded")
 	many := make([]job.Fire, 30)
 	is.Equal(len(sparkOf(many).Marks), sparkMost)
@@ -52,7 +52,7 @@ func TestAScheduleSaysHowItIs(t *testing.T) {
 	is.Equal(with(func(*job.Schedule) {}), "on")
 	is.Equal(with(func(s *job.Schedule) { s.Paused = true }), "paused")
 	is.Equal(with(func(s *job.Schedule) { s.Error = "no such lane" }), "error")
-	is.Equal(with(func(s *job.Schedule) { s.NextAt = &past }), "late") // nobody is there who would fire it
+	is.Equal(with(func(s *job.Schedule) { s.NextAt = &past }), "late") // no pod is running that would fire it
 	is.Equal(with(func(s *job.Schedule) { s.NextAt = nil }), "being planned")
 	is.Equal(with(func(s *job.Schedule) { s.NextAt, s.Expression = nil, "@at 2020-01-31T03:00" }), "over")
 	is.Equal(inZone("Europe/Zurich", time.Date(2027, 7, 1, 0, 30, 0, 0, time.UTC)), "Thu 1 Jul 2027, 02:30:00 CEST")

@@ -9,24 +9,25 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// attempt is one claim of a job, until the event that ended it.
+// attempt is one claim of a job and the event that ended it.
 type attempt struct {
 	Fence  int64
 	Pod    string
-	Remote bool // it ran on a remote worker
+	Remote bool // a remote worker ran it
 	Began  time.Time
-	Ended  *time.Time // nil: it is running
-	Event  string     // the event that ended it
-	Reason string     // of that event
+	Ended  *time.Time // nil while the attempt is running
+	Event  string     // the event that ended the attempt
+	Reason string     // the reason in that event
 	Actor  string
 	To     job.State
-	X, W   int64 // position and width of its bar, in thousandths of the displayed time
+	X, W   int64 // position and width of the bar, in thousandths of the displayed time
 }
 
-// mostAttempts is the number of claims that are drawn, the latest ones.
+// mostAttempts limits the number of claims that are drawn. The latest ones are drawn.
 const mostAttempts = 25
 
-// attemptsOf draws the claims of a job, from its creation, or the first event that was read, to its end or now.
+// attemptsOf returns the claims of a job for drawing. The time axis runs from the job's creation, or the first event that was read, to its
+// completion or now.
 func attemptsOf(h history, now time.Time) []attempt {
 	var list []attempt
 	for _, e := range h.Events {
@@ -62,7 +63,7 @@ func attemptsOf(h history, now time.Time) []attempt {
 	return list
 }
 
-// place sets the position of each attempt on a line of length 1000.
+// place sets the position of each attempt on an axis of length 1000.
 func place(list []attempt, from, to time.Time) {
 	whole := max(to.Sub(from), time.Microsecond)
 	at := func(t time.Time) int64 { return min(max(int64(1000*float64(t.Sub(from))/float64(whole)), 0), 1000) }
@@ -77,20 +78,20 @@ func place(list []attempt, from, to time.Time) {
 	}
 }
 
-// Lasted returns the duration of the attempt, until now if it runs.
+// Lasted formats the duration of the attempt, up to now if it is running.
 func (a attempt) Lasted(now time.Time) string { return lasted(now, &a.Began, a.Ended) }
 
-// What names the event that ended the attempt.
+// What returns the name of the event that ended the attempt.
 func (a attempt) What() string { return strings.TrimPrefix(a.Event, "job.") }
 
-// followerIn returns the id of the job that follows a failure, from the fields of its event.
+// followerIn returns the ID of the job that was started by a failure, from the fields of the failure's event.
 func followerIn(fields json.RawMessage) string {
 	var f struct{ Job string }
 	_ = json.Unmarshal(fields, &f)
 	return f.Job
 }
 
-// reasonIn returns the reason from the fields of an event.
+// reasonIn returns the reason in the fields of an event.
 func reasonIn(fields json.RawMessage) string {
 	var f struct{ Reason string }
 	if json.Unmarshal(fields, &f) != nil {

@@ -11,27 +11,27 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Options configure [New].
+// Options configures [New].
 type Options struct {
-	// Store is the store that pages read. Required.
+	// Store is read by the pages. Required.
 	Store *store.Store
 	// Calendar reads the schedules. Required.
 	Calendar Calendar
-	// Visitor returns the sender of a request with its permissions. An error that wraps [access.ErrUnauthenticated] leads to the
-	// login page. Required.
+	// Visitor authenticates a request and returns its sender with permissions. An error that wraps [access.ErrUnauthenticated] redirects to
+	// the login page. Required.
 	Visitor func(*http.Request) (access.Principal, error)
-	// Shown hides the secrets of a job that a visitor may not see: in its arguments, result and planned steps. It audits when a
-	// visitor sees secrets of others, and returns an error if that fails. Default: nothing is hidden.
+	// Shown removes secrets that a visitor may not see from a job's arguments, result and planned steps. If the visitor may see secrets of
+	// others, Shown writes an audit entry, and returns an error if that fails. By default nothing is hidden.
 	Shown func(*http.Request, access.Principal, job.Job) (job.Job, error)
-	// ShownSchedule does the same for the arguments of a schedule, by its name. Default: nothing is hidden.
+	// ShownSchedule does the same for the arguments of the named schedule. By default nothing is hidden.
 	ShownSchedule func(request *http.Request, to access.Principal, name string, s job.ScheduleSetting) (job.ScheduleSetting, error)
-	// Sessions states that POST login begins a session and POST logout ends it. Without it there is no login form.
+	// Sessions enables the login form. POST login must begin a session, and POST logout must end it.
 	Sessions bool
 	// Logger receives unexpected errors. Default [slog.Default].
 	Logger *slog.Logger
 }
 
-// within limits how long a page may read, so that an operator soon learns that the database does not answer.
+// within is the read timeout of a page. It is short, so that an operator soon sees that the database does not respond.
 const within = 8 * time.Second
 
 // dashboard serves the pages.
@@ -42,7 +42,7 @@ type dashboard struct {
 	slots    *shared[[]storeview.BoardSlots]
 }
 
-// New returns the dashboard. It serves /, /jobs, /static/… : mount it below a prefix that is stripped and ends with a slash.
+// New returns the dashboard. It serves /, /jobs, /static/… and so on. Mount it below a prefix that ends with a slash and is stripped.
 func New(o Options) http.Handler {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -69,10 +69,10 @@ func New(o Options) http.Handler {
 
 // view is one kind of page.
 type view struct {
-	own   bool // visitors that may only see their own jobs may open it; it then shows nothing else
+	own   bool // visitors who may only see their own jobs may open it, and see nothing else on it
 	path  string
-	file  string // its template
-	here  string // its entry in the navigation
+	file  string // the name of the template
+	here  string // the page's entry in the navigation
 	needs access.Permission
 	show  func(d *dashboard, p *page, r *http.Request) error // reads the content of the page
 }
@@ -90,14 +90,14 @@ var pages = []view{
 	{false, "/audit", "audit.html", "audit", access.AuditRead, (*dashboard).audit},
 }
 
-// Page describes one kind of page, for tests of every page with every role.
+// Page describes one kind of page. A test uses it to request every page with every role.
 type Page struct {
-	Path  string // relative to the dashboard's root; {id} and {name} vary
+	Path  string // relative to the dashboard's root; may contain {id} or {name}
 	Needs access.Permission
-	Own   bool // visitors that may only see their own jobs may open it
+	Own   bool // visitors who may only see their own jobs may open it
 }
 
-// Pages lists the pages that need a permission.
+// Pages returns the pages that require a permission.
 func Pages() (list []Page) {
 	for _, p := range pages {
 		list = append(list, Page{p.path, p.needs, p.own})

@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// away is a dashboard whose database cannot be reached, for somebody with all permissions.
+// away returns a dashboard whose database cannot be reached, for a visitor with all permissions.
 func away(t *testing.T, o Options) http.Handler {
 	t.Helper()
 	pool, err := pgxpool.New(context.Background(), "postgres://nobody@127.0.0.1:1/nothing")
@@ -43,7 +43,7 @@ func away(t *testing.T, o Options) http.Handler {
 	return New(o)
 }
 
-// calendar asks a store, and so the database, for schedules.
+// calendar reads schedules from a store that has no database.
 type calendar struct{ *store.Store }
 
 func (c calendar) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
@@ -79,8 +79,8 @@ func TestAPageWithoutADatabaseSaysSoAndLooksAgain(t *testing.T) {
 		w := get(h, path)
 		is.Equal(w.Code, http.StatusServiceUnavailable)
 		is.True(strings.Contains(w.Body.String(), "The database does not respond"))
-		is.True(!strings.Contains(w.Body.String(), "data-still"))  // it looks again
-		is.True(!strings.Contains(w.Body.String(), "127.0.0.1:1")) // and does not say where the database is
+		is.True(!strings.Contains(w.Body.String(), "data-still"))  // the page refreshes itself
+		is.True(!strings.Contains(w.Body.String(), "127.0.0.1:1")) // the page does not reveal the database address
 	}
 }
 
@@ -96,7 +96,7 @@ func TestAnAddressThatLeadsNowhereIsAPageToo(t *testing.T) {
 	for _, path := range []string{"/jobs?state=done", "/jobs?since=yesterday", "/jobs?pipeline=x", "/pipelines?status=x", "/audit?cursor=!", "/schedules/a?cursor=!",
 		"/jobs?cursor=1.1", "/pipelines?cursor=" + cursor.Sealed("jobs", "1.1"), "/audit?cursor=7"} {
 		w := get(h, path)
-		is.Equal(w.Code, http.StatusBadRequest) // a filter that is not understood would show too much
+		is.Equal(w.Code, http.StatusBadRequest) // ignoring an unknown filter would show too much
 		is.True(strings.Contains(w.Body.String(), "Invalid filter"))
 	}
 }
@@ -116,7 +116,7 @@ func TestWhoIsNotLoggedInGetsTheFormOnlyWhereItWouldHelp(t *testing.T) {
 	is.True(strings.Contains(w.Body.String(), "Unknown or expired token"))
 }
 
-// everyScript is the text of all scripts of our own.
+// everyScript returns the text of all the dashboard's own scripts.
 func everyScript() (text string) {
 	for name, f := range files.byName {
 		if strings.HasSuffix(name, ".js") && !strings.HasSuffix(name, ".min.js") {
@@ -135,15 +135,15 @@ func TestFilesAreKeptForGoodUnderTheirHash(t *testing.T) {
 		is.Equal(w.Code, http.StatusOK)
 		is.True(strings.Contains(w.Header().Get("Cache-Control"), "immutable"))
 		is.Equal(w.Header().Get("Content-Type"), f.kind)
-		is.True(f.kind != "") // browsers are told not to guess
+		is.True(f.kind != "") // browsers must not guess the media type
 		tag := w.Header().Get("ETag")
 		is.Equal(get(h, "/static/"+name, "If-None-Match", tag).Code, http.StatusNotModified)
 		for _, other := range []string{"/static/" + name, "/static/another-release/" + name} {
-			is.Equal(get(h, other).Header().Get("Cache-Control"), "no-cache") // whoever does not name the hash asks each time
+			is.Equal(get(h, other).Header().Get("Cache-Control"), "no-cache") // without the current hash, the file is not cached
 		}
 	}
 	for _, found := range regexp.MustCompile(`"\./([a-z]+\.js)"`).FindAllStringSubmatch(everyScript(), -1) {
-		is.True(len(files.byName[found[1]].body) > 0) // what a script imports is there
+		is.True(len(files.byName[found[1]].body) > 0) // every imported script exists
 	}
 	is.Equal(get(h, "/static/ui.go").Code, http.StatusNotFound)
 }
@@ -159,6 +159,6 @@ func TestPagesForbidWhatIsNotTheirs(t *testing.T) {
 		is.True(!strings.Contains(body, " style="))
 		is.True(!strings.Contains(body, "eval("))
 		is.True(!strings.Contains(body, "innerHTML ="))
-		is.True(!strings.Contains(strings.ReplaceAll(body, "http://www.w3.org/2000/svg", ""), "://")) // nothing is loaded from elsewhere
+		is.True(!strings.Contains(strings.ReplaceAll(body, "http://www.w3.org/2000/svg", ""), "://")) // nothing is loaded from other origins
 	}
 }

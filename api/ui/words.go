@@ -23,10 +23,10 @@ var words = template.FuncMap{
 	"spark": sparkOf, "shape": shapeOf, "became": becameOf, "late": late, "took": tookOf, "missed": missedWords,
 }
 
-// moment is a time as pages show it.
+// moment is a time in the formats that pages show.
 type moment struct{ ISO, Full, Text string }
 
-// ago describes how long before or after now a time is; empty for nil and zero.
+// ago describes how long before or after now a time is. It is empty for nil and for the zero time.
 func ago(now time.Time, at any) moment {
 	var t time.Time
 	switch v := at.(type) {
@@ -52,7 +52,7 @@ func ago(now time.Time, at any) moment {
 	return m
 }
 
-// lasted describes how long something took, or has taken until now; empty if it has not begun.
+// lasted describes how long something took, or has taken until now. It is empty if began is nil.
 func lasted(now time.Time, began, ended *time.Time) string {
 	if began == nil {
 		return ""
@@ -63,10 +63,10 @@ func lasted(now time.Time, began, ended *time.Time) string {
 	return length(max(now.Sub(*began), 0))
 }
 
-// at returns the address of t, for lasted.
+// at returns a pointer to t, for lasted.
 func at(t time.Time) *time.Time { return &t }
 
-// length returns a duration in at most two units.
+// length formats a duration with at most two units.
 func length(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -83,7 +83,7 @@ func length(d time.Duration) string {
 	return fmt.Sprintf("%dd %dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// number groups the digits of an integer.
+// number formats an integer with thousands separators.
 func number[N int | int64](n N) string {
 	digits := strconv.FormatInt(int64(n), 10)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -92,7 +92,7 @@ func number[N int | int64](n N) string {
 	return digits
 }
 
-// upTo returns a number that was counted up to a limit.
+// upTo formats a number that was counted up to a limit.
 func upTo(most, n int) string {
 	if n >= most {
 		return number(most) + "+"
@@ -100,7 +100,7 @@ func upTo(most, n int) string {
 	return number(n)
 }
 
-// percent returns a part of a whole, 0 to 100.
+// percent returns a part of a whole as a number from 0 to 100.
 func percent(part, whole int64) int64 {
 	if whole <= 0 {
 		return 0
@@ -108,7 +108,7 @@ func percent(part, whole int64) int64 {
 	return min(max(part*100/whole, 0), 100)
 }
 
-// plain returns untrusted text on one line, with invisible characters and those that change the writing direction made visible.
+// plain returns untrusted text on one line. Invisible characters, and characters that change the writing direction, are made visible.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -121,7 +121,7 @@ func plain(s string) string {
 	}, s)
 }
 
-// lines is plain for text of several lines.
+// lines is like plain, but keeps line breaks and tabs.
 func lines(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
@@ -131,7 +131,7 @@ func lines(s string) string {
 	}, s)
 }
 
-// short is plain, cut to n characters.
+// short is like plain, but truncates the text to n characters.
 func short(n int, s string) string {
 	s = plain(s)
 	if utf8.RuneCountInString(s) <= n {
@@ -140,7 +140,7 @@ func short(n int, s string) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// mostJSON limits how much of a value a page shows.
+// mostJSON limits how many bytes of a value a page shows.
 const mostJSON = 64 << 10
 
 // pretty formats JSON for display.
@@ -159,7 +159,7 @@ func pretty(raw json.RawMessage) string {
 	return lines(strings.ToValidUTF8(b.String()[:mostJSON], "")) + fmt.Sprintf("\n… %s more bytes", number(b.Len()-mostJSON))
 }
 
-// editable formats JSON for an editor: complete, with invisible characters as escapes. It returns the empty string if the value is
+// editable formats JSON for an editor. The text is complete, with invisible characters escaped. It returns an empty string if the value is
 // too long for a form.
 func editable(raw json.RawMessage) string {
 	var b bytes.Buffer
@@ -172,14 +172,14 @@ func editable(raw json.RawMessage) string {
 			text.WriteRune(r)
 			continue
 		}
-		for _, unit := range utf16.Encode([]rune{r}) { // there are none outside of strings
+		for _, unit := range utf16.Encode([]rune{r}) { // such characters occur only in strings
 			fmt.Fprintf(&text, `\u%04x`, unit)
 		}
 	}
 	return text.String()
 }
 
-// rowsFor returns the number of lines of a text field for a list of words.
+// rowsFor returns the height of a text field for a list, in lines.
 func rowsFor(list []string) int { return min(max(len(list)+1, 2), 12) }
 
 func text[S ~string](s *S) string {
@@ -189,7 +189,7 @@ func text[S ~string](s *S) string {
 	return string(*s)
 }
 
-// calls returns the display name of a state or a reason. Without an entry it is the value itself with spaces.
+// calls returns the display name of a state or reason. If there is none, it returns the value with spaces.
 func calls(name any) string {
 	s := fmt.Sprint(name)
 	if said := job.BlockerType(s).Words(); said != "" {

@@ -56,12 +56,12 @@ func TestAttemptsAreDrawnFromTheEvents(t *testing.T) {
 	h.Events[1].Remote = true
 	list := attemptsOf(h, began.Add(time.Hour))
 	is.Equal(len(list), 2)
-	is.Equal(list[0].Fence, int64(2)) // the latest first
+	is.Equal(list[0].Fence, int64(2)) // the latest attempt comes first
 	is.Equal([]int64{list[0].X, list[0].W}, []int64{500, 500})
 	is.Equal([]int64{list[1].X, list[1].W}, []int64{200, 100})
 	is.Equal(list[1].What(), "recovered")
-	is.True(list[1].Remote && !list[0].Remote)  // a remote worker had it first
-	is.Equal(attemptsOf(history{}, began), nil) // nobody claimed it
+	is.True(list[1].Remote && !list[0].Remote)  // a remote worker ran the first attempt
+	is.Equal(attemptsOf(history{}, began), nil) // the job was never claimed
 }
 
 func TestAPipelineIsDrawnInColumns(t *testing.T) {
@@ -73,14 +73,14 @@ func TestAPipelineIsDrawnInColumns(t *testing.T) {
 	failed := job.Job{ID: 7, State: job.Failed}
 	fanned.FanOut = &job.TreeFanOut{Branches: 1000, States: map[job.State]int{job.Succeeded: 998, job.Failed: 2}, Shown: []job.TreeJob{{Job: failed}, {Job: failed}}}
 	d := draw(tree{Tree: job.Tree{Jobs: []job.TreeJob{one(1), fanned}}, Planned: []job.Step{{Kind: "join"}}}, time.Now())
-	is.Equal(len(d.Boxes), 6)            // two steps, the branches in one box, the two that failed, the join to come
-	is.Equal(len(d.Lines), 1+3+3)        // one to the fan-out, from there to each of its boxes, and on to the join
-	is.Equal(d.Boxes[2].X, d.Boxes[3].X) // branches stand below each other
+	is.Equal(len(d.Boxes), 6)            // two steps, one box for all children, two failed children, and the planned join
+	is.Equal(len(d.Lines), 1+3+3)        // one line to the fan-out, three to its boxes, and three to the join
+	is.Equal(d.Boxes[2].X, d.Boxes[3].X) // children are drawn one below another
 	is.True(d.Boxes[3].Y > d.Boxes[2].Y)
 	is.True(d.Boxes[5].Planned)
 	is.Equal(d.Boxes[2].Foot, "2 failed")
-	is.True(d.Boxes[2].Parts[1].W > 0)       // two of a thousand can be seen
-	is.True(d.W > d.Boxes[5].X+d.Boxes[5].W) // everything is on the sheet
+	is.True(d.Boxes[2].Parts[1].W > 0)       // even two of a thousand are visible
+	is.True(d.W > d.Boxes[5].X+d.Boxes[5].W) // everything fits in the drawing
 	long := tree{}
 	for id := range int64(500) {
 		long.Jobs = append(long.Jobs, one(id+1))
@@ -89,6 +89,6 @@ func TestAPipelineIsDrawnInColumns(t *testing.T) {
 		long.Planned = append(long.Planned, job.Step{Kind: "later"})
 	}
 	d = draw(long, time.Now())
-	is.Equal(len(d.Boxes), 1+mostSteps+mostPlanned+1) // the rest is said in one box at each end
+	is.Equal(len(d.Boxes), 1+mostSteps+mostPlanned+1) // one box at each end stands for the remaining steps
 	is.Equal(d.Boxes[0].Title, "460 earlier steps")
 }
