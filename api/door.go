@@ -144,8 +144,8 @@ func (d *door) guard(request *http.Request, to Route) error {
 	return nil
 }
 
-// requirePageOrigin rejects a request that has a session but no token and does not name the page that it comes from. Every browser names it in a
-// request that changes something; other clients have to send a token.
+// requirePageOrigin rejects a request with a session cookie, no token, and no header that names its origin. Every browser sends such a
+// header with a request that changes something. Other clients must send a token.
 func requirePageOrigin(r *http.Request) error {
 	if r.Header.Get("Authorization") != "" || r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
 		return nil

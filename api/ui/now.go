@@ -182,7 +182,7 @@ func (d *dashboard) lanes(p *page, r *http.Request) error {
 	return err
 }
 
-// pods shows the pods, including those that recently left or lapsed.
+// pods shows the pods, including those that left or lapsed recently.
 func (d *dashboard) pods(p *page, r *http.Request) error {
 	b, err := d.readBoard(r)
 	p.Title, p.Live, p.Data = "Pods", "events/stream", b

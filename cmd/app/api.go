@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// onOne returns the RunE of a command for one job or pipeline, whose id is its first argument. It opens and closes the
-// client around do.
+// onOne returns the RunE of a command for one job or pipeline, whose ID is the first argument. It opens a client, calls do and closes the
+// client.
 func onOne(do func(c *cobra.Command, at *client.Client, id int64) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, words []string) error {
 		id, err := api.ParseID(words[0])
@@ -23,7 +23,7 @@ func onOne(do func(c *cobra.Command, at *client.Client, id int64) error) func(*c
 	}
 }
 
-// onClient opens and closes the client around do.
+// onClient opens a client, calls do and closes the client.
 func onClient(c *cobra.Command, do func(at *client.Client) error) error {
 	at, err := client.For(c)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package app is the command line of a program with its own handlers: serve, worker, migrate, doctor and all other commands of trapeze.
+// Package app provides the command line for a program with its own handlers: serve, worker, migrate, doctor and all other trapeze commands.
 //
 //	func main() {
 //		app.Main(func(_ context.Context, r *runner.Runner, _ *pgxpool.Pool) error {
@@ -7,7 +7,7 @@
 //		})
 //	}
 //
-// Flags, environment, output and exit codes are those of trapeze, as docs/reference.md lists them.
+// Flags, environment, output and exit codes are the same as for trapeze; docs/reference.md lists them.
 package app
 
 import (
@@ -18,7 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	_ "time/tzdata" // schedules name time zones, and a container with only this program has no zone data
+	_ "time/tzdata" // schedules use time zones, and a container with only this program has no zone data
 
 	"github.com/spf13/cobra"
 
@@ -30,24 +30,26 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Register registers the handlers of a program with the runner of serve or worker, before it runs. serve has already migrated the tables,
-// unless --no-migrate is set. The pool is that of DATABASE_URL; it is nil in worker, which has no database. An error ends the command.
+// Register registers the handlers of a program with the runner of serve or worker before the runner starts. serve has already migrated the
+// tables, unless --no-migrate is set. The pool is connected to DATABASE_URL; in worker, which has no database, it is nil. If Register
+// returns an error, the command fails.
 type Register = server.Register
 
-// Options configure [Command]. The zero value works.
+// Options configures [Command]. The zero value works.
 type Options struct {
-	// Name is the program's name in help, messages and completion. Default: the name of its file.
+	// Name is the program's name in help, messages and completions. Default: the name of the executable.
 	Name string
-	// Release is the program's version, shown by the command version and in the list of pods. Default: the module version of the build.
+	// Release is the program's version, shown by the version command and in the list of pods. Default: the module version of the build.
 	Release string
-	// Register registers the handlers. Default: none; serve then submits, answers HTTP and recovers, and worker returns an error.
+	// Register registers the handlers. Without it, serve runs no jobs but still submits, serves HTTP and recovers jobs, and worker returns
+	// an error.
 	Register Register
-	// Configure changes the runner's options after the environment has set them. For serve it can set those without a variable, such as
-	// Middleware, OnEnd and TracerProvider. For worker only Middleware is used. Default: none.
+	// Configure changes the runner's options after they are set from the environment. For serve it can set options that have no variable,
+	// such as Middleware, OnEnd and TracerProvider. For worker only Middleware is used. Default: none.
 	Configure func(*runner.Options)
 }
 
-// Main runs the command in the arguments of the process, and exits with its code.
+// Main runs the command given by the process arguments and exits with its exit code.
 func Main(register Register) {
 	os.Exit(Run(context.Background(), Command(Options{Register: register}), os.Args[1:]))
 }
@@ -68,8 +70,8 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	return exit.Code(err)
 }
 
-// Command returns the root command, for [Run]. A program may add its own commands, and add flags to those of trapeze. Do not put the root
-// below another command.
+// Command returns the root command, for [Run]. A program may add its own commands, and add flags to the existing ones. The command must
+// remain the root.
 func Command(o Options) *cobra.Command {
 	root := &cobra.Command{
 		Use:         cmp.Or(o.Name, strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")),
@@ -117,10 +119,10 @@ NO_COLOR=1 disables colors.`,
 	return root
 }
 
-// GroupRun is the id of the group of commands that run pods and workers, for commands that a program adds.
+// GroupRun is the ID of the help group for commands that run pods and workers. A program can add its own commands to it.
 const GroupRun = "run"
 
-// groups are the headings of --help with their commands. Those that an operator needs in an emergency come first.
+// groups lists the headings in --help with their commands. Commands that an operator needs in an emergency come first.
 var groups = []struct {
 	id, title string
 	commands  []string
@@ -145,10 +147,10 @@ func group(root *cobra.Command) {
 	}
 }
 
-// commandName matches the program's name in a command that a text shows.
+// commandName matches the program's name where a text shows a command.
 var commandName = regexp.MustCompile(`(?m)(^|[ (;|])trapeze ([a-z])`)
 
-// rename replaces the program's name in the texts of c and of the commands below it.
+// rename replaces the program's name in the texts of c and its subcommands.
 func rename(c *cobra.Command, name string) {
 	for _, text := range []*string{&c.Long, &c.Example} {
 		*text = commandName.ReplaceAllString(*text, "${1}"+strings.ReplaceAll(name, "$", "$$")+" ${2}")

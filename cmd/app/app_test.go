@@ -17,7 +17,7 @@ import (
 func TestAWorkerNeedsHandlersAndSaysWhatKeepsIt(t *testing.T) {
 	is := is.New(t)
 	arguments := []string{"worker", "--server", "http://127.0.0.1:1"}
-	is.Equal(Run(t.Context(), Command(Options{}), arguments), exit.CodeUsage) // none is registered
+	is.Equal(Run(t.Context(), Command(Options{}), arguments), exit.CodeUsage) // no handlers are registered
 	refuses := func(_ context.Context, r *runner.Runner, pool *pgxpool.Pool) error {
 		is.True(r != nil && pool == nil) // a worker has no database
 		return errors.New("no licence")

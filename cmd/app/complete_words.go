@@ -13,20 +13,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// completeWithin limits how long the completion waits for words from the database or the server.
+// completeWithin limits how long a completion waits for the database or the server.
 const completeWithin = 2 * time.Second
 
-// candidates returns the completions for a place in the command line. A tab separates a word from its description.
+// candidates returns the completions for a position in the command line. A tab separates a word from its description.
 type candidates func(ctx context.Context, c *cobra.Command) []string
 
-// completeWords registers completions by name for the flags and arguments of every command below c.
+// completeWords registers completions for the flags and arguments of c and its subcommands, by name.
 func completeWords(c *cobra.Command) {
 	for flag, list := range map[string]candidates{
 		"state": stateWords, "status": statusWords, "lane": laneWords, "kind": kindWords, "pod": podWords, "unique-while": fixed("pending", "active"),
 		"missed": fixed("coalesce", "catch_up", "skip"), "overlap": fixed("queue", "skip"),
 	} {
 		if c.Flags().Lookup(flag) != nil {
-			_ = c.RegisterFlagCompletionFunc(flag, completes(list)) // the flag exists
+			_ = c.RegisterFlagCompletionFunc(flag, completes(list)) // cannot fail: the flag exists
 		}
 	}
 	_, argument, _ := strings.Cut(c.Use, " ")
@@ -40,8 +40,8 @@ func completeWords(c *cobra.Command) {
 	}
 }
 
-// completes returns a completion of candidates. Without a database it completes nothing, because a completion must
-// not print an error.
+// completes returns a completion function for candidates. Without a database it returns no completions, because a completion must not print
+// an error.
 func completes(list candidates) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), completeWithin)
@@ -57,7 +57,7 @@ func completes(list candidates) cobra.CompletionFunc {
 	}
 }
 
-// firstArgument completes only the first argument.
+// firstArgument restricts f to the first argument.
 func firstArgument(f cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -85,7 +85,7 @@ func statusWords(context.Context, *cobra.Command) (list []string) {
 	return list
 }
 
-// fromServer returns the candidates in the server's answer.
+// fromServer returns candidates that are read from the server.
 func fromServer[T any](read func(context.Context, *client.Client) ([]T, error), name func(T) []string) candidates {
 	return func(ctx context.Context, c *cobra.Command) (list []string) {
 		at, err := client.For(c)

@@ -68,7 +68,7 @@ func printSchedules(c *cobra.Command, list []job.ScheduleUse, now time.Time) err
 	})
 }
 
-// scheduleState describes whether a schedule fires, and if not, why.
+// scheduleState describes whether a schedule fires, and why not if it does not.
 func scheduleState(s job.ScheduleUse) string {
 	switch {
 	case s.Error != "":
@@ -81,7 +81,8 @@ func scheduleState(s job.ScheduleUse) string {
 	return "on"
 }
 
-// nextOf describes when a schedule fires next: the time in the database or, until a pod has planned it, that of the expression.
+// nextOf describes when a schedule fires next. It uses the time in the database or, until a pod has planned it, the next time of the
+// expression.
 func nextOf(s job.ScheduleUse, now time.Time) string {
 	at := s.NextAt
 	if at == nil && len(s.NextFires) > 0 {
@@ -93,7 +94,7 @@ func nextOf(s job.ScheduleUse, now time.Time) string {
 	return untilText(*at, now) + ", " + humanize.ClockIn(s.Zone, at)
 }
 
-// untilText describes the time until at, or how long at has passed.
+// untilText describes the time until at, or the time since at if it has passed.
 func untilText(at, now time.Time) string {
 	if d := now.Sub(at); d >= time.Second {
 		return "due for " + humanize.Since(&at, now)
@@ -121,7 +122,7 @@ func fireResult(f job.Fire) string {
 	return string(f.Outcome)
 }
 
-// fireNote lists the special facts of an occurrence.
+// fireNote lists anything unusual about an occurrence.
 func fireNote(f job.Fire) string {
 	var notes []string
 	if f.Manual {
@@ -136,7 +137,7 @@ func fireNote(f job.Fire) string {
 	return strings.Join(notes, "; ")
 }
 
-// onSchedule returns a command whose first argument is a schedule's name, which the shell completes.
+// onSchedule completes the definition of a command whose first argument is a schedule name. The shell completes the name.
 func onSchedule(c *cobra.Command, do func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error) *cobra.Command {
 	c.Args = cobra.ExactArgs(1)
 	c.ValidArgsFunction = firstArgument(completes(scheduleWords))
@@ -163,7 +164,7 @@ func newCronShowCommand() *cobra.Command {
 	})
 }
 
-// printSchedule prints the facts of a schedule, one per line, and its last occurrences.
+// printSchedule prints the properties of a schedule, one per line, and its latest occurrences.
 func printSchedule(c *cobra.Command, s job.ScheduleUse, now time.Time) error {
 	var b strings.Builder
 	colours := show.InkFor(c.OutOrStdout())
@@ -264,7 +265,7 @@ func printFires(c *cobra.Command, list iter.Seq2[job.Fire, error]) error {
 	})
 }
 
-// scheduleRoute is the route of one schedule.
+// scheduleRoute is the API route for one schedule.
 const scheduleRoute = "/admin/workers/schedules/:name"
 
 func newCronRemoveCommand() *cobra.Command {
@@ -321,7 +322,7 @@ when no job was submitted: its unique key is held, or it was refused.`,
 	})
 }
 
-// printTriggered prints the job of an occurrence, and returns an error if there is none.
+// printTriggered prints the job of a triggered occurrence. It returns an error if no job was created.
 func printTriggered(c *cobra.Command, fire job.Fire) (err error) {
 	switch {
 	case show.WantsJSON(c):

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// mostNext is the maximum number of occurrences that cron next shows.
+// mostNext is the maximum number of occurrences that `cron next` prints.
 const mostNext = 1000
 
 func newCronNextCommand() *cobra.Command {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// scheduleFlags holds the flags of cron set.
+// scheduleFlags holds the flags of `cron set`.
 type scheduleFlags struct {
 	args, zone, lane, subject, unique, missed, overlap string
 	priority, catchUp                                  int
@@ -86,8 +86,7 @@ skip (no). The kind may be unknown: the schedule does not fire until a pod has i
 	return c
 }
 
-// change returns the change that the arguments and flags request. Flags that are not set change
-// nothing.
+// change returns the schedule change for the arguments and flags. Flags that are not set change nothing.
 func (s *scheduleFlags) change(c *cobra.Command, words []string) (job.ScheduleChange, error) {
 	change := job.ScheduleChange{Existing: len(words) < 2}
 	if len(words) > 0 {
@@ -119,7 +118,7 @@ func (s *scheduleFlags) change(c *cobra.Command, words []string) (job.ScheduleCh
 	return change, err
 }
 
-// printScheduleChanged prints the result of a change of a schedule and its next occurrences.
+// printScheduleChanged prints the result of a schedule change and the next occurrences.
 func printScheduleChanged(c *cobra.Command, done job.ScheduleChanged) error {
 	if show.WantsJSON(c) {
 		return show.JSON(c, done)

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// aSchedule is one with a history: it fires at half past two, and was on time, missed and doubled.
+// aSchedule returns a schedule that fires at half past two. Its history contains occurrences that ran on time, were missed, and overlapped.
 func aSchedule() job.ScheduleUse {
 	id, took := int64(4711), job.Seconds(92500*time.Millisecond)
 	next := noon.Add(14*time.Hour + 30*time.Minute)

@@ -13,13 +13,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// target is the lane or the pod to which a command applies.
+// target is the lane or pod that a command applies to.
 type target struct {
 	pod  string
 	lane string
 }
 
-// read takes the lane from the arguments. Either a lane or a pod is required.
+// read takes the lane from the arguments. It returns an error unless exactly one of lane and pod is given.
 func (t *target) read(args []string) error {
 	if len(args) == 1 {
 		t.lane = args[0]
@@ -30,7 +30,7 @@ func (t *target) read(args []string) error {
 	return nil
 }
 
-// path returns the path of a command for the target.
+// path returns the API path of a command for the target.
 func (t *target) path(command string) string {
 	if t.pod != "" {
 		return client.Path("/admin/workers/pods/:id/", t.pod) + command
@@ -126,12 +126,12 @@ func gateCommand(use, short, long, done string) *cobra.Command {
 	}
 }
 
-// opens runs a command that need not wait, and prints the new state.
+// opens runs a command that does not wait, and prints the new state.
 func opens(c *cobra.Command, now, path string) error {
 	return onClient(c, func(at *client.Client) error { return opensAt(c, at, now, path) })
 }
 
-// already puts the word before the state that a command found: "lane reports already drained".
+// already inserts "already" before the state, as in "lane reports already drained".
 func already(now string) string {
 	at := strings.LastIndex(now, " ") + 1
 	return now[:at] + "already " + now[at:]
@@ -150,11 +150,11 @@ func opensAt(c *cobra.Command, at *client.Client, now, path string) error {
 	return show.Done(c, news, "%s", now)
 }
 
-// waitAtOnce is the timeout of one request. It is less than the time in which a server must begin its answer.
+// waitAtOnce is the timeout of one request. It is shorter than the time in which a server must begin its response.
 const waitAtOnce = 20 * time.Second
 
-// awaitIdle runs a command that drains or freezes. It repeats the request until no job runs there or the wait is over, and prints the jobs
-// that still run. If jobs still run at the end, the exit code is 1.
+// awaitIdle runs a command that drains or freezes. It repeats the request until no job is running there or the wait ends, and prints the
+// running jobs. If jobs are still running at the end, the exit code is 1.
 func awaitIdle(c *cobra.Command, now, path string, wait time.Duration) error {
 	return onClient(c, func(at *client.Client) error {
 		changed := false

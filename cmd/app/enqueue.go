@@ -112,7 +112,7 @@ func (e *enqueueFlags) run(c *cobra.Command, kind string) error {
 	return nil
 }
 
-// submission builds the submission from the flags.
+// submission returns the submission that the flags describe.
 func (e *enqueueFlags) submission(c *cobra.Command, kind string) (api.Submission, error) {
 	s := api.Submission{
 		Kind: kind, Lane: e.lane, Delay: api.Delay(e.delay), UniqueKey: e.key, UniqueWhile: e.while, Foreign: true, Approval: e.approval,
@@ -146,7 +146,7 @@ func (e *enqueueFlags) submission(c *cobra.Command, kind string) (api.Submission
 	return s, nil
 }
 
-// decode reads the JSON of a flag from its value, a file, or stdin.
+// decode reads the JSON of a flag from its value, from a file, or from stdin.
 func decode(c *cobra.Command, flag, value string, v any) error {
 	source := io.Reader(strings.NewReader(value))
 	switch {
@@ -160,7 +160,7 @@ func decode(c *cobra.Command, flag, value string, v any) error {
 		defer file.Close()
 		source = file
 	}
-	// The server's limit is lower, and rejects larger input.
+	// The server's own limit is lower.
 	if err := api.Decode(io.LimitReader(source, 64<<20), v); err != nil {
 		return exit.Usage("%s: %w: want JSON, @file with JSON, or - for stdin", flag, err)
 	}
@@ -182,7 +182,7 @@ func jsonOf(c *cobra.Command, flag, value string) (any, error) {
 	return raw, nil
 }
 
-// ended returns the verb for a job's terminal state.
+// ended returns the verb that describes a job's final state.
 func ended(s job.State) string {
 	if s == job.Cancelled {
 		return "was cancelled"

@@ -42,7 +42,7 @@ It reads all jobs, and needs more rights in the database than a pod: see docs/er
 	return c
 }
 
-// erase repeats the request until all jobs have been read, and prints the total.
+// erase repeats the request until all jobs have been processed, and prints the total.
 func erase(c *cobra.Command, at *client.Client, e api.Erasure) error {
 	var all api.Erased
 	for {

@@ -18,8 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// eventsEvery is the polling interval of --follow, and eventsAtOnce the number of events of one
-// poll.
+// eventsEvery is the polling interval of --follow. eventsAtOnce is the maximum number of events of one poll.
 const (
 	eventsEvery  = 250 * time.Millisecond
 	eventsAtOnce = 1000
@@ -78,11 +77,11 @@ interrupted, or, with --job, until the job has finished.`,
 	return c
 }
 
-// watch reads the history.
+// watch reads the history of a job or of all jobs.
 type watch struct {
 	at    *client.Client
 	path  string
-	job   int64 // 0: events of all jobs
+	job   int64 // 0 for the events of all jobs
 	after string
 	goOn  bool
 }
@@ -120,7 +119,7 @@ func (w *watch) run(ctx context.Context, do func(job.Event) error) error {
 	}
 }
 
-// printEvent prints one event on a line of its own.
+// printEvent prints an event on one line.
 func printEvent(c *cobra.Command, e job.Event) error {
 	if show.WantsJSON(c) {
 		return show.JSON(c, e)

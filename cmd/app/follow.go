@@ -15,11 +15,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// followEvery is the interval at which a followed job is polled.
+// followEvery is the polling interval for a followed job.
 const followEvery = 100 * time.Millisecond
 
-// follow waits until a job and the steps after it have ended, and returns the last one. It continues through an outage
-// of the database, as the job does.
+// follow waits until a job and its next steps have ended, and returns the last one. It keeps polling during a database outage.
 func follow(ctx context.Context, at *client.Client, id int64, show *progressLine) (job.Job, error) {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
@@ -52,7 +51,7 @@ func follow(ctx context.Context, at *client.Client, id int64, show *progressLine
 	}
 }
 
-// nextStep returns the next step after a job. It exists as soon as the job has succeeded.
+// nextStep returns the step after a job, or nil. The next step exists as soon as the job has succeeded.
 func nextStep(ctx context.Context, at *client.Client, j job.Job) (*job.Job, error) {
 	if j.State != job.Succeeded {
 		return nil, nil
@@ -65,14 +64,14 @@ func nextStep(ctx context.Context, at *client.Client, j job.Job) (*job.Job, erro
 	}
 	next := &page.Jobs[0]
 	if (next.GroupID == nil) != (j.GroupID == nil) || j.GroupID != nil && *next.GroupID != *j.GroupID {
-		return nil, nil // a child of a fan-out that has no join
+		return nil, nil // a child of a fan-out without a join
 	}
 	return next, nil
 }
 
-// progressLine shows the progress of a job: one line that is redrawn on a terminal, or else one line per change.
+// progressLine shows the progress of a job. On a terminal it redraws one line; otherwise it prints one line per change.
 type progressLine struct {
-	to    io.Writer // nil: no output
+	to    io.Writer // nil means no output
 	bar   bool
 	last  string
 	began time.Time
@@ -115,7 +114,7 @@ func (f *progressLine) endLine() {
 	}
 }
 
-// drawBar draws the progress that a job reports.
+// drawBar returns a progress bar for a job that reports its progress.
 func drawBar(j job.Job) string {
 	const width = 30
 	p := j.Progress

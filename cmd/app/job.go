@@ -34,7 +34,7 @@ func newJobCommand() *cobra.Command {
 	}
 }
 
-// podOf returns the name of a job's pod. It returns the boot id if the pod's row has been deleted, or the caller may not see pods.
+// podOf returns the name of a job's pod. It returns the boot ID if the pod's row has been deleted or the caller may not see pods.
 func podOf(ctx context.Context, at *client.Client, j job.Job) string {
 	if j.Pod == nil {
 		return ""
@@ -55,8 +55,7 @@ func podOf(ctx context.Context, at *client.Client, j job.Job) string {
 	return *j.Pod
 }
 
-// obstaclesOf describes why a job does not run, one reason per line. It returns an empty string if the server is older and does not report
-// reasons.
+// blockersOf describes why a job does not run, one reason per line. It returns an empty string if the server is too old to report blockers.
 func blockersOf(ctx context.Context, at *client.Client, j job.Job) string {
 	if j.State.Terminal() || j.State == job.Running {
 		return ""
@@ -84,7 +83,7 @@ func blockersOf(ctx context.Context, at *client.Client, j job.Job) string {
 	return b.String()
 }
 
-// printJob prints the facts of a job, one per line, without empty ones.
+// printJob prints the non-empty properties of a job, one per line.
 func printJob(c *cobra.Command, j job.Job, pod, because string) error {
 	var b strings.Builder
 	colours := show.InkFor(c.OutOrStdout())

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// parseLaneChange parses settings such as slots=3, each at most once.
+// parseLaneChange parses settings such as slots=3. Each setting may occur once.
 func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 	limits := map[string]func(text string) error{
 		"slots": number(&c.Slots), "slots_per_pod": number(&c.SlotsPerPod), "poll_interval_ms": length(&c.PollInterval, time.Millisecond, "milliseconds"),
@@ -47,7 +47,7 @@ func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 	return c, nil
 }
 
-// number returns a parser of a number, or none.
+// number returns a parser that accepts a number, or "none".
 func number(into *job.Limit[int]) func(text string) error {
 	return func(text string) error {
 		n, err := strconv.Atoi(text)
@@ -63,7 +63,7 @@ func number(into *job.Limit[int]) func(text string) error {
 	}
 }
 
-// length returns a parser of a number of units, a duration, or none.
+// length returns a parser that accepts a number of units, a duration, or "none".
 func length[T job.Seconds | job.Millis](into *job.Limit[T], unit time.Duration, units string) func(text string) error {
 	return func(text string) error {
 		n, err := strconv.ParseInt(text, 10, 32)
@@ -91,7 +91,7 @@ func parseTruth(text string) (*bool, error) {
 	return &yes, nil
 }
 
-// parseKinds parses names separated by commas or plus signs. An empty text is an empty list.
+// parseKinds parses names separated by commas or plus signs. Empty text results in an empty list.
 func parseKinds(text string) *[]string {
 	kinds := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '+' })
 	if kinds == nil {

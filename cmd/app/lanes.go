@@ -49,7 +49,7 @@ func printLanes(c *cobra.Command, lanes []job.LaneUse, now time.Time) error {
 	})
 }
 
-// laneState describes whether a lane's jobs start, and if not, why.
+// laneState describes whether a lane starts jobs, and why not if it does not.
 func laneState(l job.LaneUse) string {
 	switch {
 	case l.Frozen:
@@ -66,7 +66,7 @@ func laneState(l job.LaneUse) string {
 	return "open"
 }
 
-// span formats a duration, or returns an empty string if the pods set it.
+// span formats a duration. It returns an empty string for nil, which means that the pods decide.
 func span[T fmt.Stringer](d *T) string {
 	if d == nil {
 		return ""
@@ -148,7 +148,7 @@ The lane default cannot be deleted.`,
 	return c
 }
 
-// printLaneChanged prints the result of a change of a lane.
+// printLaneChanged prints the result of a lane change.
 func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
 	if show.WantsJSON(c) {
 		return show.JSON(c, done)
@@ -169,7 +169,7 @@ func printLaneChanged(c *cobra.Command, done job.LaneChanged) error {
 	return err
 }
 
-// putSetting changes a lane or a schedule. It creates a missing one, unless the change requires that it exists.
+// putSetting changes a lane or schedule. It creates a missing one if make is set.
 func putSetting[T any](ctx context.Context, at *client.Client, path string, dry bool, change any, make bool) (T, error) {
 	path += "?dry_run=" + strconv.FormatBool(dry)
 	done, err := client.Do[T](ctx, at, http.MethodPatch, path, change)
@@ -179,7 +179,7 @@ func putSetting[T any](ctx context.Context, at *client.Client, path string, dry 
 	return done, err
 }
 
-// limitOf returns the limits of a lane's running jobs: over all pods, and on each pod.
+// limitOf describes the limits on a lane's running jobs, over all pods and for each pod.
 func limitOf(l job.LaneUse) string {
 	var limits []string
 	if l.Slots != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/humanize"
 )
 
-// manyOrOne holds the flags of a command for one job, by its id, or for all jobs that match a filter.
+// manyOrOne holds the flags of a command that applies to one job, given by its ID, or to all jobs that match a filter.
 type manyOrOne struct {
 	which  jobFlags
 	dryRun bool
-	did    string // the past participle of the command: cancelled
+	did    string // the past participle of the command, such as "cancelled"
 	one    func(c *cobra.Command, at *client.Client, id int64) error
-	many   string // the route for many jobs
+	many   string // the bulk route
 }
 
 func (m *manyOrOne) flags(c *cobra.Command) {
@@ -51,7 +51,7 @@ func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 	})
 }
 
-// summary describes the result of a command for many jobs in one line.
+// summary describes the result of a bulk command in one line.
 func (m *manyOrOne) summary(did api.Many) string {
 	var b strings.Builder
 	jobs := humanize.Count(did.Matched, "job", "jobs")
@@ -120,8 +120,7 @@ Exit code 1 when the job does not exist, is neither failed nor cancelled, or whe
 	return c
 }
 
-// tryAgain retries a job or a pipeline, with new arguments if they are not nil. It returns the ids of the jobs that are pending
-// again.
+// tryAgain retries a job or a pipeline, with new arguments unless args is nil. It returns the IDs of the jobs that are pending again.
 func tryAgain(c *cobra.Command, at *client.Client, path string, args any) ([]string, error) {
 	var body any
 	if args != nil {

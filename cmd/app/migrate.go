@@ -34,7 +34,7 @@ its start, unless --no-migrate is set.`,
 	return c
 }
 
-// withConfig calls do with a configuration whose database answers and, if writes is set, accepts writes.
+// withConfig calls do with a configuration whose database responds and, if writes is set, accepts writes.
 func withConfig(c *cobra.Command, writes bool, do func(ctx context.Context, config env.Settings) error) error {
 	config, err := env.Load()
 	if err != nil {

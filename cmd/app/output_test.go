@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// golden compares what print prints with a file.
+// golden compares the output of print with a file.
 func golden(t *testing.T, name string, print func(c *cobra.Command) error) {
 	t.Helper()
 	is := is.New(t)
@@ -36,7 +36,7 @@ func golden(t *testing.T, name string, print func(c *cobra.Command) error) {
 	}
 	want, err := os.ReadFile(file)
 	is.NoErr(err)
-	is.Equal(got.String(), string(want)) // as in the golden file; -update writes it anew
+	is.Equal(got.String(), string(want)) // -update rewrites the golden file
 }
 
 var noon = time.Date(2025, 1, 31, 12, 0, 0, 0, time.UTC)

@@ -59,7 +59,7 @@ children, and lists the running and failed ones.
 	return c
 }
 
-// tree is a pipeline to be drawn.
+// tree is a pipeline that can be drawn.
 type tree api.Tree
 
 func readTree(ctx context.Context, at *client.Client, id int64, branches int) (tree, error) {
@@ -70,7 +70,7 @@ var marks = map[job.State]string{
 	job.Succeeded: "✓", job.Failed: "✗", job.Cancelled: "⊘", job.Running: "▶", job.Waiting: "⧗", job.Pending: "·", job.AwaitingApproval: "?",
 }
 
-// draw draws the tree, one line per job.
+// draw writes the tree, one line per job.
 func (t tree) draw(to io.Writer, now time.Time) error {
 	var b strings.Builder
 	name := ""
@@ -130,7 +130,7 @@ func drawBranch(b *strings.Builder, j api.TreeJob, indent string, now time.Time)
 	}
 }
 
-// meter returns a bar of a fixed width.
+// meter returns a progress bar of fixed width.
 func meter(done, total int) string {
 	const width = 24
 	full := width
@@ -140,7 +140,7 @@ func meter(done, total int) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
-// elapsed returns how long something took, or has taken until now.
+// elapsed formats how long something took, or has taken until now.
 func elapsed(began, ended *time.Time, now time.Time) string {
 	if began == nil {
 		return ""
@@ -155,11 +155,10 @@ func elapsed(began, ended *time.Time, now time.Time) string {
 	return humanize.Since(began, now)
 }
 
-// followEveryTree is the interval at which a followed pipeline is redrawn.
+// followEveryTree is the redraw interval of a followed pipeline.
 const followEveryTree = 300 * time.Millisecond
 
-// followTree draws a pipeline until it is over. It redraws in place on a terminal, and otherwise prints each change of its
-// status.
+// followTree draws a pipeline until it has finished. On a terminal it redraws in place; otherwise it prints each status change.
 func followTree(c *cobra.Command, at *client.Client, id int64, branches int) error {
 	ctx, stop := exit.OnSignal(c.Context())
 	defer stop()

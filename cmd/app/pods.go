@@ -41,7 +41,7 @@ func newPodsCommand() *cobra.Command {
 	return c
 }
 
-// remoteOf describes the owner of a remote worker and how often it has opened its stream; empty for a pod.
+// remoteOf names the owner of a remote worker and the number of streams it has opened. It returns an empty string for a pod.
 func remoteOf(p job.Pod) string {
 	if !p.Remote || p.Owner == nil || p.Stream == nil {
 		return ""
@@ -49,7 +49,7 @@ func remoteOf(p job.Pod) string {
 	return fmt.Sprintf("%s, stream %d", *p.Owner, *p.Stream)
 }
 
-// podState returns the state of a pod, as far as its row and its lease show it.
+// podState describes the state of a pod, derived from its row and its lease.
 func podState(p job.Pod, now time.Time) string {
 	switch {
 	case p.Closed != nil:

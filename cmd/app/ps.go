@@ -71,8 +71,8 @@ func printPs(c *cobra.Command, s job.Fleet, now time.Time) error {
 	return show.Table(c, "LANE USED LIMIT WAITING OLDEST STATE", rows)
 }
 
-// gateCloses describes why no job starts in any lane, and the command that reopens the queue;
-// empty: it is open.
+// gateCloses explains why no job starts in any lane, and names the command that reopens the queue. It returns an empty string if the queue
+// is open.
 func gateCloses(g job.QueueState) string {
 	switch {
 	case g.Paused && g.Frozen:
@@ -93,7 +93,7 @@ func podWith(name string, remote bool) string {
 	return name
 }
 
-// remarkOfSlot returns the most important fact about a running job beside its slot.
+// remarkOfSlot returns the most important fact about a running job besides its slot.
 func remarkOfSlot(j job.Slot) string {
 	return remark(job.Job{State: job.Running, CancelRequested: j.CancelRequested, Progress: j.Progress})
 }

@@ -97,7 +97,7 @@ func changeRetention(c *cobra.Command, method string, args []string, body any) e
 
 const day = 24 * time.Hour
 
-// retentionText formats a retention, in whole days if possible.
+// retentionText formats a retention period, in whole days if possible.
 func retentionText(keep *job.Seconds) string {
 	switch {
 	case keep == nil:
@@ -110,7 +110,7 @@ func retentionText(keep *job.Seconds) string {
 	return keep.String()
 }
 
-// parseKeep parses a duration in whole seconds, or in days; forever is 0.
+// parseKeep parses a retention period in whole seconds or days. It returns 0 for "forever".
 func parseKeep(text string) (time.Duration, error) {
 	if text == "forever" {
 		return 0, nil

@@ -39,19 +39,19 @@ func (s *jobFlags) flags(c *cobra.Command) {
 	f.StringVar(&s.code, "error-code", "", "only jobs that failed with this code: an SQLSTATE, or a code of the handler")
 }
 
-// any reports whether the flags select less than everything.
+// any reports whether at least one flag restricts the selection.
 func (s *jobFlags) any() bool {
 	return len(s.states) > 0 || s.kind+s.lane+s.subject+s.pipeline+s.parent+s.moment+s.reason+s.class+s.code != ""
 }
 
-// selection returns the flags as the body of a command for many jobs.
+// selection returns the flags as the body of a bulk command.
 func (s *jobFlags) selection() (api.Selection, error) {
 	var body api.Selection
 	if _, err := s.query(); err != nil {
 		return body, err
 	}
 	if s.children != "" {
-		body.Filter.Children, _ = api.ParseYes(s.children) // query has checked it
+		body.Filter.Children, _ = api.ParseYes(s.children) // already validated by query
 	}
 	body.Filter.State, body.Filter.Kind, body.Filter.Lane, body.Filter.Subject = s.states, s.kind, s.lane, s.subject
 	body.Filter.Pipeline, body.Filter.Parent, body.Filter.Since = s.pipeline, s.parent, s.moment
@@ -59,7 +59,7 @@ func (s *jobFlags) selection() (api.Selection, error) {
 	return body, nil
 }
 
-// query returns the flags as the query of a list of jobs. Its error names the invalid flag.
+// query returns the flags as query parameters of the job list. An error names the invalid flag.
 func (s *jobFlags) query() (url.Values, error) {
 	if err := (job.Filter{Reason: job.Reason(s.reason), ErrorClass: job.ErrorClass(s.class), ErrorCode: s.code}).Validate(); err != nil {
 		return nil, exit.Usage("--job-reason, --error-class, --error-code: %w", err)
@@ -84,7 +84,7 @@ func (s *jobFlags) query() (url.Values, error) {
 		"parent", s.parent, "since", since, "children", s.children, "reason", s.reason, "error_class", s.class, "error_code", s.code), err
 }
 
-// moment converts --since to an absolute time, which is the same for every page of a list.
+// moment converts --since to an absolute time, so that every page of a list uses the same time.
 func moment(text string) (string, error) {
 	if text == "" {
 		return "", nil

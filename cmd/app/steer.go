@@ -46,7 +46,7 @@ Exit code 1 when the job does not exist or has finished.`,
 	}
 }
 
-// endJob returns a function that ends one job by a route.
+// endJob returns a function that cancels or stops one job through the given route.
 func endJob(route string) func(*cobra.Command, *client.Client, int64) error {
 	return func(c *cobra.Command, at *client.Client, id int64) error {
 		now, err := client.Post[struct {
@@ -112,12 +112,12 @@ approval has expired.`,
 	}
 }
 
-// completion is the completion of one part of a deferred job.
+// completion is the request that completes one part of a deferred job.
 type completion struct {
 	Token  string          `json:"token"`
 	Part   string          `json:"part,omitempty"`
 	Result json.RawMessage `json:"result,omitempty"`
-	Error  string          `json:"error,omitempty"` // empty: the part did not fail
+	Error  string          `json:"error,omitempty"` // empty if the part succeeded
 }
 
 func newCompleteCommand() *cobra.Command {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// plainUsage replaces the messages of cobra and pflag about arguments and values of flags, for c and the commands below it.
+// plainUsage replaces cobra's and pflag's messages about invalid arguments and flag values, for c and its subcommands.
 func plainUsage(c *cobra.Command) {
 	if check := c.Args; check != nil && !c.HasSubCommands() {
 		c.Args = func(c *cobra.Command, args []string) error {
@@ -30,10 +30,10 @@ func plainUsage(c *cobra.Command) {
 	}
 }
 
-// wants is the form of a flag's value, by its type.
+// wants describes the expected flag value for each flag type.
 var wants = map[string]string{"int": "a whole number", "int64": "a whole number", "duration": "a duration such as 90s", "bool": "true or false"}
 
-// flagError returns the message about a flag's value without that of the parser.
+// flagError returns the message about an invalid flag value, without the parser's own message.
 func flagError(_ *cobra.Command, err error) error {
 	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		if want := wants[wrong.GetFlag().Value.Type()]; want != "" {

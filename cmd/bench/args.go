@@ -11,8 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// order resembles the arguments of a shop's job: ids, numbers, and text that compresses as text
-// does.
+// order resembles the arguments of a web shop's job, with IDs, numbers, and text that compresses like real text.
 type order struct {
 	ID       string     `json:"id"`
 	Customer string     `json:"customer"`
@@ -40,7 +39,7 @@ func phrase(rnd *rand.Rand, n int) (text string) {
 	return text[:len(text)-1]
 }
 
-// newOrder returns an order of about the given size in JSON, and its exact size.
+// newOrder returns an order of about the given JSON size, and its exact size in bytes.
 func newOrder(rnd *rand.Rand, bytes int) (o order, size int, err error) {
 	o = order{ID: fmt.Sprintf("%016x", rnd.Uint64()), Customer: fmt.Sprintf("c-%08d", rnd.IntN(1e8)), Note: phrase(rnd, 12),
 		Placed: fmt.Sprintf("2026-%02d-%02dT%02d:%02d:%02dZ", 1+rnd.IntN(12), 1+rnd.IntN(28), rnd.IntN(24), rnd.IntN(60), rnd.IntN(60))}
@@ -61,7 +60,7 @@ func newOrder(rnd *rand.Rand, bytes int) (o order, size int, err error) {
 	return o, len(encoded), err
 }
 
-// args measures enqueue and drain of jobs with larger arguments.
+// args measures enqueueing and draining jobs with larger arguments.
 func (b *lab) args(ctx context.Context) (l line, err error) {
 	l = line{What: "args of 1.5 kB (50,000 jobs) and of 20 kB (5,000 jobs): enqueue in calls of 2,000, then start one pod with 100 slots, whose handlers decode them",
 		Goal: "drain writes no args: ≤ 700 B WAL a job, whatever their size"}

@@ -12,23 +12,23 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// arrival is a job with the time at which it was due to be submitted.
+// arrival is a job that carries the time at which it was due to be submitted.
 type arrival struct {
-	Due int64 `json:"due"` // Unix nanoseconds, by the machine's clock
+	Due int64 `json:"due"` // Unix nanoseconds on the machine's clock
 }
 
 func (arrival) Kind() string { return "bench.arrival" }
 
-// arrivals is an open loop: jobs are submitted at predetermined times, regardless of earlier ones. The same seed makes the
-// same gaps.
+// arrivals is an open-loop load: jobs are submitted at predetermined times, regardless of earlier jobs. The same seed results in the same
+// intervals.
 type arrivals struct {
 	N     int           `json:"n"`
 	Seed  uint64        `json:"seed"`
-	Least time.Duration `json:"least"` // the fixed part of every gap
-	Mean  time.Duration `json:"mean"`  // the mean of the exponential part
+	Least time.Duration `json:"least"` // the constant part of every interval
+	Mean  time.Duration `json:"mean"`  // the mean of the exponentially distributed part
 }
 
-// submit submits the jobs and returns how late each submission was, in ms.
+// submit submits the jobs and returns how late each submission was, in milliseconds.
 func (a arrivals) submit(ctx context.Context, r *runner.Runner) (late []float64, err error) {
 	random := rand.New(rand.NewPCG(a.Seed, a.Seed))
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -54,7 +54,7 @@ func (a arrivals) submit(ctx context.Context, r *runner.Runner) (late []float64,
 	return late, context.Cause(ctx)
 }
 
-// waits collects the delay from the time at which each job was due until its handler began, in ms.
+// waits collects the delays between the time at which a job was due and the start of its handler, in milliseconds.
 type waits struct {
 	mu   sync.Mutex
 	list []float64
@@ -69,7 +69,7 @@ func (w *waits) handle(_ context.Context, j *runner.Job[arrival]) (*runner.Outco
 	return nil, nil
 }
 
-// take blocks until n delays have been collected, and returns those since the last take, sorted.
+// take waits until n delays have been collected, and returns all delays since the previous take, sorted.
 func (w *waits) take(n int) (list []float64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +84,7 @@ func (w *waits) take(n int) (list []float64, err error) {
 	return list, nil
 }
 
-// untaken returns an error unless n jobs have succeeded at their first claim, according to the database.
+// untaken returns an error unless the database has exactly n finished jobs, all of which succeeded at their first claim.
 func (g *rig) untaken(ctx context.Context, n int) error {
 	var all, well int
 	err := g.pool.QueryRow(ctx, `select count(*), count(*) filter (where state = 'succeeded' and fence = 1) from trapeze.done`).Scan(&all, &well)
@@ -94,5 +94,5 @@ func (g *rig) untaken(ctx context.Context, n int) error {
 	return err
 }
 
-// length returns a duration at the lab's scale.
+// length scales a duration by the lab's scale.
 func (b *lab) length(d time.Duration) time.Duration { return time.Duration(float64(d) * b.scale) }

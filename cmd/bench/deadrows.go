@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// deadRows measures a pod while another connection holds a snapshot that keeps dead rows from being removed.
+// deadRows measures a pod while another connection holds a snapshot, which prevents the removal of dead rows.
 func (b *lab) deadRows(ctx context.Context) (l line, err error) {
 	n, more := b.size(300_000), b.size(20_000)
 	l = line{What: fmt.Sprintf("a snapshot is held open while one pod with 500 slots works off %d jobs, whose dead rows stay; then single submissions, chains of five one at a time, and %d more jobs; and the same once the snapshot is gone and the tables are vacuumed", n, more),
@@ -74,7 +74,7 @@ func (b *lab) deadRows(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// through submits empty jobs and waits for their ends.
+// through submits n empty jobs and waits until they have finished.
 func (g *rig) through(ctx context.Context, n int) error {
 	if _, err := g.r.EnqueueMany(ctx, copies(noop{}, n)); err != nil {
 		return err

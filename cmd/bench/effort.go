@@ -9,14 +9,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// effort is the cost of a piece of work.
+// effort is the measured cost of some work.
 type effort struct {
 	seconds float64
-	xact    float64 // number of writing transactions
+	xact    float64 // number of transactions that wrote
 	wal     float64 // bytes
 }
 
-// measure runs a function and returns its cost.
+// measure runs do and returns its cost.
 func (g *rig) measure(ctx context.Context, do func() error) (e effort, err error) {
 	before, err := g.meter(ctx)
 	if err != nil {
@@ -35,7 +35,7 @@ func (g *rig) measure(ctx context.Context, do func() error) (e effort, err error
 	return e, nil
 }
 
-// workOff starts the pod on a backlog of n jobs and returns the cost until all have succeeded.
+// workOff starts the pod with a backlog of n jobs and returns the cost until all have succeeded.
 func (g *rig) workOff(ctx context.Context, n int) (e effort, err error) {
 	if err := g.tidy(ctx); err != nil {
 		return e, err
@@ -50,7 +50,7 @@ func (g *rig) workOff(ctx context.Context, n int) (e effort, err error) {
 	return e, g.succeeded(ctx, n)
 }
 
-// succeeded returns an error unless n jobs have succeeded and there are no others, according to the database.
+// succeeded returns an error unless the database contains exactly n jobs and all have succeeded.
 func (g *rig) succeeded(ctx context.Context, n int) error {
 	var submitted, succeeded int
 	err := g.pool.QueryRow(ctx, `select (select count(*) from trapeze.jobs),
@@ -70,7 +70,7 @@ func copies(of job.Args, n int) []job.Args {
 	return list
 }
 
-// printf prints the progress of a long workload.
+// printf prints the progress of a long workload to stderr.
 func (b *lab) printf(format string, args ...any) {
 	if !b.quiet {
 		fmt.Fprintf(os.Stderr, format+"\n", args...)

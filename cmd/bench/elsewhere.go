@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// elsewhere measures how long a job waits for its handler if another process has submitted it.
+// elsewhere measures how long a job waits for its handler when another process submits it.
 func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
 	l = line{What: "another process submits no-op jobs one by one (open loop), a pod with default options runs them: from the moment each was due until its handler begins; idle: gaps of 60 ms and an exponential part of 60 ms mean",
 		Goal: "idle with notifications ≤ River's from another process"}
@@ -18,7 +18,7 @@ func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
 		return arrivals{N: b.size(n), Seed: 1, Least: 60 * time.Millisecond, Mean: 60 * time.Millisecond}
 	}
 	steady := arrivals{N: b.size(2000), Seed: 2, Mean: 10 * time.Millisecond}
-	polled := arrivals{N: b.size(600), Seed: 3, Mean: 50 * time.Millisecond} // three polls, anywhere between two
+	polled := arrivals{N: b.size(600), Seed: 3, Mean: 50 * time.Millisecond} // three poll intervals; jobs arrive at any point within an interval
 	bouncer, err := b.startPgbouncer(ctx)
 	if errors.Is(err, errNoPgbouncer) {
 		l.What += "; pgbouncer: " + notInstalled
@@ -55,8 +55,8 @@ func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// elsewhereOnce runs a pod over a road with the given poll interval (0: the default), and another process that submits
-// over the same road. It returns the jobs' delays and how late each submission was.
+// elsewhereOnce runs a pod over a road with the given poll interval, where 0 means the default. Another process submits jobs over the same
+// road. It returns the delays of the jobs and how late each submission was.
 func (b *lab) elsewhereOnce(ctx context.Context, w road, poll time.Duration, load arrivals) (list, late []float64, err error) {
 	g, err := b.rigOn(ctx, w, runner.Options{PollEvery: poll})
 	if err != nil {
@@ -83,10 +83,10 @@ func (b *lab) elsewhereOnce(ctx context.Context, w road, poll time.Duration, loa
 	if list, err = seen.take(load.N); err != nil {
 		return nil, nil, err
 	}
-	return list, late, g.succeeded(ctx, load.N+1) // and the one for the connections
+	return list, late, g.succeeded(ctx, load.N+1) // plus the job that opened the connections
 }
 
-// listens waits until the pod listens for notifications, unless the road has none.
+// listens waits until the pod listens for notifications, unless the road does not support them.
 func (g *rig) listens(ctx context.Context, w road) error {
 	if w.deaf {
 		return nil

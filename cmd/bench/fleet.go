@@ -12,11 +12,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fleet is several pods in this process on one fresh database, each with its own pool. The first one created the
-// database.
+// fleet is a set of pods in this process that share a fresh database, each with its own pool. The first pod created the database.
 type fleet []*rig
 
-// fleet makes n pods that do not run yet; handle registers the handlers of each.
+// fleet creates n pods without starting them. It calls handle to register the handlers of each pod.
 func (b *lab) fleet(ctx context.Context, n int, o runner.Options, handle func(*runner.Runner)) (f fleet, err error) {
 	for i := range n {
 		var g *rig
@@ -51,7 +50,7 @@ func (g *rig) peer(ctx context.Context, o runner.Options) (*rig, error) {
 	return p, nil
 }
 
-// start runs all pods until close.
+// start runs all pods until close is called.
 func (f fleet) start(ctx context.Context) {
 	var ready sync.WaitGroup
 	for _, g := range f {
@@ -66,11 +65,11 @@ func (f fleet) close() {
 	}
 }
 
-// crowd counts concurrent runs. Safe for concurrent use.
+// crowd counts concurrent runs. It is safe for concurrent use.
 type crowd struct {
 	now, most, all atomic.Int64
 	first          sync.Once
-	at             time.Time // of the first
+	at             time.Time // when the first run started
 }
 
 func (c *crowd) enter() {
@@ -83,8 +82,8 @@ func (c *crowd) enter() {
 
 func (c *crowd) leave() { c.now.Add(-1) }
 
-// began returns when the first run started; zero: none has.
+// began returns when the first run started, or the zero time if none has.
 func (c *crowd) began() time.Time {
-	c.first.Do(func() {}) // for its memory ordering
+	c.first.Do(func() {}) // synchronizes with the write of c.at
 	return c.at
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Days of history. The pods prune nothing here: the workload does, and measures it.
+// These constants define the length of the history. The pods prune nothing here, because the workload prunes and measures it itself.
 const (
-	growthDays      = 10 // of ended jobs
+	growthDays      = 10 // days of finished jobs
 	growthEventDays = 30
-	growthRounds    = 5 // days that are filled and pruned after the first measurements
-	growthLater     = 2 // days by which failed and cancelled jobs are kept longer than the others
+	growthRounds    = 5 // days that are filled and pruned after the first measurement
+	growthLater     = 2 // how many days longer failed and cancelled jobs are kept
 )
 
 var growthKeeps = runner.Options{Slots: 100, RetainSucceeded: -1, RetainFailed: -1, RetainCancelled: -1, RetainEvents: -1}
 
-// growth fills a database with a long history and compares it with an empty one; then it lets days pass.
+// growth fills a database with a long history and compares it with an empty one. Then it simulates the passing of several days.
 func (b *lab) growth(ctx context.Context) (l line, err error) {
 	perDay := b.size(10_000_000) / growthDays
 	l = line{What: fmt.Sprintf("%d days of %d ended jobs each (a third of them in chains of three, one in 500 failed or cancelled) and %d days of events, against an empty database on the same server, in alternating rounds; then %d days go by, the oldest retired under load",
@@ -57,7 +57,7 @@ func (b *lab) growth(ctx context.Context) (l line, err error) {
 // growthTurns is the number of measurements of each database.
 const growthTurns = 11
 
-// growthCompared measures both databases in turn. It sets the medians of both, and the median of their ratios.
+// growthCompared measures both databases alternately. It reports the medians of both, and the median of their ratios.
 func (b *lab) growthCompared(ctx context.Context, l *line, empty, full *rig) error {
 	sides := []*growthSide{}
 	for _, g := range []*rig{empty, full} {
@@ -89,12 +89,12 @@ func (b *lab) growthCompared(ctx context.Context, l *line, empty, full *rig) err
 	return nil
 }
 
-// history is a database with many days in it. Day 0 is the oldest of events; jobs begin growthEventDays - growthDays later. Those
-// of the rounds are today and later: what is filled in next is always the youngest, as in life, and at the end of every index.
+// history is a database that contains many days. Day 0 is the oldest day of events; finished jobs begin growthEventDays - growthDays later.
+// The days of the rounds are today and later. New data is therefore always the newest and at the end of every index, as in production.
 type history struct {
 	g      *rig
 	perDay int
-	first  time.Time // day 0
+	first  time.Time // start of day 0
 	next   int       // the next day to fill
 	say    func(format string, args ...any)
 }
@@ -123,7 +123,7 @@ begin
 	end loop;
 end $$`
 
-// growthJobsSQL fills a part of a day in a separate transaction: jobs, their ends, and the pipelines of chains. The third step of
+// growthJobsSQL fills part of a day in one transaction. It inserts jobs, their results, and the pipelines of chains. The third step of
 // every hundredth chain failed, and one job in a thousand was cancelled.
 const growthJobsSQL = `
 with job as materialized (
@@ -144,7 +144,7 @@ select id, s.state, case when s.state = 'succeeded' then 'ok' else 'error' end, 
 	1, '00000000-0000-4000-8000-000000000001', 3, 1, 1, 0, 0, 'default', at, at + $3::float8 * interval '1 second', pg_current_xact_id(), pg_current_xact_id()
 from job cross join lateral (select case n % 1000 when 2 then 'failed' when 505 then 'cancelled' else 'succeeded' end as state) s`
 
-// growthEventsSQL inserts the three events of each job, in rows that twenty jobs share, as batches of a busy pod do.
+// growthEventsSQL inserts the three events of each job. As in the batches of a busy pod, twenty jobs share a row.
 const growthEventsSQL = `
 insert into trapeze.job_events (jobs, event_nos, fences, boot, from_state, to_state, event, at)
 select array_agg($1::bigint + n order by n), array_agg(e.no), array_agg(1::bigint), '00000000-0000-4000-8000-000000000001',
@@ -203,14 +203,14 @@ func (h *history) fillDay(ctx context.Context) error {
 	return nil
 }
 
-// growthSizesSQL lists tables and indexes by size; the days of a partitioned table are summed.
+// growthSizesSQL lists tables and indexes by size. It sums up the partitions of a table.
 const growthSizesSQL = `
 select name, sum(bytes)::float8 / 1e6 from (
 	select regexp_replace(c.relname, '_\d{8}', '') as name, pg_relation_size(c.oid) as bytes
 	from pg_class c where c.relnamespace = 'trapeze'::regnamespace and c.relkind in ('r', 'i')
 ) t group by name having sum(bytes) > $1 order by 2 desc`
 
-// sizes sets the sizes of large tables and indexes, in MB, and of the whole database.
+// sizes reports the sizes of large tables and indexes and of the whole database, in MB.
 func (h *history) sizes(ctx context.Context, l *line, when string) error {
 	var whole float64
 	if err := h.g.pool.QueryRow(ctx, `select pg_database_size(current_database())::float8 / 1e6`).Scan(&whole); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// growthRetired lets days pass: each round fills a day and removes the one that has become too old, while jobs run.
+// growthRetired simulates the passing of days. While jobs run, each round fills one day and deletes the day that has become too old.
 func (b *lab) growthRetired(ctx context.Context, l *line, h *history) error {
 	g := h.g
 	pod, err := runner.New(g.pool, growthKeeps)
@@ -69,7 +69,7 @@ func (b *lab) growthRetired(ctx context.Context, l *line, h *history) error {
 			l.set(when+", due to start p99 ms "+span.name, quantile(span.took, 0.99))
 		}
 		at := time.Now()
-		if _, err := g.pool.Exec(ctx, `vacuum analyze`); err != nil { // the day's, which goes by in a minute here
+		if _, err := g.pool.Exec(ctx, `vacuum analyze`); err != nil { // stands for the vacuum runs of a day, which passes in a minute here
 			return err
 		}
 		l.set(when+", vacuum s", time.Since(at).Seconds())
@@ -80,7 +80,7 @@ func (b *lab) growthRetired(ctx context.Context, l *line, h *history) error {
 	return nil
 }
 
-// during submits at the load's rate until do has returned, and waits for what was submitted.
+// during submits jobs at the load's rate until do returns, and then waits for them to finish.
 func (p *soakLoad) during(ctx context.Context, g *rig, do func() error) error {
 	loading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -99,13 +99,13 @@ func (p *soakLoad) during(ctx context.Context, g *rig, do func() error) error {
 	return err
 }
 
-// retired is what a round of retention took.
+// retired holds the results of one round of retention.
 type retired struct {
 	jobs, pipelines             int
 	forgetting, events, pruning time.Duration
 }
 
-// retire removes what a day more makes too old, as the chores of the maintenance do.
+// retire deletes what becomes too old after one more day, as the maintenance tasks do.
 func (h *history) retire(ctx context.Context) (r retired, err error) {
 	st := inside.Of(h.g.r).Store
 	at := time.Now()
@@ -128,8 +128,8 @@ func (h *history) retire(ctx context.Context) (r retired, err error) {
 	return r, err
 }
 
-// since is a retention of which the days before day n are over.
+// since returns a retention period that has expired for all days before day n.
 func (h *history) since(n int) time.Duration { return time.Since(h.day(n)) - time.Minute }
 
-// unpaced lets maintenance go on without a rest.
+// unpaced lets maintenance continue without a pause.
 func unpaced(ctx context.Context) error { return ctx.Err() }

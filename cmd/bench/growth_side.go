@@ -24,8 +24,8 @@ type growthSide struct {
 	starts chan time.Time
 	ended  chan struct{}
 	web    http.Handler
-	boot   string // of a pod that only sends heartbeats and polls
-	peer   *rig   // runs the drain; nil: none
+	boot   string // the boot ID of a pod that only sends heartbeats and polls
+	peer   *rig   // the pod that runs the drain, or nil
 	seen   map[string][]float64
 	order  []string
 }
@@ -63,8 +63,7 @@ func (s *growthSide) note(name string, value float64) {
 	s.seen[name] = append(s.seen[name], value)
 }
 
-// round makes each measurement once: a drain of n jobs, chains one at a time, and each read ten
-// times.
+// round runs each measurement once: it drains n jobs, runs chains one at a time, and repeats each read ten times.
 func (s *growthSide) round(ctx context.Context, n, chains int) error {
 	if err := s.drain(ctx, n); err != nil {
 		return fmt.Errorf("drain: %w", err)
@@ -75,7 +74,7 @@ func (s *growthSide) round(ctx context.Context, n, chains int) error {
 	return s.reads(ctx)
 }
 
-// drain drains a backlog with a separate pod.
+// drain measures draining a backlog with a separate pod.
 func (s *growthSide) drain(ctx context.Context, n int) error {
 	r, err := runner.New(s.g.pool, growthKeeps)
 	if err != nil {
@@ -99,7 +98,7 @@ func (s *growthSide) drain(ctx context.Context, n int) error {
 	return nil
 }
 
-// chains sends chains of five steps through the idle pod.
+// chains measures n chains of five steps on the idle pod, one at a time.
 func (s *growthSide) chains(ctx context.Context, n int) error {
 	var gaps, first, called []float64
 	for range n {
@@ -129,7 +128,7 @@ func (s *growthSide) chains(ctx context.Context, n int) error {
 	return nil
 }
 
-// reads runs the queries of an idle pod, and those of people.
+// reads measures the queries of an idle pod, and those of dashboard and API users.
 func (s *growthSide) reads(ctx context.Context) error {
 	st := inside.Of(s.g.r).Store
 	page, err := view.Jobs(ctx, st, job.Filter{})
@@ -176,7 +175,7 @@ func (s *growthSide) reads(ctx context.Context) error {
 	return nil
 }
 
-// get requests a page without cached data, as the dashboard does after a change.
+// get requests a page and bypasses the cache, as the dashboard does after a change.
 func (s *growthSide) get(ctx context.Context, path string) error {
 	request := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	request.Header.Set("X-Fresh", "1")

@@ -16,32 +16,32 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The ordinary load of a day: its submissions, of which each third has a second step, and the heartbeats of a pod.
+// These constants describe the ordinary load of a day: submissions, a third of which have a second step, and the heartbeats of a pod.
 const (
 	heldJobsASecond  = 10.0
 	heldBeatsASecond = 0.5
 	heldThird        = 3
 )
 
-// heldTables are the tables whose sizes are measured; written is the user's.
+// heldTables lists the Trapeze tables whose sizes are measured. The user's table, written, is measured too.
 var heldTables = []string{"jobs", "live", "done", "job_events", "pods"}
 
-// heldJob writes a row when it succeeds.
+// heldJob is a job that writes a row when it succeeds.
 type heldJob struct {
 	N   int64 `json:"n"`
-	Due int64 `json:"due"` // nanoseconds of Unix time; of a second step 0
+	Due int64 `json:"due"` // Unix nanoseconds; 0 for a second step
 }
 
 func (heldJob) Kind() string { return "bench.held" }
 
-// heldDay runs the jobs and heartbeats of a day in minutes, at half of the capacity, while a snapshot is held from the beginning to the
-// end. Scale 0.1 is 2.4 hours of the same load.
+// heldDay runs the jobs and heartbeats of a day within minutes, at half of the capacity. A snapshot is held from the beginning to the end.
+// Scale 0.1 means 2.4 hours of the same load.
 func (b *lab) heldDay(ctx context.Context) (l line, err error) {
 	hours := 24 * b.scale
 	n := int(heldJobsASecond * 3600 * hours)
 	out := "docs"
 	if b.scale < 1 {
-		out = os.TempDir() // a trial replaces no result
+		out = os.TempDir() // a trial run does not overwrite the stored result
 	}
 	samplesFile, chartFile := filepath.Join(out, "held-day.jsonl"), filepath.Join(out, "held-day.svg")
 	capacity, err := b.heldCapacity(ctx, max(b.length(10*time.Second), 2*time.Second))
@@ -103,7 +103,7 @@ func (b *lab) heldDay(ctx context.Context) (l line, err error) {
 	return l, os.WriteFile(chartFile, soakChart(watch), 0o644)
 }
 
-// heldRig makes a database with the user's table, on a server whose autovacuum comes often enough for a day in minutes.
+// heldRig creates a database with the user's table. Autovacuum runs often enough on its server for a day that is compressed into minutes.
 func (b *lab) heldRig(ctx context.Context) (g *rig, done func(), err error) {
 	if g, err = b.rig(ctx, runner.Options{}); err != nil {
 		return nil, nil, err
@@ -120,7 +120,7 @@ func (b *lab) heldRig(ctx context.Context) (g *rig, done func(), err error) {
 	}, nil
 }
 
-// handleHeld registers the handler: it writes its row, and each third job hands on to a second step.
+// handleHeld registers the handler. Each job writes its row, and every third job has a second step.
 func (g *rig) handleHeld(load *soakLoad) {
 	runner.Handle(g.r, func(_ context.Context, j *runner.Job[heldJob]) (*runner.Outcome, error) {
 		const write = `insert into written (n, step) values ($1, $2)`
@@ -136,7 +136,7 @@ func (g *rig) handleHeld(load *soakLoad) {
 	})
 }
 
-// heldCapacity returns the submissions a second that a pod keeps up with when nothing holds the submitters back, in a separate database.
+// heldCapacity returns how many submissions a second a pod can handle when the submitters are not throttled. It uses a separate database.
 func (b *lab) heldCapacity(ctx context.Context, length time.Duration) (float64, error) {
 	g, done, err := b.heldRig(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func (b *lab) heldCapacity(ctx context.Context, length time.Duration) (float64, 
 	return float64(load.sent.Load()) / time.Since(began).Seconds(), err
 }
 
-// heldChecked returns an error unless each job has succeeded and has written its row once.
+// heldChecked returns an error unless each job has succeeded and has written its row exactly once.
 func (g *rig) heldChecked(ctx context.Context, sent int) error {
 	all := sent + (sent+heldThird-1)/heldThird
 	if err := g.succeeded(ctx, all); err != nil {
@@ -174,7 +174,8 @@ func (g *rig) heldChecked(ctx context.Context, sent int) error {
 	return g.counted(ctx, all, `select count(distinct (n, step)) from written`)
 }
 
-// heldFigures are the latencies of the first and the last 24th of the run, which is an hour at scale 1, and sizes and dead rows at the end.
+// heldFigures reports the latencies in the first and the last 24th of the run, and the sizes and dead rows at the end. A 24th is an hour at
+// scale 1.
 func heldFigures(l *line, w *soakWatch) {
 	hour := w.length.Seconds() / 24
 	var p50 [2]float64
@@ -201,7 +202,7 @@ func heldFigures(l *line, w *soakWatch) {
 	}
 }
 
-// heldReleased ends the snapshot and sets the dead rows that remain after a vacuum.
+// heldReleased releases the snapshot and reports how many dead rows remain after a vacuum.
 func (g *rig) heldReleased(ctx context.Context, l *line, release func()) error {
 	release()
 	at := time.Now()
@@ -221,7 +222,7 @@ func (g *rig) heldReleased(ctx context.Context, l *line, release func()) error {
 	return err
 }
 
-// heldProber is a pod without handlers: it only beats and claims.
+// heldProber is a pod without handlers that only sends heartbeats and polls.
 type heldProber struct {
 	st   *store.Store
 	boot string
@@ -235,14 +236,14 @@ func newHeldProber(ctx context.Context, g *rig) (*heldProber, error) {
 	return p, p.st.Register(ctx, store.PodInfo{Boot: p.boot, Name: "prober", Kinds: []string{"none"}, Slots: 1}, time.Hour)
 }
 
-// poll returns how long a claim takes that finds nothing, in ms.
+// poll returns the duration of a claim that finds no job, in milliseconds.
 func (p *heldProber) poll(ctx context.Context) (float64, error) {
 	at := time.Now()
 	_, err := p.st.Claim(ctx, p.boot, []store.Want{{Lane: "default", N: 100}}, []string{"none"}, true)
 	return ms(time.Since(at)), err
 }
 
-// beat sends heartbeats, rate a second, until ctx ends.
+// beat sends rate heartbeats a second until ctx is done.
 func (p *heldProber) beat(ctx context.Context, rate float64) error {
 	began := time.Now()
 	for i := 1; ; i++ {

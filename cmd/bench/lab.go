@@ -20,11 +20,11 @@ import (
 type lab struct {
 	url   string
 	scale float64
-	quiet bool // prints nothing but the results
+	quiet bool // print only the results
 	n     atomic.Int64
 }
 
-// size returns a workload's size at the lab's scale, at least 1.
+// size scales a workload's size by the lab's scale. It returns at least 1.
 func (b *lab) size(n int) int { return max(int(float64(n)*b.scale), 1) }
 
 func (b *lab) version(ctx context.Context) (version string, err error) {
@@ -95,7 +95,7 @@ func (b *lab) rig(ctx context.Context, o runner.Options) (*rig, error) {
 	return g, nil
 }
 
-// start runs the runner until close.
+// start runs the runner until close is called.
 func (g *rig) start(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -112,7 +112,7 @@ func (g *rig) close() {
 	}
 }
 
-// unfinished returns the number of jobs that have not ended.
+// unfinished returns 0 if all jobs have finished.
 func (g *rig) unfinished(ctx context.Context) (n int, err error) {
 	err = g.pool.QueryRow(ctx, `select (select count(*) from (select from trapeze.live limit 1) l) + (select count(*) from (select from trapeze.parked limit 1) p)`).Scan(&n)
 	return n, err

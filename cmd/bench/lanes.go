@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// nap is a job that takes some time without using the processor.
+// nap is a job that sleeps for a given time.
 type nap struct {
 	Lane  int           `json:"lane"`
 	Sleep time.Duration `json:"sleep"`
@@ -17,18 +17,17 @@ type nap struct {
 
 func (nap) Kind() string { return "bench.nap" }
 
-// trial is one way to drain jobs of 1 ms.
+// trial is one configuration for draining jobs of 1 ms.
 type trial struct {
 	name  string
 	pods  int
-	slots int // of a pod; 0: the default
-	limit int // of the lane over all pods; 0: none
+	slots int // slots per pod; 0 means the default
+	limit int // the lane's limit over all pods; 0 means no limit
 	jobs  int
 	rates []float64
 }
 
-// lanes measures the cost of a limit over all pods, compared with pods that have the same number of slots
-// and no limit.
+// lanes measures the cost of a limit over all pods. It compares it with pods that have the same number of slots and no limit.
 func (b *lab) lanes(ctx context.Context) (l line, err error) {
 	rounds := b.size(3)
 	l = line{What: fmt.Sprintf("jobs of 1 ms over eight pods of one process (default slots, unless said), from the first start to the last end, median of %d alternating rounds; that no more run at once than the lane allows is checked", rounds),
@@ -63,7 +62,7 @@ func (t *trial) median() float64 {
 	return quantile(t.rates, 0.5)
 }
 
-// try returns the jobs per second of a trial.
+// try runs a trial and returns its rate in jobs per second.
 func (b *lab) try(ctx context.Context, t *trial) (rate float64, err error) {
 	var c crowd
 	f, err := b.fleet(ctx, t.pods, runner.Options{Slots: t.slots}, func(r *runner.Runner) {
@@ -101,8 +100,7 @@ func (b *lab) try(ctx context.Context, t *trial) (rate float64, err error) {
 	return float64(t.jobs) / seconds, g.succeeded(ctx, t.jobs)
 }
 
-// manyLanes measures several lanes with different limits: none exceeds its limit, and none waits for
-// another.
+// manyLanes measures several lanes with different limits. It checks that no lane exceeds its limit or waits for another lane.
 func (b *lab) manyLanes(ctx context.Context) (l line, err error) {
 	const lanes, pods, sleep = 20, 8, 50 * time.Millisecond
 	each := b.size(40)

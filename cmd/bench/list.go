@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// workloads lists all workloads, in order.
+// workloads lists all workloads in the order in which they run.
 var workloads = []workload{
 	{"takeover", (*lab).takeover},
 	{"handoff", (*lab).handoff},
@@ -43,16 +43,16 @@ var workloads = []workload{
 	{"held-day", (*lab).heldDay},
 }
 
-// whenNamed lists workloads that run only if they are named: growth takes half an hour and 15 GB of disk.
+// whenNamed lists workloads that run only if they are named. For example, growth takes half an hour and 15 GB of disk space.
 var whenNamed = []string{"growth", "held-day"}
 
-// processes maps the first argument, with which this program starts itself again, to the function to run.
+// processes maps a first argument to the function to run. This program uses it to start itself as a child process.
 var processes = map[string]func() error{
 	"pod":       podProcess,
 	"submitter": submitterProcess,
 }
 
-// workload measures one thing. The lab's scale multiplies its sizes.
+// workload is one benchmark. The lab's scale multiplies its sizes.
 type workload struct {
 	name string
 	do   func(*lab, context.Context) (line, error)
@@ -65,7 +65,7 @@ func names() (all []string) {
 	return all
 }
 
-// choose returns the workloads in a comma-separated list; if it is empty, all except those that have to be named.
+// choose returns the workloads in a comma-separated list. If the list is empty, it returns all workloads except those in whenNamed.
 func choose(only string) (chosen []workload, err error) {
 	if only == "" {
 		return slices.DeleteFunc(slices.Clone(workloads), func(w workload) bool { return slices.Contains(whenNamed, w.name) }), nil

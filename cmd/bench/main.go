@@ -1,11 +1,10 @@
-// Command bench measures the performance of Trapeze through its public API, with default options unless a line states
-// otherwise, on its own PostgreSQL with fsync and synchronous_commit on. The workloads are listed in list.go; each has a
-// file.
+// Command bench measures the performance of Trapeze through its public API. It uses default options unless a result states otherwise, and
+// its own PostgreSQL with fsync and synchronous_commit on. The workloads are listed in list.go, and each has its own file.
 //
-//	go run ./cmd/bench                        everything but growth, which has to be named
-//	go run ./cmd/bench -only drain,chains     a part
-//	go run ./cmd/bench -json                  one JSON object a line
-//	go run ./cmd/bench -scale 0.1             smaller, to check that it works
+//	go run ./cmd/bench                        everything except workloads that must be named
+//	go run ./cmd/bench -only drain,chains     some workloads
+//	go run ./cmd/bench -json                  one JSON object per line
+//	go run ./cmd/bench -scale 0.1             smaller sizes, to check that it works
 package main
 
 import (

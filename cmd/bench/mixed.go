@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// mixed measures how long a job waits for its handler while others arrive at a steady rate below the pod's capacity.
+// mixed measures how long a job waits for its handler while other jobs arrive at a steady rate below the pod's capacity.
 func (b *lab) mixed(ctx context.Context) (l line, err error) {
 	const enqueuers = 16
 	l = line{What: fmt.Sprintf("one process submits no-op jobs one by one and runs them, default options; capacity: %d submitters without a pause; then arrivals at exponential gaps (open loop), from the moment each was due until its handler begins", enqueuers),
@@ -66,7 +66,7 @@ func (b *lab) mixed(ctx context.Context) (l line, err error) {
 	return l, g.succeeded(ctx, total)
 }
 
-// saturate submits jobs from several goroutines without pauses for the given time, and returns their number.
+// saturate submits jobs from several goroutines without pauses for the given time, and returns the number of jobs.
 func (g *rig) saturate(ctx context.Context, enqueuers int, length time.Duration) (int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// waitUntil blocks until a given time, to about 0.1 ms. A timer of the Go runtime is up to a millisecond late in an idle
-// process.
+// waitUntil blocks until the given time, with a precision of about 0.1 ms. A timer of the Go runtime may be up to a millisecond late in an
+// idle process.
 func waitUntil(until time.Time) {
 	for left := time.Until(until); left > 0; left = time.Until(until) {
 		for short := syscall.NsecToTimespec(int64(min(left, 100*time.Millisecond))); syscall.Nanosleep(&short, &short) == syscall.EINTR; {

@@ -4,8 +4,8 @@ package main
 
 import "time"
 
-// waitUntil blocks until a given time, as exactly as a timer of the Go runtime can.
+// waitUntil blocks until the given time, with the precision of the Go runtime's timers.
 func waitUntil(until time.Time) { time.Sleep(time.Until(until)) }
 
-// ownCPU reports that the processor time is unknown here.
+// ownCPU returns false, because the processor time is not known on this system.
 func ownCPU() (used time.Duration, known bool) { return 0, false }

@@ -18,20 +18,19 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// poisonBatch is the number of jobs that are submitted, or end, together.
+// poisonBatch is the number of jobs that are submitted or finish together.
 const poisonBatch = 500
 
-// poisoned is one phase of a job's life, with the ways in which a batch of it is poisoned; the first is not poisoned.
-// once runs one batch and returns how long the other members were delayed.
+// poisoned is one phase of a job's life, with the ways to poison a batch in it. The first way is an unpoisoned batch. once runs one batch
+// and returns how long the other members took.
 type poisoned struct {
 	side  string
 	with  []string
 	once  func(ctx context.Context, with string) (time.Duration, error)
-	after func(ctx context.Context) error // checks the outcome of all batches
+	after func(ctx context.Context) error // checks the results of all batches
 }
 
-// poison measures the cost of one poisoned member for the others of its batch, and checks that they are otherwise
-// unaffected.
+// poison measures how much one poisoned member delays the other jobs of its batch, and checks that it does not affect them otherwise.
 func (b *lab) poison(ctx context.Context) (l line, err error) {
 	rounds := b.size(20)
 	l = line{What: fmt.Sprintf("%d jobs submitted together (calls of EnqueueMany; one transaction with keys), and %d steps that end together and hand over (one pod with %[1]d slots, args with a unique index of the host's), with one among them that is refused; time until the others are in, sent again where they must, or their next steps run; medians of %[3]d",
@@ -103,7 +102,7 @@ func (g *rig) counted(ctx context.Context, want int, sql string, args ...any) er
 	return nil
 }
 
-// poisonCalls submits each batch by one call. A call is rejected as a whole, so its caller sends the other jobs again.
+// poisonCalls submits each batch with one call. PostgreSQL rejects the whole call, so the caller resubmits the other jobs.
 type poisonCalls struct {
 	g    *rig
 	good int
@@ -121,7 +120,7 @@ func (p *poisonCalls) once(ctx context.Context, with string) (time.Duration, err
 	for i := range list {
 		list[i] = poisonJob{"nothing wrong"}
 	}
-	at := poisonBatch - 1 // where most work has been done before
+	at := poisonBatch - 1 // late in the batch, when most of its work is done
 	var want error
 	switch with {
 	case "oversized":
@@ -147,8 +146,8 @@ func (p *poisonCalls) check(ctx context.Context) error {
 	return p.g.counted(ctx, p.good, `select count(*) from trapeze.jobs join trapeze.done d using (id) where kind = 'bench.submitted' and d.state = 'succeeded'`)
 }
 
-// poisonKeys submits each batch in one transaction, every job with its own idempotency key. The conflict is a key of a
-// job with other args.
+// poisonKeys submits each batch in one transaction, with a separate idempotency key for each job. The poisoned job reuses the key of a job
+// with different arguments.
 type poisonKeys struct {
 	g    *rig
 	n    int
@@ -194,8 +193,8 @@ func (p *poisonKeys) check(ctx context.Context) error {
 	return p.g.counted(ctx, p.good, `select count(*) from trapeze.jobs join trapeze.done d using (id) where kind = 'bench.keyed' and d.state = 'succeeded'`)
 }
 
-// poisonSteps lets steps end together, each with a next one. The host has its own index on the args of these, so that
-// PostgreSQL rejects the poisoned one: a duplicate key, a value too large for an index, text that is not a date.
+// poisonSteps finishes steps together, each with a next step. The host has its own index on the arguments of the next steps, so that
+// PostgreSQL rejects the poisoned one for a duplicate key, a value too large for an index, or an invalid date.
 type poisonSteps struct {
 	g       *rig
 	round   atomic.Pointer[poisonRound]
@@ -204,7 +203,7 @@ type poisonSteps struct {
 	refused int
 }
 
-// poisonRound is one batch: its steps wait at the gate, and the last of the next steps to begin signals the end.
+// poisonRound is one batch. Its steps wait for gate to close, and the last next step to begin sends the time on rung.
 type poisonRound struct {
 	gate chan struct{}
 	left atomic.Int64
@@ -245,7 +244,7 @@ func newPoisonSteps(g *rig) *poisonSteps {
 	return p
 }
 
-// prepare creates the index, and the job with the conflicting key. It has no next step.
+// prepare creates the index, and the job with the conflicting key, which has no next step.
 func (p *poisonSteps) prepare(ctx context.Context) error {
 	for _, sql := range []string{
 		`create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'bench.after'`,
@@ -309,8 +308,7 @@ func (p *poisonSteps) once(ctx context.Context, with string) (time.Duration, err
 	}
 }
 
-// check checks the outcome of all batches: every step except the poisoned ones has succeeded and has one next step, which
-// has succeeded too.
+// check checks the results of all batches. Every step except the poisoned ones must have succeeded, and so must its one next step.
 func (p *poisonSteps) check(ctx context.Context) error {
 	const ended = `select count(*) from trapeze.jobs j join trapeze.done d using (id) where `
 	return errors.Join(
@@ -321,7 +319,7 @@ func (p *poisonSteps) check(ctx context.Context) error {
 	)
 }
 
-// noise returns text that does not compress.
+// noise returns incompressible text.
 func noise(bytes int) string {
 	text := make([]byte, bytes)
 	for i := range text {

@@ -62,7 +62,7 @@ func (b *lab) pooler(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// drainOn returns how many no-op jobs a second a pod with 100 slots drains from a backlog.
+// drainOn returns the rate in jobs per second at which a pod with 100 slots drains a backlog of no-op jobs.
 func (b *lab) drainOn(ctx context.Context, w road, n int) (float64, error) {
 	g, err := b.rigOn(ctx, w, runner.Options{Slots: 100})
 	if err != nil {
@@ -85,8 +85,7 @@ func (b *lab) drainOn(ctx context.Context, w road, n int) (float64, error) {
 	return rate, g.succeeded(ctx, n)
 }
 
-// gapsOn runs chains of five steps, one at a time, and returns the times between the starts of consecutive steps in ms,
-// sorted.
+// gapsOn runs chains of five steps, one at a time. It returns the times between the starts of consecutive steps in milliseconds, sorted.
 func (b *lab) gapsOn(ctx context.Context, w road, n int) (gaps []float64, err error) {
 	g, err := b.rigOn(ctx, w, runner.Options{})
 	if err != nil {
@@ -128,8 +127,7 @@ func (b *lab) gapsOn(ctx context.Context, w road, n int) (gaps []float64, err er
 
 func median(values []float64) float64 { return quantile(slices.Sorted(slices.Values(values)), 0.5) }
 
-// pgbouncer is a PgBouncer in transaction mode in front of the lab's server, with its default of 20 connections to each
-// database.
+// pgbouncer is a PgBouncer in transaction mode in front of the lab's server, with the default of 20 connections to each database.
 type pgbouncer struct {
 	address string
 	cmd     *exec.Cmd
@@ -147,13 +145,13 @@ auth_type = any
 pool_mode = transaction
 `
 
-// notInstalled is the result of a workload that needs PgBouncer on a machine without it.
+// notInstalled is the result of a workload that requires PgBouncer on a machine without it.
 const notInstalled = "not measured: there is no pgbouncer on this machine"
 
 // errNoPgbouncer is returned on a machine without PgBouncer.
 var errNoPgbouncer = errors.New("no pgbouncer on this machine")
 
-// startPgbouncer starts a PgBouncer. It returns errNoPgbouncer if the machine has none.
+// startPgbouncer starts a PgBouncer. It returns errNoPgbouncer if PgBouncer is not installed.
 func (b *lab) startPgbouncer(ctx context.Context) (_ *pgbouncer, err error) {
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -173,7 +171,7 @@ func (b *lab) startPgbouncer(ctx context.Context) (_ *pgbouncer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) // it reads its file once, before it listens
+	defer os.RemoveAll(dir) // PgBouncer reads its configuration once, before it listens
 	password := ""
 	if server.Password != "" {
 		password = " password='" + strings.ReplaceAll(server.Password, "'", "''") + "'"
@@ -185,7 +183,7 @@ func (b *lab) startPgbouncer(ctx context.Context) (_ *pgbouncer, err error) {
 	}
 	args := []string{"-q", file}
 	if os.Geteuid() == 0 {
-		args = []string{"-q", "-u", "nobody", file} // it refuses to run as root; it reads its file before it changes the user
+		args = []string{"-q", "-u", "nobody", file} // PgBouncer refuses to run as root, and reads its configuration before it changes the user
 	}
 	p.cmd = exec.Command(bin, args...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
@@ -200,7 +198,7 @@ func (b *lab) startPgbouncer(ctx context.Context) (_ *pgbouncer, err error) {
 	return p, nil
 }
 
-// listens waits until it listens.
+// listens waits until PgBouncer accepts connections.
 func (p *pgbouncer) listens(ctx context.Context) error {
 	return until(ctx, 10*time.Second, "it listens", func() (bool, error) {
 		if conn, err := net.Dial("tcp", p.address); err == nil {
@@ -220,7 +218,7 @@ func (p *pgbouncer) stop() {
 	<-p.ended
 }
 
-// freeAddress returns an unused address of this machine.
+// freeAddress returns an unused local address.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

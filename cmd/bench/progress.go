@@ -13,10 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// reportFor is the time for which the handler reports its progress.
+// reportFor is how long the handler reports progress.
 const reportFor = 2 * time.Second
 
-// progress measures the database cost of a handler that reports progress, and emits events, 10,000 times a second.
+// progress measures the database load of a handler that reports progress, and then of one that emits events, 10,000 times a second.
 func (b *lab) progress(ctx context.Context) (l line, err error) {
 	l = line{What: "one handler that calls Progress 10,000 times a second for 2 s, and then one that calls Emit as often: statements that write them",
 		Goal: "≤ 4 writes a second and job; every event is kept"}
@@ -37,7 +37,7 @@ func (b *lab) progress(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// runReporter runs one job that emits evenly, as its arguments set, and counts the statements that write its events.
+// runReporter runs one job that emits evenly over time, as its arguments specify. It counts the statements that write progress and events.
 func (b *lab) runReporter(ctx context.Context, args reporter) (seconds float64, writes int64, err error) {
 	url, drop, err := b.fresh(ctx)
 	if err != nil {
@@ -88,12 +88,12 @@ func (b *lab) runReporter(ctx context.Context, args reporter) (seconds float64, 
 	return seconds, heard.notes.Load() + heard.events.Load(), toldAll(j, args)
 }
 
-// toldAll returns an error unless everything that a job emitted is in the database.
+// toldAll returns an error unless the database contains everything that a job emitted.
 func toldAll(j job.Job, args reporter) error {
 	if args.Notes > 0 && (j.Progress == nil || *j.Progress.Done != int64(args.Notes)) {
 		return errors.New("the last note is missing")
 	}
-	// One event for its creation, or two with a claim, and one for its end.
+	// The job itself has two or three events: one or two for its creation and claim, and one for its completion.
 	if told := j.EventNo; told < args.Events+2 || told > args.Events+3 {
 		return fmt.Errorf("%d events, want %d and those of the job itself", told, args.Events)
 	}

@@ -25,14 +25,14 @@ type remoteNoop struct{}
 
 func (remoteNoop) Kind() string { return "bench.remote" }
 
-// remote measures 2,000 no-op jobs over remote workers that one pod serves.
+// remote measures 2,000 no-op jobs that remote workers run through one pod.
 func (b *lab) remote(ctx context.Context) (l line, err error) {
 	n, rounds := b.size(2000), 9
 	l = line{What: fmt.Sprintf("%d no-op jobs that are there, over streaming workers with 10 slots each in one process with the pod; medians of %d, by turns, of rollbacks the most, from the first stream's opening to the last job's end", n, rounds),
 		Goal: "≥ 1,223 jobs/s with 8 workers, no rollbacks, ≤ 1.6 transactions a job; 20 are not slower than 8"}
 	sizes := []int{8, 20}
 	rates, commits, rollbacks := map[int][]float64{}, map[int][]float64{}, map[int][]float64{}
-	for range rounds { // in turn, because the machine's speed varies over time
+	for range rounds { // alternate, because the machine's speed varies over time
 		for _, workers := range sizes {
 			rate, committed, rolledBack, err := b.remoteRound(ctx, n, workers)
 			if err != nil {
@@ -122,16 +122,16 @@ func (b *lab) remoteRound(ctx context.Context, n, workers int) (rate, commits, r
 	rate = float64(n) / time.Since(began).Seconds()
 	stop()
 	ended.Wait()
-	// Sessions report their statistics a second later, or when they end.
+	// Sessions report their statistics up to a second later, or when they end.
 	time.Sleep(1500 * time.Millisecond)
 	after, err := transactions(ctx, g.url)
 	return rate, (after.commits - before.commits) / float64(n), after.rollbacks - before.rollbacks, err
 }
 
-// moved counts the transactions of a database.
+// moved holds the numbers of committed and rolled-back transactions of a database.
 type moved struct{ commits, rollbacks float64 }
 
-// transactions reads a database's statistics. Sessions report them when they are idle, at most a second late.
+// transactions reads a database's statistics. Idle sessions report theirs at most a second late.
 func transactions(ctx context.Context, url string) (m moved, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -142,8 +142,8 @@ func transactions(ctx context.Context, url string) (m moved, err error) {
 	return m, err
 }
 
-// remoteBacklog measures the cost of polling for jobs of a remote worker, depending on the backlog: the statement of a dispatch, for
-// ten free slots, in turn on a database with a small and one with a large backlog.
+// remoteBacklog measures how the cost of claiming jobs for a remote worker depends on the size of the backlog. It runs the statement for
+// ten free slots alternately on a database with a small backlog and on one with a large backlog.
 func (b *lab) remoteBacklog(ctx context.Context) (l line, err error) {
 	little, much, others, rounds, few := 100, b.size(1_000_000), b.size(200_000), b.size(300), b.size(20)
 	l = line{What: fmt.Sprintf("a dispatch for 10 free slots at a backlog of %d, of %d, and of %d behind %d of kinds that the worker does not run; by turns, %d times each, the last one %d times; what was claimed is given back; without autovacuum", little, much, little, others, rounds, few),
@@ -181,15 +181,15 @@ func (b *lab) remoteBacklog(ctx context.Context) (l line, err error) {
 	return l, all[2].fromTheMark(ctx, &l, rounds)
 }
 
-// backlog is a database in which jobs wait.
+// backlog is a database with waiting jobs.
 type backlog struct {
 	*rig
 	name        string
-	own, others int // the others are ahead of its own jobs
+	own, others int // the other kinds' jobs are ahead of the worker's own
 	st          *store.Store
 	boot        string
 	before      float64
-	since       time.Time // a low-water mark
+	since       time.Time // the low-water mark
 	took        []float64
 }
 
@@ -198,7 +198,7 @@ func (g *backlog) fill(ctx context.Context, b *lab) (err error) {
 		return err
 	}
 	for kind, n := range map[string]int{"bench.other": g.others, remoteNoop{}.Kind(): g.own} {
-		// Older jobs are ahead. In parts, because a million at once would take a gigabyte of arguments.
+		// Older jobs come first. The jobs are submitted in parts, because a million at once would need a gigabyte for arguments.
 		urgent := runner.Priority(0)
 		if kind == "bench.other" {
 			urgent = runner.Priority(1)
@@ -224,11 +224,11 @@ func (g *backlog) fill(ctx context.Context, b *lab) (err error) {
 	if err := g.tidy(ctx); err != nil {
 		return err
 	}
-	// A vacuum of a million rows in between would count among the pages of claims.
+	// Autovacuum is disabled, because its page reads would be counted with those of the claims.
 	if _, err := g.pool.Exec(ctx, `alter table trapeze.live set (autovacuum_enabled = off); alter table trapeze.jobs set (autovacuum_enabled = off)`); err != nil {
 		return err
 	}
-	for range 10 { // to warm up plans and pages
+	for range 10 { // warms up plans and caches
 		if err := g.dispatch(ctx); err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func (g *backlog) fill(ctx context.Context, b *lab) (err error) {
 	return err
 }
 
-// dispatch claims for ten slots, with as many claims as a worker's pod makes, and hands the claimed jobs back.
+// dispatch claims jobs for ten slots, with as many claim statements as a pod would use for a worker. It then returns the jobs to the queue.
 func (g *backlog) dispatch(ctx context.Context) error {
 	sent := time.Now()
 	want := store.Want{Lane: job.DefaultLane, N: 10, Since: g.since}
@@ -266,7 +266,7 @@ func (g *backlog) dispatch(ctx context.Context) error {
 	return err
 }
 
-// fromTheMark measures dispatches after a sweep, which begin at its low-water mark.
+// fromTheMark measures dispatches that start at the low-water mark of a previous sweep.
 func (g *backlog) fromTheMark(ctx context.Context, l *line, rounds int) (err error) {
 	var mark time.Time
 	if err := g.pool.QueryRow(ctx, `select min(ready_at) from trapeze.live where kind = $1`, remoteNoop{}.Kind()).Scan(&mark); err != nil {
@@ -290,9 +290,9 @@ func (g *backlog) fromTheMark(ctx context.Context, l *line, rounds int) (err err
 	return nil
 }
 
-// touched returns the number of pages of our tables and indexes that were read, from memory or not.
+// touched returns the number of pages read from Trapeze's tables and indexes, whether cached or not.
 func (g *backlog) touched(ctx context.Context) (n float64, err error) {
-	time.Sleep(1500 * time.Millisecond) // sessions report their statistics a second later
+	time.Sleep(1500 * time.Millisecond) // sessions report their statistics up to a second later
 	if err := g.st.Pool().Ping(ctx); err != nil {
 		return 0, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// flaky is a job that may fail at its first try.
+// flaky is a job that may fail at its first attempt.
 type flaky struct {
 	Fails bool `json:"fails"`
 }
@@ -20,7 +20,7 @@ func (flaky) Kind() string { return "bench.flaky" }
 
 var errFlaky = errors.New("connection to the mail server was refused")
 
-// retries measures a drain in which some jobs fail once.
+// retries measures draining a backlog in which some jobs fail once.
 func (b *lab) retries(ctx context.Context) (l line, err error) {
 	n := b.size(20_000)
 	l = line{What: "20,000 no-op jobs of which every tenth fails once and is due again after 1 ms, to the last end, one pod with 100 slots; beside it the same jobs without failures",
@@ -44,7 +44,7 @@ func (b *lab) retries(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// flakyDrain drains n jobs, of which the given number, evenly spread, fail at their first try.
+// flakyDrain drains n jobs. The given number of them, evenly spread, fail at their first attempt.
 func (b *lab) flakyDrain(ctx context.Context, n, failing int) (e effort, err error) {
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
 	if err != nil {

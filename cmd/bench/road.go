@@ -9,13 +9,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// road is the way in which a program reaches the database.
+// road describes how a program connects to the database.
 type road struct {
-	via  *pgbouncer // nil: a direct connection
-	deaf bool       // no notifications: TRAPEZE_DATABASE_DIRECT_URL=off
+	via  *pgbouncer // nil for a direct connection
+	deaf bool       // no notifications, as with TRAPEZE_DATABASE_DIRECT_URL=off
 }
 
-// pool returns the address for the host's pool, given the database's address.
+// pool returns the URL for the host's pool, given the database's URL.
 func (w road) pool(url string) (string, error) {
 	if w.via == nil {
 		return url, nil
@@ -26,7 +26,7 @@ func (w road) pool(url string) (string, error) {
 	}
 	parsed.Host = w.via.address
 	query := parsed.Query()
-	query.Set("default_query_exec_mode", "exec") // so that no statement is prepared that the next backend lacks
+	query.Set("default_query_exec_mode", "exec") // prevents prepared statements, which the next server connection would not have
 	parsed.RawQuery = query.Encode()
 	return parsed.String(), nil
 }
@@ -42,7 +42,7 @@ func (w road) direct(url string) string {
 	return ""
 }
 
-// rigOn returns a rig over a road to the database.
+// rigOn returns a rig that connects to a fresh database over a road.
 func (b *lab) rigOn(ctx context.Context, w road, o runner.Options) (*rig, error) {
 	url, drop, err := b.fresh(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (b *lab) rigOn(ctx context.Context, w road, o runner.Options) (*rig, error)
 	return g, nil
 }
 
-// runner returns a runner with its own pool.
+// runner returns a runner and its own pool.
 func (w road) runner(ctx context.Context, url string, o runner.Options) (*pgxpool.Pool, *runner.Runner, error) {
 	o.DirectURL = w.direct(url)
 	address, err := w.pool(url)

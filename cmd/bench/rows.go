@@ -12,7 +12,7 @@ import (
 
 const writeRow = `insert into written (chain, step) values ($1, $2)`
 
-// rows measures chains whose steps write to a user's table in the transaction that ends them.
+// rows measures chains whose steps write to a user's table in the transaction that finishes the step.
 func (b *lab) rows(ctx context.Context) (line, error) {
 	return b.writeRows(ctx, "InTx", func(o *runner.Outcome, s step) *runner.Outcome {
 		return o.InTx(func(ctx context.Context, tx pgx.Tx) error {
@@ -22,7 +22,7 @@ func (b *lab) rows(ctx context.Context) (line, error) {
 	})
 }
 
-// rowsQueued measures the same with statements that share commits.
+// rowsQueued is like rows, with statements that share commits with other jobs.
 func (b *lab) rowsQueued(ctx context.Context) (line, error) {
 	return b.writeRows(ctx, "Write", func(o *runner.Outcome, s step) *runner.Outcome { return o.Write(writeRow, s.Chain, s.Left) })
 }

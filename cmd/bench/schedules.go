@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// schedules measures how fast one pod decides schedules that are due at the same time: each with an occurrence, its job and the
-// next planned time.
+// schedules measures how fast one pod processes schedules that are due at the same time. For each schedule it records the occurrence,
+// submits the job and plans the next time.
 func (b *lab) schedules(ctx context.Context) (l line, err error) {
 	n := b.size(10_000)
 	l = line{What: fmt.Sprintf("%d schedules that are due at one moment, missed fires skipped; one pod, from that moment until all are decided", n),

@@ -13,11 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// tick is the unit of times in Linux's /proc/PID/stat, the same on all machines (proc_pid_stat(5), USER_HZ).
+// tick is the unit of the times in Linux's /proc/PID/stat. It is the same on all machines, see USER_HZ in proc_pid_stat(5).
 const tick = 10 * time.Millisecond
 
-// serverCPU returns the processor time that the server's processes have used, including those that have ended. It is
-// known if the server runs on this machine and this is Linux.
+// serverCPU returns the processor time used by the server's processes, including those that have exited. known is true only if the server
+// runs on this machine and the system is Linux.
 func (b *lab) serverCPU(ctx context.Context) (used time.Duration, known bool) {
 	postmaster, ok := b.postmaster(ctx)
 	if !ok {
@@ -30,7 +30,7 @@ func (b *lab) serverCPU(ctx context.Context) (used time.Duration, known bool) {
 	for _, dir := range all {
 		p, ok := readProcess(dir)
 		switch {
-		case !ok: // it has ended meanwhile
+		case !ok: // the process has exited
 		case p.pid == postmaster:
 			used, known = used+p.own+p.children, true
 		case p.parent == postmaster:
@@ -40,7 +40,7 @@ func (b *lab) serverCPU(ctx context.Context) (used time.Duration, known bool) {
 	return used, known
 }
 
-// postmaster returns the parent process of one of our sessions, if the server is on this machine.
+// postmaster returns the ID of the server's parent process if the server runs on this machine.
 func (b *lab) postmaster(ctx context.Context) (pid int, ok bool) {
 	conn, err := pgx.Connect(ctx, b.url)
 	if err != nil {
@@ -63,7 +63,7 @@ func (b *lab) postmaster(ctx context.Context) (pid int, ok bool) {
 // process holds the relevant fields of /proc/PID/stat.
 type process struct {
 	pid, parent   int
-	own, children time.Duration // of processor time; children: those that have ended and been waited for
+	own, children time.Duration // processor time; children counts exited child processes that were waited for
 }
 
 // readProcess reads a process from /proc/PID.
@@ -72,11 +72,11 @@ func readProcess(dir string) (p process, ok bool) {
 	if err != nil {
 		return p, false
 	}
-	name := strings.LastIndex(string(text), ") ") // its program's name, in brackets, may contain any character
+	name := strings.LastIndex(string(text), ") ") // the program name in parentheses may contain any character
 	if name < 0 {
 		return p, false
 	}
-	// Field 3 of the manual, the state, is fields[0].
+	// fields[0] is field 3 in the manual, the state.
 	fields := strings.Fields(string(text[name+2:]))
 	if len(fields) < 15 {
 		return p, false
@@ -89,7 +89,7 @@ func readProcess(dir string) (p process, ok bool) {
 	p.pid, p.parent = number(filepath.Base(dir)), number(fields[1])
 	p.own = time.Duration(number(fields[11])+number(fields[12])) * tick
 	p.children = time.Duration(number(fields[13])+number(fields[14])) * tick
-	// A server's process has one thread, so this is its total, in nanoseconds.
+	// A server process has a single thread, so this is its total time, in nanoseconds.
 	if exact, err := os.ReadFile(filepath.Join(dir, "schedstat")); err == nil {
 		if running, _, ok := strings.Cut(string(exact), " "); ok {
 			p.own = time.Duration(number(running))

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// napping is a job that sleeps for a second; held is one that waits until it is released.
+// napping is a job that sleeps for a second. held is a job that waits until it is released.
 type (
 	napping struct{}
 	held    struct{}
@@ -20,7 +20,7 @@ type (
 func (napping) Kind() string { return "bench.nap" }
 func (held) Kind() string    { return "bench.held" }
 
-// sleepers measures the cost of ten thousand running jobs that only wait.
+// sleepers measures the cost of ten thousand running jobs that do nothing but wait.
 func (b *lab) sleepers(ctx context.Context) (l line, err error) {
 	n := b.size(10_000)
 	l = line{What: fmt.Sprintf("%d jobs that sleep for 1 s, in one pod with as many slots, from the pod's start until all have ended; then as many that are held for longer than a lease while a second pod watches: goroutines, and memory (heap and stacks in use after a collection) for each", n),
@@ -85,7 +85,7 @@ func (b *lab) holdOnce(ctx context.Context, l *line, n int) error {
 		}
 	})
 	g.start(ctx)
-	watcher, err := g.second(ctx, runner.Options{Disabled: true}) // it would take over jobs whose lease is not renewed
+	watcher, err := g.second(ctx, runner.Options{Disabled: true}) // would take over jobs whose lease is not renewed
 	if err != nil {
 		return err
 	}
@@ -116,8 +116,7 @@ func (b *lab) holdOnce(ctx context.Context, l *line, n int) error {
 	return g.untaken(ctx, n) // no job was taken over
 }
 
-// renewedForALease waits until the end of the pod's lease has moved by more than its length. Without renewals it
-// would have expired.
+// renewedForALease waits until the pod's lease has been extended by more than its length. Without renewals it would have expired by then.
 func (g *rig) renewedForALease(ctx context.Context) error {
 	const lease = 8 * time.Second
 	read := func() (until time.Time, err error) {
@@ -145,16 +144,16 @@ func (g *rig) second(ctx context.Context, o runner.Options) (*rig, error) {
 	return other, nil
 }
 
-// inUse returns the memory of objects and stacks, after a collection.
+// inUse returns the memory used by objects and stacks after a garbage collection.
 func inUse() int64 {
 	runtime.GC()
-	runtime.GC() // the second one frees what the first one's finalizers and pools released
+	runtime.GC() // frees what finalizers and pools released in the first collection
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// until waits for a condition, and checks it every 20 ms.
+// until checks a condition every 20 ms until it is true.
 func until(ctx context.Context, atMost time.Duration, what string, is func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, atMost, errors.New("waited "+atMost.String()+" in vain: "+what))
 	defer cancel()

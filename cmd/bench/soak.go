@@ -14,25 +14,25 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Shares of the soak's length: the snapshot is held from minute 3 to 6 of 10, and drift compares the last two minutes with
-// minutes 1 to 3.
+// These are shares of the soak's length. If it lasts 10 minutes, the snapshot is held from minute 3 to minute 6. The drift compares the
+// last two minutes with minutes 1 to 3.
 const (
 	soakHeldFrom, soakHeldTo   = 0.3, 0.6
 	soakEarlyFrom, soakEarlyTo = 0.1, 0.3
 	soakLateFrom               = 0.8
 )
 
-// soakRetention keeps ended jobs and their history for a second. Retention drops whole days of UTC, so this is the shortest
-// possible: yesterday's jobs are dropped, and today's stay until midnight regardless of the setting.
+// soakRetention keeps finished jobs and their history for a second. Because retention drops whole UTC days, this is the shortest possible
+// period: yesterday's jobs are dropped, and today's stay until midnight regardless of the setting.
 var soakRetention = runner.Options{RetainSucceeded: time.Second, RetainFailed: time.Second, RetainCancelled: time.Second, RetainEvents: time.Second}
 
-// soak runs at half of the rate that was measured first, samples the tables meanwhile, and draws the result.
+// soak first measures the capacity. It then runs at half of that rate, samples the tables, and draws the result.
 func (b *lab) soak(ctx context.Context) (l line, err error) {
 	length := max(time.Duration(b.scale*float64(10*time.Minute)), 10*time.Second)
 	every := max(length/300, 200*time.Millisecond)
 	out := "docs"
 	if b.scale < 1 {
-		out = os.TempDir() // a trial must not replace a result
+		out = os.TempDir() // a trial run does not overwrite the stored result
 	}
 	samplesFile, chartFile := filepath.Join(out, "soak.jsonl"), filepath.Join(out, "soak.svg")
 	l = line{What: fmt.Sprintf("%s at half of capacity, jobs submitted one by one; a snapshot held open from %s to %s; retention on (1 s; it drops whole days, so the jobs of the capacity run are dated back to yesterday and go, and today's stay); samples and chart in %s and %s",
@@ -83,7 +83,7 @@ func soakShare(d time.Duration, part float64) time.Duration {
 	return time.Duration(part * float64(d)).Round(100 * time.Millisecond)
 }
 
-// soakRun submits, watches and holds the snapshot for a while, and waits until all submitted jobs have ended.
+// soakRun submits jobs, takes samples and holds the snapshot for the given time. Then it waits until all submitted jobs have finished.
 func (g *rig) soakRun(ctx context.Context, length time.Duration, load *soakLoad, watch *soakWatch) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,7 +93,7 @@ func (g *rig) soakRun(ctx context.Context, length time.Duration, load *soakLoad,
 		func() error { return load.submit(ctx, began, length) },
 		func() error { return watch.run(ctx, began) },
 		func() error {
-			if watch.held.Load() { // from the beginning
+			if watch.held.Load() { // the snapshot is held from the beginning
 				return nil
 			}
 			return g.soakSnapshot(ctx, watch, began, length)
@@ -114,8 +114,7 @@ func (g *rig) soakRun(ctx context.Context, length time.Duration, load *soakLoad,
 	return g.drained(ctx)
 }
 
-// soakSnapshot holds a snapshot of the whole database during the middle of the soak: rows that die meanwhile cannot be
-// vacuumed.
+// soakSnapshot holds a snapshot of the whole database during the middle of the soak. Rows that die in that time cannot be vacuumed.
 func (g *rig) soakSnapshot(ctx context.Context, watch *soakWatch, began time.Time, length time.Duration) error {
 	if err := soakUntil(ctx, began.Add(soakShare(length, soakHeldFrom))); err != nil {
 		return err
@@ -156,7 +155,7 @@ func soakUntil(ctx context.Context, at time.Time) error {
 	}
 }
 
-// soakChecked compares the database with the submitted jobs, and checks that retention has dropped yesterday.
+// soakChecked compares the database with the submitted jobs, and checks that retention has dropped yesterday's jobs.
 func (g *rig) soakChecked(ctx context.Context, load *soakLoad) error {
 	sent := int(load.sent.Load())
 	if ended := int(load.begun.Load()); ended != sent {
@@ -171,7 +170,7 @@ func (g *rig) soakChecked(ctx context.Context, load *soakLoad) error {
 	return g.counted(ctx, 0, `select count(*) from trapeze.done where finished_at < $1::timestamptz`, load.today)
 }
 
-// soakFigures sets the figures of the line.
+// soakFigures adds the figures of the soak to the result.
 func soakFigures(l *line, w *soakWatch) {
 	var early, held, late soakSpan
 	for _, s := range w.samples {
@@ -198,13 +197,13 @@ func soakFigures(l *line, w *soakWatch) {
 	l.set("drift of p99", late.p99()/early.p99())
 }
 
-// soakSpan is a part of the samples.
+// soakSpan summarizes part of the samples.
 type soakSpan struct {
 	jobs      int
 	seconds   float64
 	latencies []float64
-	dead      int64 // of all tables together, the maximum at one time
-	live      int64 // bytes of live with its indexes, the maximum
+	dead      int64 // the maximum over all samples, for all tables together
+	live      int64 // the maximum size of the live table with its indexes, in bytes
 }
 
 func (p *soakSpan) add(s soakSample) {

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// The chart's dimensions in pixels, and the position of a panel's curves in it.
+// These are the dimensions of the chart in pixels, and the position of the curves within a panel.
 const (
 	chartWidth, panelHeight = 900, 220
 	plotLeft, plotRight     = 70, 880
 	plotTop, plotBottom     = 34, 180
 )
 
-// chartStyle is readable on light and dark backgrounds; colour-blind readers can distinguish the curves too.
+// chartStyle is readable on light and dark backgrounds. Colour-blind readers can tell the curves apart too.
 const chartStyle = `
 svg { --paper: #ffffff; --ink: #1f2328; --faint: #d0d7de; --held: #0072b2; --c0: #0072b2; --c1: #c2570c; --c2: #007a5a; --c3: #a3468a; --c4: #6b7280; }
 @media (prefers-color-scheme: dark) {
@@ -30,8 +30,8 @@ text { font: 12px system-ui, sans-serif; fill: var(--ink); } .title { font-size:
 
 // panel is one set of axes.
 type panel struct {
-	title  string // with its unit
-	log    bool   // a logarithmic axis
+	title  string // includes the unit
+	log    bool   // use a logarithmic axis
 	curves []curve
 }
 
@@ -41,7 +41,7 @@ type curve struct {
 	at    func(soakSample) float64
 }
 
-// soakPanels returns the panels of the chart.
+// panels returns the panels of the chart.
 func (w *soakWatch) panels() []panel {
 	sizes, dead := panel{title: "size, MB (dashed: indexes)", log: true}, panel{title: "dead tuples (none: 1)", log: true}
 	for i, table := range w.tables {
@@ -62,7 +62,7 @@ func (w *soakWatch) panels() []panel {
 	return []panel{{title: "throughput, jobs/s", curves: []curve{{"begun", "c0", func(s soakSample) float64 { return s.Rate }}}}, latency, sizes, dead}
 }
 
-// soakChart draws the samples as SVG, one panel below the other over a common time axis.
+// soakChart draws the samples as an SVG, with one panel below another and a common time axis.
 func soakChart(w *soakWatch) []byte {
 	var out bytes.Buffer
 	panels := w.panels()
@@ -126,7 +126,7 @@ func (p panel) draw(out *bytes.Buffer, w *soakWatch) {
 	}
 }
 
-// scale returns the position of a value, and the values to label on the axis.
+// scale returns a function that maps a value to its vertical position, and the values to label on the axis.
 func (p panel) scale(samples []soakSample) (y func(float64) float64, ticks []float64) {
 	low, high := math.Inf(1), 0.0
 	for _, s := range samples {
@@ -161,7 +161,7 @@ func (p panel) scale(samples []soakSample) (y func(float64) float64, ticks []flo
 	}, ticks
 }
 
-// heldSpan returns from when to when, in seconds, the samples had the snapshot.
+// heldSpan returns when the snapshot was held, in seconds since the start.
 func heldSpan(samples []soakSample) (from, to float64) {
 	for _, s := range samples {
 		if s.Held && from == 0 {
@@ -174,7 +174,7 @@ func heldSpan(samples []soakSample) (from, to float64) {
 	return from, to
 }
 
-// niceStep returns the next larger of 1, 2 and 5 times a power of ten.
+// niceStep rounds up to 1, 2 or 5 times a power of ten.
 func niceStep(least float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(least)))
 	for _, factor := range []float64{1, 2, 5} {
@@ -197,6 +197,6 @@ func number(v float64) string {
 
 func escaped(text string) string {
 	var out bytes.Buffer
-	_ = xml.EscapeText(&out, []byte(text)) // to a buffer: cannot fail
+	_ = xml.EscapeText(&out, []byte(text)) // a write to a buffer cannot fail
 	return out.String()
 }

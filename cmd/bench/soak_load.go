@@ -12,23 +12,23 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// soakSubmitters is how many goroutines submit, one job at a time each.
+// soakSubmitters is the number of goroutines that submit jobs, one at a time each.
 const soakSubmitters = 32
 
-// soakJob knows the moment at which it was due to be submitted.
+// soakJob is a job that carries the time at which it was due to be submitted.
 type soakJob struct {
-	Due int64 `json:"due"` // nanoseconds of Unix time
+	Due int64 `json:"due"` // Unix nanoseconds
 }
 
 func (soakJob) Kind() string { return "bench.soak" }
 
-// saturating is a job of the capacity run.
+// saturating is a no-op job for measuring the capacity.
 type saturating struct{}
 
 func (saturating) Kind() string { return "bench.saturating" }
 
-// soakCapacity is how many jobs a second are submitted and worked off when nothing holds the submitters back. Its pod ends
-// with it, and its jobs are dated back to yesterday, whose days retention may drop.
+// soakCapacity returns the rate in jobs per second at which jobs can be submitted and run when the submitters are not throttled. It uses a
+// separate pod. Afterwards it dates the jobs back to yesterday, so that retention may drop them.
 func (g *rig) soakCapacity(ctx context.Context, length time.Duration) (rate float64, err error) {
 	r, err := runner.New(g.pool, runner.Options{RetainSucceeded: -1, RetainEvents: -1})
 	if err != nil {
@@ -65,8 +65,8 @@ func (g *rig) soakCapacity(ctx context.Context, length time.Duration) (rate floa
 	return rate, g.tidy(ctx)
 }
 
-// dateBack has all that ended and happened so far be of yesterday. One transaction of a new connection, for such a one
-// reports what it left dead at once: the vacuum that follows is counted after it.
+// dateBack moves all finished jobs and all events to yesterday. It uses one transaction on a new connection, which reports its dead rows
+// when it closes. The following vacuum is then counted after them.
 func (g *rig) dateBack(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, g.url)
 	if err != nil {
@@ -82,16 +82,16 @@ func (g *rig) dateBack(ctx context.Context) error {
 	})
 }
 
-// soakLoad submits jobs at a steady rate, whatever becomes of them, and notes how long each took to start.
+// soakLoad submits jobs at a steady rate, regardless of how they progress, and records how long each took to start.
 type soakLoad struct {
-	rate  float64                                               // jobs a second
-	today time.Time                                             // when it began: what ended before belongs to the capacity run
-	job   func(ctx context.Context, i int, due time.Time) error // submits the ith; handle sets it
+	rate  float64                                               // jobs per second
+	today time.Time                                             // start of the load; jobs that finished earlier belong to the capacity run
+	job   func(ctx context.Context, i int, due time.Time) error // submits job number i; set by handle
 	sent  atomic.Int64
 	begun atomic.Int64
 
 	mu        sync.Mutex
-	latencies []float64 // ms from the moment at which a job was due to the call of its handler, since the last take
+	latencies []float64 // milliseconds between a job's due time and its handler's start, since the previous take
 }
 
 func newSoakLoad(rate float64) *soakLoad {
@@ -110,7 +110,7 @@ func (p *soakLoad) handle(r *runner.Runner) {
 	}
 }
 
-// note counts a job that begins, and how late that is.
+// note records that a job has started, and its latency.
 func (p *soakLoad) note(due int64) {
 	waited := ms(time.Since(time.Unix(0, due)))
 	p.begun.Add(1)
@@ -119,7 +119,7 @@ func (p *soakLoad) note(due int64) {
 	p.latencies = append(p.latencies, waited)
 }
 
-// take returns what was noted since the last call.
+// take returns the latencies recorded since the previous call.
 func (p *soakLoad) take() []float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,8 +128,8 @@ func (p *soakLoad) take() []float64 {
 	return taken
 }
 
-// submit submits for a while. The moments at which jobs are due are fixed beforehand: a submission that is late because
-// the one before took long has waited, and its latency says so.
+// submit submits jobs for the given time. The due times are fixed in advance. If a submission is late because the previous one was slow,
+// its latency includes that delay.
 func (p *soakLoad) submit(ctx context.Context, began time.Time, length time.Duration) error {
 	return bySubmitters(ctx, func(ctx context.Context, first int) error {
 		for i := first; ; i += soakSubmitters {
@@ -149,7 +149,7 @@ func (p *soakLoad) submit(ctx context.Context, began time.Time, length time.Dura
 	})
 }
 
-// bySubmitters has each submitter submit, and returns their errors. The first of them ends the others.
+// bySubmitters runs submit in several goroutines and returns their errors. The first error cancels the others.
 func bySubmitters(ctx context.Context, submit func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

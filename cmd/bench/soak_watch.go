@@ -11,25 +11,25 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// soakTables are the sampled tables; the days of a partitioned table are summed.
+// soakTables lists the sampled tables. The partitions of a table are added up.
 var soakTables = []string{"jobs", "live", "done", "job_events"}
 
-// soakSample holds the values at one time, and changes since the previous sample.
+// soakSample holds the values at one time, and the changes since the previous sample.
 type soakSample struct {
-	At      float64              `json:"at_s"` // since the soak began
+	At      float64              `json:"at_s"` // seconds since the start of the soak
 	Seconds float64              `json:"seconds"`
-	Jobs    int                  `json:"jobs"` // begun
+	Jobs    int                  `json:"jobs"` // number of jobs started
 	Rate    float64              `json:"jobs_per_s"`
 	P50     float64              `json:"enqueue_to_start_p50_ms"`
 	P99     float64              `json:"enqueue_to_start_p99_ms"`
-	Poll    float64              `json:"poll_ms,omitempty"` // of a claim that finds nothing
+	Poll    float64              `json:"poll_ms,omitempty"` // duration of a claim that finds no job
 	Held    bool                 `json:"snapshot_held"`
 	Tables  map[string]soakTable `json:"tables"`
 
 	latencies []float64
 }
 
-// soakTable is the size of a table in bytes, and its dead tuples as the server's statistics estimate them.
+// soakTable is the size of a table in bytes, and the server's estimate of its dead tuples.
 type soakTable struct {
 	Heap  int64 `json:"heap_bytes"`
 	Index int64 `json:"index_bytes"`
@@ -42,18 +42,18 @@ type soakWatch struct {
 	load    *soakLoad
 	length  time.Duration
 	every   time.Duration
-	out     io.Writer // JSON lines
+	out     io.Writer // receives JSON lines
 	tables  []string
-	poll    func(context.Context) (float64, error) // times a claim that finds nothing; nil: none
-	hours   float64                                // that the run stands for, and its chart shows; 0: its real time
-	title   string                                 // of the chart
+	poll    func(context.Context) (float64, error) // times a claim that finds no job; may be nil
+	hours   float64                                // simulated hours to show in the chart; 0 shows the real time
+	title   string                                 // the chart's title
 	say     func(format string, args ...any)
 	held    atomic.Bool // the snapshot is held
 	samples []soakSample
 }
 
 func (w *soakWatch) run(ctx context.Context, began time.Time) error {
-	conn, err := pgx.Connect(ctx, w.g.url) // so that it waits for no connection of the load
+	conn, err := pgx.Connect(ctx, w.g.url) // a separate connection, so that samples do not wait for the load
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (w *soakWatch) run(ctx context.Context, began time.Time) error {
 	return nil
 }
 
-// soakSizesSQL sums the days of a table. A day that is just being dropped has no size.
+// soakSizesSQL adds up the partitions of a table. A partition that is being dropped has no size.
 const soakSizesSQL = `
 select t.name, coalesce(sum(pg_relation_size(c.oid)), 0)::bigint, coalesce(sum(pg_indexes_size(c.oid)), 0)::bigint,
 	coalesce(sum(pg_stat_get_dead_tuples(c.oid)), 0)::bigint

@@ -47,15 +47,15 @@ func (b *lab) standby(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// spell is a period of idle time.
+// spell holds the measurements of an idle period.
 type spell struct {
 	seconds                  float64
 	told                     map[string]int // statements by class
-	client, server           float64        // processor time, s
+	client, server           float64        // processor time in seconds
 	clientKnown, serverKnown bool
 }
 
-// standbyOnce leaves pods idle for a given time, after their start is complete.
+// standbyOnce starts pods, and leaves them idle for a given time once they have settled.
 func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (s spell, err error) {
 	url, drop, err := b.fresh(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (
 		runner.Handle(r, func(context.Context, *runner.Job[noop]) (*runner.Outcome, error) { return nil, nil })
 		fleet.start(ctx)
 	}
-	// The connections are open and have been used, and the first poll of the lanes is over.
+	// By then, every connection has been opened and used, and the first poll of the lanes is done.
 	err = until(ctx, time.Minute, "every pod listens, has looked and has beaten twice", func() (bool, error) {
 		t := heard.counts()
 		return t["listen"] >= pods && t["poll"] >= pods && t["heartbeat"] >= 3*pods, nil
@@ -111,7 +111,7 @@ func (b *lab) standbyOnce(ctx context.Context, pods int, length time.Duration) (
 	return s, fleet.standsBy(ctx, pods, s)
 }
 
-// standsBy checks that all pods were alive and idle for the whole period.
+// standsBy returns an error unless all pods were alive and idle for the whole period.
 func (g *rig) standsBy(ctx context.Context, pods int, s spell) error {
 	var alive, jobs int
 	err := g.pool.QueryRow(ctx, `select (select count(*) from trapeze.pods where closed_at is null and lease_until > now()),
@@ -126,7 +126,7 @@ func (g *rig) standsBy(ctx context.Context, pods int, s spell) error {
 	return nil
 }
 
-// classes are the kinds of statements of an idle pod.
+// classes lists the classes of statements that an idle pod sends.
 var classes = []string{"statements", "heartbeat", "poll", "ping", "other"}
 
 func classOf(sql string) string {
@@ -143,7 +143,7 @@ func classOf(sql string) string {
 	return "other"
 }
 
-// tally counts statements by class, and all of them as statements.
+// tally counts statements by class, and their total under "statements".
 type tally struct {
 	mu   sync.Mutex
 	told map[string]int
@@ -166,7 +166,7 @@ func (t *tally) counts() map[string]int {
 	return maps.Clone(t.told)
 }
 
-// pool returns a pool whose connections are monitored, including those that a runner makes from its configuration.
+// pool returns a pool that counts the statements of its connections, including connections that a runner opens with its configuration.
 func (t *tally) pool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {

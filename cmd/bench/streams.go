@@ -18,8 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// streams measures the cost of a client whose stream is silent, and the delay of an event while thousands of clients are
-// connected.
+// streams measures the cost of a client with an idle stream, and the delay of an event while thousands of clients are connected.
 func (b *lab) streams(ctx context.Context) (l line, err error) {
 	n := b.size(2000)
 	l = line{What: "idle clients that each watch a job, a pipeline or everything: memory of the pod, with the clients' sockets; then from a submission to its event on another stream, 100 times",
@@ -45,7 +44,7 @@ func (b *lab) streams(ctx context.Context) (l line, err error) {
 		return l, err
 	}
 	paths := []string{fmt.Sprintf("/jobs/%d/stream", made.ID), fmt.Sprintf("/pipelines/%d/stream", made.ID), "/events/stream"}
-	first, err := watchRaw(listener.Addr().String(), paths[2]) // allocates what all clients share
+	first, err := watchRaw(listener.Addr().String(), paths[2]) // allocates everything that clients share
 	if err != nil {
 		return l, err
 	}
@@ -86,7 +85,7 @@ func (b *lab) streams(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// watchRaw opens a stream and reads its snapshot, with only a socket on the client's side.
+// watchRaw opens a stream and reads its snapshot. The client side uses only a socket.
 func watchRaw(address, path string) (net.Conn, error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -108,7 +107,7 @@ func watchRaw(address, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// memoryInUse returns the memory of this process, without memory that can be reused.
+// memoryInUse returns the memory of this process, excluding memory that can be reused.
 func memoryInUse() uint64 {
 	runtime.GC()
 	runtime.GC()

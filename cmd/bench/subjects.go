@@ -26,7 +26,7 @@ func (about) Kind() string { return "bench.about" }
 
 const manySubjects = 1000
 
-// subjects measures a drain under constant mutual exclusion.
+// subjects measures draining a backlog in which jobs of the same subject exclude each other.
 func (b *lab) subjects(ctx context.Context) (l line, err error) {
 	n := b.size(20_000)
 	l = line{What: "20,000 no-op jobs, each about one of 1,000 subjects (Zipf, s = 1.1), one pod with 100 slots; jobs of one subject never overlap, which is checked",
@@ -44,7 +44,7 @@ func (b *lab) subjects(ctx context.Context) (l line, err error) {
 			overlaps.Add(1)
 		}
 		ran[s].Add(1)
-		runtime.Gosched() // makes an overlap visible: without it the handler ends too soon
+		runtime.Gosched() // makes overlaps detectable; otherwise the handler returns too quickly
 		running[s].Add(-1)
 		return nil, nil
 	})
@@ -84,7 +84,7 @@ func (b *lab) subjects(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// enqueueAbout submits a job for each subject of a list, in transactions of 500 jobs, three at a time.
+// enqueueAbout submits one job for each subject in a list, in transactions of 500 jobs, with three in parallel.
 func (g *rig) enqueueAbout(ctx context.Context, list []int) error {
 	parts := make(chan []int, len(list)/500+1)
 	for part := range slices.Chunk(list, 500) {
@@ -115,8 +115,8 @@ func (g *rig) aboutIn(ctx context.Context, tx pgx.Tx, subjects []int) error {
 	return nil
 }
 
-// hotSubject measures whether the jobs of one subject become slower as their number grows, especially while an open
-// snapshot keeps dead rows from being removed.
+// hotSubject measures whether the jobs of one subject become slower as their number grows. The effect is largest while an open snapshot
+// prevents the removal of dead rows.
 func (b *lab) hotSubject(ctx context.Context) (l line, err error) {
 	n, rounds := b.size(500), 3
 	l = line{What: "1,500 jobs of one subject in rounds of 500, one pod with 100 slots: seconds of each round, without and with a snapshot that another connection holds open from the beginning",
@@ -154,7 +154,7 @@ func (b *lab) hotRounds(ctx context.Context, n, rounds int, held bool) (seconds 
 		defer release()
 	}
 	g.start(ctx)
-	const warmUp = 10 // jobs, so that the first round does not pay for connections and plans
+	const warmUp = 10 // number of jobs that warm up connections and plans before the first round
 	for round := range 1 + rounds {
 		list := copies(about{}, n)
 		if round == 0 {
@@ -176,7 +176,7 @@ func (b *lab) hotRounds(ctx context.Context, n, rounds int, held bool) (seconds 
 	return seconds, g.succeeded(ctx, min(warmUp, n)+n*rounds)
 }
 
-// holdSnapshot opens a transaction with a snapshot of the database, until it is released.
+// holdSnapshot opens a transaction that holds a snapshot of the database until release is called.
 func (g *rig) holdSnapshot(ctx context.Context) (release func(), err error) {
 	conn, err := pgx.Connect(ctx, g.url)
 	if err != nil {

@@ -16,15 +16,15 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// task is the input of a submitter process, on its stdin.
+// task is the input that a submitter process reads from stdin.
 type task struct {
-	Pool   string   `json:"pool"`   // address of the host's pool
+	Pool   string   `json:"pool"`   // URL of the host's pool
 	Direct string   `json:"direct"` // runner.Options.DirectURL
 	Load   arrivals `json:"load"`
 }
 
-// submitterProcess is a program that only submits: its runner never runs. It first submits a no-op job, to open the
-// connections. It then prints how late each of the other submissions was, in ms, sorted.
+// submitterProcess is a program that only submits jobs; its runner never runs. It first submits a no-op job to open the connections. It
+// then submits the load, and prints the sorted delays of those submissions in milliseconds.
 func submitterProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -52,7 +52,7 @@ func submitterProcess() error {
 	return json.NewEncoder(os.Stdout).Encode(late)
 }
 
-// submitElsewhere lets another process submit jobs and returns, when it has ended, how late each submission was.
+// submitElsewhere lets another process submit jobs. When that process has exited, it returns how late each submission was.
 func submitElsewhere(ctx context.Context, t task) (late []float64, err error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// sleeper runs until its context ends.
+// sleeper is a job that runs until its context is cancelled.
 type sleeper struct{}
 
 func (sleeper) Kind() string { return "bench.sleep" }
 
 const takeoverJobs = 50
 
-// podProcess runs a pod in a separate process, with default options except for its slots.
+// podProcess runs a pod in this process, with default options except for the number of slots.
 func podProcess() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -46,7 +46,7 @@ func podProcess() error {
 	return r.Run(ctx)
 }
 
-// takeover measures how long after kill -9 of a pod with 50 running jobs each of them runs on another pod.
+// takeover kills a pod with 50 running jobs with SIGKILL, and measures how long it takes until each job runs on another pod.
 func (b *lab) takeover(ctx context.Context) (l line, err error) {
 	rounds := b.size(10)
 	l = line{What: fmt.Sprintf("kill -9 of a pod with %d running jobs (64 slots, else defaults: lease 8 s, heartbeat 2 s, poll 10 s), seconds until each runs elsewhere, %d rounds", takeoverJobs, rounds),
@@ -96,7 +96,7 @@ func (b *lab) takeoverOnce(ctx context.Context) ([]float64, error) {
 		return nil, err
 	}
 	defer second.kill()
-	// At a random point in the heartbeats of both.
+	// The kill happens at a random time relative to the heartbeats of both pods.
 	select {
 	case <-time.After(5*time.Second + time.Duration(rand.IntN(2000))*time.Millisecond):
 	case <-ctx.Done():
@@ -159,7 +159,7 @@ func startPod(ctx context.Context, url, name string) (*pod, error) {
 	return &pod{cmd}, nil
 }
 
-// kill sends kill -9.
+// kill kills the process with SIGKILL.
 func (p *pod) kill() {
 	if p.cmd.ProcessState == nil {
 		_ = p.cmd.Process.Kill()

@@ -64,8 +64,7 @@ func (b *lab) drain(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// handoff measures the gap between two steps on an idle pod, and the delay from a submission to its
-// start.
+// handoff measures the time between two steps on an idle pod, and the delay between a submission and its start.
 func (b *lab) handoff(ctx context.Context) (l line, err error) {
 	n := b.size(300)
 	l = line{What: "chains of five steps, one at a time: handler start to next handler start; and submission to first start",
@@ -116,7 +115,7 @@ func (b *lab) handoff(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// chains measures chains of five steps, many at once.
+// chains measures many concurrent chains of five steps.
 func (b *lab) chains(ctx context.Context) (l line, err error) {
 	n := b.size(2000)
 	l = line{What: "2,000 chains of five steps submitted at once to a pod with 100 slots",

@@ -1,4 +1,5 @@
-// Command torture breaks a small fleet with the faults of a seed and checks the records. See package command, or -help.
+// Command torture runs a small fleet, injects the faults that a seed determines, and checks the recorded history. See package command, or
+// run it with -help.
 package main
 
 import (

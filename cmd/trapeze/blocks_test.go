@@ -19,12 +19,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// notExcerpts are the Go blocks that are in no file of the repository, by their first line, with the reason.
+// notExcerpts lists Go code blocks that occur in no file of the repository. It maps the first line of each to the reason.
 var notExcerpts = map[string]string{
 	"exporter, err := otlptracegrpc.New(ctx)": "the exporter is not a dependency of ours",
 }
 
-// pages returns the pages of the site, without the design decisions, which are a record of their time.
+// pages returns the pages of the site. It omits the design decisions, which are not updated.
 func pages(t *testing.T) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir("../../docs", func(path string, d fs.DirEntry, err error) error {
@@ -42,7 +42,7 @@ func pages(t *testing.T) (files []string) {
 	return append(files, "../../README.md")
 }
 
-// blocks returns the code blocks of a page whose info string begins with language, with the rest of that string.
+// blocks returns the code blocks of a page whose info string begins with language, together with the rest of that string.
 func blocks(t *testing.T, page, language string) (all []block) {
 	t.Helper()
 	for _, found := range regexp.MustCompile("(?ms)^ *```"+language+`\b ?([^\n]*)\n(.*?)^ *`+"```$").FindAllStringSubmatch(read(t, page), -1) {
@@ -53,8 +53,9 @@ func blocks(t *testing.T, page, language string) (all []block) {
 
 type block struct{ mark, text string }
 
-// TestEveryShellBlockRuns runs the blocks of each page in their order, in one shell, beside a pod with the demo kinds. A block with the mark
-// no-run needs another machine, another program or ids of its reader; TestWhatTheDocumentsTellToTypeExists checks its commands.
+// TestEveryShellBlockRuns runs the shell blocks of each page in order, in one shell, while a pod with the demo kinds is running. A block
+// marked no-run needs another machine, another program or IDs of its reader. For such blocks, TestWhatTheDocumentsTellToTypeExists checks
+// the commands.
 func TestEveryShellBlockRuns(t *testing.T) {
 	t.Parallel()
 	seen := 0
@@ -93,8 +94,8 @@ func TestEveryShellBlockRuns(t *testing.T) {
 	}
 }
 
-// TestEveryGoBlockIsAnExcerptOfCodeThatCompiles finds the tokens of each Go block of the documentation in a Go file of the repository.
-// Comments and indentation may differ.
+// TestEveryGoBlockIsAnExcerptOfCodeThatCompiles checks that the tokens of each Go block in the documentation occur in a Go file of the
+// repository. Comments and indentation may differ.
 func TestEveryGoBlockIsAnExcerptOfCodeThatCompiles(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -120,7 +121,7 @@ func TestEveryGoBlockIsAnExcerptOfCodeThatCompiles(t *testing.T) {
 				continue
 			}
 			seen++
-			for _, part := range strings.Split(one.text, "\n\n") { // paragraphs, which a block may take from several places
+			for _, part := range strings.Split(one.text, "\n\n") { // a block may combine paragraphs from several places
 				want := tokens([]byte(part))
 				if !slices.ContainsFunc(code, func(file string) bool { return strings.Contains(file, want) }) {
 					t.Errorf("%s: no Go file has this code:\n%s", page, part)
@@ -133,7 +134,7 @@ func TestEveryGoBlockIsAnExcerptOfCodeThatCompiles(t *testing.T) {
 	}
 }
 
-// tokens writes the tokens of Go code, one a line, without comments.
+// tokens returns the tokens of Go code, one per line, without comments.
 func tokens(code []byte) string {
 	var s scanner.Scanner
 	s.Init(token.NewFileSet().AddFile("", -1, len(code)), code, nil, 0)
@@ -153,13 +154,13 @@ func tokens(code []byte) string {
 	}
 }
 
-// TestEveryLinkOfAPageExists checks files that pages link to, and the headings in them. `make docs` checks the files of the site as well.
+// TestEveryLinkOfAPageExists checks that the files and headings exist that pages link to. `make docs` checks the files of the site too.
 func TestEveryLinkOfAPageExists(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	all := append(pages(t), "../../CONTRIBUTING.md", "../../AGENTS.md", "../../SECURITY.md", "../../CHANGELOG.md", "../../examples/orders/README.md", "../../examples/sql/README.md")
 	for _, page := range all {
-		text := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(read(t, page), "") // generic Go code resembles links
+		text := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(read(t, page), "") // generic Go code looks like links
 		for _, found := range regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]+))?\)`).FindAllStringSubmatch(text, -1) {
 			if strings.Contains(found[1], "://") {
 				continue
@@ -181,7 +182,7 @@ func TestEveryLinkOfAPageExists(t *testing.T) {
 	}
 }
 
-// anchors returns the anchors of a page's headings, as GitHub and the site write them.
+// anchors returns the anchors of a page's headings, in the form that GitHub and the site generate.
 func anchors(page string) (all []string) {
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
 		text := regexp.MustCompile(`[^\p{L}\p{N}\p{M}_\- ]`).ReplaceAllString(strings.ToLower(heading[1]), "")
@@ -195,7 +196,7 @@ func TestTheNightlyRunHasEveryLeg(t *testing.T) {
 	is := is.New(t)
 	list := func(file, pattern, separator string) []string {
 		found := regexp.MustCompile(pattern).FindStringSubmatch(read(t, file))
-		is.True(found != nil) // the list is in the file
+		is.True(found != nil) // the file contains the list
 		return strings.Split(found[1], separator)
 	}
 	is.Equal(list("../../.github/workflows/nightly.yml", `leg: \[(.*)\]`, ", "), list("../../.ci/long", `(?m)^legs=\((.*)\)`, " "))

@@ -28,15 +28,15 @@ func TestWaitFollowsAPipelineAndExitsByItsResult(t *testing.T) {
 		Job   job.Job
 	}](t, good.out)
 	is.Equal(answer.State, job.Succeeded)
-	is.Equal(answer.Job.Kind, "demo.echo") // the last step, not the one submitted
+	is.Equal(answer.Job.Kind, "demo.echo") // the last step, not the submitted job
 	is.Equal(answer.Job.Subject, "travel/2025")
 	is.Equal(answer.Job.Priority, 0)
 	is.Equal(string(answer.Job.Result), `{"last":true}`)
 
 	bad := db.run("enqueue", "demo.noop", "--chain", `[{"kind":"demo.fail","args":{"message":"broken\nin two"}}]`, "--wait")
 	is.Equal(bad.code, 1)
-	is.True(strings.Contains(bad.err, "demo.fail) failed: error: broken")) // why, in one line
-	is.Equal(strings.Count(bad.out, "\n"), 1)                              // stdout is the id alone
+	is.True(strings.Contains(bad.err, "demo.fail) failed: error: broken")) // the reason, on one line
+	is.Equal(strings.Count(bad.out, "\n"), 1)                              // stdout contains only the ID
 }
 
 func TestACommandThatEndsAJob(t *testing.T) {
@@ -56,11 +56,11 @@ func TestACommandThatEndsAJob(t *testing.T) {
 	db.inState(id, job.Cancelled)
 
 	again := db.run("kill", id)
-	is.Equal(again.code, 1) // it has ended already
+	is.Equal(again.code, 1) // the job has already ended
 
 	deaf := running("demo.sleep", "--args", `{"ms":3000,"ignore_ctx":true}`)
 	is.Equal(strings.TrimSpace(db.ok("stop", deaf)), "job "+deaf+" is cancelled")
-	is.Equal(db.job(deaf).State, job.Cancelled) // at once
+	is.Equal(db.job(deaf).State, job.Cancelled) // without waiting for the handler
 
 	waiting := db.enqueue("demo.noop", "--delay", "1h")
 	db.ok("kill", waiting)
@@ -80,7 +80,7 @@ func TestExportsAreOneObjectALine(t *testing.T) {
 	first := decoded[job.Job](t, jobs[0])
 	is.Equal(first.Kind, "some.kind")
 	is.Equal(first.State, job.Pending)
-	is.Equal(string(first.Args), `{"n":1}`) // as it was submitted
+	is.Equal(string(first.Args), `{"n":1}`) // exactly as submitted
 	events := strings.Split(strings.TrimSpace(db.ok("export", "events")), "\n")
 	is.Equal(len(events), 3)
 	is.Equal(decoded[job.Event](t, events[0]).Event, "job.enqueued")
@@ -94,7 +94,7 @@ func TestExportsAreOneObjectALine(t *testing.T) {
 		return len(history) == 3
 	})
 	rest := db.ok("events", "--json", "--after", decoded[job.Event](t, history[1]).Cursor)
-	is.Equal(strings.TrimSpace(rest), history[2]) // a cursor goes on without gap or repeat
+	is.Equal(strings.TrimSpace(rest), history[2]) // continues from the cursor without a gap or a duplicate
 }
 
 func TestKeysMakeASubmissionSafeToRepeat(t *testing.T) {
@@ -103,7 +103,7 @@ func TestKeysMakeASubmissionSafeToRepeat(t *testing.T) {
 	db := database{t, pgtest.URL(t)}
 	id := db.enqueue("some.kind", "--idempotency-key", "k1", "--args", `{"n":1}`)
 	is.Equal(db.enqueue("some.kind", "--idempotency-key", "k1", "--args", `{"n":1}`), id)
-	is.Equal(db.run("enqueue", "some.kind", "--idempotency-key", "k1", "--args", `{"n":2}`).code, 1) // another job
+	is.Equal(db.run("enqueue", "some.kind", "--idempotency-key", "k1", "--args", `{"n":2}`).code, 1) // the same key with different arguments
 
 	id = db.enqueue("some.kind", "--unique", "u1")
 	answer := decoded[map[string]any](t, db.ok("enqueue", "some.kind", "--unique", "u1", "--json"))
@@ -115,12 +115,12 @@ func TestMigrateGoesUpAndDown(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	db := database{t, pgtest.EmptyURL(t)}
-	is.Equal(db.run("jobs").code, 2) // a schema is missing, and the error says how it comes
+	is.Equal(db.run("jobs").code, 2) // the schema is missing, and the error explains how to create it
 	is.True(strings.Contains(db.run("jobs").err, "trapeze migrate up"))
 	db.ok("migrate", "up")
 	is.Equal(db.ok("jobs", "--json"), "")
 	is.True(!strings.Contains(db.ok("migrate", "status"), "pending"))
-	is.Equal(db.run("migrate", "down").code, 2) // how far must be said
+	is.Equal(db.run("migrate", "down").code, 2) // the target version is required
 	db.ok("migrate", "down", "--to", "0")
 	is.True(strings.Contains(db.ok("migrate", "status"), "pending"))
 	is.True(strings.Contains(db.ok("migrate", "print", "--to", "1"), "create table trapeze.jobs"))
@@ -155,9 +155,9 @@ func TestExitCodesSayWhatWentWrong(t *testing.T) {
 			is := is.New(t)
 			s := trapeze(t, c.env, strings.Fields(c.args)...)
 			is.Equal(s.code, c.code)
-			is.True(strings.Contains(s.err, c.says))          // what to do
-			is.True(strings.Count(s.err, "\n") <= 1)          // in one line
-			is.True(!strings.Contains(s.err+s.out, "secret")) // without a password
+			is.True(strings.Contains(s.err, c.says))          // the remedy
+			is.True(strings.Count(s.err, "\n") <= 1)          // the error is on one line
+			is.True(!strings.Contains(s.err+s.out, "secret")) // the password is not shown
 		})
 	}
 }

@@ -19,7 +19,7 @@ func TestTheShellCompletesNamesOfThisDatabase(t *testing.T) {
 	id := p.enqueue("csv_ingest", "--subject", "travel/2025")
 	completes := func(args ...string) []string {
 		lines := strings.Split(strings.TrimSpace(p.ok(append([]string{"__complete"}, args...)...)), "\n")
-		return lines[:len(lines)-1] // the last is a number that tells the shell how to go on
+		return lines[:len(lines)-1] // drop the last line, which is a directive for the shell
 	}
 	is.Equal(completes("jobs", "--lane", ""), []string{"default", "slow"})
 	is.Equal(completes("jobs", "--lane", "s"), []string{"slow"})
@@ -33,6 +33,6 @@ func TestTheShellCompletesNamesOfThisDatabase(t *testing.T) {
 	is.Equal(completes("cron", "set", "nightly", "--missed", "c"), []string{"coalesce", "catch_up"})
 	is.Equal(completes("kill", id, ""), []string{})
 	nowhere := trapeze(t, []string{"DATABASE_URL=postgres://app@127.0.0.1:1/app"}, "__complete", "jobs", "--lane", "")
-	is.Equal(nowhere.out, ":4\n") // no words, and no error that spoils the line
+	is.Equal(nowhere.out, ":4\n") // no completions, and no error that would garble the command line
 	is.True(strings.Contains(trapeze(t, nil, "completion", "zsh").out, "compdef"))
 }

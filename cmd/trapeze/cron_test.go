@@ -21,13 +21,13 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	db := database{t, pgtest.URL(t)}
 	dry := db.ok("cron", "set", "nightly", "30 2 * * *", "recalculate", "--zone", "Europe/Zurich", "--dry-run")
 	is.True(strings.HasPrefix(dry, "schedule nightly would be created\nrecalculate, "))
-	is.Equal(strings.Count(dry, "\n  20"), 5)      // the next five fires
-	is.Equal(strings.Count(dry, " 02:30:00+0"), 5) // as clocks show them there
+	is.Equal(strings.Count(dry, "\n  20"), 5)      // the next five occurrences
+	is.Equal(strings.Count(dry, " 02:30:00+0"), 5) // in the schedule's local time
 	is.Equal(db.ok("cron", "ls", "--json"), "")
 	db.ok("cron", "set", "nightly", "30 2 * * *", "recalculate", "--args", `{"year":2025}`, "--overlap", "skip", "--priority", "-5",
 		"--missed", "catch_up", "--catch-up", "3", "--unique", "u", "--subject", "s", "--lane", "default", "--reason", "nightly figures")
 	changed := decoded[job.ScheduleChanged](t, db.ok("cron", "set", "nightly", "--zone", "Europe/Zurich", "--json"))
-	is.Equal(changed.Changed, []string{"zone"}) // one thing, and the rest stays
+	is.Equal(changed.Changed, []string{"zone"}) // only the zone changes
 	is.Equal(*changed.After, job.ScheduleSetting{Expression: "30 2 * * *", Zone: "Europe/Zurich", Kind: "recalculate",
 		Args: json.RawMessage(`{"year":2025}`), Lane: "default", Subject: "s", Priority: -5, UniqueKey: "u", Missed: job.MissedCatchUp, CatchUp: 3, Overlap: job.OverlapSkip})
 	is.True(strings.Contains(db.ok("cron", "ls"), " 02:30:00+0"))
@@ -42,15 +42,15 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	id := strings.TrimSpace(db.ok("cron", "trigger", "nightly"))
 	is.Equal(db.job(id).Kind, "recalculate")
 	held := db.run("cron", "trigger", "nightly")
-	is.Equal(held.code, 1) // its unique key is held
+	is.Equal(held.code, 1) // the unique key is held by the first job
 	is.True(strings.Contains(held.err, "job "+id+" holds the unique key"))
 	fires := strings.Split(strings.TrimSpace(db.ok("cron", "fires", "nightly", "--json")), "\n")
 	is.Equal(len(fires), 2)
-	is.Equal(decoded[job.Fire](t, fires[0]).Outcome, job.FireDuplicate) // newest first
+	is.Equal(decoded[job.Fire](t, fires[0]).Outcome, job.FireDuplicate) // the newest comes first
 	is.True(strings.Contains(db.ok("cron", "show", "nightly"), "catch_up: a job for each of the latest 3"))
 	is.True(strings.Contains(db.ok("cron", "fires", "nightly", "--limit", "1"), "triggered; job "+id))
 	is.Equal(db.ok("cron", "rm", "nightly"), "schedule nightly deleted\n")
-	is.Equal(db.run("cron", "rm", "nightly").code, 1) // there is none
+	is.Equal(db.run("cron", "rm", "nightly").code, 1) // the schedule no longer exists
 
 	trail, err := store.New(t.Context(), pgtest.Connect(t, db.url), store.Options{})
 	is.NoErr(err)
@@ -59,7 +59,7 @@ func TestSchedulesAreSetFromTheCommandLine(t *testing.T) {
 	is.NoErr(err)
 	first := list[len(list)-1]
 	is.Equal([]string{first.Action, first.Source, first.Reason, first.Actor}, []string{"schedule.set", "cli", "nightly figures", client.Operator()})
-	is.True(!strings.Contains(string(first.After), "2025")) // args may be secret
+	is.True(!strings.Contains(string(first.After), "2025")) // arguments may contain secrets, so they are not recorded
 }
 
 func TestAScheduleThatCannotBeIsAUsageError(t *testing.T) {
@@ -76,7 +76,7 @@ func TestAScheduleThatCannotBeIsAUsageError(t *testing.T) {
 		{[]string{"set", "x", "@daily", "a.kind", "--args", "{"}, 2, "--args"},
 		{[]string{"set", "x y", "@daily", "a.kind"}, 2, "letters"},
 		{[]string{"set", "x", "@daily", "a.kind", "--lane", "nowhere"}, 1, "nowhere"},
-		{[]string{"set", "x", "--zone", "UTC"}, 1, "unknown schedule"}, // what is new needs its expression and its kind
+		{[]string{"set", "x", "--zone", "UTC"}, 1, "unknown schedule"}, // a new schedule needs an expression and a kind
 		{[]string{"set", "x", "@daily"}, 1, "unknown schedule"},
 		{[]string{"set"}, 2, "--help"},
 		{[]string{"show", "x"}, 1, "unknown schedule"},
@@ -91,12 +91,12 @@ func TestAScheduleThatCannotBeIsAUsageError(t *testing.T) {
 			is := is.New(t)
 			s := db.run(append([]string{"cron"}, c.args...)...)
 			is.Equal(s.code, c.code)
-			is.True(strings.Contains(s.err, c.says)) // what to do
+			is.True(strings.Contains(s.err, c.says)) // the remedy
 		})
 	}
 }
 
-// The clocks of Zurich skip an hour on 29 March 2026, and pass one twice on 25 October.
+// In Zurich, clocks skip an hour on 29 March 2026 and repeat one on 25 October.
 func TestNextAsksNoDatabase(t *testing.T) {
 	is := is.New(t)
 	said := trapeze(t, nil, "cron", "next", "30 2 * * *", "--zone", "Europe/Zurich", "--from", "2026-03-27T12:00:00Z", "-n", "3")

@@ -18,7 +18,7 @@ func TestTheDemoOnYourDatabaseLeavesNothingBehindThere(t *testing.T) {
 	var left, connected int
 	pool := pgtest.Connect(t, url)
 	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like 'trapeze%'`).Scan(&left))
-	is.Equal(left, 0) // its schemas are gone
+	is.Equal(left, 0) // the demo has dropped its schemas
 	pgtest.Wait(t, "nobody of the demo is connected any more", func() bool {
 		err := pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity
 			where datname = current_database() and pid <> pg_backend_pid()`).Scan(&connected)

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// patient is a database that the doctor examines.
+// patient is a database that the doctor command examines.
 type patient struct {
 	database
 	pool *pgxpool.Pool
@@ -34,7 +34,7 @@ func (p patient) exec(sql string, args ...any) {
 	}
 }
 
-// join opens the row of a pod, with a lease of so many seconds.
+// join inserts a pod whose lease expires after the given number of seconds.
 func (p patient) join(name string, seconds int, kinds ...string) {
 	p.t.Helper()
 	if kinds == nil {
@@ -44,7 +44,7 @@ func (p patient) join(name string, seconds int, kinds ...string) {
 		name, kinds, seconds)
 }
 
-// runs makes jobs that have run for long on a pod that says how many it knows, with more said of the pod in SQL.
+// runs inserts long-running jobs on a pod that reports the given number of known claims. set is SQL that changes the pod.
 func (p patient) runs(name string, jobs, known int, set string) {
 	p.t.Helper()
 	p.join(name, 600, "a.kind")
@@ -56,7 +56,7 @@ func (p patient) runs(name string, jobs, known int, set string) {
 	p.exec(`update trapeze.pods set ` + set)
 }
 
-// schedule makes a schedule that is planned, with more said of it in SQL, and a pod that could run a.kind.
+// schedule inserts a planned schedule, and a pod that handles a.kind. set is SQL that changes the schedule.
 func (p patient) schedule(kind, set string) {
 	p.t.Helper()
 	p.join("web-1", 600, "a.kind")
@@ -64,7 +64,7 @@ func (p patient) schedule(kind, set string) {
 	p.exec(`update trapeze.schedules set ` + set)
 }
 
-// finding is one of a doctor, as --json shows it.
+// finding is a finding of doctor, as printed by --json.
 type finding struct {
 	Check, Says, Do string
 	Status          health
@@ -78,7 +78,7 @@ const (
 	failing health = "fail"
 )
 
-// finds examines and returns the finding of a check whose text contains says.
+// finds runs doctor and reports whether a check has a finding with the given status and text.
 func (p patient) finds(check string, status health, says string, flags ...string) bool {
 	p.t.Helper()
 	said := p.run(append([]string{"doctor", "--json"}, flags...)...)
@@ -105,12 +105,12 @@ func TestADoctorFindsNothingWrongWithAHealthyDatabase(t *testing.T) {
 	p := newPatient(t)
 	p.join("web-1", 600, "a.kind")
 	said := p.run("doctor", "--transactions", "24h")
-	is.Equal(said.code, 0) // nothing fails
+	is.Equal(said.code, 0) // no check fails
 	for _, check := range []string{"server", "durability", "connections", "clock", "notify", "horizon", "schema", "history", "ids", "tables", "partitions", "pods", "running", "lanes", "schedules"} {
-		is.True(strings.Contains(said.out, "ok    "+check)) // examined, and well
+		is.True(strings.Contains(said.out, "ok    "+check)) // the check ran and found no problem
 	}
 	for line := range strings.Lines(said.out) {
-		is.True(len([]rune(strings.TrimSuffix(line, "\n"))) <= 100) // fits a terminal
+		is.True(len([]rune(strings.TrimSuffix(line, "\n"))) <= 100) // fits a terminal window
 	}
 }
 
@@ -227,7 +227,7 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 		{"a schedule that is planned beyond its next fires", func(p patient) { p.schedule("a.kind", `next_at = now() + interval '3 days'`) },
 			"schedules", failing, "nightly fires next at", nil},
 		{"a schedule that fires steadily, and is planned beyond that", func(p patient) {
-			p.schedule("a.kind", `expression = '@every 1h', zone = 'Europe/Zurich'`) // which has it planned anew
+			p.schedule("a.kind", `expression = '@every 1h', zone = 'Europe/Zurich'`) // a new expression resets planned
 			p.exec(`update trapeze.schedules set planned = true, next_at = now() + interval '62 minutes'`)
 		}, "schedules", failing, "skips the occurrences of its expression", nil},
 		{"a schedule that is paused", func(p patient) { p.schedule("lost.kind", `paused = true`) },
@@ -244,7 +244,7 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 			is := is.New(t)
 			p := newPatient(t)
 			c.ill(p)
-			is.True(p.finds(c.check, c.status, c.says, c.flags...)) // it is found, and says what to do
+			is.True(p.finds(c.check, c.status, c.says, c.flags...)) // the problem is found, with a remedy
 		})
 	}
 }
@@ -258,7 +258,7 @@ func TestADoctorFindsWhatHoldsBackTheHorizon(t *testing.T) {
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	var pid int
 	is.NoErr(tx.QueryRow(t.Context(), `select pg_backend_pid() from (select pg_current_xact_id()) held`).Scan(&pid))
-	is.True(p.finds("horizon", failing, fmt.Sprintf("process %d (", pid), "--transactions", "0s")) // by its number
+	is.True(p.finds("horizon", failing, fmt.Sprintf("process %d (", pid), "--transactions", "0s")) // identified by its process ID
 	is.True(p.finds("horizon", failing, "idle in transaction", "--transactions", "0s"))
 }
 
@@ -269,7 +269,7 @@ func TestADoctorFindsTablesThatAutovacuumDoesNotKeepUpWith(t *testing.T) {
 	p.exec(`alter table trapeze.parked set (autovacuum_enabled = false)`)
 	is.True(p.finds("tables", failing, "autovacuum is disabled for trapeze.parked"))
 
-	// Whatever autovacuum does meanwhile: it may not remove what somebody might still see.
+	// The result does not depend on autovacuum, which may not remove rows that an open snapshot can see.
 	p.exec(`alter table trapeze.parked reset (autovacuum_enabled)`)
 	p.exec(`insert into trapeze.parked (id, why, event_no, priority, lane, kind, subject)
 		select n, 'approval', 1, 10, 'default', 'a.kind', '' from generate_series(1, 12000) n`)
@@ -311,7 +311,7 @@ func TestADoctorHearsWhetherNotificationsArrive(t *testing.T) {
 	is.True(strings.Contains(deaf.out, "pods only poll"))
 	elsewhere := trapeze(t, []string{"DATABASE_URL=" + p.url, "TRAPEZE_DATABASE_DIRECT_URL=" + pgtest.EmptyURL(t)}, "doctor")
 	is.Equal(elsewhere.code, 1)
-	is.True(strings.Contains(elsewhere.out, "a notification did not arrive")) // that is another database
+	is.True(strings.Contains(elsewhere.out, "a notification did not arrive")) // the direct URL points to a different database
 	is.Equal(trapeze(t, []string{"DATABASE_URL=postgres://app@127.0.0.1:1/app"}, "doctor").code, 3)
 }
 
@@ -330,7 +330,7 @@ func TestADoctorFindsProducersWithTheRightsOfASuperuser(t *testing.T) {
 	is := is.New(t)
 	p := newPatient(t)
 	role, _ := pgtest.Role(t, p.url)
-	is.True(!p.finds("producers", warning, "superuser")) // nobody may call it
+	is.True(!p.finds("producers", warning, "superuser")) // no role may execute the function yet
 	p.exec(`grant execute on function trapeze.enqueue to ` + role)
 	is.True(p.finds("producers", warning, "superuser"))
 	p.exec(`grant create on schema trapeze to ` + role)
@@ -358,7 +358,7 @@ func TestADoctorProposesLimitsWhereThereAreNone(t *testing.T) {
 	}
 	is.Equal(limits(), "jobs of 1 lane have no maximum age; jobs can await approval forever")
 	is.True(strings.HasPrefix(limits("TRAPEZE_MAX_AGE=24h", "TRAPEZE_APPROVAL_TTL=24h"), "no job waits forever"))
-	db.ok("lane", "set", "default", "max_age_s=0") // no limit, whatever the pods say
+	db.ok("lane", "set", "default", "max_age_s=0") // 0 means no limit, whatever the pods' setting is
 	is.Equal(limits("TRAPEZE_MAX_AGE=24h", "TRAPEZE_APPROVAL_TTL=24h"), "jobs of 1 lane have no maximum age")
 	db.ok("lane", "set", "default", "max_age_s=24h")
 	is.Equal(limits(), "jobs can await approval forever")
@@ -372,17 +372,17 @@ func TestADoctorExaminesThroughAServer(t *testing.T) {
 	db.enqueue("lost.kind")
 	examined := func(said said) (findings []finding) {
 		t.Helper()
-		is.Equal(said.code, 1) // no pod has the kind
+		is.Equal(said.code, 1) // no pod handles the kind
 		return decoded[struct{ Findings []finding }](t, said.out).Findings
 	}
 	there, here := examined(through(t, pod.HTTP, "doctor", "--json")), examined(db.run("doctor", "--json"))
-	here = slices.DeleteFunc(here, func(f finding) bool { return slices.Contains([]string{"server", "notify", "schema"}, f.Check) }) // of DATABASE_URL
+	here = slices.DeleteFunc(here, func(f finding) bool { return slices.Contains([]string{"server", "notify", "schema"}, f.Check) }) // checks that need DATABASE_URL
 	is.Equal(len(there), len(here))
 	for i, f := range there {
-		is.Equal(f.Check, here[i].Check) // in one order
+		is.Equal(f.Check, here[i].Check) // the order is the same
 		is.Equal(f.Status, here[i].Status)
 		if f.Check == "limits" {
-			is.Equal(f.Says, "jobs can await approval forever") // by the settings of the pod
+			is.Equal(f.Says, "jobs can await approval forever") // the pod's own settings apply
 			continue
 		}
 		is.Equal(f.Do, here[i].Do)
@@ -390,7 +390,7 @@ func TestADoctorExaminesThroughAServer(t *testing.T) {
 	strict := through(t, pod.HTTP, "doctor", "--transactions", "90m", "--overdue", "0s")
 	is.True(strings.Contains(strict.out, "no transaction is older than 1h30m0s"))
 	is.True(strings.Contains(strict.out, "lane default: 1 job waits"))
-	is.Equal(through(t, "http://127.0.0.1:1", "doctor").code, 3) // as other commands
+	is.Equal(through(t, "http://127.0.0.1:1", "doctor").code, 3) // the same exit code as for other commands
 	is.Equal(trapeze(t, nil, "doctor").code, 2)                  // neither a database nor a server
 }
 
@@ -398,7 +398,7 @@ func TestADoctorMakesItsOwnChecksWithoutAnAPI(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPatient(t)
-	p.exec(`alter table trapeze.roles rename to elsewhere`) // the API cannot read what its caller may do
+	p.exec(`alter table trapeze.roles rename to elsewhere`) // the API cannot read the caller's permissions
 	is.True(p.finds("api", failing, "the other checks did not run"))
 	for _, check := range []string{"server", "notify", "schema"} {
 		is.True(p.finds(check, healthy, ""))

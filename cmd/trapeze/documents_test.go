@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestWhatTheDocumentsTellToTypeExists finds `trapeze …` wherever a document shows it as code.
+// TestWhatTheDocumentsTellToTypeExists checks every `trapeze …` command that a document shows as code.
 func TestWhatTheDocumentsTellToTypeExists(t *testing.T) {
 	t.Parallel()
 	code := regexp.MustCompile("(?s)```.*?```|`[^`]+`")
@@ -17,7 +17,7 @@ func TestWhatTheDocumentsTellToTypeExists(t *testing.T) {
 	flag := regexp.MustCompile(`--([a-z-]+)`)
 	seen := 0
 	for _, file := range pages(t) {
-		if filepath.Base(file) == "dependencies.md" { // folders of the repository, cmd/trapeze among them
+		if filepath.Base(file) == "dependencies.md" { // mentions folders of the repository, such as cmd/trapeze
 			continue
 		}
 		for _, part := range code.FindAllString(read(t, file), -1) {
@@ -45,7 +45,7 @@ func TestWhatTheDocumentsTellToTypeExists(t *testing.T) {
 
 var codeSpan = regexp.MustCompile("`([^`]+)`")
 
-// spans are the code spans of a text.
+// spans returns the code spans of a text.
 func spans(text string) (list []string) {
 	for _, found := range codeSpan.FindAllStringSubmatch(text, -1) {
 		list = append(list, found[1])
@@ -62,7 +62,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// section is the part of the reference below one of its headings.
+// section returns the part of the reference below a heading.
 func section(t *testing.T, heading string) string {
 	t.Helper()
 	_, below, ok := strings.Cut(read(t, referenceFile), "\n"+heading+"\n")
@@ -77,7 +77,7 @@ func section(t *testing.T, heading string) string {
 	return below
 }
 
-// table is every row of the tables with the given first column in a section, without their heads.
+// table returns the rows of all tables in a section whose first column has the given header.
 func table(t *testing.T, heading, first string) (rows [][]string) {
 	t.Helper()
 	tables := strings.Split(section(t, heading), "\n| "+first+" |")
@@ -85,7 +85,7 @@ func table(t *testing.T, heading, first string) (rows [][]string) {
 		t.Fatalf("%q has no table of a %s", heading, first)
 	}
 	for _, one := range tables[1:] {
-		for _, line := range strings.Split(one, "\n")[2:] { // behind the rest of the head, and the rule below it
+		for _, line := range strings.Split(one, "\n")[2:] { // skip the rest of the header and the delimiter row
 			if !strings.HasPrefix(line, "|") {
 				break
 			}
@@ -99,7 +99,7 @@ func table(t *testing.T, heading, first string) (rows [][]string) {
 	return rows
 }
 
-// names are the code spans in the first column of a table.
+// names returns the code spans in the first column of a table.
 func names(t *testing.T, heading, first string) (list []string) {
 	t.Helper()
 	for _, row := range table(t, heading, first) {
@@ -108,7 +108,7 @@ func names(t *testing.T, heading, first string) (list []string) {
 	return list
 }
 
-// literals are what a pattern's group finds in files of this module that are no tests.
+// literals returns what the group of a pattern matches in non-test files of this module.
 func literals(t *testing.T, glob, pattern string) (list []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", glob))
@@ -126,7 +126,7 @@ func literals(t *testing.T, glob, pattern string) (list []string) {
 	return list
 }
 
-// same fails unless the reference names what the code has, each once, in any order.
+// same fails the test unless the reference lists exactly the names in the code, in any order and each once.
 func same(t *testing.T, what string, reference, code []string) {
 	t.Helper()
 	reference, code = slices.Sorted(slices.Values(reference)), slices.Compact(slices.Sorted(slices.Values(code)))

@@ -21,13 +21,13 @@ func TestEraseRefusesUntilTheJobsOfTheSubjectHaveEnded(t *testing.T) {
 	is.True(strings.Contains(s.out, "1 job stays") && strings.Contains(s.out, id))
 	s = db.run("erase", "--subject", "s")
 	is.Equal(s.code, exit.CodeRefused)
-	is.True(strings.Contains(s.err, "1 job stays") && strings.Contains(s.err, id) && strings.Contains(s.err, "cancel")) // what to do
+	is.True(strings.Contains(s.err, "1 job stays") && strings.Contains(s.err, id) && strings.Contains(s.err, "cancel")) // the error names the remedy
 	is.True(strings.Contains(db.run("job", id).out, "Ann"))
 	is.Equal(db.run("cancel", "--subject", "s").code, exit.CodeOK)
 	is.Equal(db.run("erase", "--subject", "s", "--dry-run").out, "1 job would be erased, and the subject would be removed from 1 audit entry\n")
 	s = db.run("erase", "--subject", "s")
 	is.Equal(s.code, exit.CodeOK)
-	is.Equal(s.out, "1 job erased, and the subject removed from 1 audit entry\n") // that of the cancel
+	is.Equal(s.out, "1 job erased, and the subject removed from 1 audit entry\n") // the audit entry of the cancel
 	is.True(!strings.Contains(db.run("job", id).out, "Ann"))
 	is.True(strings.Contains(db.run("audit").out, "subject.erase"))
 	is.True(strings.Contains(db.run("events", "--job", id).out, "job.erased"))

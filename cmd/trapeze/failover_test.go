@@ -33,7 +33,7 @@ func TestEveryCommandTakesThePoolsParametersInTheAddress(t *testing.T) {
 		is.Equal(db.run("migrate", "status").err, "")
 		is.Equal(db.run("migrate", "up").err, "")
 		db.ok("jobs")
-		is.True(strings.Contains(db.run("doctor").out, "a notification arrived")) // on a connection outside the pool
+		is.True(strings.Contains(db.run("doctor").out, "a notification arrived")) // the notification used a connection outside the pool
 	}
 	url := pgtest.EmptyURL(t)
 	db := database{t, pgtest.WithParameter(url, "pool_max_conns=3")}
@@ -65,7 +65,7 @@ func TestServeWaitsWhileOnlyAStandbyIsReachable(t *testing.T) {
 	} {
 		up := database{t, url}.run("migrate", "up")
 		is.Equal(up.code, exit.CodeUnavailable)
-		is.True(strings.Contains(up.err, "accepts no writes: it is a standby")) // name: how it is refused
+		is.True(strings.Contains(up.err, "accepts no writes: it is a standby")) // the error does not depend on how the standby rejects the connection
 		t.Log(name, up.err)
 	}
 
@@ -94,7 +94,7 @@ func TestServeWaitsWhileOnlyAStandbyIsReachable(t *testing.T) {
 
 	standby.Promote(t)
 	lines := bufio.NewScanner(out)
-	is.True(lines.Scan()) // it starts by itself
+	is.True(lines.Scan()) // serve starts without intervention
 	is.NoErr(json.Unmarshal(lines.Bytes(), &p.ReadyLine))
 	is.Equal(p.status("/readyz"), http.StatusOK)
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// steered is a fleet that is steered over HTTP by people with tokens of their own: any of its processes may be asked.
+// steered is a fleet that several users operate over HTTP, each with their own token. Requests go to any of its processes.
 type steered struct {
 	*fleet
-	next int // the process that the next request goes to
+	next int // the process that receives the next request
 }
 
-// tokensOfTeam are those of root, who may everything; ops, an operator; vic, who may look; uma, who submits; mia, who has no role.
+// tokensOfTeam writes a token file for root, an administrator; ops, an operator; vic, a viewer; uma, a submitter; and mia, who has no role.
 func tokensOfTeam(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens.json")
@@ -38,7 +38,7 @@ func tokensOfTeam(t *testing.T) string {
 	return path
 }
 
-// serveSteered starts two processes with plenty of slots.
+// serveSteered starts two processes with many slots.
 func serveSteered(t *testing.T, env ...string) *steered {
 	t.Helper()
 	f := &fleet{database: database{t, pgtest.URL(t)}, is: is.New(t)}
@@ -50,21 +50,21 @@ func serveSteered(t *testing.T, env ...string) *steered {
 	return &steered{fleet: f}
 }
 
-// of is the same fleet for one subtest.
+// of returns the same fleet for use in a subtest.
 func (f *steered) of(t *testing.T) *steered {
 	own := *f.fleet
 	own.database.t, own.is = t, is.New(t)
 	return &steered{fleet: &own}
 }
 
-// as sends a request to the next process, and returns the status and the answer.
+// as sends a request to the next process, and returns the status and the response body.
 func (f *steered) as(who, method, path, body string) (int, map[string]any) {
 	f.t.Helper()
 	f.next++
 	return f.at(f.next, who, method, path, body)
 }
 
-// at sends a request to one process.
+// at sends a request to the given process.
 func (f *steered) at(pod int, who, method, path, body string) (int, map[string]any) {
 	f.t.Helper()
 	request, err := http.NewRequestWithContext(f.t.Context(), method, f.pods[pod%len(f.pods)].HTTP+path, bytes.NewBufferString(body))
@@ -81,7 +81,7 @@ func (f *steered) at(pod int, who, method, path, body string) (int, map[string]a
 	return response.StatusCode, answer
 }
 
-// does is as, for what must succeed.
+// does is like as, but fails the test if the request is rejected.
 func (f *steered) does(who, method, path, body string) map[string]any {
 	f.t.Helper()
 	status, answer := f.as(who, method, path, body)
@@ -91,7 +91,7 @@ func (f *steered) does(who, method, path, body string) map[string]any {
 	return answer
 }
 
-// refused is as, for what must not: it returns the status and the error's code.
+// refused sends a request that is expected to be rejected, and returns the status text and the error code.
 func (f *steered) refused(who, method, path, body string) string {
 	f.t.Helper()
 	status, answer := f.as(who, method, path, body)
@@ -99,13 +99,13 @@ func (f *steered) refused(who, method, path, body string) string {
 	return http.StatusText(status) + ": " + code
 }
 
-// submit submits a job as uma and returns its id.
+// submit submits a job as uma and returns the job's ID.
 func (f *steered) submit(body string) string {
 	f.t.Helper()
 	return f.does("uma", "POST", "/jobs", body)["id"].(string)
 }
 
-// lane makes a lane with the settings of body.
+// lane creates a lane with the settings in body.
 func (f *steered) lane(name, body string) {
 	f.t.Helper()
 	f.does("ops", "PUT", "/admin/workers/lanes/"+name, body)
@@ -119,14 +119,14 @@ func (f *steered) get(id string) job.Job {
 	return decoded[job.Job](f.t, string(raw))
 }
 
-// until waits until a job is in a state.
+// until waits until a job has reached a state.
 func (f *steered) until(id string, state job.State) (j job.Job) {
 	f.t.Helper()
 	pgtest.Wait(f.t, "job "+id+" is "+string(state), func() bool { j = f.get(id); return j.State == state })
 	return j
 }
 
-// running waits until so many jobs of a lane run.
+// running waits until exactly n jobs of a lane are running.
 func (f *steered) running(lane string, n int) {
 	f.t.Helper()
 	pgtest.Wait(f.t, "as many run as there are slots", func() bool {
@@ -134,15 +134,15 @@ func (f *steered) running(lane string, n int) {
 	})
 }
 
-// idle looks for several polls of every process whether a job of a lane starts that must not.
+// idle checks, for several poll intervals, that no job of a lane starts.
 func (f *steered) idle(lane string) {
 	f.t.Helper()
 	for until := time.Now().Add(3 * 200 * time.Millisecond); time.Now().Before(until); {
-		f.is.Equal(f.count(`select count(*) from trapeze.live where lane = $1 and state = 'running'`, lane), 0) // nothing is claimed
+		f.is.Equal(f.count(`select count(*) from trapeze.live where lane = $1 and state = 'running'`, lane), 0)
 	}
 }
 
-// status is what one process says of everything.
+// status returns the fleet's status as reported by one process.
 func (f *steered) status(pod int) job.Fleet {
 	f.t.Helper()
 	_, answer := f.at(pod, "vic", "GET", "/admin/workers/status", "")

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// What an operator does through one process holds for what runs and waits in the others. Each case has lanes of its own.
+// A command sent to one process affects the running and waiting jobs of all processes. Each case uses its own lanes.
 func TestAnOperatorOfSeveralProcessesActsThroughAnyOfThem(t *testing.T) {
 	t.Parallel()
 	fleet := serveSteered(t, "TRAPEZE_LANES=known=3:demo.result")
@@ -33,7 +33,7 @@ func approves(f *steered) {
 	id := f.submit(`{"kind":"demo.noop","lane":"sworn","chain":[{"kind":"demo.noop","lane":"sworn"}]}`)
 	f.is.Equal(f.get(id).State, job.AwaitingApproval)
 	f.idle("sworn")
-	f.is.Equal(f.refused("uma", "POST", "/jobs/"+id+"/approve", ""), "Forbidden: forbidden") // his own, but he may not
+	f.is.Equal(f.refused("uma", "POST", "/jobs/"+id+"/approve", ""), "Forbidden: forbidden") // the submitter may not approve its own job
 	f.does("ops", "POST", "/jobs/"+id+"/approve", "")
 	f.until(id, job.Succeeded)
 	pgtest.Wait(f.t, "the step after it runs without being asked for", func() bool {
@@ -50,12 +50,12 @@ func fullLaneAndAnother(f *steered) {
 	}
 	f.running("full", 2)
 	for range 5 {
-		f.until(f.submit(`{"kind":"demo.noop","lane":"free"}`), job.Succeeded) // no lane starves another
+		f.until(f.submit(`{"kind":"demo.noop","lane":"free"}`), job.Succeeded) // a full lane does not starve another
 	}
 	f.running("full", 2)
 }
 
-// first are the jobs of a lane in the order of their first claims.
+// first returns the jobs of a lane, ordered by their first claim.
 func (f *steered) first(lane string) (ids []string) {
 	f.t.Helper()
 	rows, err := f.pool.Query(f.t.Context(), `select id::text from trapeze.job where lane = $1 order by started_at`, lane)
@@ -75,12 +75,12 @@ func priorities(f *steered) {
 		return f.submit(`{"kind":"demo.noop","lane":"ordered"` + priority + `}`)
 	}
 	low, older, newer, least, most := in(`,"priority":0`), in(""), in(`,"priority":10`), in(`,"priority":-100`), in(`,"priority":100`)
-	f.is.Equal(f.get(older).Priority, 10) // what somebody submits has 10
+	f.is.Equal(f.get(older).Priority, 10) // the default for submissions over HTTP
 	f.is.Equal(f.refused("uma", "POST", "/jobs", `{"kind":"demo.noop","lane":"ordered","priority":101}`), "Bad Request: invalid_request")
-	f.idle("ordered") // no slots: nothing is claimed
+	f.idle("ordered") // without slots, nothing is claimed
 	f.does("ops", "PATCH", "/admin/workers/lanes/ordered", `{"slots":1}`)
 	f.until(least, job.Succeeded)
-	f.is.Equal(f.first("ordered"), []string{most, older, newer, low, least}) // higher first, then first in, first out
+	f.is.Equal(f.first("ordered"), []string{most, older, newer, low, least}) // higher priority first, then in order of submission
 }
 
 func settings(f *steered) {
@@ -89,10 +89,10 @@ func settings(f *steered) {
 		f.submit(`{"kind":"demo.sleep","args":{"ms":600000},"lane":"changed"}`)
 	}
 	f.running("changed", 12)
-	_, err := f.pool.Exec(f.t.Context(), `update trapeze.lanes set slots = 1 where name = 'changed'`) // by plain SQL
+	_, err := f.pool.Exec(f.t.Context(), `update trapeze.lanes set slots = 1 where name = 'changed'`) // a change by plain SQL
 	f.is.NoErr(err)
 	waits := f.submit(`{"kind":"demo.noop","lane":"changed"}`)
-	f.running("changed", 12) // those that run go on
+	f.running("changed", 12) // running jobs continue
 	f.does("ops", "PATCH", "/admin/workers/lanes/changed", `{"enabled":false}`)
 	f.does("ops", "POST", "/admin/workers/jobs/cancel", `{"filter":{"lane":"changed","kind":"demo.sleep"}}`)
 	f.running("changed", 0)
@@ -107,17 +107,17 @@ func kills(f *steered) {
 	queued := f.submit(`{"kind":"demo.noop","lane":"killed"}`)
 	pgtest.Wait(f.t, "it is some way", func() bool { p := f.get(runs).Progress; return p != nil && p.Done != nil && *p.Done > 0 })
 	status, answer := f.as("ops", "POST", "/admin/workers/jobs/"+queued+"/cancel", "")
-	f.is.Equal([]any{status, answer["state"]}, []any{200, "cancelled"}) // at once
+	f.is.Equal([]any{status, answer["state"]}, []any{200, "cancelled"}) // a queued job is cancelled at once
 	status, answer = f.as("ops", "POST", "/admin/workers/jobs/"+runs+"/cancel", "")
-	f.is.Equal([]any{status, answer["state"]}, []any{202, "running"}) // its handler is being told
+	f.is.Equal([]any{status, answer["state"]}, []any{202, "running"}) // a running job is cancelled when its handler returns
 	ended := f.until(runs, job.Cancelled)
-	f.is.True(*ended.Progress.Done > 0) // what it did is kept
+	f.is.True(*ended.Progress.Done > 0) // the reported progress is kept
 	f.is.Equal(f.count(`select count(*) from trapeze.job_event where job = $1::text::bigint and event = 'job.cancel_requested' and actor = 'ops'`, runs), 1)
 	f.is.Equal(f.count(`select count(*) from trapeze.job_event where job = $1::text::bigint and event = 'job.claimed'`, queued), 0)
 	for _, id := range []string{runs, queued} {
 		f.is.Equal(f.refused("ops", "POST", "/admin/workers/jobs/"+id+"/cancel", ""), "Conflict: already_terminal")
 		status, answer = f.as("uma", "POST", "/jobs/"+id+"/cancel", "")
-		f.is.Equal([]any{status, answer["state"]}, []any{200, "cancelled"}) // a user is only shown it
+		f.is.Equal([]any{status, answer["state"]}, []any{200, "cancelled"}) // for users, cancelling again is not an error
 	}
 }
 
@@ -157,7 +157,7 @@ func looks(f *steered) {
 				slots = append(slots, fmt.Sprint(s.Job, s.Fence, s.Boot, s.Pod, s.Since.UnixMicro()))
 			}
 		}
-		f.is.Equal(slices.Sorted(slices.Values(slots)), rows) // which job is in which slot, since when, on which pod
+		f.is.Equal(slices.Sorted(slices.Values(slots)), rows) // the job, fence, pod and start time of each slot
 		for _, l := range now.Lanes {
 			if l.Name == "seen" {
 				f.is.Equal([]int{l.Running, *l.Slots, l.Waiting}, []int{6, 6, 3})
@@ -167,7 +167,7 @@ func looks(f *steered) {
 	f.is.Equal(strings.Count(f.ok("ps"), " seen "), 6)
 }
 
-// slots are the slots of a lane as the rows have them.
+// slots returns the used slots of a lane, read from the tables.
 func (f *steered) slots(lane string) (list []string) {
 	f.t.Helper()
 	rows, err := f.pool.Query(f.t.Context(), `select l.id, l.fence, l.pod::text, p.name, l.claimed_at from trapeze.live l join trapeze.pods p on p.boot = l.pod
@@ -192,12 +192,12 @@ func goesStale(f *steered) {
 	lively := f.submit(`{"kind":"demo.progress","args":{"steps":100000,"ms":50},"lane":"patient"}`)
 	f.until(silent, job.Running)
 	f.until(lively, job.Running)
-	f.does("ops", "PATCH", "/admin/workers/lanes/patient", `{"stale_after_s":1}`) // of those that run, too
+	f.does("ops", "PATCH", "/admin/workers/lanes/patient", `{"stale_after_s":1}`) // applies to running jobs too
 	pgtest.Wait(f.t, "its first attempt has ended by its silence", func() bool { return f.get(silent).Attempt == 2 })
-	ended := f.until(silent, job.Failed) // no attempts are left
+	ended := f.until(silent, job.Failed) // its last attempt
 	f.is.Equal(string(*ended.Reason), "stale")
-	f.is.True(ended.FinishedAt.Sub(*ended.StartedAt) < 10*time.Second) // and not by a rare sweep
-	f.is.Equal(f.get(lively).State, job.Running)                       // one with signs of life is untouched, however long it runs
+	f.is.True(ended.FinishedAt.Sub(*ended.StartedAt) < 10*time.Second) // detected by its own pod, not by an infrequent sweep
+	f.is.Equal(f.get(lively).State, job.Running)                       // a handler that reports progress is not stale
 	f.is.Equal(f.get(lively).Attempt, 1)
 }
 
@@ -208,7 +208,7 @@ func permits(f *steered) {
 	const view, change = "/admin/workers/lanes", "/admin/workers/lanes/guarded"
 	f.is.Equal(f.refused("uma", "GET", view, ""), "Forbidden: forbidden")
 	f.is.Equal(f.refused("vic", "GET", view, ""), "OK: ")
-	f.is.Equal(f.refused("vic", "PATCH", change, `{"slots":1}`), "Forbidden: forbidden") // view may list, not change
+	f.is.Equal(f.refused("vic", "PATCH", change, `{"slots":1}`), "Forbidden: forbidden") // a viewer may list lanes but not change them
 	f.is.Equal(f.refused("mia", "PATCH", change, `{"slots":1}`), "Forbidden: forbidden")
 	f.does("root", "PUT", "/admin/roles/lane_keeper", `{"permissions":["workers:view","workers:manage"],"scope":"all"}`)
 	f.does("root", "PUT", "/admin/roles/grants", `{"principal":"mia","role":"lane_keeper"}`)
@@ -219,7 +219,7 @@ func permits(f *steered) {
 		})
 	}
 	for _, path := range []string{"/admin/workers/jobs/" + id + "/cancel", "/admin/workers/jobs/" + id + "/stop", "/jobs/" + id + "/cancel"} {
-		f.is.Equal(f.refused("mia", "POST", path, ""), "Forbidden: forbidden") // workers:manage without a right to the job is no kill
+		f.is.Equal(f.refused("mia", "POST", path, ""), "Forbidden: forbidden") // workers:manage does not include cancelling jobs
 	}
 	f.is.Equal(f.get(id).State, job.Running)
 	f.does("root", "DELETE", "/admin/roles/grants?principal=mia&role=lane_keeper", "")
@@ -232,7 +232,7 @@ func permits(f *steered) {
 	for actions, want := range map[string]int{"role.set": 1, "role.grant": 1, "role.revoke": 1} {
 		f.is.Equal(f.count(`select count(*) from trapeze.audit where action = $1 and target = 'role lane_keeper' and actor = 'root' and allowed`, actions), want)
 	}
-	f.is.True(f.count(`select count(*) from trapeze.audit where actor = 'mia' and not allowed`) >= 6) // what was refused, too
+	f.is.True(f.count(`select count(*) from trapeze.audit where actor = 'mia' and not allowed`) >= 6) // rejected requests are recorded too
 	f.is.True(f.count(`select count(*) from trapeze.audit where actor = 'mia' and allowed and target = 'lane guarded'`) >= 1)
 }
 
@@ -242,7 +242,7 @@ func lanesOfTheEnvironment(f *steered) {
 	f.is.Equal(f.get(f.submit(`{"kind":"demo.result"}`)).Lane, "known")
 	f.does("ops", "PATCH", "/admin/workers/lanes/known", `{"slots":5}`)
 	serve(f.t, f.url, []string{"TRAPEZE_LANES=known=3:demo.result,later=2:demo.tx"})
-	f.is.Equal(setting(), 5) // the database says otherwise
+	f.is.Equal(setting(), 5) // the setting in the database takes precedence
 	pgtest.Wait(f.t, "the processes of before have heard of it", func() bool { return f.get(f.submit(`{"kind":"demo.tx"}`)).Lane == "later" })
 	two := trapeze(f.t, []string{"DATABASE_URL=" + f.url, "TRAPEZE_LANES=one=1:demo.echo,two=1:demo.echo", "TRAPEZE_DEMO_HANDLERS=true"}, "serve")
 	f.is.Equal(two.code, 2)
@@ -263,7 +263,7 @@ func users(f *steered) {
 	defer stream.Body.Close()
 	f.does("ops", "PATCH", "/admin/workers/lanes/shown", `{"slots":1}`)
 	var names []string
-	for lines := bufio.NewScanner(stream.Body); lines.Scan(); { // until the server closes it
+	for lines := bufio.NewScanner(stream.Body); lines.Scan(); { // until the server closes the stream
 		if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
 			names = append(names, name)
 		}

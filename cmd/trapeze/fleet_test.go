@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fleet is several processes on one database, and what a test asks of that.
+// fleet is a set of processes that share a database, with helpers for tests.
 type fleet struct {
 	database
 	is   *is.I
@@ -25,7 +25,7 @@ type fleet struct {
 	pods []*pod
 }
 
-// serveFleet starts processes with four slots each, of which the lane narrow gives all of them together three.
+// serveFleet starts processes with four slots each. The lane narrow allows three running jobs over all processes.
 func serveFleet(t *testing.T, n int) *fleet {
 	t.Helper()
 	f := &fleet{database: database{t, pgtest.URL(t)}, is: is.New(t)}
@@ -51,7 +51,7 @@ func (f *fleet) waiting() int {
 	return f.count(`select count(*) from trapeze.live where lane = 'narrow' and state = 'pending'`)
 }
 
-// submit gives the fleet jobs from outside.
+// submit submits jobs from outside the fleet.
 func (f *fleet) submit(n int) {
 	f.t.Helper()
 	r, err := runner.New(f.pool, runner.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
@@ -66,8 +66,8 @@ func (f *fleet) submit(n int) {
 	f.is.NoErr(inside.Of(r).Store.Notify(f.t.Context(), f.pool))
 }
 
-// heard waits until every open pod has the settings of now: they come with the reply to a heartbeat. The first may have been under way,
-// the third was sent after the second's reply.
+// heard waits until every open pod has the current settings, which it receives with the reply to a heartbeat. It waits for three
+// heartbeats: the first may have been in flight already, and only the third is certain to follow a reply with the new settings.
 func (d database) heard() {
 	d.t.Helper()
 	pool := d.store().Pool()
@@ -87,14 +87,14 @@ func (d database) heard() {
 	}
 }
 
-// most looks for a while at how many run at once.
+// most returns the maximum number of running jobs observed within the given time.
 func (f *fleet) most(d time.Duration) (most int) {
 	f.t.Helper()
 	f.throughout(d, func() { most = max(most, f.running()) })
 	return most
 }
 
-// throughout calls look again and again for a while.
+// throughout calls look repeatedly for the given time.
 func (f *fleet) throughout(d time.Duration, look func()) {
 	f.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -104,16 +104,16 @@ func (f *fleet) throughout(d time.Duration, look func()) {
 	}
 }
 
-// settles is how long nothing more may have begun until every process is taken to have heard of a change.
+// settles is how long no job may start before the test assumes that every process has received a change.
 const settles = 300 * time.Millisecond
 
-// Whatever an operator sets on one process's database holds for all of them, and no one of them does all the work.
+// A setting changed through one process applies to all of them, and the processes share the work.
 func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	t.Parallel()
 	f := serveFleet(t, 3)
 	f.submit(500 * slow)
 	pgtest.Wait(t, "it is full", func() bool { return f.running() == 3 })
-	f.is.Equal(f.most(1500*time.Millisecond), 3) // and never more, over all of them
+	f.is.Equal(f.most(1500*time.Millisecond), 3) // the limit over all processes
 	f.is.Equal(f.count(`select count(distinct boot) from trapeze.job_event where event = 'job.succeeded'`), 3)
 
 	f.ok("lane", "set", "narrow", "slots=1")
@@ -124,7 +124,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f.ok("lane", "set", "narrow", "slots=0")
 	f.heard()
 	pgtest.Wait(t, "what runs has ended, and what was being claimed", func() bool { return f.most(settles) == 0 })
-	f.is.Equal(f.most(500*time.Millisecond), 0) // and the poll goes by
+	f.is.Equal(f.most(500*time.Millisecond), 0) // long enough for a poll
 	f.is.True(f.waiting() > 0)
 	f.ok("lane", "set", "narrow", "slots=3")
 	pgtest.Wait(t, "retrying", func() bool { return f.running() == 3 })
@@ -135,7 +135,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f.is.Equal(f.most(500*time.Millisecond), 0)
 	f.ok("freeze", "--wait", "20s")
 	f.ok("resume", "narrow")
-	f.is.Equal(f.most(500*time.Millisecond), 0) // still frozen
+	f.is.Equal(f.most(500*time.Millisecond), 0) // the queue is still frozen
 	f.ok("thaw")
 	pgtest.Wait(t, "retrying", func() bool { return f.running() == 3 })
 
@@ -146,18 +146,18 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f.throughout(500*time.Millisecond, func() { f.is.Equal(on("web-1"), 0) })
 	pgtest.Wait(t, "the others have its slots", func() bool { return f.running() == 3 })
 	f.pods[2].signal(syscall.SIGKILL)
-	f.is.True(f.most(4*time.Second) <= 3) // also while its slots are still its own, or are the survivors'
+	f.is.True(f.most(4*time.Second) <= 3) // the limit also holds while the killed process's slots are recovered
 	f.ok("resume", "--pod", "web-1")
 	pgtest.Wait(t, "every job has ended", func() bool { return f.count(`select count(*) from trapeze.live`) == 0 })
 	f.is.Equal(f.count(`select count(*) from trapeze.done where state <> 'succeeded'`), 0)
 	f.is.Equal(f.count(`select count(*) from trapeze.done`), 500*slow+1)
 	f.is.Equal(f.count(`select granted from trapeze.lanes where name = 'narrow'`), f.count(`select coalesce(sum(slots), 0) from trapeze.slot_grants where lane = 'narrow'`))
-	f.is.Equal(f.count(`select count(*) from trapeze.audit where action <> 'lane.set' or actor <> 'system'`), 9) // one for each command
+	f.is.Equal(f.count(`select count(*) from trapeze.audit where action <> 'lane.set' or actor <> 'system'`), 9) // one entry for each command
 	f.mostAtOnce(3)
 }
 
-// mostAtOnce checks by the history what no look can: how many claims of the lane were open at any moment. Those of a process that was
-// killed end with their recovery.
+// mostAtOnce checks the limit against the history, which sampling cannot do reliably. It computes how many claims of the lane were open at
+// any time. Claims of the killed process end with their recovery.
 func (f *fleet) mostAtOnce(limit int) {
 	f.t.Helper()
 	n := f.count(`

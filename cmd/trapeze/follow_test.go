@@ -29,7 +29,7 @@ func TestAnInterruptedWaitIsAnUnknownOutcome(t *testing.T) {
 	is.NoErr(c.Process.Signal(os.Interrupt))
 	is.True(c.Wait() != nil)
 	is.Equal(c.ProcessState.ExitCode(), exit.CodeUnknown)
-	is.Equal(db.job(strings.TrimSpace(line)).State, job.Pending) // the job goes on
+	is.Equal(db.job(strings.TrimSpace(line)).State, job.Pending) // the job is still pending
 }
 
 func TestFollowedEventsOfAJobEndWithIt(t *testing.T) {
@@ -42,11 +42,11 @@ func TestFollowedEventsOfAJobEndWithIt(t *testing.T) {
 	var names []string
 	for i, line := range lines {
 		e := decoded[job.Event](t, line)
-		is.Equal(*e.EventNo, i+1) // without gap or repeat
+		is.Equal(*e.EventNo, i+1) // without a gap or a duplicate
 		names = append(names, e.Event)
 	}
 	is.Equal(names, []string{"job.enqueued", "job.claimed", "job.succeeded"})
-	is.Equal(db.run("events", "--job", "999999", "--follow").code, 1) // there is no such job to wait for
+	is.Equal(db.run("events", "--job", "999999", "--follow").code, 1) // the job does not exist
 }
 
 func TestTheExamplePipelineRunsOnRealDataThroughTheCommandLine(t *testing.T) {

@@ -20,7 +20,7 @@ const (
 	alertsFile    = "../../docs/grafana/alerts.yml"
 )
 
-// allMetrics are all metrics, with their labels.
+// allMetrics returns the labels of every metric, by metric name.
 func allMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	r, err := runner.New(pgtest.Pool(t), runner.Options{})
@@ -65,7 +65,7 @@ func TestTheDashboardUsesMetricsThatExistAndAllOfThem(t *testing.T) {
 	is := is.New(t)
 	var d dashboard
 	is.NoErr(json.Unmarshal([]byte(read(t, dashboardFile)), &d))
-	is.True(d.Title != "" && d.UID != "") // it can be imported, and found again
+	is.True(d.Title != "" && d.UID != "") // required for importing and identifying the dashboard
 	is.Equal(d.Templating.List[0].Type, "datasource")
 	known, used, ids := allMetrics(t), map[string]bool{}, map[int]bool{}
 	for _, v := range d.Templating.List[1:] {
@@ -73,14 +73,14 @@ func TestTheDashboardUsesMetricsThatExistAndAllOfThem(t *testing.T) {
 	}
 	clear(used)
 	for _, p := range d.Panels {
-		is.True(!ids[p.ID]) // an id each
+		is.True(!ids[p.ID]) // panel IDs are unique
 		ids[p.ID] = true
-		is.True(p.GridPos.X+p.GridPos.W <= 24) // within the page
+		is.True(p.GridPos.X+p.GridPos.W <= 24) // the panel fits the width of the page
 		if p.Type == "row" {
 			continue
 		}
-		is.True(p.Title != "" && p.Description != "" && len(p.Targets) > 0) // it says what it shows
-		is.Equal(p.Datasource.UID, "${datasource}")                         // of whoever imports it
+		is.True(p.Title != "" && p.Description != "" && len(p.Targets) > 0) // every panel has a title and a description
+		is.Equal(p.Datasource.UID, "${datasource}")                         // selected by the user who imports the dashboard
 		for _, target := range p.Targets {
 			is.Equal(target.Datasource.UID, "${datasource}")
 			asks(t, target.Expr, known, used)
@@ -99,15 +99,15 @@ func TestTheAlertsUseMetricsThatExist(t *testing.T) {
 	var a alerts
 	decoder := yaml.NewDecoder(strings.NewReader(read(t, alertsFile)))
 	decoder.KnownFields(true)
-	is.NoErr(decoder.Decode(&a)) // and nothing that Prometheus would refuse
+	is.NoErr(decoder.Decode(&a)) // no field that Prometheus would reject
 	known, used := allMetrics(t), map[string]bool{}
 	for _, rule := range a.Groups[0].Rules {
 		asks(t, rule.Expr, known, used)
 		is.True(rule.Labels["severity"] != "")
-		is.True(rule.Annotations["summary"] != "" && rule.Annotations["description"] != "") // what happened, and what to do
+		is.True(rule.Annotations["summary"] != "" && rule.Annotations["description"] != "") // what happened, and the remedy
 	}
 	for _, name := range []string{"trapeze_lane_oldest_seconds", "trapeze_orphans_recovered_total", "trapeze_stuck_handlers", "trapeze_pods", "trapeze_jobs_finished_total"} {
-		is.True(used[name]) // what nobody must miss
+		is.True(used[name]) // the most important metrics have an alert
 	}
 }
 
@@ -117,7 +117,7 @@ var (
 	grouping   = regexp.MustCompile(`\bby \(([^)]*)\)`)
 )
 
-// asks checks the metrics and labels of an expression, and notes which are used.
+// asks checks that the metrics and labels in an expression exist, and marks the metrics as used.
 func asks(t *testing.T, expr string, known map[string][]string, used map[string]bool) {
 	t.Helper()
 	if strings.Count(expr, "(") != strings.Count(expr, ")") {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestEveryGuaranteeNamesTestsAndStatementsThatExist keeps docs/guarantees.md and docs/testing.md true.
+// TestEveryGuaranteeNamesTestsAndStatementsThatExist checks the test and statement names in docs/guarantees.md and docs/testing.md.
 func TestEveryGuaranteeNamesTestsAndStatementsThatExist(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
@@ -54,15 +54,15 @@ func TestEveryGuaranteeNamesTestsAndStatementsThatExist(t *testing.T) {
 	}
 }
 
-// TestEveryGuaranteeSaysWhichLegRunsItsTests keeps the marks in docs/guarantees.md true: † stands after each test that .ci/run does
-// not run because of its build tags, and after no other; and .ci/long does run that one.
+// TestEveryGuaranteeSaysWhichLegRunsItsTests checks the † marks in docs/guarantees.md. A test must be marked if and only if its build tags
+// keep .ci/run from running it. Then .ci/long must run it.
 func TestEveryGuaranteeSaysWhichLegRunsItsTests(t *testing.T) {
 	t.Parallel()
 	fast, long := read(t, "../../.ci/run"), read(t, "../../.ci/long")
 	if !regexp.MustCompile(`(?m)^step_of test make test\b`).MatchString(fast) {
 		t.Error(".ci/run does not run make test")
 	}
-	// The tests that each leg of .ci/long adds, by its build tags.
+	// The build tags of each leg of .ci/long determine which tests it adds.
 	legs := map[string][]string{"fault": variable(t, "TAGS"), "ha": {"ha"}}
 	for leg := range legs {
 		if !strings.Contains(long, "leg_"+leg+"() { make "+leg+"; }") {
@@ -80,7 +80,7 @@ func TestEveryGuaranteeSaysWhichLegRunsItsTests(t *testing.T) {
 		name, mark := found[1], found[2] != ""
 		expression, ok := constraints[name]
 		if !ok {
-			continue // TestEveryGuaranteeNamesTestsAndStatementsThatExist reports it
+			continue // reported by TestEveryGuaranteeNamesTestsAndStatementsThatExist
 		}
 		inFast := isBuilt(expression, nil)
 		if mark {
@@ -105,7 +105,7 @@ func TestEveryGuaranteeSaysWhichLegRunsItsTests(t *testing.T) {
 	}
 }
 
-// constraintsOfTests returns the build constraint of each test's file, nil without one.
+// constraintsOfTests returns the build constraint of each test's file, or nil if the file has none.
 func constraintsOfTests(t *testing.T) map[string]constraint.Expr {
 	t.Helper()
 	all := map[string]constraint.Expr{}
@@ -136,7 +136,7 @@ func constraintsOfTests(t *testing.T) map[string]constraint.Expr {
 	return all
 }
 
-// isBuilt reports whether a file with a build constraint is built with these tags on this system.
+// isBuilt reports whether a file with the given build constraint is built with these tags on this system.
 func isBuilt(expression constraint.Expr, tags []string) bool {
 	return expression == nil || expression.Eval(func(tag string) bool {
 		return tag == runtime.GOOS || tag == "unix" && runtime.GOOS != "windows" || slices.Contains(tags, tag)

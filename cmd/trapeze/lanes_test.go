@@ -34,7 +34,7 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	moved := decoded[job.LaneChanged](t, db.ok("lane", "set", "reports", "slots=none", "kinds=export", "--json"))
 	is.Equal(moved.Changed, []string{"slots", "kinds"})
 	is.Equal(moved.Moved, 1)
-	is.Equal(db.job(id).Lane, "default") // where its kind is now
+	is.Equal(db.job(id).Lane, "default") // the job moved to its kind's new lane
 	db.ok("lane", "set", "default", "kinds=")
 
 	db.enqueue("some.kind", "--lane", "reports", "--delay", "1h")
@@ -42,7 +42,7 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	is.Equal(refused.code, 1)
 	is.True(strings.Contains(refused.err, "name a lane"))
 	is.Equal(db.ok("lane", "rm", "reports", "--move-to", "default"), "lane reports deleted; 0 running, 0 waiting, 1 moved\n")
-	is.Equal(db.run("lane", "rm", "reports").code, 1) // there is none
+	is.Equal(db.run("lane", "rm", "reports").code, 1) // the lane no longer exists
 	trail, err := store.New(t.Context(), pgtest.Connect(t, db.url), store.Options{})
 	is.NoErr(err)
 	defer trail.Close()
@@ -75,7 +75,7 @@ func TestASettingThatCannotBeIsAUsageError(t *testing.T) {
 			is := is.New(t)
 			s := db.run(strings.Fields(args)...)
 			is.Equal(s.code, 2)
-			is.True(strings.Contains(s.err, says)) // what to do
+			is.True(strings.Contains(s.err, says)) // the error names the remedy
 		})
 	}
 }
@@ -102,7 +102,7 @@ func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
 	db.inState(waits, job.Succeeded)
 
 	is.Equal(db.ok("drain", "interactive", "--wait", "20s"), "lane interactive drained; no running jobs\n")
-	waits = db.enqueue("demo.echo") // its lane, by the variable
+	waits = db.enqueue("demo.echo") // TRAPEZE_LANES assigns the kind to this lane
 	is.Equal(db.ok("pause"), "paused\n")
 	is.True(strings.Contains(db.ok("lanes"), "paused"))
 	is.Equal(db.ok("unpause"), "unpaused\n")
@@ -115,7 +115,7 @@ func TestLanesPodsAndTheGateAreClosedFromTheCommandLine(t *testing.T) {
 	is.True(strings.Contains(db.ok("pods"), "drained"))
 	pgtest.Wait(t, "the pod is not ready", func() bool { return pod.status("/readyz") == 503 })
 	is.Equal(pod.status("/healthz"), 200)
-	again := serve(t, db.url, []string{"TRAPEZE_POD=web-1"}) // starts, and says that it is there
+	again := serve(t, db.url, []string{"TRAPEZE_POD=web-1"}) // a new process starts even though its pod is drained
 	is.Equal(again.status("/readyz"), 503)
 	is.Equal(db.ok("resume", "--pod", "web-1"), "pod web-1 resumed\n")
 	pgtest.Wait(t, "both are ready", func() bool { return pod.status("/readyz") == 200 && again.status("/readyz") == 200 })

@@ -18,7 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Without a server a command has an API of its own, whose log nobody reads: what the driver says is in the error.
+// Without a server, a command uses an API in its own process. Nobody reads that API's log, so the error must include the database's error
+// text.
 func TestWithoutAServerAnErrorOfTheDatabaseIsTheCommands(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -33,7 +34,7 @@ func TestWithoutAServerAnErrorOfTheDatabaseIsTheCommands(t *testing.T) {
 	is.Equal(s.code, exit.CodeUnknown)
 	is.True(strings.Contains(s.err, job.ErrOutcomeUnknown.Error()))
 	is.Equal(strings.Count(s.err, "\n"), 1)
-	direct.inState(id, job.Cancelled) // it was done
+	direct.inState(id, job.Cancelled) // the job was cancelled
 	is.Equal(db.run("kill", id).code, exit.CodeRefused)
 
 	pool := pgtest.Connect(t, url)
@@ -41,7 +42,7 @@ func TestWithoutAServerAnErrorOfTheDatabaseIsTheCommands(t *testing.T) {
 	is.NoErr(err)
 	s = db.run("retention", "ls")
 	is.Equal(s.code, exit.CodeRefused)
-	is.True(strings.Contains(s.err, "kind_retention")) // which table, by PostgreSQL's own words
+	is.True(strings.Contains(s.err, "kind_retention")) // PostgreSQL's error names the table
 }
 
 func TestAnExportThatLosesItsDatabaseIsNotTakenForWhole(t *testing.T) {
@@ -64,7 +65,7 @@ func TestAnExportThatLosesItsDatabaseIsNotTakenForWhole(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(c.Start())
 	lines := bufio.NewReader(out)
-	_, err = lines.ReadString('\n') // it is printed while it is read: the rest waits for us
+	_, err = lines.ReadString('\n') // rows are printed as they are read; the export now waits for this reader
 	is.NoErr(err)
 	proxy.Reset()
 	_, err = io.Copy(io.Discard, lines)

@@ -1,7 +1,7 @@
-// Command trapeze serves, monitors and controls background jobs on PostgreSQL. `trapeze --help` is its introduction.
+// Command trapeze serves, monitors and controls background jobs on PostgreSQL. See `trapeze --help`.
 //
-// It is the command line of package cmd/app with the worked example, the demo, and the demo kinds. Any other program can do the
-// same with the packages cmd/app, runner and api.
+// It combines the command line of package cmd/app with the worked example, the demo, and the demo kinds. Any other program can do the same
+// with the packages cmd/app, runner and api.
 package main
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// release is set by the linker: -ldflags "-X main.release=v1.2.3".
+// release is set by the linker with -ldflags "-X main.release=v1.2.3".
 var release string
 
 func main() { os.Exit(run(context.Background(), os.Args[1:])) }
 
 func run(ctx context.Context, args []string) int { return app.Run(ctx, newRootCommand(), args) }
 
-// newRootCommand returns the commands of app, with the demo and the flags of the example.
+// newRootCommand returns the commands of package app, plus the demo and the flags of the example.
 func newRootCommand() *cobra.Command {
 	var e example
 	root := app.Command(app.Options{Name: "trapeze", Release: release, Register: e.register})
@@ -55,10 +55,10 @@ with package cmd/app or remote/worker.`
 	return root
 }
 
-// example registers the handlers of this program: the worked example and, on request, the demo kinds.
+// example registers the handlers of this program: the worked example and, if requested, the demo kinds.
 type example struct {
 	files     string
-	noMigrate func() string // returns the flag's value
+	noMigrate func() string // returns the value of the flag
 }
 
 func (e *example) register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error {

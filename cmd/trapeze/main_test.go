@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// beTrapeze makes this test binary the program under test: what is tested is a real process.
+// beTrapeze is the variable that makes this test binary act as the program under test, so that tests run a real process.
 const beTrapeze = "BE_TRAPEZE"
 
 func TestMain(m *testing.M) {
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// environment is this process's, without what configures Trapeze, and with more. An error of a handler fails its job at once, unless more says
-// otherwise.
+// environment returns the environment of this process without Trapeze's variables, plus more. It sets one attempt per job, so that an error
+// fails a job at once, unless more overrides it.
 func environment(more ...string) []string {
 	kept := []string{beTrapeze + "=1", "TRAPEZE_MAX_ATTEMPTS=1"}
 	for _, one := range os.Environ() {
@@ -42,13 +42,13 @@ func environment(more ...string) []string {
 	return append(kept, more...)
 }
 
-// said is what a command came to.
+// said is the output and exit code of a command.
 type said struct {
 	out, err string
 	code     int
 }
 
-// trapeze runs one command to its end.
+// trapeze runs one command and waits until it exits.
 func trapeze(t *testing.T, env []string, args ...string) said {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -64,7 +64,7 @@ func trapeze(t *testing.T, env []string, args ...string) said {
 	return said{out.String(), errs.String(), c.ProcessState.ExitCode()}
 }
 
-// database is one database and the commands that work on it.
+// database is a database, with methods that run commands on it.
 type database struct {
 	t   *testing.T
 	url string
@@ -75,7 +75,7 @@ func (d database) run(args ...string) said {
 	return trapeze(d.t, []string{"DATABASE_URL=" + d.url}, args...)
 }
 
-// ok runs a command that must succeed.
+// ok runs a command that must succeed, and returns its output.
 func (d database) ok(args ...string) string {
 	d.t.Helper()
 	s := d.run(args...)
@@ -91,7 +91,7 @@ func (d database) enqueue(args ...string) string {
 	return strings.TrimSpace(d.ok(append([]string{"enqueue"}, args...)...))
 }
 
-// job reads one job.
+// job reads a job with `trapeze job`.
 func (d database) job(id string) job.Job {
 	d.t.Helper()
 	return decoded[job.Job](d.t, d.ok("job", id, "--json"))
@@ -108,20 +108,20 @@ func decoded[T any](t *testing.T, text string) (v T) {
 // pod is a running `trapeze serve`.
 type pod struct {
 	server.ReadyLine
-	line  string // as it was printed
+	line  string // the line as printed
 	t     *testing.T
 	cmd   *exec.Cmd
 	log   *podtest.Log
-	ended chan struct{} // closed when the process has ended
+	ended chan struct{} // closed when the process has exited
 }
 
-// serve starts a pod with the demo kinds and waits until it is ready. It ends with the test.
+// serve starts a pod with the demo kinds and waits until it is ready. The pod is stopped at the end of the test.
 func serve(t *testing.T, url string, env []string, args ...string) *pod {
 	t.Helper()
 	return serveWith(t, os.Args[0], url, env, args...)
 }
 
-// serveWith is serve of another program.
+// serveWith is like serve, for a different program.
 func serveWith(t *testing.T, program, url string, env []string, args ...string) *pod {
 	t.Helper()
 	env = append([]string{"TRAPEZE_HTTP_ADDR=127.0.0.1:0", "TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_POLL_INTERVAL=200ms"}, env...)
@@ -148,7 +148,7 @@ func serveWith(t *testing.T, program, url string, env []string, args ...string) 
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // nothing, when it has ended
+		_ = p.cmd.Process.Kill() // does nothing if the process has exited
 		<-p.ended
 	})
 	select {
@@ -171,7 +171,7 @@ func (p *pod) signal(s syscall.Signal) {
 	}
 }
 
-// end waits for the pod's end and returns its exit code.
+// end waits until the pod exits and returns its exit code.
 func (p *pod) end() int {
 	p.t.Helper()
 	select {
@@ -183,7 +183,7 @@ func (p *pod) end() int {
 	}
 }
 
-// status asks the pod for a path and returns the status; 0 when it does not answer.
+// status requests a path from the pod and returns the status, or 0 if there is no response.
 func (p *pod) status(path string) int {
 	response, err := http.Get(p.HTTP + path)
 	if err != nil {

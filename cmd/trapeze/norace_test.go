@@ -2,5 +2,5 @@
 
 package main
 
-// slow is how many times longer a command takes than usual: see race_test.go.
+// slow is the factor by which commands are slower than usual, see race_test.go.
 const slow = 1

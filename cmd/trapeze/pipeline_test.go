@@ -63,7 +63,7 @@ func TestAPipelineIsListedDrawnAbortedAndRetried(t *testing.T) {
 	is.NoErr(err)
 	text := fmt.Sprint(made.ID)
 	failed := db.run("pipeline", text, "--follow")
-	is.Equal(failed.code, 1) // it did not succeed
+	is.Equal(failed.code, 1) // the pipeline failed
 	is.True(strings.HasPrefix(failed.out, "pipeline "+text+` "emissions"  failed`))
 	pgtest.Wait(t, "all of it has ended", func() bool {
 		return decoded[api.Tree](t, db.ok("pipeline", text, "--json")).Jobs[0].FanOut.States[job.Cancelled] == 19
@@ -72,7 +72,7 @@ func TestAPipelineIsListedDrawnAbortedAndRetried(t *testing.T) {
 	is.True(strings.Contains(drawn, "✗ fans"))
 	is.True(strings.Contains(drawn, "20 of 20 children · 1 failed · 19 cancelled"))
 	is.True(strings.Contains(drawn, "│  ✗ unit                  1008"))
-	is.True(!strings.Contains(drawn, "\x1b")) // an error's escape sequences are none any more
+	is.True(!strings.Contains(drawn, "\x1b")) // escape sequences in an error are removed
 	listed := db.ok("pipelines", "--status", "failed")
 	is.True(strings.Contains(listed, "emissions"))
 	is.True(strings.Contains(listed, "1 of 20 children failed"))
@@ -84,9 +84,9 @@ func TestAPipelineIsListedDrawnAbortedAndRetried(t *testing.T) {
 	is.Equal(db.run("pipeline", text, "--follow").code, 0)
 	drawn = db.ok("pipeline", text)
 	is.True(strings.Contains(drawn, "████████████████████████ 20 of 20 children · 20 succeeded"))
-	is.Equal(strings.Count(drawn, "✓ totals"), 2) // the join, and what the chain had planned
+	is.Equal(strings.Count(drawn, "✓ totals"), 2) // once as the join, and once as the planned step of the chain
 	is.Equal(db.run("pipeline", "retry", text).code, 1)
-	is.Equal(db.run("abort", text).code, 1) // it is over
+	is.Equal(db.run("abort", text).code, 1) // the pipeline has already finished
 
 	made, err = r.Enqueue(t.Context(), runner.Chain(of("waits"), of("totals")))
 	is.NoErr(err)

@@ -13,7 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The example in another language, where this machine has its client (Debian: python3-grpcio protobuf-compiler protobuf-compiler-grpc libprotobuf-dev).
+// This test runs the Python example. It needs a gRPC client on this machine (Debian: python3-grpcio protobuf-compiler
+// protobuf-compiler-grpc libprotobuf-dev).
 func TestAWorkerInPythonRunsJobs(t *testing.T) {
 	is := is.New(t)
 	python := ""
@@ -48,5 +49,5 @@ func TestAWorkerInPythonRunsJobs(t *testing.T) {
 	id := db.enqueue("py.upper", "--args", `{"text":"flying"}`)
 	is.Equal(string(db.inState(id, job.Succeeded).Result), `{"text":"FLYING"}`)
 	id = db.enqueue("py.upper", "--args", `{}`)
-	is.True(strings.Contains(*db.inState(id, job.Failed).Error, "KeyError")) // its exception is the job's error
+	is.True(strings.Contains(*db.inState(id, job.Failed).Error, "KeyError")) // a Python exception becomes the job's error
 }

@@ -2,5 +2,5 @@
 
 package main
 
-// slow is how many times longer a command takes than usual: every process of a test has the race detector.
+// slow is the factor by which commands are slower than usual, because every process of a test runs with the race detector.
 const slow = 4

@@ -34,7 +34,7 @@ import (
 
 const generated = "<!-- Generated from the code: go test ./cmd/trapeze -run ReferencePages -update -->\n\n"
 
-// TestReferencePagesAreUpToDate compares the generated pages docs/reference-*.md with the code; -update writes them.
+// TestReferencePagesAreUpToDate compares the generated pages docs/reference-*.md with the code. -update rewrites them.
 func TestReferencePagesAreUpToDate(t *testing.T) {
 	t.Parallel()
 	for name, page := range map[string]func(*testing.T) string{
@@ -54,7 +54,7 @@ func TestReferencePagesAreUpToDate(t *testing.T) {
 	}
 }
 
-// cell escapes text for a cell of a table.
+// cell escapes text for a table cell.
 func cell(text string) string {
 	return strings.NewReplacer("|", "\\|", "\n", " ", "<", "&lt;").Replace(text)
 }
@@ -70,7 +70,7 @@ func commandsPage(*testing.T) string {
 		fmt.Fprintf(&b, "\n%s\n|---|---|---|\n", heading)
 		set.VisitAll(func(f *pflag.Flag) {
 			value := f.DefValue
-			if slices.Contains([]string{"[]", "0", "0s", "false", server.DataDir()}, value) { // the last differs by machine
+			if slices.Contains([]string{"[]", "0", "0s", "false", server.DataDir()}, value) { // DataDir differs between machines
 				value = ""
 			}
 			if value != "" {
@@ -107,7 +107,7 @@ func commandsPage(*testing.T) string {
 	return b.String()
 }
 
-// unindent removes the two blanks before each line of an example.
+// unindent removes the two leading spaces from each line of an example.
 func unindent(text string) string {
 	return regexp.MustCompile(`(?m)^  `).ReplaceAllString(text, "")
 }
@@ -160,7 +160,7 @@ func defaultOf(one envvar.Variable) string {
 			return ""
 		}
 	}
-	if one.Name == "TRAPEZE_SLOTS" { // differs by machine
+	if one.Name == "TRAPEZE_SLOTS" { // its default differs between machines
 		return "4 × CPUs"
 	}
 	return fmt.Sprintf("`%v`", one.Default)
@@ -270,7 +270,7 @@ type shape struct {
 	Values      *shape `json:"additionalProperties"`
 }
 
-// String writes a shape in one line.
+// String returns the shape on one line.
 func (s shape) String() string {
 	switch {
 	case s.Ref != "":

@@ -36,7 +36,7 @@ var update = flag.Bool("update", false, "write the table of commands anew")
 
 const referenceFile = "../../docs/reference.md"
 
-// The lines between which the table of commands is written by -update.
+// -update writes the table of commands between these lines.
 const (
 	commandsBegin = "<!-- commands: written by go test ./cmd/trapeze -run Reference -update -->\n"
 	commandsEnd   = "<!-- end of commands -->\n"
@@ -46,25 +46,25 @@ func TestReferenceListsEveryCommandAndFlag(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	head, rest, ok := strings.Cut(read(t, referenceFile), commandsBegin)
-	is.True(ok) // it has the line before the table
+	is.True(ok) // the file has the line before the table
 	have, tail, ok := strings.Cut(rest, commandsEnd)
-	is.True(ok) // and the one behind it
+	is.True(ok) // and the line after it
 	want := commandTable(newRootCommand())
 	if *update {
-		// The tests beside this one read the file meanwhile: they find the old one or the new one, whole.
+		// Other tests read the file concurrently. The rename ensures that they see either the old or the new version.
 		anew := referenceFile + ".new"
 		is.NoErr(os.WriteFile(anew, []byte(head+commandsBegin+want+commandsEnd+tail), 0o644))
 		is.NoErr(os.Rename(anew, referenceFile))
 		return
 	}
-	is.Equal(have, want) // as the program's own help; -update writes it anew
+	is.Equal(have, want) // -update rewrites the table
 }
 
 func commandTable(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("\n| command, flag | default | does |\n|---|---|---|\n")
 	cell := strings.NewReplacer("|", "\\|").Replace
-	none := []string{"", "[]", "0", "0s", "false", server.DataDir()} // the last is another one on every machine
+	none := []string{"", "[]", "0", "0s", "false", server.DataDir()} // DataDir differs between machines
 	types := map[string]string{"bool": "", "stringSlice": " list", "int64": " int"}
 	flag := func(f *pflag.Flag) {
 		value := " "
@@ -164,7 +164,7 @@ func TestReferenceListsEveryRouteAndMetric(t *testing.T) {
 	same(t, "metrics with their labels", documented, inCode)
 }
 
-// described are the metrics of a collector, by their names, with their labels.
+// described returns the labels of a collector's metrics, by metric name.
 func described(t *testing.T, c prometheus.Collector) map[string][]string {
 	t.Helper()
 	all := make(chan *prometheus.Desc)
@@ -212,7 +212,7 @@ func TestReferenceListsEveryFieldOfItsFormats(t *testing.T) {
 	}
 }
 
-// fieldsOf are the names of a type's fields in JSON, those of what it embeds among them.
+// fieldsOf returns the JSON names of a type's fields, including embedded fields.
 func fieldsOf(t reflect.Type) (fields []string) {
 	for field := range t.Fields() {
 		if field.Anonymous {
@@ -235,13 +235,13 @@ func TestReferenceListsEveryStateReasonAndEvent(t *testing.T) {
 	for _, state := range job.States() {
 		states = append(states, string(state))
 		if state.Terminal() {
-			events = append(events, "job."+string(state)) // finish.go puts them together
+			events = append(events, "job."+string(state)) // finish.go builds these names, so no literal contains them
 		}
 	}
 	same(t, "states", names(t, heading, "state"), states)
 	reasons := literals(t, "job/state.go", `Reason = +"([a-z_]+)"`)
 	reasons = append(reasons, literals(t, "migrations/*_job_view.sql", `'([a-z_]+)' end as reason`)...)
-	why := literals(t, "migrations/*_jobs.sql", `why in \(('[^)]+')\)\),`) // why a parked job waits
+	why := literals(t, "migrations/*_jobs.sql", `why in \(('[^)]+')\)\),`) // the reasons why a job is parked
 	reasons = append(reasons, strings.Split(strings.Trim(why[0], "'"), "', '")...)
 	same(t, "reasons", names(t, heading, "reason"), reasons)
 	same(t, "events", names(t, heading, "event"), events)

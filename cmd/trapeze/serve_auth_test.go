@@ -62,10 +62,10 @@ func TestServeDoesNotStartWithAWrongFileOfTokens(t *testing.T) {
 	s := trapeze(t, []string{"DATABASE_URL=" + pgtest.EmptyURL(t), "TRAPEZE_TOKENS_FILE=" + tokens, "TRAPEZE_HTTP_ADDR=127.0.0.1:0"}, "serve")
 	is.Equal(s.code, exit.CodeUsage)
 	is.True(strings.Contains(s.err, "token 1: want at least 20 characters"))
-	is.Equal(s.out, "") // it was never ready
+	is.Equal(s.out, "") // the pod never became ready
 }
 
-// selfSigned writes a certificate for 127.0.0.1 and returns who believes it.
+// selfSigned writes a certificate for 127.0.0.1 and returns a pool that trusts it.
 func selfSigned(t *testing.T, cert, key string) *x509.CertPool {
 	t.Helper()
 	is := is.New(t)
@@ -84,7 +84,7 @@ func selfSigned(t *testing.T, cert, key string) *x509.CertPool {
 	return pool
 }
 
-// A web page may point a name of its own at 127.0.0.1, and send the headers that a proxy there is believed for.
+// A web page may resolve its own host name to 127.0.0.1, and send headers that the pod trusts from a proxy there.
 func TestAPodThatBelievesHeadersOnLoopbackAnswersLoopbackNamesOnly(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -105,5 +105,5 @@ func TestAPodThatBelievesHeadersOnLoopbackAnswersLoopbackNamesOnly(t *testing.T)
 	}
 	is.Equal(asks("evil.example"), http.StatusForbidden)
 	is.Equal(asks(""), http.StatusOK)
-	is.Equal(asks("jobs.example"), http.StatusOK) // as the proxy passes it on
+	is.Equal(asks("jobs.example"), http.StatusOK) // the host name that the proxy passes on
 }

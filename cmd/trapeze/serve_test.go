@@ -38,9 +38,9 @@ func TestServeMigratesAnnouncesItselfAndDrains(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	pgtest.Wait(t, "the pod is not ready any more", func() bool { return p.status("/readyz") == http.StatusServiceUnavailable })
 	is.Equal(p.end(), 0)
-	is.Equal(db.job(id).State, job.Succeeded) // the drain waited for it
+	is.Equal(db.job(id).State, job.Succeeded) // the drain waited for the job
 	pods := decoded[job.Pod](t, db.ok("pods", "--all", "--json"))
-	is.Equal(*pods.Closed, "left") // its row is closed
+	is.Equal(*pods.Closed, "left") // the pod's row is closed
 }
 
 func TestAStreamDoesNotKeepServeFromStopping(t *testing.T) {
@@ -53,7 +53,7 @@ func TestAStreamDoesNotKeepServeFromStopping(t *testing.T) {
 	defer response.Body.Close()
 	is.Equal(response.StatusCode, http.StatusOK)
 	p.signal(syscall.SIGTERM)
-	said, err := io.ReadAll(response.Body) // it ends
+	said, err := io.ReadAll(response.Body) // the pod ends the stream
 	is.NoErr(err)
 	is.True(strings.HasSuffix(string(said), ": this pod is stopping\n\n"))
 	is.Equal(p.end(), 0)
@@ -71,37 +71,37 @@ func TestTheSecondSignalHandsJobsBackAtOnce(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	is.Equal(p.end(), 0)
 	j := db.job(id)
-	is.Equal(j.State, job.Pending) // handed back, not lost
-	is.Equal(j.Attempt, 0)         // and no attempt spent
+	is.Equal(j.State, job.Pending) // the job was returned to the queue, not lost
+	is.Equal(j.Attempt, 0)         // returning it does not count as an attempt
 }
 
 func TestServeBringsItsOwnPostgresAndKeepsItsData(t *testing.T) {
 	t.Parallel()
-	pgtest.Server(t) // skips where DATABASE_URL is the only PostgreSQL
+	pgtest.Server(t) // skips the test if DATABASE_URL is the only available PostgreSQL
 	is := is.New(t)
 	dir, err := os.MkdirTemp("", "trapeze-serve-")
 	is.NoErr(err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	is.NoErr(os.Chmod(dir, 0o755)) // for the server's own user when we are root
+	is.NoErr(os.Chmod(dir, 0o755)) // as root, the server runs as another user that needs access
 
 	first := serve(t, "", nil, "--data-dir", dir)
-	is.Equal(refusedBy(t, first.Database), "28P01")  // another account has no password
-	is.True(!strings.Contains(first.line, `\u0026`)) // the address can be copied
+	is.Equal(refusedBy(t, first.Database), "28P01")  // other users cannot read the password
+	is.True(!strings.Contains(first.line, `\u0026`)) // the URL can be copied from the output
 	id := database{t, first.Database}.enqueue("demo.noop", "--wait")
 	first.signal(os.Interrupt.(syscall.Signal))
 	is.Equal(first.end(), 0)
-	is.Equal(database{t, first.Database}.run("jobs").code, 3) // the server is stopped with it
+	is.Equal(database{t, first.Database}.run("jobs").code, 3) // the server stops together with the pod
 
 	tokens := filepath.Join(dir, "tokens.json")
 	is.NoErr(os.WriteFile(tokens, []byte(`{"tokens":[{"name":"ops","token":"ops-0123456789-0123456789","roles":["viewer"]}]}`), 0o600))
 	second := serve(t, "", []string{"TRAPEZE_TOKENS_FILE=" + tokens}, "--data-dir", dir)
 	is.Equal(refusedBy(t, second.Database), "28P01")
-	is.Equal(database{t, second.Database}.job(id).State, job.Succeeded) // what was there is still there
+	is.Equal(database{t, second.Database}.job(id).State, job.Succeeded) // the data is kept across restarts
 	second.signal(syscall.SIGTERM)
 	is.Equal(second.end(), 0)
 }
 
-// refusedBy returns the SQLSTATE with which the server at address refuses a client that may not read the password file.
+// refusedBy returns the SQLSTATE of the server's error for a client that cannot read the password file.
 func refusedBy(t *testing.T, address string) string {
 	t.Helper()
 	config, err := pgx.ParseConfig(address)
@@ -145,7 +145,7 @@ func TestAStuckHandlerDoesNotKeepThePodFromEnding(t *testing.T) {
 	began := time.Now()
 	p.signal(syscall.SIGTERM)
 	is.Equal(p.end(), 0)
-	is.True(time.Since(began) < 10*time.Second)                       // grace, one second for the handler, and the way out
-	is.Equal(db.job(id).State, job.Pending)                           // somebody else may have it
-	is.True(strings.Contains(p.log.String(), "ignores the shutdown")) // and the log says so
+	is.True(time.Since(began) < 10*time.Second)                       // the grace period, one second for the handler, and the shutdown itself
+	is.Equal(db.job(id).State, job.Pending)                           // another pod can claim the job
+	is.True(strings.Contains(p.log.String(), "ignores the shutdown")) // the shutdown logs a warning
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pair is a database, and a server that has it.
+// pair is a database and a server that uses it.
 type pair struct {
 	t      *testing.T
 	db     database
@@ -25,7 +25,7 @@ func newPair(t *testing.T) pair {
 	return pair{t, db, serve(t, db.url, nil).HTTP}
 }
 
-// reads runs a command that changes nothing both ways.
+// reads runs a read-only command directly and through the server, and requires the same output.
 func (p pair) reads(args ...string) string {
 	p.t.Helper()
 	got := bothWays(p.t, p.db, p.server, args...)
@@ -35,7 +35,7 @@ func (p pair) reads(args ...string) string {
 	return got.out
 }
 
-// moving runs a command whose output has moments of heartbeats in it through the server.
+// moving runs a command through the server only, because its output contains heartbeat times and changes between runs.
 func (p pair) moving(args ...string) string {
 	p.t.Helper()
 	got := through(p.t, p.server, args...)
@@ -45,8 +45,8 @@ func (p pair) moving(args ...string) string {
 	return got.out
 }
 
-// does runs a command of one thing through the server, and on the database of another that is like it; the word IT of the command
-// stands for them. What is said must be the same but for their names.
+// does runs a command on one object through the server, and on a similar object directly. IT in args stands for the name of the object. The
+// outputs must be the same except for the names.
 func (p pair) does(there, here string, args ...string) said {
 	p.t.Helper()
 	is := is.New(p.t)
@@ -58,7 +58,7 @@ func (p pair) does(there, here string, args ...string) said {
 		return said{name.ReplaceAllString(s.out, "IT"), name.ReplaceAllString(s.err, "IT"), s.code}
 	}
 	far, near := take(through(p.t, p.server, put(there)...), there), take(p.db.run(put(here)...), here)
-	is.Equal(far, near) // output, error and exit code
+	is.Equal(far, near) // the same output, error and exit code
 	return near
 }
 
@@ -66,7 +66,7 @@ func TestCommandsOfJobsDoTheSameThroughAServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPair(t)
-	p.db.enqueue("demo.noop") // takes the id 1, which is also a number like others
+	p.db.enqueue("demo.noop") // uses up ID 1, which could be confused with other numbers
 	two := func(args ...string) (there, here string) { return p.db.enqueue(args...), p.db.enqueue(args...) }
 	state := func(id string, want job.State) {
 		t.Helper()
@@ -77,8 +77,8 @@ func TestCommandsOfJobsDoTheSameThroughAServer(t *testing.T) {
 	is.Equal(p.does(a, b, "nice", "IT", "77").code, 0)
 	is.Equal(p.does(a, b, "nice", "IT", "1", "--json").code, 0)
 	is.Equal(p.does(a, b, "kill", "IT", "--json").code, 0)
-	is.Equal(p.does(a, b, "nice", "IT", "1").code, 1) // it has ended
-	is.Equal(p.does(a, b, "retry", "IT").code, 0)     // it was cancelled
+	is.Equal(p.does(a, b, "nice", "IT", "1").code, 1) // the job has ended
+	is.Equal(p.does(a, b, "retry", "IT").code, 0)     // a cancelled job can be retried
 
 	a, b = two("demo.fail", "--args", `{"message":"broken"}`)
 	state(a, job.Failed)
@@ -87,7 +87,7 @@ func TestCommandsOfJobsDoTheSameThroughAServer(t *testing.T) {
 	is.Equal(p.does(a, b, "complete", "IT", "--token", "none").code, 1)
 
 	a, b = two("demo.noop", "--needs-approval")
-	is.Equal(p.does(a, b, "retry", "IT").code, 1) // it has not failed
+	is.Equal(p.does(a, b, "retry", "IT").code, 1) // the job has not failed
 	is.Equal(p.does(a, b, "approve", "IT").code, 0)
 	state(a, job.Succeeded)
 	state(b, job.Succeeded)
@@ -97,7 +97,7 @@ func TestCommandsOfJobsDoTheSameThroughAServer(t *testing.T) {
 	for _, subject := range []string{"far", "near", "far", "near"} {
 		p.db.enqueue("demo.noop", "--delay", "1h", "--subject", subject)
 	}
-	dry := func(args ...string) { // two jobs of each, with ids of their own
+	dry := func(args ...string) { // each side has two jobs, with different IDs
 		t.Helper()
 		many := func(s said) (m struct{ Matched, Changed int }) {
 			is.Equal(s.code, 0)
@@ -120,7 +120,7 @@ func TestCommandsOfPipelinesDoTheSameThroughAServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPair(t)
-	p.db.enqueue("demo.noop") // takes the id 1
+	p.db.enqueue("demo.noop") // uses up ID 1
 	made := func(kind, next string) string {
 		return p.db.enqueue(kind, "--chain", `[{"kind":"`+next+`"}]`)
 	}
@@ -137,7 +137,7 @@ func TestCommandsOfPipelinesDoTheSameThroughAServer(t *testing.T) {
 	p.reads("pipeline", a)
 	p.reads("pipeline", a, "--json")
 	is.Equal(bothWays(t, p.db, p.server, "pipeline", "999999").code, 1)
-	is.Equal(p.does(a, b, "abort", "IT").code, 1) // it is over
+	is.Equal(p.does(a, b, "abort", "IT").code, 1) // the pipeline has already finished
 	far, near := through(t, p.server, "pipeline", "retry", a), p.db.run("pipeline", "retry", b)
 	is.Equal([]int{far.code, near.code}, []int{0, 0})
 	is.Equal(len(strings.Fields(far.out)), len(strings.Fields(near.out)))
@@ -163,15 +163,15 @@ func TestCommandsOfLanesPodsAndTheGateDoTheSameThroughAServer(t *testing.T) {
 	is.Equal(p.does(a, b, "drain", "IT", "--wait", "10s", "--json").code, 0)
 	is.Equal(p.does(a, b, "drain", "IT", "--wait", "10s").code, 0)
 	is.Equal(p.does(a, b, "resume", "IT").code, 0)
-	is.Equal(p.does(a, b, "resume", "IT", "--json").code, 0) // it is open
-	is.Equal(p.does(a, b, "drain", "unmade-IT").code, 1)     // there is none
+	is.Equal(p.does(a, b, "resume", "IT", "--json").code, 0) // the lane is already open
+	is.Equal(p.does(a, b, "drain", "unmade-IT").code, 1)     // the lane does not exist
 	is.Equal(p.does(a, b, "lane", "rm", "IT", "--move-to", "default").code, 0)
 	is.Equal(p.does(a, b, "lane", "rm", "IT").code, 1)
-	is.Equal(bothWays(t, p.db, p.server, "lane", "rm", "default").code, 2) // it stays
+	is.Equal(bothWays(t, p.db, p.server, "lane", "rm", "default").code, 2) // the default lane cannot be deleted
 	is.Equal(bothWays(t, p.db, p.server, "drain", "--pod", "nobody").code, 1)
 
 	for _, end := range []string{"", "--json"} {
-		is.Equal(p.does(a, b, strings.Fields("retention set IT/kind failed 90d "+end)...).code, 0) // then as before
+		is.Equal(p.does(a, b, strings.Fields("retention set IT/kind failed 90d "+end)...).code, 0) // deleted again below
 		is.Equal(p.reads("retention", "ls"), p.reads("retention", "ls"))
 		is.Equal(p.does(a, b, strings.Fields("retention rm IT/kind failed "+end)...).code, 0)
 	}
@@ -188,17 +188,17 @@ func TestCommandsOfLanesPodsAndTheGateDoTheSameThroughAServer(t *testing.T) {
 		{[]string{"pause"}, []string{"unpause"}},
 	} {
 		far := []said{through(t, p.server, c.shut...), through(t, p.server, c.shut...)}
-		shown := p.reads("ps") // while it is shut
+		shown := p.reads("ps") // while the pod or queue is closed
 		is.Equal(strings.Contains(shown, "No job starts: the queue is"), c.shut[0] != "drain")
 		far = append(far, through(t, p.server, c.open...), through(t, p.server, c.open...))
 		near := []said{p.db.run(c.shut...), p.db.run(c.shut...), p.db.run(c.open...), p.db.run(c.open...)}
-		is.Equal(far, near) // done, and found done already
+		is.Equal(far, near) // the second run of each command changes nothing
 		is.Equal(near[0].code, 0)
 		is.Equal(near[2].code, 0)
 	}
 	id := p.db.enqueue("demo.sleep", "--args", `{"ms":600000}`)
 	p.db.inState(id, job.Running)
-	is.True(strings.Contains(p.reads("job", id), "pod            "+pod+" (boot ")) // by its name
+	is.True(strings.Contains(p.reads("job", id), "pod            "+pod+" (boot ")) // the pod is shown by name
 	now := decoded[job.Fleet](t, p.moving("ps", "--json"))
 	is.Equal(len(now.Running), 1)
 	is.Equal([]any{now.Running[0].Pod, now.Queue, len(now.Lanes), len(now.Pods)}, []any{pod, job.QueueState{}, 1, 1})
@@ -209,15 +209,15 @@ func TestCommandsOfSchedulesDoTheSameThroughAServer(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p := newPair(t)
-	p.db.enqueue("demo.noop") // takes the id 1, which is also a number like others
+	p.db.enqueue("demo.noop") // uses up ID 1, which could be confused with other numbers
 	a, b := "far", "near"
 	set := []string{"cron", "set", "IT", "0 0 1 1 *", "demo.echo", "--args", `{"a":"<b>"}`, "--zone", "Europe/Zurich"}
 	is.Equal(p.does(a, b, append(set, "--dry-run")...).code, 0)
 	is.Equal(p.does(a, b, append(set, "--dry-run", "--json")...).code, 0)
 	is.Equal(p.does(a, b, set...).code, 0)
-	is.Equal(p.does(a, b, set...).code, 0) // unchanged
+	is.Equal(p.does(a, b, set...).code, 0) // no change
 	is.Equal(p.does(a, b, "cron", "set", "IT", "--overlap", "skip", "--json").code, 0)
-	is.Equal(p.does(a, b, "cron", "set", "IT", "0 0 1 1 *", "another.programs").code, 0) // no pod need have a handler
+	is.Equal(p.does(a, b, "cron", "set", "IT", "0 0 1 1 *", "another.programs").code, 0) // a kind that no pod handles is accepted
 	is.Equal(p.does(a, b, "cron", "set", "IT", "x").code, 2)
 	is.Equal(p.does(a, b, "cron", "set", "IT", "--lane", "nowhere").code, 1)
 	is.Equal(p.does(a, b, "cron", "set", "unmade-IT", "--zone", "UTC").code, 1)

@@ -14,18 +14,18 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// through runs a command that acts through a server.
+// through runs a command that uses a server instead of the database.
 func through(t *testing.T, server string, args ...string) said {
 	t.Helper()
 	return trapeze(t, []string{"TRAPEZE_SERVER=" + server}, args...)
 }
 
-// bothWays runs a command on the database and through the server: they must agree.
+// bothWays runs a command directly on the database and through the server, and requires the same result.
 func bothWays(t *testing.T, db database, server string, args ...string) said {
 	t.Helper()
 	is := is.New(t)
 	there, here := through(t, server, args...), db.run(args...)
-	is.Equal(there, here) // output, error and exit code
+	is.Equal(there, here) // the same output, error and exit code
 	return here
 }
 
@@ -36,20 +36,20 @@ func TestCommandsSayTheSameThroughAServer(t *testing.T) {
 	pod := serve(t, db.url, nil)
 
 	made := through(t, pod.HTTP, "enqueue", "demo.echo", "--args", `{"a":"<b>"}`, "--subject", "s", "--chain", `[{"kind":"demo.fail","args":{"message":"broken"}}]`, "--wait")
-	is.Equal(made.code, 1) // followed to its end
+	is.Equal(made.code, 1) // the command waited for the pipeline, which failed
 	is.True(strings.Contains(made.err, "demo.fail) failed: error: broken"))
 	id := strings.TrimSpace(made.out)
 	key := []string{"enqueue", "demo.noop", "--idempotency-key", "k", "--delay", "90m", "--priority", "0", "--unique", "u", "--json"}
 	first := decoded[map[string]any](t, through(t, pod.HTTP, key...).out)
-	is.Equal(decoded[map[string]any](t, db.ok(key...))["id"], first["id"]) // the same submission, whichever way it comes
+	is.Equal(decoded[map[string]any](t, db.ok(key...))["id"], first["id"]) // the key is recognized on both ways
 	is.Equal(db.job(first["id"].(string)).Priority, 0)
 
 	var kept string
 	is.NoErr(pgtest.Connect(t, db.url).QueryRow(t.Context(), `select args from trapeze.jobs where id = $1::text::bigint`, id).Scan(&kept))
-	is.Equal(kept, `{"a":"<b>"}`) // as it was typed
+	is.Equal(kept, `{"a":"<b>"}`) // exactly as typed
 	foreign := []string{"enqueue", "another.programs", "--chain", `[{"kind":"likewise","args":{"a":"<b>"}}]`, "--json"}
-	is.Equal(through(t, pod.HTTP, foreign...).code, 0) // its kind need not be known to the server
-	is.Equal(db.run(foreign...).code, 0)               // nor to the command
+	is.Equal(through(t, pod.HTTP, foreign...).code, 0) // the server need not know the kind
+	is.Equal(db.run(foreign...).code, 0)               // neither does the command itself
 	bothWays(t, db, pod.HTTP, "job", id, "--json")
 	bothWays(t, db, pod.HTTP, "job", id)
 	bothWays(t, db, pod.HTTP, "jobs", "--json")
@@ -70,13 +70,13 @@ func TestCommandsEndJobsThroughAServer(t *testing.T) {
 	db := database{t, pgtest.EmptyURL(t)}
 	pod := serve(t, db.url, nil)
 	waiting := db.enqueue("demo.noop", "--delay", "1h")
-	is.True(strings.Contains(bothWays(t, db, pod.HTTP, "job", waiting).out, "waits because  not due yet: 20")) // when it comes
+	is.True(strings.Contains(bothWays(t, db, pod.HTTP, "job", waiting).out, "waits because  not due yet: 20")) // the output shows when the job is due
 	killed := through(t, pod.HTTP, "kill", waiting)
 	is.Equal(killed, said{out: "job " + waiting + " is cancelled\n"})
-	is.Equal(bothWays(t, db, pod.HTTP, "kill", waiting).code, 1)  // it has ended already
-	is.Equal(bothWays(t, db, pod.HTTP, "stop", waiting).code, 1)  // likewise
-	is.Equal(bothWays(t, db, pod.HTTP, "job", "999999").code, 1)  // there is none
-	is.Equal(bothWays(t, db, pod.HTTP, "kill", "999999").code, 1) // likewise
+	is.Equal(bothWays(t, db, pod.HTTP, "kill", waiting).code, 1) // the job has already ended
+	is.Equal(bothWays(t, db, pod.HTTP, "stop", waiting).code, 1)
+	is.Equal(bothWays(t, db, pod.HTTP, "job", "999999").code, 1) // the job does not exist
+	is.Equal(bothWays(t, db, pod.HTTP, "kill", "999999").code, 1)
 	is.Equal(bothWays(t, db, pod.HTTP, "jobs", "--state", "happy").code, 2)
 	is.Equal(bothWays(t, db, pod.HTTP, "enqueue", "demo.noop", "--lane", "nowhere").code, 1)
 	is.Equal(bothWays(t, db, pod.HTTP, "enqueue", "demo.noop", "--priority", "101").code, 2)
@@ -128,8 +128,8 @@ func TestWhatAServerAnswersIsAnExitCode(t *testing.T) {
 			defer web.Close()
 			s := through(t, web.URL, strings.Fields(c.args)...)
 			is.Equal(s.code, c.code)
-			is.True(strings.Contains(s.err, c.says)) // what to do
-			is.Equal(strings.Count(s.err, "\n"), 1)  // in one line
+			is.True(strings.Contains(s.err, c.says)) // the error names the remedy
+			is.Equal(strings.Count(s.err, "\n"), 1)  // the error is on one line
 		})
 	}
 }
@@ -147,16 +147,16 @@ func TestATokenIsSentAndNeverShown(t *testing.T) {
 	s := trapeze(t, []string{"TRAPEZE_TOKEN=" + secret}, "--server", web.URL+"/jobs-api/", "kill", "7", "--reason", "wrong year")
 	is.Equal(s.code, 0)
 	r := <-asked
-	is.Equal(r.URL.Path, "/jobs-api/admin/workers/jobs/7/cancel") // below the prefix
+	is.Equal(r.URL.Path, "/jobs-api/admin/workers/jobs/7/cancel") // the path includes the server's prefix
 	is.Equal(r.Header.Get("Authorization"), "Bearer "+secret)
 	is.Equal(r.Header.Get("X-Reason"), "wrong year")
 	s = trapeze(t, []string{"TRAPEZE_TOKEN=" + secret}, "--server", "http://127.0.0.1:1", "jobs")
 	is.Equal(s.code, 3)
 	is.True(!strings.Contains(s.err+s.out, secret))
-	is.Equal(trapeze(t, nil, "--server", "127.0.0.1:8080", "jobs").code, 2)                                 // no address
-	is.Equal(trapeze(t, []string{"TRAPEZE_SERVER=ftp://x"}, "jobs").code, 2)                                // likewise
-	is.True(strings.Contains(trapeze(t, []string{"TRAPEZE_SERVER=ftp://x"}, "jobs").err, "TRAPEZE_SERVER")) // it is named
+	is.Equal(trapeze(t, nil, "--server", "127.0.0.1:8080", "jobs").code, 2)                                 // not a URL
+	is.Equal(trapeze(t, []string{"TRAPEZE_SERVER=ftp://x"}, "jobs").code, 2)                                // not an HTTP URL
+	is.True(strings.Contains(trapeze(t, []string{"TRAPEZE_SERVER=ftp://x"}, "jobs").err, "TRAPEZE_SERVER")) // the error names the variable
 	two := "TRAPEZE_SERVER=http://127.0.0.1:1,http://127.0.0.1:2"
-	is.Equal(trapeze(t, []string{two}, "jobs").code, 2)                                              // a command acts through one
-	is.True(strings.Contains(trapeze(t, []string{two}, "worker").err, "TRAPEZE_DEMO_HANDLERS=true")) // a remote worker may go to either: only handlers are missing
+	is.Equal(trapeze(t, []string{two}, "jobs").code, 2)                                              // a command accepts only one server
+	is.True(strings.Contains(trapeze(t, []string{two}, "worker").err, "TRAPEZE_DEMO_HANDLERS=true")) // a remote worker accepts several servers, so only the handlers are missing
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// Hundreds of clients send their headers, or the bodies of their submissions, byte by byte (F68). The others are answered as ever, the
-// memory of the pod stays small, and every slow client's connection is closed: after the time for headers, or for a whole request.
+// Hundreds of clients send their headers, or the bodies of their submissions, byte by byte (F68). Other clients are still served, and the
+// pod's memory stays small. The pod closes every slow connection after the timeout for headers or for a whole request.
 func TestClientsThatSendByteByByteHoldUpNobodyAndAreCutOff(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -52,7 +52,7 @@ func TestClientsThatSendByteByByteHoldUpNobodyAndAreCutOff(t *testing.T) {
 			}()
 			_ = conn.SetReadDeadline(began.Add(50 * time.Second))
 			for buffer := make([]byte, 1024); ; {
-				if _, err := conn.Read(buffer); err != nil { // the server has closed it
+				if _, err := conn.Read(buffer); err != nil { // the server has closed the connection
 					lasted[i] = time.Since(began)
 					return
 				}
@@ -74,9 +74,9 @@ func TestClientsThatSendByteByByteHoldUpNobodyAndAreCutOff(t *testing.T) {
 	}
 	clients.Wait()
 	for i, d := range lasted {
-		limit := 15 * time.Second // five for the headers
+		limit := 15 * time.Second // the timeout for headers is 5 s
 		if i%2 == 1 {
-			limit = 45 * time.Second // thirty for the whole request
+			limit = 45 * time.Second // the timeout for a whole request is 30 s
 		}
 		if d > limit {
 			t.Errorf("slow client %d was served for %s", i, d)
@@ -84,7 +84,7 @@ func TestClientsThatSendByteByByteHoldUpNobodyAndAreCutOff(t *testing.T) {
 	}
 }
 
-// resident reads how many bytes of memory a process has, in use.
+// resident returns the resident memory of a process in bytes.
 func resident(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// snippet is a program of docs/enqueue-from-sql.md in another language, as it stands there.
+// snippet is an unchanged program in another language from docs/enqueue-from-sql.md.
 type snippet struct {
 	t          *testing.T
 	text, dir  string
@@ -26,14 +26,14 @@ type snippet struct {
 	executable string
 }
 
-// languages have the program around a snippet: once makes it run as it stands. many makes it run for each number from FIRST to 1000, which it
-// prints first; a third of the rounds roll back, and in a fifth the process is to be killed within the next milliseconds.
+// languages defines the code around a snippet. once runs the snippet as it is. many runs it for each number from FIRST to 1000, and prints
+// each number first. A third of these rounds roll back, and in a fifth of them the process is killed within a few milliseconds.
 var languages = map[string]struct {
 	install    func(t *testing.T, dir string)
 	executable string
 	once, many func(text string) []string
 }{
-	"python": { // with psycopg (Debian: python3-psycopg)
+	"python": { // uses psycopg (Debian: python3-psycopg)
 		install: func(t *testing.T, _ string) {
 			if out, err := exec.Command("/usr/bin/python3", "-c", "import psycopg").CombinedOutput(); err != nil {
 				t.Skipf("this machine has no psycopg: %s", out)
@@ -61,7 +61,7 @@ for no in range(int(os.environ['FIRST']), 1001):
 `}
 		},
 	},
-	"ts": { // with the pg of npm. It uses no types, so it is JavaScript as well
+	"ts": { // uses the npm package pg; without type annotations, it also runs as JavaScript
 		install: func(t *testing.T, dir string) {
 			install := exec.Command("npm", "install", "--no-audit", "--no-fund", "pg@8")
 			install.Dir = dir
@@ -99,10 +99,10 @@ func indented(text string) string {
 	return b.String()
 }
 
-// run starts the language with a program, and returns its output and its error.
+// run runs a program of the snippet's language, and returns its output and its error.
 func (s snippet) run(program []string, environment ...string) (string, error) {
 	s.t.Helper()
-	cmd := exec.CommandContext(s.t.Context(), s.executable, program...) // #nosec G204 -- the page's own programs
+	cmd := exec.CommandContext(s.t.Context(), s.executable, program...) // #nosec G204 -- the programs come from our own page
 	cmd.Dir = s.dir
 	cmd.Env = append(append(os.Environ(), "URL="+s.url, "PGPASSWORD="+s.pool.Config().ConnConfig.Password), environment...)
 	var errs strings.Builder
@@ -144,7 +144,7 @@ func TestTheProgramsOfThePageOnSQLSubmitJobs(t *testing.T) {
 	}
 }
 
-// Of a thousand commits, rollbacks and killed clients, there is a job exactly where there is an order.
+// After a thousand commits, rollbacks and killed clients, there is a job for an order if and only if the order was committed.
 func TestTheProgramsOfThePageOnSQLSubmitIfAndOnlyIfTheyCommit(t *testing.T) {
 	for name, language := range languages {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestTheProgramsOfThePageOnSQLSubmitIfAndOnlyIfTheyCommit(t *testing.T) {
 				if err == nil {
 					break
 				}
-				is.True(errors.As(err, &exit) && exit.ExitCode() == -1) // a signal ended it
+				is.True(errors.As(err, &exit) && exit.ExitCode() == -1) // the process was killed by a signal
 				lines := strings.Fields(out)
 				if len(lines) > 0 {
 					last, err := strconv.Atoi(lines[len(lines)-1])
@@ -180,7 +180,7 @@ func TestTheProgramsOfThePageOnSQLSubmitIfAndOnlyIfTheyCommit(t *testing.T) {
 			is.True(orders > 300 && orders < 900)
 			is.True(killed > 30)
 			is.NoErr(s.pool.QueryRow(t.Context(), `select count(*) - count(distinct args ->> 'order') from trapeze.jobs`).Scan(&wrong))
-			is.Equal(wrong, 0) // and once
+			is.Equal(wrong, 0) // no order has two jobs
 		})
 	}
 }

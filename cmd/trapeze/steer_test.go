@@ -34,7 +34,7 @@ func TestJobsAreSteeredByCommands(t *testing.T) {
 	db.ok("nice", "--chain", asks, "--", "-20")
 	is.Equal(db.job(asks).Priority, -20)
 	is.Equal(db.run("nice", asks, "101").code, 2)
-	is.Equal(db.run("retry", asks).code, 1) // it has not failed
+	is.Equal(db.run("retry", asks).code, 1) // the job has not failed
 	db.ok("approve", asks)
 	ended(asks, job.Succeeded)
 	is.Equal(db.run("nice", asks, "1").code, 1)

@@ -17,12 +17,12 @@ import (
 func TestARoutesListIsWhatTheProgramServes(t *testing.T) {
 	is := is.New(t)
 	said := trapeze(t, nil, "routes", "--json")
-	is.Equal(said.code, 0) // it needs no database
+	is.Equal(said.code, 0) // the command needs no database
 	is.Equal(strings.Count(said.out, "\n"), len(api.Routes()))
 	is.True(strings.Contains(said.out, `{"method":"POST","path":"/jobs","permission":"jobs:submit","summary":"Submit a job"}`))
 }
 
-// On a terminal: script gives the program one, and what it draws is in a file.
+// The program script provides a terminal, and writes what is drawn to a file.
 func TestPsDrawsInPlaceOnATerminal(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -38,12 +38,12 @@ func TestPsDrawsInPlaceOnATerminal(t *testing.T) {
 	drawn := func() string { return readIf(file) }
 	pgtest.Wait(t, "it is drawn three times", func() bool { return strings.Count(drawn(), "\x1b[H") >= 3 })
 	is.NoErr(syscall.Kill(-command.Process.Pid, syscall.SIGINT))
-	is.True(strings.Contains(drawn(), "\x1b[?1049h")) // on the other screen
-	is.True(strings.Contains(drawn(), "\x1b[2mLANE")) // in colour
+	is.True(strings.Contains(drawn(), "\x1b[?1049h")) // switches to the alternate screen
+	is.True(strings.Contains(drawn(), "\x1b[2mLANE")) // uses colours
 	_ = command.Wait()
 }
 
-// testBinary is this program, which is the program under test in an environment that says so.
+// testBinary returns the path of this program, which acts as the program under test if its environment requests it.
 func testBinary() string { return os.Args[0] }
 
 func readIf(file string) string {

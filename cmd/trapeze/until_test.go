@@ -12,10 +12,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// stores are those that tests look at their databases with while they wait, by address.
+// stores maps a database URL to the store that tests use to poll that database.
 var stores sync.Map
 
-// store is one for the test's own looks at the database.
+// store returns a store for polling the database.
 func (d database) store() *store.Store {
 	d.t.Helper()
 	if s, ok := stores.Load(d.url); ok {
@@ -28,8 +28,8 @@ func (d database) store() *store.Store {
 	return s
 }
 
-// until waits until a job is as wanted, and returns it. A look is a query: commands, which are processes, would keep a processor busy for
-// as long as the wait lasts.
+// until waits until a job meets a condition, and returns the job. It polls with queries, because running a command for each poll would keep
+// a processor busy.
 func (d database) until(id, what string, wanted func(job.Job) bool) (j job.Job) {
 	d.t.Helper()
 	number, err := strconv.ParseInt(id, 10, 64)
@@ -43,7 +43,7 @@ func (d database) until(id, what string, wanted func(job.Job) bool) (j job.Job) 
 	return j
 }
 
-// inState waits until a job is in a state, and returns it.
+// inState waits until a job has reached a state, and returns the job.
 func (d database) inState(id string, want job.State) job.Job {
 	d.t.Helper()
 	return d.until(id, "is "+string(want), func(j job.Job) bool { return j.State == want })

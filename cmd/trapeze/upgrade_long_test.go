@@ -19,10 +19,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// longestHold is the longest time for which the migrations may lock a table against its readers and writers.
+// longestHold limits how long the migrations may lock a table against readers and writers.
 const longestHold = 5 * time.Second
 
-// millionSQL copies a job that has ended: 900,000 ended jobs, each with an event, and 100,000 that are due tomorrow.
+// millionSQL copies a finished job to create 900,000 finished jobs, each with an event, and 100,000 jobs that are due tomorrow.
 const millionSQL = `
 with model as materialized (select id from trapeze.done limit 1), ids as materialized (select g::bigint as id from generate_series(2000001, 3000000) g), jobs as (
 	insert into trapeze.jobs (id, kind, lane, args, pipeline_id, submitter, xid)
@@ -38,10 +38,10 @@ with model as materialized (select id from trapeze.done limit 1), ids as materia
 )
 insert into trapeze.job_events (job, event_no, from_state, to_state, event) select id, 1, '', 'pending', 'job.enqueued' from ids`
 
-// locks notes for how long tables are locked against all others, and the longest wait for any lock.
+// locks records how long each table is locked exclusively, and the longest wait for any lock.
 type locks struct {
 	first, last map[string]time.Time
-	waited, gap time.Duration // gap is the longest time between two readings of the locks
+	waited, gap time.Duration // gap is the longest interval between two samples
 }
 
 func (l *locks) watch(ctx context.Context, pool *pgxpool.Pool) error {
@@ -69,8 +69,8 @@ func (l *locks) watch(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// TestAMillionJobsAreMigratedBesideThePreviousVersion migrates a database of the previous version with a million jobs, while a pod of that version runs
-// jobs. Then a pod of this version joins it. It measures the locks for docs/upgrading.md.
+// TestAMillionJobsAreMigratedBesideThePreviousVersion migrates a database of the previous version that contains a million jobs, while a pod
+// of that version runs jobs. Then a pod of the current version joins. The measured lock times are published in docs/upgrading.md.
 func TestAMillionJobsAreMigratedBesideThePreviousVersion(t *testing.T) {
 	is := is.New(t)
 	previous := previousProgram(t)
@@ -107,7 +107,7 @@ func TestAMillionJobsAreMigratedBesideThePreviousVersion(t *testing.T) {
 	_, err = pool.Exec(t.Context(), `analyze`)
 	is.NoErr(err)
 
-	// The previous version submits and runs jobs without a pause.
+	// A pod of the previous version submits and runs jobs without a pause.
 	ctx, stop := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
 	var took []time.Duration
@@ -156,7 +156,7 @@ func TestAMillionJobsAreMigratedBesideThePreviousVersion(t *testing.T) {
 	slices.Sort(took)
 	t.Logf("migrate, with the start of its process: %s; %d tables locked, the longest for at most %s; longest wait for a lock %s", total.Round(time.Millisecond), len(held.first), longest.Round(time.Millisecond), held.waited.Round(time.Millisecond))
 	t.Logf("%d submissions to the previous version: median %s, longest %s", len(took), took[len(took)/2].Round(time.Microsecond), took[len(took)-1].Round(time.Millisecond))
-	is.True(len(held.first) > 0) // the locks were seen
+	is.True(len(held.first) > 0) // the sampling was frequent enough to see locks
 	is.True(longest < longestHold)
 	is.True(held.waited < longestHold)
 

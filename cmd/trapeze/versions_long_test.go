@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// previousCommit is the version that a fleet is upgraded from.
+// previousCommit is the version that the tests upgrade from.
 const previousCommit = "6c23f67c3a222117631f9ef6bf23090a7bb46d4d"
 
 // previousProgram builds the program of the previous version.
@@ -36,8 +36,9 @@ func previousProgram(t *testing.T) string {
 	return program
 }
 
-// A fleet is upgraded pod by pod (F38): the schema is migrated under a pod of the previous version, which goes on beside one of this version.
-// Both run what either submits, each takes over from the other, and the previous version refuses to start anew, saying why.
+// A fleet is upgraded pod by pod (F38). The schema is migrated while a pod of the previous version is running, and that pod keeps running
+// next to one of the current version. Each pod runs jobs submitted by the other, and takes over from the other. The previous version
+// refuses to start again, and reports why.
 func TestPodsOfThePreviousVersionAndOfThisOneWorkSideBySide(t *testing.T) {
 	is := is.New(t)
 	previous := previousProgram(t)
@@ -81,18 +82,18 @@ func TestPodsOfThePreviousVersionAndOfThisOneWorkSideBySide(t *testing.T) {
 		})
 	}
 	mixed(old)
-	database{t, url}.ok("migrate", "up") // while the old pod runs jobs
+	database{t, url}.ok("migrate", "up") // while the old pod is running jobs
 	mixed(old)
 	young := serve(t, url, quick)
 	mixed(old)
 	mixed(young)
 	mixed(old)
 	rest()
-	is.Equal(count(`select count(*) from trapeze.job where state = 'failed'`), 25) // those that are made to, and no other
+	is.Equal(count(`select count(*) from trapeze.job where state = 'failed'`), 25) // only the jobs that are meant to fail
 	is.Equal(count(`select count(*) from trapeze.job where state = 'succeeded'`), 5*(20+20+3*20+5))
-	is.Equal(count(`select count(distinct boot) from trapeze.job_event where event = 'job.claimed'`), 2) // both have worked
+	is.Equal(count(`select count(distinct boot) from trapeze.job_event where event = 'job.claimed'`), 2) // both pods have run jobs
 
-	// Each takes over what the other ran when it died.
+	// Each version takes over the running jobs of a killed pod of the other version.
 	took := func(victim *pod) {
 		t.Helper()
 		submit(victim, 40, `{"kind":"demo.sleep","args":{"ms":1000}}`)
@@ -104,7 +105,7 @@ func TestPodsOfThePreviousVersionAndOfThisOneWorkSideBySide(t *testing.T) {
 		rest()
 		is.True(count(`select count(*) from trapeze.job_event where event = 'job.recovered'`) > recovered)
 	}
-	took(young) // by the previous version: no other pod is left
+	took(young) // the old pod takes over, because no other pod is left
 	young = serve(t, url, quick)
 	took(old)
 

@@ -25,7 +25,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// authority issues certificates, into files of a folder.
+// authority is a CA that issues certificates into files in a directory.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -41,7 +41,7 @@ func newAuthority(t *testing.T, dir, name string) *authority {
 	return a
 }
 
-// issue writes name.pem and name.key.
+// issue writes a certificate and its key to name.pem and name.key.
 func (a *authority) issue(name string, template *x509.Certificate, lasts time.Duration) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	is := is.New(a.t)
@@ -66,7 +66,7 @@ func (a *authority) issue(name string, template *x509.Certificate, lasts time.Du
 	return cert, key
 }
 
-// client issues a certificate of a machine.
+// client issues a client certificate.
 func (a *authority) client(name string, lasts time.Duration, uris ...string) {
 	template := &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	for _, text := range uris {
@@ -80,7 +80,8 @@ func (a *authority) client(name string, lasts time.Duration, uris ...string) {
 func (a *authority) pem(name string) string   { return filepath.Join(a.dir, name+".pem") }
 func (a *authority) keyOf(name string) string { return filepath.Join(a.dir, name+".key") }
 
-// A certificate is who a worker is: it needs no token, is bound as one, and a worker with an untrusted certificate gets the reason at once.
+// A worker can authenticate with a certificate instead of a token. The certificate binds it to kinds like a token does. A worker with an
+// untrusted certificate is told the reason at once.
 func TestARemoteWorkerIsKnownByItsCertificate(t *testing.T) {
 	is := is.New(t)
 	dir := t.TempDir()
@@ -101,12 +102,12 @@ func TestARemoteWorkerIsKnownByItsCertificate(t *testing.T) {
 	p := dispatcher(t, db, "TRAPEZE_TOKENS_FILE="+tokens, "TRAPEZE_TLS_CERT="+ours.pem("pod"), "TRAPEZE_TLS_KEY="+ours.keyOf("pod"), "TRAPEZE_TLS_CLIENT_CA="+ours.pem("ours"))
 
 	for _, c := range []struct{ who, kinds, ca, says string }{
-		{"gpu-9", "demo.sleep", "ours", "gpu-9"},                    // nobody has it
-		{"gpu-1", "demo.sleep,demo.echo", "ours", "demo.echo"},      // more than it is bound to
-		{"late", "demo.sleep", "ours", "expired"},                   //
-		{"stranger", "demo.sleep", "ours", "untrusted certificate"}, // of another authority
-		{"", "demo.sleep", "ours", "certificate required"},          //
-		{"gpu-1", "demo.sleep", "others", "certificate signed by"},  // it is the worker that does not believe the pod
+		{"gpu-9", "demo.sleep", "ours", "gpu-9"},                    // a name that is not in the token file
+		{"gpu-1", "demo.sleep,demo.echo", "ours", "demo.echo"},      // a kind that the certificate is not bound to
+		{"late", "demo.sleep", "ours", "expired"},                   // an expired certificate
+		{"stranger", "demo.sleep", "ours", "untrusted certificate"}, // a certificate of another CA
+		{"", "demo.sleep", "ours", "certificate required"},          // no certificate
+		{"gpu-1", "demo.sleep", "others", "certificate signed by"},  // here the worker does not trust the pod
 	} {
 		flags := []string{"--ca", ours.pem(c.ca)}
 		if c.who != "" {

@@ -23,7 +23,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// puppet is a remote worker that says what the test has it say, over the network.
+// puppet is a remote worker that sends exactly the messages that a test specifies.
 type puppet struct {
 	t     *testing.T
 	id    string
@@ -31,7 +31,7 @@ type puppet struct {
 	sent  chan *remotepb.Assignment // closed when the stream ends
 
 	mu     sync.Mutex
-	client remotepb.WorkersClient // of the pod that it talks to
+	client remotepb.WorkersClient // the client for its current pod
 	runs   map[int64]*remotepb.Running
 }
 
@@ -56,14 +56,14 @@ func (w *puppet) pod() remotepb.WorkersClient {
 	return w.client
 }
 
-// asking is a request with the worker's token.
+// asking returns a request with the worker's token.
 func asking[T any](w *puppet, m *T) *grpc.Request[T] {
 	r := grpc.NewRequest(m)
 	r.Header().Set("Authorization", "Bearer "+w.token)
 	return r
 }
 
-// opens opens the stream, and returns when the worker is received or refused.
+// opens opens the stream. It returns when the pod has accepted or rejected the worker.
 func (w *puppet) opens(slots int32, kinds ...string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(cancel)
@@ -71,13 +71,13 @@ func (w *puppet) opens(slots int32, kinds ...string) error {
 	if err != nil {
 		return err
 	}
-	if code := grpc.CodeOf(w.beat()); code != grpc.CodeUnknown { // of nil
+	if code := grpc.CodeOf(w.beat()); code != grpc.CodeUnknown { // the code of a nil error
 		in.Receive()
 		return in.Err()
 	}
 	sent := make(chan *remotepb.Assignment, 100)
 	w.sent = sent
-	// What has come is listed by the next heartbeat, whether or not the test looks at it: what is not listed for long is taken back.
+	// The next heartbeat lists every received job, even if the test does not read it. The pod reclaims jobs that heartbeats do not list.
 	go func() {
 		defer close(sent)
 		for in.Receive() {
@@ -133,7 +133,7 @@ func (w *puppet) keepsBeating() {
 	w.t.Cleanup(func() { stop(); beating.Wait() })
 }
 
-// reports says that a job is done, with a result.
+// reports reports that a job has succeeded with a result.
 func (w *puppet) reports(m *remotepb.Assignment, result string) (remotepb.ReportResultResponse_Status, error) {
 	out, err := w.pod().ReportResult(context.Background(), asking(w, &remotepb.ReportResultRequest{WorkerId: w.id, JobId: m.GetJobId(), Fence: m.GetFence(), Token: m.GetToken(),
 		Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(result)}}}))
@@ -148,7 +148,7 @@ func (w *puppet) reports(m *remotepb.Assignment, result string) (remotepb.Report
 
 const puppetsToken, othersToken = "puppet-puppet-puppet-1", "other-other-other-other-1"
 
-// puppetPod is a pod for workers that are bound to kinds and lanes.
+// puppetPod starts a pod whose workers are bound to kinds and lanes.
 func puppetPod(t *testing.T, db database, env ...string) *pod {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "tokens.json")
@@ -162,7 +162,8 @@ func refusedAs(err error, code grpc.Code, word string) bool {
 	return grpc.CodeOf(err) == code && strings.Contains(err.Error(), word)
 }
 
-// F70: reports that are old, forged, twice, of another's job, late after a cancel, or of nothing change nothing, and say so.
+// F70: the pod rejects outdated, forged and repeated reports, reports about another worker's job or an unknown job, and reports after a
+// cancel. They change nothing.
 func TestWhatARemoteWorkerMayNotSayIsRefused(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -175,11 +176,11 @@ func TestWhatARemoteWorkerMayNotSayIsRefused(t *testing.T) {
 	id := db.enqueue("demo.echo")
 	a := w.takes()
 	_, err := other.reports(a, `1`)
-	is.True(refusedAs(err, grpc.CodePermissionDenied, "wrong_token")) // it is another worker's
+	is.True(refusedAs(err, grpc.CodePermissionDenied, "wrong_token")) // the job belongs to another worker
 	thief := newPuppet(t, p, othersToken)
 	thief.id = w.id
 	_, err = thief.reports(a, `1`)
-	is.True(refusedAs(err, grpc.CodeAborted, "worker_closed")) // nor may it take the other's name
+	is.True(refusedAs(err, grpc.CodeAborted, "worker_closed")) // a worker cannot use another worker's ID
 	is.True(refusedAs(thief.opens(1, "demo.echo"), grpc.CodeAborted, "worker_closed"))
 	for what, change := range map[string]func(*remotepb.Assignment){
 		"token": func(m *remotepb.Assignment) { m.Token = make([]byte, 32) }, "fence": func(m *remotepb.Assignment) { m.Fence++ },
@@ -195,12 +196,12 @@ func TestWhatARemoteWorkerMayNotSayIsRefused(t *testing.T) {
 	status, err := w.reports(a, `"mine"`)
 	is.NoErr(err)
 	is.Equal(status, remotepb.ReportResultResponse_STATUS_ACCEPTED)
-	is.Equal(string(db.job(id).Result), `"mine"`) // it is there when the answer is
+	is.Equal(string(db.job(id).Result), `"mine"`) // the result is stored before the response is sent
 	status, err = w.reports(a, `"mine"`)
 	is.NoErr(err)
 	is.Equal(status, remotepb.ReportResultResponse_STATUS_DUPLICATE)
 	_, err = w.reports(a, `"yours"`)
-	is.True(refusedAs(err, grpc.CodeFailedPrecondition, "stale_fence")) // another report is none of that
+	is.True(refusedAs(err, grpc.CodeFailedPrecondition, "stale_fence")) // a different report is not a duplicate
 	is.Equal(string(db.job(id).Result), `"mine"`)
 
 	id = db.enqueue("demo.echo")
@@ -213,41 +214,41 @@ func TestWhatARemoteWorkerMayNotSayIsRefused(t *testing.T) {
 	a = w.takes()
 	db.ok("kill", id)
 	_, err = w.reports(a, `"done all the same"`)
-	is.NoErr(err) // it ended before it heard of the cancel, which wins
+	is.NoErr(err) // the worker finished before it knew of the cancel, which takes precedence
 	is.Equal(db.job(id).State, job.Cancelled)
 }
 
-// F72: a worker may run what its token is bound to, and no size or number of what it says holds up others.
+// F72: a worker may run only what its token is bound to, and it cannot delay others with large or frequent messages.
 func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
-	p := puppetPod(t, db, "TRAPEZE_LEASE=30s") // the flood keeps a slow machine busy
+	p := puppetPod(t, db, "TRAPEZE_LEASE=30s") // a long lease, because the flood keeps a slow machine busy
 	w, other := newPuppet(t, p, puppetsToken), newPuppet(t, p, othersToken)
-	is.True(refusedAs(w.opens(1, "csv_ingest"), grpc.CodePermissionDenied, "csv_ingest")) // a kind that it is not bound to
+	is.True(refusedAs(w.opens(1, "csv_ingest"), grpc.CodePermissionDenied, "csv_ingest")) // a kind that its token is not bound to
 	is.True(refusedAs(w.opens(100_000, "demo.echo"), grpc.CodeInvalidArgument, "slots"))
 	is.NoErr(w.opens(2, "demo.echo"))
 	w.keepsBeating()
 	secret := db.enqueue("demo.echo", "--lane", "secret", "--priority", "100")
 	id := db.enqueue("demo.echo")
 	a := w.takes()
-	is.Equal(fmt.Sprint(a.GetJobId()), id)      // and not the more urgent one
-	is.Equal(db.job(secret).State, job.Pending) // of a lane that it is not bound to
-	is.NoErr(other.opens(1, "demo.echo"))       // which others may
+	is.Equal(fmt.Sprint(a.GetJobId()), id)      // not the more urgent job
+	is.Equal(db.job(secret).State, job.Pending) // which is in a lane that the token is not bound to
+	is.NoErr(other.opens(1, "demo.echo"))       // this token is bound to that lane
 	is.Equal(fmt.Sprint(other.takes().GetJobId()), secret)
 
 	_, err := w.reports(a, `"`+strings.Repeat("x", 100<<20)+`"`)
-	is.Equal(grpc.CodeOf(err), grpc.CodeResourceExhausted) // 100 MB
+	is.Equal(grpc.CodeOf(err), grpc.CodeResourceExhausted) // a result of 100 MB
 	flood := &remotepb.HeartbeatRequest{WorkerId: w.id}
 	for i := range int64(100_000) {
 		flood.Running = append(flood.Running, &remotepb.Running{JobId: a.GetJobId(), Fence: a.GetFence(), Token: a.GetToken(), Progress: &remotepb.Progress{Done: &i}})
 	}
 	_, err = w.pod().Heartbeat(t.Context(), asking(w, flood))
-	is.True(refusedAs(err, grpc.CodeInvalidArgument, "parts in one message")) // more than any message has is not even read
+	is.True(refusedAs(err, grpc.CodeInvalidArgument, "parts in one message")) // a message with too many parts is rejected before it is decoded
 	flood.Running = flood.Running[:2001]
 	_, err = w.pod().Heartbeat(t.Context(), asking(w, flood))
-	is.True(refusedAs(err, grpc.CodeResourceExhausted, "too_large")) // more notes than a worker has slots, in one message
+	is.True(refusedAs(err, grpc.CodeResourceExhausted, "too_large")) // more progress notes in one message than a worker can have slots
 
-	// As fast as it can from eight connections, while another worker's work goes on.
+	// The worker sends heartbeats as fast as it can from eight goroutines, while another worker's jobs continue.
 	ctx, stop := context.WithCancel(t.Context())
 	var flooding sync.WaitGroup
 	for range 8 {
@@ -265,16 +266,16 @@ func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
 	before, began := writes(), time.Now()
 	startFar(t, p.HTTP, "TRAPEZE_TOKEN="+othersToken, "TRAPEZE_KINDS=demo.sleep")
 	db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
-	is.True(float64(writes()-before) < 20+20*time.Since(began).Seconds()) // progress is written a few times a second, however often it is told
+	is.True(float64(writes()-before) < 20+20*time.Since(began).Seconds()) // progress is written a few times a second, however often it is reported
 	stop()
 	flooding.Wait()
 	_, err = w.reports(a, `1`)
 	is.NoErr(err)
 	p.signal(syscall.SIGTERM)
-	is.Equal(p.end(), exit.CodeOK) // and the pod is well
+	is.Equal(p.end(), exit.CodeOK) // the pod still shuts down cleanly
 }
 
-// F71: neither heartbeats nor reports need the pod that serves the stream, nor any stream.
+// F71: heartbeats and reports need neither the pod that serves the stream, nor an open stream.
 func TestARemoteWorkersLeaseIsRenewedThroughAnotherPod(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

@@ -22,8 +22,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone tries each procedure of the protocol as each role: they are doors as those of
-// the table of routes, which has its own such test.
+// TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone calls each procedure of the worker protocol as each role. The API routes
+// have a similar test.
 func TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -59,17 +59,17 @@ func TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone(t *testing.T)
 				t.Errorf("%s as %s: let through should be %t: %s", path, role.Name, may, got)
 			}
 		}
-		is.True(strings.Contains(call(), "unauthenticated"))                                                                                           // who does not say who he is
-		is.True(strings.Contains(call("X-Who", "worker", "Origin", "https://elsewhere.example", "Sec-Fetch-Site", "cross-site"), "permission_denied")) // a page of somebody else's
+		is.True(strings.Contains(call(), "unauthenticated"))                                                                                           // without credentials
+		is.True(strings.Contains(call("X-Who", "worker", "Origin", "https://elsewhere.example", "Sec-Fetch-Site", "cross-site"), "permission_denied")) // a request from a page of another site
 	}
 	trail, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{Actor: "user of viewer", Limit: 100})
 	is.NoErr(err)
-	is.True(len(trail) > 0) // who was refused is written down, though not each of a flood
+	is.True(len(trail) > 0) // rejections are audited, but a flood is sampled
 	is.True(!trail[0].Allowed && strings.HasPrefix(trail[0].Action, "POST /trapeze.v1.Workers/") && strings.Contains(trail[0].Reason, "workers:stream"))
 	is.True(trail[0].RequestID != "" && trail[0].Source != "")
 }
 
-// workerDoors are the doors of a pod that believes in X-Who, and binds everybody to kinds that begin with gpu.
+// workerDoors returns the HTTP handler of a pod that trusts the X-Who header and binds every worker to kinds that begin with "gpu.".
 func workerDoors(t *testing.T, o api.Options) (*runner.Runner, http.Handler) {
 	t.Helper()
 	r, err := runner.New(pgtest.Pool(t), runner.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -96,7 +96,7 @@ func TestAWorkerThatAsksForKindsThatItIsNotBoundToIsInTheAudit(t *testing.T) {
 	}
 	trail, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{Actor: "gpu-team", Limit: 200})
 	is.NoErr(err)
-	is.True(len(trail) >= 60 && len(trail) < 70) // and not each of a flood
+	is.True(len(trail) >= 60 && len(trail) < 70) // a flood is sampled
 	one := trail[0]
 	is.True(!one.Allowed && strings.Contains(one.Reason, `"secrets"`) && one.Source == "192.0.2.1" && one.RequestID != "")
 	is.Equal(one.Action, "POST "+remotepb.WorkersStreamJobsProcedure)
@@ -113,14 +113,14 @@ func TestWhoTriesTokensAtTheDoorsOfWorkersHasToRest(t *testing.T) {
 		}), remotepb.WorkersHeartbeatProcedure, false, `{}`, header...)
 	}
 	for range 20 {
-		is.True(!strings.Contains(from("[2001:db8::1]:5", "X-Who", "gpu-team"), "too_often")) // whoever is let through counts for himself
+		is.True(!strings.Contains(from("[2001:db8::1]:5", "X-Who", "gpu-team"), "too_often")) // authenticated calls do not count against the address
 	}
 	for range 3 {
 		is.True(strings.Contains(from("[2001:db8::1]:5"), "unauthenticated"))
 	}
-	is.True(strings.Contains(from("[2001:db8::2]:6"), "too_often"))                       // the same block of addresses
-	is.True(!strings.Contains(from("[2001:db8::2]:6", "X-Who", "gpu-team"), "too_often")) // who is believed works on behind the same address
-	is.True(strings.Contains(from("192.0.2.7:7"), "unauthenticated"))                     // others are asked
+	is.True(strings.Contains(from("[2001:db8::2]:6"), "too_often"))                       // an address in the same block
+	is.True(!strings.Contains(from("[2001:db8::2]:6", "X-Who", "gpu-team"), "too_often")) // authenticated calls from the same address still work
+	is.True(strings.Contains(from("192.0.2.7:7"), "unauthenticated"))                     // other addresses are not limited
 }
 
 // callWorkers calls a procedure by the protocol of Connect, with an empty message, and returns the answer.

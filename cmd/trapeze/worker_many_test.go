@@ -16,8 +16,8 @@ import (
 
 func TestEightRemoteWorkersShareJobsWithoutARollback(t *testing.T) { workersShareJobs(t, 8) }
 
-// rollbacks returns how many transactions of a database have been rolled back since it was created, once all sessions have ended: while a
-// session lives, it may keep its latest transactions to itself for ten seconds, or up to its next statement.
+// rollbacks returns the number of rolled-back transactions since the database was created. It waits until all other sessions have ended,
+// because a live session may delay its statistics by up to ten seconds, or until its next statement.
 func rollbacks(t *testing.T, url string) (n int) {
 	t.Helper()
 	is := is.New(t)
@@ -41,15 +41,15 @@ func rollbacks(t *testing.T, url string) (n int) {
 	is.True(err != nil)
 	is.NoErr(failing.Close(t.Context()))
 	pgtest.WaitFor(t, time.Minute, "a failing statement is counted", func() bool { return read(counted) > before })
-	return read(counted) - 1 // without the one above, which is reported after all others
+	return read(counted) - 1 // minus the failing statement above, which is counted after all others
 }
 
-// workersShareJobs has worker processes compete for jobs: each job runs once, on one worker, and no transaction is rolled back, from the
-// start of the pod to its end.
+// workersShareJobs lets worker processes compete for jobs. Each job must run once, on one worker, and no transaction may be rolled back
+// while the pod exists.
 func workersShareJobs(t *testing.T, workers int) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
-	p := serve(t, db.url, []string{"TRAPEZE_KINDS=demo.noop"}) // with the usual lease
+	p := serve(t, db.url, []string{"TRAPEZE_KINDS=demo.noop"}) // with the default lease
 	pool := pgtest.Connect(t, db.url)
 	list := make([]*far, workers)
 	for i := range list {
@@ -74,8 +74,8 @@ func workersShareJobs(t *testing.T, workers int) {
 	pgtest.WaitFor(t, 2*time.Minute, "all jobs have succeeded", func() bool {
 		return count(`select count(*) from trapeze.done where state = 'succeeded'`) == len(jobs)
 	})
-	is.Equal(count(`select count(*) from trapeze.done where fence <> 1 or attempt <> 1 or crashes <> 0`), 0)                   // none was on two workers
-	is.Equal(count(`select count(distinct pod) from trapeze.done d join trapeze.remote_workers w on w.boot = d.pod`), workers) // all had some
+	is.Equal(count(`select count(*) from trapeze.done where fence <> 1 or attempt <> 1 or crashes <> 0`), 0)                   // no job ran on two workers
+	is.Equal(count(`select count(distinct pod) from trapeze.done d join trapeze.remote_workers w on w.boot = d.pod`), workers) // every worker ran jobs
 	is.Equal(count(`select count(*) from trapeze.done d left join trapeze.remote_workers w on w.boot = d.pod where w.boot is null`), 0)
 
 	for _, w := range list {

@@ -22,14 +22,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// sayings is what a process says, for a test to wait for.
+// sayings is the output of a process that a test can wait for.
 type sayings struct {
 	t    *testing.T
 	read *os.File
 	all  bytes.Buffer
 }
 
-// until reads until something is said.
+// until reads the output until it contains a text.
 func (s *sayings) until(text string) {
 	s.t.Helper()
 	part := make([]byte, 4096)
@@ -42,7 +42,7 @@ func (s *sayings) until(text string) {
 	}
 }
 
-// startSaying starts a remote worker whose log the test reads.
+// startSaying starts a remote worker and captures its log.
 func startSaying(t *testing.T, server string, env ...string) (*exec.Cmd, *sayings) {
 	t.Helper()
 	is := is.New(t)
@@ -60,7 +60,7 @@ func startSaying(t *testing.T, server string, env ...string) (*exec.Cmd, *saying
 	return cmd, &sayings{t: t, read: read}
 }
 
-// Whoever mistook an address, or has a proxy before the pod that does not pass gRPC on, is told so by the worker that goes on trying.
+// If a server address is wrong, or a proxy in front of the pod does not forward gRPC, the worker logs the cause and keeps trying.
 func TestARemoteWorkerSaysWhatKeepsItFromItsPods(t *testing.T) {
 	t.Parallel()
 	plain := httptest.NewServer(http.NotFoundHandler())
@@ -115,7 +115,8 @@ func TestARemoteWorkerThatCannotBeRightEndsAtOnceAndSaysWhy(t *testing.T) {
 	}
 }
 
-// One line when it starts, one when it is received, one when it drains, one at its end, and one for what failed: jobs that succeed are lines of debug only.
+// A worker logs one line each when it starts, is accepted, drains and stops, and one for a failed job. Jobs that succeed are logged only at
+// the debug level.
 func TestARemoteWorkerIsQuietAndTelling(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -124,7 +125,7 @@ func TestARemoteWorkerIsQuietAndTelling(t *testing.T) {
 	cmd, said := startSaying(t, p.HTTP, "TRAPEZE_KINDS=demo.echo,demo.fail,demo.progress")
 	said.until(`msg="accepted by a pod" server=` + p.HTTP)
 	db.inState(db.enqueue("demo.echo"), job.Succeeded)
-	for range 5 { // what a handler noted last is there when its job has ended
+	for range 5 { // the last progress is stored by the time the job has ended
 		done := db.inState(db.enqueue("demo.progress", "--args", `{"steps":3,"ms":20}`), job.Succeeded).Progress
 		is.Equal(*done.Done, int64(3))
 	}
@@ -133,14 +134,14 @@ func TestARemoteWorkerIsQuietAndTelling(t *testing.T) {
 	said.until(`level=WARN msg="handler returned an error" job_id=` + failed)
 	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
 	said.until("remote worker stopped")
-	// One that has gone is known for what it was, by the job and by each event of its.
+	// After a worker has gone, its jobs and events still show that it was a remote worker.
 	is.True(strings.Contains(db.ok("job", failed), "(remote worker, boot "))
-	is.Equal(strings.Count(db.ok("events", "--job", failed), " (remote)"), 2) // claimed, failed
+	is.Equal(strings.Count(db.ok("events", "--job", failed), " (remote)"), 2) // the claimed and failed events
 	if text := said.all.String(); strings.Count(text, "\n") != 5 {
 		t.Errorf("want five lines, have:\n%s", text)
 	}
 	is.True(!strings.Contains(said.all.String(), "level=ERROR"))
-	// The pod says as little: that it came, that its job failed, and that it went.
+	// The pod's log is as short. It contains no complaint about the worker's reports.
 	log := p.log.String()
-	is.True(!strings.Contains(log, "not known")) // its reports were answered
+	is.True(!strings.Contains(log, "not known")) // all reports were accepted
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// What a worker proves itself with, and what its assignments are signed with, is shown to nobody, nor written anywhere.
+// A worker's credentials, and the key that signs its assignments, must not appear in any response or log.
 func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:paralleltest // it sets the default log
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -92,7 +92,7 @@ func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:parall
 		}
 		for _, path := range paths {
 			patience := 10 * time.Second
-			if strings.HasSuffix(path, "/stream") { // which does not end
+			if strings.HasSuffix(path, "/stream") { // a stream does not end by itself
 				patience = 100 * time.Millisecond
 			}
 			asking, cancel := context.WithTimeout(t.Context(), patience)
@@ -117,5 +117,5 @@ func TestNoSecretOfARemoteWorkerIsShownOrWritten(t *testing.T) { //nolint:parall
 	silent("trapeze export", db.ok("export", "events"))
 	silent("trapeze doctor", trapeze(t, []string{"DATABASE_URL=" + db.url}, "doctor", "--json").out)
 	silent("the log", log.String())
-	is.True(shown > 10_000 && strings.Contains(log.String(), "remote worker accepted")) // it was there to be seen
+	is.True(shown > 10_000 && strings.Contains(log.String(), "remote worker accepted")) // the test has searched real output
 }

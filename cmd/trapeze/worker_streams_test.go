@@ -17,7 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// behindNetwork is a network in front of a pod, and the pod's address through it. It knows no other addresses than PostgreSQL's.
+// behindNetwork starts a proxy that simulates the network in front of a pod. It returns the proxy and the pod's URL through it. The URL is
+// rewritten because faultnet accepts only PostgreSQL URLs.
 func behindNetwork(t *testing.T, p *pod) (*faultnet.Proxy, string) {
 	t.Helper()
 	is := is.New(t)
@@ -29,7 +30,7 @@ func behindNetwork(t *testing.T, p *pod) (*faultnet.Proxy, string) {
 	return proxy, "http://" + at.Host
 }
 
-// stream is the number of the latest stream of the worker of a name whose row is open; 0: none.
+// stream returns the number of the latest stream of an open worker with the given name, or 0 if there is none.
 func (d database) stream(name string) (n int) {
 	d.t.Helper()
 	if err := d.store().Pool().QueryRow(d.t.Context(), `select coalesce(max(stream), 0) from trapeze.pods join trapeze.remote_workers using (boot) where name = $1 and closed_at is null`, name).Scan(&n); err != nil {
@@ -38,7 +39,7 @@ func (d database) stream(name string) (n int) {
 	return n
 }
 
-// The gate is the database's: it holds for the workers of all pods, and for those of one that is started anew.
+// The queue state is in the database, so it applies to the workers of all pods, including pods that start later.
 func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -46,7 +47,7 @@ func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
 	startFar(t, first.HTTP, "TRAPEZE_POD=one")
 	pgtest.Wait(t, "the first is received", func() bool { return db.stream("one") > 0 })
 	runs := db.enqueue("demo.sleep", "--args", `{"ms":5000}`)
-	db.inState(runs, job.Running) // on the first: the pod of the other one is stopped below, and that one knows no other
+	db.inState(runs, job.Running) // on the first pod's worker, because the second pod is stopped below
 	startFar(t, second.HTTP, "TRAPEZE_POD=two")
 	pgtest.Wait(t, "the second is received", func() bool { return db.stream("two") > 0 })
 	db.ok("pause")
@@ -60,9 +61,9 @@ func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
 	third := dispatcher(t, db)
 	startFar(t, third.HTTP, "TRAPEZE_POD=three")
 	pgtest.Wait(t, "the new one is received", func() bool { return db.stream("three") > 0 })
-	is.Equal(db.inState(runs, job.Succeeded).Fence, int64(1)) // what runs goes on
+	is.Equal(db.inState(runs, job.Succeeded).Fence, int64(1)) // a running job continues
 	for _, id := range waiting {
-		is.Equal(db.job(id).State, job.Pending) // several looks for jobs have gone by
+		is.Equal(db.job(id).State, job.Pending) // several polls have passed by now
 		is.Equal(db.job(id).Fence, int64(0))
 	}
 	db.ok("unpause")
@@ -71,8 +72,8 @@ func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
 	}
 }
 
-// A database that is away for a moment ends no stream; a stream that cannot be sent on ends alone; and a worker that does not get on holds
-// no more than its slots, while others have the rest.
+// A short database outage ends no stream. If a stream's connection breaks, only that stream ends. A stuck worker holds no more jobs than
+// its slots, and others run the rest.
 func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 	is := is.New(t)
 	direct := database{t, pgtest.URL(t)}
@@ -97,9 +98,9 @@ func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 		most = max(most, n)
 		return left == 0 && direct.job(held[5]).State == job.Succeeded && direct.job(held[4]).State == job.Succeeded
 	})
-	is.True(most <= 2) // neither was given more than its slots
+	is.True(most <= 2) // no worker received more jobs than it has slots
 	for _, id := range held {
-		is.Equal(direct.inState(id, job.Succeeded).Fence, int64(1)) // each went to one worker
+		is.Equal(direct.inState(id, job.Succeeded).Fence, int64(1)) // each job went to one worker
 	}
 
 	between.Refuse()
@@ -108,7 +109,7 @@ func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 	pgtest.Wait(t, "looks for jobs fail", func() bool { return strings.Contains(p.log.String(), "err=") })
 	between.Pass()
 	direct.inState(id, job.Succeeded)
-	is.Equal(direct.stream("well"), 1) // nobody had to come back
+	is.Equal(direct.stream("well"), 1) // the stream was not reopened
 
 	slow.Blackhole()
 	var after []string
@@ -116,7 +117,7 @@ func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 		after = append(after, direct.enqueue("demo.sleep", "--args", `{"ms":1}`))
 	}
 	for _, id := range after {
-		is.True(direct.inState(id, job.Succeeded).Attempt == 1) // what went into the hole came back unspent
+		is.True(direct.inState(id, job.Succeeded).Attempt == 1) // lost assignments do not count as attempts
 	}
 	is.Equal(direct.stream("well"), 1)
 	slow.Pass()
@@ -124,8 +125,8 @@ func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 	direct.inState(direct.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
 }
 
-// A worker is sent the kinds that it asks for; without a filter, all that it registered. What is tried again keeps its lane, arguments and
-// priority.
+// A worker receives only the kinds that it requests; without a filter, all kinds that it has registered. A retried job keeps its lane,
+// arguments and priority.
 func TestARemoteWorkerIsSentTheKindsThatItAsksFor(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -135,7 +136,7 @@ func TestARemoteWorkerIsSentTheKindsThatItAsksFor(t *testing.T) {
 	for range 3 {
 		db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
 	}
-	is.Equal(db.job(other).State, job.Pending) // more urgent, and of a kind that it did not ask for
+	is.Equal(db.job(other).State, job.Pending) // the job is more urgent, but the worker did not request its kind
 	failing := db.enqueue("demo.fail", "--args", `{"message":"again"}`, "--max-attempts", "2", "--lane", "narrow", "--priority", "7")
 	startFar(t, p.HTTP)
 	db.inState(other, job.Succeeded)
@@ -145,7 +146,7 @@ func TestARemoteWorkerIsSentTheKindsThatItAsksFor(t *testing.T) {
 	db.until(failing, "runs again, as a dead letter that was put back", func(now job.Job) bool { return now.Epoch > j.Epoch && now.State == job.Failed })
 	is.Equal(db.job(failing).Lane, "narrow")
 
-	// A million notes of progress are a few writes.
+	// A million progress reports result in only a few writes.
 	began := time.Now()
 	id := db.enqueue("demo.progress", "--args", `{"steps":1000000,"ms":0}`)
 	db.inState(id, job.Succeeded)

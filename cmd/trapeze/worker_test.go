@@ -22,12 +22,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// far is a remote worker: a process that has no database.
+// far is a remote worker process, which has no database.
 type far struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	log   *podtest.Log
-	ended chan struct{} // closed when the process has ended
+	ended chan struct{} // closed when the process has exited
 }
 
 func startFar(t *testing.T, server string, env ...string) *far {
@@ -75,13 +75,13 @@ func (w *far) end() int {
 	}
 }
 
-// dispatcher is a pod that runs no demo kind but noop itself, so that the others are for remote workers.
+// dispatcher starts a pod that runs only the demo kind noop itself, so that the other kinds are left to remote workers.
 func dispatcher(t *testing.T, db database, env ...string) *pod {
 	return serve(t, db.url, append([]string{"TRAPEZE_KINDS=demo.noop", fmt.Sprint("TRAPEZE_LEASE=", 2*slow, "s"), fmt.Sprint("TRAPEZE_HEARTBEAT=", 300*slow, "ms")}, env...))
 }
 
-// arrives submits a job to a remote worker, and waits until the pod knows that it has arrived: until then it is given back when the worker
-// is not heard of for two heartbeats, and no lease has to run out.
+// arrives submits a job for a remote worker, and waits until the pod knows that the worker has received it. Until then, the pod reclaims
+// the job after two missed heartbeats, without waiting for the lease to expire.
 func (d database) arrives(args ...string) (id string) {
 	d.t.Helper()
 	id = d.enqueue(args...)
@@ -100,7 +100,7 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
 	p := dispatcher(t, db)
-	proxy, err := faultnet.Start(strings.Replace(p.HTTP, "http://", "postgres://nobody:none@", 1) + "/none?sslmode=disable") // it knows no other addresses
+	proxy, err := faultnet.Start(strings.Replace(p.HTTP, "http://", "postgres://nobody:none@", 1) + "/none?sslmode=disable") // faultnet accepts only PostgreSQL URLs
 	is.NoErr(err)
 	defer proxy.Close()
 	at, err := url.Parse(proxy.URL())
@@ -109,16 +109,16 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	id := db.arrives("demo.sleep", "--args", fmt.Sprintf(`{"ms":%d}`, 5000*slow))
 	for command, want := range map[string]string{"ps": "gpu-1 (remote)", "pods": ", stream 1", "job " + id: "gpu-1 (remote worker, boot "} {
 		if said := db.ok(strings.Fields(command)...); !strings.Contains(said, want) {
-			t.Errorf("trapeze %s says no %q:\n%s", command, want, said) // it is shown as a remote worker
+			t.Errorf("trapeze %s says no %q:\n%s", command, want, said) // the output identifies remote workers
 		}
 	}
 	pgtest.Wait(t, "the worker is connected", func() bool { return proxy.Links() > 0 })
 	proxy.Reset()
 	j := db.inState(id, job.Succeeded)
-	is.Equal(j.Fence, int64(1)) // it was not given to anybody else
+	is.Equal(j.Fence, int64(1)) // no other worker received the job
 	is.Equal(j.Crashes, 0)
 
-	// Assignments that go into a network that swallows them come back, unspent.
+	// Assignments that the network swallows are returned to the queue without counting as attempts.
 	pgtest.Wait(t, "its stream is open again", func() bool { return strings.Contains(db.ok("pods"), ", stream 2") })
 	proxy.Blackhole()
 	id = db.enqueue("demo.sleep", "--args", `{"ms":1}`)
@@ -138,7 +138,7 @@ func TestARemoteWorkerGoesToAnotherPodWithWhatItRuns(t *testing.T) {
 	id := db.arrives("demo.sleep", "--args", `{"ms":5000}`)
 	first.signal(syscall.SIGKILL)
 	j := db.inState(id, job.Succeeded)
-	is.Equal(j.Fence, int64(1)) // its claim outlived the pod that served the stream
+	is.Equal(j.Fence, int64(1)) // the claim survived the death of the pod that served the stream
 	is.Equal(j.Crashes, 0)
 }
 
@@ -154,7 +154,7 @@ func TestTheResultOfARemoteWorkerThatWasFrozenIsRefused(t *testing.T) {
 	j := db.inState(id, job.Succeeded)
 	is.Equal(j.Fence, int64(2))
 	frozen.signal(syscall.SIGCONT)
-	next := db.enqueue("demo.noop") // meanwhile the frozen one wakes up, and is told
+	next := db.enqueue("demo.noop") // gives the frozen worker time to wake up and learn that it lost the job
 	db.inState(next, job.Succeeded)
 	is.Equal(db.job(id).Fence, int64(2))
 	frozen.signal(syscall.SIGTERM)
@@ -171,7 +171,7 @@ func TestARemoteWorkerNeedsTheRightTokenAndOnlyRunsWhatThatIsBoundTo(t *testing.
 	p := dispatcher(t, db, "TRAPEZE_TOKENS_FILE="+tokens)
 	for _, token := range []string{"nobody-nobody-nobody-1", "viewer-viewer-viewer-1", "worker-worker-worker-1"} {
 		w := startFar(t, p.HTTP, "TRAPEZE_TOKEN="+token)
-		is.Equal(w.end(), exit.CodeRefused) // the last one's token is not bound to all the kinds that it has
+		is.Equal(w.end(), exit.CodeRefused) // the last token is valid, but not bound to all kinds of the worker
 	}
 	startFar(t, p.HTTP, "TRAPEZE_TOKEN=worker-worker-worker-1", "TRAPEZE_KINDS=demo.sleep")
 	db.inState(db.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
@@ -181,5 +181,5 @@ func TestARemoteWorkerWithoutAServerOrHandlersIsTold(t *testing.T) {
 	is := is.New(t)
 	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker").code, exit.CodeUsage)
 	is.Equal(trapeze(t, nil, "worker", "--server", "http://127.0.0.1:1").code, exit.CodeUsage)
-	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker", "--server", "http://192.0.2.1").code, exit.CodeUsage) // clear text
+	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker", "--server", "http://192.0.2.1").code, exit.CodeUsage) // plain HTTP to another machine
 }
