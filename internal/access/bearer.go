@@ -12,8 +12,7 @@ const SessionCookie = "trapeze_session"
 // maxToken limits the length of a token, in bytes.
 const maxToken = 8 << 10
 
-// bearer returns the token of a request: that of the header Authorization or, without that header, the session in its
-// cookie.
+// bearer returns the token in a request's Authorization header. Without that header, it returns the session in the cookie.
 func bearer(r *http.Request) (token string, session bool, err error) {
 	switch headers := r.Header.Values("Authorization"); {
 	case len(headers) > 1:

@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// ErrUnknownCertificate means that a request has a trusted client certificate whose name is not in the file, or which has expired. Its
-// text names the certificate and may be sent to the client.
+// ErrUnknownCertificate means that a request has a trusted client certificate that has expired or whose name is not in the file. Its text
+// names the certificate and may be sent to the client.
 var ErrUnknownCertificate = errors.New("unknown client certificate")
 
-// maxCertificateName limits the length of a certificate's name, in bytes.
+// maxCertificateName limits the length of a certificate name, in bytes.
 const maxCertificateName = 500
 
-// certifies checks a line with the name of a certificate: {"certificate":"spiffe://example.org/gpu","name":"gpu","roles":["worker"]}. A
-// name with "://" is a URI among the certificate's alternative names; any other name is its common name.
+// certifies validates an entry with the name of a certificate, such as
+// {"certificate":"spiffe://example.org/gpu","name":"gpu","roles":["worker"]}. A name with "://" is a URI in the certificate's alternative
+// names. Any other name is its common name.
 func (e entry) certifies(before map[string]Principal) error {
 	switch {
 	case e.Token != "":
@@ -31,8 +32,9 @@ func (e entry) certifies(before map[string]Principal) error {
 	return nil
 }
 
-// certificateOf returns the client certificate that authenticates a request: one that the handshake has verified, if there is neither a
-// token nor a session. A token identifies the sender more precisely than a certificate, which a machine sends to every server.
+// certificateOf returns the client certificate that authenticates a request, or nil. The handshake must have verified the certificate, and
+// the request must have neither a token nor a session. A token identifies the sender more precisely than a certificate, which a machine
+// sends to every server.
 func certificateOf(r *http.Request) *x509.Certificate {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.PeerCertificates) == 0 || len(r.Header.Values("Authorization")) > 0 {
 		return nil
@@ -43,8 +45,8 @@ func certificateOf(r *http.Request) *x509.Certificate {
 	return r.TLS.PeerCertificates[0]
 }
 
-// principalOf returns the principal of a certificate. It checks the expiry again, because a connection may outlive the certificate that
-// the handshake verified.
+// principalOf returns the principal of a certificate. It checks the expiry again, because a connection may stay open after its certificate
+// has expired.
 func (t *Tokens) principalOf(leaf *x509.Certificate, now time.Time) (Principal, error) {
 	names := namesOf(leaf)
 	if now.After(leaf.NotAfter) {
@@ -59,7 +61,7 @@ func (t *Tokens) principalOf(leaf *x509.Certificate, now time.Time) (Principal, 
 	return Principal{}, fmt.Errorf("%w: no entry of the tokens file has the certificate %q", ErrUnknownCertificate, names)
 }
 
-// namesOf returns the names of a certificate: its URIs, then its common name. It ignores a common name that looks like a URI.
+// namesOf returns the names of a certificate: its URIs, followed by its common name. It ignores a common name that looks like a URI.
 func namesOf(leaf *x509.Certificate) (names []string) {
 	for _, uri := range leaf.URIs {
 		if text := uri.String(); strings.Contains(text, "://") {

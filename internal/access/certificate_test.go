@@ -14,7 +14,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// showing makes a request over a connection whose client has shown a certificate that was believed.
+// showing returns a request from a client whose certificate the handshake has verified.
 func showing(leaf *x509.Certificate, header ...string) *http.Request {
 	r := asking(header...)
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
@@ -43,13 +43,13 @@ func TestACertificateOfTheFileSaysWhoAsks(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(p.Name, "gpu")
 	is.Equal(p.Roles, []string{"worker"})
-	is.True(p.MayRun("gpu.render") && !p.MayRun("mail") && p.MayUse("gpu") && !p.MayUse("default")) // it is bound as a token is
+	is.True(p.MayRun("gpu.render") && !p.MayRun("mail") && p.MayUse("gpu") && !p.MayUse("default")) // a certificate is bound to kinds and lanes like a token
 	p, err = tokens.Authenticate(showing(certificate("", "spiffe://example.org/ocr")))
 	is.NoErr(err)
 	is.Equal(p.Name, "ocr")
 	p, err = tokens.Authenticate(showing(certificate("gpu-1"), "Authorization", "Bearer "+anasToken))
 	is.NoErr(err)
-	is.Equal(p.Name, "ana") // a token says more exactly who asks
+	is.Equal(p.Name, "ana") // the token takes precedence over the certificate
 }
 
 func TestACertificateThatIsNotOfTheFileIsRefused(t *testing.T) {
@@ -79,7 +79,7 @@ func TestACertificateThatIsNotOfTheFileIsRefused(t *testing.T) {
 		}
 	}
 	_, err = tokens.Authenticate(showing(certificate("gpu-2")))
-	is.True(errors.Is(err, ErrUnknownCertificate) && strings.Contains(err.Error(), `"gpu-2"`)) // it says which name
+	is.True(errors.Is(err, ErrUnknownCertificate) && strings.Contains(err.Error(), `"gpu-2"`)) // the error names the certificate
 }
 
 func TestWrongLinesOfCertificatesAreAllNamed(t *testing.T) {
@@ -87,7 +87,7 @@ func TestWrongLinesOfCertificatesAreAllNamed(t *testing.T) {
 	_, err := TokenFile(written(t, `{"tokens":[{"certificate":"a","token":"`+anasToken+`","name":"a"},{"certificate":" b","name":"b"},
 		{"certificate":"c","name":"c"},{"certificate":"c","name":"c"},{"certificate":"d","name":"","kinds":["["]}]}`))
 	for _, part := range []string{"token 1: want a token or a certificate", "token 2: certificate: want at most", `token 4: certificate "c" is listed twice`, "token 5: name:", `token 5: "["`} {
-		is.True(err != nil && strings.Contains(err.Error(), part)) // each of them
+		is.True(err != nil && strings.Contains(err.Error(), part)) // the error reports every mistake
 	}
-	is.True(!strings.Contains(err.Error(), anasToken)) // and no token
+	is.True(!strings.Contains(err.Error(), anasToken)) // the error quotes no token
 }

@@ -9,24 +9,24 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// leeway is the tolerated difference between the clocks of the issuer and of this machine.
+// leeway is the tolerated clock difference between the issuer and this machine.
 const leeway = 30 * time.Second
 
-// Signed authenticates principals by tokens that another party signs (JWT). A file sets which tokens are trusted, see [KeysFile]. A
-// token must name the issuer and the audience of that file and its expiry, and be signed with one of its keys, by that key's algorithm.
-// Its methods are safe for concurrent use.
+// Signed authenticates principals by tokens that another party has signed (JWT). A file defines which tokens are trusted, see [KeysFile]. A
+// token must contain the issuer and audience of that file and an expiry, and must be signed with one of the file's keys and that key's
+// algorithm. Its methods are safe for concurrent use.
 type Signed struct {
 	file *watchedFile[*keys]
 }
 
-// KeysFile reads the file:
+// KeysFile reads a file in this format:
 //
 //	{"issuer":"https://id.example.org","audience":"trapeze","name_claim":"sub","roles_claim":"roles",
 //	 "keys":[{"kid":"2025-01","alg":"RS256","key":"-----BEGIN PUBLIC KEY-----\n…"}]}
 //
-// name_claim and roles_claim are optional, with these values as default. Algorithms: RS256, ES256, EdDSA with a public key in PEM, HS256
-// with a secret of at least 32 bytes. A token without a kid is verified with the only key of its algorithm. The file is read again when
-// it changes.
+// name_claim and roles_claim are optional; the example shows their defaults. The algorithms are RS256, ES256 and EdDSA with a public key in
+// PEM, and HS256 with a secret of at least 32 bytes. A token without a kid is verified with the only key of its algorithm. The file is read
+// again when it changes.
 func KeysFile(path string) (*Signed, error) {
 	file, err := watch(path, parseKeys)
 	if err != nil {
@@ -35,7 +35,7 @@ func KeysFile(path string) (*Signed, error) {
 	return &Signed{file: file}, nil
 }
 
-// Authenticate is an [Authenticator].
+// Authenticate implements [Authenticator].
 func (s *Signed) Authenticate(r *http.Request) (Principal, error) {
 	given, _, err := bearer(r)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Signed) Authenticate(r *http.Request) (Principal, error) {
 	return p, err
 }
 
-// Login begins the session of a browser: the session is the token itself, until it expires.
+// Login starts a browser session. The session is the token itself, and lasts until the token expires.
 func (s *Signed) Login(given string) (session string, until time.Time, err error) {
 	if len(given) > 3800 {
 		return "", time.Time{}, fmt.Errorf("%w: the token is too long for a cookie", ErrUnauthenticated)
@@ -81,7 +81,7 @@ func (s *Signed) verify(given string) (Principal, time.Time, error) {
 	return Principal{Name: name, Roles: roles}, until.Time, nil
 }
 
-// roleNames reads a claim: a list of strings, or one string with spaces between names. A missing claim has none.
+// roleNames reads a claim that is a list of strings, or one string of names separated by spaces. A missing claim has no names.
 func roleNames(claim any) (names []string, err error) {
 	switch v := claim.(type) {
 	case nil:

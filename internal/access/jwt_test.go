@@ -18,7 +18,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// issuer signs tokens as a test wants them.
+// issuer signs tokens with several kinds of keys.
 type issuer struct {
 	t      *testing.T
 	rsa    *rsa.PrivateKey
@@ -61,7 +61,7 @@ func public(t *testing.T, key any) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-// claims are those of a good token, changed by change; a value of nil takes a claim out.
+// claims returns the claims of a valid token with some changes. change alternates names and values; a nil value removes a claim.
 func claims(change ...any) jwt.MapClaims {
 	c := jwt.MapClaims{"iss": "https://id.example.org", "aud": "trapeze", "sub": "ana", "roles": []string{"operator"},
 		"exp": time.Now().Add(time.Hour).Unix()}
@@ -107,7 +107,7 @@ func TestASignedTokenSaysWhoAsks(t *testing.T) {
 			session, _, err := i.signed.Login(token)
 			is.NoErr(err)
 			_, err = i.signed.Authenticate(asking("Cookie", SessionCookie+"="+session))
-			is.NoErr(err) // a browser's session is the token
+			is.NoErr(err) // the session is the token itself
 		})
 	}
 }
@@ -151,9 +151,9 @@ func TestAForgedOrStaleSignedTokenIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			_, err := i.signed.Authenticate(asking("Authorization", "Bearer "+token))
-			is.True(errors.Is(err, ErrUnauthenticated)) // in the header
+			is.True(errors.Is(err, ErrUnauthenticated)) // sent in the header
 			_, err = i.signed.Authenticate(asking("Cookie", SessionCookie+"="+token))
-			is.True(errors.Is(err, ErrUnauthenticated)) // in the cookie
+			is.True(errors.Is(err, ErrUnauthenticated)) // sent in the cookie
 		})
 	}
 }
@@ -163,6 +163,6 @@ func TestAFileOfKeysIsCheckedWhole(t *testing.T) {
 	_, err := KeysFile(written(t, `{"issuer":"i","audience":"","keys":[{"kid":"a","alg":"none","key":""},{"kid":"a","alg":"HS256","key":"short"},null]}`))
 	is.True(err != nil)
 	for _, wrong := range []string{"an audience", `key 1: alg "none"`, "key 2: want a secret", "duplicate kid", "key 3 is null"} {
-		is.True(strings.Contains(err.Error(), wrong)) // every mistake at once
+		is.True(strings.Contains(err.Error(), wrong)) // the error reports every mistake
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// algorithms lists the algorithms that a file may name, and so all by which a token may be signed.
+// algorithms lists the algorithms that a file may use. Tokens signed with any other algorithm are rejected.
 var algorithms = []string{"RS256", "ES256", "EdDSA", "HS256"}
 
-// keys is the content of the file of [KeysFile].
+// keys is the content of a [KeysFile].
 type keys struct {
 	Issuer     string `json:"issuer"`
 	Audience   string `json:"audience"`
@@ -29,7 +29,7 @@ type key struct {
 	Algorithm string `json:"alg"`
 	Text      string `json:"key"`
 
-	key any // the key in the form that the algorithm needs
+	key any // the decoded key
 }
 
 func parseKeys(raw []byte) (*keys, error) {
@@ -88,8 +88,8 @@ func (k *key) parse() (err error) {
 	return err
 }
 
-// find returns the key of a token: the one that it names, or the only one of its algorithm. The key, never the token, sets the
-// algorithm. Otherwise an attacker could sign a token with a public key as HMAC secret.
+// find returns the key that a token names, or else the only key of the token's algorithm. The key determines the algorithm, never the
+// token. Otherwise an attacker could sign a token with HMAC and use a public key as the secret.
 func (k *keys) find(t *jwt.Token) (any, error) {
 	id, named := t.Header["kid"].(string)
 	var found *key

@@ -12,25 +12,25 @@ import (
 // Masked is the JSON that replaces a secret.
 const Masked = `"***"`
 
-// Mask hides secrets in JSON. The zero value hides nothing.
+// Mask hides secrets in JSON. The zero Mask hides nothing.
 type Mask struct {
 	paths  [][]string
 	all    bool
 	strict bool
 }
 
-// MaskAll hides every value and shows only the names of members. It is for kinds whose secrets are unknown.
+// MaskAll hides every value and shows only member names. It is for kinds whose secrets are unknown.
 var MaskAll = Mask{all: true}
 
-// Strict returns a mask that also hides values of a different shape than its pointers expect, for example text or a list in place
-// of an object with a secret. It is for arguments, whose shape the pointers describe; a result may have any shape.
+// Strict returns a mask that also hides values whose shape differs from the pointers, such as a string or a list in place of an object that
+// contains a secret. It is for arguments, because the pointers describe their shape. A result may have any shape.
 func (m Mask) Strict() Mask {
 	m.strict = true
 	return m
 }
 
-// MaskOf returns a mask for JSON pointers (RFC 6901), in which * stands for every member and every element. Names of members match
-// regardless of their case, as in encoding/json.
+// MaskOf returns a mask for JSON pointers (RFC 6901) in which * matches every member and every element. Member names match
+// case-insensitively, as in encoding/json.
 func MaskOf(pointers ...string) (Mask, error) {
 	var m Mask
 	for _, pointer := range pointers {
@@ -46,13 +46,14 @@ func MaskOf(pointers ...string) (Mask, error) {
 	return m, nil
 }
 
-// JSON returns raw with its secrets hidden. If raw cannot be parsed, all of it is hidden. Without secrets it returns raw itself.
+// JSON returns raw with its secrets hidden. If raw cannot be parsed, JSON hides all of it. If there is nothing to hide, it returns raw
+// itself.
 func (m Mask) JSON(raw json.RawMessage) json.RawMessage {
 	shown, _ := m.Hide(raw)
 	return shown
 }
 
-// Hide is JSON, and also reports whether there was a secret to hide.
+// Hide is like JSON, and also reports whether it hid anything.
 func (m Mask) Hide(raw json.RawMessage) (shown json.RawMessage, hid bool) {
 	if len(raw) == 0 || len(m.paths) == 0 && !m.all {
 		return raw, false
@@ -66,7 +67,7 @@ func (m Mask) Hide(raw json.RawMessage) (shown json.RawMessage, hid bool) {
 	return out.text.Bytes(), out.hid
 }
 
-// maskOutput is the output of a mask.
+// maskOutput is the masked JSON.
 type maskOutput struct {
 	text bytes.Buffer
 	hid  bool // something was hidden
@@ -77,9 +78,9 @@ func (out *maskOutput) hide() {
 	out.text.WriteString(Masked)
 }
 
-// value copies one value; paths lead from it to its secrets.
+// value copies one value. paths are the remaining pointers from this value to its secrets.
 func (m Mask) value(d *json.Decoder, out *maskOutput, paths [][]string) error {
-	if !m.all && len(paths) == 0 { // nothing below is secret
+	if !m.all && len(paths) == 0 { // nothing in this value is secret
 		var raw json.RawMessage
 		err := d.Decode(&raw)
 		out.text.Write(raw)
@@ -151,13 +152,13 @@ func (m Mask) elements(d *json.Decoder, out *maskOutput, paths [][]string) error
 	return nil
 }
 
-// ofMember reports whether a pointer leads to a member of an object, not to an element of a list.
+// ofMember reports whether the next step of a pointer is a member of an object, not an element of a list.
 func ofMember(path []string) bool {
 	_, err := strconv.Atoi(path[0])
 	return err != nil && path[0] != "*"
 }
 
-// below copies or hides the value of a member or element.
+// below copies or hides the value of a member or an element.
 func (m Mask) below(d *json.Decoder, out *maskOutput, paths [][]string, name string) error {
 	var rest [][]string
 	for _, path := range paths {
@@ -174,10 +175,10 @@ func (m Mask) below(d *json.Decoder, out *maskOutput, paths [][]string, name str
 	return m.value(d, out, rest)
 }
 
-// write writes a name or a scalar.
+// write writes a member name or a scalar.
 func write(out *maskOutput, token json.Token) error {
 	encoder := json.NewEncoder(&out.text)
-	encoder.SetEscapeHTML(false) // output keeps the input's characters
+	encoder.SetEscapeHTML(false) // keep the characters of the input
 	err := encoder.Encode(token)
 	out.text.Truncate(len(bytes.TrimSuffix(out.text.Bytes(), []byte("\n"))))
 	return err

@@ -97,7 +97,7 @@ func FuzzAMaskedValueIsJSONAndHoldsNoSecret(f *testing.F) {
 	})
 }
 
-// hidden reports whether a value shows nothing but names.
+// hidden reports whether a value shows only member names.
 func hidden(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:

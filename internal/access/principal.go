@@ -12,20 +12,22 @@ import (
 	"unicode/utf8"
 )
 
-// Principal is the sender of a request, as an [Authenticator] determined it.
+// Principal is the sender of a request, as returned by an [Authenticator].
 type Principal struct {
-	// Name is the submitter of its jobs and the actor of its commands: 1 to 200 bytes, the same in every request.
+	// Name is recorded as the submitter of its jobs and as the actor of its commands. It has 1 to 200 bytes, and is the same in every
+	// request.
 	Name string
-	// Roles are the roles that its token, its session or the proxy grants. The table of grants may add more.
+	// Roles lists the roles granted by its token, its session or the proxy. The table of grants may add more.
 	Roles []string
-	// Kinds and Lanes restrict a remote worker to jobs of these kinds and lanes: names, or patterns such as gpu.*. Empty: all.
+	// Kinds and Lanes restrict a remote worker to jobs of these kinds and lanes. They contain names, or patterns such as gpu.*. If empty,
+	// there is no restriction.
 	Kinds, Lanes []string
 
 	rights Rights
 }
 
-// Validate returns an error for a principal whose name could be confused with another's, or with a name that the program uses in
-// the history.
+// Validate returns an error if the name of the principal could be confused with another name, or with a name that the program itself uses
+// in the history.
 func (p Principal) Validate() error {
 	switch {
 	case p.Name == "" || len(p.Name) > 200 || !utf8.ValidString(p.Name):
@@ -38,13 +40,13 @@ func (p Principal) Validate() error {
 	return nil
 }
 
-// With returns p with the permissions of its roles.
+// With returns p with the given permissions.
 func (p Principal) With(rights Rights) Principal {
 	p.rights = rights
 	return p
 }
 
-// Can reports whether p has a permission, and whether only for its own jobs and pipelines: those that it submitted.
+// Can reports whether p has a permission, and whether it covers only the jobs and pipelines that p submitted.
 func (p Principal) Can(what Permission) (allowed, own bool) {
 	if what == Nothing {
 		return true, false
@@ -53,8 +55,8 @@ func (p Principal) Can(what Permission) (allowed, own bool) {
 	return allowed, allowed && scope == Own
 }
 
-// Owner returns the submitter on whose jobs p may use a permission: p's name if it covers own jobs only, empty if it covers all.
-// The result is meaningless without the permission.
+// Owner returns the submitter whose jobs p may use a permission on. It returns p's name if the permission covers only own jobs, and an
+// empty string if it covers all jobs. Without the permission, the result is meaningless.
 func (p Principal) Owner(what Permission) string {
 	if _, own := p.Can(what); own {
 		return p.Name
@@ -71,7 +73,7 @@ func (p Principal) Sees(what Permission, submitter string) bool {
 // MayRun reports whether p may run jobs of a kind as a remote worker.
 func (p Principal) MayRun(kind string) bool { return within(p.Kinds, kind) }
 
-// MayUse reports whether p may run jobs of a lane as a remote worker.
+// MayUse reports whether p may run jobs from a lane as a remote worker.
 func (p Principal) MayUse(lane string) bool { return within(p.Lanes, lane) }
 
 func within(patterns []string, name string) bool {
@@ -81,21 +83,21 @@ func within(patterns []string, name string) bool {
 	})
 }
 
-// ErrUnauthenticated means that a request has no credentials, or credentials of a type that is not accepted.
+// ErrUnauthenticated means that a request has no credentials, or credentials of an unsupported type.
 var ErrUnauthenticated = errors.New("unauthenticated")
 
-// Authenticator returns the sender of a request. Every error means that the request is not authenticated; its text is logged and
-// never sent to the caller. It is safe for concurrent use.
+// Authenticator returns the sender of a request. Any error means that the request is not authenticated. The error text is logged and never
+// sent to the client. An Authenticator must be safe for concurrent use.
 type Authenticator func(*http.Request) (Principal, error)
 
 type principalKey struct{}
 
-// Into returns a context with a principal.
+// Into returns a copy of ctx that carries a principal.
 func Into(ctx context.Context, p Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
 
-// Of returns the principal of a context: one without permissions if there is none.
+// Of returns the principal in a context. If there is none, it returns a principal without permissions.
 func Of(ctx context.Context) Principal {
 	p, _ := ctx.Value(principalKey{}).(Principal)
 	return p

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// The headers in which a proxy names the authenticated user and its roles, separated by commas.
+// A proxy sends the authenticated user and its roles in these headers. Roles are separated by commas.
 const (
 	UserHeader   = "X-Forwarded-User"
 	GroupsHeader = "X-Forwarded-Groups"
 )
 
-// Proxies are the addresses of trusted proxies.
+// Proxies lists the addresses of trusted proxies.
 type Proxies []netip.Prefix
 
-// ParseProxies parses addresses and blocks of them, such as 10.1.0.0/16.
+// ParseProxies parses addresses and address blocks, such as 10.1.0.0/16.
 func ParseProxies(list []string) (Proxies, error) {
 	var proxies Proxies
 	for _, text := range list {
@@ -44,7 +44,7 @@ func (p Proxies) Believe(addr netip.Addr) bool {
 	return false
 }
 
-// Authenticate is an [Authenticator]. It trusts the headers of requests that come from a proxy, and no others.
+// Authenticate implements [Authenticator]. It trusts the headers only in requests that come from a trusted proxy.
 func (p Proxies) Authenticate(r *http.Request) (Principal, error) {
 	if from := Peer(r); !p.Believe(from) {
 		return Principal{}, fmt.Errorf("%w: %s is not a trusted proxy", ErrUnauthenticated, from)
@@ -64,8 +64,8 @@ func (p Proxies) Authenticate(r *http.Request) (Principal, error) {
 	return who, nil
 }
 
-// Client returns the address that a request was sent from: its peer's or, behind proxies, the last one in X-Forwarded-For that is not a
-// trusted proxy.
+// Client returns the address of the client that sent a request. Without proxies it is the peer's address. Behind proxies it is the last
+// address in X-Forwarded-For that does not belong to a trusted proxy.
 func (p Proxies) Client(r *http.Request) netip.Addr {
 	client := Peer(r)
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
@@ -79,7 +79,7 @@ func (p Proxies) Client(r *http.Request) netip.Addr {
 	return client
 }
 
-// Peer returns the address of the other end of a request's connection; zero if it has none.
+// Peer returns the remote address of a request's connection, or the zero address if it has none.
 func Peer(r *http.Request) netip.Addr {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

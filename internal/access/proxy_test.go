@@ -50,7 +50,7 @@ func TestTheClientIsTheLastAddressThatNoProxyHas(t *testing.T) {
 	proxies, err := ParseProxies([]string{"10.1.0.0/16"})
 	is.NoErr(err)
 	is.Equal(proxies.Client(from("10.1.2.3:1", "X-Forwarded-For", "1.1.1.1, 203.0.113.9, 10.1.0.9")).String(), "203.0.113.9")
-	is.Equal(proxies.Client(from("203.0.113.1:1", "X-Forwarded-For", "1.1.1.1")).String(), "203.0.113.1") // anybody can send the header
+	is.Equal(proxies.Client(from("203.0.113.1:1", "X-Forwarded-For", "1.1.1.1")).String(), "203.0.113.1") // any client can send the header
 	is.Equal(proxies.Client(from("10.1.2.3:1", "X-Forwarded-For", "rubbish")).String(), "10.1.2.3")
 	is.Equal(proxies.Client(from("10.1.2.3:1")).String(), "10.1.2.3")
 }

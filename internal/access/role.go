@@ -8,29 +8,29 @@ import (
 // Scope defines which jobs and pipelines a permission covers.
 type Scope string
 
-// The scopes.
+// These are the scopes of a role.
 const (
-	Own Scope = "own" // those that the principal submitted
+	Own Scope = "own" // jobs and pipelines that the principal submitted
 	All Scope = "all"
 )
 
-// Role is a set of permissions.
+// Role is a named set of permissions.
 type Role struct {
 	Name        string
 	Permissions []Permission
 	Scope       Scope
 }
 
-// The built-in roles. They cannot be changed; others can be added.
+// These are the built-in roles. They cannot be changed, but other roles can be added.
 const (
 	Viewer        = "viewer"
 	Submitter     = "submitter"
 	Operator      = "operator"
 	PlatformAdmin = "platform_admin"
-	Worker        = "worker" // a remote worker: it may run jobs, and use no other route
+	Worker        = "worker" // for remote workers: may run jobs, and use no other route
 )
 
-// BuiltIn lists the built-in roles, the one with the fewest permissions first.
+// BuiltIn lists the built-in roles, starting with the one that has the fewest permissions.
 var BuiltIn = []Role{
 	{Viewer, []Permission{JobsRead, WorkersView}, All},
 	{Submitter, []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsArgs}, Own},
@@ -40,7 +40,7 @@ var BuiltIn = []Role{
 	{Worker, []Permission{WorkersStream}, Own},
 }
 
-// BuiltInRole returns a built-in role by its name.
+// BuiltInRole returns a built-in role by name.
 func BuiltInRole(name string) (Role, bool) {
 	i := slices.IndexFunc(BuiltIn, func(r Role) bool { return r.Name == name })
 	if i < 0 {
@@ -49,11 +49,11 @@ func BuiltInRole(name string) (Role, bool) {
 	return BuiltIn[i], true
 }
 
-// Rights are the permissions of several roles together. If one of them grants a permission for all jobs, it
-// covers all.
+// Rights holds the combined permissions of several roles. If one of the roles grants a permission for all jobs, the permission covers all
+// jobs.
 type Rights map[Permission]Scope
 
-// RightsOf returns the permissions of roles.
+// RightsOf returns the combined permissions of roles.
 func RightsOf(roles ...Role) Rights {
 	rights := Rights{}
 	for _, role := range roles {

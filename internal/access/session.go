@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// sessionFor is how long a browser need not send its token again.
+// sessionFor is the lifetime of a browser session.
 const sessionFor = 12 * time.Hour
 
-// A session contains the token with which it began and its end, authenticated by a code whose key is derived from that token. All
-// pods with the same file accept it, no pod stores it, and it ends with its token.
+// A session contains an identifier of the token that began it, its expiry, and an authentication code. The key of the code is derived from
+// the token. All pods with the same token file accept the session, no pod stores it, and removing the token ends it. The format is:
 //
 //	version 1 byte · token 8 bytes · end 8 bytes, Unix seconds · code 32 bytes, HMAC-SHA-256 of all before it
 const (
@@ -21,7 +21,7 @@ const (
 	sessionBytes   = 1 + 8 + 8 + sha256.Size
 )
 
-// Login begins the session of a browser that sends a token. It returns the content of the cookie, and when it ends.
+// Login starts a browser session for a token. It returns the content of the cookie, and when the session expires.
 func (t *Tokens) Login(given string) (session string, until time.Time, err error) {
 	found, err := t.find(given)
 	if err != nil {
@@ -29,18 +29,18 @@ func (t *Tokens) Login(given string) (session string, until time.Time, err error
 	}
 	until = time.Now().Add(sessionFor)
 	raw := append([]byte{sessionVersion}, found.mark()...)
-	raw = binary.BigEndian.AppendUint64(raw, uint64(until.Unix())) // #nosec G115 -- after 1970
+	raw = binary.BigEndian.AppendUint64(raw, uint64(until.Unix())) // #nosec G115 -- the time is after 1970
 	return base64.RawURLEncoding.EncodeToString(append(raw, found.code(raw)...)), until, nil
 }
 
-// resume returns the token with which a session began.
+// resume returns the token that began a session.
 func (t *Tokens) resume(session string, now time.Time) (token, error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(session)
 	if err != nil || len(raw) != sessionBytes || raw[0] != sessionVersion {
 		return token{}, fmt.Errorf("%w: invalid session", ErrUnauthenticated)
 	}
 	said, code := raw[:sessionBytes-sha256.Size], raw[sessionBytes-sha256.Size:]
-	if int64(binary.BigEndian.Uint64(said[9:])) <= now.Unix() { // #nosec G115 -- a negative one is over
+	if int64(binary.BigEndian.Uint64(said[9:])) <= now.Unix() { // #nosec G115 -- a negative time counts as expired
 		return token{}, fmt.Errorf("%w: the session has expired", ErrUnauthenticated)
 	}
 	for _, one := range t.file.get().tokens {
@@ -51,7 +51,7 @@ func (t *Tokens) resume(session string, now time.Time) (token, error) {
 	return token{}, fmt.Errorf("%w: the session's token was removed", ErrUnauthenticated)
 }
 
-// mark returns the identifier of a token in a session.
+// mark returns the identifier that represents a token in a session.
 func (t token) mark() []byte {
 	sum := sha256.Sum256(append([]byte("trapeze session of "), t.hash[:]...))
 	return sum[:8]

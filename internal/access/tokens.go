@@ -16,26 +16,26 @@ import (
 // minToken is the minimum length of a token, in characters.
 const minToken = 20
 
-// Tokens authenticates principals by a token each, from a file: {"tokens":[{"token":"…","name":"ops","roles":["operator"]}]}. A line may
-// have the name of a client certificate instead of a token: see certificate.go. The file is read again when it changes: a removed token,
-// and the sessions that began with it, are rejected within a second. Its methods are safe for concurrent use.
+// Tokens authenticates each principal by a token in a file: {"tokens":[{"token":"…","name":"ops","roles":["operator"]}]}. An entry may
+// contain the name of a client certificate instead of a token, see certificate.go. The file is read again when it changes. A removed token,
+// and the sessions that it began, are rejected within a second. Its methods are safe for concurrent use.
 type Tokens struct {
 	file *watchedFile[secrets]
 }
 
-// secrets holds the lines of the file. Those of certificates are separate, because only a token can begin a session.
+// secrets holds the entries of the file. Entries with certificates are kept separately, because only a token can begin a session.
 type secrets struct {
 	tokens       []token
-	certificates map[string]Principal // by the name in the certificate
+	certificates map[string]Principal // keyed by the name in the certificate
 }
 
-// token is a line of the file. Only a hash of the token is kept.
+// token is an entry of the file. Only a hash of the token is kept.
 type token struct {
 	hash [sha256.Size]byte
 	who  Principal
 }
 
-// TokenFile reads the file.
+// TokenFile reads a token file, see [Tokens].
 func TokenFile(path string) (*Tokens, error) {
 	file, err := watch(path, parseTokens)
 	if err != nil {
@@ -44,7 +44,7 @@ func TokenFile(path string) (*Tokens, error) {
 	return &Tokens{file: file}, nil
 }
 
-// Authenticate is an [Authenticator].
+// Authenticate implements [Authenticator].
 func (t *Tokens) Authenticate(r *http.Request) (Principal, error) {
 	if leaf := certificateOf(r); leaf != nil {
 		return t.principalOf(leaf, time.Now())
@@ -63,7 +63,7 @@ func (t *Tokens) Authenticate(r *http.Request) (Principal, error) {
 	return found.who, nil
 }
 
-// find returns a token by its hash. It always compares all of them, so that its duration reveals nothing.
+// find looks up a token by its hash. It always compares all tokens, so that the time it takes reveals nothing.
 func (t *Tokens) find(given string) (token, error) {
 	hash, found := sha256.Sum256([]byte(given)), -1
 	all := t.file.get().tokens
@@ -78,7 +78,7 @@ func (t *Tokens) find(given string) (token, error) {
 	return all[found], nil
 }
 
-// entry is a line of the file as JSON.
+// entry is the JSON form of an entry in the file.
 type entry struct {
 	Token       string   `json:"token"`
 	Certificate string   `json:"certificate"`
@@ -88,7 +88,7 @@ type entry struct {
 	Lanes       []string `json:"lanes"`
 }
 
-// parseTokens parses the file and returns all mistakes in it at once, without quoting a token.
+// parseTokens parses the file. An error reports all mistakes in it, without quoting a token.
 func parseTokens(raw []byte) (all secrets, err error) {
 	var file struct {
 		Tokens []entry `json:"tokens"`
@@ -129,7 +129,7 @@ func parseTokens(raw []byte) (all secrets, err error) {
 	return all, errors.Join(errs...)
 }
 
-// bounds checks the patterns that restrict a remote worker.
+// bounds validates the patterns that restrict a remote worker.
 func (e entry) bounds() error {
 	var errs []error
 	for _, pattern := range append(slices.Clone(e.Kinds), e.Lanes...) {

@@ -18,7 +18,7 @@ const (
 	bobsToken = "bob-0123456789-0123456789"
 )
 
-// written writes a file of secrets and returns its path.
+// written writes text to a file and returns its path.
 func written(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "secrets.json")
@@ -32,7 +32,7 @@ func line(token, name string) string {
 	return `{"token":"` + token + `","name":"` + name + `","roles":["operator"]}`
 }
 
-// asking makes a request with headers, name and value in turn.
+// asking returns a request with headers; header alternates names and values.
 func asking(header ...string) *http.Request {
 	r := httptest.NewRequest("GET", "/jobs", nil)
 	for i := 0; i < len(header); i += 2 {
@@ -71,7 +71,7 @@ func TestWhatIsNoTokenOfTheFileIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			_, err := tokens.Authenticate(r)
-			is.True(errors.Is(err, ErrUnauthenticated)) // whatever it is
+			is.True(errors.Is(err, ErrUnauthenticated)) // the same error for all invalid credentials
 		})
 	}
 }
@@ -81,11 +81,11 @@ func TestAFileOfTokensIsCheckedWhole(t *testing.T) {
 	_, err := TokenFile(written(t, `{"tokens":[`+line("short", "ana")+`,`+line(anasToken, "")+`,`+line(anasToken, "system")+`]}`))
 	is.True(err != nil)
 	for _, wrong := range []string{"token 1: want at least 20", "token 2: name", "token 3: listed twice", "token 3: name"} {
-		is.True(strings.Contains(err.Error(), wrong)) // every mistake at once
+		is.True(strings.Contains(err.Error(), wrong)) // the error reports every mistake
 	}
-	is.True(!strings.Contains(err.Error(), anasToken)) // and no token
+	is.True(!strings.Contains(err.Error(), anasToken)) // the error quotes no token
 	_, err = TokenFile(written(t, `{"tokens":[],"tokns":[]}`))
-	is.True(err != nil) // a misspelt name
+	is.True(err != nil) // an unknown field is rejected
 }
 
 func TestAnotherFileOfTokensIsInForceWithoutARestart(t *testing.T) {
@@ -103,14 +103,14 @@ func TestAnotherFileOfTokensIsInForceWithoutARestart(t *testing.T) {
 	}
 	renew(`{"tokens":`)
 	_, err = tokens.Authenticate(asking("Authorization", "Bearer "+anasToken))
-	is.NoErr(err) // half a file changes nothing
+	is.NoErr(err) // an incomplete file is ignored
 	renew(`{"tokens":[` + line(bobsToken, "bob") + `]}`)
 	_, err = tokens.Authenticate(asking("Authorization", "Bearer "+bobsToken))
-	is.NoErr(err) // the new token
+	is.NoErr(err) // the added token is accepted
 	_, err = tokens.Authenticate(asking("Authorization", "Bearer "+anasToken))
-	is.True(errors.Is(err, ErrUnauthenticated)) // the old one
+	is.True(errors.Is(err, ErrUnauthenticated)) // the removed token is rejected
 	_, err = tokens.Authenticate(asking("Cookie", SessionCookie+"="+session))
-	is.True(errors.Is(err, ErrUnauthenticated)) // and the session that began with it
+	is.True(errors.Is(err, ErrUnauthenticated)) // and so is the session that it began
 }
 
 func TestASessionStandsForItsToken(t *testing.T) {
@@ -124,10 +124,10 @@ func TestASessionStandsForItsToken(t *testing.T) {
 	other, err := TokenFile(written(t, file))
 	is.NoErr(err)
 	p, err := other.Authenticate(asking("Cookie", SessionCookie+"="+session))
-	is.NoErr(err) // another pod believes it, too
+	is.NoErr(err) // another pod accepts the session too
 	is.Equal(p.Name, "bob")
 	_, err = tokens.resume(session, until.Add(time.Second))
-	is.True(errors.Is(err, ErrUnauthenticated)) // it has an end
+	is.True(errors.Is(err, ErrUnauthenticated)) // the session has expired
 	for i := range session {
 		changed := []byte(session)
 		if changed[i]++; changed[i] == '{' || changed[i] == '[' || changed[i] == ':' || changed[i] == '`' || changed[i] == '.' {

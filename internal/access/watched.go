@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// checkInterval is the minimum interval between checks of a file. A removed token stays valid for this long.
+// checkInterval is the minimum interval between checks of a file. A removed token may stay valid for this long.
 const checkInterval = time.Second
 
-// watchedFile is a file of secrets that is read again when it has changed. If it can no longer be parsed, its last valid content
-// applies, and the log has the reason. It is safe for concurrent use.
+// watchedFile is a file of secrets that is read again when it changes. If the new content is invalid, the last valid content applies and
+// the error is logged. It is safe for concurrent use.
 type watchedFile[T any] struct {
 	path  string
 	parse func([]byte) (T, error)
@@ -25,7 +25,7 @@ type watchedFile[T any] struct {
 	value  T
 }
 
-// watch reads a file for the first time. A mistake in it is then an error.
+// watch reads a file for the first time. It returns an error if the content is invalid.
 func watch[T any](path string, parse func([]byte) (T, error)) (*watchedFile[T], error) {
 	w := &watchedFile[T]{path: path, parse: parse, every: checkInterval}
 	if err := w.read(); err != nil {
@@ -46,7 +46,7 @@ func (w *watchedFile[T]) get() T {
 	return w.value
 }
 
-// read reads the file if it has changed. It logs an invalid file once.
+// read reads the file if it has changed. It logs an invalid version only once.
 func (w *watchedFile[T]) read() error {
 	w.looked = time.Now()
 	now, err := os.Stat(w.path)

@@ -1,7 +1,7 @@
-// Package cursor makes the cursors with which the API's and the dashboard's lists name their next page.
+// Package cursor encodes the cursors with which the lists of the API and the dashboard refer to their next page.
 //
-// The content of a cursor is private to the program, and may change in the next release. It grants no permission, so it is not
-// signed. Its checksum detects cursors that are invented or truncated.
+// The content of a cursor is internal to the program, and may change in the next release. It grants no permission, so it is not signed. Its
+// checksum detects cursors that are invented or truncated.
 package cursor
 
 import (
@@ -11,13 +11,13 @@ import (
 	"errors"
 )
 
-// Format: version 1 byte · sum 4 bytes · the store's cursor of the page.
+// The format of a cursor is: version, 1 byte · checksum, 4 bytes · the store's cursor for the page.
 const version = 1
 
-// ErrForeign means that a cursor does not come from this list.
+// ErrForeign means that a cursor was not issued for this list.
 var ErrForeign = errors.New("want the next_cursor of the previous page of the same list")
 
-// Sealed returns the cursor of a list for a cursor of the store. An empty one stays empty: there is no next page.
+// Sealed encodes a store cursor for a list. An empty cursor, which means that there is no next page, stays empty.
 func Sealed(list, cursor string) string {
 	if cursor == "" {
 		return ""
@@ -25,8 +25,7 @@ func Sealed(list, cursor string) string {
 	return base64.RawURLEncoding.EncodeToString(append(head(list, cursor), cursor...))
 }
 
-// Opened returns the store's cursor from a cursor that [Sealed] made for the same list, or [ErrForeign]. An empty cursor is the
-// first page.
+// Opened decodes a cursor that [Sealed] has encoded for the same list, or returns [ErrForeign]. An empty cursor means the first page.
 func Opened(list, text string) (string, error) {
 	if text == "" {
 		return "", nil
@@ -37,7 +36,7 @@ func Opened(list, text string) (string, error) {
 		return "", ErrForeign
 	}
 	cursor := string(raw[size:])
-	if subtle.ConstantTimeCompare([]byte(Sealed(list, cursor)), []byte(text)) != 1 { // the decoder ignores line breaks
+	if subtle.ConstantTimeCompare([]byte(Sealed(list, cursor)), []byte(text)) != 1 { // rejects line breaks, which the decoder ignores
 		return "", ErrForeign
 	}
 	return cursor, nil

@@ -15,7 +15,7 @@ func TestACursorOpensForItsOwnListOnly(t *testing.T) {
 	at, err := cursor.Opened("jobs", given)
 	is.NoErr(err)
 	is.Equal(at, "1700000000.7")
-	is.Equal(cursor.Sealed("jobs", ""), "") // there is no next page
+	is.Equal(cursor.Sealed("jobs", ""), "") // no next page
 	at, err = cursor.Opened("jobs", "")
 	is.NoErr(err)
 	is.Equal(at, "") // the first page

@@ -2,7 +2,7 @@ package cursor
 
 import "testing"
 
-// A cursor that we gave out gives itself back to its own list, and to no other.
+// A cursor that was encoded for a list is accepted by that list and by no other.
 func FuzzACursorOfAListIsOursOrRefused(f *testing.F) {
 	f.Add("1700000000000000.42", Sealed("jobs", "1700000000000000.42"))
 	f.Add("", "")

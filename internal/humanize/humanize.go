@@ -1,5 +1,5 @@
-// Package humanize formats values for people: counts with their nouns, durations, times, and errors on one line. It removes control
-// characters from untrusted text. Commands and the findings of doctor use it.
+// Package humanize formats values for people: counts with nouns, durations, times, and errors on one line. It removes control characters
+// from untrusted text. Commands and the doctor checks use it.
 package humanize
 
 import (
@@ -10,8 +10,8 @@ import (
 	"unicode"
 )
 
-// Printable returns untrusted text for one line of a terminal. It replaces control characters, and thereby escape sequences, and
-// characters that change the writing direction.
+// Printable makes untrusted text safe to print on one line of a terminal. It replaces control characters, which includes escape sequences,
+// and characters that change the writing direction.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
@@ -21,7 +21,7 @@ func Printable(s string) string {
 	}, s)
 }
 
-// Short cuts text to limit characters.
+// Short truncates text to limit characters.
 func Short(s string, limit int) string {
 	if runes := []rune(s); len(runes) > limit {
 		return string(runes[:limit-1]) + "…"
@@ -29,7 +29,7 @@ func Short(s string, limit int) string {
 	return s
 }
 
-// Clock returns a time in UTC; empty for nil and the zero time.
+// Clock formats a time in UTC. It returns an empty string for nil and for the zero time.
 func Clock(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -37,7 +37,7 @@ func Clock(t *time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// ClockIn returns a time in a time zone, with its offset, or in UTC if this machine does not know the zone.
+// ClockIn formats a time in a time zone, with its offset. If this machine does not know the zone, it uses UTC.
 func ClockIn(zone string, t *time.Time) string {
 	place, err := time.LoadLocation(zone)
 	if t == nil || t.IsZero() || err != nil {
@@ -46,7 +46,7 @@ func ClockIn(zone string, t *time.Time) string {
 	return t.In(place).Format("2006-01-02 15:04:05Z07:00")
 }
 
-// Since returns the duration from t until now; empty for nil and the zero time.
+// Since formats the duration from t until now. It returns an empty string for nil and for the zero time.
 func Since(t *time.Time, now time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -63,8 +63,8 @@ func Since(t *time.Time, now time.Time) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// OneLine returns the text of an error as one printable line. The driver reports each address that it tried on a separate line, and some
-// twice.
+// OneLine returns the text of an error as one printable line without duplicates. The driver reports each address that it tried on a
+// separate line, and some of them twice.
 func OneLine(err error) string {
 	var b strings.Builder
 	said := map[string]bool{}
@@ -85,7 +85,7 @@ func OneLine(err error) string {
 	return Printable(b.String())
 }
 
-// Count returns a number with its noun, in the singular or the plural.
+// Count formats a number with a noun in the singular or plural.
 func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -93,10 +93,10 @@ func Count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// Seconds returns a number of seconds as a rounded duration.
+// Seconds formats a number of seconds as a rounded duration.
 func Seconds(s float64) string { return Round(time.Duration(s * float64(time.Second))).String() }
 
-// Round rounds a duration to seconds above 10 s, else to tenths of a millisecond.
+// Round rounds a duration to seconds if it is above 10 s, and otherwise to tenths of a millisecond.
 func Round(d time.Duration) time.Duration {
 	if d > 10*time.Second {
 		return d.Round(time.Second)

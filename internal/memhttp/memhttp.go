@@ -1,6 +1,6 @@
-// Package memhttp connects an [http.Client] to an [http.Handler] in the same process, without a network. Answers are streamed: the client
-// reads while the handler writes. The end of a request's context, or closing its answer, ends the handler. The command line uses it for
-// an API in its own process.
+// Package memhttp connects an [http.Client] to an [http.Handler] in the same process, without a network. Responses are streamed: the client
+// reads while the handler writes. Cancelling a request's context, or closing its response, cancels the handler's context. The command line
+// uses it for an API in its own process.
 package memhttp
 
 import (
@@ -14,13 +14,13 @@ import (
 // Transport is an [http.RoundTripper] that calls a handler. It is safe for concurrent use.
 type Transport struct {
 	Handler http.Handler
-	// RemoteAddr is the client's address, as the handler sees it.
+	// RemoteAddr is the client address that the handler sees.
 	RemoteAddr string
 
 	handlers sync.WaitGroup
 }
 
-// RoundTrip returns when the handler has begun its answer. It waits for a handler that ignores the end of the request's context.
+// RoundTrip returns when the handler has begun its response. It waits for a handler that ignores its cancelled context.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(request.Context())
 	served := request.Clone(ctx)
@@ -33,14 +33,14 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	t.handlers.Go(func() {
 		defer cancel()
 		defer served.Body.Close()
-		// A reader must not take an answer that its context cut off for a complete one.
+		// Otherwise a reader could mistake a response that was cut off by its context for a complete one.
 		stop := context.AfterFunc(request.Context(), func() { _ = pipe.CloseWithError(context.Cause(request.Context())) })
 		defer stop()
 		err := a.run(t.Handler, served)
 		if err == nil {
-			err = context.Cause(request.Context()) // the handler may return before stop has run; nil: the context is still open
+			err = context.Cause(request.Context()) // the handler may return before stop takes effect; nil if the context is not done
 		}
-		_ = pipe.CloseWithError(err) // the first error counts; nil is io.EOF
+		_ = pipe.CloseWithError(err) // only the first error counts; nil means io.EOF
 	})
 	<-a.begun
 	if a.aborted {
@@ -52,10 +52,10 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// Close waits until every handler has returned. Answers must have been read to their end or closed.
+// Close waits until every handler has returned. All responses must have been read to the end or closed.
 func (t *Transport) Close() { t.handlers.Wait() }
 
-// stream is the body of an answer. Close ends the handler.
+// stream is the body of a response. Close cancels the handler's context.
 type stream struct {
 	*io.PipeReader
 	cancel context.CancelFunc
@@ -66,17 +66,17 @@ func (s *stream) Close() error {
 	return s.PipeReader.Close()
 }
 
-// answer is the handler's side: an [http.ResponseWriter] and [http.Flusher] for one goroutine. begun is closed when the fields that
-// RoundTrip reads no longer change.
+// answer is the handler's side of a response: an [http.ResponseWriter] and [http.Flusher] for one goroutine. begun is closed when the
+// fields that RoundTrip reads no longer change.
 type answer struct {
 	header, sent http.Header
 	status       int
-	aborted      bool // before the answer began
+	aborted      bool // aborted before the response began
 	body         *io.PipeWriter
 	begun        chan struct{}
 }
 
-// run calls the handler. An error aborts the answer, as [http.ErrAbortHandler] does on a network.
+// run calls the handler. An error aborts the response, as [http.ErrAbortHandler] does over a network.
 func (a *answer) run(handler http.Handler, request *http.Request) (err error) {
 	defer func() {
 		thrown := recover()
@@ -110,5 +110,5 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
-// Flush sends the header. Written data has already reached the client.
+// Flush sends the header. Written data reaches the client without it.
 func (a *answer) Flush() { a.WriteHeader(http.StatusOK) }

@@ -35,7 +35,7 @@ func TestAHandlerSeesTheRequestAndTheClientItsAnswer(t *testing.T) {
 	is.NoErr(err)
 	defer response.Body.Close()
 	is.Equal(response.StatusCode, http.StatusAccepted)
-	is.Equal(response.Header, http.Header{"Location": {"/jobs/7"}}) // as it was when the answer began
+	is.Equal(response.Header, http.Header{"Location": {"/jobs/7"}}) // the header as it was when the response began
 	body, err := io.ReadAll(response.Body)
 	is.NoErr(err)
 	is.Equal(string(body), `POST /jobs?dry_run=true cli {"a":1}`)
@@ -49,7 +49,7 @@ func TestAnAnswerIsReadWhileItIsWritten(t *testing.T) {
 		fmt.Fprintln(w, "first")
 		<-read
 		fmt.Fprintln(w, "second")
-		<-r.Context().Done() // the client has closed the answer
+		<-r.Context().Done() // until the client closes the response
 		_, err := fmt.Fprintln(w, "third")
 		ended <- err
 	})
@@ -58,11 +58,11 @@ func TestAnAnswerIsReadWhileItIsWritten(t *testing.T) {
 	lines := bufio.NewScanner(response.Body)
 	is.True(lines.Scan())
 	is.Equal(lines.Text(), "first")
-	close(read) // only now is there a second line
+	close(read) // lets the handler write the second line
 	is.True(lines.Scan())
 	is.Equal(lines.Text(), "second")
 	is.NoErr(response.Body.Close())
-	is.True(errors.Is(<-ended, io.ErrClosedPipe)) // the handler learns that nobody reads
+	is.True(errors.Is(<-ended, io.ErrClosedPipe)) // the handler gets an error, because the response is closed
 	transport.Close()
 }
 
@@ -83,7 +83,7 @@ func TestTheEndOfAContextEndsTheHandlerAndCutsItsAnswerOff(t *testing.T) {
 	is.NoErr(err)
 	cancel()
 	_, err = lines.ReadString('\n')
-	is.True(errors.Is(err, context.Canceled)) // not an end that looks like the whole
+	is.True(errors.Is(err, context.Canceled)) // the partial response ends with an error, not with io.EOF
 	transport.Close()
 }
 

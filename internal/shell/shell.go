@@ -1,4 +1,4 @@
-// Package shell quotes words for commands that people paste into a POSIX shell.
+// Package shell quotes words in commands that people paste into a POSIX shell.
 package shell
 
 import (
@@ -8,7 +8,7 @@ import (
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/@+-]*$`)
 
-// Word returns text as one word that a shell does not expand and a command does not take as a flag, quoted if necessary. Control
+// Word returns text as one word, quoted if necessary. The shell does not expand it, and a command does not mistake it for a flag. Control
 // characters, which a terminal might interpret, become question marks.
 func Word(text string) string {
 	if plain.MatchString(text) {

@@ -17,6 +17,6 @@ func TestAWordReachesACommandAsItIs(t *testing.T) {
 		is.Equal(string(out), text)
 	}
 	is := is.New(t)
-	is.Equal(Word("csv_ingest"), "csv_ingest")                         // what needs no quotes has none
-	is.True(!strings.ContainsAny(Word("a\nid\x1b]0;x\a"), "\n\x1b\a")) // no line ends early, no terminal obeys
+	is.Equal(Word("csv_ingest"), "csv_ingest")                         // a plain word is not quoted
+	is.True(!strings.ContainsAny(Word("a\nid\x1b]0;x\a"), "\n\x1b\a")) // no control characters remain
 }

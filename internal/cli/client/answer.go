@@ -12,24 +12,24 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// answerError is an error that a server answered with.
+// answerError is an error response of a server.
 type answerError struct {
 	status int
-	code   string // the API's error code; empty: a server in front of the API answered
-	change bool   // the request would have changed something
+	code   string // the API's error code; empty if a server in front of the API responded
+	change bool   // the request was meant to change something
 	text   string
-	cause  error // the error of package job for the code; nil: there is none
+	cause  error // the error of package job for the code, or nil
 }
 
 func (e *answerError) Error() string { return e.text }
 func (e *answerError) Unwrap() error { return e.cause }
 
-// passing reports whether another try may succeed.
+// passing reports whether a retry may succeed.
 func (e *answerError) passing() bool {
 	return e.status == http.StatusTooManyRequests || e.status >= http.StatusInternalServerError && e.code != "internal"
 }
 
-// ExitsWith returns the exit code: that of the error of package job for the answer, or one that depends on
+// ExitsWith returns the exit code for the response. It is the code for the error of package job, if there is one, and otherwise depends on
 // the status.
 func (e *answerError) ExitsWith() int {
 	if code := exit.Code(e.cause); code != exit.CodeOK && code != exit.CodeRefused {
@@ -49,7 +49,7 @@ func (e *answerError) ExitsWith() int {
 	return exit.CodeRefused
 }
 
-// refusal reads the error in a server's answer and adds a remedy.
+// refusal returns the error in a server's response, with a remedy.
 func (at *Client) refusal(method string, response *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	var p struct {
@@ -78,13 +78,13 @@ func (at *Client) refusal(method string, response *http.Response) error {
 	return e
 }
 
-// NotFound reports whether a server answered that the resource does not exist.
+// NotFound reports whether err is a server's response that the resource does not exist.
 func NotFound(err error) bool {
 	answer, ok := errors.AsType[*answerError](err)
 	return ok && answer.status == http.StatusNotFound
 }
 
-// Passing reports whether err may be temporary: the database or the server does not answer now.
+// Passing reports whether err may be temporary because the database or the server does not respond.
 func Passing(err error) bool {
 	if answer, ok := errors.AsType[*answerError](err); ok {
 		return answer.passing()

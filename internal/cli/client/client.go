@@ -1,5 +1,5 @@
-// Package client calls the HTTP API for commands: that of the server which a command names, or one in this process over DATABASE_URL. It
-// hides which of the two it is, and how their errors become exit codes.
+// Package client calls the HTTP API for commands. It calls the server that the command names, or an API in this process that uses
+// DATABASE_URL. Callers need not know which one it is, nor how errors become exit codes.
 package client
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 )
 
-// patience limits how long a server may take to begin an answer.
+// patience limits how long a server may take to begin a response.
 const patience = 30 * time.Second
 
 // Client calls the API.
@@ -34,11 +34,11 @@ type Client struct {
 	url, token, reason string
 
 	http  *http.Client
-	local bool // the API is in this process
+	local bool // whether the API is in this process
 	close func()
 }
 
-// For returns the client of a command: for the server of --server or TRAPEZE_SERVER, else for the database. The caller closes it.
+// For returns the client for a command. It uses the server in --server or TRAPEZE_SERVER, or else the database. The caller must close it.
 func For(c *cobra.Command) (*Client, error) {
 	config, err := env.Load()
 	if err != nil {
@@ -56,25 +56,25 @@ func For(c *cobra.Command) (*Client, error) {
 	to.url, to.close = strings.TrimRight(to.url, "/"), transport.CloseIdleConnections
 	to.http = &http.Client{
 		Transport: transport,
-		// A redirect would turn a POST into a GET, and send the token to another address.
+		// Following a redirect would turn a POST into a GET, and send the token to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return to, nil
 }
 
-// Server returns the address of the server that a command uses; empty: the API in this process.
+// Server returns the URL of the server that a command uses. It is empty if the command uses the API in this process.
 func Server(c *cobra.Command, config env.Settings) string { return flagOr(c, "server", config.Server) }
 
-// flagOr returns the value of a persistent flag if it is set, or else otherwise.
+// flagOr returns the value of a persistent flag, or otherwise if the flag is not set.
 func flagOr(c *cobra.Command, flag, otherwise string) string {
-	value, _ := c.Root().PersistentFlags().GetString(flag) // the command complete has a different --token
+	value, _ := c.Root().PersistentFlags().GetString(flag) // from the root, because the complete command has a different --token flag
 	return cmp.Or(value, otherwise)
 }
 
 // Close closes all connections.
 func (at *Client) Close() { at.close() }
 
-// Path fills the parameters of a route's path, such as /jobs/:id/retry, in order.
+// Path replaces the parameters of a route's path, such as /jobs/:id/retry, with values in order.
 func Path(route string, values ...any) string {
 	parts := strings.Split(route, "/")
 	for i, part := range parts {
@@ -85,7 +85,7 @@ func Path(route string, values ...any) string {
 	return strings.Join(parts, "/")
 }
 
-// Query returns a query of names and values, given in turn, without empty values.
+// Query returns a query without empty values. pairs alternates names and values.
 func Query(pairs ...string) url.Values {
 	q := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -96,7 +96,7 @@ func Query(pairs ...string) url.Values {
 	return q
 }
 
-// Get returns the decoded answer of a path.
+// Get requests a path and decodes the response.
 func Get[T any](ctx context.Context, at *Client, path string, query url.Values) (T, error) {
 	if len(query) > 0 {
 		path += "?" + query.Encode()
@@ -104,15 +104,15 @@ func Get[T any](ctx context.Context, at *Client, path string, query url.Values) 
 	return Do[T](ctx, at, http.MethodGet, path, nil)
 }
 
-// Post sends a command; a nil body means none.
+// Post sends a command and decodes the response. If body is nil, the request has no body.
 func Post[T any](ctx context.Context, at *Client, path string, body any) (T, error) {
 	return Do[T](ctx, at, http.MethodPost, path, body)
 }
 
-// None is the type of an answer that the caller ignores.
+// None is the type of a response that the caller ignores.
 type None struct{}
 
-// Do sends a request and returns its decoded answer. headers are names and values in turn.
+// Do sends a request and decodes the response. headers alternates names and values.
 func Do[T any](ctx context.Context, at *Client, method, path string, body any, headers ...string) (answer T, err error) {
 	if !at.local {
 		var cancel context.CancelFunc
@@ -137,7 +137,8 @@ func Do[T any](ctx context.Context, at *Client, method, path string, body any, h
 	return answer, nil
 }
 
-// List yields the rows under a name in the answer, page by page. A limit in the query applies to all pages together; 0 means all rows.
+// List returns the rows in the name field of the response, page by page. A limit in the query applies to all pages together; 0 means all
+// rows.
 func List[T any](ctx context.Context, at *Client, path, name string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		limited, asked := query.Has("limit"), url.Values{}
@@ -178,7 +179,7 @@ func List[T any](ctx context.Context, at *Client, path, name string, query url.V
 	}
 }
 
-// Copy writes the answer of a path to a writer.
+// Copy writes the response for a path to a writer.
 func (at *Client) Copy(ctx context.Context, to io.Writer, path string) error {
 	response, err := at.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
@@ -195,13 +196,13 @@ func (at *Client) Copy(ctx context.Context, to io.Writer, path string) error {
 	return nil
 }
 
-// send sends a request. It returns an error for an answer that is an error.
+// send sends a request. It returns an error for an error response.
 func (at *Client) send(ctx context.Context, method, path string, body any, headers ...string) (*http.Response, error) {
 	var content io.Reader = http.NoBody
 	if body != nil {
 		var raw bytes.Buffer
 		as := json.NewEncoder(&raw)
-		as.SetEscapeHTML(false) // arguments are sent as they were typed
+		as.SetEscapeHTML(false) // send arguments exactly as they were typed
 		if err := as.Encode(body); err != nil {
 			return nil, err
 		}
@@ -225,7 +226,7 @@ func (at *Client) send(ctx context.Context, method, path string, body any, heade
 		request.Header.Set("X-Reason", at.reason)
 	}
 	response, err := at.http.Do(request)
-	if wrapped, ok := errors.AsType[*url.Error](err); ok { // without the method and the URL
+	if wrapped, ok := errors.AsType[*url.Error](err); ok { // drops the method and the URL from the message
 		err = wrapped.Err
 	}
 	switch {

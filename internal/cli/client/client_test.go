@@ -26,7 +26,7 @@ func TestAListIsReadPageByPageUpToItsLimit(t *testing.T) {
 		"2":    {"limit=2"},
 		"1500": {"limit=1000", "cursor=c&limit=1000"},
 		"3":    {"limit=3", "cursor=c&limit=1"},
-		"":     {"", "cursor=c"}, // a list without pages has no limit to ask for
+		"":     {"", "cursor=c"}, // a list without pages does not accept a limit
 	} {
 		t.Run("limit "+limit, func(t *testing.T) {
 			is := is.New(t)
@@ -39,7 +39,7 @@ func TestAListIsReadPageByPageUpToItsLimit(t *testing.T) {
 			}
 			is.Equal(asked, want)
 			is.Equal(rows, []int{1, 2, 3}[:min(3, 1+len(want))])
-			is.Equal(query, Query("limit", limit)) // the caller's stays as it is
+			is.Equal(query, Query("limit", limit)) // List does not modify the caller's query
 		})
 	}
 }

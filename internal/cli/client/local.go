@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// openLocal connects the client to an API in this process, over DATABASE_URL and a runner that never runs. The local user has all
+// openLocal connects the client to an API in this process, which uses DATABASE_URL and a runner that never runs. The local user has all
 // permissions.
 func (at *Client) openLocal(ctx context.Context, config env.Settings) error {
 	if config.DatabaseURL == "" {
@@ -33,7 +33,7 @@ func (at *Client) openLocal(ctx context.Context, config env.Settings) error {
 		pool.Close()
 		return err
 	}
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // a command prints its error
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // the command prints its own error
 	o := config.Options
 	o.Logger = slog.Default()
 	r, err := runner.New(pool, o)
@@ -54,7 +54,7 @@ func (at *Client) openLocal(ctx context.Context, config env.Settings) error {
 	return nil
 }
 
-// Operator returns the name of the local user, for the audit log.
+// Operator returns the name of the local user for the audit log.
 func Operator() string {
 	if who, err := user.Current(); err == nil && (api.Principal{Name: who.Username}).Validate() == nil {
 		return who.Username
@@ -62,13 +62,13 @@ func Operator() string {
 	return "operator"
 }
 
-// local is the transport to the API in this process. It wakes the pods after changes, because they might otherwise wait for their next
-// poll. An error that the API would only log becomes the error of the request.
+// local is the transport to the API in this process. It wakes the pods after changes, because otherwise they might wait for their next
+// poll. If the API would only log an error, local returns it as the error of the request.
 type local struct {
 	api    memhttp.Transport
 	pool   *pgxpool.Pool
 	runner *runner.Runner
-	polls  bool // pods do not listen for notifications
+	polls  bool // pods only poll, so notifying them has no effect
 }
 
 func (l *local) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -88,7 +88,7 @@ func (l *local) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// cause holds the error behind an answer, if any. The request's context carries it.
+// cause holds the error behind a response, if any. The context of the request carries it.
 type cause struct{ err atomic.Pointer[error] }
 
 type causeKey struct{}
@@ -99,7 +99,7 @@ func keepCause(request *http.Request, err error) {
 	}
 }
 
-// body reads an answer. If the answer was aborted, it ends with the cause.
+// body reads a response. If the response was aborted, reading ends with the cause.
 type body struct {
 	io.ReadCloser
 	behind *cause

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// span is the time of a handler's run, or of several of a kind: from the first start to the last end.
+// span is the time during which a handler ran. For several handlers of a kind, it lasts from the first start to the last end.
 type span struct{ began, ended time.Time }
 
-// stopwatch records when each step ran, by this process's clock.
+// stopwatch records when each step ran, according to this process's clock.
 type stopwatch struct {
 	mu  sync.Mutex
 	ran map[string]span

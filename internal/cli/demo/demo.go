@@ -1,5 +1,5 @@
-// Package demo runs the example pipeline on real data and kills a pod in the middle. It works in its own database or schemas, and removes
-// them.
+// Package demo runs the example pipeline on real data and kills a pod halfway. It uses a temporary database or temporary schemas, and
+// removes them afterwards.
 package demo
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/trapeze-run/trapeze/handlers"
 )
 
-// Command returns the command demo.
+// Command returns the demo command.
 func Command() *cobra.Command {
 	d := demo{file: handlers.SampleFlights}
 	c := &cobra.Command{
@@ -67,7 +67,7 @@ leaves no process running.`,
 	return c
 }
 
-// demo is one run of the demonstration.
+// demo is one run of the demo.
 type demo struct {
 	*screen
 	stage
@@ -78,29 +78,29 @@ type demo struct {
 	began   time.Time
 	report  demoReport
 	totals  []handlers.UnitTotal
-	counted int64   // flights in the totals
-	bad     int64   // units left out
+	counted int64   // number of flights in the totals
+	bad     int64   // number of units that were left out
 	shown   []int64 // the pipelines that the user can inspect
 }
 
-// demoReport is what --json prints.
+// demoReport is the output of --json.
 type demoReport struct {
 	Rows     int64       `json:"rows"`
 	Units    int64       `json:"units"`
 	Total    json.Number `json:"total_kg_co2e"` // an exact decimal
 	Steps    []demoStep  `json:"steps"`
-	Takeover float64     `json:"takeover_seconds"` // from kill -9 to the start of the job on the other pod
-	Warnings int64       `json:"warnings"`         // skipped rows and flights without a factor
+	Takeover float64     `json:"takeover_seconds"` // from SIGKILL to the start of the job on the other pod
+	Warnings int64       `json:"warnings"`         // skipped rows, and flights without a factor
 
-	BadUnits []handlers.BadUnit `json:"bad_units,omitempty"` // left out, which makes the pipeline partial
+	BadUnits []handlers.BadUnit `json:"bad_units,omitempty"` // units that were left out, which makes the pipeline partial
 }
 
 // demoStep is one step of the pipeline.
 type demoStep struct {
 	Kind string  `json:"kind"`
-	MS   float64 `json:"ms"` // the time of its handler; of several, from the first start to the last end
-	// HandoffMS is the time from the end of the previous step, or from the submission, to the start of this one. It includes the commits
-	// that end the one and create the other.
+	MS   float64 `json:"ms"` // the handler's duration; for several handlers, from the first start to the last end
+	// HandoffMS is the time from the end of the previous step, or from the submission, to the start of this step. It includes the commit
+	// that finishes the previous step and creates this one.
 	HandoffMS float64 `json:"handoff_ms"`
 }
 
@@ -155,7 +155,7 @@ func (d *demo) run(parent context.Context) (err error) {
 	return nil
 }
 
-// next prints commands to try, given as arguments and descriptions in turn.
+// next prints commands to try. commands alternates arguments and descriptions.
 func (d *demo) next(commands ...string) {
 	d.say("")
 	d.say("Try next:")
@@ -168,7 +168,7 @@ func (d *demo) next(commands ...string) {
 	}
 }
 
-// programName returns how this program was called, so that the user can type what is printed.
+// programName returns how this program was called, so that the user can type the printed commands.
 func programName() string {
 	self, err := os.Executable()
 	switch {
@@ -180,7 +180,8 @@ func programName() string {
 	return "trapeze"
 }
 
-// readablePath makes a path absolute, for pods with any working directory, and checks that it can be read before anything is started.
+// readablePath makes a path absolute, because pods may have a different working directory. It checks that the file can be read before
+// anything is started.
 func readablePath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err == nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// stay serves the results of the demo, with its handlers and the API, until a signal ends it.
+// stay serves the results of the demo, with its handlers and the API, until the process receives a signal.
 func (d *demo) stay(ctx context.Context) error {
 	d.keeps = true
 	if os.Getenv("TRAPEZE_HTTP_ADDR") == "" {
 		if l, err := net.Listen("tcp", d.config.API.Addr); err != nil {
-			d.config.API.Addr = "127.0.0.1:0" // another process has the usual port
+			d.config.API.Addr = "127.0.0.1:0" // another process uses the default port
 		} else {
 			_ = l.Close()
 		}
@@ -37,7 +37,7 @@ func (d *demo) stay(ctx context.Context) error {
 	return nil
 }
 
-// tellReady prints the addresses to open.
+// tellReady prints the URLs to open.
 func (d *demo) tellReady(line server.ReadyLine) error {
 	if d.json {
 		return d.print(line)

@@ -15,18 +15,18 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// demoYear is the year whose factors apply.
+// demoYear is the year of the emission factors.
 const demoYear = 2024
 
-// demoSteps lists the steps of the pipeline, with the unit of their progress and how they are reached. The recalculations are
-// many jobs; their common progress is that of the factor sync, which waits for them.
+// demoSteps lists the steps of the pipeline, with the unit of their progress and how they are started. The recalculations consist of many
+// jobs, whose combined progress is reported by the factor sync, which waits for them.
 var demoSteps = []demoStepKind{
 	{"csv_ingest", "rows", ""}, {demoFans, "", "hand-off"}, {demoFan, "airports", "fan-out"}, {"unit_totals", "airports", "join"},
 }
 
 type demoStepKind struct{ kind, unit, reached string }
 
-// The kind of the job that fans out, and the kind of its children.
+// demoFans is the kind of the job that fans out. demoFan is the kind of its children.
 const demoFans, demoFan = "factor_sync", "emission_recalc"
 
 // pollInterval is the interval at which the demo polls the pipeline.
@@ -98,7 +98,7 @@ func (d *demo) startPod(ctx context.Context, o handlers.Options) (r *runner.Runn
 	return r, stop, nil
 }
 
-// follow shows a pipeline's progress until it has ended, and returns its jobs in order.
+// follow shows a pipeline's progress until the pipeline has ended, and returns its jobs in order.
 func (d *demo) follow(ctx context.Context, r *runner.Runner, id int64, clock *stopwatch, submitted time.Time) ([]job.Job, error) {
 	defer d.clear()
 	bars := map[string]*bar{}
@@ -131,15 +131,15 @@ func (d *demo) follow(ctx context.Context, r *runner.Runner, id int64, clock *st
 	}
 }
 
-// part is the part of a pipeline that one bar shows.
+// part is the part of a pipeline that one progress bar shows.
 type part struct {
 	kind     string
 	progress *job.Progress
 	ended    bool
 }
 
-// partsOf returns the parts of a pipeline that have begun, in order. The recalculations are one part: their progress and their
-// end are those of the factor sync, which has no progress of its own.
+// partsOf returns the parts of a pipeline that have begun, in order. The recalculations form one part. Its progress and end are taken from
+// the factor sync, which has no progress of its own.
 func partsOf(spine []job.Job) (list []part) {
 	for _, j := range spine {
 		if j.Kind == demoFans && j.Progress != nil {
@@ -151,9 +151,9 @@ func partsOf(spine []job.Job) (list []part) {
 	return list
 }
 
-// spineOf returns the jobs of a pipeline that are not branches of its fan-out, in order, and whether the pipeline is over.
+// spineOf returns the jobs of a pipeline in order, except the children of its fan-out, and whether the pipeline has ended.
 func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, over bool, err error) {
-	// In this order: the commit that ends a step inserts the next one, so the pipeline is over when all have ended.
+	// The order matters: the commit that finishes a step inserts the next one, so the pipeline has ended when all found jobs have ended.
 	for _, step := range demoSteps {
 		if step.kind == demoFan {
 			continue
@@ -167,7 +167,7 @@ func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, o
 	return steps, len(steps) > 0 && steps[len(steps)-1].State.Terminal(), nil
 }
 
-// failure returns the error of a pipeline that did not succeed, not even partially.
+// failure returns the error of a pipeline that did not even succeed partially.
 func failure(ctx context.Context, r *runner.Runner, steps []job.Job) error {
 	last := steps[len(steps)-1]
 	if last.State == job.Succeeded {
@@ -183,10 +183,10 @@ func failure(ctx context.Context, r *runner.Runner, steps []job.Job) error {
 	return exit.Refused("%s %s: %s", last.Kind, last.State, show.Text(last.Error))
 }
 
-// unitOf returns the unit of a kind's progress.
+// unitOf returns the unit of progress for a kind.
 func unitOf(kind string) string { return demoStepOf(kind).unit }
 
-// transitionTo returns how a kind is reached from the previous one.
+// transitionTo returns how a step of a kind is started by the previous one.
 func transitionTo(kind string) string { return demoStepOf(kind).reached }
 
 func demoStepOf(kind string) (found demoStepKind) {

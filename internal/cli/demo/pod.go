@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// podSettings is the first line on the stdin of a pod. On the command line, other users could read the password.
+// podSettings is sent to a pod as the first line on stdin. On the command line, other users could read the password in it.
 type podSettings struct {
 	Name, Version, DatabaseURL, DirectURL, Schema, CO2 string
 
@@ -30,8 +30,8 @@ type podSettings struct {
 	BatchPause time.Duration
 }
 
-// newDemoPodCommand returns the command of the pod that the demo starts as a separate process, to kill it. The pod runs as
-// long as its stdin is open, so that it never outlives the demo.
+// newDemoPodCommand returns the command for the pod that the demo starts as a separate process and kills. The pod runs while its stdin is
+// open, so it never outlives the demo.
 func newDemoPodCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "pod",
@@ -53,16 +53,16 @@ func newDemoPodCommand() *cobra.Command {
 				_, _ = io.Copy(io.Discard, in)
 				stop()
 				time.Sleep(leaveWithin)
-				os.Exit(exit.CodeUnavailable) // the database is gone too: nothing waits for this process
+				os.Exit(exit.CodeUnavailable) // the database is gone too, so there is nothing to wait for
 			}()
 			return p.run(ctx)
 		},
 	}
 }
 
-// run works jobs until ctx ends.
+// run runs jobs until ctx is done.
 func (p podSettings) run(ctx context.Context) error {
-	c, err := env.Load() // the same environment as the demo's
+	c, err := env.Load() // the environment is the same as the demo's
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (p podSettings) run(ctx context.Context) error {
 	return r.Run(ctx)
 }
 
-// leaveWithin limits how long a pod may take to leave before it is killed.
+// leaveWithin limits how long a pod may take to shut down before it is killed.
 const leaveWithin = 5 * time.Second
 
 // podProcess is a pod in a separate process.
@@ -95,7 +95,7 @@ type podProcess struct {
 	name  string
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	ended chan struct{} // closed when it has ended and been waited for
+	ended chan struct{} // closed when the process has exited and was waited for
 }
 
 func startPodProcess(p podSettings) (*podProcess, error) {
@@ -112,7 +112,7 @@ func startPodProcess(p podSettings) (*podProcess, error) {
 		return nil, fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	go func() {
-		_ = one.cmd.Wait() // the demo judges a pod by its effects, not by its exit
+		_ = one.cmd.Wait() // the exit status does not matter to the demo
 		close(one.ended)
 	}()
 	if err := json.NewEncoder(one.stdin).Encode(p); err != nil {
@@ -122,15 +122,15 @@ func startPodProcess(p podSettings) (*podProcess, error) {
 	return one, nil
 }
 
-// kill sends kill -9: the process cannot clean up.
+// kill kills the process with SIGKILL, so that it cannot clean up.
 func (p *podProcess) kill() {
-	_ = p.cmd.Process.Kill() // an error means that it has already ended
+	_ = p.cmd.Process.Kill() // an error means that it has already exited
 	<-p.ended
 }
 
-// leave lets the pod drain, and kills it if that takes too long.
+// leave lets the pod drain, and kills it after a timeout.
 func (p *podProcess) leave() {
-	_ = p.stdin.Close() // an error means that it has already ended
+	_ = p.stdin.Close() // an error means that it has already exited
 	timer := time.NewTimer(leaveWithin)
 	defer timer.Stop()
 	select {
@@ -140,7 +140,7 @@ func (p *podProcess) leave() {
 	}
 }
 
-// alive reports whether the process has not ended.
+// alive reports whether the process is still running.
 func (p *podProcess) alive() bool {
 	select {
 	case <-p.ended:

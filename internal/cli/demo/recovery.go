@@ -17,29 +17,29 @@ import (
 )
 
 const (
-	// The approximate duration to which the ingest is slowed down, so that it can be watched and killed in the
-	// middle.
+	// ingestFor is the approximate duration of the ingest. It is slowed down so that the user can watch it, and the demo can kill it
+	// halfway.
 	ingestFor = 3 * time.Second
-	// A takeover takes little more than the lease. After this time the demo gives up.
+	// netWithin is how long the demo waits for the second run. A takeover takes little longer than the lease.
 	netWithin = 2 * time.Minute
 	// podsWithin limits how long two pods may take to start.
 	podsWithin = 30 * time.Second
 )
 
-// netRun is the second run of the pipeline: with two pods, one of which is killed.
+// netRun is the second run of the pipeline. It uses two pods, one of which is killed.
 type netRun struct {
 	*demo
-	watcher     *runner.Runner // submits and reads, never runs
+	watcher     *runner.Runner // submits and reads jobs but never runs them
 	pods        []*podProcess
-	shownEvents map[string]bool // events that the timeline contains
-	zero        time.Time       // the submission; all times are the database's
+	shownEvents map[string]bool // events that are already in the timeline
+	zero        time.Time       // the time of the submission; all times come from the database
 	holder      *podProcess     // the pod that has claimed the ingest
 	victim      *podProcess     // the pod that was killed
 	killed      time.Time
 	taken       time.Time // when another pod claimed the victim's job
 }
 
-// showNet runs the pipeline on two pods in separate processes and kills the one that works.
+// showNet runs the pipeline on two pods in separate processes, and kills the pod that is running the ingest.
 func (d *demo) showNet(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, netWithin, fmt.Errorf("no takeover within %s", netWithin))
 	defer cancel()
@@ -118,11 +118,11 @@ func (n *netRun) startPods(ctx context.Context) error {
 	}
 }
 
-// watch prints the timeline, kills the pod that works, and returns the jobs when the pipeline has ended.
+// watch prints the timeline and kills the pod that is running the ingest. It returns the jobs when the pipeline has ended.
 func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 	var ingest, fan *bar
 	for {
-		// Read the jobs before the events, so that the events include the end of every job that has ended.
+		// Read the jobs before the events, so that the events include the completion of every finished job.
 		steps, over, err := spineOf(ctx, inside.Of(n.watcher).Store, id)
 		if err != nil {
 			return nil, err
@@ -162,7 +162,7 @@ func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 	}
 }
 
-// showFan shows how many of the recalculations have ended, over all pods.
+// showFan shows how many of the recalculations have finished on all pods.
 func (n *netRun) showFan(b *bar, steps []job.Job) *bar {
 	for _, part := range partsOf(steps) {
 		switch {
@@ -181,7 +181,7 @@ func (n *netRun) showFan(b *bar, steps []job.Job) *bar {
 	return b
 }
 
-// strikeDown kills the pod that runs the ingest.
+// strikeDown kills the pod that is running the ingest.
 func (n *netRun) strikeDown(ctx context.Context, done, total int64) error {
 	n.victim = n.holder
 	n.victim.kill()
@@ -192,7 +192,7 @@ func (n *netRun) strikeDown(ctx context.Context, done, total int64) error {
 	return nil
 }
 
-// remarkOn shows beside the bar which pod works, or what the pipeline waits for.
+// remarkOn shows next to the bar which pod is working, or what the pipeline is waiting for.
 func (n *netRun) remarkOn(ctx context.Context, b *bar, first job.Job) error {
 	switch {
 	case !n.live:
@@ -219,7 +219,7 @@ func (n *netRun) line(at time.Time, format string, args ...any) {
 	n.say("  %5.1f s  %s", max(0, at.Sub(n.zero).Seconds()), fmt.Sprintf(format, args...))
 }
 
-// tell adds new events of the spine's jobs to the timeline. It reads their short histories from the beginning.
+// tell adds new events of the spine's jobs to the timeline. It rereads their histories from the beginning, because they are short.
 func (n *netRun) tell(ctx context.Context, steps []job.Job) error {
 	const all = 1000
 	for _, j := range steps {
@@ -268,7 +268,7 @@ func (n *netRun) tellOne(e job.Event, j job.Job) {
 	}
 }
 
-// compare compares the second result with the first.
+// compare compares the result of the second run with that of the first.
 func (n *netRun) compare(ctx context.Context, steps []job.Job) error {
 	n.say("")
 	if n.victim == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// readResult reads the numbers from the results of the steps.
+// readResult reads the figures from the results of the steps.
 func (d *demo) readResult(ctx context.Context, steps []job.Job) error {
 	ingested, total, err := resultsOf(steps)
 	if err != nil {
@@ -26,7 +26,7 @@ func (d *demo) readResult(ctx context.Context, steps []job.Job) error {
 	return err
 }
 
-// resultsOf decodes the results of the first and the last step of a pipeline that has ended.
+// resultsOf decodes the results of the first and last steps of a finished pipeline.
 func resultsOf(steps []job.Job) (first handlers.Ingested, last handlers.Totalled, err error) {
 	if err := json.Unmarshal(steps[0].Result, &first); err != nil {
 		return first, last, fmt.Errorf("read the result of %s: %w", steps[0].Kind, err)
@@ -37,7 +37,7 @@ func resultsOf(steps []job.Job) (first handlers.Ingested, last handlers.Totalled
 	return first, last, nil
 }
 
-// tellResult shows the largest units and the sum.
+// tellResult prints the largest units and the total.
 func (d *demo) tellResult(first job.Job, took time.Duration) {
 	most := d.totals[:min(len(d.totals), 10)]
 	d.say("")
@@ -62,14 +62,14 @@ func (d *demo) tellResult(first job.Job, took time.Duration) {
 			Reason string
 		} `json:"bad_rows"`
 	}
-	_ = json.Unmarshal(first.Result, &bad) // it was read before
+	_ = json.Unmarshal(first.Result, &bad) // already decoded once without an error
 	d.say("Warnings: %s (skipped rows, or flights whose distance has no factor).", thousands(d.report.Warnings))
 	for _, row := range bad.BadRows[:min(len(bad.BadRows), 5)] {
 		d.say("  line %d: %s", row.Line, humanize.Printable(row.Reason))
 	}
 }
 
-// tellBadUnits prints the units that are left out.
+// tellBadUnits prints the units that were left out.
 func (d *demo) tellBadUnits() {
 	if d.bad == 0 {
 		return
@@ -80,7 +80,7 @@ func (d *demo) tellBadUnits() {
 	}
 }
 
-// roundDecimal rounds an exact decimal to one digit after the point, half up.
+// roundDecimal rounds an exact decimal number to one decimal place, half up.
 func roundDecimal(digits string) string {
 	exact, ok := new(big.Rat).SetString(digits)
 	if !ok {

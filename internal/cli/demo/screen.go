@@ -13,10 +13,10 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// screen prints lines and, on a terminal, live bars below them. One goroutine uses it.
+// screen prints lines and, on a terminal, live progress bars below them. It must be used by one goroutine only.
 type screen struct {
 	out  io.Writer
-	live bool // a terminal that can move its cursor
+	live bool // whether the output is a terminal whose cursor can be moved
 	bars *mpb.Progress
 	open []*bar
 }
@@ -35,7 +35,7 @@ func (s *screen) say(format string, args ...any) {
 	_, _ = io.WriteString(s.out, line)
 }
 
-// bar starts a bar below the others; clear ends them all.
+// bar starts a progress bar below the others. clear ends all of them.
 func (s *screen) bar(name, unit string) *bar {
 	b := &bar{screen: s, name: name, unit: unit, said: time.Now()}
 	b.note.Store(new(string))
@@ -55,7 +55,7 @@ func (s *screen) bar(name, unit string) *bar {
 	return b
 }
 
-// clear ends all bars where they are. Later lines are printed below them.
+// clear leaves all bars in their current state. Later lines are printed below them.
 func (s *screen) clear() {
 	if s.bars == nil {
 		return
@@ -67,17 +67,17 @@ func (s *screen) clear() {
 	s.bars, s.open = nil, nil
 }
 
-// bar shows the progress of one thing.
+// bar shows the progress of one task.
 type bar struct {
 	*screen
 	name, unit  string
-	line        *mpb.Bar // nil without a terminal
+	line        *mpb.Bar // nil if there is no terminal
 	done, total atomic.Int64
 	note        atomic.Pointer[string]
-	said        time.Time // when a plain line last reported it
+	said        time.Time // when a plain line last reported the progress
 }
 
-// plainEvery is the interval at which plain lines report long progress.
+// plainEvery is how often long progress is reported in plain lines.
 const plainEvery = 3 * time.Second
 
 // set updates the progress.
@@ -88,7 +88,7 @@ func (b *bar) set(done, total int64) {
 	b.done.Store(done)
 	b.total.Store(total)
 	if b.line != nil {
-		b.line.SetTotal(total+1, false) // only end completes it
+		b.line.SetTotal(total+1, false) // total+1 keeps the bar incomplete until end is called
 		b.line.SetCurrent(done)
 		return
 	}
@@ -98,10 +98,10 @@ func (b *bar) set(done, total int64) {
 	}
 }
 
-// remark shows a few words beside the bar.
+// remark shows a few words next to the bar.
 func (b *bar) remark(words string) { b.note.Store(&words) }
 
-// end fills the bar and shows a remark. Without a terminal it prints the only line of the bar.
+// end fills the bar and shows a remark. Without a terminal, it prints the result as a single line.
 func (b *bar) end(words string) {
 	b.remark(words)
 	if b.line != nil {
@@ -132,10 +132,10 @@ func (b *bar) count() string {
 	return thousands(done) + " of " + thousands(total) + " " + b.unit
 }
 
-// thousands formats an integer with commas.
+// thousands formats an integer with thousands separators.
 func thousands(n int64) string { return commas(strconv.FormatInt(n, 10)) }
 
-// commas inserts commas into the whole part of a decimal number.
+// commas inserts thousands separators into the integer part of a decimal number.
 func commas(digits string) string {
 	whole := len(digits)
 	for i, c := range digits {

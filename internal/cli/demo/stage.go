@@ -21,18 +21,18 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// stage is the database of a demo: a separate server, or separate schemas in the database of DATABASE_URL. It never
-// touches an existing schema, including that of TRAPEZE_SCHEMA.
+// stage is the database of a demo. It is a separate server, or separate schemas in the database of DATABASE_URL. It never touches an
+// existing schema, including the one in TRAPEZE_SCHEMA.
 type stage struct {
-	config env.Settings // its DatabaseURL and Schema are the stage's
+	config env.Settings // DatabaseURL and Schema refer to the stage
 	log    *slog.Logger
-	keeps  bool // the schemas outlive the demo
+	keeps  bool // keep the schemas after the demo
 	co2    string
 	pool   *pgxpool.Pool
 	server *pgembed.Server
 }
 
-// demoLogger returns a logger that is silent unless the environment requests a log: the screen shows what a user needs.
+// demoLogger returns a logger that discards everything unless TRAPEZE_LOG is set, because the screen shows what a user needs.
 func demoLogger(c env.Settings) *slog.Logger {
 	if os.Getenv("TRAPEZE_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
@@ -40,7 +40,7 @@ func demoLogger(c env.Settings) *slog.Logger {
 	return c.Logger()
 }
 
-// set creates the stage. strike removes it, also after an error.
+// set creates the stage. Call strike to remove it, even after an error.
 func (s *stage) set(ctx context.Context, screen *screen) error {
 	began := time.Now()
 	whose := "from DATABASE_URL, in separate schemas"
@@ -76,10 +76,10 @@ func (s *stage) set(ctx context.Context, screen *screen) error {
 	return nil
 }
 
-// co2Net returns the schema of the second run, which must not use data of the first.
+// co2Net returns the schema for the second run, which must not use data of the first run.
 func (s *stage) co2Net() string { return s.co2 + "_net" }
 
-// strike removes the stage. It works after a context has ended.
+// strike removes the stage. It does not depend on the context of the demo, which may be cancelled.
 func (s *stage) strike() (err error) {
 	if s.pool != nil {
 		if s.server == nil && !s.keeps {
@@ -99,7 +99,7 @@ func (s *stage) strike() (err error) {
 	return err
 }
 
-// runnerOptions returns the options of every pod of the demo: the defaults, so that the demo shows what a user gets.
+// runnerOptions returns the options for every pod of the demo. They are the defaults, so that the demo shows typical performance.
 func (s *stage) runnerOptions(name string) runner.Options {
 	return runner.Options{Name: name, Version: s.config.Options.Version, Schema: s.config.Options.Schema, DirectURL: s.config.Options.DirectURL, Logger: s.log}
 }

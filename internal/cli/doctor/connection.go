@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// connection holds the connection to DATABASE_URL and the findings of the checks that need no API.
+// connection holds the connection to DATABASE_URL, and the findings of the checks that do not need the API.
 type connection struct {
 	config   env.Settings
 	pool     *pgxpool.Pool
@@ -28,8 +28,8 @@ type connection struct {
 	findings []doctor.Finding
 }
 
-// examineConnection runs the checks that need no API. It accepts a standby, and any schema: the checks report both. If tables is true, the
-// schema is usable by an API.
+// examineConnection runs the checks that do not need the API. It accepts a standby and any schema version, because the checks report both.
+// tables reports whether an API can use the schema.
 func examineConnection(ctx context.Context, config env.Settings) (findings []doctor.Finding, tables bool, err error) {
 	if config.DatabaseURL == "" {
 		return nil, false, env.ErrNoDatabase
@@ -57,7 +57,7 @@ func (d *connection) find(check string, status doctor.Health, says, do string) {
 	d.findings = append(d.findings, doctor.Finding{Check: check, Status: status, Says: says, Do: do})
 }
 
-// schema reports whether the tables are those of this program.
+// schema reports whether the schema matches this program.
 func (d *connection) schema(err error) {
 	if err != nil {
 		d.find("schema", doctor.Failing, humanize.OneLine(err), "run trapeze migrate up with the newest program, then trapeze doctor again for the other checks")
@@ -80,7 +80,7 @@ func (d *connection) server(ctx context.Context) {
 	}
 }
 
-// notify sends a notification and receives it on the connections that pods use for that.
+// notify sends a notification, and receives it on the same kind of connection that pods use.
 func (d *connection) notify(ctx context.Context) {
 	if d.config.Options.DirectURL == "off" {
 		d.find("notify", doctor.Healthy, "disabled by TRAPEZE_DATABASE_DIRECT_URL: pods only poll, every "+d.config.Options.PollEvery.String(), "")
@@ -98,7 +98,7 @@ func (d *connection) notify(ctx context.Context) {
 	d.find("notify", doctor.Healthy, "a notification arrived after "+humanize.Round(took).String(), "")
 }
 
-// echo returns the time that a notification to this process takes.
+// echo measures how long a notification from this process to itself takes.
 func (d *connection) echo(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package doctor is the command that examines a database and its pods. It makes the checks of the connection and the schema itself, because
-// the API needs both, and reads all other findings from the API.
+// Package doctor implements the doctor command, which examines a database and its pods. It checks the connection and the schema itself,
+// because the API needs both. All other findings come from the API.
 package doctor
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/humanize"
 )
 
-// Command returns the command doctor.
+// Command returns the doctor command.
 func Command() *cobra.Command {
 	var t doctor.Thresholds
 	c := &cobra.Command{
@@ -51,7 +51,7 @@ Exit code 0 when no check fails, 1 otherwise. A warning is not urgent.`,
 	return c
 }
 
-// examine makes all checks. If the API fails, one finding replaces the checks of the API.
+// examine runs all checks. If the API fails, one finding replaces the checks that the API runs.
 func examine(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	config, err := env.Load()
 	if err != nil {
@@ -72,7 +72,7 @@ func examine(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	return inOrder(append(own, others...)), nil
 }
 
-// served reads the findings of the API.
+// served returns the findings of the API.
 func served(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	at, err := client.For(c)
 	if err != nil {
@@ -84,7 +84,7 @@ func served(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	return answer.Findings, err
 }
 
-// first lists the checks that are shown first: those of the server, and of the connection to it. Others follow in the order of the API.
+// first lists the checks of the server and of the connection, which are shown first. Other checks follow in the order of the API.
 var first = []string{"server", "durability", "autovacuum", "connections", "slots", "clock", "notify", "horizon", "schema"}
 
 func inOrder(findings []doctor.Finding) []doctor.Finding {
@@ -98,7 +98,7 @@ func inOrder(findings []doctor.Finding) []doctor.Finding {
 	return findings
 }
 
-// report prints the findings, and returns an error when one of them fails.
+// report prints the findings, and returns an error if a check failed.
 func report(c *cobra.Command, findings []doctor.Finding) error {
 	failures := count(findings)[doctor.Failing]
 	if show.WantsJSON(c) {
@@ -114,7 +114,7 @@ func report(c *cobra.Command, findings []doctor.Finding) error {
 	return nil
 }
 
-// count returns the number of findings of each health.
+// count returns the number of findings by health.
 func count(findings []doctor.Finding) map[doctor.Health]int {
 	number := map[doctor.Health]int{}
 	for _, f := range findings {
@@ -123,7 +123,7 @@ func count(findings []doctor.Finding) map[doctor.Health]int {
 	return number
 }
 
-// printFindings prints the findings within 100 columns, and the number of each health.
+// printFindings prints the findings in at most 100 columns, followed by the number of findings by health.
 func printFindings(c *cobra.Command, findings []doctor.Finding) error {
 	const indent = 19
 	var b strings.Builder
@@ -142,7 +142,7 @@ func printFindings(c *cobra.Command, findings []doctor.Finding) error {
 	return err
 }
 
-// shown returns a health in four columns.
+// shown formats a health in four columns.
 func shown(h doctor.Health, colours show.Ink) string {
 	code := map[doctor.Health]string{doctor.Healthy: show.Green, doctor.Warning: show.Yellow, doctor.Failing: show.Red}[h]
 	return colours.Colour(code, fmt.Sprintf("%-4.4s", humanize.Printable(string(h))))

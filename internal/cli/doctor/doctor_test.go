@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/doctor"
 )
 
-// The findings are those of a test of internal/doctor.
+// A test in internal/doctor writes the findings used here.
 func TestFindingsAreReadByPeople(t *testing.T) {
 	is := is.New(t)
 	text, err := os.ReadFile(filepath.Join("..", "..", "doctor", "testdata", "findings.json"))

@@ -1,5 +1,5 @@
-// Package env reads and checks the environment variables of the commands: those of runner/env and api/env, and the few that only commands
-// have. From them it opens the connection to the database and makes the logger.
+// Package env reads and validates the environment variables of the commands: those of runner/env and api/env, and some that only commands
+// use. It connects to the database and creates the logger according to them.
 package env
 
 import (
@@ -23,14 +23,14 @@ import (
 	runnerenv "github.com/trapeze-run/trapeze/runner/env"
 )
 
-// Settings holds the settings from the environment; the variables are in docs/reference.md.
+// Settings holds the settings from the environment. The variables are listed in docs/reference.md.
 type Settings struct {
 	runnerenv.Config
 	envvar.Program
 	API apienv.Config
 }
 
-// Load reads the environment. Its error names every invalid variable, not only the first.
+// Load reads the environment. Its error names every invalid variable, not only the first one.
 func Load() (c Settings, err error) {
 	var errs [3]error
 	c.Config, errs[0] = runnerenv.Load()
@@ -51,7 +51,7 @@ func (c Settings) validate() error {
 		wrong.That(err == nil && (ledger.Scheme == "http" || ledger.Scheme == "https") && ledger.Host != "",
 			"TRAPEZE_LEDGER_URL=%q: want http://host:port/path", c.LedgerURL)
 	}
-	for one := range strings.SplitSeq(c.Server, ",") { // a remote worker may have several
+	for one := range strings.SplitSeq(c.Server, ",") { // a remote worker accepts several servers
 		if c.Server != "" {
 			err := ValidServer(strings.TrimSpace(one))
 			wrong.That(err == nil, "TRAPEZE_SERVER: %w", err)
@@ -60,11 +60,11 @@ func (c Settings) validate() error {
 	return errors.Join(wrong...)
 }
 
-// ErrNoDatabase is the error of a command without a DATABASE_URL.
+// ErrNoDatabase is returned by a command that needs a database when DATABASE_URL is not set.
 var ErrNoDatabase = exit.Usage("DATABASE_URL is not set: export DATABASE_URL=postgres://user@host/database, " +
 	"such as the one that trapeze serve prints when it starts its own PostgreSQL, or use a server: --server URL")
 
-// Connect opens a pool. It returns an error unless a server answers that is new enough and, if writes is set, accepts writes.
+// Connect opens a pool. It returns an error unless a sufficiently new server responds and, if writes is set, accepts writes.
 func (c Settings) Connect(ctx context.Context, writes bool) (*pgxpool.Pool, error) {
 	open := c.OpenAny
 	if writes {
@@ -80,7 +80,8 @@ func (c Settings) Connect(ctx context.Context, writes bool) (*pgxpool.Pool, erro
 	return pool, nil
 }
 
-// MigrationURL returns the address of the database that bypasses a pooler, if one is set.
+// MigrationURL returns the direct URL of the database if one is set, because migrations must bypass a pooler. Otherwise it returns
+// DATABASE_URL.
 func (c Settings) MigrationURL() string {
 	if c.Options.DirectURL != "" && c.Options.DirectURL != "off" {
 		return c.Options.DirectURL
@@ -88,7 +89,7 @@ func (c Settings) MigrationURL() string {
 	return c.DatabaseURL
 }
 
-// ValidServer checks the address of a server.
+// ValidServer returns an error if text is not a valid server URL.
 func ValidServer(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil {
@@ -97,10 +98,10 @@ func ValidServer(text string) error {
 	return nil
 }
 
-// ReleaseOf is the annotation of the root command with the release of its program, if any.
+// ReleaseOf is the annotation on the root command that contains the release of the program, if it has one.
 const ReleaseOf = "release"
 
-// Version returns the release of the program, or the module version of this build.
+// Version returns the release of the program, or else the module version of the build.
 func Version(c *cobra.Command) string {
 	if release := c.Root().Annotations[ReleaseOf]; release != "" {
 		return release
@@ -111,14 +112,14 @@ func Version(c *cobra.Command) string {
 	return "(devel)"
 }
 
-// Masked returns the location of a database without its password.
+// Masked describes where a database is, without its password.
 func Masked(databaseURL string) string {
 	c, err := dburl.Config(databaseURL)
 	if err != nil {
 		return "unknown"
 	}
 	hosts := []string{hostPort(c.Host, c.Port)}
-	for _, other := range c.Fallbacks { // the same host again if TLS is optional
+	for _, other := range c.Fallbacks { // pgx lists the same host again if TLS is optional
 		if host := hostPort(other.Host, other.Port); !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
 		}
@@ -127,7 +128,7 @@ func Masked(databaseURL string) string {
 	if c.Password != "" {
 		who += ":xxxxx"
 	}
-	if strings.HasPrefix(c.Host, "/") { // a directory of unix sockets
+	if strings.HasPrefix(c.Host, "/") { // a directory of Unix sockets
 		return fmt.Sprintf("postgres://%s@/%s?host=%s&port=%d", who, c.Database, c.Host, c.Port)
 	}
 	url := fmt.Sprintf("postgres://%s@%s/%s", who, strings.Join(hosts, ","), c.Database)
@@ -144,10 +145,10 @@ func hostPort(host string, port uint16) string {
 	return fmt.Sprintf("%s:%d", host, port)
 }
 
-// Logger returns the logger that TRAPEZE_LOG and TRAPEZE_LOG_FORMAT set, on stderr.
+// Logger returns a logger that writes to stderr, configured by TRAPEZE_LOG and TRAPEZE_LOG_FORMAT.
 func (c Settings) Logger() *slog.Logger {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(c.Log)) // validate has checked it
+	_ = level.UnmarshalText([]byte(c.Log)) // already validated
 	o := &slog.HandlerOptions{Level: level}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))

@@ -13,11 +13,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/envvar"
 )
 
-// set sets variables, and unsets all others until the test ends.
+// set sets the given variables and clears all others until the test ends.
 func set(t *testing.T, values map[string]string) {
 	t.Helper()
 	for _, one := range envvar.Variables() {
-		t.Setenv(one.Name, "") // which puts the value back
+		t.Setenv(one.Name, "") // restores the value after the test
 		os.Unsetenv(one.Name)
 	}
 	for name, value := range values {
@@ -28,8 +28,8 @@ func set(t *testing.T, values map[string]string) {
 func TestWrongVariablesOfAllPartsAreNamedAtOnce(t *testing.T) {
 	is := is.New(t)
 	wrong := map[string]string{
-		"TRAPEZE_SLOTS": "many", "TRAPEZE_SLOT": "4", "DATABASE_URL": "postgres://h:x/y", // of the runner
-		"TRAPEZE_AUTH": "everybody", "TRAPEZE_HTTP_ADDR": "example.org:8080", // of the API
+		"TRAPEZE_SLOTS": "many", "TRAPEZE_SLOT": "4", "DATABASE_URL": "postgres://h:x/y", // variables of the runner
+		"TRAPEZE_AUTH": "everybody", "TRAPEZE_HTTP_ADDR": "example.org:8080", // variables of the API
 		"TRAPEZE_LOG": "loud", "TRAPEZE_LOG_FORMAT": "xml", "TRAPEZE_LEDGER_URL": "ledger", "TRAPEZE_SERVER": "here", "TRAPEZE_DEMO_HANDLERS": "perhaps",
 	}
 	set(t, wrong)
@@ -43,7 +43,7 @@ func TestWrongVariablesOfAllPartsAreNamedAtOnce(t *testing.T) {
 	}
 }
 
-// TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames sets one variable after the other, and sees what changes.
+// TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames sets one variable at a time, and checks which package's settings change.
 func TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames(t *testing.T) {
 	values := map[string]string{
 		"DATABASE_URL": "postgres://app@db/app", "TRAPEZE_DATABASE_DIRECT_URL": "off", "TRAPEZE_SCHEMA": "other", "TRAPEZE_HTTP_ADDR": "127.0.0.1:9",
@@ -55,7 +55,7 @@ func TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames(t *testing.T
 		"TRAPEZE_JWT_KEYS_FILE": "f", "TRAPEZE_TRUSTED_PROXIES": "10.0.0.1", "TRAPEZE_HOSTS": "h", "TRAPEZE_TLS_CERT": "f", "TRAPEZE_TLS_KEY": "f",
 		"TRAPEZE_TLS_CLIENT_CA": "f", "TRAPEZE_DEMO_HANDLERS": "true", "TRAPEZE_LEDGER_URL": "http://here:80", "TRAPEZE_LOG": "debug", "TRAPEZE_LOG_FORMAT": "json",
 	}
-	// What is set before some variables are.
+	// Some variables are only valid if others are set.
 	before := map[string]map[string]string{
 		"TRAPEZE_AUTH":     {"TRAPEZE_TOKENS_FILE": "f"},
 		"TRAPEZE_TLS_CERT": {"TRAPEZE_TLS_CERT": "e", "TRAPEZE_TLS_KEY": "f"}, "TRAPEZE_TLS_KEY": {"TRAPEZE_TLS_CERT": "f", "TRAPEZE_TLS_KEY": "e"},
@@ -99,7 +99,7 @@ func TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames(t *testing.T
 					changed = append(changed, part.name)
 				}
 			}
-			is.Equal(changed, []string{by}) // by this package, and by no other
+			is.Equal(changed, []string{by}) // loaded by this package only
 		})
 	}
 }

@@ -1,4 +1,4 @@
-// Package exit defines how commands end: exit codes, errors that have one, and signals.
+// Package exit defines how commands end. It contains the exit codes, the errors that carry them, and the handling of signals.
 package exit
 
 import (
@@ -18,22 +18,22 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The exit codes, on which scripts rely.
+// These are the exit codes. Scripts rely on them.
 const (
 	CodeOK          = 0
-	CodeRefused     = 1 // refused or not found
-	CodeUsage       = 2 // wrong usage or configuration
-	CodeUnavailable = 3 // the database or the server does not answer
-	CodeUnknown     = 4 // the outcome of a command is unknown
+	CodeRefused     = 1 // rejected or not found
+	CodeUsage       = 2 // invalid usage or configuration
+	CodeUnavailable = 3 // the database or the server does not respond
+	CodeUnknown     = 4 // the outcome of the command is unknown
 )
 
-// codedError is an error with the exit code of its kind.
+// codedError is an error with an exit code.
 type codedError struct {
 	code int
 	err  error
 }
 
-// coder is an error with an exit code. Its method is not called ExitCode, because *exec.ExitError has that method.
+// coder is an error with an exit code. Its method is not named ExitCode, because *exec.ExitError has a method with that name.
 type coder interface {
 	error
 	ExitsWith() int
@@ -43,27 +43,27 @@ func (e *codedError) ExitsWith() int { return e.code }
 func (e *codedError) Error() string  { return e.err.Error() }
 func (e *codedError) Unwrap() error  { return e.err }
 
-// Usage returns the error for a mistake in a command line or a configuration.
+// Usage returns an error for an invalid command line or configuration.
 func Usage(format string, args ...any) error {
 	return &codedError{CodeUsage, fmt.Errorf(format, args...)}
 }
 
-// Unavailable returns the error for a server that does not answer.
+// Unavailable returns an error for a server that does not respond.
 func Unavailable(format string, args ...any) error {
 	return &codedError{CodeUnavailable, fmt.Errorf(format, args...)}
 }
 
-// Refused returns the error of a command that was rejected.
+// Refused returns an error for a rejected command.
 func Refused(format string, args ...any) error {
 	return &codedError{CodeRefused, fmt.Errorf(format, args...)}
 }
 
-// Unknown returns the error of a command whose outcome is unknown.
+// Unknown returns an error for a command whose outcome is unknown.
 func Unknown(format string, args ...any) error {
 	return &codedError{CodeUnknown, fmt.Errorf(format, args...)}
 }
 
-// Code returns the exit code of an error.
+// Code returns the exit code for an error.
 func Code(err error) int {
 	is := func(targets ...error) bool {
 		for _, target := range targets {
@@ -89,19 +89,19 @@ func Code(err error) int {
 	return CodeRefused
 }
 
-// isDenied reports whether the server rejected the connection: class 28 is authorization, 3D a database that does not
-// exist.
+// isDenied reports whether the server rejected the connection. SQLSTATE class 28 means failed authorization, and 3D a database that does
+// not exist.
 func isDenied(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (strings.HasPrefix(pg.Code, "28") || strings.HasPrefix(pg.Code, "3D"))
 }
 
-// OnSignal returns a context that ends with the first interrupt or termination signal.
+// OnSignal returns a context that is cancelled by the first interrupt or termination signal.
 func OnSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
-// Stopped reports whether err is only the result of such a signal.
+// Stopped reports whether err is only a consequence of such a signal.
 func Stopped(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled))
 }

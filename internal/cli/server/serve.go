@@ -1,4 +1,4 @@
-// Package server runs a pod: the HTTP API, the service of remote workers and a runner, from start to drain.
+// Package server runs a pod: the HTTP API, the service for remote workers and a runner, from the start to the drain.
 package server
 
 import (
@@ -36,13 +36,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Register registers the handlers of a program, before its pod or worker runs. The pool is nil in a worker, which has no database.
+// Register registers the handlers of a program before its pod or worker runs. In a worker, which has no database, the pool is nil.
 type Register = func(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error
 
-// Configure changes the options of a program's runner after the environment has set them. Nil: no change.
+// Configure changes the options of a program's runner after they are set from the environment. It may be nil.
 type Configure = func(*runner.Options)
 
-// Command returns the command serve of a program with these handlers and options.
+// Command returns the serve command for a program with these handlers and options.
 func Command(register Register, configure Configure) *cobra.Command {
 	s := serving{register: register, configure: configure}
 	c := &cobra.Command{
@@ -67,7 +67,7 @@ pod: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, then the remaining jobs
 			slog.SetDefault(s.log)
 			s.announce = func(line ReadyLine) error {
 				lines := json.NewEncoder(c.OutOrStdout())
-				lines.SetEscapeHTML(false) // so that the address of the database can be copied
+				lines.SetEscapeHTML(false) // so that the database URL can be copied from the output
 				return lines.Encode(line)
 			}
 			return s.serve(c.Context())
@@ -78,28 +78,28 @@ pod: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, then the remaining jobs
 	return c
 }
 
-// serving is one pod, from its start to its end.
+// serving is one run of a pod.
 type serving struct {
 	config    env.Settings
 	log       *slog.Logger
 	noMigrate bool
 	dataDir   string
-	register  Register // nil: no handlers
+	register  Register // may be nil
 	configure Configure
-	shown     string                // the address of the database, as shown in the line on stdout
-	announce  func(ReadyLine) error // prints the line that reports that the pod is ready
+	shown     string                // the database URL shown in the ready line
+	announce  func(ReadyLine) error // prints the ready line
 }
 
-// ReadyLine is the first line on stdout.
+// ReadyLine is the first line that serve prints to stdout.
 type ReadyLine struct {
 	Ready    bool   `json:"ready"`
 	Pod      string `json:"pod"`
 	Boot     string `json:"boot"`
 	HTTP     string `json:"http"`
-	Database string `json:"database"` // without its password; for the embedded server, with the file that contains it
+	Database string `json:"database"` // without the password; for the embedded server, with the path of the password file
 }
 
-// serve runs the pod until a signal ends it.
+// serve runs the pod until the process receives a signal.
 func (s *serving) serve(ctx context.Context) (err error) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
@@ -123,7 +123,7 @@ func (s *serving) serve(ctx context.Context) (err error) {
 		}
 	}()
 	defer func() {
-		if err != nil && ctx.Err() != nil { // a signal during the start: the error is its result
+		if err != nil && ctx.Err() != nil { // the error is only a consequence of a signal during startup
 			s.log.Info("ended before it was ready", telemetry.Err, err)
 			err = nil
 		}
@@ -173,12 +173,13 @@ func (s *serving) serve(ctx context.Context) (err error) {
 	return s.run(ctx, r, again)
 }
 
-// Run serves a runner with its handlers until ctx ends. It calls announce when the pod is ready.
+// Run serves a runner with its handlers until ctx is done. It calls announce when the pod is ready.
 func Run(ctx context.Context, r *runner.Runner, config env.Settings, log *slog.Logger, announce func(ReadyLine) error) error {
 	return (&serving{config: config, log: log, announce: announce}).run(ctx, r, nil)
 }
 
-// run answers HTTP and runs jobs until ctx ends, then drains. It answers HTTP during the drain, so that the reason is visible.
+// run serves HTTP and runs jobs until ctx is done, and then drains. It serves HTTP during the drain, so that clients can see why the pod is
+// not ready.
 func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct{}) error {
 	listener, err := net.Listen("tcp", s.config.API.Addr)
 	if err != nil {
@@ -206,7 +207,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 		select {
 		case <-ready.C:
 			if ok, reasons := r.Ready(); !ok && !slices.Contains(reasons, runner.ReasonDrained) {
-				continue // a pod that an operator has drained runs, and reports it at /readyz
+				continue // a pod that an operator has drained also counts as started
 			}
 			ready.Stop()
 			line := ReadyLine{
@@ -219,7 +220,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 		case <-again:
 			again = nil
 			r.HandBackNow()
-		case err := <-served: // it ends before us only with an error
+		case err := <-served: // the HTTP server stops first only after an error
 			s.log.Error("http server ended", telemetry.Err, err)
 			stop()
 			return errors.Join(exit.Unavailable("http server: %w", err), <-ran)
@@ -241,7 +242,7 @@ func (s *serving) run(ctx context.Context, r *runner.Runner, again <-chan struct
 	}
 }
 
-// web returns the HTTP server. Its limits keep slow or idle clients from exhausting it.
+// web returns the HTTP server. Its timeouts keep slow or idle clients from exhausting it.
 func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 	options, err := s.config.API.Options()
 	if err != nil {
@@ -254,7 +255,7 @@ func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 	for _, warning := range s.config.API.Warnings() {
 		s.log.Warn(warning, "auth", s.config.API.Auth, "addr", s.config.API.Addr)
 	}
-	// Remote workers need HTTP/2: over TLS, or in clear text where other machines cannot listen.
+	// Remote workers need HTTP/2. It is offered over TLS, and without TLS only on loopback, where other machines cannot listen in.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -273,7 +274,7 @@ func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 	}, nil
 }
 
-// Handler serves the HTTP API and the service of remote workers.
+// Handler returns the handler for the HTTP API and the service for remote workers.
 func Handler(r *runner.Runner, options api.Options) http.Handler {
 	who := api.Workers(r, options)
 	path, workers := remote.Handler(r, remote.Options{Authenticate: func(request *http.Request) (remote.Caller, error) {
@@ -290,7 +291,7 @@ func Handler(r *runner.Runner, options api.Options) http.Handler {
 	})
 }
 
-// closeWithin closes a pool, but limits the wait for a connection of a handler that ignores the end of its context.
+// closeWithin closes a pool, but waits only for a limited time. A handler that ignores its cancelled context may still hold a connection.
 func closeWithin(limit time.Duration, close func()) {
 	closed := make(chan struct{}, 1)
 	go func() {
@@ -303,7 +304,7 @@ func closeWithin(limit time.Duration, close func()) {
 	}
 }
 
-// DataDir returns the directory of the embedded server's data. For root it is one that the server's user can access.
+// DataDir returns the directory for the data of the embedded server. For root, it is a directory that the server's user can access.
 func DataDir() string {
 	home, err := os.UserHomeDir()
 	switch {

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	primaryEvery = time.Second // the interval between attempts to reach a primary
-	primaryLog   = time.Minute // the interval between log lines about it
+	primaryEvery = time.Second // interval between attempts to connect to a primary
+	primaryLog   = time.Minute // interval between log lines about them
 )
 
-// connect connects to the primary. While only servers answer that accept no writes, as in a failover, it waits for a
-// primary. Meanwhile it answers /healthz with 200 and all other requests with 503.
+// connect connects to the primary. If only read-only servers respond, as during a failover, it waits for a primary. Meanwhile it answers
+// /healthz with 200 and all other requests with 503.
 func (s *serving) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	pool, err := s.config.Connect(ctx, true)
 	if !errors.Is(err, dburl.ErrReadOnly) {
@@ -49,7 +49,7 @@ func (s *serving) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	return pool, err
 }
 
-// answerNotStarted answers HTTP until stop is called: health checks find a process that is alive and not ready.
+// answerNotStarted serves HTTP until stop is called, so that health checks see a process that is alive but not ready.
 func (s *serving) answerNotStarted() (stop func(), err error) {
 	listener, err := net.Listen("tcp", s.config.API.Addr)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package show prints the output of commands: tables that fit the terminal, JSON lines, facts, colours, and views that are redrawn. It
+// Package show prints the output of commands: tables that fit the terminal, JSON lines, properties, colours, and views that are redrawn. It
 // removes control characters from untrusted text.
 package show
 
@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// JSON prints one value on one line.
+// JSON prints a value on one line.
 func JSON(c *cobra.Command, v any) error {
 	encoder := json.NewEncoder(c.OutOrStdout())
 	encoder.SetEscapeHTML(false)
@@ -47,16 +47,16 @@ func Text[T ~string](p *T) string {
 	return string(*p)
 }
 
-// WantsJSON reports whether the flag --json is set.
+// WantsJSON reports whether the --json flag is set.
 func WantsJSON(c *cobra.Command) bool {
 	json, _ := c.Flags().GetBool("json")
 	return json
 }
 
-// mostLines limits the lines of a fact: a stack may have hundreds.
+// mostLines limits the number of lines that [Fact] prints, because a stack may have hundreds.
 const mostLines = 40
 
-// Fact prints a value under a name, wrapped to 100 columns. It prints nothing if the value is empty.
+// Fact prints a name and a value, wrapped at 100 columns. It prints nothing if the value is empty.
 func Fact(b *strings.Builder, colours Ink, name, value string) {
 	const indent = 15
 	if value == "" || value == "null" {
@@ -76,7 +76,7 @@ func Fact(b *strings.Builder, colours Ink, name, value string) {
 	}
 }
 
-// List prints rows as they arrive: with --json one object per line, else as a table below a head.
+// List prints rows. With --json it prints one object per line as rows arrive, and otherwise a table with a header.
 func List[T any](c *cobra.Command, head string, rows iter.Seq2[T, error], cells func(T) []string) error {
 	var table [][]string
 	for row, err := range rows {
@@ -105,7 +105,7 @@ func Rows[T any](list []T) iter.Seq2[T, error] {
 	}
 }
 
-// Done prints the result of a command: with --json as an object, else as a line.
+// Done prints the result of a command, as an object with --json and otherwise as a line.
 func Done(c *cobra.Command, v any, format string, args ...any) error {
 	if WantsJSON(c) {
 		return JSON(c, v)

@@ -16,24 +16,24 @@ import (
 	"github.com/trapeze-run/trapeze/internal/humanize"
 )
 
-// leastWatch is the shortest interval of --watch.
+// leastWatch is the minimum interval of --watch.
 const leastWatch = 100 * time.Millisecond
 
-// WatchFlag adds --watch to a command that shows a state; 0: the flag is not set.
+// WatchFlag adds the --watch flag to a command that shows a state. The value is 0 if the flag is not set.
 func WatchFlag(c *cobra.Command) *time.Duration {
 	every := c.Flags().Duration("watch", 0, "refresh at this interval until ctrl-C; --watch alone: 2s")
 	c.Flags().Lookup("watch").NoOptDefVal = "2s"
 	return every
 }
 
-// frame is one picture, on its way to the screen.
+// frame buffers the output of one refresh.
 type frame struct {
 	bytes.Buffer
 	screen io.Writer
 }
 
-// Watch calls show once or, if every is not 0, repeatedly until it is interrupted. On a terminal it redraws in place, and otherwise
-// prints one picture after the other. It shows an outage in the picture and continues.
+// Watch calls show once or, if every is not 0, repeatedly until it is interrupted. On a terminal it redraws in place, and otherwise it
+// prints one frame after another. During an outage it shows the error and continues.
 func Watch(c *cobra.Command, every time.Duration, show func(context.Context) error) error {
 	switch {
 	case every == 0:
@@ -77,14 +77,14 @@ func Watch(c *cobra.Command, every time.Duration, show func(context.Context) err
 	}
 }
 
-// canvas is the place where pictures are drawn.
+// canvas is where frames are drawn.
 type canvas struct {
 	out    io.Writer
-	screen *os.File // nil: not a terminal
+	screen *os.File // nil if the output is not a terminal
 	drawn  bool
 }
 
-// newCanvas switches a terminal to its alternate screen, so that its contents return afterwards.
+// newCanvas switches a terminal to its alternate screen, so that the previous contents return afterwards.
 func newCanvas(out io.Writer) *canvas {
 	p := &canvas{out: out, screen: screenOf(out)}
 	if p.screen != nil {
@@ -99,7 +99,7 @@ func (p *canvas) close() {
 	}
 }
 
-// draw replaces the previous picture, cut to the terminal's height. Without a terminal it separates pictures by an empty line, unless
+// draw replaces the previous frame, cut to the height of the terminal. Without a terminal, it prints an empty line between frames, unless
 // they are JSON.
 func (p *canvas) draw(picture string, lines bool) error {
 	if p.screen == nil {
@@ -118,7 +118,7 @@ func (p *canvas) draw(picture string, lines bool) error {
 	return err
 }
 
-// fit makes a picture overwrite the previous one: it starts at the top, and clears the rest of every line.
+// fit returns text that overwrites the previous frame. It starts at the top of the screen, and clears the rest of every line.
 func fit(picture string, height int) string {
 	lines := strings.Split(strings.TrimSuffix(picture, "\n"), "\n")
 	if len(lines) > height {

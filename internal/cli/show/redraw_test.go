@@ -34,12 +34,12 @@ func TestWhatIsWatchedIsShownAgainUntilItIsInterrupted(t *testing.T) {
 		_, err := fmt.Fprintln(c.OutOrStdout(), shown)
 		return err
 	}))
-	is.Equal(out.String(), "1\n\n3\n") // one after the other; what was being drawn at the end is not
+	is.Equal(out.String(), "1\n\n3\n") // complete frames only; the interrupted one is not printed
 	is.Equal(strings.TrimSpace(errs.String()), "trapeze: the database does not answer")
-	is.Equal(Watch(c, leastWatch-1, nil) != nil, true) // too often
+	is.Equal(Watch(c, leastWatch-1, nil) != nil, true) // the interval is too short
 	c.SetContext(t.Context())
 	broken := errors.New("no right to look")
-	is.True(errors.Is(Watch(c, leastWatch, func(context.Context) error { return broken }), broken)) // waiting does not mend that
+	is.True(errors.Is(Watch(c, leastWatch, func(context.Context) error { return broken }), broken)) // a permanent error ends the watch
 }
 
 func TestAPictureFitsTheScreen(t *testing.T) {

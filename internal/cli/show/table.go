@@ -13,7 +13,8 @@ import (
 // leastColumn is the minimum width of a column in a table that must fit a terminal.
 const leastColumn = 6
 
-// Table prints rows of cells below a head. Columns are as wide as their contents, but the table fits the width of a terminal.
+// Table prints rows of cells below a header. Columns are as wide as their contents, but shrink so that the table fits the width of a
+// terminal.
 func Table(c *cobra.Command, head string, rows [][]string) error {
 	names := strings.Fields(head)
 	for _, cells := range rows {
@@ -35,8 +36,8 @@ func Table(c *cobra.Command, head string, rows [][]string) error {
 	return err
 }
 
-// columns returns the width of each column. While the table is wider than the terminal (0: no limit), its widest column shrinks.
-// The first never does, because it identifies the row.
+// columns returns the width of each column. While the table is wider than the terminal, its widest column shrinks; a terminal width of 0
+// means no limit. The first column never shrinks, because it identifies the row.
 func columns(names []string, rows [][]string, terminal int) []int {
 	widths := make([]int, len(names))
 	total := 2 * (len(names) - 1)
@@ -63,7 +64,7 @@ func columns(names []string, rows [][]string, terminal int) []int {
 	return widths
 }
 
-// line writes one line of a table. The last column is not padded.
+// line writes one line of a table. It does not pad the last column.
 func line(b *strings.Builder, cells []string, widths []int, colour func(string) string) {
 	for i, cell := range cells {
 		cell = runewidth.Truncate(cell, widths[i], "…")

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// screenOf returns the terminal behind a writer; nil: there is none.
+// screenOf returns the terminal behind a writer, or nil if there is none.
 func screenOf(to io.Writer) *os.File {
 	if frame, ok := to.(*frame); ok {
 		to = frame.screen
@@ -22,10 +22,10 @@ func screenOf(to io.Writer) *os.File {
 	return file
 }
 
-// IsTerminal reports whether the output goes to a terminal.
+// IsTerminal reports whether a writer writes to a terminal.
 func IsTerminal(to io.Writer) bool { return screenOf(to) != nil }
 
-// widthOf returns the number of columns of a terminal; 0: not a terminal, no limit.
+// widthOf returns the number of columns of a terminal. It returns 0 if the writer is not a terminal, which means no limit.
 func widthOf(to io.Writer) int {
 	screen := screenOf(to)
 	if screen == nil {
@@ -38,10 +38,10 @@ func widthOf(to io.Writer) int {
 	return width
 }
 
-// Ink colours words if it is true.
+// Ink adds colour to words if it is true.
 type Ink bool
 
-// InkFor returns an Ink that colours only on a terminal, and not if NO_COLOR is set to any value (no-color.org).
+// InkFor returns an Ink that adds colour only on a terminal, and only if NO_COLOR is not set (no-color.org).
 func InkFor(to io.Writer) Ink { return Ink(IsTerminal(to) && os.Getenv("NO_COLOR") == "") }
 
 const (
@@ -58,7 +58,7 @@ func (i Ink) Colour(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// word colours the words that a reader should notice first.
+// word colours words that a reader should notice first.
 func (i Ink) word(text string) string {
 	code := ""
 	switch text {
@@ -72,7 +72,7 @@ func (i Ink) word(text string) string {
 	return i.Colour(code, text)
 }
 
-// Wrap wraps text between words to lines of a width; each but the first begins with the indent. It does not split a longer word.
+// Wrap wraps text between words at a width, and indents all lines but the first. It does not split long words.
 func Wrap(text string, width int, indent string) string {
 	var b strings.Builder
 	column := 0
