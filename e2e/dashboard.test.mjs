@@ -1,4 +1,4 @@
-// All scenes, in one process: they share a pod and a browser.
+// Runs all scenes in one process, so that they share a pod and a browser.
 import "./tests/login.mjs";
 import "./tests/live.mjs";
 import "./tests/jobs.mjs";

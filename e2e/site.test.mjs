@@ -1,4 +1,4 @@
-// The documentation site that `make docs` has built, crawled in a headless Chromium: `make docs && make e2e ARGS=--docs`.
+// Crawls the documentation site in a headless Chromium: `make docs && make e2e ARGS=--docs`.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { createServer } from "node:http";

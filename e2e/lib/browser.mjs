@@ -1,21 +1,21 @@
-// The browser, and pages in it that are watched: whatever a page complains about fails the test that looked at it.
+// The browser and its monitored pages. A problem that a page reports fails the test that opened it.
 import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
 import { chromium } from "playwright-core";
 import { people } from "./pod.mjs";
 
-// find finds the Chromium of this machine.
+// find returns the path of Chromium on this machine.
 function find() {
   if (process.env.CHROMIUM) return process.env.CHROMIUM;
   for (const name of ["chromium", "chromium-browser", "google-chrome"]) {
     for (const folder of (process.env.PATH ?? "").split(delimiter)) {
-      try { accessSync(join(folder, name), constants.X_OK); return join(folder, name); } catch { /* not there */ }
+      try { accessSync(join(folder, name), constants.X_OK); return join(folder, name); } catch { /* not in this folder */ }
     }
   }
   throw new Error("no chromium on PATH: run `make e2e` as root on Debian, which installs it, or name one in CHROMIUM");
 }
 
-// launch starts the browser. Chromium's own sandbox does not work for root.
+// launch starts the browser. Chromium's sandbox does not work for root.
 export function launch() {
   return chromium.launch({
     executablePath: find(), chromiumSandbox: process.getuid() !== 0,
@@ -23,9 +23,9 @@ export function launch() {
   });
 }
 
-// watch notes in `complaints` what a page must never do: break the content security policy, write an error to the console, throw, open
-// a dialog, set window.xss as the hostile texts try to, or ask another host for anything. What a test expects the console to say is left
-// out.
+// watch records in `complaints` everything that a page must never do: violate the content security policy, log an error to the console,
+// throw, open a dialog, set window.xss as the hostile texts try to, or send a request to another host. Console messages that a test
+// expects are omitted.
 async function watch(context, origin, complaints, expected) {
   const complain = (text) => { if (!expected.some((known) => known.test(text))) complaints.push(text); };
   await context.exposeBinding("complain", (_, text) => complain(text));
@@ -39,7 +39,7 @@ async function watch(context, origin, complaints, expected) {
   context.on("request", (request) => { if (!request.url().startsWith(origin + "/")) complain(`asked for ${request.url()}`); });
 }
 
-// visit opens a page of the pod for somebody; as null, for somebody who is not logged in.
+// visit opens a page of the pod as a user, or without a login if as is null.
 export async function visit(browser, pod, { as = "operator", scheme = "light", size = { width: 1200, height: 800 }, expected = [], complaints = [] } = {}) {
   const context = await browser.newContext({
     baseURL: pod.url, colorScheme: scheme, viewport: size, locale: "en-GB", timezoneId: "UTC", reducedMotion: "reduce",
@@ -51,7 +51,7 @@ export async function visit(browser, pod, { as = "operator", scheme = "light", s
   return { page, context, complaints };
 }
 
-// logIn gives a context the cookie of a session; that the form does so too is a test of its own.
+// logIn adds a session cookie to a context. Another test covers logging in with the form.
 async function logIn(context, pod, as) {
   pod.sessions ??= {};
   pod.sessions[as] ??= begin(pod, as);

@@ -1,4 +1,4 @@
-// A day at work, as data: what the pages are looked at with. The same every time, but for moments and lengths of time.
+// Sample data for viewing the pages. It is the same in every run, except for times and durations.
 import { assist, start, until } from "./pod.mjs";
 
 const lanes = {
@@ -17,7 +17,7 @@ caused by: unexpected end of record`;
 
 const at = (name) => `/admin/workers/schedules/${name}`;
 
-// calendar makes schedules that fire every second, for a while.
+// calendar creates schedules that fire every second.
 async function calendar(pod) {
   const set = (name, setting) => pod.api("PUT", at(name), { expression: "@every 1s", ...setting }, "admin");
   await set("flights-nightly", { kind: "demo.flaky", args: { p: 0.35, ms: 300 }, lane: "imports", subject: "flights", zone: "Europe/Zurich" });
@@ -26,18 +26,18 @@ async function calendar(pod) {
   await pod.api("POST", at("letters-of-the-month") + "/pause", undefined, "admin", { "X-Reason": "new letterhead" });
 }
 
-// calmed waits until they have fired twenty times, and has them fire from now on as people would have them.
+// calmed waits until the schedules have fired twenty times, and then gives them realistic expressions.
 async function calmed(pod) {
   await until("they have fired", async () => (await pod.api("GET", at("reports-hourly"))).last_fires.length >= 20, 40_000);
   await pod.api("PATCH", at("flights-nightly"), { expression: "30 2 * * *" }, "admin");
   await pod.api("PATCH", at("reports-hourly"), { expression: "0 6-18 * * 1-5" }, "admin");
 }
 
-// Kinds that the pods run; the remote worker runs another.
+// The kinds that the pods handle. The remote worker handles a different kind.
 export const kinds = ["noop", "sleep", "fail", "flaky", "echo", "chain", "fanout", "retry_later", "progress"].map((name) => "demo." + name).join(",");
 
-// furnish fills a fresh database, and gives the ids that pages are shown for. A second pod and a remote worker work beside the first; another
-// worker died with its job, which is done again.
+// furnish fills a fresh database, and returns the IDs of the jobs to show. Besides the first pod, a second pod and a remote worker are
+// running. Another worker was killed while it ran a job, which is retried.
 export async function furnish(pod) {
   const other = await start("web-2", { beside: pod, env: { TRAPEZE_SLOTS: "6", TRAPEZE_KINDS: kinds } });
   const lost = await assist("gpu-0", pod, { TRAPEZE_KINDS: "demo.block", TRAPEZE_SLOTS: "2" });
@@ -50,7 +50,7 @@ export async function furnish(pod) {
   await lost.stop();
   const worker = await assist("gpu-1", pod, { TRAPEZE_KINDS: "demo.block", TRAPEZE_SLOTS: "2" });
 
-  // What is over.
+  // Finished jobs.
   const chain = await pod.submit("demo.chain", { steps: [
     { kind: "demo.progress", args: { steps: 3, ms: 40 }, subject: "flights/2025-02" },
     { kind: "demo.fanout", args: { n: 12, child: { kind: "demo.sleep", args: { ms: 60 } } }, subject: "flights/2025-02" },
@@ -71,7 +71,7 @@ export async function furnish(pod) {
 
   await calmed(pod);
 
-  // What runs.
+  // Running jobs.
   ids.pipeline = await pod.submit("demo.chain", { steps: [
     { kind: "demo.echo", args: { rows: 48213 }, subject: "flights/2025-04" },
     { kind: "demo.fanout", args: { n: 3, child: { kind: "demo.sleep", args: { ms: 900_000 } } }, lane: "archive", subject: "flights/2025-04" },
@@ -83,14 +83,14 @@ export async function furnish(pod) {
   await until("the second worker has it", async () => { const job = await pod.job(ids.remote); return job.state === "running" && job.fence > 1; });
   await until("the branches run", async () => (await pod.api("GET", `/jobs?state=running&lane=archive&pipeline=${ids.pipeline}`)).jobs.length === 3);
 
-  // What waits, and why.
+  // Waiting jobs, with different reasons.
   await pod.api("POST", "/admin/workers/lanes/archive/drain", {}, "admin", { "X-Reason": "moving to new disks" });
   for (const n of [6, 7, 8]) ids.waits = await pod.submit("demo.sleep", { ms: 900_000 }, { lane: "reports", subject: `report/2025-0${n}` });
   await pod.submit("demo.noop", {}, { lane: "imports", subject: "flights/2025-06", delay: "3h" });
   for (const n of ["2025", "2026"]) await pod.submit("demo.noop", {}, { lane: "letters", subject: `budget/${n}` });
   await pod.submit("demo.retry_later", { times: 5, delay_ms: 600_000 }, { lane: "imports", subject: "gpu" });
 
-  // Who did what.
+  // Entries for the audit log.
   await pod.api("POST", "/admin/workers/pause", {}, "operator", { "X-Reason": "a look at the load" });
   await pod.api("POST", "/admin/workers/unpause");
   await pod.api("POST", "/admin/workers/lanes/reports/drain", {}, "viewer").catch(() => {});

@@ -1,4 +1,4 @@
-// Texts that would run, or break a page apart, where somebody forgot that they are texts.
+// Texts that would run scripts or break the markup if a page did not escape them.
 export const hostile = [
   `<script>window.xss = "script"</script>`,
   `<img src=x onerror="window.xss='img'">`,

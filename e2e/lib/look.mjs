@@ -1,4 +1,4 @@
-// Looking at a page as a person would, as far as a machine can: contrast, names and roles by axe, width, and a picture.
+// Checks how a page looks: contrast, names and roles with axe, the width, and screenshots.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdir, stat } from "node:fs/promises";
@@ -7,13 +7,13 @@ import { promisify } from "node:util";
 
 const { source } = createRequire(import.meta.url)("axe-core");
 const pictures = process.env.SCREENS ? new URL("../../docs/screens/", import.meta.url).pathname : "";
-const largest = 120 << 10; // bytes of a picture
+const largest = 120 << 10; // maximum size of a screenshot in bytes
 
 const sizes = { desk: { width: 1200, height: 800 }, phone: { width: 360, height: 780 } };
 
 const all = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"], colours = ["color-contrast", "link-in-text-block"];
 
-// accessible has axe-core examine the page by WCAG 2.2 A and AA, or by some of its rules.
+// accessible checks the page with axe-core, against WCAG 2.2 A and AA or against some of their rules.
 async function accessible(page, where, rules) {
   await page.evaluate(source);
   const { violations } = await page.evaluate((runOnly) => window.axe.run(document, { runOnly, resultTypes: ["violations"] }), rules);
@@ -21,7 +21,7 @@ async function accessible(page, where, rules) {
   assert.deepEqual(told, [], `axe on ${where}`);
 }
 
-// fits checks that a page is not wider than what it is shown on, and names what sticks out.
+// fits checks that a page is not wider than the viewport, and names the elements that overflow it.
 export async function fits(page, where) {
   const out = await page.evaluate(() => {
     const root = document.documentElement;
@@ -31,7 +31,7 @@ export async function fits(page, where) {
   assert.deepEqual(out, [], `${where} is as wide as its window`);
 }
 
-// picture keeps a picture for the docs, when pictures are asked for.
+// picture saves a screenshot for the docs if screenshots were requested.
 async function picture(page, name) {
   if (!pictures) return;
   await mkdir(pictures, { recursive: true });
@@ -41,7 +41,8 @@ async function picture(page, name) {
   assert.ok((await stat(path)).size <= largest, `${path} is larger than ${largest} bytes`);
 }
 
-// look examines a page in light, in dark, where only colours differ, and on a phone, and takes the pictures that are to be kept.
+// look checks a page in the light theme, in the dark theme (colours only), and on a phone. It saves the requested
+// screenshots.
 export async function look(page, name, keep = ["light", "dark", "phone"]) {
   for (const [as, colorScheme, size, rules] of [["light", "light", sizes.desk, all], ["dark", "dark", sizes.desk, colours], ["phone", "light", sizes.phone, all]]) {
     await page.setViewportSize(size);

@@ -1,4 +1,4 @@
-// A pod under test: `trapeze serve` as a process, with a PostgreSQL that it brings itself, in a folder that goes with it.
+// A pod under test: a `trapeze serve` process with its embedded PostgreSQL, in a folder that is removed at the end.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -10,7 +10,7 @@ import { setTimeout as pause } from "node:timers/promises";
 const binary = process.env.TRAPEZE_BIN;
 if (!binary) throw new Error("TRAPEZE_BIN names no binary: run `make e2e`");
 
-// Who there is: a name, a token and roles. A name is what the audit and the dashboard show.
+// The users, each with a name, a token and roles. The audit log and the dashboard show the name.
 export const people = {
   operator: { token: "operator-token-of-the-tests", name: "olga", roles: ["operator"] },
   viewer: { token: "viewer-token-of-the-tests", name: "vera", roles: ["viewer"] },
@@ -19,7 +19,7 @@ export const people = {
   worker: { token: "worker-token-of-the-tests", name: "gpu", roles: ["worker"] },
 };
 
-// until waits for a condition, and gives what it came to.
+// until waits for a condition, and returns its value.
 export async function until(what, check, within = 15_000) {
   const deadline = Date.now() + within;
   for (;;) {
@@ -30,15 +30,15 @@ export async function until(what, check, within = 15_000) {
   }
 }
 
-// Whatever ends this process ends its pods: each takes its PostgreSQL with it.
+// When this process exits for any reason, its pods are stopped, together with their PostgreSQL.
 const alive = new Set();
 process.on("exit", () => { for (const child of alive) child.kill("SIGTERM"); });
 for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => process.exit(1));
 
-// clean is our environment without what would tell the program something.
+// clean is the current environment without the variables that configure the program.
 const clean = () => Object.fromEntries(Object.entries(process.env).filter(([key]) => !/^(TRAPEZE_|DATABASE_URL$|PG)/.test(key)));
 
-// assist starts a remote worker of a pod, which comes when it comes.
+// assist starts a remote worker for a pod, without waiting until it is connected.
 export async function assist(name, pod, env) {
   const child = spawn(binary, ["worker", "--server", pod.url], {
     stdio: "ignore",
@@ -54,10 +54,10 @@ export async function assist(name, pod, env) {
   };
 }
 
-// start starts a pod, and gives it when it is ready. With the database of another one it brings none.
+// start starts a pod and resolves when it is ready. Given the database of another pod, it starts no PostgreSQL.
 export async function start(name, { env = {}, beside } = {}) {
   const folder = await mkdtemp(join(tmpdir(), "trapeze-e2e-"));
-  await chmod(folder, 0o755); // the server's own user has to reach its data when we are root
+  await chmod(folder, 0o755); // as root, the server runs as another user that needs access to its data
   const tokens = join(folder, "tokens.json");
   await writeFile(tokens, JSON.stringify({ tokens: Object.values(people) }), { mode: 0o600 });
   const child = spawn(binary, ["serve", "--data-dir", join(folder, "data")], {
@@ -86,7 +86,7 @@ export class Pod {
   get url() { return this.ready.http; }
   get database() { return this.ready.database; }
 
-  // api sends a request to the pod's API and gives the answer's JSON. What is refused is an error.
+  // api sends a request to the pod's API and returns the JSON of the response. A rejected request throws an error.
   async api(method, path, body, as = "operator", headers = {}) {
     const answer = await fetch(this.url + path, {
       method, body: body === undefined ? undefined : JSON.stringify(body),
@@ -97,13 +97,13 @@ export class Pod {
     return text ? JSON.parse(text) : undefined;
   }
 
-  // submit submits a job and gives its id.
+  // submit submits a job and returns its ID.
   async submit(kind, args = {}, more = {}, as = "operator") {
     return (await this.api("POST", "/jobs", { kind, args, ...more }, as)).id;
   }
 
-  // submitWaiting submits jobs until one waits, and gives its id. What closes a lane or the gate is in force a moment after it is
-  // said: until then a job may be born running.
+  // submitWaiting submits jobs until one of them waits, and returns its ID. Closing a lane or the queue takes effect a moment later,
+  // and until then a job may be started on insert.
   submitWaiting(kind, args = {}, more = {}) {
     return until("a job waits", async () => {
       const { id, state } = await this.api("POST", "/jobs", { kind, args, ...more });
@@ -113,7 +113,7 @@ export class Pod {
 
   job(id) { return this.api("GET", `/jobs/${id}`); }
 
-  // reaches waits until a job is in one of the states.
+  // reaches waits until a job is in one of the given states.
   reaches(id, ...states) {
     return until(`job ${id} is ${states.join(" or ")}`, async () => {
       const job = await this.job(id);
@@ -121,7 +121,7 @@ export class Pod {
     });
   }
 
-  // stop ends the pod, and its PostgreSQL with it.
+  // stop stops the pod together with its PostgreSQL.
   async stop() {
     if (this.child.exitCode === null && this.child.signalCode === null) {
       this.child.kill("SIGTERM");

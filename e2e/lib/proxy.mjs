@@ -1,8 +1,8 @@
-// A way to a database that can be cut and mended.
+// A proxy to a database whose connections can be cut and restored.
 import { once } from "node:events";
 import net from "node:net";
 
-// proxy leads to the PostgreSQL of an address. What it gives has the address of the way, and cut and mend.
+// proxy starts a proxy to a PostgreSQL server. It returns the proxy's address and the functions cut and mend.
 export async function proxy(address) {
   const there = new URL(address);
   const open = new Set();

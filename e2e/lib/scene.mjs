@@ -1,10 +1,10 @@
-// A scene is a test in a browser: somebody looks at pages of the pod and does things there.
+// A scene is a browser test: a user opens pages of the pod and acts on them.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { launch, visit } from "./browser.mjs";
 import { start } from "./pod.mjs";
 
-// What all scenes share is started by the first that needs it, and stopped at the end.
+// The first scene that needs a shared resource starts it. All of them are stopped at the end.
 const started = [];
 export const once = (make) => {
   let made;
@@ -20,8 +20,8 @@ after(async () => {
   for (const thing of started.reverse()) await (thing.close?.() ?? thing.stop());
 }, { timeout: 60_000 });
 
-// scene runs a test with a page of its own. It fails, whatever else it does, when a page complained. What it hands to undo is done at
-// its end, also when it fails: others come after it.
+// scene runs a test with a separate page. It also fails if a page reported a problem. Functions passed to undo run at the end, even after
+// a failure, because other scenes follow.
 export function scene(name, act, { on = pod, within = 60_000, ...options } = {}) {
   test(name, { timeout: within }, async () => {
     const there = await on();

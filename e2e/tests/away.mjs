@@ -5,7 +5,7 @@ import { start } from "../lib/pod.mjs";
 import { proxy } from "../lib/proxy.mjs";
 import { keep, once, pod, scene } from "../lib/scene.mjs";
 
-// A pod whose way to the database can be cut.
+// A pod whose connection to the database can be cut.
 const cuttable = once(async () => {
   const way = keep(await proxy((await pod()).database));
   const there = await start("web-3", { beside: way });

@@ -3,10 +3,10 @@ import { again } from "../lib/acts.mjs";
 import { hostile } from "../lib/hostile.mjs";
 import { scene } from "../lib/scene.mjs";
 
-// strangers are the elements of a page that no template of ours writes.
+// strangers returns the elements of a page that none of the dashboard's templates contains.
 const strangers = (page) => page.evaluate(() => [...document.querySelectorAll("main img, main iframe, main script, main style, main link, main base, main meta, main b, main svg svg svg, [onload], [onerror], [onfocus]")].map((one) => one.outerHTML));
 
-// calm looks at a page and checks that texts are texts there.
+// calm opens a page and checks that it shows hostile texts only as text.
 async function calm(page, path) {
   const answer = await page.goto("/ui/" + path);
   await page.locator("html.js main").waitFor();
@@ -39,7 +39,7 @@ scene("hostile arguments, results, subjects, keys and errors are texts on every 
   for (const path of ["", "jobs?since=all", "pipelines", "schedules", "lanes", "pods", "audit"]) {
     await calm(page, path);
     const read = page.waitForResponse((answer) => answer.url() === page.url());
-    await again(page); // now by the script
+    await again(page); // now updated by the script
     await read;
     assert.deepEqual(await strangers(page), [], `/ui/${path} that was read again holds nothing but our own elements`);
   }
@@ -59,7 +59,7 @@ scene("hostile filters and addresses are texts", async ({ page }) => {
   for (const [i, text] of hostile.entries()) {
     const q = encodeURIComponent(text.slice(0, 300));
     const paths = [`jobs?state=${q}`, `jobs?since=${q}`, `jobs?cursor=${q}`, `pipelines?status=${q}`, `pipelines?name=${q}`, `jobs/${q}`, q];
-    for (const path of paths.filter((_, j) => (i + j) % 2)) await calm(page, path); // of each text half, and each with half of the texts
+    for (const path of paths.filter((_, j) => (i + j) % 2)) await calm(page, path); // half of the pages for each text, and half of the texts for each page
     await calm(page, `audit?actor=${q}&target=${q}`);
     await calm(page, `jobs?subject=${q}&kind=${q}`);
     assert.equal(await page.getByLabel("Subject").inputValue(), text.slice(0, 300), "the field holds what was asked for");

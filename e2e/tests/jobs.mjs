@@ -169,7 +169,7 @@ scene("a failed job is retried with other arguments, and the reason is kept in t
   await page.keyboard.press("Enter");
   await says(page, "Retry: done");
   await page.locator(".failure pre", { hasText: "file of 2025" }).waitFor();
-  await page.locator("#h-args ~ pre", { hasText: "12345678901234567890" }).waitFor(); // digit by digit
+  await page.locator("#h-args ~ pre", { hasText: "12345678901234567890" }).waitFor(); // no digit is rounded
   await page.goto(`/ui/audit?target=job+${id}`);
   await page.locator("tbody tr", { hasText: "job.retry" }).getByText("das Jahr war falsch: 2025 – ✓").waitFor();
 }, { as: "admin" });
@@ -192,7 +192,7 @@ scene("a job that waits gets another priority, and one that is out of range is r
 scene("an action that comes too late is refused in words", async ({ page, pod }) => {
   const id = await pod.submit("demo.noop", {}, { needs_approval: true });
   await page.goto(`/ui/jobs/${id}`);
-  await page.route("**/ui/jobs/*", (route) => route.abort()); // the page stays as it is
+  await page.route("**/ui/jobs/*", (route) => route.abort()); // prevents updates of the page
   await pod.api("POST", `/jobs/${id}/approve`);
   await pod.reaches(id, "succeeded");
   await press(page, "Approve");

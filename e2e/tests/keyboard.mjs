@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { says, state } from "../lib/acts.mjs";
 import { scene } from "../lib/scene.mjs";
 
-// focused tells what has the focus, and whether that can be seen.
+// focused describes the focused element, and reports whether its focus is visible.
 const focused = (page) => page.evaluate(() => {
   const one = document.activeElement, style = getComputedStyle(one), box = one.getBoundingClientRect();
-  const card = one.querySelector?.(".card"); // a box of the drawing is framed itself
+  const card = one.querySelector?.(".card"); // a box in the drawing has its own outline
   return {
     is: one.tagName, text: (one.innerText || one.getAttribute("aria-label") || one.labels?.[0]?.innerText || one.textContent || "").trim(),
     ring: (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1.5) || (card && parseFloat(getComputedStyle(card).strokeWidth) >= 3),
@@ -13,13 +13,13 @@ const focused = (page) => page.evaluate(() => {
   };
 });
 
-// tabTo presses Tab until something is focused, and checks on the way that the focus is always to be seen.
+// tabTo presses Tab until the wanted element has the focus, and checks that the focus is always visible.
 async function tabTo(page, text, most = 60) {
   const passed = [];
   for (let i = 0; i < most; i++) {
     await page.keyboard.press("Tab");
     const at = await focused(page);
-    if (at.is === "BODY") continue; // once around
+    if (at.is === "BODY") continue; // wrapped around the page
     passed.push(at.text);
     assert.ok(at.ring, `the focus on ${at.is} ${JSON.stringify(at.text)} can be seen`);
     assert.ok(at.there, `${at.is} ${JSON.stringify(at.text)} is within what is shown`);

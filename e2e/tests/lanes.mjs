@@ -3,7 +3,7 @@ import { again, press, says, state } from "../lib/acts.mjs";
 import { keep, scene } from "../lib/scene.mjs";
 import { start, until } from "../lib/pod.mjs";
 
-// lane makes a lane that no other scene uses.
+// lane creates a lane that no other scene uses.
 async function lane(pod, name, settings = {}) {
   await pod.api("PUT", `/admin/workers/lanes/${name}`, settings);
   return name;
@@ -94,7 +94,7 @@ scene("kinds get a lane of their own on its page, and what is submitted later go
   await second.getByRole("button", { name: "Save" }).click();
   await says(page, `Lane ${other}: saved`);
   await page.locator(`#lane-${other} [data-l=Kinds]`, { hasText: /^demo.hash$/ }).waitFor();
-  await page.locator(`#lane-${name} [data-l=Kinds]`, { hasText: /^demo.flaky$/ }).waitFor(); // a kind has one lane
+  await page.locator(`#lane-${name} [data-l=Kinds]`, { hasText: /^demo.flaky$/ }).waitFor(); // a kind belongs to only one lane
 });
 
 scene("a lane is deleted, and what waits in it and its kinds go to another", async ({ page, pod }) => {
@@ -105,7 +105,7 @@ scene("a lane is deleted, and what waits in it and its kinds go to another", asy
   await page.goto(`/ui/lanes#edit-${name}`);
   const form = page.locator(`#edit-${name}`);
   await press(page, "Delete", form);
-  await page.locator("#wrong", { hasText: `Delete lane ${name}: ` }).waitFor(); // it has a job
+  await page.locator("#wrong", { hasText: `Delete lane ${name}: ` }).waitFor(); // the lane still has a job
   await form.getByLabel("Move its jobs and kinds to").selectOption(to);
   await form.getByRole("button", { name: "Delete" }).click();
   await page.locator("#ask", { hasText: `Lane ${name} will be deleted` }).waitFor();

@@ -7,7 +7,7 @@ import { keep, once, scene } from "../lib/scene.mjs";
 const fresh = once(() => start("web-1", { env: { TRAPEZE_KINDS: kinds } }));
 const furnished = once(async () => { const made = await furnish(await fresh()); made.helpers.forEach(keep); return { ids: made.ids, stop() {} }; });
 
-// open opens a page of the dashboard and waits until it follows what happens, or has nothing to follow.
+// open opens a dashboard page and waits until its live updates have started, unless it needs none.
 async function open(page, path) {
   await page.goto("/ui/" + path);
   await page.locator("main[data-still], #pulse.live, body:not([data-live]) #pulse:not(:empty)").first().waitFor({ state: "attached" });
@@ -37,7 +37,7 @@ for (const [name, path] of Object.entries({
     const { ids } = await furnished();
     await open(page, path(ids));
     await look(page, name, name === "pipeline-done" ? [] : name === "job-waits" ? ["light"] : undefined);
-  }, { on: fresh, within: 120_000 }); // the first of them has to wait for the furniture
+  }, { on: fresh, within: 120_000 }); // the first scene also waits for the sample data
 }
 
 scene("a remote worker is marked as one wherever pods are named", async ({ page }) => {

@@ -3,7 +3,7 @@ import { press, says, state, stay } from "../lib/acts.mjs";
 import { until } from "../lib/pod.mjs";
 import { scene } from "../lib/scene.mjs";
 
-// schedule makes a schedule that goes with its scene.
+// schedule creates a schedule that is deleted at the end of its scene.
 async function schedule(pod, undo, name, setting) {
   const path = `/admin/workers/schedules/${name}`;
   await pod.api("PUT", path, { kind: "demo.echo", ...setting });

@@ -1,4 +1,4 @@
-// The dashboard's own script. It keeps the page up to date and sends what buttons say. Without it the pages can be read.
+// The dashboard's own script. It refreshes the page and sends the requests of buttons and forms. The pages can be read without it.
 import "./unfold.js";
 import "./press.js";
 import "./forms.js";

@@ -1,8 +1,8 @@
-// The dialog that is shown before something happens.
+// The dialog that asks for confirmation before an action.
 import { $ } from "./page.js";
 
-// ask shows what is about to happen. It returns the reason that was given, which may be empty, or null: not to go on. A dialog tells of
-// its end a moment later: by then the next may be open.
+// ask describes an action and asks for confirmation. It resolves to the reason that was entered, which may be empty, or to null if the
+// user cancels. The close event of a dialog is asynchronous, so the next dialog may already be open by then.
 let answered = () => {};
 $("#ask").addEventListener("close", () => {
   if (!$("#ask").open) answered($("#ask").returnValue === "yes" ? $("#ask-reason").value.trim() : null);
@@ -21,7 +21,7 @@ export function ask(title, text, list, danger) {
   return new Promise((go) => { answered = go; });
 }
 
-// Who has given a reason goes on with the enter key, which else would press the first button of the dialog.
+// In the reason field, Enter confirms. By default it would press the first button of the dialog, which cancels.
 $("#ask-reason").addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.isComposing) return;
   event.preventDefault();

@@ -1,10 +1,10 @@
-// Forms that send what a person changed in them.
+// Forms that send only the changed fields.
 import { ask } from "./ask.js";
 import { revive } from "./live.js";
 import { $, all, tell } from "./page.js";
 import { send } from "./request.js";
 
-// valueOf is the JSON text of a field: that of a field for JSON as it stands, for a number may have more digits than we can hold.
+// valueOf returns the value of a field as JSON. It returns the text of a JSON field unchanged, because JavaScript would round long numbers.
 function valueOf(field) {
   if ("json" in field.dataset) { JSON.parse(field.value); return field.value; }
   if ("text" in field.dataset) return JSON.stringify(field.value);
@@ -15,14 +15,14 @@ function valueOf(field) {
   return JSON.stringify(field.type === "number" ? Number(field.value) : field.value);
 }
 
-// changed reports whether a person changed a field.
+// changed reports whether the user has changed a field.
 function changed(field) {
   if (field.type === "checkbox") return field.checked !== field.defaultChecked;
   if (field.type === "select-one") return !field.selectedOptions[0]?.defaultSelected && (field.selectedIndex > 0 || [...field.options].some((one) => one.defaultSelected));
   return field.value !== field.defaultValue;
 }
 
-// fill returns what a person changed in a form, by the names of its fields, as JSON text; empty: nothing.
+// fill returns the changed fields of a form as a JSON object, or an empty string if nothing has changed.
 function fill(form) {
   const texts = [];
   for (const field of form.elements) {
@@ -52,7 +52,7 @@ async function submit(form) {
   revive();
 }
 
-// A field that is folded away is unfolded when it is not as it should be: its browser could not say so otherwise.
+// An invalid field in a closed <details> is unfolded, because the browser could not show its message otherwise.
 document.addEventListener("invalid", (event) => {
   const folded = event.target.closest("details");
   if (folded) folded.open = true;

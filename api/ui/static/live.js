@@ -1,6 +1,6 @@
-// Keep up to date: read the page again and change what differs. What a person is filling in, or has opened, stays: such a thing has an
-// id, or lies in one that has, for without one it could be taken for its neighbour. Who has to know that the page has changed listens
-// to the document's event "renewed".
+// Keeps the page up to date: it fetches the page again and updates what differs. Input and open details are preserved. Such elements, or
+// an ancestor, need an id, because otherwise they could be mistaken for a neighbour. Scripts that must know of an update listen to the
+// document's "renewed" event.
 import { $, api } from "./page.js";
 
 const every = 5000, atMost = 1000;
@@ -24,7 +24,7 @@ async function read() {
     anew = false;
     const answer = await fetch(location.href, { headers, cache: "no-store" });
     if (answer.status === 401 || answer.redirected) { location.reload(); return; }
-    if (answer.ok && $("main .problem")) { location.reload(); return; } // the whole page, with its navigation
+    if (answer.ok && $("main .problem")) { location.reload(); return; } // load the whole page, including its navigation
     if (answer.status >= 500 && !$("main .problem")) throw new Error(answer.status);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (!$("main", page)) throw new Error("no page");
@@ -39,7 +39,7 @@ async function read() {
     say("no response; as of " + new Date(asOf).toLocaleTimeString(), "lost");
   } finally {
     reading = false;
-    // What the server answers may be a second old: whoever was told of a change looks once more.
+    // The server's response may be a second old, so after a notification the page is read once more.
     next(again ? atMost : wasTold ? 2 * atMost : every);
   }
 }
@@ -50,7 +50,7 @@ function next(wait) {
   timer = setTimeout(read, wait);
 }
 
-// heard reads the page soon: at once, or when a second has passed since the last time.
+// heard reads the page at once, or a second after the previous read.
 function heard() {
   told = true;
   if (reading) { again = true; return; }
@@ -68,14 +68,14 @@ function change(from, to) {
   });
 }
 
-// follow listens to a stream of the API. What it says is only that something has changed.
+// follow listens to a stream of the API. An event only means that something has changed.
 async function follow(path) {
   let wait = 1000;
   for (;;) {
     if (document.hidden) await new Promise((go) => document.addEventListener("visibilitychange", go, { once: true }));
     if (still()) return;
     const stop = new AbortController();
-    const hide = () => { if (document.hidden) stop.abort(); }; // a browser has few connections to a host
+    const hide = () => { if (document.hidden) stop.abort(); }; // browsers limit the connections to a host
     document.addEventListener("visibilitychange", hide);
     try {
       const answer = await fetch(new URL(path, api), { headers: { Accept: "text/event-stream" }, cache: "no-store", signal: stop.signal });
@@ -98,7 +98,7 @@ async function follow(path) {
   }
 }
 
-// revive reads a page again that had ended: what was done may have changed that.
+// revive resumes the updates of a page that had stopped changing, because an action may have changed it.
 export function revive() {
   const ended = still();
   $("main").removeAttribute("data-still");
@@ -109,7 +109,7 @@ export function revive() {
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden) heard(); });
 
-// keepUp begins to keep the page up to date, unless it shows what does not change any more.
+// keepUp starts the updates, unless the page no longer changes.
 export function keepUp() {
   if (still()) return;
   readAt = Date.now();

@@ -1,4 +1,4 @@
-// Many jobs at once: those of a list that are picked, or all of a filter; cancelled or retried where that means something.
+// Actions on many jobs: the selected jobs of a list, or all jobs that match a filter. Jobs whose state does not allow the action are skipped.
 import { ask } from "./ask.js";
 import { revive } from "./live.js";
 import { $, all, tell } from "./page.js";
@@ -31,7 +31,7 @@ async function bulk(button) {
   revive();
 }
 
-// many does something to all jobs of a filter, after a look at how many they are and which come first.
+// many acts on all jobs that match a filter, after a preview of their number and of the first ones.
 async function many(button) {
   const { many: what, filter, words, label } = button.dataset;
   const body = (dry) => `{"filter":${filter},"dry_run":${dry}}`;

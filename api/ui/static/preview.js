@@ -1,4 +1,4 @@
-// What an expression means, said while it is typed.
+// Describes an expression while it is being typed.
 import { $ } from "./page.js";
 import { request } from "./request.js";
 
@@ -6,7 +6,7 @@ let lookedAt = 0;
 async function preview(form) {
   const place = $(".preview", form), mine = ++lookedAt;
   const { expression, zone } = form.elements;
-  await new Promise((go) => setTimeout(go, 250)); // until a person pauses
+  await new Promise((go) => setTimeout(go, 250)); // until the user pauses
   if (mine !== lookedAt) return;
   if (!expression.value) { place.replaceChildren(); return; }
   const asked = new URLSearchParams({ expression: expression.value, zone: zone.value });
@@ -21,7 +21,7 @@ async function preview(form) {
   place.replaceChildren(line("p", said.words, "words"), said.next_fires.length ? fires : line("p", "No occurrences."));
 }
 
-// The zones that this browser knows are offered when somebody looks for one.
+// The zones that the browser knows are added to the list when the field gets the focus.
 document.addEventListener("focusin", (event) => {
   const list = event.target.list;
   if (list?.id === "zones" && !list.children.length) list.append(...["UTC", ...Intl.supportedValuesOf("timeZone")].map((value) => Object.assign(document.createElement("option"), { value })));

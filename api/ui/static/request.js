@@ -1,16 +1,16 @@
-// Requests to the API, and what is to be said if it refuses one.
+// Requests to the API, and the messages for rejected requests.
 import { api } from "./page.js";
 
 const verbs = /^(\S+) (.*)$/;
 
-// send sends one request to the API, its body as JSON text, and returns what is to be said if it was refused.
+// send sends a request with a JSON body to the API. It returns an error message, or an empty string.
 export const send = async (what, body, reason) => (await request(what, body, reason)).wrong;
 
-// request sends one request to the API, and returns its answer, or what is to be said if it was refused.
+// request sends a request to the API, and returns its response or an error message.
 export async function request(what, body = "{}", reason = "") {
   const [, method, path] = verbs.exec(what);
   const headers = { "Content-Type": "application/json", Accept: "application/json" };
-  // A header holds bytes, which here are UTF-8; there are no lines in it.
+  // A header value consists of bytes, here in UTF-8, and cannot contain line breaks.
   if (reason) headers["X-Reason"] = String.fromCharCode(...new TextEncoder().encode(reason.replace(/[\0-\x1f\x7f]+/g, " ")));
   try {
     const answer = await fetch(new URL(path, api), { method, headers, ...(method !== "GET" && { body }) });

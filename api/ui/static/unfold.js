@@ -1,4 +1,4 @@
-// A link to a thing that is folded away unfolds it, once, also when it only appears later.
+// A link to a closed <details> element unfolds it once, even if the element appears only after an update.
 let unfolded = false;
 function unfold() {
   const there = document.getElementById(decodeURIComponent(location.hash.slice(1)));

@@ -68,7 +68,7 @@ type local struct {
 	api    memhttp.Transport
 	pool   *pgxpool.Pool
 	runner *runner.Runner
-	polls  bool // pods only poll, so notifying them has no effect
+	polls  bool // pods do not listen for notifications
 }
 
 func (l *local) RoundTrip(request *http.Request) (*http.Response, error) {
