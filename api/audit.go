@@ -11,7 +11,7 @@ import (
 )
 
 var auditRoutes = []Route{
-	{Method: http.MethodGet, Path: "/admin/audit", Needs: access.AuditRead, Summary: "List audit entries, newest first, with refused actions",
+	{Method: http.MethodGet, Path: "/admin/audit", Needs: access.AuditRead, Summary: "List audit entries, newest first, including rejected actions",
 		query: []string{"actor", "action", "target", "before", "limit", "cursor"}, out: page("audit", of[admin.AuditRow]()), do: listAudit},
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 var eraseRoutes = []Route{
-	{Method: http.MethodPost, Path: "/admin/subjects/erase", Needs: access.JobsErase, Summary: "Erase the data of a subject's jobs that have ended",
+	{Method: http.MethodPost, Path: "/admin/subjects/erase", Needs: access.JobsErase, Summary: "Erase the data of a subject's finished jobs",
 		in: Erasure{}, out: of[Erased](), do: eraseSubject},
 }
 

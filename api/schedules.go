@@ -33,7 +33,7 @@ var scheduleRoutes = []Route{
 		out: of[changed](), do: func(c *call) (any, error) { return toggleOne(c, c.Param("name"), c.r.Admin().PauseSchedule) }},
 	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/resume", Needs: access.SchedulesManage, Summary: "Resume a paused schedule from now on",
 		out: of[changed](), do: resumeSchedule},
-	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/trigger", Needs: access.SchedulesManage, Summary: "Submit the job of a schedule now, besides its occurrences",
+	{Method: http.MethodPost, Path: "/admin/workers/schedules/:name/trigger", Needs: access.SchedulesManage, Summary: "Submit the job of a schedule now, in addition to its occurrences",
 		out: of[job.Fire](), do: triggerSchedule},
 }
 

@@ -90,6 +90,6 @@ func (v visitor) jobActions(j job.Job) (list []action) {
 	offer(access.JobsCancel, !over && !j.CancelRequested, action{"POST", "jobs/" + id + "/cancel", "Cancel",
 		"Job " + id + " is cancelled: at once if it is not running, otherwise when its handler returns.", true})
 	offer(access.WorkersManage, j.State == job.Running && v.Sees(access.JobsCancel, j.Submitter), action{"POST", "admin/workers/jobs/" + id + "/stop", "Stop now",
-		"Job " + id + " ends at once, without waiting for its handler. A later result of the handler is refused.", true})
+		"Job " + id + " ends at once, without waiting for its handler. A later result of the handler is rejected.", true})
 	return list
 }

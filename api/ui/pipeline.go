@@ -34,7 +34,7 @@ func (d *dashboard) pipeline(p *page, r *http.Request) error {
 	}
 	if (t.Status == job.PipelineFailed || t.Status == job.PipelineCancelled) && p.Sees(access.JobsRetry, owner) {
 		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/retry", "Retry from here",
-			"Pipeline " + number + " continues from the step where it ended. Of a fan-out, only children that did not succeed run again.", false})
+			"Pipeline " + number + " continues from the step where it ended. For a fan-out, only children that did not succeed run again.", false})
 	}
 	p.Title, p.Data = "Pipeline "+number, show
 	p.Live, p.Still = "pipelines/"+number+"/stream", t.Status.Over()

@@ -21,7 +21,7 @@ func newAuditCommand() *cobra.Command {
 		Use:   "audit",
 		Short: "List audit entries: actions of operators and their results",
 		Long: `List audit entries, newest first: actor, action, target, result, source address and reason. Refused actions are included. The audit
-log is append-only and kept forever. To read the next page, give the last id of a list to --before.`,
+log is append-only and kept forever. For the next page, pass the last id of the list to --before.`,
 		Example: `  trapeze audit
   trapeze audit --target "job 4711"
   trapeze audit --actor ana --json | jq -c 'select(.allowed | not)'`,

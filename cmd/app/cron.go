@@ -240,7 +240,7 @@ func newCronFiresCommand() *cobra.Command {
 		Use:   "fires NAME",
 		Short: "List the occurrences of a schedule and their outcomes, newest first",
 		Long: `List the occurrences of a schedule, newest first. Outcomes: fired (with the state of its job), duplicate (an earlier job holds the
-unique key), overlap (the previous job was unfinished), missed (no pod was alive), failed (the job was refused).`,
+unique key), overlap (the previous job was unfinished), missed (no pod was alive), failed (the job was rejected).`,
 		Example: "  trapeze cron fires nightly\n  trapeze cron fires nightly --limit 200 --json | jq -r 'select(.outcome == \"missed\") | .fire_at'",
 	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
 		if limit < 1 {
@@ -311,7 +311,7 @@ func newCronTriggerCommand() *cobra.Command {
 		Use:   "trigger NAME",
 		Short: "Submit the job of a schedule now, and print its id",
 		Long: `Submit the job of a schedule now, even if the schedule is paused, and print the job's id. Planned occurrences do not change. Exit code 1
-when no job was submitted: its unique key is held, or it was refused.`,
+when no job was submitted because its unique key is held or it was rejected.`,
 		Example: "  trapeze cron trigger nightly --reason \"last night's input was late\"",
 	}, func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error {
 		fire, err := client.Post[job.Fire](ctx, at, client.Path(scheduleRoute+"/trigger", name), nil)

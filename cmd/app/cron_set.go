@@ -31,7 +31,7 @@ func newCronSetCommand() *cobra.Command {
   30 2 * * *                minute, hour, day of the month, month, day of the week
   15 30 2 * * *             the same with seconds first
   @daily                    also @hourly, @weekly, @monthly, @yearly
-  @every 15m                at a fixed interval from its creation
+  @every 15m                at a fixed interval, counted from its creation
   @at 2027-01-31T03:00      once; a suffix of Z or +01:00 overrides --zone
 
 Clock changes: a local time skipped in spring fires right after the gap; a local time repeated in autumn fires the first time only.
@@ -39,7 +39,7 @@ To explain an expression without a database, use trapeze cron next.
 
 --missed sets how occurrences during an outage are handled: coalesce (one job for all), catch_up (one job for each of the latest
 --catch-up), skip (no job). --overlap sets whether an occurrence submits a job while the previous job is unfinished: queue (yes) or
-skip (no). The kind may be unknown: the schedule does not fire until a pod has its handler.`,
+skip (no). The kind may be unknown; the schedule fires once a pod has its handler.`,
 		Example: `  trapeze cron set nightly "30 2 * * *" factor_sync --zone Europe/Zurich --overlap skip
   trapeze cron set nightly --zone UTC                      # keeps the other settings
   trapeze cron set nightly "0 4 * * *" --dry-run           # show changes and occurrences

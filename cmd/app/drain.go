@@ -93,7 +93,7 @@ func newFreezeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "freeze",
 		Short: "Stop starting jobs on all pods for maintenance, until trapeze thaw",
-		Long: `Stop starting jobs on all pods, also after a restart, until trapeze thaw. Running jobs continue.
+		Long: `Stop starting jobs on all pods, even after a restart, until trapeze thaw. Running jobs continue.
 
 --wait waits until no job runs. After the timeout the exit code is 1, no job is stopped, and the queue stays frozen.`,
 		Example: "  trapeze freeze --wait 10m && pg_upgrade … && trapeze thaw",

@@ -34,7 +34,7 @@ func newEnqueueCommand() *cobra.Command {
 		Use:   "enqueue KIND",
 		Short: "Submit a job, or a pipeline, and print its id",
 		Long: `Submit a job and print its id. Any kind is accepted: a pod that has its handler runs the job. --chain sets the steps that
-follow, as a JSON array of {"kind","args","lane","subject","priority"}. A step inherits omitted fields from the step before.
+follow, as a JSON array of {"kind","args","lane","subject","priority"}. A step inherits omitted fields from the previous step.
 --wait follows the job and its next steps to the end: exit code 0 when the last one succeeded, 1 otherwise.
 
 Exit code 4: the connection was lost, and the job may have been submitted. Submit again with the same --idempotency-key; the

@@ -17,15 +17,15 @@ func newEraseCommand() *cobra.Command {
 	var e api.Erasure
 	c := &cobra.Command{
 		Use:   "erase",
-		Short: "Erase the data of a subject's jobs that have ended",
-		Long: `Erase args, results, errors, keys, checkpoints, progress and the contents of events of all ended jobs of a subject, and of
-the jobs that followed from them: later steps, children and on-failure jobs. Kinds, states and times stay. It cannot be undone.
+		Short: "Erase the data of a subject's finished jobs",
+		Long: `Erase args, results, errors, keys, checkpoints, progress and the contents of events of all finished jobs of a subject, and of
+the jobs that followed from them: later steps, children and on-failure jobs. Kinds, states and times are kept. It cannot be undone.
 
-Jobs stay whose pipeline has not ended. End them first, for example with trapeze cancel --subject, and repeat the command. Exit
-code 1 when jobs or schedules of the subject stay. The audit log records the erasure under a hash of the subject: do not name the
+Jobs whose pipeline has not finished are kept. Cancel them first, for example with trapeze cancel --subject, and repeat the command.
+Exit code 1 when jobs or schedules of the subject remain. The audit log records the erasure under a hash of the subject: do not name the
 subject in --reason.
 
-It reads all jobs, and needs more rights in the database than a pod: see docs/erasure.md.`,
+It reads all jobs, and needs more database permissions than a pod: see docs/erasure.md.`,
 		Example: "  trapeze erase --subject customer:4711 --dry-run\n  trapeze erase --subject customer:4711",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

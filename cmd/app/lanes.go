@@ -21,7 +21,7 @@ func newLanesCommand() *cobra.Command {
 		Use:   "lanes",
 		Short: "List lanes with their settings, running and waiting jobs",
 		Long: `List lanes. USED is the number of running jobs on all pods, LIMIT its maximum, WAITING the number of due jobs, OLDEST the age of
-the oldest of them. A kind belongs to the lane that lists it under KINDS, else to the lane default.
+the oldest of them. A kind belongs to the lane that lists it under KINDS, or else to the default lane.
 
 To change a lane, use trapeze lane set. To stop starting its jobs, use trapeze drain.`,
 		Example: "  trapeze lanes\n  trapeze lanes --watch=1s",
@@ -94,14 +94,15 @@ func newLaneSetCommand() *cobra.Command {
 
   slots=N               maximum number of running jobs on all pods; 0 starts no jobs
   slots_per_pod=N       maximum number of running jobs per pod
-  poll_interval_ms=N    poll interval of pods without a notification, at least 100; or 500ms, 10s
-  stale_after_s=N       a handler without a sign of life for this long has failed, unless its kind sets a time; 0 is no limit; or 30m
-  max_age_s=N           a job that has not finished after this time fails; 0 is no limit; or 48h
+  poll_interval_ms=N    how often pods poll without a notification, at least 100; also 500ms, 10s
+  stale_after_s=N       fail handlers that show no sign of life for this long, unless their kind sets a time; 0 means no limit; also 30m
+  max_age_s=N           fail jobs that have not finished after this time; 0 means no limit; also 48h
   requires_approval=B   submitted jobs wait for trapeze approve
   enabled=B             false: no job starts
   kinds=A,B             the complete list of the lane's kinds; waiting jobs of added or removed kinds change lanes
 
-none removes a number: no limit, or the default of the pods. --dry-run shows the changes and the number of affected jobs.`,
+The value none removes a number, so that there is no limit or the pods' default applies. --dry-run shows the changes and the number of
+affected jobs.`,
 		Example: `  trapeze lane set reports slots=3 kinds=report,export
   trapeze lane set default max_age_s=48h slots=none --dry-run`,
 		Args: cobra.MinimumNArgs(1),
@@ -130,7 +131,7 @@ func newLaneRemoveCommand() *cobra.Command {
 		Use:   "rm NAME",
 		Short: "Delete a lane",
 		Long: `Delete a lane. A lane that has jobs needs --move-to: its waiting jobs and its kinds move to that lane, and its running jobs continue.
-The lane default cannot be deleted.`,
+The default lane cannot be deleted.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return onClient(c, func(at *client.Client) error {
@@ -143,7 +144,7 @@ The lane default cannot be deleted.`,
 			})
 		},
 	}
-	c.Flags().StringVar(&to, "move-to", "", "lane that its waiting jobs and its kinds move to")
+	c.Flags().StringVar(&to, "move-to", "", "lane that its waiting jobs and kinds move to")
 	c.Flags().BoolVar(&dry, "dry-run", false, "show the changes without saving")
 	return c
 }

@@ -21,8 +21,8 @@ func newMigrateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "migrate",
 		Short: "Change the database's schema",
-		Long: `Migrate the schema of Trapeze's tables to the version of this program, or back. Concurrent runs are safe. serve migrates at
-its start, unless --no-migrate is set.`,
+		Long: `Migrate the schema of Trapeze's tables to the version of this program, or back. Concurrent runs are safe. serve migrates when
+it starts, unless --no-migrate is set.`,
 		Example: `  trapeze migrate up
   trapeze migrate status
   trapeze migrate down --to 0          # drops every table of Trapeze with its data

@@ -19,8 +19,8 @@ func newPsCommand() *cobra.Command {
 		Use:   "ps",
 		Short: "List running jobs by pod, and the lanes with their waiting jobs",
 		Long: `List running jobs with pod, start time and progress, then the lanes: slots used, limit, waiting jobs, age of the oldest due job, and
-whether the lane is open. All values are from one snapshot. A paused or frozen queue is shown first. Jobs on a remote worker, which
-gets its jobs from a pod, are marked.`,
+whether the lane is open. All values are from one snapshot. A paused or frozen queue is shown first. Jobs on remote
+workers are marked.`,
 		Example: `  trapeze ps
   trapeze ps --watch=1s
   trapeze ps --json | jq '.running[].job'`,

@@ -22,7 +22,7 @@ func newRetentionCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "retention",
 		Short: "Set how long finished jobs of a kind are kept",
-		Long: `Finished jobs are kept for a time that the pods set for each state (TRAPEZE_RETENTION_SUCCEEDED and so on). A kind can override it for
+		Long: `The pods set how long finished jobs are kept in each state (TRAPEZE_RETENTION_SUCCEEDED and so on). A kind can override it for
 each final state: succeeded, failed or cancelled. An override takes effect with the next maintenance run, within ten minutes. Deleted
 jobs cannot be restored.`,
 		Args: cobra.NoArgs,
@@ -55,7 +55,7 @@ func newRetentionSetCommand() *cobra.Command {
 		Short: "Set how long finished jobs of a kind and state are kept",
 		Long: `Set how long finished jobs of a kind and state are kept: a duration such as 36h or 90d, or forever. Days are UTC days: jobs are deleted
 when the day on which they finished has been over for that long. Every kind with a very long retention slows down reads of finished jobs
-a little: use it for few kinds. Give all kinds of a pipeline the same retention.`,
+a little, so use it for few kinds. Give all kinds of a pipeline the same retention.`,
 		Example: "  trapeze retention set report failed 90d\n  trapeze retention set audit_export succeeded forever --reason \"the auditors\"",
 		Args:    cobra.ExactArgs(3),
 		RunE: func(c *cobra.Command, args []string) error {

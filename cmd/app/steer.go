@@ -38,7 +38,7 @@ func newStopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop ID",
 		Short: "End a job at once, without waiting for its handler",
-		Long: `End a job at once. The handler's context is cancelled, and its result and further writes with its lease are refused.
+		Long: `End a job at once. The handler's context is cancelled, and its result and further writes with its lease are rejected.
 
 Exit code 1 when the job does not exist or has finished.`,
 		Args: cobra.ExactArgs(1),
@@ -71,7 +71,7 @@ func newNiceCommand() *cobra.Command {
 		Long: `Change the priority of a waiting job, -100 to 100, higher first. Jobs of equal priority start in the order they became due. Next steps
 without a priority inherit it; --chain sets it for the other steps too. Write a negative priority after --.
 
-Exit code 1 when the job does not exist, runs, or has finished.`,
+Exit code 1 when the job does not exist, is running, or has finished.`,
 		Example: "  trapeze nice 4711 50\n  trapeze nice --chain 4711 -- -20",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, words []string) error {
@@ -97,10 +97,10 @@ func newApproveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approve ID",
 		Short: "Approve a job that awaits approval",
-		Long: `Approve a job: it is due at once, or after its delay. To list jobs that await approval, use
+		Long: `Approve a job. It is then due at once, or after its delay. To list jobs that await approval, use
 trapeze jobs --state awaiting_approval. To reject a job, use trapeze cancel.
 
-Exit code 1 when there is no such job, or when it does not await approval: it was approved before, or its
+Exit code 1 when the job does not exist, or does not await approval because it was already approved or its
 approval has expired.`,
 		Args: cobra.ExactArgs(1),
 		RunE: onOne(func(c *cobra.Command, at *client.Client, id int64) error {
@@ -127,7 +127,7 @@ func newCompleteCommand() *cobra.Command {
 		Use:   "complete ID",
 		Short: "Complete a deferred job, or one part of it",
 		Long: `Complete a deferred job, or one part of it, with the token that its handler issued. After the last part the job ends, and its next step
-starts. Completing a part a second time changes nothing. The token of the server is a different one: set TRAPEZE_TOKEN.`,
+starts. Completing a part a second time changes nothing. The server's token is a different one: set TRAPEZE_TOKEN.`,
 		Example: "  trapeze complete 4711 --token K7… --result '{\"rows\":12}'\n  trapeze complete 4711 --token K7… --part page-3 --error \"no disk\"",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, words []string) error {

@@ -29,12 +29,12 @@ func newWorkerCommand(register Register, configure func(*runner.Options)) *cobra
 		Short: "Run jobs without a database, as a remote worker of the pods at --server",
 		Long: `Run jobs without a database: pods send jobs to the worker and store their outcomes.
 
-When the worker loses its pod, it keeps its running jobs and opens its stream on any pod of --server that answers. Separate several
-addresses with commas. SIGTERM drains the worker.
+When the worker loses its pod, it keeps its running jobs and reopens its stream on any pod in --server that responds. Separate
+several addresses with commas. SIGTERM drains the worker.
 
-The log shows when a pod accepts the worker, and why no pod does; TRAPEZE_LOG=debug shows each job. TRAPEZE_SLOTS is the maximum number
+The log shows when a pod accepts the worker, or why none does; TRAPEZE_LOG=debug shows each job. TRAPEZE_SLOTS is the maximum number
 of running jobs, TRAPEZE_KINDS the kinds to run, TRAPEZE_POD the name, TRAPEZE_SHUTDOWN_GRACE the time handlers get after SIGTERM.
-The worker retries pods that it cannot reach. When a pod refuses the worker, it exits with code 1.`,
+The worker retries pods that it cannot reach. If a pod rejects the worker, the worker exits with code 1.`,
 		Example: `  trapeze worker --server http://127.0.0.1:8080
   TRAPEZE_TOKEN=… trapeze worker --server https://a.example.org,https://b.example.org
   trapeze worker --server https://jobs.example.org --ca ca.pem --cert gpu.pem --key gpu.key`,

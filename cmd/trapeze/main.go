@@ -42,7 +42,7 @@ func newRootCommand() *cobra.Command {
 		case "serve":
 			c.Flags().StringVar(&e.files, "files", ".", "folder with the files of the example pipeline")
 			unchanged := c.Flags().Lookup("no-migrate")
-			unchanged.Usage = "do not migrate the schema, nor that of the example"
+			unchanged.Usage = "do not migrate the schema or the example's schema"
 			e.noMigrate = unchanged.Value.String
 		case "worker":
 			c.Long += `

@@ -27,7 +27,7 @@ func Command() *cobra.Command {
 		Long: `Find the causes of jobs that do not run and of a slow database, and propose a remedy for each finding. It changes nothing; it sends
 one notification to itself.
 
-With --server, the pod that answers checks the database by its own settings. The checks of the connection and the schema (server,
+With --server, the pod that responds checks the database with its own settings. The checks of the connection and the schema (server,
 notify, schema) need DATABASE_URL and are skipped.
 
 Exit code 0 when no check fails, 1 otherwise. A warning is not urgent.`,
@@ -46,8 +46,8 @@ Exit code 0 when no check fails, 1 otherwise. A warning is not urgent.`,
 			return report(c, findings)
 		},
 	}
-	c.Flags().DurationVar(&t.Transaction, "transactions", doctor.DefaultThreshold, "age of a transaction that is a warning; twelve times this age is a failure")
-	c.Flags().DurationVar(&t.Overdue, "overdue", doctor.DefaultThreshold, "time after which a due job that does not run is a finding")
+	c.Flags().DurationVar(&t.Transaction, "transactions", doctor.DefaultThreshold, "warn about transactions older than this; twelve times this age is a failure")
+	c.Flags().DurationVar(&t.Overdue, "overdue", doctor.DefaultThreshold, "report due jobs that have not started after this time")
 	return c
 }
 
