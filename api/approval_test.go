@@ -21,7 +21,7 @@ func TestNoLaneAndNoChainLeadsAroundAnApproval(t *testing.T) {
 	t.Parallel()
 	h := risky(t)
 	for name, body := range map[string]string{
-		"as it is":                        `{"kind":"hold"}`,
+		"unchanged":                       `{"kind":"hold"}`,
 		"in another lane":                 `{"kind":"hold","lane":"default"}`,
 		"as a later step":                 `{"kind":"echo","chain":[{"kind":"echo"},{"kind":"hold"}]}`,
 		"as a later step in another lane": `{"kind":"echo","chain":[{"kind":"hold","lane":"default"}]}`,

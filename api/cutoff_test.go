@@ -50,6 +50,6 @@ func TestAPodThatIsCutOffAnswersNoReadsAndEndsItsStreams(t *testing.T) {
 	is.Equal(h.send("GET", "/readyz", "").status, http.StatusServiceUnavailable)
 
 	readOnly("off")
-	pgtest.Wait(t, "reads are answered again", func() bool { return h.send("GET", "/jobs/"+id, "").status == http.StatusOK })
+	pgtest.Wait(t, "reads work again", func() bool { return h.send("GET", "/jobs/"+id, "").status == http.StatusOK })
 	h.watch("/jobs/" + id + "/stream").must(t)
 }

@@ -43,7 +43,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		var s api.Submission
 		if api.Decode(strings.NewReader(body), &s) == nil && !json.Valid([]byte(body)) {
-			t.Fatalf("%q is no JSON", body)
+			t.Fatalf("%q is not JSON", body)
 		}
 		var many api.Selection
 		if api.Decode(strings.NewReader(body), &many) == nil {

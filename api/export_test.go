@@ -49,7 +49,7 @@ func TestOnlyTwoExportsAreUnderWayAtATime(t *testing.T) { // not parallel, becau
 	for _, r := range readers {
 		is.NoErr(r.Close())
 	}
-	pgtest.Wait(t, "those that went away make room", func() bool {
+	pgtest.Wait(t, "closed exports free their slots", func() bool {
 		return h.send("GET", "/admin/export/events", "").status == http.StatusOK
 	})
 }

@@ -56,14 +56,14 @@ func FuzzASubmissionIsDecodedWholeOrRefused(f *testing.F) {
 			t.Fatalf("%+v cannot be encoded: %v", first, err)
 		}
 		if err := api.Decode(bytes.NewReader(encoded), &second); err != nil {
-			t.Fatalf("%s came of %s and is refused: %v", encoded, body, err)
+			t.Fatalf("%s, encoded from %s, is rejected: %v", encoded, body, err)
 		}
 		again, err := json.Marshal(second)
 		if err != nil || !bytes.Equal(again, encoded) {
-			t.Fatalf("%s came of %s and becomes %s: %v", encoded, body, again, err)
+			t.Fatalf("%s, encoded from %s, becomes %s: %v", encoded, body, again, err)
 		}
 		if what := job.Unstorable(encoded); what != "" || !bytes.Equal(compact(t, first.Args), compact(t, second.Args)) {
-			t.Errorf("%s came of %s: %s", encoded, body, what)
+			t.Errorf("%s, encoded from %s: %s", encoded, body, what)
 		}
 	})
 }

@@ -61,11 +61,11 @@ func TestLanesPodsAndTheGateAreClosedAndOpened(t *testing.T) {
 		is.Equal(a.status, http.StatusOK)
 		is.Equal(a.body["changed"], true)
 		is.Equal(h.send("POST", c.shut, "").body["changed"], false)
-		pgtest.Wait(t, "the pod has heard", func() bool {
+		pgtest.Wait(t, "the pod knows of the change", func() bool {
 			return h.send("POST", "/jobs", `{"kind":"echo"}`).body["state"] == "pending"
 		})
 		is.Equal(h.send("POST", c.open, "").body["changed"], true)
-		pgtest.Wait(t, "all runs again", func() bool {
+		pgtest.Wait(t, "all jobs run again", func() bool {
 			return len(h.send("GET", "/jobs?state=pending,running", "").body["jobs"].([]any)) == 0
 		})
 	}
@@ -101,18 +101,18 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 		status                   int
 		code                     string
 	}{
-		{"slots below zero", "PATCH", lane, `{"slots":-1}`, 422, "invalid_request"},
-		{"slots that are no number", "PATCH", lane, `{"slots":"2"}`, 400, "invalid_request"},
-		{"a part of a slot", "PATCH", lane, `{"slots":1.5}`, 400, "invalid_request"},
-		{"a setting that does not exist", "PATCH", lane, `{"slot":2}`, 400, "invalid_request"},
+		{"negative slots", "PATCH", lane, `{"slots":-1}`, 422, "invalid_request"},
+		{"slots that are not a number", "PATCH", lane, `{"slots":"2"}`, 400, "invalid_request"},
+		{"a fractional slot", "PATCH", lane, `{"slots":1.5}`, 400, "invalid_request"},
+		{"an unknown setting", "PATCH", lane, `{"slot":2}`, 400, "invalid_request"},
 		{"no body", "PATCH", lane, ``, 415, "unsupported_media_type"},
-		{"a parameter that does not exist", "PATCH", lane + "?dryrun=1", `{"slots":2}`, 400, "invalid_request"},
-		{"a name that cannot be", "PUT", "/admin/workers/lanes/a%20b", `{}`, 422, "invalid_request"},
-		{"a lane that is not there", "PATCH", "/admin/workers/lanes/other", `{}`, 404, "not_found"},
-		{"draining one that is not there", "POST", "/admin/workers/lanes/other/drain", ``, 404, "not_found"},
-		{"draining a pod that is not there", "POST", "/admin/workers/pods/other/drain", ``, 404, "not_found"},
-		{"deleting the lane default", "DELETE", lane, ``, 422, "invalid_request"},
-		{"a wait that is none", "POST", "/admin/workers/freeze?wait=soon", ``, 400, "invalid_request"},
+		{"an unknown parameter", "PATCH", lane + "?dryrun=1", `{"slots":2}`, 400, "invalid_request"},
+		{"an invalid name", "PUT", "/admin/workers/lanes/a%20b", `{}`, 422, "invalid_request"},
+		{"an unknown lane", "PATCH", "/admin/workers/lanes/other", `{}`, 404, "not_found"},
+		{"draining an unknown lane", "POST", "/admin/workers/lanes/other/drain", ``, 404, "not_found"},
+		{"draining an unknown pod", "POST", "/admin/workers/pods/other/drain", ``, 404, "not_found"},
+		{"deleting the default lane", "DELETE", lane, ``, 422, "invalid_request"},
+		{"an invalid wait", "POST", "/admin/workers/freeze?wait=soon", ``, 400, "invalid_request"},
 		{"a wait that is too long", "POST", "/admin/workers/freeze", `{"wait":"2h"}`, 400, "invalid_request"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -148,7 +148,7 @@ func TestNoSecretIsShownThatCannotBeWrittenDown(t *testing.T) {
 	is.Equal(h.send("GET", "/jobs/"+id, "", "X-Who", "sub").status, http.StatusOK)
 	_, err = inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `alter table `+inside.Of(h.Runner).Store.Schema()+`.audit drop constraint full_up`)
 	is.NoErr(err)
-	pgtest.Wait(t, "it can be written down", func() bool { return h.send("GET", "/jobs/"+id, "", "X-Who", "root").status == http.StatusOK })
+	pgtest.Wait(t, "the audit entry can be written", func() bool { return h.send("GET", "/jobs/"+id, "", "X-Who", "root").status == http.StatusOK })
 	is.Equal(h.readings(), 1)
 }
 

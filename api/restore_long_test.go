@@ -130,7 +130,7 @@ func TestARestoreToAPointInTime(t *testing.T) {
 	is.Equal(fresh.send("GET", "/jobs/"+late, "").status, http.StatusNotFound)
 	fresh.until(ended, job.Succeeded)
 	fresh.until(waits, job.Pending)
-	pgtest.Wait(t, "the job that ran at the point runs again, with a higher fence than any before", func() bool {
+	pgtest.Wait(t, "the job that ran at the restore point runs again, with a higher fence", func() bool {
 		again := fresh.send("GET", "/jobs/"+runs, "").body
 		n, err := strconv.ParseInt(fmt.Sprint(again["fence"]), 10, 64)
 		if f, ok := again["fence"].(float64); ok {

@@ -41,7 +41,7 @@ func TestASecretOfAScheduleIsNowhereForThoseWhoMayNotSeeIt(t *testing.T) {
 		} {
 			seen := h.send("GET", path, "", "X-Who", who, "Accept", "text/html, */*")
 			if seen.status == http.StatusOK && strings.Contains(seen.text, secret) {
-				t.Errorf("%s sees it at %s", who, path)
+				t.Errorf("%s sees the secret at %s", who, path)
 			}
 			is.True(seen.status == http.StatusOK || who == "vic" && seen.status == http.StatusForbidden) // hiding the secret breaks no page
 		}

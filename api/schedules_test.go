@@ -75,7 +75,7 @@ func TestAScheduleThatCannotBeIsRefusedAndSaysWhy(t *testing.T) {
 		"a policy that is none":      {`{"expression":"@daily","kind":"echo","missed":"perhaps"}`, 422, "invalid_schedule"},
 		"a priority out of range":    {`{"expression":"@daily","kind":"echo","priority":101}`, 422, "invalid_schedule"},
 		"a kind that nobody has":     {`{"expression":"@daily","kind":"nobody"}`, 400, "unknown_kind"},
-		"a lane that is not there":   {`{"expression":"@daily","kind":"echo","lane":"fast"}`, 400, "unknown_lane"},
+		"an unknown lane":            {`{"expression":"@daily","kind":"echo","lane":"fast"}`, 400, "unknown_lane"},
 		"a field that is not there":  {`{"expression":"@daily","kind":"echo","colour":"red"}`, 400, "invalid_request"},
 		"a field that is twice":      {`{"expression":"@daily","kind":"echo","kind":"wait"}`, 400, "invalid_request"},
 		"a number for a text":        {`{"expression":5,"kind":"echo"}`, 400, "invalid_request"},
@@ -139,7 +139,7 @@ func TestAScheduleIsChangedLiveOnEveryPod(t *testing.T) {
 	is.Equal(len(fires()), 0)
 	changed := time.Now()
 	is.Equal(h.send("PATCH", nightly, `{"expression":"* * * * * *"}`).status, http.StatusOK)
-	pgtest.Wait(t, "it fires as it was changed", func() bool { return len(fires()) >= 3 })
+	pgtest.Wait(t, "the changed schedule fires", func() bool { return len(fires()) >= 3 })
 	is.True(time.Since(changed) < 20*time.Second)
 	h.stop() // the change has reached the other pod too
 	was := len(fires())

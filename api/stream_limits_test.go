@@ -40,7 +40,7 @@ func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
 	for range loud {
 		is.Equal(other.must(t).event, "loud") // the other reader receives everything meanwhile
 	}
-	pgtest.Wait(t, "it is dropped", func() bool {
+	pgtest.Wait(t, "the slow client is dropped", func() bool {
 		return sum(t, h, "trapeze_sse_dropped_total") == 1 && sum(t, h, "trapeze_sse_clients") == 1
 	})
 }

@@ -141,7 +141,7 @@ func TestNothingStaysBehindWhenClientsLeave(t *testing.T) {
 	for _, s := range all {
 		s.leave()
 	}
-	pgtest.Wait(t, "everybody has left", func() bool { return serving() == 0 })
+	pgtest.Wait(t, "all clients have disconnected", func() bool { return serving() == 0 })
 	is.Equal(sum(t, h, "trapeze_sse_clients"), 0.0)
 }
 
@@ -169,7 +169,7 @@ func sum(t *testing.T, h *host, name string) float64 {
 			return n
 		}
 	}
-	t.Fatalf("there is no metric %s", name)
+	t.Fatalf("no metric %s", name)
 	return 0
 }
 
@@ -203,7 +203,7 @@ func TestAnOpenTransactionHoldsUpTheStreamOfEverythingOnly(t *testing.T) {
 	id := h.submit(`{"kind":"echo","chain":[{"kind":"echo"}]}`)
 	names, _ := named(t, h.watch("/pipelines/"+id+"/stream").rest(t)) // the pipeline begins and ends while the transaction is open
 	is.Equal(names[len(names)-1], "end")
-	pgtest.Wait(t, "the lag is seen", func() bool { return sum(t, h, "trapeze_feed_lag_seconds") > 0 })
+	pgtest.Wait(t, "the lag is reported", func() bool { return sum(t, h, "trapeze_feed_lag_seconds") > 0 })
 
 	is.NoErr(tx.Commit(t.Context()))
 	is.Equal(of.must(t).event, "late") // the job's stream includes the late event
@@ -264,7 +264,7 @@ func TestACursorThatIsOfNoUseBeginsAnew(t *testing.T) {
 			is.Equal(h.send("GET", path, "", "Last-Event-ID", garbage).status, http.StatusBadRequest)
 		}
 	}
-	pgtest.Wait(t, "everybody has left", func() bool { return sum(t, h, "trapeze_sse_clients") == 0 })
+	pgtest.Wait(t, "all clients have disconnected", func() bool { return sum(t, h, "trapeze_sse_clients") == 0 })
 	// A dump does not contain the data of the view, so a restore refreshes it.
 	_, err := pool.Exec(t.Context(), `refresh materialized view trapeze.feed_epoch`)
 	is.NoErr(err)

@@ -89,7 +89,7 @@ func TestExportsAreOneObjectALine(t *testing.T) {
 	is.Equal(len(listed), 2)
 	is.Equal(db.ok("jobs", "--state", "running", "--json"), "")
 	var history []string
-	pgtest.Wait(t, "the history is below the horizon of what others of the server still write", func() bool {
+	pgtest.Wait(t, "the history is below the horizon", func() bool {
 		history = strings.Split(strings.TrimSpace(db.ok("events", "--json")), "\n")
 		return len(history) == 3
 	})
@@ -137,16 +137,16 @@ func TestExitCodesSayWhatWentWrong(t *testing.T) {
 		says string
 	}{
 		{"no database", nil, "jobs", 2, "DATABASE_URL is not set"},
-		{"a database that is not there", []string{unreachable}, "jobs", 3, "does not respond"},
-		{"a pod without its database", []string{unreachable}, "serve", 3, "does not respond"},
-		{"an address that is none", []string{"DATABASE_URL=postgres://h:x/y"}, "jobs", 2, "DATABASE_URL"},
+		{"an unreachable database", []string{unreachable}, "jobs", 3, "does not respond"},
+		{"a pod with an unreachable database", []string{unreachable}, "serve", 3, "does not respond"},
+		{"an invalid URL", []string{"DATABASE_URL=postgres://h:x/y"}, "jobs", 2, "DATABASE_URL"},
 		{"an unknown command", nil, "nice-try", 2, "--help"},
 		{"an unknown command of a group", nil, "migrate sideways", 2, "--help"},
 		{"an unknown flag", nil, "jobs --colour", 2, "--help"},
 		{"a missing argument", nil, "job", 2, "--help"},
-		{"an id that is none", nil, "job abc", 2, "abc"},
-		{"arguments that are no JSON", nil, "enqueue some.kind --args {", 2, "--args"},
-		{"a state that is none", nil, "jobs --state happy", 2, "happy"},
+		{"an invalid id", nil, "job abc", 2, "abc"},
+		{"arguments that are not JSON", nil, "enqueue some.kind --args {", 2, "--args"},
+		{"an invalid state", nil, "jobs --state happy", 2, "happy"},
 		{"unknown error", nil, "version", 0, ""},
 		{"help", nil, "enqueue --help", 0, ""},
 	} {

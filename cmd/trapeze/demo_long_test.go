@@ -19,7 +19,7 @@ func TestTheDemoOnYourDatabaseLeavesNothingBehindThere(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like 'trapeze%'`).Scan(&left))
 	is.Equal(left, 0) // the demo has dropped its schemas
-	pgtest.Wait(t, "nobody of the demo is connected any more", func() bool {
+	pgtest.Wait(t, "the demo has closed all connections", func() bool {
 		err := pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity
 			where datname = current_database() and pid <> pg_backend_pid()`).Scan(&connected)
 		return err == nil && connected == 0

@@ -74,7 +74,7 @@ func TestADemoNamesTheAirportsThatCouldNotBeRecalculated(t *testing.T) {
 		" pipeline 1", // names the pipeline to inspect
 	} {
 		if !strings.Contains(got.out, line) {
-			t.Errorf("the demo does not say %q:\n%s", line, got.out)
+			t.Errorf("the demo does not print %q:\n%s", line, got.out)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func TestServeWaitsWhileOnlyAStandbyIsReachable(t *testing.T) {
 		_ = c.Wait()
 	})
 	p := &pod{t: t, ReadyLine: server.ReadyLine{HTTP: "http://" + addr}}
-	pgtest.Wait(t, "it answers that it is not ready", func() bool { return p.status("/readyz") == http.StatusServiceUnavailable })
+	pgtest.Wait(t, "it reports that it is not ready", func() bool { return p.status("/readyz") == http.StatusServiceUnavailable })
 	is.Equal(p.status("/healthz"), http.StatusOK)
 	is.True(strings.Contains(p.get(t, "/readyz"), "accepts no writes"))
 	first := time.Now()

@@ -129,7 +129,7 @@ func (f *steered) until(id string, state job.State) (j job.Job) {
 // running waits until exactly n jobs of a lane are running.
 func (f *steered) running(lane string, n int) {
 	f.t.Helper()
-	pgtest.Wait(f.t, "as many run as there are slots", func() bool {
+	pgtest.Wait(f.t, "all slots are in use", func() bool {
 		return f.count(`select count(*) from trapeze.live where lane = $1 and state = 'running'`, lane) == n
 	})
 }

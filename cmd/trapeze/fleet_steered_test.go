@@ -36,7 +36,7 @@ func approves(f *steered) {
 	f.is.Equal(f.refused("uma", "POST", "/jobs/"+id+"/approve", ""), "Forbidden: forbidden") // the submitter may not approve its own job
 	f.does("ops", "POST", "/jobs/"+id+"/approve", "")
 	f.until(id, job.Succeeded)
-	pgtest.Wait(f.t, "the step after it runs without being asked for", func() bool {
+	pgtest.Wait(f.t, "the next step runs without another approval", func() bool {
 		return f.does("ops", "GET", "/pipelines/"+id, "")["status"] == "succeeded"
 	})
 	f.is.Equal(f.refused("ops", "POST", "/jobs/"+id+"/approve", ""), "Conflict: not_awaiting_approval")
@@ -105,7 +105,7 @@ func kills(f *steered) {
 	f.lane("killed", `{"slots":1}`)
 	runs := f.submit(`{"kind":"demo.progress","args":{"steps":100000,"ms":10},"lane":"killed"}`)
 	queued := f.submit(`{"kind":"demo.noop","lane":"killed"}`)
-	pgtest.Wait(f.t, "it is some way", func() bool { p := f.get(runs).Progress; return p != nil && p.Done != nil && *p.Done > 0 })
+	pgtest.Wait(f.t, "the job has made progress", func() bool { p := f.get(runs).Progress; return p != nil && p.Done != nil && *p.Done > 0 })
 	status, answer := f.as("ops", "POST", "/admin/workers/jobs/"+queued+"/cancel", "")
 	f.is.Equal([]any{status, answer["state"]}, []any{200, "cancelled"}) // a queued job is cancelled at once
 	status, answer = f.as("ops", "POST", "/admin/workers/jobs/"+runs+"/cancel", "")
@@ -193,7 +193,7 @@ func goesStale(f *steered) {
 	f.until(silent, job.Running)
 	f.until(lively, job.Running)
 	f.does("ops", "PATCH", "/admin/workers/lanes/patient", `{"stale_after_s":1}`) // applies to running jobs too
-	pgtest.Wait(f.t, "its first attempt has ended by its silence", func() bool { return f.get(silent).Attempt == 2 })
+	pgtest.Wait(f.t, "its first attempt is stale", func() bool { return f.get(silent).Attempt == 2 })
 	ended := f.until(silent, job.Failed) // its last attempt
 	f.is.Equal(string(*ended.Reason), "stale")
 	f.is.True(ended.FinishedAt.Sub(*ended.StartedAt) < 10*time.Second) // detected by its own pod, not by an infrequent sweep
@@ -224,7 +224,7 @@ func permits(f *steered) {
 	f.is.Equal(f.get(id).State, job.Running)
 	f.does("root", "DELETE", "/admin/roles/grants?principal=mia&role=lane_keeper", "")
 	for pod := range f.pods {
-		pgtest.Wait(f.t, "every process knows that it is taken back", func() bool {
+		pgtest.Wait(f.t, "every process knows that the grant is revoked", func() bool {
 			status, _ := f.at(pod, "mia", "PATCH", change, `{"slots":9}`)
 			return status == http.StatusForbidden
 		})
@@ -243,7 +243,7 @@ func lanesOfTheEnvironment(f *steered) {
 	f.does("ops", "PATCH", "/admin/workers/lanes/known", `{"slots":5}`)
 	serve(f.t, f.url, []string{"TRAPEZE_LANES=known=3:demo.result,later=2:demo.tx"})
 	f.is.Equal(setting(), 5) // the setting in the database takes precedence
-	pgtest.Wait(f.t, "the processes of before have heard of it", func() bool { return f.get(f.submit(`{"kind":"demo.tx"}`)).Lane == "later" })
+	pgtest.Wait(f.t, "the earlier processes know of the lane", func() bool { return f.get(f.submit(`{"kind":"demo.tx"}`)).Lane == "later" })
 	two := trapeze(f.t, []string{"DATABASE_URL=" + f.url, "TRAPEZE_LANES=one=1:demo.echo,two=1:demo.echo", "TRAPEZE_DEMO_HANDLERS=true"}, "serve")
 	f.is.Equal(two.code, 2)
 	f.is.True(strings.Contains(two.err, `kind "demo.echo" is in lanes "one" and "two"`))

@@ -112,22 +112,22 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	t.Parallel()
 	f := serveFleet(t, 3)
 	f.submit(500 * slow)
-	pgtest.Wait(t, "it is full", func() bool { return f.running() == 3 })
+	pgtest.Wait(t, "the lane is full", func() bool { return f.running() == 3 })
 	f.is.Equal(f.most(1500*time.Millisecond), 3) // the limit over all processes
 	f.is.Equal(f.count(`select count(distinct boot) from trapeze.job_event where event = 'job.succeeded'`), 3)
 
 	f.ok("lane", "set", "narrow", "slots=1")
 	f.heard()
-	pgtest.Wait(t, "what runs beyond it has ended, and what was being claimed", func() bool { return f.most(settles) <= 1 })
-	pgtest.Wait(t, "one has the slot", func() bool { return f.running() == 1 })
+	pgtest.Wait(t, "jobs beyond the limit and pending claims have ended", func() bool { return f.most(settles) <= 1 })
+	pgtest.Wait(t, "one pod uses the slot", func() bool { return f.running() == 1 })
 	f.is.Equal(f.most(time.Second), 1)
 	f.ok("lane", "set", "narrow", "slots=0")
 	f.heard()
-	pgtest.Wait(t, "what runs has ended, and what was being claimed", func() bool { return f.most(settles) == 0 })
+	pgtest.Wait(t, "running jobs and pending claims have ended", func() bool { return f.most(settles) == 0 })
 	f.is.Equal(f.most(500*time.Millisecond), 0) // long enough for a poll
 	f.is.True(f.waiting() > 0)
 	f.ok("lane", "set", "narrow", "slots=3")
-	pgtest.Wait(t, "retrying", func() bool { return f.running() == 3 })
+	pgtest.Wait(t, "the lane is full again", func() bool { return f.running() == 3 })
 
 	f.ok("drain", "narrow", "--wait", "20s")
 	f.is.Equal(f.running(), 0)
@@ -137,14 +137,14 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f.ok("resume", "narrow")
 	f.is.Equal(f.most(500*time.Millisecond), 0) // the queue is still frozen
 	f.ok("thaw")
-	pgtest.Wait(t, "retrying", func() bool { return f.running() == 3 })
+	pgtest.Wait(t, "the lane is full again", func() bool { return f.running() == 3 })
 
 	f.ok("drain", "--pod", "web-1", "--wait", "20s")
 	on := func(name string) int {
 		return f.count(`select count(*) from trapeze.live l join trapeze.pods p on p.boot = l.pod where p.name = $1`, name)
 	}
 	f.throughout(500*time.Millisecond, func() { f.is.Equal(on("web-1"), 0) })
-	pgtest.Wait(t, "the others have its slots", func() bool { return f.running() == 3 })
+	pgtest.Wait(t, "the other pods use its slots", func() bool { return f.running() == 3 })
 	f.pods[2].signal(syscall.SIGKILL)
 	f.is.True(f.most(4*time.Second) <= 3) // the limit also holds while the killed process's slots are recovered
 	f.ok("resume", "--pod", "web-1")

@@ -131,7 +131,7 @@ func asks(t *testing.T, expr string, known map[string][]string, used map[string]
 		}
 		own, ok := known[name]
 		if !ok {
-			t.Errorf("%s: there is no metric %s", expr, name)
+			t.Errorf("%s: no metric %s", expr, name)
 		}
 		used[name], labels = true, append(labels, own...)
 		for _, label := range labelName.FindAllStringSubmatch(found[2], -1) {

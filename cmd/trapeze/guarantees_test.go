@@ -49,7 +49,7 @@ func TestEveryGuaranteeNamesTestsAndStatementsThatExist(t *testing.T) {
 	}
 	for line := range strings.Lines(guarantees) {
 		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| promise") && !strings.Contains(line, "`Test") {
-			t.Errorf("a promise without a test: %s", line)
+			t.Errorf("a guarantee without a test: %s", line)
 		}
 	}
 }

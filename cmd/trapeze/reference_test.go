@@ -176,7 +176,7 @@ func described(t *testing.T, c prometheus.Collector) map[string][]string {
 	for one := range all {
 		match := parts.FindStringSubmatch(one.String())
 		if match == nil {
-			t.Fatalf("a description that cannot be read: %s", one)
+			t.Fatalf("invalid metric description: %s", one)
 		}
 		found[match[1]] = strings.FieldsFunc(match[2], func(c rune) bool { return c == ',' })
 	}

@@ -55,7 +55,7 @@ func TestCommandsSayTheSameThroughAServer(t *testing.T) {
 	bothWays(t, db, pod.HTTP, "jobs", "--json")
 	is.True(strings.Contains(bothWays(t, db, pod.HTTP, "jobs", "--state", "failed", "--since", "24h", "--json").out, "broken"))
 	bothWays(t, db, pod.HTTP, "events", "--job", id, "--json")
-	pgtest.Wait(t, "the history is below the horizon of what others of the server still write", func() bool {
+	pgtest.Wait(t, "the history is below the horizon", func() bool {
 		return strings.Count(db.ok("events", "--json", "--pipeline", id), "\n") == 6
 	})
 	bothWays(t, db, pod.HTTP, "events", "--pipeline", id, "--json")
@@ -102,20 +102,20 @@ func TestWhatAServerAnswersIsAnExitCode(t *testing.T) {
 		code    int
 		says    string
 	}{
-		{"nobody knows who asks", answer(401, "unauthenticated", ""), "jobs", 2, "TRAPEZE_TOKEN"},
+		{"no authentication", answer(401, "unauthenticated", ""), "jobs", 2, "TRAPEZE_TOKEN"},
 		{"a missing permission", answer(403, "forbidden", "permission jobs:read is required"), "jobs", 1, "jobs:read"},
 		{"too many requests", answer(429, "rate_limited", "one a second"), "jobs", 3, "one a second"},
-		{"no database behind it", answer(503, "unavailable", ""), "jobs", 3, "request r1"},
-		{"a commit in doubt", answer(503, "outcome_unknown", "the connection was lost"), "kill 7", 4, "the connection was lost"},
-		{"a proxy without its server", answer(502, "", ""), "jobs", 3, "502"},
+		{"no database behind the server", answer(503, "unavailable", ""), "jobs", 3, "request r1"},
+		{"an unknown outcome", answer(503, "outcome_unknown", "the connection was lost"), "kill 7", 4, "the connection was lost"},
+		{"a proxy without a server", answer(502, "", ""), "jobs", 3, "502"},
 		{"a proxy that lost its server", answer(504, "", ""), "kill 7", 4, "504"},
 		{"something else", answer(404, "", ""), "jobs", 2, "prefix"},
 		{"an older release", answer(404, "not_found", ""), "export jobs", 1, "check its release"},
 		{"a redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }, "kill 7", 2, "/elsewhere"},
-		{"no JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }, "jobs", 3, "decode the answer"},
-		{"gone before it answers", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "kill 7", 4, "may have taken effect"},
-		{"gone before it answers a question", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "jobs", 3, "does not respond"},
-		{"gone while it answers", func(w http.ResponseWriter, _ *http.Request) {
+		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }, "jobs", 3, "decode the answer"},
+		{"disconnects before a command is answered", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "kill 7", 4, "may have taken effect"},
+		{"disconnects before a read is answered", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "jobs", 3, "does not respond"},
+		{"disconnects while it answers", func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintln(w, `{"id":"1"}`)
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)

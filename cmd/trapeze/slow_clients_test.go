@@ -67,7 +67,7 @@ func TestClientsThatSendByteByByteHoldUpNobodyAndAreCutOff(t *testing.T) {
 	}
 	slices.Sort(took)
 	if took[98] > 5*time.Second {
-		t.Errorf("beside %d slow clients the API takes %s", slow, took[98])
+		t.Errorf("with %d slow clients the API takes %s", slow, took[98])
 	}
 	if more := resident(t, pod.cmd.Process.Pid) - before; more > 64<<20 {
 		t.Errorf("%d slow clients cost %d bytes of memory", slow, more)

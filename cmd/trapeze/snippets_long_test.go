@@ -166,7 +166,7 @@ func TestTheProgramsOfThePageOnSQLSubmitIfAndOnlyIfTheyCommit(t *testing.T) {
 				}
 				killed++
 			}
-			pgtest.Wait(t, "the server has ended what the killed began", func() bool {
+			pgtest.Wait(t, "the server has rolled back the killed clients' transactions", func() bool {
 				var open int
 				is.NoErr(s.pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity where datname = current_database() and state <> 'idle'
 					and pid <> pg_backend_pid() and backend_type = 'client backend'`).Scan(&open))

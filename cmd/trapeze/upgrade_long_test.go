@@ -78,7 +78,7 @@ func TestAMillionJobsAreMigratedBesideThePreviousVersion(t *testing.T) {
 	migrate := exec.CommandContext(t.Context(), previous, "migrate")
 	migrate.Env = environment("DATABASE_URL=" + url)
 	if out, err := migrate.CombinedOutput(); err != nil {
-		t.Fatalf("migrate by the previous version: %v %s", err, out)
+		t.Fatalf("migrate with the previous version: %v %s", err, out)
 	}
 	pool := pgtest.Connect(t, url)
 	count := func(sql string) (n int) {

@@ -48,7 +48,7 @@ func TestPodsOfThePreviousVersionAndOfThisOneWorkSideBySide(t *testing.T) {
 	migrate.Env = environment(env...)
 	out, err := migrate.CombinedOutput()
 	if err != nil {
-		t.Fatalf("migrate by the previous version: %v %s", err, out)
+		t.Fatalf("migrate with the previous version: %v %s", err, out)
 	}
 	quick := []string{"TRAPEZE_LEASE=3s", "TRAPEZE_HEARTBEAT=500ms"}
 	old := serveWith(t, previous, url, quick)
@@ -98,7 +98,7 @@ func TestPodsOfThePreviousVersionAndOfThisOneWorkSideBySide(t *testing.T) {
 		t.Helper()
 		submit(victim, 40, `{"kind":"demo.sleep","args":{"ms":1000}}`)
 		recovered := count(`select count(*) from trapeze.job_event where event = 'job.recovered'`)
-		pgtest.Wait(t, "its pod runs some", func() bool {
+		pgtest.Wait(t, "the pod runs some of them", func() bool {
 			return count(`select count(*) from trapeze.live l join trapeze.pods p on p.boot = l.pod where p.boot = $1::uuid`, victim.Boot) > 0
 		})
 		victim.signal(syscall.SIGKILL)

@@ -56,7 +56,7 @@ func TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone(t *testing.T)
 		for _, role := range roles {
 			got := call("X-Who", role.Name)
 			if may := slices.Contains(role.Permissions, access.WorkersStream); may == strings.Contains(got, "permission_denied") {
-				t.Errorf("%s as %s: let through should be %t: %s", path, role.Name, may, got)
+				t.Errorf("%s as %s: want allowed %t: %s", path, role.Name, may, got)
 			}
 		}
 		is.True(strings.Contains(call(), "unauthenticated"))                                                                                           // without credentials

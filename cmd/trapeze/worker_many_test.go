@@ -59,7 +59,7 @@ func workersShareJobs(t *testing.T, workers int) {
 		is.NoErr(pool.QueryRow(t.Context(), sql).Scan(&n))
 		return n
 	}
-	pgtest.WaitFor(t, time.Minute, "all workers are received", func() bool {
+	pgtest.WaitFor(t, time.Minute, "all workers are accepted", func() bool {
 		return count(`select count(*) from trapeze.pods join trapeze.remote_workers using (boot) where closed_at is null`) == workers
 	})
 	submitter, err := runner.New(pool, runner.Options{})

@@ -37,7 +37,7 @@ func (s *sayings) until(text string) {
 	for !strings.Contains(s.all.String(), text) {
 		n, err := s.read.Read(part)
 		if s.all.Write(part[:n]); err != nil {
-			s.t.Fatalf("nobody said %q: %v\n%s", text, err, s.all.String())
+			s.t.Fatalf("%q was not logged: %v\n%s", text, err, s.all.String())
 		}
 	}
 }

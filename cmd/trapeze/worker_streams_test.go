@@ -45,11 +45,11 @@ func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
 	db := database{t, pgtest.URL(t)}
 	first, second := dispatcher(t, db), dispatcher(t, db)
 	startFar(t, first.HTTP, "TRAPEZE_POD=one")
-	pgtest.Wait(t, "the first is received", func() bool { return db.stream("one") > 0 })
+	pgtest.Wait(t, "the first worker is accepted", func() bool { return db.stream("one") > 0 })
 	runs := db.enqueue("demo.sleep", "--args", `{"ms":5000}`)
 	db.inState(runs, job.Running) // on the first pod's worker, because the second pod is stopped below
 	startFar(t, second.HTTP, "TRAPEZE_POD=two")
-	pgtest.Wait(t, "the second is received", func() bool { return db.stream("two") > 0 })
+	pgtest.Wait(t, "the second worker is accepted", func() bool { return db.stream("two") > 0 })
 	db.ok("pause")
 	db.heard()
 	var waiting []string
@@ -60,7 +60,7 @@ func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
 	is.Equal(second.end(), exit.CodeOK)
 	third := dispatcher(t, db)
 	startFar(t, third.HTTP, "TRAPEZE_POD=three")
-	pgtest.Wait(t, "the new one is received", func() bool { return db.stream("three") > 0 })
+	pgtest.Wait(t, "the new worker is accepted", func() bool { return db.stream("three") > 0 })
 	is.Equal(db.inState(runs, job.Succeeded).Fence, int64(1)) // a running job continues
 	for _, id := range waiting {
 		is.Equal(db.job(id).State, job.Pending) // several polls have passed by now
@@ -84,7 +84,7 @@ func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 	slow, address := behindNetwork(t, p)
 	startFar(t, address, "TRAPEZE_POD=slow")
 	startFar(t, p.HTTP, "TRAPEZE_POD=well", "TRAPEZE_KINDS=demo.sleep,demo.echo")
-	pgtest.Wait(t, "both are received", func() bool { return direct.stream("slow") == 1 && direct.stream("well") == 1 })
+	pgtest.Wait(t, "both workers are accepted", func() bool { return direct.stream("slow") == 1 && direct.stream("well") == 1 })
 
 	var held []string
 	for range 6 {
@@ -106,7 +106,7 @@ func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 	between.Refuse()
 	between.Reset()
 	id := direct.enqueue("demo.echo")
-	pgtest.Wait(t, "looks for jobs fail", func() bool { return strings.Contains(p.log.String(), "err=") })
+	pgtest.Wait(t, "polls fail", func() bool { return strings.Contains(p.log.String(), "err=") })
 	between.Pass()
 	direct.inState(id, job.Succeeded)
 	is.Equal(direct.stream("well"), 1) // the stream was not reopened
@@ -121,7 +121,7 @@ func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 	}
 	is.Equal(direct.stream("well"), 1)
 	slow.Pass()
-	pgtest.Wait(t, "the other one comes back", func() bool { return direct.stream("slow") > 0 })
+	pgtest.Wait(t, "the other worker reconnects", func() bool { return direct.stream("slow") > 0 })
 	direct.inState(direct.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
 }
 

@@ -109,7 +109,7 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	id := db.arrives("demo.sleep", "--args", fmt.Sprintf(`{"ms":%d}`, 5000*slow))
 	for command, want := range map[string]string{"ps": "gpu-1 (remote)", "pods": ", stream 1", "job " + id: "gpu-1 (remote worker, boot "} {
 		if said := db.ok(strings.Fields(command)...); !strings.Contains(said, want) {
-			t.Errorf("trapeze %s says no %q:\n%s", command, want, said) // the output identifies remote workers
+			t.Errorf("trapeze %s does not print %q:\n%s", command, want, said) // the output identifies remote workers
 		}
 	}
 	pgtest.Wait(t, "the worker is connected", func() bool { return proxy.Links() > 0 })

@@ -34,25 +34,25 @@ func FuzzAFileOfTokensIsUnderstoodOrRefused(f *testing.F) {
 		if err != nil {
 			for _, one := range file.Tokens {
 				if len(one.Token) >= minToken && !strings.Contains(one.Name, one.Token) && strings.Contains(err.Error(), one.Token) {
-					t.Errorf("%q says a token: %v", raw, err)
+					t.Errorf("%q: the error reveals a token: %v", raw, err)
 				}
 			}
 			return
 		}
 		if said != nil || len(understood.tokens)+len(understood.certificates) != len(file.Tokens) {
-			t.Fatalf("%q holds %d tokens, of which %d are understood: %v", raw, len(file.Tokens), len(understood.tokens)+len(understood.certificates), said)
+			t.Fatalf("%q has %d entries, of which %d were parsed: %v", raw, len(file.Tokens), len(understood.tokens)+len(understood.certificates), said)
 		}
 		all := &Tokens{file: &watchedFile[secrets]{value: understood, looked: time.Now(), every: time.Hour}}
 		for _, one := range file.Tokens {
 			if who, ok := understood.certificates[one.Certificate]; one.Certificate != "" {
 				if !ok || who.Name != one.Name {
-					t.Errorf("%q: the certificate %q is that of %q", raw, one.Certificate, who.Name)
+					t.Errorf("%q: the certificate of %q belongs to %q", raw, one.Certificate, who.Name)
 				}
 				continue
 			}
 			found, err := all.find(one.Token)
 			if err != nil || found.who.Name != one.Name || (Principal{Name: found.who.Name}).Validate() != nil {
-				t.Errorf("%q: the token of %q is that of %q: %v", raw, one.Name, found.who.Name, err)
+				t.Errorf("%q: the token of %q belongs to %q: %v", raw, one.Name, found.who.Name, err)
 			}
 		}
 	})
@@ -76,7 +76,7 @@ func FuzzAFileOfKeysIsUnderstoodOrRefused(f *testing.F) {
 			return
 		}
 		if k.Issuer == "" || k.Audience == "" || len(k.Keys) == 0 {
-			t.Errorf("%q lets anybody in", raw)
+			t.Errorf("%q accepts any token", raw)
 		}
 		for _, one := range k.Keys {
 			if secret, ok := one.key.([]byte); !slices.Contains(algorithms, one.Algorithm) || one.key == nil || ok && len(secret) < 32 {
@@ -117,7 +117,7 @@ func FuzzNobodyIsBelievedWithoutATokenThatWasSigned(f *testing.F) {
 		p, err := signed.Authenticate(r)
 		switch {
 		case err == nil && p.Name != "ana":
-			t.Errorf("%q, %q is believed to be from %q", authorization, cookie, p.Name)
+			t.Errorf("%q, %q is accepted as %q", authorization, cookie, p.Name)
 		case err != nil && (!errors.Is(err, ErrUnauthenticated) || p.Name != ""):
 			t.Errorf("%q, %q: %+v, %v", authorization, cookie, p, err)
 		}
@@ -147,7 +147,7 @@ func FuzzASessionIsOneThatBeganOrIsRefused(f *testing.F) {
 		case err != nil && !errors.Is(err, ErrUnauthenticated):
 			t.Errorf("%q: %v", session, err)
 		case err == nil && (found.who.Name != "ana" && found.who.Name != "bob" || later > int64(sessionFor/time.Second)):
-			t.Errorf("%q is believed to be from %q, %d s later", session, found.who.Name, later)
+			t.Errorf("%q is accepted as %q, %d s later", session, found.who.Name, later)
 		}
 	})
 }
@@ -162,7 +162,7 @@ func FuzzAProxyIsAnAddressOrRefused(f *testing.F) {
 		r := asking()
 		r.RemoteAddr, r.Header = from, http.Header{"X-Forwarded-For": {forwarded}}
 		if client := (Proxies{}).Client(r); client != Peer(r) {
-			t.Errorf("%s says that he is %s", from, client)
+			t.Errorf("%s is taken for %s", from, client)
 		}
 		proxies, err := ParseProxies([]string{block})
 		if err != nil {
@@ -173,7 +173,7 @@ func FuzzAProxyIsAnAddressOrRefused(f *testing.F) {
 			t.Errorf("%q is %v, which is %v: %v", block, proxies, again, err)
 		}
 		if client := proxies.Client(r); !proxies.Believe(Peer(r)) && client != Peer(r) {
-			t.Errorf("%s, no proxy of %v, says that he is %s", from, proxies, client)
+			t.Errorf("%s, not a proxy in %v, is taken for %s", from, proxies, client)
 		}
 	})
 }

@@ -134,7 +134,7 @@ func TestASessionStandsForItsToken(t *testing.T) {
 			changed[i] = 'A'
 		}
 		if _, err := tokens.resume(string(changed), time.Now()); err == nil {
-			t.Fatalf("a session with another character %d is believed", i)
+			t.Fatalf("a session with a changed character %d is accepted", i)
 		}
 	}
 	_, _, err = tokens.Login("no-such-token-0123456789")

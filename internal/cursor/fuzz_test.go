@@ -15,7 +15,7 @@ func FuzzACursorOfAListIsOursOrRefused(f *testing.F) {
 			t.Errorf("%q is sealed as %q and opened as %q: %v", place, ours, back, err)
 		}
 		if _, err := Opened("pipelines", ours); err == nil && place != "" {
-			t.Errorf("the cursor %q of one list is taken by another", ours)
+			t.Errorf("the cursor %q of one list is accepted by another", ours)
 		}
 		if back, err := Opened("jobs", text); err == nil && Sealed("jobs", back) != text {
 			t.Errorf("%q is opened as %q, which is %q", text, back, Sealed("jobs", back))

@@ -38,7 +38,7 @@ func TestWrongVariablesOfAllPartsAreNamedAtOnce(t *testing.T) {
 	is.Equal(exit.Code(err), exit.CodeUsage)
 	for name := range wrong {
 		if strings.Count(err.Error(), name+"=")+strings.Count(err.Error(), name+":") != 1 {
-			t.Errorf("%s is not named once in:\n%v", name, err)
+			t.Errorf("%s is not named exactly once in:\n%v", name, err)
 		}
 	}
 }
