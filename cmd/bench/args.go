@@ -62,8 +62,8 @@ func newOrder(rnd *rand.Rand, bytes int) (o order, size int, err error) {
 
 // args measures enqueueing and draining jobs with larger arguments.
 func (b *lab) args(ctx context.Context) (l line, err error) {
-	l = line{What: "args of 1.5 kB (50,000 jobs) and of 20 kB (5,000 jobs): enqueue in calls of 2,000, then start one pod with 100 slots, whose handlers decode them",
-		Goal: "drain writes no args: ≤ 700 B WAL a job, whatever their size"}
+	l = line{What: "args of 1.5 kB (50,000 jobs) and 20 kB (5,000 jobs): enqueue in calls of 2,000, then start one pod with 100 slots, whose handlers decode the args",
+		Goal: "drain writes no args: ≤ 700 B WAL per job, regardless of their size"}
 	for _, c := range []struct {
 		name  string
 		bytes int

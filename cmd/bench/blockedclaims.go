@@ -17,8 +17,8 @@ import (
 // blockedClaims measures claims and submissions while the queue contains jobs that the pod cannot claim. It varies the number of such jobs
 // and the cause.
 func (b *lab) blockedClaims(ctx context.Context) (l line, err error) {
-	l = line{What: "up to 100 claims for ten slots, each from the lane's start, and 200 single submissions to a pod with ten slots, beside n jobs that it cannot claim: of one busy subject, of a kind that no pod runs, in a full lane",
-		Goal: "claim p50 ≤ 2 ms beside 200,000"}
+	l = line{What: "up to 100 claims for ten slots, each from the start of the lane, and 200 single submissions to a pod with ten slots, while n jobs wait that it cannot claim: of one busy subject, of a kind that no pod handles, or in a full lane",
+		Goal: "claim p50 ≤ 2 ms with 200,000 such jobs"}
 	for _, shape := range []string{"subject", "kind", "lane"} {
 		for _, n := range []int{0, 1_000, 20_000, 200_000} {
 			claims, starts, err := b.besideBlocked(ctx, shape, b.size(n))
@@ -125,7 +125,7 @@ func (b *lab) besideBlocked(ctx context.Context, shape string, n int) (claims, s
 // blockedHead measures the cost of skipping jobs that may not run yet.
 func (b *lab) blockedHead(ctx context.Context) (l line, err error) {
 	n := b.size(10_000)
-	l = line{What: "10,000 free no-op jobs in a lane behind 10,000 of one subject, of which one runs at a time, one pod with 100 slots; beside it the free ones alone",
+	l = line{What: "10,000 free no-op jobs in a lane behind 10,000 of one subject, which run one at a time, one pod with 100 slots; compared with the free jobs alone",
 		Goal: "free jobs ≥ 0.5 × their rate alone"}
 	alone, _, err := b.pastHead(ctx, n, 0)
 	if err != nil {

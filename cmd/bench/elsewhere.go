@@ -12,7 +12,7 @@ import (
 
 // elsewhere measures how long a job waits for its handler when another process submits it.
 func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
-	l = line{What: "another process submits no-op jobs one by one (open loop), a pod with default options runs them: from the moment each was due until its handler begins; idle: gaps of 60 ms and an exponential part of 60 ms mean",
+	l = line{What: "another process submits no-op jobs one by one (open loop), and a pod with default options runs them: from the time each was due until its handler starts; idle: intervals of 60 ms plus an exponential part with a mean of 60 ms",
 		Goal: "idle with notifications ≤ River's from another process"}
 	idle := func(n int) arrivals {
 		return arrivals{N: b.size(n), Seed: 1, Least: 60 * time.Millisecond, Mean: 60 * time.Millisecond}

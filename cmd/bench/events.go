@@ -24,8 +24,8 @@ func (reporter) Kind() string { return "bench.reporter" }
 // events measures the cost of an event that a handler emits.
 func (b *lab) events(ctx context.Context) (l line, err error) {
 	n := b.size(20_000)
-	l = line{What: "20,000 jobs that emit no event, one or ten and do nothing else, one pod with 100 slots, to the last end",
-		Goal: "ten events cost as little as two: the first is a statement, the others are another"}
+	l = line{What: "20,000 jobs that emit no event, one event or ten and do nothing else, one pod with 100 slots, until the last job has finished",
+		Goal: "ten events cost as little as two, because all but the first share a statement"}
 	seconds := map[int]float64{}
 	for _, events := range []int{0, 1, 10} {
 		e, err := b.reporterDrain(ctx, n, events)

@@ -23,7 +23,7 @@ var growthKeeps = runner.Options{Slots: 100, RetainSucceeded: -1, RetainFailed: 
 // growth fills a database with a long history and compares it with an empty one. Then it simulates the passing of several days.
 func (b *lab) growth(ctx context.Context) (l line, err error) {
 	perDay := b.size(10_000_000) / growthDays
-	l = line{What: fmt.Sprintf("%d days of %d ended jobs each (a third of them in chains of three, one in 500 failed or cancelled) and %d days of events, against an empty database on the same server, in alternating rounds; then %d days go by, the oldest retired under load",
+	l = line{What: fmt.Sprintf("%d days of %d finished jobs each (a third of them in chains of three, one in 500 failed or cancelled) and %d days of events, against an empty database on the same server, in alternating rounds; then %d days pass, and the oldest are pruned under load",
 		growthDays, perDay, growthEventDays, growthRounds),
 		Goal: "full ÷ empty ≤ 1.15 for drain, hand-off and submission; rows retired a second ≥ jobs finished a second; sizes level out"}
 	empty, err := b.rig(ctx, growthKeeps)

@@ -50,9 +50,9 @@ func (b *lab) heldDay(ctx context.Context) (l line, err error) {
 	}
 	length := time.Duration(float64(n) / (capacity / 2) * float64(time.Second))
 	faster := hours * 3600 / length.Seconds()
-	l = line{What: fmt.Sprintf("%.3g hours of %g submissions a second (each third with a second step; each step writes a row with Write) and of the heartbeats of a pod, %.0f times as fast: %s; submitted one by one as by another program, so that a claim starts each first step; a snapshot held open from the beginning to the end; autovacuum_naptime 1 s; samples and chart in %s and %s",
+	l = line{What: fmt.Sprintf("%.3g hours of %g submissions a second (a third with a second step; each step writes a row with Write) and of the heartbeats of a pod, %.0f times as fast: %s; submitted one by one as if by another program, so that a claim starts each first step; a snapshot held open from the beginning to the end; autovacuum_naptime 1 s; samples and chart in %s and %s",
 		hours, heldJobsASecond, faster, length.Round(time.Second), samplesFile, chartFile),
-		Goal: "p50 of the last 24th, an hour, ≤ 1.5 × that of the first; each row once"}
+		Goal: "p50 of the last 24th (an hour) ≤ 1.5 × that of the first; each row once"}
 	l.set("capacity, submissions/s", capacity)
 
 	g, done, err := b.heldRig(ctx)

@@ -30,7 +30,7 @@ type trial struct {
 // lanes measures the cost of a limit over all pods. It compares it with pods that have the same number of slots and no limit.
 func (b *lab) lanes(ctx context.Context) (l line, err error) {
 	rounds := b.size(3)
-	l = line{What: fmt.Sprintf("jobs of 1 ms over eight pods of one process (default slots, unless said), from the first start to the last end, median of %d alternating rounds; that no more run at once than the lane allows is checked", rounds),
+	l = line{What: fmt.Sprintf("jobs of 1 ms on eight pods in one process (default slots unless stated), from the first start to the last finish, median of %d alternating rounds; checks that no more jobs run at once than the lane allows", rounds),
 		Goal: "a lane of 8 slots ≥ 0.9 × eight pods of one slot without a limit"}
 	unlimited := &trial{name: "unlimited", pods: 8, jobs: b.size(10_000)}
 	eightAlone := &trial{name: "unlimited, 8 pods of 1 slot", pods: 8, slots: 1, jobs: b.size(8000)}
@@ -104,8 +104,8 @@ func (b *lab) try(ctx context.Context, t *trial) (rate float64, err error) {
 func (b *lab) manyLanes(ctx context.Context) (l line, err error) {
 	const lanes, pods, sleep = 20, 8, 50 * time.Millisecond
 	each := b.size(40)
-	l = line{What: "20 lanes of 1, 2, … 20 slots over eight pods (32 slots each), 40 jobs of 50 ms for each slot, from the first start to the last end; that no lane runs more than its limit at any moment is checked",
-		Goal: "no lane over its limit; share of the slots' time that was used ≥ 0.8"}
+	l = line{What: "20 lanes with 1, 2, … 20 slots on eight pods (32 slots each), 40 jobs of 50 ms for each slot, from the first start to the last finish; checks that no lane ever exceeds its limit",
+		Goal: "no lane over its limit; slot utilization ≥ 0.8"}
 	var crowds [lanes]crowd
 	var total crowd
 	f, err := b.fleet(ctx, pods, runner.Options{Slots: 32}, func(r *runner.Runner) {

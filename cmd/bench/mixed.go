@@ -13,8 +13,8 @@ import (
 // mixed measures how long a job waits for its handler while other jobs arrive at a steady rate below the pod's capacity.
 func (b *lab) mixed(ctx context.Context) (l line, err error) {
 	const enqueuers = 16
-	l = line{What: fmt.Sprintf("one process submits no-op jobs one by one and runs them, default options; capacity: %d submitters without a pause; then arrivals at exponential gaps (open loop), from the moment each was due until its handler begins", enqueuers),
-		Goal: "no target set; what an idle pod gives (handoff: enqueue to start) up to 50 % of capacity"}
+	l = line{What: fmt.Sprintf("one process submits no-op jobs one by one and runs them, default options; capacity: %d submitters without a pause; then arrivals at exponential intervals (open loop), from the time each was due until its handler starts", enqueuers),
+		Goal: "no target set; as fast as an idle pod (handoff: enqueue to start) up to 50 % of capacity"}
 	g, err := b.rig(ctx, runner.Options{})
 	if err != nil {
 		return l, err

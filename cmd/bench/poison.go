@@ -33,7 +33,7 @@ type poisoned struct {
 // poison measures how much one poisoned member delays the other jobs of its batch, and checks that it does not affect them otherwise.
 func (b *lab) poison(ctx context.Context) (l line, err error) {
 	rounds := b.size(20)
-	l = line{What: fmt.Sprintf("%d jobs submitted together (calls of EnqueueMany; one transaction with keys), and %d steps that end together and hand over (one pod with %[1]d slots, args with a unique index of the host's), with one among them that is refused; time until the others are in, sent again where they must, or their next steps run; medians of %[3]d",
+	l = line{What: fmt.Sprintf("%d jobs submitted together (calls of EnqueueMany; one transaction with keys), and %d steps that finish together and start their next steps (one pod with %[1]d slots, a unique index of the host on the args), one of which is rejected; time until the others are stored, after a resubmission if necessary, or until their next steps run; medians of %[3]d rounds",
 		poisonBatch, poisonBatch, rounds),
 		Goal: "every ratio to the clean batch < 2"}
 	g, err := b.rig(ctx, runner.Options{Slots: poisonBatch})

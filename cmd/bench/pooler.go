@@ -22,8 +22,8 @@ import (
 // pooler measures the cost of a transaction pooler between the pod and the server.
 func (b *lab) pooler(ctx context.Context) (l line, err error) {
 	rounds, jobs, chains := 3, b.size(30_000), b.size(150)
-	l = line{What: fmt.Sprintf("direct, and with the pool through pgbouncer in transaction mode and the direct URL to the server: drain of %d no-op jobs (100 slots) and the gap between the steps of %d idle chains of five, medians of %d rounds in turn", jobs, chains, rounds),
-		Goal: "no target set; everything works, at a cost that is known"}
+	l = line{What: fmt.Sprintf("directly, and with the pool through PgBouncer in transaction mode and the direct URL to the server: drain of %d no-op jobs (100 slots), and the gap between the steps of %d chains of five on an idle pod, medians of %d alternating rounds", jobs, chains, rounds),
+		Goal: "no target set; everything works at a known cost"}
 	bouncer, err := b.startPgbouncer(ctx)
 	if errors.Is(err, errNoPgbouncer) {
 		l.What = notInstalled

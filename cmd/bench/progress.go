@@ -18,8 +18,8 @@ const reportFor = 2 * time.Second
 
 // progress measures the database load of a handler that reports progress, and then of one that emits events, 10,000 times a second.
 func (b *lab) progress(ctx context.Context) (l line, err error) {
-	l = line{What: "one handler that calls Progress 10,000 times a second for 2 s, and then one that calls Emit as often: statements that write them",
-		Goal: "≤ 4 writes a second and job; every event is kept"}
+	l = line{What: "one handler that calls Progress 10,000 times a second for 2 s, and then one that calls Emit as often: number of statements that write them",
+		Goal: "≤ 4 writes per second and job; every event is kept"}
 	calls := b.size(int(10_000 * reportFor / time.Second))
 	over := time.Duration(float64(reportFor) * float64(calls) / 20_000)
 	for _, c := range []struct {

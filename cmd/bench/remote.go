@@ -28,8 +28,8 @@ func (remoteNoop) Kind() string { return "bench.remote" }
 // remote measures 2,000 no-op jobs that remote workers run through one pod.
 func (b *lab) remote(ctx context.Context) (l line, err error) {
 	n, rounds := b.size(2000), 9
-	l = line{What: fmt.Sprintf("%d no-op jobs that are there, over streaming workers with 10 slots each in one process with the pod; medians of %d, by turns, of rollbacks the most, from the first stream's opening to the last job's end", n, rounds),
-		Goal: "≥ 1,223 jobs/s with 8 workers, no rollbacks, ≤ 1.6 transactions a job; 20 are not slower than 8"}
+	l = line{What: fmt.Sprintf("%d waiting no-op jobs, run by streaming workers with 10 slots each in the same process as the pod; medians of %d alternating rounds, and the maximum for rollbacks, from opening the first stream to finishing the last job", n, rounds),
+		Goal: "≥ 1,223 jobs/s with 8 workers, no rollbacks, ≤ 1.6 transactions per job; 20 workers are not slower than 8"}
 	sizes := []int{8, 20}
 	rates, commits, rollbacks := map[int][]float64{}, map[int][]float64{}, map[int][]float64{}
 	for range rounds { // alternate, because the machine's speed varies over time
@@ -146,8 +146,8 @@ func transactions(ctx context.Context, url string) (m moved, err error) {
 // ten free slots alternately on a database with a small backlog and on one with a large backlog.
 func (b *lab) remoteBacklog(ctx context.Context) (l line, err error) {
 	little, much, others, rounds, few := 100, b.size(1_000_000), b.size(200_000), b.size(300), b.size(20)
-	l = line{What: fmt.Sprintf("a dispatch for 10 free slots at a backlog of %d, of %d, and of %d behind %d of kinds that the worker does not run; by turns, %d times each, the last one %d times; what was claimed is given back; without autovacuum", little, much, little, others, rounds, few),
-		Goal: "at a million as at a hundred"}
+	l = line{What: fmt.Sprintf("a dispatch for 10 free slots with a backlog of %d, of %d, and of %d behind %d jobs of kinds that the worker does not run; alternating, %d times each, the last one %d times; claimed jobs are returned; without autovacuum", little, much, little, others, rounds, few),
+		Goal: "the same with a million as with a hundred"}
 	var all []*backlog
 	for _, one := range []*backlog{
 		{name: fmt.Sprint(little), own: little}, {name: fmt.Sprint(much), own: much}, {name: fmt.Sprintf("%d behind %d", little, others), own: little, others: others},

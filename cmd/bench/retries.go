@@ -23,7 +23,7 @@ var errFlaky = errors.New("connection to the mail server was refused")
 // retries measures draining a backlog in which some jobs fail once.
 func (b *lab) retries(ctx context.Context) (l line, err error) {
 	n := b.size(20_000)
-	l = line{What: "20,000 no-op jobs of which every tenth fails once and is due again after 1 ms, to the last end, one pod with 100 slots; beside it the same jobs without failures",
+	l = line{What: "20,000 no-op jobs, every tenth of which fails once and is due again after 1 ms, until the last job has finished, one pod with 100 slots; compared with the same jobs without failures",
 		Goal: "≥ 0.5 × the rate without failures"}
 	well, err := b.flakyDrain(ctx, n, 0)
 	if err != nil {

@@ -30,7 +30,7 @@ func (b *lab) rowsQueued(ctx context.Context) (line, error) {
 func (b *lab) writeRows(ctx context.Context, how string, write func(*runner.Outcome, step) *runner.Outcome) (l line, err error) {
 	const steps = 5
 	n := b.size(2000)
-	l = line{What: "2,000 chains of five steps submitted at once, each step writes one row of a table of the user's with " + how + ", one pod with 100 slots",
+	l = line{What: "2,000 chains of five steps submitted at once, each step writes one row to a user table with " + how + ", one pod with 100 slots",
 		Goal: "every row once"}
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // submits the job and plans the next time.
 func (b *lab) schedules(ctx context.Context) (l line, err error) {
 	n := b.size(10_000)
-	l = line{What: fmt.Sprintf("%d schedules that are due at one moment, missed fires skipped; one pod, from that moment until all are decided", n),
-		Goal: "≥ 1,000 fires/s, and none is missed"}
+	l = line{What: fmt.Sprintf("%d schedules that are due at the same time, missed occurrences skipped; one pod, from that time until all are processed", n),
+		Goal: "≥ 1,000 occurrences/s, none of them missed"}
 	g, err := b.rig(ctx, runner.Options{})
 	if err != nil {
 		return l, err

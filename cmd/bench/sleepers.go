@@ -23,8 +23,8 @@ func (held) Kind() string    { return "bench.held" }
 // sleepers measures the cost of ten thousand running jobs that do nothing but wait.
 func (b *lab) sleepers(ctx context.Context) (l line, err error) {
 	n := b.size(10_000)
-	l = line{What: fmt.Sprintf("%d jobs that sleep for 1 s, in one pod with as many slots, from the pod's start until all have ended; then as many that are held for longer than a lease while a second pod watches: goroutines, and memory (heap and stacks in use after a collection) for each", n),
-		Goal: "no target set; 1 s and the time of the claims; nothing is taken over"}
+	l = line{What: fmt.Sprintf("%d jobs that sleep for 1 s, on one pod with as many slots, from the start of the pod until all have finished; then as many that are held for longer than a lease while a second pod watches: goroutines, and memory (heap and stacks in use after a garbage collection) per job", n),
+		Goal: "no target set; 1 s plus the time of the claims; no job is taken over"}
 	if err := b.sleepOnce(ctx, &l, n); err != nil {
 		return l, err
 	}

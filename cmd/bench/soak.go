@@ -35,9 +35,9 @@ func (b *lab) soak(ctx context.Context) (l line, err error) {
 		out = os.TempDir() // a trial run does not overwrite the stored result
 	}
 	samplesFile, chartFile := filepath.Join(out, "soak.jsonl"), filepath.Join(out, "soak.svg")
-	l = line{What: fmt.Sprintf("%s at half of capacity, jobs submitted one by one; a snapshot held open from %s to %s; retention on (1 s; it drops whole days, so the jobs of the capacity run are dated back to yesterday and go, and today's stay); samples and chart in %s and %s",
+	l = line{What: fmt.Sprintf("%s at half of capacity, jobs submitted one by one; a snapshot held open from %s to %s; retention on (1 s; it drops whole days, so the jobs of the capacity run are dated back to yesterday and deleted, and today's are kept); samples and chart in %s and %s",
 		length, soakShare(length, soakHeldFrom), soakShare(length, soakHeldTo), samplesFile, chartFile),
-		Goal: "no drift after the snapshot is gone: p99 and throughput ratio about 1"}
+		Goal: "no drift after the snapshot is released: ratios of p99 and throughput about 1"}
 	g, err := b.rig(ctx, soakRetention)
 	if err != nil {
 		return l, err

@@ -18,8 +18,8 @@ import (
 // standby measures the cost of idle pods.
 func (b *lab) standby(ctx context.Context) (l line, err error) {
 	length := max(b.length(30*time.Second), 5*time.Second)
-	l = line{What: fmt.Sprintf("idle pods with default options for %s: statements as they go over the wire, a second and pod (pings are the connection pool's), and processor time in percent of one core; the server's is less what it uses without a pod", length),
-		Goal: "at most one statement a heartbeat (0.5 a second) and one a poll (0.1 a second)"}
+	l = line{What: fmt.Sprintf("idle pods with default options for %s: statements sent per second and pod (pings come from the connection pool), and processor time in percent of one core; for the server, minus what it uses without pods", length),
+		Goal: "at most one statement per heartbeat (0.5 a second) and one per poll (0.1 a second)"}
 	rest, err := b.standbyOnce(ctx, 0, length)
 	if err != nil {
 		return l, err

@@ -21,8 +21,8 @@ import (
 // streams measures the cost of a client with an idle stream, and the delay of an event while thousands of clients are connected.
 func (b *lab) streams(ctx context.Context) (l line, err error) {
 	n := b.size(2000)
-	l = line{What: "idle clients that each watch a job, a pipeline or everything: memory of the pod, with the clients' sockets; then from a submission to its event on another stream, 100 times",
-		Goal: "< 40 KB a client; no connection to the database for any of them; lag p99 < 2 s"}
+	l = line{What: "idle clients that each watch a job, a pipeline or everything: memory of the pod, including the clients' sockets; then the delay from a submission to its event on another stream, 100 times",
+		Goal: "< 40 KB per client; no database connections for clients; lag p99 < 2 s"}
 	g, err := b.rig(ctx, runner.Options{})
 	if err != nil {
 		return l, err

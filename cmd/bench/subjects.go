@@ -29,7 +29,7 @@ const manySubjects = 1000
 // subjects measures draining a backlog in which jobs of the same subject exclude each other.
 func (b *lab) subjects(ctx context.Context) (l line, err error) {
 	n := b.size(20_000)
-	l = line{What: "20,000 no-op jobs, each about one of 1,000 subjects (Zipf, s = 1.1), one pod with 100 slots; jobs of one subject never overlap, which is checked",
+	l = line{What: "20,000 no-op jobs, each with one of 1,000 subjects (Zipf, s = 1.1), one pod with 100 slots; checks that jobs of one subject never overlap",
 		Goal: "no overlap; the rate is bounded by the hottest subject, whose jobs run one after the other"}
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
 	if err != nil {
@@ -119,8 +119,8 @@ func (g *rig) aboutIn(ctx context.Context, tx pgx.Tx, subjects []int) error {
 // prevents the removal of dead rows.
 func (b *lab) hotSubject(ctx context.Context) (l line, err error) {
 	n, rounds := b.size(500), 3
-	l = line{What: "1,500 jobs of one subject in rounds of 500, one pod with 100 slots: seconds of each round, without and with a snapshot that another connection holds open from the beginning",
-		Goal: "last round ≤ 1.5 × the first, also under the snapshot"}
+	l = line{What: "1,500 jobs of one subject in rounds of 500, one pod with 100 slots: seconds per round, without and with a snapshot that another connection holds open from the beginning",
+		Goal: "last round ≤ 1.5 × the first, with and without the snapshot"}
 	for _, held := range []bool{false, true} {
 		name := "free"
 		if held {

@@ -49,7 +49,7 @@ func podProcess() error {
 // takeover kills a pod with 50 running jobs with SIGKILL, and measures how long it takes until each job runs on another pod.
 func (b *lab) takeover(ctx context.Context) (l line, err error) {
 	rounds := b.size(10)
-	l = line{What: fmt.Sprintf("kill -9 of a pod with %d running jobs (64 slots, else defaults: lease 8 s, heartbeat 2 s, poll 10 s), seconds until each runs elsewhere, %d rounds", takeoverJobs, rounds),
+	l = line{What: fmt.Sprintf("kill -9 of a pod with %d running jobs (64 slots, otherwise defaults: lease 8 s, heartbeat 2 s, poll 10 s), seconds until each job runs on another pod, %d rounds", takeoverJobs, rounds),
 		Goal: "maximum ≤ 10 s"}
 	var all []float64
 	for round := range rounds {

@@ -67,7 +67,7 @@ func (b *lab) drain(ctx context.Context) (l line, err error) {
 // handoff measures the time between two steps on an idle pod, and the delay between a submission and its start.
 func (b *lab) handoff(ctx context.Context) (l line, err error) {
 	n := b.size(300)
-	l = line{What: "chains of five steps, one at a time: handler start to next handler start; and submission to first start",
+	l = line{What: "chains of five steps, one at a time: from one handler start to the next, and from submission to the first start",
 		Goal: "gap p50 ≤ 0.8 ms, p99 ≤ 2 ms"}
 	g, err := b.rig(ctx, runner.Options{})
 	if err != nil {
