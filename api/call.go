@@ -52,13 +52,13 @@ type call struct {
 
 func (c *call) ctx() context.Context { return c.Request().Context() }
 
-// present returns jobs, pipelines or schedules with the secrets removed that the caller may not see.
+// present removes the secrets that the caller may not see from jobs, pipelines or schedules.
 func (c *call) present(what any) (any, error) {
 	return c.secrets.present(c.Request(), c.caller, what)
 }
 
-// presentPage returns a page of jobs or pipelines with the secrets removed that the caller may not see. If the search stopped early,
-// searched is the time it got back to; otherwise it is zero.
+// presentPage returns a page of jobs or pipelines without the secrets that the caller may not see. If the search stopped early, searched is
+// the time it got back to; otherwise it is zero.
 func (c *call) presentPage(name string, found any, next string, searched time.Time) (any, error) {
 	shown, err := c.present(found)
 	body := map[string]any{name: shown, "next_cursor": cursor.Sealed(name, next)}
@@ -109,7 +109,7 @@ func (c *call) refuseBody() error {
 	return err
 }
 
-// onJob returns a handler for the job or pipeline whose id is in the path.
+// onJob returns a handler for the job or pipeline whose ID is in the path.
 func onJob(do func(c *call, id int64) (any, error)) handler {
 	return func(c *call) (any, error) {
 		id, err := jobID(c.Param("id"))

@@ -29,14 +29,14 @@ func (s *service) pageRoutes() []Route {
 	}
 }
 
-// jobShown returns a job with the secrets removed that the visitor may not see.
+// jobShown returns a job without the secrets that the visitor may not see.
 func (s *service) jobShown(request *http.Request, to access.Principal, j job.Job) (job.Job, error) {
 	v := s.secrets.view(to)
 	shown := v.hideJob(j)
 	return shown, s.secrets.readings.note(request, v, "job "+idText(j.ID))
 }
 
-// scheduleShown returns a schedule with the secrets removed that the visitor may not see.
+// scheduleShown returns a schedule without the secrets that the visitor may not see.
 func (s *service) scheduleShown(request *http.Request, to access.Principal, name string, one job.ScheduleSetting) (job.ScheduleSetting, error) {
 	v := s.secrets.view(to)
 	shown := v.hideSetting(name, one)

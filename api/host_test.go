@@ -154,7 +154,7 @@ func (h *host) send(method, path, body string, header ...string) answer {
 	return a
 }
 
-// submit submits a job and returns its id.
+// submit submits a job and returns its ID.
 func (h *host) submit(body string) string {
 	h.t.Helper()
 	a := h.send("POST", "/jobs", body)

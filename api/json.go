@@ -75,7 +75,7 @@ var (
 )
 
 // duplicateMember returns a JSON pointer to a duplicate member of an object in valid JSON. Some readers use the first duplicate, some the
-// last, and some both, so a check of one value would not hold for the others. Names of API fields are compared case-insensitively, like in
+// last, and some both, so a check of one value would not hold for the others. Names of API fields are compared case-insensitively, as in
 // encoding/json. Names in arguments and results belong to the handlers and are compared exactly.
 func duplicateMember(raw []byte) (pointer string, found bool) {
 	d := json.NewDecoder(bytes.NewReader(raw))

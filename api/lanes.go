@@ -31,7 +31,7 @@ func listLanes(c *call) (any, error) {
 	return map[string]any{"lanes": orEmpty(found)}, err
 }
 
-// setLane handles a lane change, which as converts first: PUT sets missing settings to their defaults.
+// setLane returns a handler for lane changes. It first converts a change with as, which for a PUT sets missing settings to their defaults.
 func setLane(as func(job.LaneChange) job.LaneChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()

@@ -164,7 +164,7 @@ func storable(text string) (string, error) {
 	return text, nil
 }
 
-// truncate cuts text to at most most bytes and removes characters that PostgreSQL cannot store.
+// truncate cuts text to a maximum number of bytes, and removes characters that PostgreSQL cannot store.
 func truncate(text string, most int) string {
 	if len(text) > most {
 		text = text[:most]

@@ -126,7 +126,8 @@ func TestARestoreToAPointInTime(t *testing.T) {
 	restore(t, server, backup, archive, xid)
 	fresh := newHostOn(t, pgtest.Connect(t, server.URL()), api.Options{})
 
-	// Jobs are in their state of the restore point, and later jobs are gone. A job that was claimed then runs again, with a higher fence.
+	// Jobs are back in the state that they had at the restore point, and later jobs are gone. A job that was claimed at that point runs
+	// again, with a higher fence.
 	is.Equal(fresh.send("GET", "/jobs/"+late, "").status, http.StatusNotFound)
 	fresh.until(ended, job.Succeeded)
 	fresh.until(waits, job.Pending)

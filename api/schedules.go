@@ -89,7 +89,8 @@ type scheduleBody struct {
 	Foreign bool `json:"foreign,omitempty"` // another program handles the kind, so this pod need not know it
 }
 
-// setSchedule handles a schedule change, which as converts first: PUT sets missing settings to their defaults.
+// setSchedule returns a handler for schedule changes. It first converts a change with as, which for a PUT sets missing settings to their
+// defaults.
 func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()

@@ -19,7 +19,7 @@ type Worker struct {
 	Kind func(name string) bool // reports whether it may run a kind
 	Lane func(name string) bool // reports whether it may claim from a lane
 
-	// Refused audits that the worker requested a kind that it may not run, like a rejected request.
+	// Refused records in the audit log that the worker requested a kind that it may not run.
 	Refused func(why string)
 }
 

@@ -42,7 +42,8 @@ type dashboard struct {
 	slots    *shared[[]storeview.BoardSlots]
 }
 
-// New returns the dashboard. It serves /, /jobs, /static/… and so on. Mount it below a prefix that ends with a slash and is stripped.
+// New returns the dashboard. It serves /, /jobs, /static/… and so on. Mount it below a prefix that ends with a slash, and strip the prefix
+// from requests.
 func New(o Options) http.Handler {
 	if o.Logger == nil {
 		o.Logger = slog.Default()

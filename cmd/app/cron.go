@@ -68,7 +68,7 @@ func printSchedules(c *cobra.Command, list []job.ScheduleUse, now time.Time) err
 	})
 }
 
-// scheduleState describes whether a schedule fires, and why not if it does not.
+// scheduleState describes whether a schedule fires, or why it does not.
 func scheduleState(s job.ScheduleUse) string {
 	switch {
 	case s.Error != "":

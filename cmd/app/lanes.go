@@ -49,7 +49,7 @@ func printLanes(c *cobra.Command, lanes []job.LaneUse, now time.Time) error {
 	})
 }
 
-// laneState describes whether a lane starts jobs, and why not if it does not.
+// laneState describes whether a lane starts jobs, or why it does not.
 func laneState(l job.LaneUse) string {
 	switch {
 	case l.Frozen:

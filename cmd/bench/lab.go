@@ -112,7 +112,7 @@ func (g *rig) close() {
 	}
 }
 
-// unfinished returns 0 if all jobs have finished.
+// unfinished returns 0 if and only if all jobs have finished.
 func (g *rig) unfinished(ctx context.Context) (n int, err error) {
 	err = g.pool.QueryRow(ctx, `select (select count(*) from (select from trapeze.live limit 1) l) + (select count(*) from (select from trapeze.parked limit 1) p)`).Scan(&n)
 	return n, err

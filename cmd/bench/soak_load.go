@@ -65,8 +65,8 @@ func (g *rig) soakCapacity(ctx context.Context, length time.Duration) (rate floa
 	return rate, g.tidy(ctx)
 }
 
-// dateBack moves all finished jobs and all events to yesterday. It uses one transaction on a new connection, which reports its dead rows
-// when it closes. The following vacuum is then counted after them.
+// dateBack moves all finished jobs and all events to yesterday. It uses one transaction on a new connection, because a session reports its
+// dead rows when it closes. The following vacuum is then counted after them.
 func (g *rig) dateBack(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, g.url)
 	if err != nil {

@@ -154,7 +154,7 @@ func tokens(code []byte) string {
 	}
 }
 
-// TestEveryLinkOfAPageExists checks that the files and headings exist that pages link to. `make docs` checks the files of the site too.
+// TestEveryLinkOfAPageExists checks that the files and headings that pages link to exist. `make docs` checks the files of the site too.
 func TestEveryLinkOfAPageExists(t *testing.T) {
 	t.Parallel()
 	seen := 0

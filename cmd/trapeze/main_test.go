@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// environment returns the environment of this process without Trapeze's variables, plus more. It sets one attempt per job, so that an error
-// fails a job at once, unless more overrides it.
+// environment returns the environment of this process without Trapeze's variables, and with the additional variables in more. By default it
+// allows one attempt per job, so that an error fails a job at once.
 func environment(more ...string) []string {
 	kept := []string{beTrapeze + "=1", "TRAPEZE_MAX_ATTEMPTS=1"}
 	for _, one := range os.Environ() {
@@ -85,7 +85,7 @@ func (d database) ok(args ...string) string {
 	return s.out
 }
 
-// enqueue submits a job and returns its id.
+// enqueue submits a job and returns its ID.
 func (d database) enqueue(args ...string) string {
 	d.t.Helper()
 	return strings.TrimSpace(d.ok(append([]string{"enqueue"}, args...)...))

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// This test runs the Python example. It needs a gRPC client on this machine (Debian: python3-grpcio protobuf-compiler
+// This test runs the Python example. It is skipped unless gRPC for Python is installed (Debian: python3-grpcio protobuf-compiler
 // protobuf-compiler-grpc libprotobuf-dev).
 func TestAWorkerInPythonRunsJobs(t *testing.T) {
 	is := is.New(t)

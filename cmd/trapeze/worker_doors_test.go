@@ -123,7 +123,7 @@ func TestWhoTriesTokensAtTheDoorsOfWorkersHasToRest(t *testing.T) {
 	is.True(strings.Contains(from("192.0.2.7:7"), "unauthenticated"))                     // other addresses are not limited
 }
 
-// callWorkers calls a procedure by the protocol of Connect, with an empty message, and returns the answer.
+// callWorkers calls a procedure with the Connect protocol and an empty message, and returns the response.
 func callWorkers(doors http.Handler, path string, streams bool, header ...string) string {
 	return callWorkersWith(doors, path, streams, "{}", header...)
 }

@@ -141,7 +141,7 @@ func TestARemoteWorkerIsQuietAndTelling(t *testing.T) {
 		t.Errorf("want five lines, have:\n%s", text)
 	}
 	is.True(!strings.Contains(said.all.String(), "level=ERROR"))
-	// The pod's log is as short. It contains no complaint about the worker's reports.
+	// The pod's log contains no complaint about the worker's reports.
 	log := p.log.String()
 	is.True(!strings.Contains(log, "not known")) // all reports were accepted
 }

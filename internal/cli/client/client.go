@@ -65,7 +65,7 @@ func For(c *cobra.Command) (*Client, error) {
 // Server returns the URL of the server that a command uses. It is empty if the command uses the API in this process.
 func Server(c *cobra.Command, config env.Settings) string { return flagOr(c, "server", config.Server) }
 
-// flagOr returns the value of a persistent flag, or otherwise if the flag is not set.
+// flagOr returns the value of a persistent flag, or the given default if the flag is not set.
 func flagOr(c *cobra.Command, flag, otherwise string) string {
 	value, _ := c.Root().PersistentFlags().GetString(flag) // from the root, because the complete command has a different --token flag
 	return cmp.Or(value, otherwise)
