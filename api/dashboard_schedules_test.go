@@ -29,9 +29,9 @@ func TestTheDashboardShowsSchedulesAndOffersWhatTheVisitorMay(t *testing.T) {
 	fire, err := p.Admin().TriggerSchedule(t.Context(), "nightly", "ana")
 	is.NoErr(err)
 	p.until(*fire.JobID, job.Failed)
-	p.exec(`update trapeze.schedules set kind = $1`, hostile[1]) // earlier versions accepted such names
+	p.exec(`update trapeze.schedules set kind = $1`, hostile[1]) // earlier versions accepted such kinds
 	for _, path := range []string{"schedules", "schedules/nightly"} {
-		pgtest.Wait(t, path+" shows what became of the fire", func() bool {
+		pgtest.Wait(t, path+" shows the outcome of the occurrence", func() bool {
 			response, page = p.get(p.url+path, "X-Who", "olga")
 			is.Equal(response.StatusCode, http.StatusOK)
 			return slices.ContainsFunc(offered(page), func(one string) bool { return strings.HasSuffix(one, "schedules/nightly/pause") }) &&

@@ -69,17 +69,17 @@ func TestARoleThatMakesNoSenseIsRefused(t *testing.T) {
 		path, body string
 		status     int
 	}{
-		"built in":                  {"/admin/roles/viewer", `{"permissions":["roles:manage"],"scope":"all"}`, 409},
-		"the name of a route":       {"/admin/roles/Grants", `{"permissions":["jobs:read"],"scope":"all"}`, 400},
-		"no such permission":        {"/admin/roles/x", `{"permissions":["jobs:everything"],"scope":"all"}`, 400},
-		"no permission":             {"/admin/roles/x", `{"permissions":[],"scope":"all"}`, 400},
-		"twice":                     {"/admin/roles/x", `{"permissions":["jobs:read","jobs:read"],"scope":"all"}`, 400},
-		"no scope":                  {"/admin/roles/x", `{"permissions":["jobs:read"]}`, 400},
-		"lanes of one's own":        {"/admin/roles/x", `{"permissions":["workers:manage"],"scope":"own"}`, 400},
-		"a grant of no role":        {"/admin/roles/grants", `{"principal":"ana","role":"nobody"}`, 400},
-		"a grant to nobody":         {"/admin/roles/grants", `{"principal":"","role":"viewer"}`, 400},
-		"a grant to the program":    {"/admin/roles/grants", `{"principal":"system","role":"viewer"}`, 400},
-		"a field that is not there": {"/admin/roles/x", `{"permissions":["jobs:read"],"scope":"all","admin":true}`, 400},
+		"built in":                     {"/admin/roles/viewer", `{"permissions":["roles:manage"],"scope":"all"}`, 409},
+		"the name of a route":          {"/admin/roles/Grants", `{"permissions":["jobs:read"],"scope":"all"}`, 400},
+		"no such permission":           {"/admin/roles/x", `{"permissions":["jobs:everything"],"scope":"all"}`, 400},
+		"no permission":                {"/admin/roles/x", `{"permissions":[],"scope":"all"}`, 400},
+		"twice":                        {"/admin/roles/x", `{"permissions":["jobs:read","jobs:read"],"scope":"all"}`, 400},
+		"no scope":                     {"/admin/roles/x", `{"permissions":["jobs:read"]}`, 400},
+		"an own-scope lane permission": {"/admin/roles/x", `{"permissions":["workers:manage"],"scope":"own"}`, 400},
+		"a grant of no role":           {"/admin/roles/grants", `{"principal":"ana","role":"nobody"}`, 400},
+		"a grant without a principal":  {"/admin/roles/grants", `{"principal":"","role":"viewer"}`, 400},
+		"a grant to the program":       {"/admin/roles/grants", `{"principal":"system","role":"viewer"}`, 400},
+		"an unknown field":             {"/admin/roles/x", `{"permissions":["jobs:read"],"scope":"all","admin":true}`, 400},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)

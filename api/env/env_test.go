@@ -41,7 +41,7 @@ func TestPermissionsAreMissingOnLoopbackOnly(t *testing.T) {
 		"tokens everywhere":        {map[string]string{"TRAPEZE_HTTP_ADDR": "0.0.0.0:80", "TRAPEZE_TOKENS_FILE": "f"}, "token", ""},
 		"jwt without its file":     {map[string]string{"TRAPEZE_AUTH": "jwt"}, "", "TRAPEZE_JWT_KEYS_FILE"},
 		"header without proxies":   {map[string]string{"TRAPEZE_AUTH": "header"}, "", "TRAPEZE_TRUSTED_PROXIES"},
-		"proxies that are none":    {map[string]string{"TRAPEZE_AUTH": "header", "TRAPEZE_TRUSTED_PROXIES": "x"}, "", "TRAPEZE_TRUSTED_PROXIES"},
+		"invalid proxies":          {map[string]string{"TRAPEZE_AUTH": "header", "TRAPEZE_TRUSTED_PROXIES": "x"}, "", "TRAPEZE_TRUSTED_PROXIES"},
 		"half a certificate":       {map[string]string{"TRAPEZE_TLS_CERT": "f"}, "", "TRAPEZE_TLS_KEY"},
 		"a client CA alone":        {map[string]string{"TRAPEZE_TLS_CLIENT_CA": "f"}, "", "TRAPEZE_TLS_CERT"},
 	} {

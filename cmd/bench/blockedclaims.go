@@ -106,7 +106,7 @@ func (b *lab) besideBlocked(ctx context.Context, shape string, n int) (claims, s
 	}
 	defer st.Close()
 	boot := uuid.NewString()
-	const lease = 15 * time.Second // with a much longer lease, the other pod would count as lapsed
+	const lease = 15 * time.Second // the other pod would treat a much longer lease as lapsed
 	kinds := []string{noop{}.Kind(), about{}.Kind()}
 	if err := st.Register(ctx, store.PodInfo{Boot: boot, Name: "bench", Kinds: kinds, Slots: 10}, lease); err != nil {
 		return nil, nil, err

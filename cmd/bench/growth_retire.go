@@ -105,7 +105,7 @@ type retired struct {
 	forgetting, events, pruning time.Duration
 }
 
-// retire deletes what becomes too old after one more day, as the maintenance tasks do.
+// retire deletes the data that becomes too old after one more day, as the maintenance tasks do.
 func (h *history) retire(ctx context.Context) (r retired, err error) {
 	st := inside.Of(h.g.r).Store
 	at := time.Now()

@@ -23,7 +23,7 @@ const (
 	heldThird        = 3
 )
 
-// heldTables lists the Trapeze tables whose sizes are measured. The user's table, written, is measured too.
+// heldTables lists the tables whose sizes are measured. The user's table, written, is not among them.
 var heldTables = []string{"jobs", "live", "done", "job_events", "pods"}
 
 // heldJob is a job that writes a row when it succeeds.

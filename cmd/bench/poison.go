@@ -102,7 +102,7 @@ func (g *rig) counted(ctx context.Context, want int, sql string, args ...any) er
 	return nil
 }
 
-// poisonCalls submits each batch with one call. PostgreSQL rejects the whole call, so the caller resubmits the other jobs.
+// poisonCalls submits each batch with one call. Because the whole call is rejected, the caller resubmits the other jobs.
 type poisonCalls struct {
 	g    *rig
 	good int

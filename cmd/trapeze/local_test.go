@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Without a server, a command uses an API in its own process. Nobody reads that API's log, so the error must include the database's error
+// Without a server, a command uses an API in its own process. That API's log is discarded, so the error must include the database's error
 // text.
 func TestWithoutAServerAnErrorOfTheDatabaseIsTheCommands(t *testing.T) {
 	t.Parallel()

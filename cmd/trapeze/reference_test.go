@@ -32,7 +32,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
-var update = flag.Bool("update", false, "write the table of commands anew")
+var update = flag.Bool("update", false, "rewrite the table of commands")
 
 const referenceFile = "../../docs/reference.md"
 

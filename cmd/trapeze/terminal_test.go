@@ -22,7 +22,7 @@ func TestARoutesListIsWhatTheProgramServes(t *testing.T) {
 	is.True(strings.Contains(said.out, `{"method":"POST","path":"/jobs","permission":"jobs:submit","summary":"Submit a job"}`))
 }
 
-// The program script provides a terminal, and writes what is drawn to a file.
+// The program script provides a terminal, and writes the output to a file.
 func TestPsDrawsInPlaceOnATerminal(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

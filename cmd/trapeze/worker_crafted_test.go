@@ -243,7 +243,7 @@ func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
 		flood.Running = append(flood.Running, &remotepb.Running{JobId: a.GetJobId(), Fence: a.GetFence(), Token: a.GetToken(), Progress: &remotepb.Progress{Done: &i}})
 	}
 	_, err = w.pod().Heartbeat(t.Context(), asking(w, flood))
-	is.True(refusedAs(err, grpc.CodeInvalidArgument, "parts in one message")) // a message with too many parts is rejected before it is decoded
+	is.True(refusedAs(err, grpc.CodeInvalidArgument, "parts in one message")) // a message with too many parts is rejected without being read
 	flood.Running = flood.Running[:2001]
 	_, err = w.pod().Heartbeat(t.Context(), asking(w, flood))
 	is.True(refusedAs(err, grpc.CodeResourceExhausted, "too_large")) // more progress notes in one message than a worker can have slots

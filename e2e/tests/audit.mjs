@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { press, says } from "../lib/acts.mjs";
 import { scene } from "../lib/scene.mjs";
 
-scene("the audit shows what was done, to what, by whom and why, and what was refused", async ({ page, pod }) => {
+scene("the audit log shows actions with their target, actor and reason, including rejected ones", async ({ page, pod }) => {
   const id = await pod.submit("demo.noop", {}, { needs_approval: true });
   await page.goto(`/ui/jobs/${id}`);
   await press(page, "Approve");

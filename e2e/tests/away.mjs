@@ -12,7 +12,7 @@ const cuttable = once(async () => {
   return Object.assign(there, { way });
 });
 
-scene("while the database is away pages say so, and they go on by themselves when it is back", async ({ page, pod: there }) => {
+scene("while the database is unavailable, pages report it, and they recover by themselves", async ({ page, pod: there }) => {
   await page.goto("/ui/");
   await page.locator("#pulse.live").waitFor();
   const lanes = await page.locator("#h-lanes ~ table tbody tr").count();

@@ -16,7 +16,7 @@ async function calm(page, path) {
   assert.equal(new URL(page.url()).origin, new URL(await page.evaluate(() => document.baseURI)).origin);
 }
 
-scene("hostile arguments, results, subjects, keys and errors are texts on every page", async ({ page, pod }) => {
+scene("hostile arguments, results, subjects, keys and errors are shown as text on every page", async ({ page, pod }) => {
   const ids = [];
   for (const text of hostile) {
     const more = { subject: text.slice(0, 200), unique_key: "x" + text.slice(0, 100) };
@@ -55,7 +55,7 @@ scene("hostile arguments, results, subjects, keys and errors are texts on every 
   for (const i of hostile.keys()) await pod.api("DELETE", `/admin/workers/schedules/hostile-${i}`, undefined, "admin");
 });
 
-scene("hostile filters and addresses are texts", async ({ page }) => {
+scene("hostile filters and URLs are shown as text", async ({ page }) => {
   for (const [i, text] of hostile.entries()) {
     const q = encodeURIComponent(text.slice(0, 300));
     const paths = [`jobs?state=${q}`, `jobs?since=${q}`, `jobs?cursor=${q}`, `pipelines?status=${q}`, `pipelines?name=${q}`, `jobs/${q}`, q];
@@ -66,7 +66,7 @@ scene("hostile filters and addresses are texts", async ({ page }) => {
   }
 }, { expected: [/status of 40[04]/] });
 
-scene("hostile names of lanes and hostile reasons are refused or are texts", async ({ page, pod }) => {
+scene("hostile lane names and reasons are rejected or shown as text", async ({ page, pod }) => {
   let kept = 0;
   for (const [i, text] of hostile.entries()) {
     const tried = await Promise.allSettled([
@@ -84,7 +84,7 @@ scene("hostile names of lanes and hostile reasons are refused or are texts", asy
   for (const name of (await pod.api("GET", "/admin/workers/lanes")).lanes.map((lane) => lane.name)) await calm(page, `jobs?lane=${encodeURIComponent(name)}`);
 });
 
-scene("a hostile text in an answer to a button is a text", async ({ page, pod }) => {
+scene("hostile text in the response to a button is shown as text", async ({ page, pod }) => {
   const id = await pod.submit("demo.noop", {}, { needs_approval: true });
   await page.goto(`/ui/jobs/${id}`);
   await page.route("**/approve", (route) => route.fulfill({ status: 409, contentType: "application/json", body: JSON.stringify({ message: hostile[1], detail: hostile[0] }) }));

@@ -22,7 +22,7 @@ scene("an operator kills a running job from its page and sees it cancelled", asy
   await same();
 });
 
-scene("a handler that does not listen is stopped at once", async ({ page, pod }) => {
+scene("a handler that ignores its context is stopped at once", async ({ page, pod }) => {
   const id = await pod.submit("demo.sleep", { ms: 4000, ignore_ctx: true });
   await page.goto(`/ui/jobs/${id}`);
   await state(page, "running");
@@ -43,7 +43,7 @@ scene("a job that awaits approval is approved on the first page, and runs", asyn
   await pod.reaches(id, "succeeded");
 });
 
-scene("a failed job says why, and is retried from its page", async ({ page, pod }) => {
+scene("a failed job shows the reason, and is retried from its page", async ({ page, pod }) => {
   const id = await pod.submit("demo.fail", { message: "the disk is full" });
   await pod.reaches(id, "failed");
   await page.goto(`/ui/jobs/${id}`);
@@ -55,7 +55,7 @@ scene("a failed job says why, and is retried from its page", async ({ page, pod 
   assert.equal((await pod.job(id)).epoch, 2);
 });
 
-scene("a job that does not run says why in words, and what is in its way is a click away", async ({ page, pod }) => {
+scene("a job that does not run shows the reason, and links to the job that blocks it", async ({ page, pod }) => {
   const first = await pod.submit("demo.sleep", { ms: 600_000 }, { subject: "one at a time" });
   await pod.reaches(first, "running");
   const second = await pod.submit("demo.sleep", { ms: 1 }, { subject: "one at a time" });
@@ -83,7 +83,7 @@ scene("a job that does not run says why in words, and what is in its way is a cl
   await why.waitFor({ state: "detached" });
 });
 
-scene("several jobs are retried together, after a look at which", async ({ page, pod }) => {
+scene("several jobs are retried together, after a preview", async ({ page, pod }) => {
   const failed = await Promise.all([1, 2, 3].map((n) => pod.submit("demo.fail", {}, { subject: `bulk/${n}` })));
   for (const id of failed) await pod.reaches(id, "failed");
   const fine = await pod.submit("demo.noop", {}, { subject: "bulk/4" });
@@ -111,7 +111,7 @@ scene("several jobs are cancelled together", async ({ page, pod }) => {
   for (const id of ids) await pod.reaches(id, "cancelled");
 });
 
-scene("all jobs of a filter are cancelled by one command, after a look at how many they are and which come first", async ({ page, pod }) => {
+scene("all jobs that match a filter are cancelled by one command, after a preview", async ({ page, pod }) => {
   const ids = [];
   for (let n = 0; n < 12; n++) ids.push(await pod.submit("demo.noop", {}, { subject: "all of them", delay: "1h" }));
   const other = await pod.submit("demo.noop", {}, { subject: "not this one", delay: "1h" });
@@ -146,7 +146,7 @@ scene("all jobs of a filter are cancelled by one command, after a look at how ma
   await until("they are tried again", async () => (await pod.job(ids[11])).epoch === 2);
 });
 
-scene("a filter that has nothing for a command says so", async ({ page, pod }) => {
+scene("a bulk command without matching jobs shows a message", async ({ page, pod }) => {
   const id = await pod.submit("demo.noop", {}, { subject: "all fine" });
   await pod.reaches(id, "succeeded");
   await page.goto("/ui/jobs?subject=all+fine");
@@ -154,7 +154,7 @@ scene("a filter that has nothing for a command says so", async ({ page, pod }) =
   await page.locator("#wrong", { hasText: "no job matches" }).waitFor();
 });
 
-scene("a failed job is retried with other arguments, and the reason is kept in the audit", async ({ page, pod }) => {
+scene("a failed job is retried with other arguments, and the reason is recorded in the audit log", async ({ page, pod }) => {
   const id = await pod.submit("demo.fail", { message: "file of 2024" });
   await pod.reaches(id, "failed");
   await page.goto(`/ui/jobs/${id}`);
@@ -174,7 +174,7 @@ scene("a failed job is retried with other arguments, and the reason is kept in t
   await page.locator("tbody tr", { hasText: "job.retry" }).getByText("das Jahr war falsch: 2025 – ✓").waitFor();
 }, { as: "admin" });
 
-scene("a job that waits gets another priority, and one that is out of range is refused in words", async ({ page, pod }) => {
+scene("the priority of a waiting job is changed, and an invalid priority is rejected with a message", async ({ page, pod }) => {
   const id = await pod.submit("demo.noop", {}, { needs_approval: true });
   await page.goto(`/ui/jobs/${id}`);
   await page.getByLabel("Priority, -100 to 100").fill("77");
@@ -189,7 +189,7 @@ scene("a job that waits gets another priority, and one that is out of range is r
   await pod.api("POST", `/jobs/${id}/cancel`);
 });
 
-scene("an action that comes too late is refused in words", async ({ page, pod }) => {
+scene("an action that comes too late is rejected with a message", async ({ page, pod }) => {
   const id = await pod.submit("demo.noop", {}, { needs_approval: true });
   await page.goto(`/ui/jobs/${id}`);
   await page.route("**/ui/jobs/*", (route) => route.abort()); // prevents updates of the page
@@ -199,7 +199,7 @@ scene("an action that comes too late is refused in words", async ({ page, pod })
   await page.locator("#wrong", { hasText: /^✗? ?Approve: / }).waitFor();
 }, { expected: [/ERR_FAILED/, /status of 409/] });
 
-scene("jobs are found by state, kind and subject, and what is not understood is said", async ({ page, pod }) => {
+scene("jobs are found by state, kind and subject, and invalid filters are reported", async ({ page, pod }) => {
   const id = await pod.submit("demo.echo", {}, { subject: "needle/7" });
   await pod.reaches(id, "succeeded");
   await page.goto("/ui/jobs");

@@ -54,7 +54,7 @@ scene("a job is found and killed with the keyboard alone", async ({ page, pod })
   await state(page, "cancelled");
 });
 
-scene("the skip link leads past the navigation", async ({ page }) => {
+scene("the skip link skips the navigation", async ({ page }) => {
   await page.goto("/ui/jobs");
   await page.keyboard.press("Tab");
   await page.keyboard.press("Enter");
@@ -62,7 +62,7 @@ scene("the skip link leads past the navigation", async ({ page }) => {
   assert.equal(await page.evaluate(() => Boolean(document.activeElement.closest("main"))), true);
 });
 
-scene("what a person is doing is left alone while the page is read again", async ({ page, pod }) => {
+scene("updates of the page do not disturb the user's input", async ({ page, pod }) => {
   await page.goto("/ui/jobs");
   await page.getByLabel("Subject").fill("half typ");
   await page.getByLabel("Subject").focus();
@@ -76,7 +76,7 @@ scene("what a person is doing is left alone while the page is read again", async
   assert.equal(await page.getByLabel(`Select job ${id}`).isChecked(), true, "the selection is kept");
 });
 
-scene("a pipeline's drawing is walked with the keyboard", async ({ page, pod }) => {
+scene("a pipeline's drawing can be navigated with the keyboard", async ({ page, pod }) => {
   const id = await pod.submit("demo.chain", { steps: [{ kind: "demo.noop" }, { kind: "demo.echo" }] });
   await page.goto(`/ui/pipelines/${id}`);
   await state(page, "succeeded");

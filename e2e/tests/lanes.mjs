@@ -9,7 +9,7 @@ async function lane(pod, name, settings = {}) {
   return name;
 }
 
-scene("a lane is drained, what is submitted waits and it is said why, and it runs when the lane is resumed", async ({ page, pod }) => {
+scene("while a lane is drained, submitted jobs wait and show the reason, and they run when it is resumed", async ({ page, pod }) => {
   const name = await lane(pod, "invoices");
   await page.goto("/ui/lanes");
   const row = page.locator(`#lane-${name}`);
@@ -33,7 +33,7 @@ scene("a lane is drained, what is submitted waits and it is said why, and it run
   await state(page, "succeeded");
 });
 
-scene("a lane's slots are changed, and the new number is in force", async ({ page, pod }) => {
+scene("a lane's slots are changed, and the new number takes effect", async ({ page, pod }) => {
   const name = await lane(pod, "letters", { slots: 1 });
   const ids = await Promise.all([1, 2].map(() => pod.submit("demo.sleep", { ms: 600_000 }, { lane: name })));
   const running = async () => (await Promise.all(ids.map((id) => pod.job(id)))).filter((job) => job.state === "running").length;
@@ -52,7 +52,7 @@ scene("a lane's slots are changed, and the new number is in force", async ({ pag
   for (const id of ids) await pod.api("POST", `/admin/workers/jobs/${id}/stop`);
 });
 
-scene("a setting that makes no sense is refused in words, and stays in the field", async ({ page, pod }) => {
+scene("an invalid setting is rejected with a message, and stays in the field", async ({ page, pod }) => {
   const name = await lane(pod, "stamps");
   await page.goto("/ui/lanes");
   await again(page);
@@ -64,7 +64,7 @@ scene("a setting that makes no sense is refused in words, and stays in the field
   assert.equal(await form.getByLabel("Slots, all pods").inputValue(), "2000000000");
 }, { expected: [/status of 4\d\d/] });
 
-scene("a lane is added by its name, and takes work", async ({ page, pod }) => {
+scene("a lane is added by name, and runs jobs", async ({ page, pod }) => {
   await page.goto("/ui/lanes");
   await page.getByText("Add a lane").click();
   const form = page.locator("form", { has: page.getByLabel("Name", { exact: true }) });
@@ -76,7 +76,7 @@ scene("a lane is added by its name, and takes work", async ({ page, pod }) => {
   await pod.reaches(await pod.submit("demo.noop", {}, { lane: "parcels" }), "succeeded");
 });
 
-scene("kinds get a lane of their own on its page, and what is submitted later goes there", async ({ page, pod, undo }) => {
+scene("kinds are assigned to a lane on its page, and later jobs go there", async ({ page, pod, undo }) => {
   const name = await lane(pod, "hashes");
   for (const one of [name, "hashes-two"]) undo(() => pod.api("PATCH", `/admin/workers/lanes/${one}`, { kinds: [] }).catch(() => {}));
   await page.goto(`/ui/lanes#edit-${name}`);
@@ -97,7 +97,7 @@ scene("kinds get a lane of their own on its page, and what is submitted later go
   await page.locator(`#lane-${name} [data-l=Kinds]`, { hasText: /^demo.flaky$/ }).waitFor(); // a kind belongs to only one lane
 });
 
-scene("a lane is deleted, and what waits in it and its kinds go to another", async ({ page, pod }) => {
+scene("a lane is deleted, and its waiting jobs and its kinds move to another", async ({ page, pod }) => {
   const name = await lane(pod, "closing", { kinds: ["demo.table"] });
   const to = await lane(pod, "heirs");
   await pod.api("POST", `/admin/workers/lanes/${name}/drain`);
@@ -120,7 +120,7 @@ scene("a lane is deleted, and what waits in it and its kinds go to another", asy
   await pod.api("POST", `/jobs/${id}/cancel`);
 }, { expected: [/status of 409/] });
 
-scene("everything is paused, the first page says so, and goes on when it is unpaused", async ({ page, pod, undo }) => {
+scene("the first page shows a pause, and jobs continue after unpausing", async ({ page, pod, undo }) => {
   undo(() => pod.api("POST", "/admin/workers/unpause"));
   await page.goto("/ui/");
   await press(page, "Pause");
@@ -133,7 +133,7 @@ scene("everything is paused, the first page says so, and goes on when it is unpa
   await pod.reaches(id, "succeeded");
 });
 
-scene("a freeze ends with a thaw, and a lane that was drained before stays drained", async ({ page, pod, undo }) => {
+scene("a thaw ends a freeze, and a lane that was already drained stays drained", async ({ page, pod, undo }) => {
   undo(() => pod.api("POST", "/admin/workers/thaw"));
   const name = await lane(pod, "archive");
   await pod.api("POST", `/admin/workers/lanes/${name}/drain`);
@@ -145,7 +145,7 @@ scene("a freeze ends with a thaw, and a lane that was drained before stays drain
   await page.locator(`#lane-${name}`, { hasText: "drained" }).waitFor();
 });
 
-scene("a pod is drained and resumed, and another one is there for the work meanwhile", async ({ page, pod, undo }) => {
+scene("a pod is drained and resumed, and another pod runs jobs meanwhile", async ({ page, pod, undo }) => {
   undo(() => pod.api("POST", "/admin/workers/pods/web-1/resume"));
   const other = keep(await start("web-2", { beside: pod }));
   await page.goto("/ui/pods");

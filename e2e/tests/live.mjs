@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { state, stay } from "../lib/acts.mjs";
 import { scene } from "../lib/scene.mjs";
 
-scene("a pipeline is watched live, from its first step to its last, on a page that is never loaded again", async ({ page, pod }) => {
+scene("a pipeline is watched live, from its first step to its last, without reloading the page", async ({ page, pod }) => {
   const id = await pod.submit("demo.chain", { steps: [
     { kind: "demo.progress", args: { steps: 8, ms: 400 } },
     { kind: "demo.fanout", args: { n: 6, child: { kind: "demo.sleep", args: { ms: 300 } } } },
@@ -19,7 +19,7 @@ scene("a pipeline is watched live, from its first step to its last, on a page th
   await same();
 });
 
-scene("what runs appears on the first page, with its progress, and goes when it ends", async ({ page, pod }) => {
+scene("a running job appears on the first page with its progress, and disappears when it ends", async ({ page, pod }) => {
   await page.goto("/ui/");
   const same = await stay(page);
   const id = await pod.submit("demo.progress", { steps: 6000, ms: 100 });
@@ -30,7 +30,7 @@ scene("what runs appears on the first page, with its progress, and goes when it 
   await same();
 });
 
-scene("a pipeline with a branch that fails is partial, and says which", async ({ page, pod }) => {
+scene("a pipeline with a failed child is partial, and names the child", async ({ page, pod }) => {
   const id = await pod.submit("demo.fanout", { n: 3, child: { kind: "demo.flaky", args: { p: 0 } }, join: { kind: "demo.fail", args: { message: "totals do not add up" } } });
   await page.goto(`/ui/pipelines/${id}`);
   await state(page, "failed");

@@ -25,7 +25,7 @@ scene("a token logs in, and logging out ends it", async ({ page }) => {
 }, { as: null, expected: refused });
 
 for (const next of ["//evil.example/", "https://evil.example/", "/\\\\evil.example", "../../../", "javascript:alert(1)"]) {
-  scene(`a login that is to lead to ${next} leads to the first page`, async ({ page, pod }) => {
+  scene(`a login with next=${next} redirects to the first page`, async ({ page, pod }) => {
     await page.goto("/ui/login?next=" + encodeURIComponent(next));
     assert.equal(await page.locator("input[name=next]").count(), 0, "the form does not hold it");
     await page.evaluate((next) => {
@@ -38,7 +38,7 @@ for (const next of ["//evil.example/", "https://evil.example/", "/\\\\evil.examp
   }, { as: null });
 }
 
-scene("a page that is open when its session ends asks for a token again", async ({ page }) => {
+scene("an open page asks for a token again when its session ends", async ({ page }) => {
   await page.goto("/ui/jobs");
   await page.getByRole("heading", { name: "Jobs", level: 1 }).waitFor();
   await page.context().clearCookies();
@@ -46,7 +46,7 @@ scene("a page that is open when its session ends asks for a token again", async 
   await page.getByLabel("Token").waitFor();
 }, { expected: refused });
 
-scene("a viewer is shown no button that would fail, and the API refuses him what it would do", async ({ page, pod }) => {
+scene("a viewer is shown no button that would fail, and the API rejects the action", async ({ page, pod }) => {
   const running = await pod.submit("demo.sleep", { ms: 600_000 });
   const waits = await pod.submit("demo.noop", {}, { needs_approval: true });
   const failed = await pod.submit("demo.fail");
@@ -69,7 +69,7 @@ scene("a viewer is shown no button that would fail, and the API refuses him what
   await pod.api("POST", `/jobs/${waits}/cancel`);
 }, { as: "viewer", expected: [/status of 403/] });
 
-scene("a submitter sees his own jobs, and nobody else's", async ({ page, pod }) => {
+scene("a submitter sees only their own jobs", async ({ page, pod }) => {
   const own = await pod.submit("demo.noop", {}, { subject: "own" }, "submitter");
   const other = await pod.submit("demo.noop", {}, { subject: "somebody else's" });
   await page.goto("/ui/jobs");

@@ -20,7 +20,7 @@ for (const [name, path, says] of [
   ["empty-schedules", "schedules", "There are no schedules yet."],
   ["empty-audit", "audit", "No entries yet."],
 ]) {
-  scene(`a fresh database: /ui/${path} says what is not there yet`, async ({ page }) => {
+  scene(`a fresh database: /ui/${path} explains that there is nothing yet`, async ({ page }) => {
     await open(page, path);
     await page.getByText(says).waitFor();
     await look(page, name, ["empty-now", "empty-schedules"].includes(name) ? ["light"] : []);
@@ -33,14 +33,14 @@ for (const [name, path] of Object.entries({
   schedules: () => "schedules", schedule: () => "schedules/reports-hourly", "job-waits": (ids) => `jobs/${ids.waits}`, "job-remote": (ids) => `jobs/${ids.remote}`,
   lanes: () => "lanes", pods: () => "pods", audit: () => "audit",
 })) {
-  scene(`/ui/: ${name} can be read by everybody, in light, dark and on a phone`, async ({ page }) => {
+  scene(`/ui/: ${name} is accessible in the light theme, in the dark theme and on a phone`, async ({ page }) => {
     const { ids } = await furnished();
     await open(page, path(ids));
     await look(page, name, name === "pipeline-done" ? [] : name === "job-waits" ? ["light"] : undefined);
   }, { on: fresh, within: 120_000 }); // the first scene also waits for the sample data
 }
 
-scene("a remote worker is marked as one wherever pods are named", async ({ page }) => {
+scene("remote workers are marked wherever pods are named", async ({ page }) => {
   const { ids } = await furnished();
   await open(page, "");
   for (const row of [page.locator(`#run-${ids.remote}`), page.locator("section[aria-labelledby=h-pods] tr", { hasText: "gpu-1" })]) {
@@ -56,7 +56,7 @@ scene("a remote worker is marked as one wherever pods are named", async ({ page 
   assert.equal(await page.locator("section[aria-labelledby=h-attempts]").getByText("remote", { exact: true }).count(), 2, "each attempt was elsewhere");
 }, { on: fresh });
 
-scene("what opens on a page can be read, too: settings, dialogs, refusals and errors", async ({ page }) => {
+scene("settings, dialogs, rejections and errors are accessible", async ({ page }) => {
   await furnished();
   await open(page, "lanes");
   await page.locator("#edit-reports summary").click();
@@ -82,7 +82,7 @@ scene("what opens on a page can be read, too: settings, dialogs, refusals and er
   await look(page, "problem", []);
 }, { on: fresh, expected: [/status of 4(00|22)/] });
 
-scene("the login can be read by everybody", async ({ page }) => {
+scene("the login page is accessible", async ({ page }) => {
   await open(page, "login?failed=1");
   await look(page, "login");
 }, { on: fresh, as: null, expected: [/status of 401/] });

@@ -11,7 +11,7 @@ async function schedule(pod, undo, name, setting) {
   return () => pod.api("GET", path);
 }
 
-scene("a schedule is added by a form that says what its expression means, and fires", async ({ page, pod, undo }) => {
+scene("a schedule is added with a form that explains its expression, and fires", async ({ page, pod, undo }) => {
   undo(() => pod.api("DELETE", "/admin/workers/schedules/tick").catch(() => {}));
   await page.goto("/ui/schedules");
   const form = page.locator("#add-schedule");
@@ -47,7 +47,7 @@ scene("a schedule is added by a form that says what its expression means, and fi
   await row.getByText("paused", { exact: true }).waitFor();
 }, { expected: [/status of 422/] });
 
-scene("a schedule is paused, resumed and triggered on its page, and the jobs it made are a click away", async ({ page, pod, undo }) => {
+scene("a schedule is paused, resumed and triggered on its page, which links to its jobs", async ({ page, pod, undo }) => {
   const read = await schedule(pod, undo, "nightly", { expression: "30 2 * * *", zone: "Europe/Zurich", args: { from: "a schedule" } });
   await page.goto("/ui/schedules");
   await page.getByRole("link", { name: "nightly" }).click();
@@ -77,7 +77,7 @@ scene("a schedule is paused, resumed and triggered on its page, and the jobs it 
   await page.locator("#h-args ~ pre", { hasText: '"from"' }).waitFor();
 });
 
-scene("a schedule is changed: only what differs is sent, and what makes no sense is refused in words", async ({ page, pod, undo }) => {
+scene("a schedule is changed: only changed settings are sent, and invalid ones are rejected with a message", async ({ page, pod, undo }) => {
   const read = await schedule(pod, undo, "weekly", { expression: "0 6 * * 1", zone: "Europe/Zurich", subject: "report", args: { secret: 1 } });
   await page.goto("/ui/schedules/weekly#edit");
   const form = page.locator("#edit form").first();
@@ -102,7 +102,7 @@ scene("a schedule is changed: only what differs is sent, and what makes no sense
   assert.deepEqual([now.zone, now.subject, now.missed, now.overlap], ["Europe/Zurich", "", "skip", "queue"]);
 }, { expected: [/status of 4\d\d/] });
 
-scene("a schedule is deleted, and its page says so afterwards", async ({ page, pod, undo }) => {
+scene("after a schedule is deleted, its page shows that", async ({ page, pod, undo }) => {
   await schedule(pod, undo, "gone", { expression: "@daily" });
   await page.goto("/ui/schedules/gone");
   await page.locator("#edit summary").click();
@@ -113,7 +113,7 @@ scene("a schedule is deleted, and its page says so afterwards", async ({ page, p
   await page.getByText("Schedule not found").waitFor();
 }, { expected: [/status of 404/] });
 
-scene("a viewer reads the schedules, and is offered nothing", async ({ page, pod, undo }) => {
+scene("a viewer sees the schedules but no buttons", async ({ page, pod, undo }) => {
   await schedule(pod, undo, "looked-at", { expression: "@hourly", args: { token: "hidden" } });
   for (const path of ["schedules", "schedules/looked-at"]) {
     await page.goto("/ui/" + path);

@@ -66,7 +66,7 @@ func TestACertificateThatIsNotOfTheFileIsRefused(t *testing.T) {
 		"no name":                                showing(certificate("")),
 		"a common name that looks like a URI":    showing(certificate("spiffe://example.org/ocr")),
 		"a URI that looks like a common name":    showing(certificate("", "gpu-1")),
-		"one that nobody has verified":           unverified,
+		"an unverified one":                      unverified,
 		"one that is over":                       showing(over),
 		"one beside a wrong token":               showing(certificate("gpu-1"), "Authorization", "Bearer "+bobsToken),
 		"one beside a session that is not one":   showing(certificate("gpu-1"), "Cookie", SessionCookie+"=x"),

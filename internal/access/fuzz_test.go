@@ -86,7 +86,7 @@ func FuzzAFileOfKeysIsUnderstoodOrRefused(f *testing.F) {
 	})
 }
 
-// Whatever a request sends as a token, it is authenticated only as the principal that a token was signed for.
+// A request is authenticated only as the principal that its token was signed for, regardless of the token's content.
 func FuzzNobodyIsBelievedWithoutATokenThatWasSigned(f *testing.F) {
 	secret, edwards := []byte(strings.Repeat("s", 32)), ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 	k := &keys{Issuer: "https://id.example.org", Audience: "trapeze", NameClaim: "sub", RolesClaim: "roles", Keys: []*key{

@@ -14,7 +14,7 @@ func TestSecretsAreHiddenWhereThePointersLead(t *testing.T) {
 		want     string
 	}{
 		"a member":                   {[]string{"/password"}, `{"user":"a","password":"p"}`, `{"user":"a","password":"***"}`},
-		"whatever its case":          {[]string{"/password"}, `{"PassWord":"p"}`, `{"PassWord":"***"}`},
+		"any case":                   {[]string{"/password"}, `{"PassWord":"p"}`, `{"PassWord":"***"}`},
 		"twice":                      {[]string{"/password"}, `{"password":"p","password":"q"}`, `{"password":"***","password":"***"}`},
 		"whole":                      {[]string{"/auth"}, `{"auth":{"a":[1,{"b":2}]},"n":1}`, `{"auth":"***","n":1}`},
 		"below":                      {[]string{"/auth/key"}, `{"auth":{"key":1,"id":2},"key":3}`, `{"auth":{"key":"***","id":2},"key":3}`},

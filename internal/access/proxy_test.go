@@ -25,15 +25,15 @@ func TestOnlyATrustedProxySaysWhoAsks(t *testing.T) {
 		is.Equal(p.Roles, []string{"viewer", "operator", "worker"})
 	}
 	for name, r := range map[string]*http.Request{
-		"another block":          from("10.2.0.1:40000", UserHeader, "ana"),
-		"its neighbour":          from("192.0.2.8:1", UserHeader, "ana"),
-		"loopback":               from("127.0.0.1:1", UserHeader, "ana"),
-		"a name of its own":      from("203.0.113.1:1", UserHeader, "ana", "X-Forwarded-For", "10.1.2.3"),
-		"no user":                from("10.1.2.3:1"),
-		"an empty user":          from("10.1.2.3:1", UserHeader, ""),
-		"two users":              from("10.1.2.3:1", UserHeader, "ana", UserHeader, "root"),
-		"no address":             from("@", UserHeader, "ana"),
-		"an address of no proxy": from("pipe", UserHeader, "ana"),
+		"another block":         from("10.2.0.1:40000", UserHeader, "ana"),
+		"its neighbour":         from("192.0.2.8:1", UserHeader, "ana"),
+		"loopback":              from("127.0.0.1:1", UserHeader, "ana"),
+		"a name of its own":     from("203.0.113.1:1", UserHeader, "ana", "X-Forwarded-For", "10.1.2.3"),
+		"no user":               from("10.1.2.3:1"),
+		"an empty user":         from("10.1.2.3:1", UserHeader, ""),
+		"two users":             from("10.1.2.3:1", UserHeader, "ana", UserHeader, "root"),
+		"no address":            from("@", UserHeader, "ana"),
+		"not a proxy's address": from("pipe", UserHeader, "ana"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)

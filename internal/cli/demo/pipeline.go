@@ -139,7 +139,7 @@ type part struct {
 }
 
 // partsOf returns the parts of a pipeline that have begun, in order. The recalculations form one part. Its progress and end are taken from
-// the factor sync, which has no progress of its own.
+// the factor sync, which reports no other progress.
 func partsOf(spine []job.Job) (list []part) {
 	for _, j := range spine {
 		if j.Kind == demoFans && j.Progress != nil {

@@ -77,7 +77,7 @@ type bar struct {
 	said        time.Time // when a plain line last reported the progress
 }
 
-// plainEvery is how often long progress is reported in plain lines.
+// plainEvery is the interval at which long progress is reported in plain lines.
 const plainEvery = 3 * time.Second
 
 // set updates the progress.

@@ -32,7 +32,8 @@ type stage struct {
 	server *pgembed.Server
 }
 
-// demoLogger returns a logger that discards everything unless TRAPEZE_LOG is set, because the screen shows what a user needs.
+// demoLogger returns a logger that discards everything unless TRAPEZE_LOG is set, because the screen already shows the important
+// information.
 func demoLogger(c env.Settings) *slog.Logger {
 	if os.Getenv("TRAPEZE_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
