@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Backoff computes the wait before the next attempt. Base doubles with every attempt up to Cap. Jitter spreads the
-// waits, so that jobs that failed together do not retry together.
+// Backoff computes the delay before the next attempt. The delay starts at Base and doubles with every attempt up to Cap. Jitter randomizes
+// it, so that jobs that failed together do not retry together.
 type Backoff struct {
-	Base   time.Duration // wait after the first attempt; default 1s
-	Cap    time.Duration // longest wait; default 10m
-	Jitter float64       // share of the wait that is random, 0 to 1; default 0.2; negative = none
+	Base   time.Duration // delay after the first attempt; default 1s
+	Cap    time.Duration // longest delay; default 10m
+	Jitter float64       // random share of the delay, 0 to 1; default 0.2; negative means none
 }
 
-// Wait returns the wait after the given attempt, counted from 1. It is a pure function of u, a random number in [0,
-// 1). wait = min(Cap, Base · 2^(attempt−1)), less up to Jitter of itself.
+// Wait returns the delay after the given attempt, counted from 1: min(Cap, Base · 2^(attempt−1)), reduced by up to Jitter of that value. It
+// is a pure function; u is a random number in [0, 1).
 func (b Backoff) Wait(attempt int, u float64) time.Duration {
 	base, limit, jitter := b.Base, b.Cap, b.Jitter
 	if base <= 0 {
@@ -37,5 +37,5 @@ func (b Backoff) Wait(attempt int, u float64) time.Duration {
 	return time.Duration(wait)
 }
 
-// Random returns the wait after the given attempt with random jitter.
+// Random returns the delay after the given attempt with random jitter.
 func (b Backoff) Random(attempt int) time.Duration { return b.Wait(attempt, rand.Float64()) } // #nosec G404 -- jitter

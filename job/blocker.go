@@ -2,29 +2,29 @@ package job
 
 import "time"
 
-// BlockerType is the type of a reason why an unfinished job does not run.
+// BlockerType identifies a reason why an unfinished job is not running.
 type BlockerType string
 
-// The types of blockers. Those above [BlockerDue] are of the job alone, those below of what all jobs share.
+// The types of blockers. The ones before [BlockerDue] concern only the job; the ones after it concern conditions that all jobs share.
 const (
-	BlockerScheduled   BlockerType = "scheduled"    // its time has not come
-	BlockerRetry       BlockerType = "retry"        // its next attempt is later
-	BlockerSnoozed     BlockerType = "retry_later"  // its handler put it off
-	BlockerApproval    BlockerType = "approval"     // a person must approve it
-	BlockerChildren    BlockerType = "children"     // its branches have not ended
-	BlockerSubject     BlockerType = "subject"      // another job runs for its kind and subject
-	BlockerIsolated    BlockerType = "isolated"     // pods died of it: a pod runs one such job at a time
-	BlockerDue         BlockerType = "due"          // nothing: the next claim takes it, unless something more urgent waits
-	BlockerPaused      BlockerType = "paused"       // nothing is claimed in any lane
-	BlockerFrozen      BlockerType = "frozen"       // the same, for maintenance
-	BlockerQueue       BlockerType = "gate"         // one of these two
+	BlockerScheduled   BlockerType = "scheduled"    // it is scheduled for later
+	BlockerRetry       BlockerType = "retry"        // its next attempt is not due yet
+	BlockerSnoozed     BlockerType = "retry_later"  // its handler postponed it
+	BlockerApproval    BlockerType = "approval"     // it needs approval by an operator
+	BlockerChildren    BlockerType = "children"     // branches of its fan-out are unfinished
+	BlockerSubject     BlockerType = "subject"      // another job with its kind and subject is running
+	BlockerIsolated    BlockerType = "isolated"     // it crashed pods before, so a pod runs only one such job at a time
+	BlockerDue         BlockerType = "due"          // nothing blocks it: the next claim takes it, unless more urgent jobs are waiting
+	BlockerPaused      BlockerType = "paused"       // the queue is paused: no lane claims jobs
+	BlockerFrozen      BlockerType = "frozen"       // the queue is frozen for maintenance
+	BlockerQueue       BlockerType = "gate"         // the queue is paused or frozen
 	BlockerDisabled    BlockerType = "disabled"     // its lane is disabled
 	BlockerDrained     BlockerType = "drained"      // its lane is drained
 	BlockerFullLane    BlockerType = "full_lane"    // all slots of its lane are in use
-	BlockerFullPods    BlockerType = "full_pods"    // all slots of the pods that have a handler are
+	BlockerFullPods    BlockerType = "full_pods"    // all slots of the pods that have a handler for it are in use
 	BlockerNoPods      BlockerType = "no_pods"      // no pod is alive
-	BlockerNoHandler   BlockerType = "no_handler"   // no pod that is alive has a handler of its kind
-	BlockerPodsDrained BlockerType = "pods_drained" // those that have one are drained, or about to stop
+	BlockerNoHandler   BlockerType = "no_handler"   // no live pod has a handler for its kind
+	BlockerPodsDrained BlockerType = "pods_drained" // every pod with a handler for it is drained or shutting down
 )
 
 var blockerWords = map[BlockerType]string{
@@ -37,14 +37,14 @@ var blockerWords = map[BlockerType]string{
 	BlockerPodsDrained: "the pods that have a handler are drained",
 }
 
-// Words describes t for people, such as "waiting for its children"; empty for an unknown value.
+// Words describes t for people, for example "waiting for its children". It returns the empty string for an unknown value.
 func (t BlockerType) Words() string { return blockerWords[t] }
 
-// Blocker is one thing that keeps a job from running.
+// Blocker is one condition that keeps a job from running.
 type Blocker struct {
 	Why   BlockerType `json:"why"`
-	Says  string      `json:"says"`          // in words, without the job below
-	Do    string      `json:"do"`            // the command that ends it; empty: there is none
-	Until *time.Time  `json:"until"`         // when it ends by itself; nil: nobody knows
-	JobID *int64      `json:"job_id,string"` // the job in its way; nil: none, or not to be seen
+	Says  string      `json:"says"`          // a description that leaves out the job in JobID
+	Do    string      `json:"do"`            // the command that resolves it; empty if there is none
+	Until *time.Time  `json:"until"`         // when it resolves by itself; nil if unknown
+	JobID *int64      `json:"job_id,string"` // the blocking job; nil if there is none or the caller may not see it
 }

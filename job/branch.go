@@ -5,12 +5,13 @@ import (
 	"fmt"
 )
 
-// Branch is the outcome of one branch of a fan-out: of a child and its next steps, or of a part that was completed from outside.
+// Branch is the outcome of one branch of a fan-out. A branch is either a child with its next steps, or a part that was completed
+// externally.
 type Branch struct {
 	No      int    // the child's number, counted from 1; 0 for a part
 	JobID   int64  // the last job of the branch; 0 for a part
-	Kind    string // of the last job
-	Subject string // of the last job
+	Kind    string // the kind of the last job
+	Subject string // the subject of the last job
 	Part    string // the name of the part; empty for a child
 	State   State
 	Outcome OutcomeStatus

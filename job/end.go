@@ -1,20 +1,20 @@
 package job
 
-// End describes how a job ended for good, or a failed try that another one follows. Options.OnEnd and OnRetry of package runner receive it.
-// It holds texts instead of error values, because the process that writes an end may not be the one that ran the handler.
+// End describes how a job finished, or a failed attempt that will be retried. Options.OnEnd and OnRetry of package runner receive it. It
+// holds strings instead of error values, because the process that records the end may not be the one that ran the handler.
 type End struct {
 	ID         int64  `json:"id,string"`
-	PipelineID int64  `json:"pipeline_id,string"` // the id of the pipeline's first job; for a single job, its id
+	PipelineID int64  `json:"pipeline_id,string"` // the ID of the pipeline's first job; a single job's own ID
 	Kind       string `json:"kind"`
 	Lane       string `json:"lane"`
-	Subject    string `json:"subject"` // empty: none
-	Attempt    int    `json:"attempt"` // the last try, counted from 1; 0: no handler was called
-	State      State  `json:"state"`   // succeeded, failed or cancelled; pending for a failed try
+	Subject    string `json:"subject"` // empty if there is none
+	Attempt    int    `json:"attempt"` // the last attempt, counted from 1; 0 if no handler was called
+	State      State  `json:"state"`   // succeeded, failed or cancelled; pending after a failed attempt
 	Reason     Reason `json:"reason"`
-	// Error is the handler's error, or the cause if the job ended without one; empty: none. Error and Stack together have at most
-	// [MaxErrorBytes].
+	// Error is the handler's error. If the job ended without one, it is the cause, or empty if there is none. Error and Stack together have
+	// at most [MaxErrorBytes].
 	Error      string     `json:"error"`
-	ErrorClass ErrorClass `json:"error_class"` // set if the job or try failed
-	ErrorCode  string     `json:"error_code"`  // an SQLSTATE, or the code that the handler set; empty: none
-	Stack      string     `json:"stack"`       // the stack of the goroutine that panicked; empty: no Go handler panicked
+	ErrorClass ErrorClass `json:"error_class"` // set if the job or attempt failed
+	ErrorCode  string     `json:"error_code"`  // an SQLSTATE or the code that the handler set; empty if there is none
+	Stack      string     `json:"stack"`       // the stack of the goroutine that panicked; empty if no Go handler panicked
 }

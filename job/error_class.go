@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// ErrorClass groups failures by their cause. The set is closed, so that metrics can carry it as a label.
+// ErrorClass groups failures by cause. The set is closed, so that metrics can use it as a label.
 type ErrorClass string
 
 // The error classes.
 const (
 	ClassError          ErrorClass = "error"           // the handler returned an error
-	ClassPanic          ErrorClass = "panic"           // the handler panicked, or ended its goroutine without returning
+	ClassPanic          ErrorClass = "panic"           // the handler panicked or called runtime.Goexit
 	ClassDatabase       ErrorClass = "database"        // the handler returned a database error; its code is the SQLSTATE
 	ClassTimeout        ErrorClass = "timeout"         // the handler ran longer than its timeout
 	ClassStale          ErrorClass = "stale"           // the handler gave no sign of life for too long
-	ClassDeadline       ErrorClass = "deadline"        // the job exceeded its lane's maximum age
+	ClassDeadline       ErrorClass = "deadline"        // the handler sent no heartbeat for too long
 	ClassCrashLimit     ErrorClass = "crash_limit"     // the job's pods died or lapsed too often
-	ClassInvalidArgs    ErrorClass = "invalid_args"    // the arguments do not decode
-	ClassUnstorable     ErrorClass = "unstorable"      // the handler's result, or the next step, cannot be stored or is too large
-	ClassChildrenFailed ErrorClass = "children_failed" // too many branches of the fan-out failed
+	ClassInvalidArgs    ErrorClass = "invalid_args"    // the pods running the job crashed or lost their leases too often
+	ClassUnstorable     ErrorClass = "unstorable"      // the arguments cannot be decoded
+	ClassChildrenFailed ErrorClass = "children_failed" // the handler's result or the next step cannot be stored or is too large
 )
 
 // ErrorClasses lists every class.
@@ -38,12 +38,12 @@ func (c ErrorClass) Known() bool {
 	return false
 }
 
-// MaxCodeBytes is the longest error code.
+// MaxCodeBytes is the maximum length of an error code.
 const MaxCodeBytes = 64
 
-// Code attaches an error code to err, such as card_declined. The code is kept with the job's end, and lists can filter by it. A code has
-// at most 64 bytes of A-Z a-z 0-9 _ - . : and /; any other character is stored as _. An error with a method Code() string needs no Code.
-// Code(code, nil) is nil.
+// Code attaches an error code to err, such as card_declined. The code is stored with the failed job, and job lists can be filtered by it. A
+// code has at most 64 bytes of A-Z a-z 0-9 _ - . : and /; any other character is stored as _. An error with a method Code() string does not
+// need Code. Code(code, nil) returns nil.
 func Code(code string, err error) error {
 	if err == nil {
 		return nil
@@ -88,7 +88,7 @@ func SQLStateOf(err error) string {
 	return ""
 }
 
-// CleanCode returns a code in the form in which it is stored; see [Code].
+// CleanCode returns the code in its stored form; see [Code].
 func CleanCode(code string) string {
 	return strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_-.:/", c) {

@@ -7,25 +7,24 @@ import (
 	"time"
 )
 
-// Errors that callers act on.
+// Errors that callers can act on.
 var (
-	// ErrLeaseLost means that another claim holds the job now, or the job has ended. Nothing was written.
+	// ErrLeaseLost means that another claim now holds the job, or the job has ended. Nothing was written.
 	ErrLeaseLost = errors.New("lease lost: the job has been given to another claim or has ended")
-	// ErrGone means that a running job was deleted. Nothing was written. errors.Is also matches it with [ErrLeaseLost].
+	// ErrGone means that a running job was deleted. Nothing was written. It also matches [ErrLeaseLost] with errors.Is.
 	ErrGone error = goneError{}
 	// ErrNotFound means that the job does not exist.
 	ErrNotFound = errors.New("no such job")
 	// ErrAlreadyTerminal means that the job ended before the command reached it.
 	ErrAlreadyTerminal = errors.New("the job has already ended")
-	// ErrNotAwaitingApproval means that there is nothing to approve: the job is already approved, never needed approval, or has
-	// ended.
+	// ErrNotAwaitingApproval means that there is nothing to approve: the job is already approved, never needed approval, or has ended.
 	ErrNotAwaitingApproval = errors.New("the job does not await approval")
-	// ErrOutcomeUnknown means that the connection was lost during the commit and the outcome could not be read back. To find out,
-	// submit again with the same idempotency key.
+	// ErrOutcomeUnknown means that the connection was lost during the commit and the outcome could not be read back. To find out whether
+	// the job was submitted, submit it again with the same idempotency key.
 	ErrOutcomeUnknown = errors.New("outcome unknown: the connection was lost during the commit")
-	// ErrUnknownKind means that no handler of the kind is registered and the submission is not marked as foreign.
+	// ErrUnknownKind means that no handler is registered for the kind and the submission is not marked as foreign.
 	ErrUnknownKind = errors.New("unknown kind")
-	// ErrUnknownLane means that the table lanes has no such lane.
+	// ErrUnknownLane means that the lane does not exist.
 	ErrUnknownLane = errors.New("unknown lane")
 	// ErrInvalidArgs means that the arguments cannot be encoded or decoded, or contain text that PostgreSQL cannot store.
 	ErrInvalidArgs = errors.New("invalid args")
@@ -37,25 +36,25 @@ var (
 	ErrNotQueued = errors.New("the job is not queued: it is running")
 	// ErrNotFailed means that the job or pipeline to retry has neither failed nor been cancelled.
 	ErrNotFailed = errors.New("only failed or cancelled jobs can be retried")
-	// ErrStillEnding means that related jobs of the job to retry have not ended yet: they are being cancelled, or the job that
+	// ErrStillEnding means that jobs related to the one being retried have not ended yet. They are still being cancelled, or the job that
 	// waits for them is about to end.
 	ErrStillEnding = errors.New("related jobs have not ended yet: try again shortly")
 	// ErrPruned means that a pipeline cannot be retried because jobs that the retry needs have been pruned.
 	ErrPruned = errors.New("removed by retention")
 	// ErrKeyHeld means that a job cannot be retried because another job holds its unique key.
 	ErrKeyHeld = errors.New("another job holds its unique key")
-	// ErrNotTerminal means that a job cannot be deleted because it, or another job of its pipeline, has not ended.
+	// ErrNotTerminal means that a job cannot be deleted because it, or another job in its pipeline, has not ended.
 	ErrNotTerminal = errors.New("the job has not ended")
-	// ErrPartOfPipeline means that a job cannot be deleted alone because it is a later step of a pipeline. Deleting the first job
+	// ErrPartOfPipeline means that a job cannot be deleted on its own because it is a later step of a pipeline. Deleting the first job
 	// deletes the whole pipeline.
 	ErrPartOfPipeline = errors.New("the job is part of a pipeline")
-	// ErrWrongToken means that the token to complete a part does not belong to the job.
+	// ErrWrongToken means that the token for completing a part does not belong to the job.
 	ErrWrongToken = errors.New("wrong token for this job")
 	// ErrInvalid means that an option of a submission is out of range.
 	ErrInvalid = errors.New("invalid request")
 )
 
-// Causes with which a handler's context ends; [context.Cause] returns one of them.
+// Reasons for cancelling a handler's context. [context.Cause] returns one of them.
 var (
 	ErrCancelled = errors.New("cancelled by an operator")
 	ErrStopped   = errors.New("stopped by an operator")
@@ -74,13 +73,13 @@ func (goneError) Is(target error) bool { return target == ErrLeaseLost }
 type EndError struct {
 	ID      int64
 	State   State      // failed or cancelled
-	Reason  Reason     // why it ended so
-	Message string     // the handler's error; may be empty
+	Reason  Reason     // why the job ended in State
+	Message string     // the handler's error; can be empty
 	Class   ErrorClass // set if the job failed
-	Code    string     // an SQLSTATE, or the code that the handler set; empty: none
+	Code    string     // an SQLSTATE or the code that the handler set; empty if there is none
 }
 
-// Error returns one line: only the first line of the handler's error is included.
+// Error returns a single line, with only the first line of the handler's error.
 func (e *EndError) Error() string {
 	text := fmt.Sprintf("job %d ended %s (%s)", e.ID, e.State, e.Reason)
 	if first, _, _ := strings.Cut(e.Message, "\n"); first != "" {
@@ -89,7 +88,7 @@ func (e *EndError) Error() string {
 	return text
 }
 
-// Permanent marks err as final: the job is not tried again, even if attempts are left. Permanent(nil) is nil.
+// Permanent marks err as final: the job is not retried, even if it has attempts left. Permanent(nil) returns nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -97,8 +96,8 @@ func Permanent(err error) error {
 	return &verdict{err: err, permanent: true}
 }
 
-// Retryable marks err as worth another attempt after the kind's backoff, even for a kind without a retry policy. The number of
-// attempts is limited by the job or its kind, or is at least ten if neither sets a limit. Retryable(nil) is nil.
+// Retryable requests another attempt after the kind's backoff, even for a kind without a retry policy. The job or its kind limits the
+// number of attempts; if neither sets a limit, at least ten attempts are allowed. Retryable(nil) returns nil.
 func Retryable(err error) error {
 	if err == nil {
 		return nil
@@ -106,7 +105,7 @@ func Retryable(err error) error {
 	return &verdict{err: err, retry: true}
 }
 
-// RetryAfter is [Retryable] with d as the wait before the next attempt. RetryAfter(d, nil) is nil.
+// RetryAfter is like [Retryable], with d as the delay before the next attempt. RetryAfter(d, nil) returns nil.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -124,14 +123,14 @@ type verdict struct {
 func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
-// Wish is the request that a handler's error makes by [Permanent], [Retryable] or [RetryAfter].
+// Wish is what a handler requested by wrapping its error with [Permanent], [Retryable] or [RetryAfter].
 type Wish struct {
 	Permanent bool
 	Retry     bool
-	After     *time.Duration // nil: the kind's backoff
+	After     *time.Duration // nil means the kind's backoff
 }
 
-// WishOf returns the request of the outermost [Permanent], [Retryable] or [RetryAfter] around err.
+// WishOf returns the request made by the outermost [Permanent], [Retryable] or [RetryAfter] in err's chain.
 func WishOf(err error) Wish {
 	if v, ok := errors.AsType[*verdict](err); ok {
 		return Wish{Permanent: v.permanent, Retry: v.retry, After: v.after}

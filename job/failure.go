@@ -2,19 +2,19 @@ package job
 
 import "encoding/json"
 
-// Failure describes a job that failed or was cancelled, for the job that its failure started.
+// Failure describes a failed or cancelled job to the job that was started because of the failure.
 type Failure struct {
 	JobID      int64           `json:"job_id,string"`
 	PipelineID int64           `json:"pipeline_id,string"`
 	Kind       string          `json:"kind"`
 	Subject    string          `json:"subject"`
-	JSON       json.RawMessage `json:"args"`  // its arguments
-	State      State           `json:"state"` // [Failed] or [Cancelled], unless the job was run again since
+	JSON       json.RawMessage `json:"args"`  // the arguments
+	State      State           `json:"state"` // [Failed] or [Cancelled], unless the job has been retried since
 	Reason     Reason          `json:"reason"`
-	Error      string          `json:"error"`       // empty: none, for example after a cancel
-	ErrorClass ErrorClass      `json:"error_class"` // empty: none
-	ErrorCode  string          `json:"error_code"`  // empty: none
-	Attempt    int             `json:"attempt"`     // of its last try, counted from 1; 0: it never ran
+	Error      string          `json:"error"`       // empty if there is none, for example after a cancellation
+	ErrorClass ErrorClass      `json:"error_class"` // empty if there is none
+	ErrorCode  string          `json:"error_code"`  // empty if there is none
+	Attempt    int             `json:"attempt"`     // the last attempt, counted from 1; 0 if it never ran
 }
 
 // Args decodes the arguments of the failed job into v.

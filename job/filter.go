@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Filter selects jobs; zero fields select all.
+// Filter selects jobs. Zero fields match every job.
 type Filter struct {
 	States     []State
 	Kind       string
@@ -14,7 +14,7 @@ type Filter struct {
 	Subject    string
 	Pipeline   int64
 	Parent     int64
-	Children   *bool // whether children of fan-outs are selected; see [Filter.WithChildren]
+	Children   *bool // whether to include children of fan-outs; see [Filter.WithChildren]
 	Current    bool  // only the current run of each kind and subject, including children of fan-outs
 	Since      time.Time
 	Reason     Reason
@@ -22,11 +22,10 @@ type Filter struct {
 	ErrorCode  string
 	Owner      string // the submitter
 	Limit      int    // page size: default 50, at most 1000; commands ignore it
-	Cursor     string // the end of the previous page; commands ignore it
+	Cursor     string // where the previous page ended; commands ignore it
 }
 
-// Validate rejects a reason, an error class or an error code that no job can have. Without this check, a mistyped value would return an
-// empty list.
+// Validate rejects a reason, error class or error code that no job can have. Without this check, a typo would return an empty list.
 func (f Filter) Validate() error {
 	switch {
 	case f.Reason != "" && f.Reason.States() == nil:
@@ -39,8 +38,8 @@ func (f Filter) Validate() error {
 	return nil
 }
 
-// Possible returns the states that can match the filter: the states it names, or else those of its error class or reason. None means any
-// state. If only failed or cancelled jobs can match, a list reads just these few jobs.
+// Possible returns the states that can match the filter: those it names, or else those that its error class or reason allows. An empty
+// result means any state. If only failed or cancelled jobs can match, a list query reads only those few jobs.
 func (f Filter) Possible() []State {
 	switch {
 	case len(f.States) > 0:
@@ -51,14 +50,14 @@ func (f Filter) Possible() []State {
 	return f.Reason.States()
 }
 
-// Any reports whether the filter selects less than everything. Children does not count.
+// Any reports whether the filter restricts the selection. Children does not count as a restriction.
 func (f Filter) Any() bool {
 	f.Children = nil
 	return len(f.asked()) > 0
 }
 
-// WithChildren reports whether the filter selects children of fan-outs too. A list without any filter omits them, because it is easier to
-// read. With a filter they are included, so that a list shows the jobs to which a command with the same filter applies.
+// WithChildren reports whether the filter selects children of fan-outs too. A list without any filter omits them to stay readable. A
+// filtered list includes them, so that it shows the jobs to which a command with the same filter applies.
 func (f Filter) WithChildren() bool {
 	if f.Children != nil {
 		return *f.Children
@@ -66,7 +65,7 @@ func (f Filter) WithChildren() bool {
 	return f.Any()
 }
 
-// MarshalJSON encodes the fields that the filter sets, under their names in the HTTP API, for logs and audit entries.
+// MarshalJSON encodes the fields that are set, under their HTTP API names, for logs and audit entries.
 func (f Filter) MarshalJSON() ([]byte, error) { return json.Marshal(f.asked()) }
 
 func (f Filter) asked() map[string]any {

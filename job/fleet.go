@@ -2,19 +2,19 @@ package job
 
 import "time"
 
-// Fleet is the state of all pods at one moment: the queue state, the lanes, the open pods and the running jobs.
+// Fleet is a snapshot of all pods: the queue state, the lanes, the open pods and the running jobs.
 type Fleet struct {
 	Queue   QueueState `json:"gate"`
 	Lanes   []LaneUse  `json:"lanes"`
 	Pods    []Pod      `json:"pods"`
 	Running []Slot     `json:"running"`
-	At      time.Time  `json:"-"` // by the database's clock, which leases go by; zero where it was not read
+	At      time.Time  `json:"-"` // the time on the database clock, which governs leases; zero if it was not read
 }
 
-// LaneUse is a lane with its settings and its running and waiting jobs.
+// LaneUse holds a lane's settings and its numbers of running and waiting jobs.
 type LaneUse struct {
 	Name             string     `json:"name"`
-	Slots            *int       `json:"slots"` // limit over all pods; nil: no limit
+	Slots            *int       `json:"slots"` // limit across all pods; nil means no limit
 	SlotsPerPod      *int       `json:"slots_per_pod"`
 	PollInterval     *Millis    `json:"poll_interval_ms"`
 	StaleAfter       *Seconds   `json:"stale_after_s"`
@@ -22,9 +22,9 @@ type LaneUse struct {
 	RequiresApproval bool       `json:"requires_approval"`
 	Enabled          bool       `json:"enabled"`
 	Drained          bool       `json:"drained"`
-	Kinds            []string   `json:"kinds"` // the kinds whose default lane it is
+	Kinds            []string   `json:"kinds"` // kinds that use the lane by default
 	Running          int        `json:"running"`
-	Waiting          int        `json:"waiting"` // due and not claimed
+	Waiting          int        `json:"waiting"` // jobs that are due but not claimed
 	Oldest           *time.Time `json:"oldest_waiting_since"`
 	Paused           bool       `json:"paused"` // the queue is paused: no pod claims jobs in any lane
 	Frozen           bool       `json:"frozen"` // the queue is frozen for maintenance

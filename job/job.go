@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// DefaultLane is the lane of kinds that the table lane_kinds does not list.
+// DefaultLane is the lane of kinds that are not listed in the lane_kinds table.
 const DefaultLane = "default"
 
-// Limits and default of a priority. Jobs of higher priority run first; among equals, the job that became ready first.
+// The range of priorities and the default. Jobs with a higher priority run first; among equals, the job that became ready first runs first.
 const (
 	MinPriority     = -100
 	MaxPriority     = 100
 	DefaultPriority = 10
 )
 
-// Limits on the contents of a job.
+// Limits on the fields of a job.
 const (
 	MaxKindBytes    = 100
 	MaxSubjectBytes = 500
@@ -26,46 +26,47 @@ const (
 	MaxChainSteps   = 1000
 )
 
-// Args is the input of one kind of job: a type that encodes to JSON and names its kind.
+// Args is the input of one kind of job. It is a type that encodes to JSON and names its kind.
 type Args interface {
-	// Kind returns the stable name of the handler, such as csv_ingest: at most 100 bytes. It must not change while jobs of the kind exist.
+	// Kind returns the stable name of the handler, such as csv_ingest, in at most 100 bytes. It must not change while jobs of the kind
+	// exist.
 	Kind() string
 }
 
-// Lease identifies one claim of a job. Every write of a worker carries it. A write whose lease is not the job's latest is rejected.
+// Lease identifies one claim of a job. A worker sends it with every write. A write is rejected unless its lease is the job's latest.
 type Lease struct {
 	JobID int64
-	Fence int64  // rises by one with every claim and is never reset
-	Pod   string // the boot id of the process that claimed the job
+	Fence int64  // incremented with every claim and never reset
+	Pod   string // boot ID of the process that claimed the job
 }
 
-// When is the condition under which a planned step follows.
+// When is the condition under which a planned step runs.
 type When string
 
 // The values of When.
 const (
-	AfterSuccess      When = ""                    // the step before it succeeded
-	Always            When = "always"              // of a join: all branches have ended, even if none succeeded
-	OnFailure         When = "failed"              // the job that has the plan failed
-	OnFailureOrCancel When = "failed_or_cancelled" // that job failed or was cancelled
+	AfterSuccess      When = ""                    // the previous step succeeded
+	Always            When = "always"              // for a join: all branches have ended, even if none succeeded
+	OnFailure         When = "failed"              // the job with this plan failed
+	OnFailureOrCancel When = "failed_or_cancelled" // the job with this plan failed or was cancelled
 )
 
-// Step is a planned step that has not been reached yet. A plan lists, in this order: the steps that follow a failure of the job itself, the
-// steps of its chain, each followed by the steps for its failure, and the steps that follow a failure of any of these.
+// Step is a planned step that has not been reached yet. A plan lists steps in this order: the steps to run if the job itself fails, the
+// steps of its chain, each followed by its own failure steps, and the steps to run if any of these fail.
 type Step struct {
 	Kind     string          `json:"kind"`
 	Args     json.RawMessage `json:"args"`
-	Lane     string          `json:"lane,omitempty"`     // empty: the kind's lane, else its parent's
-	Subject  *string         `json:"subject,omitempty"`  // nil: its parent's
-	Priority *int            `json:"priority,omitempty"` // nil: its parent's
+	Lane     string          `json:"lane,omitempty"`     // empty means the kind's lane, or else the parent's
+	Subject  *string         `json:"subject,omitempty"`  // nil means the parent's
+	Priority *int            `json:"priority,omitempty"` // nil means the parent's
 	When     When            `json:"when,omitempty"`
-	Own      bool            `json:"own,omitempty"` // it follows only a failure of the step before it in the plan
+	Own      bool            `json:"own,omitempty"` // it runs only if the step before it in the plan fails
 }
 
-// Follows reports whether the step follows when the steps before it succeed.
+// Follows reports whether the step runs when the steps before it succeed.
 func (s Step) Follows() bool { return s.When == AfterSuccess || s.When == Always }
 
-// Following decodes a plan and returns the steps that follow when every step succeeds. It returns none for an invalid plan.
+// Following decodes a plan and returns the steps that run if every step succeeds. It returns none for an invalid plan.
 func Following(plan json.RawMessage) (steps []Step) {
 	var all []Step
 	_ = json.Unmarshal(plan, &all)
@@ -77,7 +78,7 @@ func Following(plan json.RawMessage) (steps []Step) {
 	return steps
 }
 
-// Job is a job as operators see it.
+// Job is an operator's view of a job.
 type Job struct {
 	ID              int64           `json:"id,string"`
 	Kind            string          `json:"kind"`
@@ -94,8 +95,8 @@ type Job struct {
 	Pod             *string         `json:"pod"`
 	PipelineID      int64           `json:"pipeline_id,string"`
 	ParentID        *int64          `json:"parent_id,string"`
-	GroupID         *int64          `json:"group_id,string"` // the job that waits for it; nil: none
-	ChildNo         *int            `json:"child_no"`        // its branch of that fan-out, counted from 1
+	GroupID         *int64          `json:"group_id,string"` // the job that waits for this one; nil if there is none
+	ChildNo         *int            `json:"child_no"`        // the number of its branch in that fan-out, counted from 1
 	Step            int             `json:"step"`
 	Args            json.RawMessage `json:"args"`
 	Planned         json.RawMessage `json:"planned,omitempty"`
@@ -104,7 +105,7 @@ type Job struct {
 	Reason          *Reason         `json:"reason"`
 	Error           *string         `json:"error"`
 	ErrorClass      *ErrorClass     `json:"error_class"` // set if the job failed
-	ErrorCode       *string         `json:"error_code"`  // an SQLSTATE, or the code that the handler set
+	ErrorCode       *string         `json:"error_code"`  // an SQLSTATE or the code that the handler set
 	Progress        *Progress       `json:"progress"`
 	UniqueKey       *string         `json:"unique_key"`
 	Submitter       string          `json:"submitter"`
@@ -116,14 +117,15 @@ type Job struct {
 	EventNo         int             `json:"event_no"`
 }
 
-// Progress is the progress that a running job reported.
+// Progress is the progress reported by a running job.
 type Progress struct {
 	Done    *int64  `json:"done"`
 	Total   *int64  `json:"total"`
 	Message *string `json:"message"`
 }
 
-// Event is one entry of the history. Job is nil for events of pods and of the queue. EventNo counts from 1 within each job, without gaps.
+// Event is one entry of the event history. Job is nil for events that concern a pod or the queue. EventNo counts from 1 within each job,
+// without gaps.
 type Event struct {
 	Cursor  string          `json:"cursor"`
 	Job     *int64          `json:"job,string"`
@@ -139,10 +141,10 @@ type Event struct {
 	Event   string          `json:"event"`
 	Message *string         `json:"message"`
 	Fields  json.RawMessage `json:"fields"`
-	Remote  bool            `json:"remote,omitempty"` // Boot is, or was, a remote worker
+	Remote  bool            `json:"remote,omitempty"` // Boot identifies a remote worker
 }
 
-// Pod is a process that runs, or ran, jobs.
+// Pod is a process that runs or used to run jobs.
 type Pod struct {
 	Boot       string     `json:"boot"`
 	Name       string     `json:"name"`
@@ -153,10 +155,10 @@ type Pod struct {
 	StartedAt  time.Time  `json:"started_at"`
 	LeaseUntil time.Time  `json:"lease_until"`
 	Draining   bool       `json:"draining"` // it is shutting down
-	Drained    bool       `json:"drained"`  // drained by an operator: it starts nothing until it is resumed
+	Drained    bool       `json:"drained"`  // drained by an operator: it starts no jobs until it is resumed
 	ClosedAt   *time.Time `json:"closed_at"`
-	Closed     *string    `json:"closed"` // left, lapsed
-	Remote     bool       `json:"remote"` // a remote worker: it has no database, and a pod serves its stream
-	Owner      *string    `json:"owner"`  // the principal that may act for a remote worker
-	Stream     *int64     `json:"stream"` // the number of a remote worker's latest stream, from 1: it rises with each
+	Closed     *string    `json:"closed"` // "left" or "lapsed"
+	Remote     bool       `json:"remote"` // a remote worker: it has no database connection, and a pod serves its stream
+	Owner      *string    `json:"owner"`  // the principal that can act for a remote worker
+	Stream     *int64     `json:"stream"` // the number of a remote worker's latest stream; starts at 1 and rises with each new stream
 }

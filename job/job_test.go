@@ -25,14 +25,14 @@ func TestEveryMoveIsBetweenKnownStatesAndTerminalOnesOpenByAnOperatorOnly(t *tes
 	is.Equal(len(States()), 7)
 	for _, s := range States() {
 		is.True(s.Known())
-		is.True(!CanMove(s, ""))        // nothing is ever uncreated
+		is.True(!CanMove(s, ""))        // no state moves back to "not created"
 		is.True(!CanMove(Succeeded, s)) // success is final
 		is.Equal(s.Terminal(), s == Succeeded || s == Failed || s == Cancelled)
 	}
 	is.True(!State("finished").Known())
-	is.True(!CanMove(Pending, Succeeded)) // nothing succeeds without having run
-	is.True(!CanMove("", Succeeded))      // nor is born ended
-	is.True(!CanMove(Waiting, Running))   // a join is a job of its own
+	is.True(!CanMove(Pending, Succeeded)) // a job must run before it can succeed
+	is.True(!CanMove("", Succeeded))      // and it cannot be created as succeeded
+	is.True(!CanMove(Waiting, Running))   // a join runs as a separate job
 }
 
 func TestBackoffDoublesIsCappedAndNeverExceedsItsWait(t *testing.T) {
@@ -46,7 +46,7 @@ func TestBackoffDoublesIsCappedAndNeverExceedsItsWait(t *testing.T) {
 		full := Backoff{Base: time.Second, Cap: time.Minute, Jitter: 0.5}
 		most, least := full.Wait(attempt, 0), full.Wait(attempt, 0.999999)
 		is.Equal(most, b.Wait(attempt, 0))
-		is.True(least >= most/2 && least < most)                   // at most its share is random
+		is.True(least >= most/2 && least < most)                   // only the jitter share is random
 		is.Equal(full.Wait(attempt, 0.3), full.Wait(attempt, 0.3)) // a pure function
 		r := full.Random(attempt)
 		is.True(r >= least && r <= most)
@@ -54,7 +54,7 @@ func TestBackoffDoublesIsCappedAndNeverExceedsItsWait(t *testing.T) {
 	is.Equal(Backoff{}.Wait(1, 0), time.Second) // defaults
 	is.Equal(Backoff{}.Wait(99, 0), 10*time.Minute)
 	is.Equal(Backoff{Cap: math.MaxInt64}.Wait(999, 0), time.Duration(math.MaxInt64))
-	is.Equal(Backoff{Jitter: 7}.Wait(1, 0.5), time.Second/2) // more than all of it is all of it
+	is.Equal(Backoff{Jitter: 7}.Wait(1, 0.5), time.Second/2) // Jitter above 1 is treated as 1
 }
 
 func TestTheErrorOfAJobThatDidNotSucceedIsOneLine(t *testing.T) {
@@ -74,8 +74,8 @@ func TestTheOutermostWishCounts(t *testing.T) {
 	after := WishOf(RetryAfter(time.Minute, base))
 	is.True(after.Retry && *after.After == time.Minute)
 	for _, mark := range []func(error) error{Permanent, Retryable, func(err error) error { return RetryAfter(0, err) }} {
-		is.Equal(mark(nil), nil)             // no error stays none
-		is.True(errors.Is(mark(base), base)) // the error is still itself
+		is.Equal(mark(nil), nil)             // a nil error stays nil
+		is.True(errors.Is(mark(base), base)) // the original error still matches
 		is.Equal(mark(base).Error(), "base")
 	}
 }

@@ -2,41 +2,41 @@ package job
 
 import "errors"
 
-// Errors of commands for lanes and pods.
+// Errors returned by commands on lanes and pods.
 var (
-	// ErrLaneNotEmpty means that the lane to delete has jobs, and the command names no lane to move them to.
+	// ErrLaneNotEmpty means that the lane to delete still has jobs, and the command names no lane to move them to.
 	ErrLaneNotEmpty = errors.New("the lane has jobs: name a lane to move them to")
-	// ErrKindInTwoLanes means that a kind was assigned to two lanes. A kind has one default lane.
+	// ErrKindInTwoLanes means that a kind was assigned to two lanes. A kind has only one default lane.
 	ErrKindInTwoLanes = errors.New("kind in two lanes")
-	// ErrUnknownPod means that no open pod has that name or boot id.
+	// ErrUnknownPod means that no open pod has that name or boot ID.
 	ErrUnknownPod = errors.New("unknown pod")
-	// ErrInvalidSetting means that a lane's name or one of its settings is out of range.
+	// ErrInvalidSetting means that a lane name or one of a lane's settings is out of range.
 	ErrInvalidSetting = errors.New("invalid setting")
 )
 
 // Lane holds the settings of a lane.
 type Lane struct {
 	Name             string   `json:"name"`
-	Slots            *int     `json:"slots"`            // limit over all pods; nil: no limit
-	SlotsPerPod      *int     `json:"slots_per_pod"`    // nil: only the pod's own limit
-	PollInterval     *Millis  `json:"poll_interval_ms"` // nil: the pods' default
-	StaleAfter       *Seconds `json:"stale_after_s"`    // for kinds that set none; nil: the pods' default; 0: no limit
-	MaxAge           *Seconds `json:"max_age_s"`        // nil: the pods' default; 0: no limit
+	Slots            *int     `json:"slots"`            // limit across all pods; nil means no limit
+	SlotsPerPod      *int     `json:"slots_per_pod"`    // nil means only the pod's own limit
+	PollInterval     *Millis  `json:"poll_interval_ms"` // nil means the pods' default
+	StaleAfter       *Seconds `json:"stale_after_s"`    // for kinds that set none; nil means the pods' default, 0 no limit
+	MaxAge           *Seconds `json:"max_age_s"`        // nil means the pods' default, 0 no limit
 	RequiresApproval bool     `json:"requires_approval"`
 	Enabled          bool     `json:"enabled"`
-	Drained          bool     `json:"drained"` // drained by an operator, until it is resumed
-	Kinds            []string `json:"kinds"`   // the kinds whose default lane it is, sorted
+	Drained          bool     `json:"drained"` // drained by an operator until it is resumed
+	Kinds            []string `json:"kinds"`   // kinds that use the lane by default, sorted
 }
 
-// LaneChanged is the result of a change of a lane. In a dry run it is the result that the change would have.
+// LaneChanged is the result of a lane change. A dry run returns the result that the change would have.
 type LaneChanged struct {
 	Lane    string   `json:"lane"`
 	Created bool     `json:"created"`
 	DryRun  bool     `json:"dry_run"`
 	Changed []string `json:"changed"` // the JSON names of the settings that differ
-	Before  *Lane    `json:"before"`  // nil: the lane did not exist
-	After   *Lane    `json:"after"`   // nil: the lane was deleted
-	Running int      `json:"running"` // jobs that run in the lane; they continue
+	Before  *Lane    `json:"before"`  // nil if the lane did not exist
+	After   *Lane    `json:"after"`   // nil if the lane was deleted
+	Running int      `json:"running"` // jobs running in the lane; they continue
 	Waiting int      `json:"waiting"` // jobs in the lane that are due
-	Moved   int      `json:"moved"`   // waiting jobs that move to another lane
+	Moved   int      `json:"moved"`   // waiting jobs moved to another lane
 }

@@ -12,11 +12,10 @@ import (
 	"unicode/utf8"
 )
 
-// Limit is a number or a duration that a change sets, removes or leaves as it is. In JSON these are a number, null, and a missing
-// field.
+// Limit is a number or a duration that a change sets, removes or leaves unchanged. In JSON these are a number, null, and a missing field.
 type Limit[T int | Seconds | Millis] struct {
 	Set   bool
-	Value *T // nil: no limit
+	Value *T // nil means no limit
 }
 
 // To returns a Limit that sets n.
@@ -25,7 +24,7 @@ func To[T int | Seconds | Millis](n T) Limit[T] { return Limit[T]{Set: true, Val
 // NoLimit returns a Limit that removes a limit.
 func NoLimit[T int | Seconds | Millis]() Limit[T] { return Limit[T]{Set: true} }
 
-// IsZero reports whether the change leaves the limit as it is.
+// IsZero reports whether the change leaves the limit unchanged.
 func (l Limit[T]) IsZero() bool { return !l.Set }
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -47,7 +46,7 @@ func (l Limit[T]) apply(into **T) {
 	}
 }
 
-// validate returns [ErrInvalidSetting] if the limit is out of range or is not a whole number of units. name is its name in JSON.
+// validate returns [ErrInvalidSetting] if the limit is out of range or is not a whole number of units. name is the limit's JSON name.
 func (l Limit[T]) validate(name string, least, most, unit T) error {
 	switch {
 	case l.Value == nil:
@@ -60,7 +59,7 @@ func (l Limit[T]) validate(name string, least, most, unit T) error {
 	return nil
 }
 
-// LaneChange is a change of a lane. A setting that it does not mention stays as it is.
+// LaneChange describes a change to a lane. Settings that it does not mention stay unchanged.
 type LaneChange struct {
 	Slots            Limit[int]     `json:"slots,omitzero"`
 	SlotsPerPod      Limit[int]     `json:"slots_per_pod,omitzero"`
@@ -69,15 +68,15 @@ type LaneChange struct {
 	MaxAge           Limit[Seconds] `json:"max_age_s,omitzero"`        // whole seconds
 	RequiresApproval *bool          `json:"requires_approval,omitempty"`
 	Enabled          *bool          `json:"enabled,omitempty"`
-	Kinds            *[]string      `json:"kinds,omitempty"` // every kind whose default lane it shall be; the kinds that it loses go to the lane default
+	Kinds            *[]string      `json:"kinds,omitempty"` // all kinds that use the lane by default; kinds removed from it move to the lane "default"
 
-	// Existing requires that the lane exists. Without it, a missing lane is created.
+	// Existing requires the lane to exist. Otherwise a missing lane is created.
 	Existing bool `json:"-"`
-	// DryRun reports the result of the change without making it.
+	// DryRun reports the result of the change without applying it.
 	DryRun bool `json:"-"`
 }
 
-// Whole returns the change with every setting that it does not mention set to its default. Kinds stay as they are.
+// Whole returns the change with every unmentioned setting set to its default. Kinds are not affected.
 func (c LaneChange) Whole() LaneChange {
 	for _, set := range []*bool{&c.Slots.Set, &c.SlotsPerPod.Set, &c.PollInterval.Set, &c.StaleAfter.Set, &c.MaxAge.Set} {
 		*set = true
@@ -111,18 +110,18 @@ func (c LaneChange) Apply(l Lane) Lane {
 	return l
 }
 
-// Limits of a lane's settings.
+// Limits on a lane's settings.
 const (
 	MaxLaneSlots    = 1_000_000
 	MinPollInterval = 100 * time.Millisecond
 	MaxPollInterval = 24 * time.Hour
-	MaxLaneAge      = 10 * 365 * 24 * time.Hour // also the longest StaleAfter
+	MaxLaneAge      = 10 * 365 * 24 * time.Hour // also the limit for StaleAfter
 )
 
 var validLane = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
 
-// ValidateLaneName returns [ErrInvalidSetting] if name is not valid for a new lane. A valid name has 1 to 100 letters, digits,
-// dots, underscores or minus signs, and begins with a letter or digit.
+// ValidateLaneName returns [ErrInvalidSetting] unless name is a valid name for a new lane: 1 to 100 letters, digits, dots, underscores or
+// minus signs, starting with a letter or digit.
 func ValidateLaneName(name string) error {
 	if !validLane.MatchString(name) {
 		return fmt.Errorf("%w: lane %q: want 1 to 100 letters, digits, dots, underscores or minus signs", ErrInvalidSetting, name)
@@ -130,7 +129,7 @@ func ValidateLaneName(name string) error {
 	return nil
 }
 
-// Validate returns every mistake in the change at once, each an [ErrInvalidSetting].
+// Validate returns all invalid settings at once, each as an [ErrInvalidSetting].
 func (c LaneChange) Validate() error {
 	errs := []error{
 		c.Slots.validate("slots", 0, MaxLaneSlots, 1),

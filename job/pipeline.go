@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Status is the status of a pipeline: that of the last job of its spine.
+// Status is the status of a pipeline. It is derived from the last job of the pipeline's spine.
 type Status string
 
 // The statuses of a pipeline.
 const (
-	PipelineRunning   Status = "running"   // a job of it has not ended
+	PipelineRunning   Status = "running"   // at least one of its jobs has not ended
 	PipelineSucceeded Status = "succeeded" // every step succeeded
-	PipelinePartial   Status = "partial"   // its last step succeeded, but a branch of a fan-out had failed
+	PipelinePartial   Status = "partial"   // the last step succeeded, but a branch of a fan-out failed
 	PipelineFailed    Status = "failed"
 	PipelineCancelled Status = "cancelled"
 )
@@ -25,16 +25,16 @@ func Statuses() []Status {
 // Over reports whether the pipeline has ended.
 func (s Status) Over() bool { return s != PipelineRunning }
 
-// Pipeline is a pipeline as operators see it.
+// Pipeline is an operator's view of a pipeline.
 type Pipeline struct {
-	ID         int64           `json:"id,string"` // the id of its first job
+	ID         int64           `json:"id,string"` // the ID of its first job
 	Name       string          `json:"name"`
 	Status     Status          `json:"status"`
-	Kind       string          `json:"kind"` // of the last job of its spine so far
+	Kind       string          `json:"kind"` // the kind of the latest job in its spine
 	LastJob    int64           `json:"last_job,string"`
 	Step       int             `json:"step"`     // the step number of that job, counted from 0
-	Planned    json.RawMessage `json:"planned"`  // the steps that are declared and have not been reached, as []Step
-	Progress   *Progress       `json:"progress"` // of that job: the ended branches, while it waits for them
+	Planned    json.RawMessage `json:"planned"`  // declared steps that have not been reached, as []Step
+	Progress   *Progress       `json:"progress"` // the progress of that job; counts ended branches while it waits for them
 	Reason     *Reason         `json:"reason"`
 	Error      *string         `json:"error"`
 	CreatedAt  time.Time       `json:"created_at"`

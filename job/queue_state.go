@@ -2,25 +2,24 @@ package job
 
 import "time"
 
-// Gate is the state of the queue. While it is paused or frozen, no job starts on any pod.
+// QueueState is the state of the queue. While the queue is paused or frozen, no job starts on any pod.
 type QueueState struct {
 	Paused bool `json:"paused"`
 	Frozen bool `json:"frozen"` // for maintenance
 }
 
-// Quiet is the result of a command that stops new starts and waits for running jobs to end.
+// Quiet is the result of a command that stops jobs from starting and waits for running jobs to end.
 type Quiet struct {
-	Changed bool `json:"changed"` // false: it was already paused, frozen or drained
-	Running int  `json:"running"` // jobs that still run in the scope of the command
-	// Quiet means that nothing runs in the scope of the command and that nothing starts there until it is
-	// resumed: every pod knows of the command.
+	Changed bool `json:"changed"` // false if the target was already paused, frozen or drained
+	Running int  `json:"running"` // jobs that are still running in the scope of the command
+	// Quiet means that nothing is running in the scope of the command and that nothing will start there until it is resumed, because every
+	// pod has applied the command.
 	Quiet bool `json:"quiet"`
-	// TimedOut means that the wait ended while jobs were still running. No job was ended, and the command
-	// stays in force.
+	// TimedOut means that the wait timed out while jobs were still running. The jobs keep running, and the command stays in force.
 	TimedOut bool `json:"timed_out"`
 }
 
-// Slot is a slot in use: its job, the pod, the time of the claim and the progress.
+// Slot is a slot in use, with its job, its pod, the claim time and the progress.
 type Slot struct {
 	Job             int64     `json:"job,string"`
 	Kind            string    `json:"kind"`
@@ -31,7 +30,7 @@ type Slot struct {
 	Fence           int64     `json:"fence"`
 	Boot            string    `json:"boot"`
 	Pod             string    `json:"pod"`
-	Since           time.Time `json:"since"` // the time of this claim
+	Since           time.Time `json:"since"` // when the job was claimed
 	CancelRequested bool      `json:"cancel_requested"`
 	Progress        *Progress `json:"progress"`
 }

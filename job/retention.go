@@ -8,17 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// MaxKeep is the longest retention other than for ever: a hundred years.
+// MaxKeep is the longest retention period other than forever: a hundred years.
 const MaxKeep = 100 * 365 * 24 * time.Hour
 
-// Retention overrides how long the ended jobs of a kind are kept, for one end state.
+// Retention overrides how long a kind's jobs are kept after they end in State.
 type Retention struct {
 	Kind  string  `json:"kind"`
 	State State   `json:"state"`  // a terminal state
-	Keep  Seconds `json:"keep_s"` // whole seconds, at most [MaxKeep]; 0: for ever
+	Keep  Seconds `json:"keep_s"` // whole seconds, at most [MaxKeep]; 0 means forever
 }
 
-// Validate returns every mistake at once, as an [ErrInvalidSetting].
+// Validate returns all invalid settings at once, as one [ErrInvalidSetting].
 func (r Retention) Validate() error {
 	var wrong []string
 	if r.Kind == "" || len(r.Kind) > MaxKindBytes || !utf8.ValidString(r.Kind) || strings.ContainsRune(r.Kind, 0) {
@@ -36,11 +36,11 @@ func (r Retention) Validate() error {
 	return nil
 }
 
-// RetentionChanged is the result of a change of a [Retention].
+// RetentionChanged is the result of changing a [Retention].
 type RetentionChanged struct {
 	Kind    string   `json:"kind"`
 	State   State    `json:"state"`
 	Changed bool     `json:"changed"`
-	Before  *Seconds `json:"before"` // 0: for ever; nil: the default for all kinds
+	Before  *Seconds `json:"before"` // 0 means forever; nil means the default for all kinds
 	After   *Seconds `json:"after"`
 }

@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// ScheduleChange is a change of a schedule. A setting that it does not mention stays, or has its default in a new schedule.
+// ScheduleChange describes a change to a schedule. Settings that it does not mention stay unchanged; in a new schedule they get their
+// defaults.
 type ScheduleChange struct {
 	Expression *string          `json:"expression,omitempty"`
 	Zone       *string          `json:"zone,omitempty"`
@@ -25,33 +26,33 @@ type ScheduleChange struct {
 	Overlap    *Overlap         `json:"overlap,omitempty"`
 	Paused     *bool            `json:"paused,omitempty"`
 
-	// Existing requires that the schedule exists. Without it, a missing schedule is created.
+	// Existing requires the schedule to exist. Otherwise a missing schedule is created.
 	Existing bool `json:"-"`
-	// DryRun reports the result of the change and the next occurrences without making the change.
+	// DryRun reports the result of the change and the next occurrences without applying the change.
 	DryRun bool `json:"-"`
-	// From is the setting on which the change is based. If the schedule has a different one now, the change fails with
-	// [ErrScheduleMoved]. Default, nil: no check.
+	// From is the setting on which the change is based. If the schedule's current setting differs from it, the change fails with
+	// [ErrScheduleMoved]. Nil disables the check.
 	From *ScheduleSetting `json:"-"`
 }
 
-// ScheduleChanged is the result of a change of a schedule. In a dry run it is the result that the change would have.
+// ScheduleChanged is the result of a schedule change. A dry run returns the result that the change would have.
 type ScheduleChanged struct {
 	Schedule  string           `json:"schedule"`
 	Created   bool             `json:"created"`
 	DryRun    bool             `json:"dry_run"`
 	Changed   []string         `json:"changed"`    // the JSON names of the settings that differ
-	Before    *ScheduleSetting `json:"before"`     // nil: the schedule did not exist
-	After     *ScheduleSetting `json:"after"`      // nil: the schedule was deleted
-	Words     string           `json:"words"`      // the expression in After in plain language
-	NextFires []time.Time      `json:"next_fires"` // the next five, unless it is paused
+	Before    *ScheduleSetting `json:"before"`     // nil if the schedule did not exist
+	After     *ScheduleSetting `json:"after"`      // nil if the schedule was deleted
+	Words     string           `json:"words"`      // the expression of After in plain language
+	NextFires []time.Time      `json:"next_fires"` // the next five occurrences; none while it is paused
 }
 
-// ScheduleUse is a schedule with its past and next occurrences.
+// ScheduleUse is a schedule with its latest and next occurrences.
 type ScheduleUse struct {
 	Schedule
 	Words     string      `json:"words"`      // the expression in plain language
-	NextFires []time.Time `json:"next_fires"` // the next five; none while it is paused
-	LastFires []Fire      `json:"last_fires"` // the latest twenty, newest first
+	NextFires []time.Time `json:"next_fires"` // the next five occurrences; none while it is paused
+	LastFires []Fire      `json:"last_fires"` // the latest twenty occurrences, newest first
 }
 
 // DefaultSchedule returns the default settings of a new schedule.
@@ -76,8 +77,8 @@ func (c ScheduleChange) Apply(s ScheduleSetting) ScheduleSetting {
 	return s
 }
 
-// Whole returns the change with every setting that it does not mention set to its default. The expression and the kind have no default.
-// A paused schedule stays paused.
+// Whole returns the change with every unmentioned setting set to its default. The expression and the kind have no default. A paused
+// schedule stays paused.
 func (c ScheduleChange) Whole() ScheduleChange {
 	usual := DefaultSchedule()
 	orElse(&c.Expression, usual.Expression)
@@ -106,10 +107,10 @@ func take[T any](from *T, into *T) {
 	}
 }
 
-// validScheduleName is also checked by a constraint in the database.
+// A database constraint checks the same pattern.
 var validScheduleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$`)
 
-// ValidateScheduleName returns [ErrInvalidSchedule] if name is not valid for a schedule.
+// ValidateScheduleName returns [ErrInvalidSchedule] if name is not a valid schedule name.
 func ValidateScheduleName(name string) error {
 	if !validScheduleName.MatchString(name) {
 		return fmt.Errorf("%w: name %q: want 1 to 100 letters, digits, and _ . : - after the first", ErrInvalidSchedule, name)
@@ -120,8 +121,8 @@ func ValidateScheduleName(name string) error {
 	return nil
 }
 
-// Validate returns every mistake at once, each an [ErrInvalidSchedule]. It does not check the expression and the zone: scheduler.Parse
-// does.
+// Validate returns all invalid settings at once, each as an [ErrInvalidSchedule]. It does not check the expression and the time zone;
+// scheduler.Parse does.
 func (s ScheduleSetting) Validate() error {
 	var errs []error
 	complain := func(ok bool, format string, args ...any) {

@@ -7,5 +7,5 @@ type SchedulePreview struct {
 	Expression string      `json:"expression"`
 	Zone       string      `json:"zone"`
 	Words      string      `json:"words"`      // the expression in plain language
-	NextFires  []time.Time `json:"next_fires"` // none: it never fires again
+	NextFires  []time.Time `json:"next_fires"` // empty if it never fires again
 }

@@ -19,7 +19,7 @@ import (
 // A pending job may be cancelled too. A terminal state ends an epoch. Only an operator starts the next one.
 type State string
 
-// The states, as spelled in the database, the API and the metrics.
+// The states, as they appear in the database, the API and the metrics.
 const (
 	AwaitingApproval State = "awaiting_approval"
 	Pending          State = "pending"
@@ -40,12 +40,12 @@ var moves = map[State][]State{
 	Cancelled:        {Pending, Waiting, AwaitingApproval},
 }
 
-// States lists every state in the order of a job's life.
+// States returns all states in the order of a job's life cycle.
 func States() []State {
 	return []State{AwaitingApproval, Pending, Running, Waiting, Succeeded, Failed, Cancelled}
 }
 
-// CanMove reports whether a job may go from one state to another. From "" means that the job is created.
+// CanMove reports whether a job can move from one state to another. An empty from means that the job is being created.
 func CanMove(from, to State) bool {
 	for _, s := range moves[from] {
 		if s == to {
@@ -71,26 +71,26 @@ func (s State) Known() bool {
 // Reason is the reason for a job's state.
 type Reason string
 
-// The reasons of terminal states, and of other states that a reader would ask about.
+// The reasons for terminal states, and for other states that need an explanation.
 const (
 	ReasonOK                Reason = "ok"
-	ReasonError             Reason = "error"              // the handler's error was permanent
-	ReasonAttemptsExhausted Reason = "attempts_exhausted" // the handler's error, with no attempts left
-	ReasonCrashed           Reason = "crashed"            // its pod died or lapsed too often
+	ReasonError             Reason = "error"              // the handler returned a permanent error
+	ReasonAttemptsExhausted Reason = "attempts_exhausted" // the handler returned an error, and no attempts were left
+	ReasonCrashed           Reason = "crashed"            // its pods crashed or lost their leases too often
 	ReasonTimeout           Reason = "timeout"
-	ReasonStale             Reason = "stale"    // its handler gave no sign of life for too long
-	ReasonDeadline          Reason = "deadline" // it did not end within the maximum age
+	ReasonStale             Reason = "stale"    // its handler sent no heartbeat for too long
+	ReasonDeadline          Reason = "deadline" // it did not finish within the maximum age
 	ReasonStopped           Reason = "stopped"
 	ReasonCancelled         Reason = "cancelled"
 	ReasonInvalidArgs       Reason = "invalid_args"
 	ReasonResultTooLarge    Reason = "result_too_large"
 	ReasonUnstorable        Reason = "unstorable"      // the handler's result could not be stored
-	ReasonChildrenFailed    Reason = "children_failed" // branches of its fan-out failed: some (the job succeeded) or too many (it failed)
+	ReasonChildrenFailed    Reason = "children_failed" // some branches of its fan-out failed (the job succeeded) or too many did (the job failed)
 	ReasonAborted           Reason = "aborted"         // its pipeline was aborted
 	ReasonExpired           Reason = "expired"         // it was not approved in time
-	ReasonScheduled         Reason = "scheduled"       // pending: waits for its delay
-	ReasonRetry             Reason = "retry"           // pending: waits for its next attempt
-	ReasonRetryLater        Reason = "retry_later"     // pending: waits for the time that its handler asked for
+	ReasonScheduled         Reason = "scheduled"       // pending: waiting for its scheduled time
+	ReasonRetry             Reason = "retry"           // pending: waiting for its next attempt
+	ReasonRetryLater        Reason = "retry_later"     // pending: waiting until the time that its handler requested
 	ReasonCancelRequested   Reason = "cancel_requested"
 	ReasonApproval          Reason = "approval"
 	ReasonChildren          Reason = "children"
@@ -104,16 +104,16 @@ var reasons = map[Reason][]State{
 	ReasonCancelRequested: {Running}, ReasonApproval: {AwaitingApproval}, ReasonChildren: {Waiting},
 }
 
-// States returns the states of jobs that can have the reason; none for an unknown reason.
+// States returns the states in which a job can have the reason, or none for an unknown reason.
 func (r Reason) States() []State { return reasons[r] }
 
-// Reasons lists every reason, sorted.
+// Reasons returns all reasons, sorted.
 func Reasons() []Reason { return slices.Sorted(maps.Keys(reasons)) }
 
-// OutcomeStatus is the outcome of a job that ended: ok, warning or error.
+// OutcomeStatus is the outcome of a finished job: ok, warning or error.
 type OutcomeStatus string
 
-// The three outcomes.
+// The possible outcomes.
 const (
 	OK      OutcomeStatus = "ok"
 	Warning OutcomeStatus = "warning"

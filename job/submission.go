@@ -5,26 +5,26 @@ import "time"
 // UniqueWhile is the period during which a job holds its unique key.
 type UniqueWhile string
 
-// The periods of a unique key.
+// The values of UniqueWhile.
 const (
-	// WhilePending frees the key when the job starts. A trigger that comes later makes a new job, which sees the new data.
+	// WhilePending releases the key when the job starts. A later trigger submits a new job, which sees the new data.
 	WhilePending UniqueWhile = "pending"
-	// WhileActive frees the key when the job has ended.
+	// WhileActive releases the key when the job has ended.
 	WhileActive UniqueWhile = "active"
 )
 
-// Submission is a job before it is submitted, with its options: a first job, a next step or a child of a fan-out. An empty, 0 or nil
-// field is not set: the kind decides or, for a step, the previous job.
+// Submission is a job to submit, with its options: the first job of a pipeline, a next step or a child of a fan-out. A zero field is unset;
+// its value then comes from the kind or, for a step, from the previous job.
 type Submission struct {
 	Step           // kind, args as JSON, lane, subject and priority
 	Delay          time.Duration
 	MaxAttempts    int
 	UniqueKey      string
-	UniqueWhile    UniqueWhile // with a UniqueKey
+	UniqueWhile    UniqueWhile // applies to UniqueKey
 	IdempotencyKey string
 	Submitter      string
 	Pipeline       string // the pipeline's name
 	NeedsApproval  bool
 	Foreign        bool
-	Then           []Step // the further steps of a chain, in order
+	Then           []Step // the next steps of the chain, in order
 }

@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Unstorable describes the content of raw JSON that PostgreSQL cannot store as text; empty: none. It finds bytes that are not
-// UTF-8, an escaped NUL character, and half of an escaped surrogate pair. encoding/json accepts such a half as another character, but
-// PostgreSQL rejects it when it parses the text.
+// Unstorable returns a description of the content that prevents PostgreSQL from storing raw JSON as text, or the empty string. It finds
+// invalid UTF-8, escaped NUL characters, and unpaired escaped surrogates. encoding/json replaces an unpaired surrogate, but PostgreSQL
+// rejects it when it parses the text.
 func Unstorable(raw []byte) string {
 	if !utf8.Valid(raw) {
 		return "invalid UTF-8"
@@ -24,7 +24,7 @@ func Unstorable(raw []byte) string {
 		unit, ok := escaped(raw)
 		switch {
 		case !ok:
-			raw = raw[min(2, len(raw)):] // skip the escaped character, which may be a backslash
+			raw = raw[min(2, len(raw)):] // skip the escaped character, which can be a backslash
 		case unit == 0:
 			return "a NUL character"
 		case utf16.IsSurrogate(unit):
@@ -39,7 +39,7 @@ func Unstorable(raw []byte) string {
 	}
 }
 
-// escaped reads the escape sequence at the start of text. It reports false unless this is one such as \u0041.
+// escaped reads the escape sequence at the start of text. It reports false unless the sequence has the form \u0041.
 func escaped(text []byte) (unit rune, ok bool) {
 	var two [2]byte
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
@@ -49,7 +49,7 @@ func escaped(text []byte) (unit rune, ok bool) {
 	return rune(two[0])<<8 | rune(two[1]), err == nil
 }
 
-// Storable returns s in a form that PostgreSQL can store: valid UTF-8 without NUL, at most limit bytes.
+// Storable returns s in a form that PostgreSQL can store: valid UTF-8 without NUL characters, truncated to limit bytes.
 func Storable(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "�")
 	s = strings.ReplaceAll(s, "\x00", "�")

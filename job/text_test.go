@@ -13,23 +13,23 @@ import (
 func TestWhatPostgreSQLCannotStoreIsFound(t *testing.T) {
 	for text, what := range map[string]string{
 		`"a\u0000b"`:              "a NUL character",
-		`"\\\u0000"`:              "a NUL character", // after a backslash
-		`"C:\\u0000"`:             "",                // a backslash, then letters
-		`{"text":"\\\\u0000"}`:    "",                // two of them
+		`"\\\u0000"`:              "a NUL character", // NUL after an escaped backslash
+		`"C:\\u0000"`:             "",                // an escaped backslash followed by letters
+		`{"text":"\\\\u0000"}`:    "",                // two escaped backslashes
 		`{"\u0000":1}`:            "a NUL character",
-		`"\ud83d\ude00"`:          "", // both halves of a pair
+		`"\ud83d\ude00"`:          "", // a complete surrogate pair
 		`"\uD83D\uDE00\u00e9"`:    "",
 		`"\ud83d"`:                "an unpaired surrogate",
 		`"\ude00"`:                "an unpaired surrogate",
-		`"\ude00\ud83d"`:          "an unpaired surrogate", // the wrong way round
+		`"\ude00\ud83d"`:          "an unpaired surrogate", // the halves in the wrong order
 		`"\ud83d \ude00"`:         "an unpaired surrogate",
 		`"\ud83d\u0041"`:          "an unpaired surrogate",
 		`"\ud83d\\ude00"`:         "an unpaired surrogate",
 		`"\ud83d\ude00\ude00"`:    "an unpaired surrogate",
-		`"\\ud83d"`:               "", // letters
+		`"\\ud83d"`:               "", // an escaped backslash followed by letters
 		"\"\xff\"":                "invalid UTF-8",
-		"\"\xed\xa0\x80\"":        "invalid UTF-8", // half of a pair, not escaped
-		`\`:                       "",              // no JSON, which is not the question
+		"\"\xed\xa0\x80\"":        "invalid UTF-8", // an unescaped surrogate
+		`\`:                       "",              // invalid JSON, which is not checked here
 		`\u`:                      "",
 		`\u00zz`:                  "",
 		"":                        "",
@@ -42,13 +42,13 @@ func TestWhatPostgreSQLCannotStoreIsFound(t *testing.T) {
 	}
 }
 
-// Whatever text a handler's error, event or progress is, it ends up storable and within its limit, and good text stays as it is.
+// Storable makes any text from a handler's error, event or progress storable within its limit. It leaves valid text unchanged.
 func FuzzAnyTextIsMadeStorable(f *testing.F) {
 	for _, text := range []string{"", "fine", "a\x00b", "\xff", "é\xc3", "\xed\xa0\x80", strings.Repeat("é", 50), strings.Repeat("\x00", 40), "\ufffd…"} {
 		f.Add(text, 40)
 	}
 	f.Fuzz(func(t *testing.T, text string, limit int) {
-		limit = max(3, limit) // the mark of what was cut off takes as much
+		limit = max(3, limit) // the truncation marker alone takes three bytes
 		cleaned := job.Storable(text, limit)
 		if len(cleaned) > limit || !utf8.ValidString(cleaned) || strings.ContainsRune(cleaned, 0) {
 			t.Errorf("%q, at most %d bytes, becomes %q", text, limit, cleaned)

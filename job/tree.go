@@ -9,12 +9,12 @@ type Tree struct {
 // TreeJob is a job of a tree.
 type TreeJob struct {
 	Job
-	FanOut *TreeFanOut `json:"fan_out,omitempty"` // nil: it has not fanned out, or the fan-out exceeds the limits of the tree
+	FanOut *TreeFanOut `json:"fan_out,omitempty"` // nil if the job has not fanned out, or if the fan-out exceeds the limits of the tree
 }
 
-// TreeFanOut is the fan-out of a job. Each child is shown, and counted, by the last job of its chain.
+// TreeFanOut is the fan-out of a job. Each child is represented by the last job of its chain.
 type TreeFanOut struct {
 	Branches int           `json:"branches"`
-	States   map[State]int `json:"states"` // children by state
-	Shown    []TreeJob     `json:"shown"`  // children that run or did not succeed
+	States   map[State]int `json:"states"` // number of children by state
+	Shown    []TreeJob     `json:"shown"`  // children that are running or did not succeed
 }

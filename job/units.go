@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Seconds and Millis are durations that are numbers of one unit in JSON and in the database. The names of such fields end with the unit:
-// max_age_s, poll_interval_ms. Convert from a [time.Duration], such as Seconds(48 * time.Hour). A number too large for a Duration becomes
-// the longest one.
+// Seconds and Millis are durations that JSON and the database represent as a number of one unit. The names of such fields end with the
+// unit: max_age_s, poll_interval_ms. Convert from a [time.Duration], as in Seconds(48 * time.Hour). A number too large for a Duration
+// becomes the longest one.
 type (
-	// Seconds is a duration that is stored in seconds.
+	// Seconds is a duration stored in seconds.
 	Seconds time.Duration
-	// Millis is a duration that is stored in milliseconds.
+	// Millis is a duration stored in milliseconds.
 	Millis time.Duration
 )
 
@@ -24,10 +24,10 @@ func (s Seconds) Duration() time.Duration { return time.Duration(s) }
 // Duration returns m as a [time.Duration].
 func (m Millis) Duration() time.Duration { return time.Duration(m) }
 
-// String implements [fmt.Stringer], as [time.Duration] does.
+// String formats s like a [time.Duration].
 func (s Seconds) String() string { return s.Duration().String() }
 
-// String implements [fmt.Stringer], as [time.Duration] does.
+// String formats m like a [time.Duration].
 func (m Millis) String() string { return m.Duration().String() }
 
 // MarshalJSON implements [json.Marshaler].

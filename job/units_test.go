@@ -24,7 +24,7 @@ func TestADurationIsANumberOfItsUnitInJSONAndInTheDatabase(t *testing.T) {
 	is.NoErr(err)
 	var fire Fire
 	is.NoErr(json.Unmarshal(encoded, &fire))
-	is.Equal(fire.Took.Duration(), 1500*time.Microsecond) // a fraction stays
+	is.Equal(fire.Took.Duration(), 1500*time.Microsecond) // fractions are preserved
 
 	kept, err := age.Value()
 	is.NoErr(err)
@@ -40,7 +40,7 @@ func TestADurationIsANumberOfItsUnitInJSONAndInTheDatabase(t *testing.T) {
 	is.True(s.Scan("a minute") != nil)
 	is.True(json.Unmarshal([]byte(`"1m"`), &s) != nil)
 	is.NoErr(json.Unmarshal([]byte(`1e300`), &s))
-	is.Equal(s.Duration(), time.Duration(math.MaxInt64)) // nothing wraps around
+	is.Equal(s.Duration(), time.Duration(math.MaxInt64)) // large values do not overflow
 	is.NoErr(json.Unmarshal([]byte(`-1e300`), &s))
 	is.Equal(s.Duration(), time.Duration(math.MinInt64))
 }
