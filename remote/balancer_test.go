@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// balance stands before some pods as a proxy that understands HTTP/2 does: each call goes to the next pod.
+// balance starts a proxy in front of the pods that balances single HTTP/2 requests: each call goes to the next pod.
 func balance(t *testing.T, pods ...pod) string {
 	t.Helper()
 	var to []*url.URL
@@ -50,7 +50,7 @@ func TestAWorkerBehindABalancerOfCallsIsGivenEachJobOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	o := runner.Options{HeartbeatEvery: time.Second, LeaseFor: 30 * time.Second} // a slow machine keeps up with it
+	o := runner.Options{HeartbeatEvery: time.Second, LeaseFor: 30 * time.Second} // generous enough for a slow machine
 	first, second, third := startPod(t, pool, o, server.Options{}), startPod(t, pool, o, server.Options{}), startPod(t, pool, o, server.Options{})
 	var runs, lasts atomic.Int64
 	startWorker(t, worker.Options{Server: balance(t, first, second, third), Slots: 8}, func(r *runner.Runner) {
@@ -60,7 +60,7 @@ func TestAWorkerBehindABalancerOfCallsIsGivenEachJobOnce(t *testing.T) {
 		})
 		runner.HandleRaw(r, "last", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			runs.Add(1)
-			if lasts.Add(1)%8 == 0 { // longer than an assignment may go unlisted
+			if lasts.Add(1)%8 == 0 { // run longer than an assignment may stay unlisted
 				select {
 				case <-ctx.Done():
 				case <-time.After(2*o.HeartbeatEvery + time.Second):
@@ -81,7 +81,7 @@ func TestAWorkerBehindABalancerOfCallsIsGivenEachJobOnce(t *testing.T) {
 	is.Equal(runs.Load(), int64(2*n))
 	var wrong int
 	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from trapeze.job_event where event in ('job.handed_back', 'job.recovered')`).Scan(&wrong))
-	is.Equal(wrong, 0) // nothing was taken for lost, and no stream ended for it
+	is.Equal(wrong, 0) // no job was considered lost, and no stream was closed because of it
 	var streams int
 	is.NoErr(pool.QueryRow(t.Context(), `select max(stream) from trapeze.remote_workers`).Scan(&streams))
 	is.Equal(streams, 1)

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// passport is what a principal may, as it is now.
+// passport returns a principal's permissions, which a test can change at any time.
 type passport struct {
 	mu     sync.Mutex
 	caller server.Caller
@@ -37,7 +37,7 @@ func (p *passport) show(*http.Request) (server.Caller, error) {
 	return p.caller, p.err
 }
 
-// bare speaks the protocol without a worker around it: it sends no heartbeat.
+// bare returns a client of the protocol without a worker, so that no heartbeats are sent.
 func bare(p pod, options ...connect.ClientOption) remotepb.WorkersClient {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -50,7 +50,7 @@ func openStream(t *testing.T, c remotepb.WorkersClient, kinds ...string) *connec
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.ResponseHeader() // it is open, or refused
+	s.ResponseHeader() // blocks until the stream is open or refused
 	return s
 }
 
@@ -71,7 +71,7 @@ func TestAStreamEndsWhenItsPrincipalMayNotHaveItAnyMore(t *testing.T) {
 			p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{Authenticate: who.show, ReauthInterval: 20 * time.Millisecond})
 			s := openStream(t, bare(p), "a", "b")
 			who.becomes(c.now, c.err)
-			is.True(!s.Receive()) // nothing more comes
+			is.True(!s.Receive()) // the stream has ended
 			is.Equal(connect.CodeOf(s.Err()), c.code)
 		})
 	}
@@ -86,7 +86,7 @@ func TestAStreamOnWhichNothingComesIsNudgedForProxiesToSee(t *testing.T) {
 	is.NoErr(err)
 	for range 3 {
 		is.True(s.Receive())
-		is.Equal(s.Msg().GetJobId(), int64(0)) // it is no job
+		is.Equal(s.Msg().GetJobId(), int64(0)) // a nudge, not a job
 	}
 }
 
@@ -98,7 +98,7 @@ func TestAStreamOutlivesTheMomentsInWhichNobodyKnowsWhoMay(t *testing.T) {
 	who.becomes(server.Caller{}, connect.NewError(connect.CodeUnavailable, errors.New("the database does not answer")))
 	id := submit(t, p, raw("far", `1`))
 	who.becomes(server.Caller{Name: "gpu", Lane: func(name string) bool { return name == job.DefaultLane }}, nil)
-	is.True(s.Receive()) // bound to its lane by now, on the same stream
+	is.True(s.Receive()) // now allowed to use the lane, on the same stream
 	is.Equal(s.Msg().GetJobId(), id)
 }
 
@@ -119,14 +119,14 @@ func TestNobodyHasMoreWorkersOnAPodThanHeMay(t *testing.T) {
 	who.becomes(server.Caller{Name: "gpu"}, nil)
 	pgtest.Wait(t, "one that ends makes room", func() bool {
 		_, err := c.Heartbeat(t.Context(), connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: uuid.NewString()}))
-		is.Equal(connect.CodeOf(err), connect.CodeAborted) // other calls are not streams
+		is.Equal(connect.CodeOf(err), connect.CodeAborted) // other calls do not count as streams
 		s := openStream(t, c, "a")
 		defer s.Close()
 		return receive(s) == nil
 	})
 }
 
-// receive is the error of a stream that is refused at once; nil when it is open.
+// receive returns the error of a stream that is refused at once, or nil if the stream stays open.
 func receive(s *connect.ServerStreamForClient[remotepb.Assignment]) error {
 	refused := make(chan error, 1)
 	go func() {

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Without a deadline of its own a call to a pod that answers nothing would keep a worker from going to another one.
+// Every call has its own deadline. Otherwise, a call to a pod that never replies would keep the worker from trying another pod.
 func TestHeartbeatsAndReportsHaveDeadlinesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -42,6 +42,6 @@ func TestHeartbeatsAndReportsHaveDeadlinesOfTheirOwn(t *testing.T) {
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	delete(without, remotepb.WorkersStreamJobsProcedure) // which lasts
+	delete(without, remotepb.WorkersStreamJobsProcedure) // a stream stays open
 	is.Equal(without, map[string]int{})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// What follows a failure is the same when handlers run elsewhere: asked for by outcomes, steps and children, and read.
+// On-failure jobs work the same on remote workers: outcomes, steps and children can request them, and their handlers can read the failure.
 func TestAFailureIsFollowedElsewhere(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{MaxAttempts: 1}, server.Options{})
@@ -43,13 +43,13 @@ func TestAFailureIsFollowedElsewhere(t *testing.T) {
 			runner.HandleRaw(r, kind, handler)
 		}
 	})
-	// What follows decide is dropped by it: it would have failed for want of a handler.
+	// The outcome of decide replaces the step "nobody", which would have failed because it has no handler.
 	id := submit(t, p, runner.Chain(raw("fan", `{}`), raw("nobody", `{}`)))
 	var notes []string
 	for range 4 {
 		notes = append(notes, <-seen)
 	}
-	child := slices.Index(notes, `"child" bad1 no`) // whenever
+	child := slices.Index(notes, `"child" bad1 no`) // at any position
 	is.True(child >= 0)
 	is.Equal(slices.Delete(notes, child, child+1), []string{`"own" bad3 no`, `"decided" bad3 no`, `"fan" bad3 no`})
 	is.Equal(*ends(t, p, id, job.Succeeded).Reason, job.ReasonChildrenFailed)
@@ -65,7 +65,8 @@ func TestAFailureIsFollowedElsewhere(t *testing.T) {
 	is.True(errors.Is(<-err, job.ErrNotFound))
 }
 
-// The hooks of the pod that writes an end see the tries and the ends of remote workers, and the worker's middleware each try.
+// The hooks of the pod that records the outcome see the failed attempts and the ends of a remote worker's jobs. The worker's middleware
+// sees each attempt.
 func TestHooksSeeTheFailedTriesOfRemoteWorkers(t *testing.T) {
 	is := is.New(t)
 	told := make(chan string, 10)

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A job that a remote worker runs is deleted: what it writes and what it reports is refused as gone.
+// When a job is deleted while a remote worker runs it, the worker's writes and its report are rejected as gone.
 func TestARemoteWorkerIsToldThatItsJobWasDeleted(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)

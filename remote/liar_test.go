@@ -66,7 +66,7 @@ func TestAWorkerThatSaysNonsenseOfItselfIsRefused(t *testing.T) {
 			is.True(!s.Receive())
 			code := connect.CodeOf(s.Err())
 			is.True(code == connect.CodeInvalidArgument || code == connect.CodeResourceExhausted)
-			is.True(len(s.Err().Error()) < 2000) // a header has room for it
+			is.True(len(s.Err().Error()) < 2000) // short enough for a header
 		})
 	}
 	is := is.New(t)
@@ -74,7 +74,7 @@ func TestAWorkerThatSaysNonsenseOfItselfIsRefused(t *testing.T) {
 	is.Equal(connect.CodeOf(err), connect.CodeResourceExhausted)
 }
 
-// A report that stops in its middle holds nobody up, and the same report, sent again, is taken.
+// A report that stalls halfway delays no other call, and the same report is accepted when it is sent again.
 func TestAReportThatFreezesInItsMiddleHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -102,13 +102,13 @@ func TestAReportThatFreezesInItsMiddleHoldsNobodyUp(t *testing.T) {
 	})
 	ends(t, p, submit(t, p, raw("far", `{}`)), job.Succeeded)
 	select {
-	case <-given: // after the time that a request may take
+	case <-given: // after the request timeout
 	case <-time.After(20 * time.Second):
 		t.Fatal("the pod waits for the rest")
 	}
 }
 
-// What is answered as accepted while the pod that is told stops is committed; what is not is sent to another pod, and nothing runs twice.
+// A report that a stopping pod acknowledges is committed. Every other report is sent to another pod, and no job runs twice.
 func TestReportsThatArriveWhileThePodStopsAreCommittedOrSentAgain(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -141,7 +141,8 @@ func TestReportsThatArriveWhileThePodStopsAreCommittedOrSentAgain(t *testing.T) 
 	<-stopped
 }
 
-// What a worker says of a job is kept as text, or refused in words; either way the job ends, the pod is well and the next job runs.
+// Text that a worker sends about a job is stored or rejected with an error. Either way the job ends, the pod stays healthy and the next job
+// runs.
 func TestWhateverAWorkerSaysOfAJobIsKeptOrRefused(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -30,14 +30,14 @@ func TestWhoCallsTooOftenIsToldToWaitAndOthersAreNot(t *testing.T) {
 		return err
 	}
 	for range 3 {
-		is.Equal(connect.CodeOf(beat()), connect.CodeAborted) // there is no such worker
+		is.Equal(connect.CodeOf(beat()), connect.CodeAborted) // no such worker exists
 	}
 	err := beat()
 	is.Equal(connect.CodeOf(err), connect.CodeUnavailable)
 	is.True(strings.Contains(err.Error(), "too_often"))
 	s, err := c.StreamJobs(t.Context(), connect.NewRequest(&remotepb.StreamJobsRequest{WorkerId: uuid.NewString(), Topics: []string{"a"}, Slots: 1}))
 	is.NoErr(err)
-	is.True(!s.Receive() && strings.Contains(s.Err().Error(), "too_often")) // a stream is a call
+	is.True(!s.Receive() && strings.Contains(s.Err().Error(), "too_often")) // opening a stream counts as a call
 	who.becomes(server.Caller{Name: "another"}, nil)
 	is.Equal(connect.CodeOf(beat()), connect.CodeAborted)
 }
@@ -53,21 +53,21 @@ func TestWhoOpensStreamsTooOftenIsToldToWait(t *testing.T) {
 		return receive(s)
 	}
 	is.NoErr(opens())
-	_ = opens() // the first one may still have its place
+	_ = opens() // the first one may still count
 	err := opens()
 	is.Equal(connect.CodeOf(err), connect.CodeUnavailable)
 	is.True(strings.Contains(err.Error(), "too_often"))
 	_, err = c.Heartbeat(t.Context(), connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: uuid.NewString()}))
-	is.Equal(connect.CodeOf(err), connect.CodeAborted) // other calls are let through
+	is.Equal(connect.CodeOf(err), connect.CodeAborted) // other calls are not limited
 	who.becomes(server.Caller{Name: "another"}, nil)
-	is.True(connect.CodeOf(opens()) != connect.CodeUnavailable) // and so are others
+	is.True(connect.CodeOf(opens()) != connect.CodeUnavailable) // nor are other principals
 }
 
 func TestNoResultIsLostBecauseItCameTooOften(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var calls atomic.Int64
-	const each, burst, jobs = 12, 5, 24 // few enough that a slow machine calls more often
+	const each, burst, jobs = 12, 5, 24 // low enough that even a slow machine exceeds the limit
 	p := startPod(t, pgtest.Pool(t), runner.Options{HeartbeatEvery: 15 * time.Second, LeaseFor: time.Minute}, server.Options{CallsPerSecond: each, CallsBurst: burst, Authenticate: func(*http.Request) (server.Caller, error) {
 		calls.Add(1)
 		return server.Caller{Name: "gpu"}, nil
@@ -90,10 +90,10 @@ func TestNoResultIsLostBecauseItCameTooOften(t *testing.T) {
 	for _, id := range list {
 		j := ends(t, p, id, job.Succeeded)
 		is.Equal(string(j.Result), `"kept"`)
-		is.Equal(j.Fence, int64(1)) // by the worker that had it first
+		is.Equal(j.Fence, int64(1)) // the worker that got it first ran it
 	}
 	is.Equal(ran.Load(), int64(len(list)))
-	is.True(float64(calls.Load()) > burst+each*time.Since(began).Seconds()) // though calls were refused
+	is.True(float64(calls.Load()) > burst+each*time.Since(began).Seconds()) // although some calls were rejected
 }
 
 func TestTheStreamOfAWorkerThatDoesNotReadEnds(t *testing.T) {
@@ -103,10 +103,10 @@ func TestTheStreamOfAWorkerThatDoesNotReadEnds(t *testing.T) {
 	p := startPod(t, pool, runner.Options{HeartbeatEvery: 2 * time.Second}, server.Options{MostStreams: 1, OpensPerSecond: 1000, SendWithin: 300 * time.Millisecond})
 	const slots = 8
 	var list []int64
-	for range slots { // more than a client takes of a stream that is not read
+	for range slots { // more than a client buffers for a stream that nothing reads
 		list = append(list, submit(t, p, raw("large", `"`+strings.Repeat("x", 900<<10)+`"`)))
 	}
-	plain := bare(p, connect.WithAcceptCompression("gzip", nil, nil)) // else they would be small
+	plain := bare(p, connect.WithAcceptCompression("gzip", nil, nil)) // without compression, which would make the messages small
 	open := func(kind string) *connect.ServerStreamForClient[remotepb.Assignment] {
 		m := connect.NewRequest(&remotepb.StreamJobsRequest{WorkerId: uuid.NewString(), Topics: []string{kind}, Slots: slots})
 		m.Header().Set("Authorization", "Bearer other")
@@ -128,12 +128,13 @@ func TestTheStreamOfAWorkerThatDoesNotReadEnds(t *testing.T) {
 	})
 	for _, id := range list {
 		j := ends(t, p, id, job.Succeeded)
-		is.Equal(j.Attempt, 1) // what it did not read came back unspent
+		is.Equal(j.Attempt, 1) // unread jobs were returned without using up an attempt
 		is.Equal(j.Crashes, 0)
 	}
 }
 
-// Two processes of one id, as when a machine was copied, supersede each other's streams; no job runs twice at one fence.
+// When two processes share an ID, for example after a machine was cloned, they supersede each other's streams. No job runs twice with the
+// same fence.
 func TestTwoProcessesOfOneIDNeverHaveAJobAtTheSameFence(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -158,7 +159,7 @@ func TestTwoProcessesOfOneIDNeverHaveAJobAtTheSameFence(t *testing.T) {
 		}
 		ctx, cut := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		s, err := one.StreamJobs(ctx, connect.NewRequest(m))
-		if err != nil { // its time was over
+		if err != nil { // timed out
 			cut()
 			continue
 		}
@@ -169,7 +170,7 @@ func TestTwoProcessesOfOneIDNeverHaveAJobAtTheSameFence(t *testing.T) {
 			one.runs[c] = &remotepb.Running{JobId: a.GetJobId(), Fence: a.GetFence(), Token: a.GetToken()}
 			_, _ = one.Heartbeat(ctx, connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: id, Running: []*remotepb.Running{one.runs[c]}}))
 		}
-		if turn%4 >= 2 || turn%8 >= 4 { // what it was sent now, or has kept while the other had the stream
+		if turn%4 >= 2 || turn%8 >= 4 { // report the jobs sent now, or those kept while the other process had the stream
 			for c, r := range one.runs {
 				_, err := one.ReportResult(t.Context(), connect.NewRequest(&remotepb.ReportResultRequest{WorkerId: id, JobId: r.GetJobId(), Fence: r.GetFence(), Token: r.GetToken(),
 					Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(`1`)}}}))
@@ -177,7 +178,7 @@ func TestTwoProcessesOfOneIDNeverHaveAJobAtTheSameFence(t *testing.T) {
 				case err == nil:
 					done++
 				case connect.CodeOf(err) == connect.CodeUnavailable:
-					continue // to be sent again
+					continue // report it again later
 				case connect.CodeOf(err) != connect.CodeFailedPrecondition:
 					t.Fatal(err)
 				}

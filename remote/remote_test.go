@@ -34,14 +34,14 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// pod is a runner with the workers' service on a port of its own.
+// pod is a runner that serves remote workers on its own port.
 type pod struct {
 	*runner.Runner
 	url  string
-	stop func() // before the test ends
+	stop func() // to stop it before the test ends
 }
 
-// byToken knows two principals.
+// byToken authenticates two principals by their tokens.
 func byToken(r *http.Request) (server.Caller, error) {
 	switch r.Header.Get("Authorization") {
 	case "Bearer gpu":
@@ -94,7 +94,7 @@ func startPodAt(t *testing.T, addr string, pool *pgxpool.Pool, o runner.Options,
 	return pod{r, "http://" + listener.Addr().String(), end}
 }
 
-// startWorker runs a remote worker until the test ends or stop is called, which returns its error.
+// startWorker runs a remote worker until the test ends or stop is called. stop returns the error of the worker's Run.
 func startWorker(t *testing.T, o worker.Options, register func(*runner.Runner)) (stop func() error) {
 	t.Helper()
 	r, err := runner.NewRemote(runner.RemoteOptions{Logger: quiet})
@@ -170,7 +170,8 @@ func (load) Kind() string   { return "load" }
 func (double) Kind() string { return "double" }
 func (sum) Kind() string    { return "sum" }
 
-// The whole of what a handler can do, registered as anywhere else: progress, events, checkpoints, a fan-out, its branches, the parent.
+// Handlers on a remote worker can do everything that they can do on a pod: report progress, emit events, store checkpoints, fan out, and
+// read branches and the previous result.
 func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
@@ -240,8 +241,8 @@ func TestHandlersDoElsewhereWhatTheyDoOnAPod(t *testing.T) {
 			grown = fields.DelayMS
 		}
 	}
-	is.Equal(grown, 10)                            // twice its 5 ms
-	is.True(slices.Contains(events, "load.begun")) // its own event is in the job's history
+	is.Equal(grown, 10)                            // twice the initial 5 ms
+	is.True(slices.Contains(events, "load.begun")) // the handler's event is in the job's history
 	is.True(slices.Contains(events, "job.retry_later"))
 	var total job.Job
 	pgtest.Wait(t, "the last step runs on a pod", func() bool {
@@ -275,21 +276,21 @@ func TestWhatNeedsTheDatabaseIsRefusedElsewhere(t *testing.T) {
 			return nil, j.Write(ctx, 1, &pgx.Batch{})
 		}, runner.Retry(3, runner.Backoff{}))
 		runner.HandleRaw(r, "panics", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { panic("oh") })
-		defer func() { is.True(recover() != nil) }() // a kind that says so is refused when it is registered
+		defer func() { is.True(recover() != nil) }() // a kind that declares that it needs the database is rejected at registration
 		runner.HandleRaw(r, "declared", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }, runner.InDatabase())
 	})
 	for _, kind := range []string{"in_tx", "tx", "write"} {
 		j := ends(t, p, submit(t, p, raw(kind, `{}`)), job.Failed)
-		is.Equal(j.Attempt, 1)                                                  // it fails for good: no other try could do better
-		is.True(strings.Contains(deref(j.Error), runner.ErrNoDatabase.Error())) // and says why
+		is.Equal(j.Attempt, 1)                                                  // it fails permanently, because no retry could succeed
+		is.True(strings.Contains(deref(j.Error), runner.ErrNoDatabase.Error())) // the error states the reason
 	}
 	j := ends(t, p, submit(t, p, raw("panics", `{}`)), job.Failed)
-	is.True(j.Error != nil) // a panic is the handler's error, and the worker goes on
+	is.True(j.Error != nil) // a panic becomes the handler's error, and the worker keeps running
 	r, err := runner.NewRemote(runner.RemoteOptions{})
 	is.NoErr(err)
 	defer r.Close()
 	_, err = r.Enqueue(t.Context(), raw("x", `{}`), runner.Foreign())
-	is.True(errors.Is(err, runner.ErrNoDatabase)) // it opens no connection
+	is.True(errors.Is(err, runner.ErrNoDatabase)) // it has no database connection
 	_, err = r.Admin().Status(t.Context())
 	is.True(errors.Is(err, runner.ErrNoDatabase))
 	is.True(errors.Is(r.Run(t.Context()), runner.ErrNoDatabase))
@@ -312,7 +313,7 @@ func TestAWorkerThatStopsHandsBackWhatIsLeft(t *testing.T) {
 	j, err := p.Job(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(j.State, job.Pending)
-	is.Equal(j.Attempt, 0) // unspent
+	is.Equal(j.Attempt, 0) // no attempt was used up
 	is.Equal(j.Crashes, 0)
 	var open int
 	is.NoErr(inside.Of(p.Runner).Store.Pool().QueryRow(t.Context(), `select count(*) from trapeze.pods where closed_at is null`).Scan(&open))
@@ -354,11 +355,11 @@ func TestAWorkerIsRefusedThatIsNobodyOrMayNotRunTheKind(t *testing.T) {
 		kinds(c.kind)(r)
 		w, err := worker.New(r, worker.Options{Server: p.url, Token: c.token, Logger: quiet})
 		is.NoErr(err)
-		is.True(w.Run(t.Context()) != nil) // it ends, and says why
+		is.True(w.Run(t.Context()) != nil) // it stops and returns the reason
 		r.Close()
 	}
 	_, err := worker.New(p.Runner, worker.Options{Server: "http://192.0.2.1:80"})
-	is.True(err != nil) // no clear text beyond this machine
+	is.True(err != nil) // unencrypted connections are allowed only to this machine
 }
 
 func TestAResultThatIsTooLargeFailsItsJobAlone(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// What serves a worker ends with it, however often workers come and go.
+// All goroutines that serve a worker end with it, no matter how often workers come and go.
 func TestNothingIsLeftOfAWorkerThatHasGone(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{}, server.Options{})
@@ -46,5 +46,5 @@ func TestNothingIsLeftOfAWorkerThatHasGone(t *testing.T) {
 	})
 	round()
 	round()
-	pgtest.Wait(t, "no goroutine of later ones is left", func() bool { return runtime.NumGoroutine() <= before+8 }) // less than one for each worker
+	pgtest.Wait(t, "no goroutine of later ones is left", func() bool { return runtime.NumGoroutine() <= before+8 }) // less than one per worker
 }

@@ -17,7 +17,7 @@ func TestWorkersThatComeTogetherShareAPassOverTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		finish := make(chan struct{})
-		var passes [][]string // one pass at a time writes it
+		var passes [][]string // written by one read at a time
 		a := newAdoptions(func(_ context.Context, boots ...string) (list []store.Held, err error) {
 			passes = append(passes, boots)
 			<-finish
@@ -44,8 +44,8 @@ func TestWorkersThatComeTogetherShareAPassOverTheTable(t *testing.T) {
 		synctest.Wait()
 		close(finish)
 		asking.Wait()
-		is.Equal(wrong.Load(), int64(0)) // each is told of its own
-		is.Equal(len(passes), 2)         // one that was under way, and one for all who came meanwhile
-		is.Equal(len(passes[1]), 50)     // of which none is told what was read before it asked
+		is.Equal(wrong.Load(), int64(0)) // every worker gets its own claims
+		is.Equal(len(passes), 2)         // the read in progress, and one for all requests that arrived during it
+		is.Equal(len(passes[1]), 50)     // no request gets the result of a read that started earlier
 	})
 }

@@ -28,7 +28,7 @@ func TestAReportIsAcceptedHoweverSoonItsJobRunsAgain(t *testing.T) {
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), `lock table trapeze.fan_outs in access exclusive mode`) // whoever looks what became of a job is late
+	_, err = tx.Exec(t.Context(), `lock table trapeze.fan_outs in access exclusive mode`) // delays reading back a job's outcome
 	is.NoErr(err)
 	reported := make(chan error, 1)
 	go func() {
@@ -37,7 +37,7 @@ func TestAReportIsAcceptedHoweverSoonItsJobRunsAgain(t *testing.T) {
 	}()
 	select {
 	case b := <-w.sent:
-		is.Equal(b.Fence, a.Fence+1) // the next try has begun
+		is.Equal(b.Fence, a.Fence+1) // the next attempt has started
 	case <-time.After(10 * time.Second):
 		t.Fatal("no job was sent")
 	}
@@ -56,7 +56,7 @@ func TestTheTimeOfAJobDoesNotBeginAnewWithItsRemoteWorkersStream(t *testing.T) {
 	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
 	w.cut()
-	podtest.Exec(t, pool, `update trapeze.live set claimed_at = claimed_at - interval '2 hours'`) // it has run for long
+	podtest.Exec(t, pool, `update trapeze.live set claimed_at = claimed_at - interval '2 hours'`) // as if it had been running for two hours
 	w.open(t, r, 1, engine.RemoteKind{Name: "far", Timeout: &hour})
 	pgtest.Wait(t, "its time is over", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrTimeout) })
 	_, err := w.reports(t, r, a, nil, errors.New("ended early"))
@@ -76,7 +76,7 @@ func TestAReportToAPodWithoutTheStreamMayNameAnyKindThatTheWorkerHas(t *testing.
 	is.NoErr(err)
 	j := podtest.Get(t, second, id)
 	is.Equal(podtest.Message(j), "")
-	is.Equal(j.State, job.Succeeded) // as on the pod of the stream
+	is.Equal(j.State, job.Succeeded) // as if reported to the pod that serves the stream
 	is.Equal(w.takes(t, first).Kind, "next")
 }
 
@@ -94,6 +94,6 @@ func TestAnotherResultIsRefusedByThePodOfTheStreamThatHasNotHeardOfTheFirst(t *t
 	_, err = w.reports(t, first, a, runner.Done(2), nil)
 	is.True(errors.Is(err, job.ErrLeaseLost))
 	_, err = w.reports(t, first, a, runner.Done(1), nil)
-	is.NoErr(err) // the one that was accepted, again
+	is.NoErr(err) // the accepted result, reported again
 	is.Equal(string(podtest.Get(t, first, a.ID).Result), "1")
 }

@@ -14,25 +14,25 @@ import (
 // Beat is a heartbeat of a remote worker.
 type Beat struct {
 	Running  []Listed
-	Draining bool // it is about to stop
-	Leaving  bool // it stops now
+	Draining bool // the worker is about to stop
+	Leaving  bool // the worker stops now
 }
 
 // Listed is a claim that a remote worker reports as its work in progress.
 type Listed struct {
 	Claim
-	Progress *job.Progress // progress since the last heartbeat; nil: none
+	Progress *job.Progress // progress since the last heartbeat; nil if there is none
 }
 
 // Verdict is the pod's answer about a claim that a remote worker listed.
 type Verdict struct {
 	ID, Fence int64
-	Cause     error // the cause with which its handler's context ends; nil: it continues
-	Lost      bool  // the worker does not hold the claim any more
+	Cause     error // the cause for cancelling the handler's context; nil if the handler continues
+	Lost      bool  // the worker no longer holds the claim
 }
 
-// Heartbeat handles a heartbeat of a remote worker, which may arrive on any pod, and returns a verdict for each listed claim. Errors:
-// [ErrClosed].
+// Heartbeat handles a heartbeat of a remote worker, which may arrive on any pod, and returns a verdict for each listed claim. It returns
+// [ErrClosed] if the worker's row is closed.
 func (h *Host) Heartbeat(ctx context.Context, id, owner string, b Beat) ([]Verdict, error) {
 	g := h.find(id)
 	if g == nil {
@@ -63,7 +63,7 @@ func (h *Host) Heartbeat(ctx context.Context, id, owner string, b Beat) ([]Verdi
 	return list, nil
 }
 
-// storableProgress returns progress with its message in a form that PostgreSQL can store.
+// storableProgress returns p with its message made storable in PostgreSQL.
 func storableProgress(p job.Progress) job.Progress {
 	if p.Message != nil {
 		text := job.Storable(*p.Message, 500)
@@ -72,7 +72,7 @@ func storableProgress(p job.Progress) job.Progress {
 	return p
 }
 
-// leave closes the row of a worker that stops. Its unreported claims are then recovered, because the row is closed.
+// leave closes the row of a worker that is stopping. Claims that it has not reported are then recovered, because the row is closed.
 func (g *Session) leave(ctx context.Context) error {
 	g.engine.Runs.WaitEmpty(g.host.pod.Opts.LeaseFor/4, nil)
 	if err := g.host.pod.RemoteStore.Leave(ctx, g.opts.ID); err != nil {
@@ -85,8 +85,8 @@ func (g *Session) leave(ctx context.Context) error {
 	return nil
 }
 
-// heartbeatElsewhere handles the heartbeat of a worker whose stream is on another pod, or on none. It uses the lease in the worker's row, not
-// that of a stream.
+// heartbeatElsewhere handles the heartbeat of a worker whose stream is served by another pod or by none. It uses the lease in the worker's
+// row instead of a stream's lease.
 func (h *Host) heartbeatElsewhere(ctx context.Context, id, owner string, b Beat) ([]Verdict, error) {
 	row, err := h.renewWorker(ctx, id, owner, b.Draining || b.Leaving)
 	if err != nil {
@@ -130,7 +130,7 @@ func (h *Host) heartbeatElsewhere(ctx context.Context, id, owner string, b Beat)
 	return list, nil
 }
 
-// renewWorker renews the lease of a worker, regardless of which pod serves its stream.
+// renewWorker renews a worker's lease, regardless of which pod serves its stream.
 func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool) (store.WorkerRow, error) {
 	for {
 		row, err := h.workerRow(ctx, id, owner)
@@ -147,11 +147,11 @@ func (h *Host) renewWorker(ctx context.Context, id, owner string, draining bool)
 		if beat.Open {
 			return row, nil
 		}
-		// The row was closed, or the worker has opened another stream: read it again.
+		// The row was closed, or the worker has opened another stream. Read the row again.
 	}
 }
 
-// workerRow returns the open row of a worker. It returns [ErrClosed] also if another principal owns it.
+// workerRow returns the open row of a worker. It returns [ErrClosed] if the row is closed or belongs to another principal.
 func (h *Host) workerRow(ctx context.Context, id, owner string) (store.WorkerRow, error) {
 	if !isWorker(id) {
 		return store.WorkerRow{}, fmt.Errorf("%w: invalid worker id %q", job.ErrInvalid, job.Storable(id, 50))

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod runs jobs of its own and of a remote worker, while many submit, list, and follow the feed.
+// The pod runs its own jobs and serves a remote worker, while many clients submit jobs, list jobs and follow the feed.
 func TestABusyPodOpensAtMostSixConnectionsAndAnswersCommands(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -41,7 +41,7 @@ func TestABusyPodOpensAtMostSixConnectionsAndAnswersCommands(t *testing.T) {
 		}
 	}
 	var mu sync.Mutex
-	var took []time.Duration // of submissions
+	var took []time.Duration // durations of submissions
 	again(func() {
 		began := time.Now()
 		if _, err := r.Enqueue(ctx, podtest.Of("local")); err == nil {
@@ -52,7 +52,7 @@ func TestABusyPodOpensAtMostSixConnectionsAndAnswersCommands(t *testing.T) {
 	})
 	again(func() { _, _ = view.Jobs(ctx, inside.Of(r).Slow, job.Filter{}) })
 	again(func() {
-		stream, err := inside.Of(r).Feed.All(ctx, "", "0") // from the beginning
+		stream, err := inside.Of(r).Feed.All(ctx, "", "0") // from the first event
 		if err != nil {
 			return
 		}

@@ -7,14 +7,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Results of a remote worker's report, as labels.
+// Results of remote workers' reports, used as metric labels.
 const (
 	reportAccepted  = "accepted"
 	reportDuplicate = "duplicate"
 	reportStale     = "stale"
 )
 
-// Reasons for giving back a claim of a remote worker without a verdict.
+// Reasons for returning a remote worker's claim without a verdict.
 const (
 	whyUnsent         = "could not send it to its worker"
 	whyShutdown       = "the pod is shutting down"
@@ -24,7 +24,7 @@ const (
 	whyReported       = "reported by its worker"
 )
 
-// returnLabels maps these reasons to labels. Any other reason comes from a worker and counts as handedBack.
+// returnLabels maps these reasons to metric labels. Any other reason comes from a worker and is counted as handedBack.
 var returnLabels = map[string]string{
 	whyUnsent: "unsent", whyShutdown: "shutdown", whyUnacknowledged: "unacknowledged", whyCut: "unacknowledged", whyForgotten: "forgotten",
 	whyReported: "forgotten", "": handedBack,
@@ -32,8 +32,7 @@ var returnLabels = map[string]string{
 
 const handedBack = "handed_back"
 
-// registerCounts initializes the counters of reports and returned claims with 0, so that the first event shows as a
-// rise.
+// registerCounts initializes the counters of reports and returned claims to 0, so that the first event is visible as an increase.
 func registerCounts(m *telemetry.Metrics) {
 	for _, reason := range returnLabels {
 		m.RemoteReturned.WithLabelValues(reason)
@@ -43,7 +42,7 @@ func registerCounts(m *telemetry.Metrics) {
 	}
 }
 
-// countReturned counts a returned claim.
+// countReturned counts a returned claim under the label for why.
 func (h *Host) countReturned(why string) {
 	reason, known := returnLabels[why]
 	if !known {
@@ -52,7 +51,7 @@ func (h *Host) countReturned(why string) {
 	h.pod.Metrics.RemoteReturned.WithLabelValues(reason).Inc()
 }
 
-// countReport counts a report with a final answer. A report that the worker repeats is counted when that answer is sent.
+// countReport counts a report once it has a final reply. If the worker repeats a report, only the attempt that gets the final reply counts.
 func (h *Host) countReport(duplicate bool, err error) {
 	switch {
 	case errors.Is(err, job.ErrLeaseLost):

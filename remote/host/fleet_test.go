@@ -30,7 +30,7 @@ func TestARemoteWorkersHandlerWhoseClaimIsMissingIsToldByItsHeartbeat(t *testing
 	w.mu.Lock()
 	delete(w.runs, id)
 	w.mu.Unlock()
-	again := w.takes(t, r) // in its only slot
+	again := w.takes(t, r) // in the worker's only slot
 	is.True(again.Fence > first.Fence)
 	_, err := w.reports(t, r, again, runner.Done("accepted"), nil)
 	is.NoErr(err)
@@ -47,10 +47,10 @@ func TestAnEndOfARemoteWorkersJobIsCountedByThePodThatWroteIt(t *testing.T) {
 	w.keepBeating(t, a)
 	id := foreign(t, a, podtest.Of("far"))
 	claim := w.takes(t, a)
-	_, err := w.reports(t, b, claim, runner.Done(1), nil) // the stream is a's
+	_, err := w.reports(t, b, claim, runner.Done(1), nil) // pod a serves the stream
 	is.NoErr(err)
 	podtest.Ended(t, a, id)
-	_, err = w.reports(t, a, claim, runner.Done(1), nil) // and again, which finds the end
+	_, err = w.reports(t, a, claim, runner.Done(1), nil) // the repeated report finds the job finished
 	is.NoErr(err)
 	podtest.AllCounted(t, pool, a, b)
 	is.Equal(podtest.Finished(t, b), map[podtest.End]int{{"", "far", "succeeded"}: 1})
@@ -62,8 +62,8 @@ func TestAnErrorOfARemoteWorkerArrivesWithItsClassAndItsCode(t *testing.T) {
 	r, w := served(t, 1, runner.Options{})
 	for _, c := range []struct{ class, code, want, wantCode string }{
 		{"panic", "", "panic", ""}, {"database", "23505", "database", "23505"}, {"error", "card_declined", "error", "card_declined"},
-		{"", "", "error", ""},                     // of an earlier version
-		{"crash_limit", "a\x00b", "error", "a_b"}, // what only a pod decides
+		{"", "", "error", ""},                     // from an earlier version
+		{"crash_limit", "a\x00b", "error", "a_b"}, // a class that only a pod can assign
 	} {
 		id := foreign(t, r, podtest.Of("far"))
 		a := w.takes(t, r)

@@ -19,31 +19,31 @@ func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
 	heard := often
 	heard.TraceQueries = true
 	r, other := podtest.Start(t, pool, heard, noKinds), podtest.Start(t, pgtest.Connect(t, url), often, noKinds)
-	time.Sleep(time.Second) // both have readied their connections, for which they send the statement as well
+	time.Sleep(time.Second) // both pods have prepared their connections, which also sends the claim statement
 	w, late := newFar(), newFar()
 	w.connect(t, r, 2, "far")
 	w.keepBeating(t, r)
 	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
-	_, err := other.Admin().Pause(t.Context(), "ops") // there, and it holds here
+	_, err := other.Admin().Pause(t.Context(), "ops") // a pause on one pod takes effect on the other
 	is.NoErr(err)
 	id := foreign(t, r, podtest.Of("far"))
-	time.Sleep(300 * time.Millisecond) // a refresh, and claims that were under way
+	time.Sleep(300 * time.Millisecond) // time for a refresh and for claims in flight
 	before := claims.Claims.Load()
-	is.True(before > 0)          // they are heard
-	late.connect(t, r, 2, "far") // one that comes while it is closed
+	is.True(before > 0)          // claims are being counted
+	late.connect(t, r, 2, "far") // a worker that connects while the queue is paused
 	late.keepBeating(t, r)
-	time.Sleep(1200 * time.Millisecond) // two looks of each: an absence can only be given time
+	time.Sleep(1200 * time.Millisecond) // two polls of each worker; only waiting can show that nothing happens
 	is.Equal(claims.Claims.Load(), before)
 	_, err = w.reports(t, r, a, nil, nil)
-	is.NoErr(err) // what runs is unaffected
+	is.NoErr(err) // running jobs are not affected
 
 	podtest.Exec(t, pool, `delete from trapeze.gate`)
 	third := newFar()
 	third.connect(t, r, 2, "far")
 	third.keepBeating(t, r)
 	time.Sleep(700 * time.Millisecond)
-	is.Equal(claims.Claims.Load(), before) // unknown is closed
+	is.Equal(claims.Claims.Load(), before) // an unknown queue state counts as paused
 	_, err = other.Admin().Unpause(t.Context(), "ops")
 	is.NoErr(err)
 	for _, one := range []*far{w, late, third} {
@@ -57,7 +57,7 @@ func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
 	t.Fatal("nobody was sent the job")
 }
 
-// A pod that hears no notifications, as behind a pooler, is told in its own process that a step of its own is to run.
+// A pod without notifications, for example behind a connection pooler, is notified in-process that one of its own steps is ready to run.
 func TestAStepAfterARemoteWorkersIsFoundAtOnceByAPodThatIsDeaf(t *testing.T) {
 	is := is.New(t)
 	r := podtest.Start(t, pgtest.Pool(t), runner.Options{DirectURL: "off", PollEvery: time.Hour}, noKinds)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// hears sends a heartbeat to a pod and returns what it says of one job.
+// hears sends a heartbeat to a pod and returns the pod's verdict on one job.
 func (w *far) hears(t *testing.T, to *runner.Runner, id int64) host.Verdict {
 	t.Helper()
 	return w.beats(t, to)[id]
@@ -29,9 +29,9 @@ func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneSaysNothingWrongOfItsJo
 	seldom := runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}
 	first, second := podtest.Start(t, pool, seldom, noKinds), podtest.Start(t, pool, seldom, noKinds)
 	w := newFar()
-	w.connect(t, first, 2, "other") // so that it claims nothing of what follows
+	w.connect(t, first, 2, "other") // another kind, so that this stream claims none of the jobs below
 	old := w.session
-	w.connect(t, second, 2, "far") // the connection to the first pod is cut, which that has not noticed
+	w.connect(t, second, 2, "far") // the first pod has not noticed that its connection is broken
 	foreign(t, second, podtest.Of("far"))
 	a := w.takes(t, second)
 	select {
@@ -39,10 +39,10 @@ func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneSaysNothingWrongOfItsJo
 		t.Fatal("the first pod knows already", old.Why())
 	default:
 	}
-	is.True(!w.hears(t, first, a.ID).Lost) // it is the table's to say whose it is
+	is.True(!w.hears(t, first, a.ID).Lost) // the pod reads the job's owner from the table
 	_, err := second.Admin().Stop(t.Context(), a.ID, "ops")
 	is.NoErr(err)
-	is.True(w.hears(t, first, a.ID).Lost) // and it says so
+	is.True(w.hears(t, first, a.ID).Lost) // and sees there that the job is no longer the worker's
 }
 
 func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *testing.T) {
@@ -68,12 +68,12 @@ func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *tes
 	o := host.Options{ID: w.id, Owner: owner, Kinds: []engine.RemoteKind{{Name: "far"}}, Slots: 2, Running: w.claims(),
 		Send: func(engine.Assignment) error { return nil }}
 	go func() {
-		_, err := hostOf(r).Receive(t.Context(), o) // waits for what served it before, which waits for an end that is being written
+		_, err := hostOf(r).Receive(t.Context(), o) // waits for the previous session, which waits until the job's end is written
 		received <- err
 	}()
 	<-old.Over()
 	_, err = hostOf(r).Heartbeat(t.Context(), w.id, owner, host.Beat{Draining: true})
-	is.NoErr(err) // whatever it says then
+	is.NoErr(err) // the verdicts do not matter here
 	for waiting := true; waiting; {
 		select {
 		case err := <-received:
@@ -82,13 +82,13 @@ func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *tes
 		default:
 		}
 		v := w.hears(t, r, b.ID)
-		is.True(!v.Lost && v.Cause == nil) // it is the worker's all the time
+		is.True(!v.Lost && v.Cause == nil) // the worker holds the job all the time
 	}
 	is.NoErr(tx.Rollback(t.Context()))
 	if err := <-reported; err != nil {
-		is.True(errors.Is(err, job.ErrOutcomeUnknown)) // what served it before has given up
+		is.True(errors.Is(err, job.ErrOutcomeUnknown)) // the previous session has given up
 		_, err = w.reports(t, r, a, nil, nil)
-		is.NoErr(err) // and what serves it now has taken over that as well
+		is.NoErr(err) // the new session has taken over this claim too
 	}
 	is.Equal(podtest.Get(t, r, a.ID).State, job.Succeeded)
 }
@@ -104,7 +104,7 @@ func TestTheContextOfAHandlerElsewhereEndsForTheCauseThatItHasHere(t *testing.T)
 	is.NoErr(err)
 	v := w.hears(t, r, a.ID)
 	is.True(v.Lost)
-	is.True(errors.Is(v.Cause, job.ErrStopped)) // as on a pod
+	is.True(errors.Is(v.Cause, job.ErrStopped)) // the same cause as on a pod
 }
 
 func TestAHeartbeatThatMeetsTheOpeningOfAnotherStreamDoesNotEndItsWorker(t *testing.T) {
@@ -128,6 +128,6 @@ func TestAHeartbeatThatMeetsTheOpeningOfAnotherStreamDoesNotEndItsWorker(t *test
 		default:
 		}
 		_, err := hostOf(second).Heartbeat(t.Context(), w.id, owner, host.Beat{})
-		is.NoErr(err) // its row is open all the time
+		is.NoErr(err) // its row stays open throughout
 	}
 }

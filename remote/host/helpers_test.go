@@ -19,22 +19,22 @@ import (
 
 const owner = "gpu-team"
 
-// far is a remote worker without a network: what is sent to it waits in a channel until the test says what becomes of it.
+// far is a remote worker without a network. Assignments wait in a channel until the test handles them.
 type far struct {
 	id      string
 	sent    chan engine.Assignment
 	session *host.Session
-	cut     context.CancelFunc // its stream
+	cut     context.CancelFunc // closes its stream
 
 	nudges    chan struct{}
 	ackWithin time.Duration
-	sending   func() error // what becomes of a send after the job has arrived; nil: what becomes of the stream
+	sending   func() error // result of a send after the job has arrived; if nil, the stream decides
 
 	mu   sync.Mutex
 	runs map[int64]engine.Assignment
 }
 
-// ackWithin is for how long a job may go unlisted.
+// ackWithin is how long a job may be missing from heartbeats.
 const ackWithin = 500 * time.Millisecond
 
 func newFar() *far {
@@ -51,7 +51,7 @@ func (w *far) connect(t *testing.T, to *runner.Runner, slots int, kinds ...strin
 	w.open(t, to, slots, list...)
 }
 
-// open opens the worker's stream to a pod, with what holds for its kinds.
+// open opens the worker's stream to a pod with the given kinds and their options.
 func (w *far) open(t *testing.T, to *runner.Runner, slots int, kinds ...engine.RemoteKind) {
 	t.Helper()
 	ctx, cut := context.WithCancel(context.Background())
@@ -82,7 +82,7 @@ func claimOf(a engine.Assignment) host.Claim {
 	return host.Claim{ID: a.ID, Fence: a.Fence, Token: a.Token}
 }
 
-// served starts a pod that has no kinds itself, with a worker that beats and takes jobs of kind far.
+// served starts a pod without kinds, and a worker that sends heartbeats and accepts jobs of kind far.
 func served(t *testing.T, slots int, o runner.Options) (*runner.Runner, *far) {
 	t.Helper()
 	r, w := podtest.Start(t, pgtest.Pool(t), o, noKinds), newFar()
@@ -91,7 +91,7 @@ func served(t *testing.T, slots int, o runner.Options) (*runner.Runner, *far) {
 	return r, w
 }
 
-// takes waits for a job and acknowledges it.
+// takes waits for an assignment and acknowledges it.
 func (w *far) takes(t *testing.T, from *runner.Runner) engine.Assignment {
 	t.Helper()
 	select {
@@ -159,7 +159,7 @@ func (w *far) keepBeating(t *testing.T, to *runner.Runner) (stop func()) {
 	return stop
 }
 
-// noKinds are the options of a pod that has handlers of no kind that the workers run.
+// noKinds are handlers for a pod that handles none of the workers' kinds.
 var noKinds = map[string]does{"local": podtest.Nothing}
 
 func foreign(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {

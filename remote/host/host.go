@@ -1,8 +1,7 @@
-// Package host serves remote workers on a pod. A worker whose stream reaches this pod has a [Session]: an engine whose handlers are
-// proxies, which send their job to the worker and wait for its report. Jobs that run elsewhere are therefore claimed, fenced and ended as
-// all others are. Heartbeats and reports may reach any pod. If another pod has the stream, [Host] uses the tables. The package hides
-// tokens, acknowledgements, claims that a worker brings from another pod, and repeated reports. Package remote/server calls it for each
-// request.
+// Package host serves remote workers on a pod. Each worker whose stream ends at this pod has a [Session]: an engine whose handlers are
+// proxies that send a job to the worker and wait for its report. Remote jobs are therefore claimed, fenced and finished like all others.
+// Heartbeats and reports can arrive on any pod; if another pod serves the stream, [Host] uses the tables. The package encapsulates tokens,
+// acknowledgements, claims that a worker brings from another pod, and repeated reports. Package remote/server calls it for each request.
 package host
 
 import (
@@ -19,7 +18,7 @@ import (
 )
 
 // Host serves remote workers on a pod. It has a session for each worker whose stream the pod serves. It also handles heartbeats, reports
-// and notes of workers whose streams are on other pods.
+// and notes from workers whose streams are on other pods.
 type Host struct {
 	pod *pod.Pod
 
@@ -32,7 +31,7 @@ type Host struct {
 	measured  telemetry.KindLabels
 }
 
-// Of returns the host of a pod's remote workers. A pod has one.
+// Of returns the host for a pod's remote workers. A pod has only one.
 func Of(p *pod.Pod) *Host {
 	return p.ServeWorkers(func() pod.WorkerSessions {
 		registerCounts(p.Metrics)
@@ -40,7 +39,7 @@ func Of(p *pod.Pod) *Host {
 	}).(*Host)
 }
 
-// Times returns how long a remote worker's lease lasts and the interval of its heartbeats.
+// Times returns the duration of a remote worker's lease and the interval of its heartbeats.
 func (h *Host) Times() (lease, every time.Duration) {
 	return h.pod.Opts.LeaseFor, h.pod.Opts.HeartbeatEvery
 }
@@ -48,7 +47,7 @@ func (h *Host) Times() (lease, every time.Duration) {
 // PodName returns the display name of the pod.
 func (h *Host) PodName() string { return h.pod.Opts.Name }
 
-// ran records the duration of a run of a kind that only remote workers have.
+// ran records the duration of a run for a kind that only remote workers handle.
 func (h *Host) ran(m *telemetry.Metrics, kind string, seconds float64) {
 	m.RunSeconds.WithLabelValues(h.measured.Label(kind)).Observe(seconds)
 }
@@ -59,7 +58,7 @@ func (h *Host) find(id string) *Session {
 	return h.byID[id]
 }
 
-// add adds a session, unless the pod is stopping. It returns the previous session with the same id.
+// add adds a session, unless the pod is stopping. It returns the previous session with the same ID.
 func (h *Host) add(g *Session) (before *Session, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,7 +83,8 @@ func (h *Host) remove(g *Session) {
 	h.wg.Done()
 }
 
-// marksFor returns the low-water marks that workers with the same kinds share, so that they skip ineligible jobs only once for all.
+// marksFor returns the low-water marks shared by all workers with the same kinds. Sharing them means that ineligible jobs are skipped only
+// once for all these workers.
 func (h *Host) marksFor(kinds []string) *slots.Marks {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,7 +96,6 @@ func (h *Host) marksFor(kinds []string) *slots.Marks {
 	return &slots.Marks{}
 }
 
-// list returns the sessions.
 func (h *Host) list() []*Session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,7 +117,7 @@ func (h *Host) Engine(boot string) *engine.Engine {
 	return nil
 }
 
-// Leave implements [pod.WorkerSessions]. The workers continue and reconnect to other pods.
+// Leave implements [pod.WorkerSessions]. The workers keep running and reconnect to other pods.
 func (h *Host) Leave() {
 	h.mu.Lock()
 	h.shut = true

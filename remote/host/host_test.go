@@ -28,19 +28,19 @@ func TestARemoteWorkerIsSentWhatItRunsAndItsReportEndsTheJob(t *testing.T) {
 	is.Equal(a.Fence, int64(1))
 	is.Equal(a.Attempt, 1)
 	is.Equal(string(a.Args), `{"n":1}`)
-	is.Equal(podtest.Get(t, r, id).State, job.Running) // it ran and was leased before it was sent
+	is.Equal(podtest.Get(t, r, id).State, job.Running) // the job was leased and running before it was sent
 
 	duplicate, err := w.reports(t, r, a, runner.Done(map[string]int{"n": 2}), nil)
 	is.NoErr(err)
 	is.True(!duplicate)
-	is.Equal(podtest.Get(t, r, id).State, job.Succeeded) // the report was answered after the commit
+	is.Equal(podtest.Get(t, r, id).State, job.Succeeded) // the report was acknowledged after the commit
 	is.Equal(string(podtest.Get(t, r, id).Result), `{"n":2}`)
 
 	duplicate, err = w.reports(t, r, a, runner.Done(map[string]int{"n": 2}), nil)
 	is.NoErr(err)
-	is.True(duplicate) // the same report again
+	is.True(duplicate) // the same report is a duplicate
 	_, err = w.reports(t, r, a, runner.Done(map[string]int{"n": 3}), nil)
-	is.True(errors.Is(err, job.ErrLeaseLost)) // another result is not
+	is.True(errors.Is(err, job.ErrLeaseLost)) // a report with another result is rejected
 }
 
 func TestTheNextStepGoesBackToTheSameRemoteWorkerAtOnce(t *testing.T) {
@@ -57,7 +57,7 @@ func TestTheNextStepGoesBackToTheSameRemoteWorkerAtOnce(t *testing.T) {
 	_, err := w.reports(t, r, a, runner.Then(podtest.Of("far"), runner.Foreign()), nil)
 	is.NoErr(err)
 	b := w.takes(t, r)
-	is.Equal(b.Path, "fast") // born running, in the commit that ended its parent
+	is.Equal(b.Path, "fast") // started on insert, in the commit that ended its parent
 	is.Equal(b.ParentID, first)
 	is.Equal(b.Subject, "s")
 	_, err = w.reports(t, r, b, nil, nil)
@@ -80,7 +80,7 @@ func TestARemoteWorkerIsSentNoMoreThanItsFreeSlots(t *testing.T) {
 		list = append(list, w.takes(t, r))
 	}
 	is.Equal(podtest.One[int](t, pool, `select count(*) from trapeze.live where state = 'running'`), 3)
-	is.Equal(len(w.sent), 0) // nothing waits for it beyond its slots
+	is.Equal(len(w.sent), 0) // no jobs are queued beyond its slots
 	_, err := w.reports(t, r, list[0], nil, nil)
 	is.NoErr(err)
 	w.takes(t, r)
@@ -94,16 +94,16 @@ func TestWhatARemoteWorkerDoesNotAcknowledgeIsGivenBackUnspent(t *testing.T) {
 	w := newFar()
 	w.connect(t, r, 1, "far")
 	id := foreign(t, r, podtest.Of("far"))
-	lost := <-w.sent // never to be listed
+	lost := <-w.sent // never listed in a heartbeat
 	j := podtest.InState(t, r, id, job.Pending)
-	is.Equal(j.Attempt, 0) // no attempt is spent
+	is.Equal(j.Attempt, 0) // the attempt does not count
 	is.Equal(j.Crashes, 0)
 
 	w.connect(t, r, 1, "far")
 	a := w.takes(t, r)
 	is.Equal(a.ID, id)
 	is.Equal(a.Attempt, 1)
-	is.True(a.Fence > lost.Fence) // whoever got the first one after all cannot end it
+	is.True(a.Fence > lost.Fence) // the first assignment can no longer end the job
 	_, err := w.reports(t, r, lost, nil, nil)
 	is.True(errors.Is(err, job.ErrLeaseLost))
 	_, err = w.reports(t, r, a, nil, nil)
@@ -118,15 +118,15 @@ func TestTheJobsOfARemoteWorkerThatIsNotHeardOfRunElsewhere(t *testing.T) {
 	w := newFar()
 	w.connect(t, r, 1, "far")
 	id := foreign(t, r, podtest.Of("far"))
-	old := w.takes(t, r) // and is frozen
+	old := w.takes(t, r) // this worker then freezes
 	second := newFar()
 	second.connect(t, r, 1, "far")
 	second.keepBeating(t, r)
 	a := second.takes(t, r)
 	is.Equal(a.ID, id)
-	is.Equal(a.Crashes, 1) // a worker that dies counts, as a pod that dies does
+	is.Equal(a.Crashes, 1) // a worker's crash counts like a pod's crash
 	_, err := w.reports(t, r, old, nil, nil)
-	is.True(errors.Is(err, job.ErrLeaseLost)) // it wakes up too late
+	is.True(errors.Is(err, job.ErrLeaseLost)) // the frozen worker's report comes too late
 	pgtest.Wait(t, "it is told to begin anew", func() bool {
 		_, err = hostOf(r).Heartbeat(t.Context(), w.id, owner, host.Beat{})
 		return errors.Is(err, host.ErrClosed)
@@ -146,9 +146,9 @@ func TestARemoteWorkerCanSayNothingOfAnothersJob(t *testing.T) {
 	a := w.takes(t, r)
 	other.connect(t, r, 1, "none")
 	_, err := other.reports(t, r, a, nil, nil)
-	is.True(errors.Is(err, host.ErrWrongToken)) // a token is of one worker
+	is.True(errors.Is(err, host.ErrWrongToken)) // a token belongs to one worker
 	_, err = hostOf(r).Report(t.Context(), w.id, "somebody", host.Report{Claim: claimOf(a)})
-	is.True(errors.Is(err, host.ErrClosed)) // and a worker is of one principal
+	is.True(errors.Is(err, host.ErrClosed)) // a worker belongs to one principal
 	_, err = hostOf(r).Heartbeat(t.Context(), w.id, "somebody", host.Beat{})
 	is.True(errors.Is(err, host.ErrClosed))
 	_, err = hostOf(r).Receive(t.Context(), host.Options{ID: w.id, Owner: "somebody", Slots: 1, Kinds: []engine.RemoteKind{{Name: "far"}}, Send: func(engine.Assignment) error { return nil }})
@@ -178,19 +178,19 @@ func TestARemoteWorkerIsToldOfACancelAndAStop(t *testing.T) {
 	_, err = r.Admin().Stop(t.Context(), b.ID, "ops")
 	is.NoErr(err)
 	is.Equal(podtest.Get(t, r, b.ID).State, job.Cancelled)
-	is.True(w.beats(t, r)[b.ID].Lost) // it is not the worker's any more
+	is.True(w.beats(t, r)[b.ID].Lost) // the worker no longer holds it
 	_, err = w.reports(t, r, b, nil, nil)
 	is.True(errors.Is(err, job.ErrLeaseLost))
 }
 
 func TestAPausedGateSendsARemoteWorkerNothing(t *testing.T) {
 	is := is.New(t)
-	r, w := served(t, 1, runner.Options{}) // one slot, and it is taken: no claim is under way when the gate closes
+	r, w := served(t, 1, runner.Options{}) // its only slot is in use, so no claim is in flight when the queue is paused
 	foreign(t, r, podtest.Of("far"))
 	a := w.takes(t, r)
 	_, err := r.Admin().Pause(t.Context(), "ops")
 	is.NoErr(err)
-	is.Equal(w.beats(t, r)[a.ID].Cause, nil) // what runs goes on
+	is.Equal(w.beats(t, r)[a.ID].Cause, nil) // running jobs continue
 	_, err = w.reports(t, r, a, nil, nil)
 	is.NoErr(err)
 	id := foreign(t, r, podtest.Of("far"))

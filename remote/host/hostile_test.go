@@ -29,7 +29,7 @@ func TestAWorkersIDIsWrittenInOneWayOnly(t *testing.T) {
 	for _, id := range []string{strings.ToUpper(w.id), "{" + w.id + "}", "urn:uuid:" + w.id, strings.ReplaceAll(w.id, "-", ""), w.id + "\x00", "", strings.Repeat("x", 1<<20)} {
 		for _, to := range []*runner.Runner{r, other} {
 			_, err := hostOf(to).Heartbeat(t.Context(), id, owner, host.Beat{Running: []host.Listed{{Claim: claimOf(a)}}})
-			is.True(errors.Is(err, job.ErrInvalid) && len(err.Error()) < 500) // nor is a long one quoted in full
+			is.True(errors.Is(err, job.ErrInvalid) && len(err.Error()) < 500) // the error does not quote a long value in full
 			_, err = hostOf(to).Report(t.Context(), id, owner, host.Report{Claim: claimOf(a)})
 			is.True(errors.Is(err, job.ErrInvalid))
 			_, err = hostOf(to).Receive(t.Context(), host.Options{ID: id, Owner: owner, Kinds: []engine.RemoteKind{{Name: "far"}}, Slots: 1})
@@ -40,7 +40,7 @@ func TestAWorkersIDIsWrittenInOneWayOnly(t *testing.T) {
 	is.NoErr(err)
 }
 
-// What workers say, to whichever pod, never takes all connections that its heartbeats need.
+// Calls from workers never use up all the connections that the pod's heartbeats need.
 func TestAPodThatWorkersCallTooMuchKeepsItsLease(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -53,7 +53,7 @@ func TestAPodThatWorkersCallTooMuchKeepsItsLease(t *testing.T) {
 	is.NoErr(err)
 	var calls sync.WaitGroup
 	for range 20 {
-		calls.Go(func() { _, _ = hostOf(called).Heartbeat(t.Context(), w.id, owner, host.Beat{}) }) // each waits for the row
+		calls.Go(func() { _, _ = hostOf(called).Heartbeat(t.Context(), w.id, owner, host.Beat{}) }) // each call waits for the locked row
 	}
 	waiting := func() (n int) {
 		is.NoErr(pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() and query like '%pods%'`).Scan(&n))
@@ -69,7 +69,7 @@ func TestAPodThatWorkersCallTooMuchKeepsItsLease(t *testing.T) {
 		lease(&before)
 		pgtest.Wait(t, "the pod beats", func() bool { lease(&after); return after != before })
 	}
-	is.True(time.Since(began) < 8*time.Second) // before a statement that waits is given up
+	is.True(time.Since(began) < 8*time.Second) // before the timeout of the waiting statements
 	is.NoErr(tx.Rollback(t.Context()))
 	calls.Wait()
 }
@@ -87,7 +87,7 @@ func TestProgressThroughAnotherPodIsKeptAsThroughItsOwn(t *testing.T) {
 		is.NoErr(err)
 		var kept string
 		is.NoErr(pool.QueryRow(t.Context(), `select message from trapeze.job_progress where id = $1`, id).Scan(&kept))
-		is.True(len(kept) <= 500 && kept[:1] == text[:1]) // what fits, as text
+		is.True(len(kept) <= 500 && kept[:1] == text[:1]) // truncated to the limit
 	}
 }
 
@@ -105,6 +105,6 @@ func TestKindsThatWorkersOnlyNameAreNotMeasured(t *testing.T) {
 			kinds[labels[0]] = value
 		}
 	})
-	is.Equal(kinds["far"], 1.0) // its run is
-	is.Equal(len(kinds), 2)     // beside the kind of the pod's own, no other takes room
+	is.Equal(kinds["far"], 1.0) // the run is counted
+	is.Equal(len(kinds), 2)     // only the worker's kind and the pod's own kind have labels
 }

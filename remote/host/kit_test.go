@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// does is the handler of a kind that a test names.
+// does is the handler type that tests use.
 type does = runner.Func[runner.Raw]
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // hostOf returns the host of a runner's pod.
 func hostOf(r *runner.Runner) *host.Host { return host.Of(inside.Of(r).Pod) }
 
-// encoder is a runner whose handler returns the outcome that its context holds, so that [encoded] needs only one runner.
+// encoder is a runner whose handler returns the outcome in its context, so that [encoded] needs only one runner.
 var encoder = func() *runner.Runner {
 	r, err := runner.NewRemote(runner.RemoteOptions{})
 	if err != nil {
@@ -34,7 +34,7 @@ var encoder = func() *runner.Runner {
 
 type outcomeKey struct{}
 
-// encoded returns an outcome as a remote worker reports it.
+// encoded returns an outcome in the form in which a remote worker reports it.
 func encoded(o *runner.Outcome) *work.Outcome {
 	ctx := context.WithValue(context.Background(), outcomeKey{}, o)
 	done, err := engine.Perform(ctx, inside.Of(encoder).Pod.Engine, "", engine.Assignment{Kind: "k"}, nil)

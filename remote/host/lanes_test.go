@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// often are the options of a pod whose news travel fast.
+// often are options with short intervals, so that changes spread quickly.
 var often = runner.Options{LeaseFor: 2 * time.Second, HeartbeatEvery: 100 * time.Millisecond}
 
 func TestARemoteWorkerHasItsSlotsOfALimitedLaneOnWhicheverPodItIs(t *testing.T) {
@@ -27,7 +27,7 @@ func TestARemoteWorkerHasItsSlotsOfALimitedLaneOnWhicheverPodItIs(t *testing.T) 
 	_, err := w.reports(t, first, w.takes(t, first), nil, nil)
 	is.NoErr(err)
 	stop()
-	podtest.Exec(t, pool, `update trapeze.slot_grants set asked = asked + 1000000`) // the first pod is old, and has asked for slots often
+	podtest.Exec(t, pool, `update trapeze.slot_grants set asked = asked + 1000000`) // as if the first pod had been running for long and had requested slots often
 	w.cut()
 	w.connect(t, second, 1, "far")
 	w.keepBeating(t, second)
@@ -55,5 +55,5 @@ func TestARemoteWorkerThatStopsKeepsNoSlotThatItDoesNotUse(t *testing.T) {
 	other.connect(t, r, 2, "far")
 	other.keepBeating(t, r)
 	id := foreign(t, r, podtest.Of("far"), runner.Lane("gpu"))
-	is.Equal(other.takes(t, r).ID, id) // while the first one goes on with its last job
+	is.Equal(other.takes(t, r).ID, id) // while the first worker finishes its last job
 }

@@ -18,14 +18,14 @@ func TestStreamsThatComeAndGoLeaveNothingBehind(t *testing.T) {
 	ends := func(w *far) {
 		w.cut()
 		<-w.session.Over()
-		is.NoErr(w.session.Why()) // it ran nothing: its stream was all there was of it
+		is.NoErr(w.session.Why()) // the worker ran no jobs, so the session ended with its stream
 	}
 	w := newFar()
 	w.connect(t, r, 2, "far")
 	ends(w)
 	before := runtime.NumGoroutine()
 	for range 100 {
-		w.connect(t, r, 2, "far") // the same worker again
+		w.connect(t, r, 2, "far") // the same worker reconnects
 		ends(w)
 		other := newFar()
 		other.connect(t, r, 2, "far")

@@ -9,20 +9,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// gRPC has no acknowledgements: a worker acknowledges its jobs by listing them in heartbeats. These may reach any pod. A pod that does not
-// find a sent job listed therefore reads the worker's row before it treats the job as lost.
+// gRPC has no acknowledgements, so a worker acknowledges its jobs by listing them in heartbeats. These can reach any pod. A pod whose
+// assignment is missing from heartbeats therefore reads the worker's row before it treats the job as lost.
 
-// acknowledgeWithin is the timeout for reading that row.
+// acknowledgeWithin is the timeout for reading the worker's row.
 const acknowledgeWithin = 5 * time.Second
 
-// has reports whether the worker has listed a claim.
+// has reports whether the worker has listed the claim.
 func (g *Session) has(p *proxy) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return p.listed
 }
 
-// list records that the worker has a claim.
+// list records that the worker has the claim.
 func (g *Session) list(p *proxy, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -39,8 +39,8 @@ func (p *proxy) giveBack(why string) {
 	}
 }
 
-// giveBackUnacknowledged gives back a claim that was sent and is not listed on any pod. It has not arrived, so the stream is broken and nothing
-// else will arrive.
+// giveBackUnacknowledged returns a claim that was sent but that no heartbeat to any pod has listed. The job did not arrive, so the stream
+// is broken and nothing else will arrive on it.
 func (g *Session) giveBackUnacknowledged(key engine.ClaimKey, p *proxy) {
 	this := map[engine.ClaimKey]*proxy{key: p}
 	if g.has(p) || g.markListedElsewhere(this) || g.giveBackEnded(this) {
@@ -50,8 +50,8 @@ func (g *Session) giveBackUnacknowledged(key engine.ClaimKey, p *proxy) {
 	p.giveBack(whyUnacknowledged)
 }
 
-// giveBackUnsent gives back the claims that the worker has not acknowledged when its stream ends. It is unknown whether they arrived; their
-// fences are void either way.
+// giveBackUnsent returns the claims that the worker has not acknowledged when its stream ends. They may have arrived or not; either way
+// their fences become invalid.
 func (g *Session) giveBackUnsent() {
 	unsent := g.proxiesThat(func(_ engine.ClaimKey, p *proxy) bool { return !p.listed })
 	if len(unsent) == 0 || g.markListedElsewhere(unsent) {
@@ -64,7 +64,7 @@ func (g *Session) giveBackUnsent() {
 	}
 }
 
-// markListedElsewhere marks those claims as listed that a heartbeat on another pod has listed. It reports whether those were all.
+// markListedElsewhere marks the claims that a heartbeat on another pod has listed. It reports whether all claims were listed.
 func (g *Session) markListedElsewhere(claims map[engine.ClaimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
@@ -82,8 +82,8 @@ func (g *Session) markListedElsewhere(claims map[engine.ClaimKey]*proxy) bool {
 	return n == len(claims)
 }
 
-// checkUnlisted handles claims that the worker had and does not list now. If another pod has accepted the report, the slot is free. A claim that has
-// not been listed for AckWithin is lost.
+// checkUnlisted handles claims that the worker has listed before but no longer lists. If another pod has accepted the report, it frees the
+// slot. A claim that has not been listed for AckWithin is lost.
 func (g *Session) checkUnlisted(now time.Time) {
 	overdue := g.proxiesThat(func(key engine.ClaimKey, p *proxy) bool {
 		one := g.engine.Runs.Find(key.ID, key.Fence)
@@ -103,8 +103,8 @@ func (g *Session) checkUnlisted(now time.Time) {
 	}
 }
 
-// checkUnheard checks claims that no heartbeat on this pod has listed for AckWithin. If the heartbeats reach other pods, the reports
-// may do so too.
+// checkUnheard checks claims that no heartbeat on this pod has listed for AckWithin. If heartbeats go to other pods, reports may go there
+// too.
 func (g *Session) checkUnheard() {
 	before := time.Now().Add(-g.opts.AckWithin)
 	unheard := g.proxiesThat(func(_ engine.ClaimKey, p *proxy) bool { return p.listed && p.seen.Before(before) })
@@ -113,7 +113,7 @@ func (g *Session) checkUnheard() {
 	}
 }
 
-// giveBackEnded releases those claims that the worker no longer holds. It reports whether those were all.
+// giveBackEnded releases the claims that the worker no longer holds. It reports whether it released all of them.
 func (g *Session) giveBackEnded(claims map[engine.ClaimKey]*proxy) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), acknowledgeWithin)
 	defer cancel()
@@ -123,7 +123,7 @@ func (g *Session) giveBackEnded(claims map[engine.ClaimKey]*proxy) bool {
 	}
 	held, err := store.Adopt(ctx, g.host.pod.RemoteStore, g.opts.ID, leases)
 	if err != nil {
-		return false // unknown
+		return false // the state is unknown
 	}
 	for _, h := range held {
 		delete(claims, engine.ClaimKey{ID: h.ID, Fence: h.Fence})
@@ -134,7 +134,7 @@ func (g *Session) giveBackEnded(claims map[engine.ClaimKey]*proxy) bool {
 	return len(held) == 0
 }
 
-// proxiesThat returns the proxies that meet a condition, which is evaluated under the lock.
+// proxiesThat returns the proxies that meet a condition. It evaluates the condition with the lock held.
 func (g *Session) proxiesThat(are func(engine.ClaimKey, *proxy) bool) map[engine.ClaimKey]*proxy {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -147,8 +147,8 @@ func (g *Session) proxiesThat(are func(engine.ClaimKey, *proxy) bool) map[engine
 	return some
 }
 
-// release releases a claim that the worker no longer holds: another pod has accepted its report, or the claim is lost. The worker learns this
-// from its next heartbeat.
+// release releases a claim that the worker no longer holds, because another pod has accepted its report or because the claim is lost. The
+// worker learns this from its next heartbeat.
 func (g *Session) release(key engine.ClaimKey) {
 	for _, p := range g.proxiesThat(func(k engine.ClaimKey, _ *proxy) bool { return k == key }) {
 		p.giveBack(whyReported)

@@ -19,22 +19,22 @@ func TestAHeartbeatThatReachesAnotherPodAcknowledgesWhatWasSent(t *testing.T) {
 	serves, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
 	w.connect(t, serves, 1, "far")
-	w.keepBeating(t, other) // all of them: something between balances calls
+	w.keepBeating(t, other) // all heartbeats go to the other pod, as if a proxy balanced the calls
 	id := foreign(t, serves, podtest.Of("far"))
 	a := w.takes(t, other)
 	is.Equal(podtest.One[int](t, pool, `select cardinality(acknowledged) from trapeze.remote_workers`), 2)
 	select {
 	case <-w.session.Stopped():
 		t.Fatal("the stream was ended")
-	case <-time.After(2 * ackWithin): // its sender has looked for it by now
+	case <-time.After(2 * ackWithin): // the serving pod has looked for an acknowledgement by now
 	}
-	is.Equal(podtest.Get(t, serves, id).Fence, a.Fence) // nor was it given back
+	is.Equal(podtest.Get(t, serves, id).Fence, a.Fence) // the job was not returned either
 	_, err := w.reports(t, serves, a, nil, nil)
 	is.NoErr(err)
 	is.Equal(podtest.Get(t, serves, id).State, job.Succeeded)
 }
 
-// A send may fail although the job has arrived: gRPC promises nothing of a message whose stream broke.
+// A send can fail even though the job has arrived, because gRPC does not guarantee anything about a message whose stream broke.
 func TestAJobThatArrivedByASendThatFailedStaysWithItsWorker(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -51,9 +51,9 @@ func TestAJobThatArrivedByASendThatFailedStaysWithItsWorker(t *testing.T) {
 		}
 		a := w.takes(t, heard)
 		close(listed)
-		<-w.session.Stopped() // nothing else is sent on that stream
+		<-w.session.Stopped() // nothing else is sent on this stream
 		_, err := w.reports(t, serves, a, nil, nil)
-		is.NoErr(err) // the claim was not given back
+		is.NoErr(err) // the claim was not returned
 		is.Equal(podtest.Get(t, serves, id).Fence, a.Fence)
 		is.Equal(podtest.Get(t, serves, id).State, job.Succeeded)
 	}
@@ -66,7 +66,7 @@ func TestAJobThatWasReportedToAnotherPodBeforeItWasListedEndsNoStream(t *testing
 	w := newFar()
 	w.connect(t, serves, 1, "far")
 	foreign(t, serves, podtest.Of("far"))
-	a := <-w.sent // it is done with before any heartbeat lists it
+	a := <-w.sent // reported before any heartbeat lists it
 	_, err := w.reports(t, other, a, nil, nil)
 	is.NoErr(err)
 	w.keepBeating(t, other)
@@ -84,7 +84,7 @@ func TestASlotIsFreeWithTheHeartbeatAfterItsReportThroughAnotherPod(t *testing.T
 	pool := pgtest.Pool(t)
 	serves, other := podtest.Start(t, pool, runner.Options{}, noKinds), podtest.Start(t, pool, runner.Options{}, noKinds)
 	w := newFar()
-	w.ackWithin = time.Hour // nothing is missed for so long that it counts as lost
+	w.ackWithin = time.Hour // no missing job is treated as lost during the test
 	w.connect(t, serves, 1, "far")
 	for range 3 {
 		foreign(t, serves, podtest.Of("far"))

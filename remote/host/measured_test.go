@@ -21,10 +21,10 @@ func TestTheKindsOfWorkersAreMeasuredUpToABound(t *testing.T) {
 	for i := range 3 * telemetry.MaxKindLabels {
 		s.ran(m, "kind-"+strconv.Itoa(i), 1)
 	}
-	is.Equal(m.RunSeconds.Len(), telemetry.MaxKindLabels+1) // however many they make up
+	is.Equal(m.RunSeconds.Len(), telemetry.MaxKindLabels+1) // the limit applies to any number of kinds
 }
 
-// sweeps counts the sweeps of a poller.
+// sweeps signals each sweep of a poller.
 type sweeps chan struct{}
 
 func (s sweeps) Sweep(context.Context) bool { s <- struct{}{}; return false }
@@ -40,7 +40,7 @@ func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *tes
 		g.engine.Marks, g.engine.Poller = host.marksFor(kinds), poller.New(swept, time.Hour)
 		host.add(g)
 		go g.engine.Poller.Run(t.Context())
-		<-swept // the one at the start
+		<-swept // the first sweep
 		return g, swept
 	}
 	one, _ := session("1", "a", "b")

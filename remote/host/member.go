@@ -11,9 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A Session is the member of its engine: the row of a remote worker, which belongs to the session until the worker opens a newer stream.
+// A Session is the member of its engine. It stands for the row of a remote worker, which belongs to the session until the worker opens a
+// newer stream.
 
-// Open is not called: a worker whose row was closed opens another one with a new id.
+// Open always fails. A worker whose row was closed opens a new row with a new ID.
 func (g *Session) Open(context.Context) error { return ErrClosed }
 
 // Heartbeat renews the lease only if the worker has sent a heartbeat since the last call.
@@ -33,7 +34,7 @@ func (g *Session) Apply(store.Beat) {}
 
 // LeaseLost ends a session whose row was closed, or whose worker has opened another stream.
 func (g *Session) LeaseLost(ctx context.Context) {
-	why := ErrSuperseded // also if the row cannot be read: a worker then opens another stream as well
+	why := ErrSuperseded // also the reason if the row cannot be read, because the worker then opens another stream as well
 	if row, err := store.Worker(ctx, g.host.pod.RemoteStore, g.opts.ID); err == nil && !row.Open || errors.Is(err, job.ErrNotFound) {
 		why = ErrClosed
 		g.host.pod.Metrics.LeasesLost.Inc()
@@ -44,7 +45,7 @@ func (g *Session) LeaseLost(ctx context.Context) {
 
 func (g *Session) HistoryChanged() {}
 
-// WakePeers wakes the pod and its other sessions too, even if notifications are disabled.
+// WakePeers wakes the pod and its other sessions. It works even if notifications are disabled.
 func (g *Session) WakePeers() {
 	g.host.pod.Wake()
 	g.host.pod.WakePeers()
@@ -70,13 +71,13 @@ func (g *Session) ClaimMissing(one *engine.Run) bool {
 
 func (g *Session) ClaimsCompared(context.Context) {}
 
-// MarkLimit returns the pod's poll interval. Remote workers poll more often, but those with the same kinds share their marks. The
-// function therefore wakes all sessions.
+// MarkLimit returns the pod's poll interval and a function that wakes all sessions. Remote workers poll more often, but workers with the
+// same kinds share their low-water marks.
 func (g *Session) MarkLimit() (time.Duration, func()) {
 	return g.host.pod.Opts.PollEvery, func() { g.host.Each(func(e *engine.Engine) { e.Wake() }) }
 }
 
-// current reports whether the session still serves its worker. It returns true if the row cannot be read.
+// current reports whether the session still serves its worker. If the row cannot be read, it returns true.
 func (g *Session) current(ctx context.Context) bool {
 	serves, err := g.serves(ctx)
 	return err != nil || serves

@@ -23,7 +23,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// chaos is a fleet of pods and remote workers with everything that may happen to them.
+// chaos is a fleet of pods and remote workers in which random failures happen.
 type chaos struct {
 	t     *testing.T
 	pool  *pgxpool.Pool
@@ -33,7 +33,7 @@ type chaos struct {
 	dice  *rand.Rand
 	pods  []*runner.Runner
 	stops []func()
-	ends  map[int64]int // reports of success that were accepted
+	ends  map[int64]int // accepted reports of success, by job
 	wrong []string
 	ids   []int64
 	gone  atomic.Bool
@@ -45,10 +45,10 @@ func (c *chaos) roll(n int) int {
 	return c.dice.IntN(n)
 }
 
-// odds are one in n, as long as there is chaos.
+// odds returns true with a probability of 1/n. It always returns false once the chaos has ended.
 func (c *chaos) odds(n int) bool { return !c.gone.Load() && c.roll(n) == 0 }
 
-// while is a wait that chaos alone ends.
+// while returns a timer channel during the chaos, and nil after it.
 func (c *chaos) while(d time.Duration) <-chan time.Time {
 	if c.gone.Load() {
 		return nil
@@ -72,7 +72,7 @@ func (c *chaos) check(ok bool, wrong string, args ...any) {
 
 func (c *chaos) takes() time.Duration {
 	if c.odds(20) {
-		return 500 * time.Millisecond // longer than an acknowledgement
+		return 500 * time.Millisecond // longer than the acknowledgement timeout
 	}
 	return time.Duration(c.roll(20)) * time.Millisecond
 }
@@ -88,7 +88,7 @@ func (c *chaos) accepted(a engine.Assignment, report host.Report, duplicate bool
 	c.check(n == 1, "job %d was ended %d times", a.ID, n)
 }
 
-// outcome is what a handler returns. What is no end, and may come several times, has none.
+// outcome returns a random report for a task. A snooze is reported directly, because it does not end the job and can happen several times.
 func (c *chaos) outcome(t *task) host.Report {
 	report := host.Report{Claim: claimOf(t.a)}
 	done := encoded(runner.Done(map[string]int64{"fence": t.a.Fence}))
@@ -115,7 +115,7 @@ func (c *chaos) outcome(t *task) host.Report {
 		if !c.gone.Load() {
 			later := host.Report{Claim: report.Claim, Outcome: encoded(runner.Snooze(time.Duration(c.roll(20))*time.Millisecond, "not now"))}
 			if _, err := hostOf(c.pod()).Report(context.Background(), t.boot, owner, later); err == nil {
-				t.lost.Store(true) // it waits
+				t.lost.Store(true) // the job is now snoozed
 			}
 		}
 	}
@@ -125,7 +125,7 @@ func (c *chaos) outcome(t *task) host.Report {
 	return report
 }
 
-// succeeded reports whether a job has: one that was cancelled meanwhile ended so whatever was said of it.
+// succeeded reports whether a job succeeded. A job that was cancelled concurrently stays cancelled, whatever its worker reported.
 func (c *chaos) succeeded(id int64) bool {
 	j, err := c.pod().Job(context.Background(), id)
 	return err == nil && j.State == job.Succeeded
@@ -140,7 +140,7 @@ func (c *chaos) start(o runner.Options) {
 	c.pods, c.stops = append(c.pods, r), append(c.stops, stop)
 }
 
-// replace stops the oldest pod; another one has come before.
+// replace starts a new pod and then stops the oldest one.
 func (c *chaos) replace(o runner.Options) {
 	c.start(o)
 	c.mu.Lock()
@@ -150,7 +150,7 @@ func (c *chaos) replace(o runner.Options) {
 	stop()
 }
 
-// happen does something to the fleet.
+// happen triggers a random event in the fleet.
 func (c *chaos) happen(workers []*roamer, o runner.Options, freezes bool) {
 	ctx, r := c.t.Context(), c.pod()
 	some := func() int64 { return c.ids[c.roll(len(c.ids))] }
@@ -212,13 +212,13 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 		workers = append(workers, w)
 		living.Go(func() { w.live(ctx) })
 	}
-	kept := time.Now() // when the limit of the lane was kept last
+	kept := time.Now() // the last time at which the lane's limit was respected
 	for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		c.happen(workers, o, freezes)
 		if podtest.One[int](t, c.pool, `select count(*) from trapeze.live where lane = 'gpu' and state = 'running'`) <= 3 {
 			kept = time.Now()
 		}
-		// What was claimed for a stream that had just been superseded, and never arrived, counts until it is given back.
+		// A job that was claimed for a superseded stream and never arrived counts against the limit until it is returned.
 		is.True(time.Since(kept) < time.Second)
 	}
 	c.gone.Store(true)
@@ -229,9 +229,9 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	is.Equal(c.wrong, nil)
 	podtest.CheckHistory(t, c.pool, c.pod())
 	is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done d where d.state = 'succeeded' and d.attempt <> 1 +
-		(select count(*) from trapeze.job_events e where e.job = d.id and e.event = 'job.retried')`), 0) // nothing but errors spends an attempt
+		(select count(*) from trapeze.job_events e where e.job = d.id and e.event = 'job.retried')`), 0) // only errors use up attempts
 	if !freezes {
-		is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // nobody died
+		is.Equal(podtest.One[int](t, c.pool, `select count(*) from trapeze.done where crashes > 0`), 0) // no crashes occurred
 	}
 	end()
 	living.Wait()

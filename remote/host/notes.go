@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// claimOf returns a claim of a remote worker. If its stream is on another pod, it makes a temporary session for it. Errors:
-// [job.ErrLeaseLost], [job.ErrGone], [ErrWrongToken], [ErrClosed]. Call leave when done.
+// claimOf returns the job of a remote worker's claim. If the worker's stream is on another pod, it creates a temporary session. The caller
+// must call leave when done. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrWrongToken], [ErrClosed].
 func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *work.Job, leave func(), err error) {
 	if g := h.find(id); g != nil && g.opts.Owner == owner {
 		if !validToken(g.key, id, claim) {
@@ -43,7 +43,7 @@ func (h *Host) claimOf(ctx context.Context, id, owner string, claim Claim) (j *w
 	return &one.Job, one.Events.Close, nil
 }
 
-// Emit is [runner.Job.Emit] for a claim of a remote worker. It returns [job.ErrOutcomeUnknown] if the event may have been written.
+// Emit is [runner.Job.Emit] for a remote worker's claim. It returns [job.ErrOutcomeUnknown] if the event may have been written.
 func (h *Host) Emit(ctx context.Context, id, owner string, claim Claim, event, level, message string, fields json.RawMessage) error {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
@@ -61,7 +61,7 @@ func (h *Host) Emit(ctx context.Context, id, owner string, claim Claim, event, l
 	return err
 }
 
-// Checkpoint stores a checkpoint of a claim of a remote worker.
+// Checkpoint stores a checkpoint for a remote worker's claim.
 func (h *Host) Checkpoint(ctx context.Context, id, owner string, claim Claim, v json.RawMessage) error {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
@@ -74,7 +74,7 @@ func (h *Host) Checkpoint(ctx context.Context, id, owner string, claim Claim, v 
 	return j.Checkpoint(ctx, v)
 }
 
-// PreviousResult returns the result of the job before that of a claim, or nil if there is none.
+// PreviousResult returns the result of the job that precedes a claimed job, or nil if there is none.
 func (h *Host) PreviousResult(ctx context.Context, id, owner string, claim Claim) (json.RawMessage, error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
@@ -84,7 +84,7 @@ func (h *Host) PreviousResult(ctx context.Context, id, owner string, claim Claim
 	return j.PreviousResult(ctx)
 }
 
-// Failure returns the failed job for which a claim's on-failure job was submitted.
+// Failure returns the failed job that caused the claimed on-failure job to be submitted.
 func (h *Host) Failure(ctx context.Context, id, owner string, claim Claim) (job.Failure, error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
@@ -94,7 +94,7 @@ func (h *Host) Failure(ctx context.Context, id, owner string, claim Claim) (job.
 	return j.Writer.Failure(ctx)
 }
 
-// Token is [runner.Job.Token] for a claim.
+// Token is [runner.Job.Token] for a remote worker's claim.
 func (h *Host) Token(ctx context.Context, id, owner string, claim Claim) (string, error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {
@@ -104,8 +104,8 @@ func (h *Host) Token(ctx context.Context, id, owner string, claim Claim) (string
 	return j.Writer.CompletionToken(ctx)
 }
 
-// Branches returns a page of the branches that the job of a claim joins, starting after a number: first the children by number, then the
-// parts by name. A page ends when it holds most bytes of results; more reports whether there are further ones.
+// Branches returns a page of the branches that a claimed job joins, starting after the given number: first the children by number, then the
+// parts by name. A page ends once its results exceed most bytes; more reports whether further branches follow.
 func (h *Host) Branches(ctx context.Context, id, owner string, claim Claim, after, most int) (page []job.Branch, more bool, err error) {
 	j, leave, err := h.claimOf(ctx, id, owner, claim)
 	if err != nil {

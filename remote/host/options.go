@@ -16,25 +16,24 @@ import (
 type Options struct {
 	// ID is a random UUID of the worker's process.
 	ID string
-	// Name and Version are for display. Default name: the id.
+	// Name and Version are for display. Name defaults to the ID.
 	Name, Version string
-	// Owner is the principal that may act for it; others are rejected.
+	// Owner is the principal that can act for the worker; calls from others are rejected.
 	Owner string
-	// Kinds are the kinds that it runs, with their options.
+	// Kinds are the kinds that the worker handles, with their options.
 	Kinds []engine.RemoteKind
-	// Lane reports the lanes from which it gets jobs. Default: all.
+	// Lane reports whether the worker gets jobs from a lane. The default is every lane.
 	Lane func(name string) bool
-	// Slots limits how many jobs it runs at once.
+	// Slots is the maximum number of jobs that the worker runs at once.
 	Slots int
-	// Running lists the claims that it has when it reconnects.
+	// Running lists the claims that the worker holds when it reconnects.
 	Running []Claim
-	// AckWithin is how long a sent job may be missing from the worker's heartbeats before it is given back. Default: two
-	// heartbeats.
+	// AckWithin is how long a sent job may be missing from the worker's heartbeats before it is returned. The default is two heartbeats.
 	AckWithin time.Duration
-	// Send sends a job. It must not block on the network for long. Its error ends the stream.
+	// Send sends a job. It must not block on the network for long. If it fails, the stream ends.
 	Send func(engine.Assignment) error
-	// Nudge makes the worker send a heartbeat at once, because one of its handlers is to end. It must not block. Default, nil:
-	// the worker learns it with its next heartbeat.
+	// Nudge makes the worker send a heartbeat at once, because one of its handlers is being cancelled. It must not block. If it is nil, the
+	// worker learns this from its next regular heartbeat.
 	Nudge func()
 }
 
@@ -68,7 +67,7 @@ func (o Options) withDefaults(h *Host) (Options, error) {
 	return o, errors.Join(errs...)
 }
 
-// isWorker reports whether text may be a worker's id: a UUID in its canonical form.
+// isWorker reports whether text can be a worker's ID: a UUID in canonical form.
 func isWorker(id string) bool {
 	parsed, err := uuid.Parse(id)
 	return err == nil && parsed.String() == id

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/host"
 )
 
-// A claim that nobody works on is found without any cause: by a pass over the table, for the pod and for its remote workers.
+// A periodic scan of the table finds a claim that no process is working on, both for the pod and for its remote workers.
 func TestAClaimThatItsPodDoesNotKnowIsFoundByTheSlowPass(t *testing.T) {
 	t.Parallel()
 	running := make(chan int64, 10)

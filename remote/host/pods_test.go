@@ -37,14 +37,14 @@ func TestARemoteWorkerKeepsItsJobsOnAnotherPod(t *testing.T) {
 	is.NoErr(err)
 	is.True(!duplicate)
 	b := w.takes(t, second)
-	is.Equal(b.Path, "fast") // the pod that took the worker over hands over to it as the first one would
+	is.Equal(b.Path, "fast") // the pod that took over the worker assigns next steps as the first pod would
 	stop()
-	w.keepBeating(t, first) // that has no stream of it: the lease is the table's
+	w.keepBeating(t, first) // the first pod has no stream to the worker, so the lease is in the table
 	pgtest.Wait(t, "the lease goes on by heartbeats to another pod", func() bool {
 		return podtest.One[bool](t, pool, `select now() - claimed_at > interval '3 seconds' from trapeze.live where id = $1`, b.ID)
 	})
 	is.Equal(podtest.Get(t, second, b.ID).Crashes, 0)
-	duplicate, err = w.reports(t, first, b, runner.Then(podtest.Of("far"), runner.Foreign()), nil) // and so do reports
+	duplicate, err = w.reports(t, first, b, runner.Then(podtest.Of("far"), runner.Foreign()), nil) // reports work there too
 	is.NoErr(err)
 	is.True(!duplicate)
 	is.Equal(podtest.Get(t, first, b.ID).State, job.Succeeded)
@@ -63,11 +63,11 @@ func TestAReportToAPodWithoutTheStreamIsSettledByThePoliciesOfTheWorker(t *testi
 	_, err := w.reports(t, second, a, nil, errors.New("it was not its day"))
 	is.NoErr(err)
 	j := podtest.Get(t, second, id)
-	is.Equal(j.State, job.Pending)                                                                                                // it has two tries left, by what the worker said of the kind
-	is.True(podtest.One[bool](t, pool, `select run_after > now() + interval '40 minutes' from trapeze.parked where id = $1`, id)) // and its backoff
+	is.Equal(j.State, job.Pending)                                                                                                // it has two attempts left, as set by the worker's options for the kind
+	is.True(podtest.One[bool](t, pool, `select run_after > now() + interval '40 minutes' from trapeze.parked where id = $1`, id)) // the worker's backoff applies
 }
 
-// A job that is stopped has ended at once; its handler has not. A pod that has never sent it must know of its slot all the same.
+// A stopped job ends at once, but its handler does not. Even a pod that did not send the job must treat its slot as in use.
 func TestARemoteWorkerIsSentNothingInTheSlotOfAStoppedJobOnAnotherPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -86,10 +86,10 @@ func TestARemoteWorkerIsSentNothingInTheSlotOfAStoppedJobOnAnotherPod(t *testing
 	select {
 	case a := <-w.sent:
 		t.Fatalf("job %d was sent while a handler has the only slot", a.ID)
-	case <-time.After(time.Second): // several looks for jobs
+	case <-time.After(time.Second): // several polls for jobs
 	}
 	_, err = w.reports(t, second, stopped, nil, nil)
-	is.True(errors.Is(err, job.ErrLeaseLost)) // its handler has ended
+	is.True(errors.Is(err, job.ErrLeaseLost)) // its handler has returned
 	w.mu.Lock()
 	delete(w.runs, stopped.ID)
 	w.mu.Unlock()

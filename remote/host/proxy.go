@@ -15,25 +15,25 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// proxy stands for a handler that runs on the worker.
+// proxy stands in for a handler that runs on the worker.
 type proxy struct {
-	answers chan *answer // the first one is taken
+	answers chan *answer // only the first one is used
 	taken   atomic.Pointer[answer]
-	give    chan string   // why the claim is given back
-	seen    time.Time     // when the worker last listed it, or it was sent; guarded by Session.mu
-	listed  bool          // the worker has it; guarded by Session.mu
+	give    chan string   // reason for returning the claim
+	seen    time.Time     // when the job was sent or the worker last listed it; guarded by Session.mu
+	listed  bool          // the worker has acknowledged the job; guarded by Session.mu
 	missed  bool          // a heartbeat no longer lists it; guarded by Session.mu
-	timer   *time.Timer   // fires if the worker does not acknowledge it; nil: adopted
+	timer   *time.Timer   // fires if the worker does not acknowledge the job; nil for an adopted claim
 	ended   chan struct{} // closed when the handler has returned
 }
 
-// answer is the return of a handler on the worker.
+// answer is the return value of a handler on the worker.
 type answer struct {
 	outcome *work.Outcome
 	err     error
 }
 
-// tokenOf returns the token of a claim. It proves that its holder was sent the assignment.
+// tokenOf returns the token of a claim. The token proves that the caller received the assignment.
 func tokenOf(key []byte, boot string, id, fence int64) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(boot))
@@ -46,15 +46,15 @@ func validToken(key []byte, boot string, c Claim) bool {
 	return hmac.Equal(tokenOf(key, boot, c.ID, c.Fence), c.Token)
 }
 
-// handle is the handler of every kind of a remote worker. It sends the claim, unless the worker already has it, and waits for its
-// end. When the handler's context ends, it nudges the worker, which learns this by its heartbeat.
+// handle is the handler for all kinds of a remote worker. It sends the claim, unless the worker already has it, and waits until the claim
+// ends. When the handler's context is cancelled, it nudges the worker, which then learns of the cancellation from its heartbeat.
 func (g *Session) handle(ctx context.Context, j *work.Job) (*work.Outcome, error) {
 	key := engine.ClaimKey{ID: j.Claimed.ID, Fence: j.Claimed.Fence}
 	p, adopted := g.openProxy(key)
 	defer g.shutProxy(key, p)
 	if !adopted {
 		if err := g.opts.Send(g.assignment(ctx, j)); err != nil {
-			g.stop() // nothing more is sent on this stream
+			g.stop() // stop sending on this stream
 			if !g.has(p) && !g.markListedElsewhere(map[engine.ClaimKey]*proxy{key: p}) {
 				return nil, g.giveBack(whyUnsent, nil)
 			}
@@ -64,7 +64,7 @@ func (g *Session) handle(ctx context.Context, j *work.Job) (*work.Outcome, error
 	return g.await(ctx, key, p)
 }
 
-// await waits until a claim is reported or given back. It nudges the worker when the context ends.
+// await waits until a claim is reported or returned. It nudges the worker when the context is cancelled.
 func (g *Session) await(ctx context.Context, key engine.ClaimKey, p *proxy) (*work.Outcome, error) {
 	for ends := ctx.Done(); ; ends = nil {
 		select {
@@ -82,7 +82,7 @@ func (g *Session) await(ctx context.Context, key engine.ClaimKey, p *proxy) (*wo
 	}
 }
 
-// take records the answer that counts. A later answer, or one after the claim was given back, does not count.
+// take records the answer that counts and returns it. Later answers, and answers after the claim was returned, do not count.
 func (p *proxy) take(a *answer) (*work.Outcome, error) {
 	p.taken.Store(a)
 	return a.outcome, a.err
@@ -91,7 +91,7 @@ func (p *proxy) take(a *answer) (*work.Outcome, error) {
 // settleReleased returns the outcome of a claim whose session has ended.
 func (g *Session) settleReleased(key engine.ClaimKey, p *proxy) (*work.Outcome, error) {
 	select {
-	case a := <-p.answers: // it came before the end of the session
+	case a := <-p.answers: // it arrived before the session ended
 		return p.take(a)
 	default:
 	}
@@ -101,13 +101,13 @@ func (g *Session) settleReleased(key engine.ClaimKey, p *proxy) (*work.Outcome, 
 	return nil, &engine.NoVerdict{}
 }
 
-// giveBack returns a result that gives a claim back without a verdict. If owned is set, the worker may have reconnected elsewhere
-// with the claim.
+// giveBack returns a result that returns a claim without a verdict. If owned is set, the worker may have reconnected elsewhere and still
+// hold the claim.
 func (g *Session) giveBack(why string, owned func(context.Context) bool) *engine.NoVerdict {
 	return &engine.NoVerdict{Why: why, Owned: owned, Done: func() { g.host.countReturned(why) }}
 }
 
-// openProxy returns the proxy of a claim, and whether the claim was adopted. Otherwise the proxy is new.
+// openProxy returns the proxy of a claim and whether the claim was adopted. If it was not, the proxy is new.
 func (g *Session) openProxy(key engine.ClaimKey) (p *proxy, adopted bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -148,7 +148,7 @@ func (g *Session) assignment(ctx context.Context, j *work.Job) engine.Assignment
 	return a
 }
 
-// known returns the claims of a list whose tokens are valid.
+// known returns the leases of the claims whose tokens are valid.
 func (g *Session) known(list []Claim) (leases []job.Lease) {
 	for _, c := range list {
 		if validToken(g.key, g.opts.ID, c) {
@@ -158,11 +158,11 @@ func (g *Session) known(list []Claim) (leases []job.Lease) {
 	return leases
 }
 
-// adopt continues claims that the worker already has.
+// adopt continues claims that the worker already holds.
 func (g *Session) adopt(list []store.Adopted) {
 	for _, a := range list {
 		if !g.engine.Handled[a.Kind] {
-			continue // the worker no longer runs that kind: the search for orphaned claims hands it back
+			continue // the worker no longer handles that kind; the search for orphaned claims will return it
 		}
 		key := engine.ClaimKey{ID: a.ID, Fence: a.Fence}
 		p := newProxy()

@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Receive opens the row of a remote worker, or takes it over. It serves the worker until its stream (ctx) ends, and after that as long
-// as it sends heartbeats and runs jobs. Errors: [ErrClosed], [job.ErrInvalid], and [job.ErrShutdown] if this pod is not running.
+// Receive opens or takes over the row of a remote worker. It serves the worker until its stream (ctx) ends, and then for as long as the
+// worker sends heartbeats and runs jobs. Errors: [ErrClosed], [job.ErrInvalid], and [job.ErrShutdown] if this pod is not running.
 func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	if !h.pod.Lease.Trusted() || h.pod.Closing.Load() {
 		return nil, fmt.Errorf("receive worker %s: %w", job.Storable(o.ID, 50), job.ErrShutdown)
@@ -52,7 +52,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	g.heard.Store(true)
 	claiming, stop := context.WithCancel(ctx)
 	g.stop, g.claims = stop, claiming.Done()
-	before, ok := h.add(g) // from now on, calls of the worker find it
+	before, ok := h.add(g) // from now on, the worker's calls find this session
 	if !ok {
 		stop()
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, job.ErrShutdown)
@@ -69,7 +69,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	var adopted []store.Adopted
 	if err == nil && len(o.Running) > 0 {
 		adopted, err = store.Adopt(ctx, h.pod.RemoteStore, o.ID, g.known(o.Running))
-		g.engine.Resize(o.Slots - (len(g.known(o.Running)) - len(adopted))) // as verdicts does
+		g.engine.Resize(o.Slots - (len(g.known(o.Running)) - len(adopted))) // verdicts does the same
 	}
 	if err != nil {
 		stop()
@@ -78,7 +78,7 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 		return nil, fmt.Errorf("receive worker %s: %w", o.ID, h.pod.DBError(err))
 	}
 	inner.FirstBeat(sent, b)
-	inner.RestoreClaims(g.stream > 1) // finds and gives back claims that never arrived at the worker
+	inner.RestoreClaims(g.stream > 1) // finds and returns claims that never reached the worker
 	g.adopt(adopted)
 	go g.live(claiming)
 	h.pod.Metrics.RemoteStreams.Inc()
@@ -86,14 +86,14 @@ func (h *Host) Receive(ctx context.Context, o Options) (g *Session, err error) {
 	return g, nil
 }
 
-// newEngine makes the engine of a session.
+// newEngine creates the session's engine.
 func (g *Session) newEngine() {
 	host, o := g.host, g.opts
 	opts := host.pod.Opts
 	opts.Name, opts.Version, opts.Slots, opts.PollEvery, opts.Disabled, opts.ClaimAhead = o.Name, o.Version, o.Slots, sessionPollEvery, false, false
 	opts.Boot, opts.MayUse = o.ID, o.Lane
 	g.engine = engine.New(host.pod.Services, opts, g)
-	maps.Copy(g.engine.Kinds, host.pod.Kinds) // the next step may run on a pod
+	maps.Copy(g.engine.Kinds, host.pod.Kinds) // the next step may run on the pod
 	var names []string
 	for _, k := range o.Kinds {
 		g.engine.Kinds[k.Name] = g.remoteKind(k, host.pod.Kinds[k.Name])
@@ -104,7 +104,8 @@ func (g *Session) newEngine() {
 	g.engine.Handle(names)
 }
 
-// remoteKind returns a kind of a remote worker, with the options that the worker sent, or else those of the pod if it knows the kind.
+// remoteKind returns the handler for a kind of a remote worker. Its options are the ones that the worker sent, or else those of the pod if
+// the pod knows the kind.
 func (g *Session) remoteKind(told engine.RemoteKind, known *engine.Handler) *engine.Handler {
 	k := &engine.Handler{Name: told.Name, Timeout: g.host.pod.Opts.Timeout}
 	if known != nil {
@@ -122,7 +123,7 @@ func (g *Session) remoteKind(told engine.RemoteKind, known *engine.Handler) *eng
 	if told.StaleAfter != nil {
 		k.StaleAfter = told.StaleAfter
 	}
-	// Its lease is the worker's: when its heartbeats stop, this pod cannot know whether the worker still runs the job.
+	// The job's lease is the worker's. When its heartbeats stop, this pod cannot know whether the worker is still running the job.
 	k.KeepRunning = true
 	k.Run = g.handle
 	if known == nil {

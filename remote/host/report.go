@@ -13,19 +13,19 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Report is the return of a handler on a remote worker.
+// Report is the result of a handler on a remote worker.
 type Report struct {
 	Claim
-	Outcome    *work.Outcome // nil: a success without a result
+	Outcome    *work.Outcome // nil means success without a result
 	Err        error
-	Class      job.ErrorClass // of Err: see [work.ErrorOf]
-	Code       string         // of Err; empty: none
-	HandedBack bool           // the worker is stopping: the job is given back
+	Class      job.ErrorClass // the class of Err; see [work.ErrorOf]
+	Code       string         // the code of Err; empty if there is none
+	HandedBack bool           // the worker is stopping and returns the job
 	Why        string
 }
 
-// Report ends a claim of a remote worker; the report may arrive on any pod. It returns when the end is committed. duplicate reports that
-// it was committed before. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrClosed], [ErrWrongToken].
+// Report ends a remote worker's claim. The report may arrive on any pod. Report returns once the end is committed; duplicate reports
+// whether it had been committed before. Errors: [job.ErrLeaseLost], [job.ErrGone], [ErrClosed], [ErrWrongToken].
 func (h *Host) Report(ctx context.Context, id, owner string, report Report) (duplicate bool, err error) {
 	defer func() { h.countReport(duplicate, err) }()
 	g := h.find(id)
@@ -48,7 +48,7 @@ func (h *Host) Report(ctx context.Context, id, owner string, report Report) (dup
 	return h.reportElsewhere(ctx, id, store.WorkerRow{Key: g.key, Stream: g.stream}, report)
 }
 
-// report passes a report to the proxy of its claim and waits until the end is written. taken is false if there is no proxy here.
+// report passes a report to the proxy of its claim and waits until the end is written. taken is false if this pod has no such proxy.
 func (g *Session) report(ctx context.Context, report Report) (taken, duplicate bool, err error) {
 	key := engine.ClaimKey{ID: report.ID, Fence: report.Fence}
 	g.mu.Lock()
@@ -63,12 +63,12 @@ func (g *Session) report(ctx context.Context, report Report) (taken, duplicate b
 	if p != nil {
 		select {
 		case p.answers <- mine:
-		default: // the same report is being processed
+		default: // the same report is already being processed
 		}
 	}
 	select {
 	case <-one.Ended:
-	case <-ctx.Done(): // the caller has gone: it asks again, or has learnt the end from a heartbeat
+	case <-ctx.Done(): // the caller is gone; it will retry, or has learned the outcome from a heartbeat
 		return true, false, fmt.Errorf("report of job %d: %w", report.ID, ctx.Err())
 	}
 	first := p != nil && p.taken.Load() == mine
@@ -80,7 +80,7 @@ func (g *Session) report(ctx context.Context, report Report) (taken, duplicate b
 	if err != nil {
 		return true, false, fmt.Errorf("report of job %d: %w: %w", report.ID, job.ErrOutcomeUnknown, err)
 	}
-	if found.Held { // not written here: use the tables
+	if found.Held { // this session did not write it: use the tables
 		return true, false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrOutcomeUnknown)
 	}
 	g.remember(key)
@@ -130,7 +130,7 @@ func (report Report) is(c store.ClaimOutcome) bool {
 	return *c.State == job.Cancelled || *c.State == job.Failed && *c.Reason != job.ReasonError
 }
 
-// fromHandler reports whether a handler's return can lead to an end with this reason.
+// fromHandler reports whether a handler's return can end a job with this reason.
 func fromHandler(why *job.Reason) bool {
 	switch *why {
 	case job.ReasonStopped, job.ReasonCrashed, job.ReasonDeadline:
@@ -139,7 +139,7 @@ func fromHandler(why *job.Reason) bool {
 	return true
 }
 
-// sameResult compares a reported result, which is compact, with the stored one.
+// sameResult reports whether a reported result, which is compact JSON, equals the stored one.
 func sameResult(reported, kept json.RawMessage) bool {
 	if reported == nil || kept == nil {
 		return reported == nil && kept == nil
@@ -148,8 +148,8 @@ func sameResult(reported, kept json.RawMessage) bool {
 	return json.Compact(&b, kept) == nil && bytes.Equal(reported, b.Bytes())
 }
 
-// reportElsewhere ends a claim whose stream is on another pod, or on none. It makes an engine for this one report, so that the end and
-// the next steps are written as anywhere else.
+// reportElsewhere ends a claim whose stream is on another pod or on none. It creates an engine for this one report, so that the end and the
+// next steps are written in the usual way.
 func (h *Host) reportElsewhere(ctx context.Context, id string, row store.WorkerRow, report Report) (duplicate bool, err error) {
 	lease := job.Lease{JobID: report.ID, Fence: report.Fence, Pod: id}
 	held, err := store.Adopt(ctx, h.pod.RemoteStore, id, []job.Lease{lease})
@@ -176,8 +176,8 @@ func (h *Host) reportElsewhere(ctx context.Context, id string, row store.WorkerR
 	return duplicate, err
 }
 
-// policies returns the options of its kinds that a worker sent when it opened its latest stream. For a kind that it no longer runs but
-// holds claims of, the pod's options apply.
+// policies returns the options that a worker sent for its kinds when it opened its latest stream. If it holds claims of a kind that it no
+// longer handles, the pod's options apply to that kind.
 func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (kinds []engine.RemoteKind, err error) {
 	raw, err := store.WorkerPolicies(ctx, h.pod.RemoteStore, id)
 	if err != nil {
@@ -194,7 +194,7 @@ func (h *Host) policies(ctx context.Context, id string, held []store.Adopted) (k
 	return kinds, nil
 }
 
-// visit makes a temporary session for claims of a worker whose stream this pod does not serve. Call leave when done.
+// visit creates a temporary session for the claims of a worker whose stream this pod does not serve. The caller must call leave when done.
 func (h *Host) visit(id string, row store.WorkerRow, kinds []engine.RemoteKind, held []store.Adopted) (g *Session, leave func()) {
 	o := Options{ID: id, Owner: row.Owner, Kinds: kinds, Slots: len(held), Send: func(engine.Assignment) error { return job.ErrLeaseLost }}
 	g = &Session{host: h, opts: o, stream: row.Stream, key: row.Key, over: make(chan struct{}), proxies: map[engine.ClaimKey]*proxy{}, stop: func() {}}

@@ -16,25 +16,25 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// roamer is a remote worker that keeps to the protocol on a network that does not keep to anything: its streams break or fall silent, what it
-// is sent gets lost, and each call reaches whichever pod.
+// roamer is a remote worker that follows the protocol on an unreliable network. Its streams break or stall, assignments get lost, and each
+// call reaches a random pod.
 type roamer struct {
 	c      *chaos
-	frozen sync.RWMutex // held while the process stands still
+	frozen sync.RWMutex // held while the process is frozen
 	kick   chan struct{}
 	work   sync.WaitGroup
 
 	mu       sync.Mutex
 	id       string
-	received bool // under this id
-	stream   int  // the number of the latest
+	received bool // a pod has accepted the worker under this ID
+	stream   int  // the number of the latest stream
 	tasks    map[[2]int64]*task
 }
 
 type task struct {
 	boot string
 	a    engine.Assignment
-	ctx  context.Context // ends when the job is not the worker's any more, or is to end
+	ctx  context.Context // cancelled when the worker loses the job or must end it
 	end  context.CancelCauseFunc
 	lost atomic.Bool
 }
@@ -43,7 +43,7 @@ func newRoamer(c *chaos) *roamer {
 	return &roamer{c: c, kick: make(chan struct{}, 1), id: uuid.NewString(), tasks: map[[2]int64]*task{}}
 }
 
-// live runs jobs until ctx ends, and leaves when they have ended.
+// live runs jobs until ctx is cancelled, waits for running jobs, and then leaves.
 func (w *roamer) live(ctx context.Context) {
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	var beating sync.WaitGroup
@@ -68,7 +68,7 @@ func (w *roamer) name() string {
 	return w.id
 }
 
-// open opens a stream to some pod, and keeps it for a while.
+// open opens a stream to a random pod and keeps it open for a while.
 func (w *roamer) open(ctx context.Context) {
 	w.frozen.RLock()
 	streaming, cut := context.WithCancel(context.WithoutCancel(ctx))
@@ -113,14 +113,14 @@ func (w *roamer) open(ctx context.Context) {
 	case <-w.c.while(time.Duration(50+w.c.roll(700)) * time.Millisecond):
 	case <-ctx.Done():
 	}
-	if w.c.odds(3) { // the pod does not learn of it at once
+	if w.c.odds(3) { // the pod does not notice at once
 		w.work.Go(func() { time.Sleep(300 * time.Millisecond); cut() })
 		return
 	}
 	cut()
 }
 
-// take starts a job that arrived on a stream, if that is not one that the worker has left.
+// take starts a job that arrived on a stream, unless the worker has left that stream.
 func (w *roamer) take(n int, id string, a engine.Assignment) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,7 +141,7 @@ func (w *roamer) hurry() {
 	}
 }
 
-// anew begins as another worker.
+// anew restarts the worker with a new ID.
 func (w *roamer) anew(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +159,7 @@ func (t *task) lose() {
 	t.end(job.ErrLeaseLost)
 }
 
-// run performs a job and reports until somebody has answered.
+// run performs a job and repeats the report until a pod replies.
 func (w *roamer) run(t *task) {
 	defer func() {
 		w.mu.Lock()
@@ -189,7 +189,7 @@ func (w *roamer) run(t *task) {
 			if again = w.c.odds(8) && report.Err == nil && !report.HandedBack; !again {
 				return
 			}
-			if another = w.c.odds(2); another { // else the answer got lost
+			if another = w.c.odds(2); another { // otherwise the reply was lost
 				report.Outcome = encoded(runner.Done("another"))
 			}
 		case errors.Is(err, job.ErrLeaseLost), errors.Is(err, host.ErrClosed):
@@ -201,7 +201,7 @@ func (w *roamer) run(t *task) {
 	}
 }
 
-// beat sends heartbeats to whichever pod.
+// beat sends heartbeats to random pods.
 func (w *roamer) beat(ctx context.Context) {
 	for {
 		select {

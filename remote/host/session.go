@@ -13,15 +13,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// sessionPollEvery is the interval at which a session polls for jobs without a wake-up.
+// sessionPollEvery is how often a session polls for jobs when nothing wakes it.
 const sessionPollEvery = 500 * time.Millisecond
 
-// Session is a remote worker whose stream this pod serves. It has its own engine, row, lanes and runs, and uses the pod's store,
-// connections, metrics and log. Its handlers are proxies: each sends its job on the stream and waits for the report. A job that runs
-// elsewhere is therefore claimed, fenced, handed over, retried and ended as any other.
+// Session represents a remote worker whose stream this pod serves. It has its own engine, row, lanes and runs, and shares the pod's store,
+// connections, metrics and log. Its handlers are proxies: each sends its job on the stream and waits for the report. Remote jobs are
+// therefore claimed, fenced, handed over, retried and finished like any other.
 //
-// Its lease is renewed only while the worker sends heartbeats. It outlives its stream: the worker may reconnect, to this pod or to
-// another one, with its running jobs. The session of the latest stream decides; pods.stream holds its number.
+// The worker's lease is renewed only while it sends heartbeats. The lease outlives the stream, so the worker can reconnect to this pod or
+// to another one and keep its running jobs. Only the session with the latest stream number, stored in pods.stream, is valid.
 type Session struct {
 	engine   *engine.Engine // not shared with the pod
 	host     *Host
@@ -34,33 +34,32 @@ type Session struct {
 	why      error           // set before over is closed
 	end      sync.Once
 	gone     chan struct{}      // closed when all its goroutines have ended
-	stop     context.CancelFunc // of claims
+	stop     context.CancelFunc // stops claiming
 	mu       sync.Mutex
 	proxies  map[engine.ClaimKey]*proxy
-	reported recent // claims that have ended by a report on this pod
+	reported recent // claims that were ended by a report on this pod
 }
 
-// Claim is a claim as a remote worker identifies it.
+// Claim identifies a claim in calls from a remote worker.
 type Claim struct {
 	ID, Fence int64
-	Token     []byte // the token of its assignment
+	Token     []byte // the token from its assignment
 }
 
-// Errors of calls of remote workers.
+// Errors returned for calls from remote workers.
 var (
-	// ErrClosed means that the worker's lease expired, or that its id belongs to another principal: it starts again with a new id.
+	// ErrClosed means that the worker's lease expired, or that its ID belongs to another principal. The worker restarts with a new ID.
 	ErrClosed = errors.New("the worker's row is closed")
 	// ErrSuperseded means that the worker has opened a newer stream.
 	ErrSuperseded = errors.New("the worker opened another stream")
-	// ErrWrongToken means that a call about a job has a token that does not match its assignment.
+	// ErrWrongToken means that the token in a call does not match the job's assignment.
 	ErrWrongToken = job.ErrWrongToken
 )
 
-// errLeft is the cause of a session whose worker has left, or has lost its stream while it ran nothing.
+// errLeft ends the session of a worker that has left, or that has lost its stream while it ran no jobs.
 var errLeft = errors.New("it left, or lost its stream without running jobs")
 
-// live serves the worker until the session ends. It claims as long as the stream (claiming) is open, and then waits for the running
-// jobs.
+// live serves the worker until the session ends. It claims jobs while the stream (claiming) is open, and then waits for the running jobs.
 func (g *Session) live(claiming context.Context) {
 	defer g.host.remove(g)
 	defer close(g.gone)
@@ -75,7 +74,7 @@ func (g *Session) live(claiming context.Context) {
 	g.host.pod.Log.InfoContext(claiming, "remote worker gone", telemetry.Pod, g.opts.Name, telemetry.Boot, g.opts.ID, telemetry.Why, cmp.Or(g.why, errLeft))
 }
 
-// finish ends the session without ending the jobs that its worker runs.
+// finish ends the session. The jobs that its worker runs continue.
 func (g *Session) finish(why error) {
 	g.end.Do(func() {
 		g.why = why
@@ -84,11 +83,11 @@ func (g *Session) finish(why error) {
 	})
 }
 
-// Stopped returns a channel that is closed when the worker gets no more jobs: its stream has to end.
+// Stopped returns a channel that is closed when the worker gets no more jobs and its stream has to end.
 func (g *Session) Stopped() <-chan struct{} { return g.claims }
 
 // Over returns a channel that is closed when the session has ended. After that, [Session.Why] returns the reason.
 func (g *Session) Over() <-chan struct{} { return g.over }
 
-// Why returns why the session has ended: nil if its worker left and ran nothing.
+// Why returns the reason why the session ended, or nil if its worker left without running jobs.
 func (g *Session) Why() error { return g.why }

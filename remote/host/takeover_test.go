@@ -56,9 +56,9 @@ func TestARemoteWorkerBeginsAnewOnlyWhenItsRowIsKnownToBeClosed(t *testing.T) {
 	w.connect(t, r, 1, "far")
 	w.keepBeating(t, r)
 	podtest.Exec(t, pool, `alter table trapeze.remote_workers rename column owner to unreadable`)
-	podtest.Exec(t, pool, `update trapeze.remote_workers set stream = stream + 1`) // or closed: the pod cannot tell
+	podtest.Exec(t, pool, `update trapeze.remote_workers set stream = stream + 1`) // to the pod this looks like a closed row: it cannot tell the difference
 	<-w.session.Over()
-	is.True(errors.Is(w.session.Why(), host.ErrSuperseded)) // to open another stream tells
+	is.True(errors.Is(w.session.Why(), host.ErrSuperseded)) // opening another stream will show which one it is
 }
 
 func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {
@@ -67,7 +67,7 @@ func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {
 	r := podtest.Start(t, pool, runner.Options{LeaseFor: time.Minute, HeartbeatEvery: 20 * time.Second}, noKinds)
 	w := newFar()
 	w.connect(t, r, 1, "far")
-	w.connect(t, r, 1, "far") // again: what got lost on the way is looked for
+	w.connect(t, r, 1, "far") // on a reconnect, the pod searches for claims that never arrived
 	id := foreign(t, r, podtest.Of("other"))
 	for blocked := false; !blocked; {
 		tx, err := pool.Begin(t.Context())
@@ -78,7 +78,7 @@ func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {
 			blocked = podtest.One[bool](t, pool, `select exists (select from pg_stat_activity where datname = current_database()
 				and wait_event_type = 'Lock' and query like '%where l.pod = any($1::uuid[]) order by l.id%')`)
 		}
-		if blocked { // in the middle of a look: the worker goes to another pod, and is sent a job there
+		if blocked { // during the search, the worker moves to another pod and is sent a job there
 			_, err = tx.Exec(t.Context(), `update trapeze.remote_workers set stream = stream + 1`)
 			is.NoErr(err)
 			_, err = tx.Exec(t.Context(), `update trapeze.live set state = 'running', pod = $1, fence = fence + 1, attempt = attempt + 1 where id = $2`, w.id, id)
@@ -88,7 +88,7 @@ func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {
 			is.NoErr(tx.Rollback(t.Context()))
 		}
 	}
-	time.Sleep(300 * time.Millisecond) // an absence can only be given time
+	time.Sleep(300 * time.Millisecond) // only waiting can show that nothing happens
 	is.Equal(podtest.Get(t, r, id).State, job.Running)
 }
 
@@ -100,14 +100,14 @@ func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneClaimsNothingForIt(t *t
 	w := newFar()
 	w.connect(t, first, 1, "far")
 	silent := w.sent
-	w.connect(t, second, 1, "far") // the connection to the first pod is cut, which that has not noticed
+	w.connect(t, second, 1, "far") // the first pod has not noticed that its connection is broken
 	foreign(t, second, podtest.Of("far"))
 	foreign(t, second, podtest.Of("far"))
 	w.takes(t, second)
 	select {
 	case <-silent:
 		t.Fatal("it was given more than its slots")
-	case <-time.After(1200 * time.Millisecond): // two looks
+	case <-time.After(1200 * time.Millisecond): // two polls
 	}
 	is.Equal(podtest.Running(t, pool), 1)
 }

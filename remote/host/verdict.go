@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// verdicts records the claims that a worker lists and returns a verdict for each. The worker may hold claims that this pod does not know:
-// another pod that serves a newer stream has sent them, or this pod is about to adopt them. For these it reads the tables.
+// verdicts records the claims that a worker lists and returns a verdict for each. A worker can list claims that this pod does not know:
+// another pod that serves a newer stream has sent them, or this pod has not adopted them yet. For such claims, verdicts reads the tables.
 func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, now time.Time) ([]Verdict, error) {
 	list := make([]Verdict, len(listed))
 	var unknown []int
@@ -40,7 +40,8 @@ func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, n
 			strays++
 		}
 	}
-	// A lost job's handler may still run on the worker, and this pod does not count it. Its slot is not free until the handler has ended.
+	// The handler of a lost job may still be running on the worker, although this pod does not count it. Its slot stays in use until the
+	// handler returns.
 	g.engine.Resize(g.opts.Slots - strays)
 	return list, nil
 }
@@ -74,10 +75,10 @@ func (g *Session) verdict(l Listed, now time.Time) (v Verdict, known bool) {
 	return Verdict{ID: l.ID, Fence: l.Fence, Cause: context.Cause(one.Ctx)}, true
 }
 
-// recent holds the claims that ended last. The worker lists a claim until it learns that the claim has ended.
+// recent holds the claims that ended most recently. The worker keeps listing a claim until it learns that the claim has ended.
 type recent struct{ now, before map[engine.ClaimKey]bool }
 
-// rememberAtMost limits each of the two halves of recent.
+// rememberAtMost is the maximum size of each half of recent.
 const rememberAtMost = 1000
 
 func (r *recent) add(key engine.ClaimKey) {

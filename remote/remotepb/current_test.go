@@ -23,5 +23,5 @@ func TestTheGeneratedCodeIsOfTheProtocolAsItIs(t *testing.T) {
 	}
 	noted, err := os.ReadFile("workers.proto.sha256")
 	is.NoErr(err)
-	is.Equal(strings.TrimSpace(string(noted)), hex.EncodeToString(sum[:])) // the protocol was changed since: run make proto
+	is.Equal(strings.TrimSpace(string(noted)), hex.EncodeToString(sum[:])) // if this fails, the protocol has changed: run make proto
 }

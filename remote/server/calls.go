@@ -15,7 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// maxListed limits the jobs of a heartbeat: those in all slots that a worker may have, and as many whose reports are in flight.
+// maxListed is the maximum number of jobs in a heartbeat: one for each slot that a worker can have, and as many again whose reports are in
+// flight.
 const maxListed = 2000
 
 // Heartbeat implements [remotepb.WorkersHandler].

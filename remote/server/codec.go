@@ -11,12 +11,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// An empty step takes two bytes on the wire and two hundred in memory. With only a limit on bytes, a message of 16 MiB could take
-// gigabytes. The parts of a message are therefore counted before it is decoded.
+// An empty step takes two bytes on the wire and two hundred in memory. With only a limit on bytes, a message of 16 MiB could use gigabytes
+// of memory. The parts of a message are therefore counted before it is decoded.
 const (
-	// maxParts limits the messages within a message, and the elements of its lists: ten steps for each of 10,000 branches.
+	// maxParts is the maximum number of nested messages and list elements in a message: ten steps for each of 10,000 branches.
 	maxParts = 100_000
-	// maxNested limits how deep messages are nested. The Go worker sends messages that are nested three deep.
+	// maxNested is the maximum nesting depth of a message. The Go worker sends messages that are nested three deep.
 	maxNested = 100
 )
 
@@ -25,7 +25,7 @@ var (
 	errDeepNested = fmt.Errorf("nested deeper than %d", maxNested)
 )
 
-// binary encodes messages as gRPC does, and refuses to decode a message whose decoded form would be disproportionately large.
+// binary encodes messages as gRPC does. It refuses to decode a message that would take up far more memory than its encoded form.
 type binary struct{}
 
 func (binary) Name() string { return "proto" }
@@ -51,7 +51,7 @@ func (binary) Unmarshal(raw []byte, m any) error {
 	return proto.Unmarshal(raw, to)
 }
 
-// weigh counts the parts of a message. It stops at malformed data, for which the decoder returns an error.
+// weigh counts the parts of a message. It stops at malformed data, because the decoder then returns an error.
 func weigh(raw []byte, of protoreflect.MessageDescriptor, depth int, left *int) error {
 	if depth == 0 {
 		return errDeepNested
@@ -80,7 +80,7 @@ func weigh(raw []byte, of protoreflect.MessageDescriptor, depth int, left *int) 
 	return nil
 }
 
-// text is JSON, for use with curl. It has the same limits: every message begins with a brace, and braces in strings count too.
+// text encodes messages as JSON, for use with curl. It applies the same limits; it counts opening braces, including those in strings.
 type text struct{ name string }
 
 func (t text) Name() string { return t.name }

@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// callError converts an error into that of a call. An error on which a worker acts begins with a fixed word. The database driver's text may
-// name hosts and users: only the log has it.
+// callError converts an error to the error of a call. An error that a worker reacts to begins with a fixed word. The database driver's
+// error text may contain host and user names, so it is written only to the log.
 func callError(ctx context.Context, err error) error {
 	says := func(code connect.Code, word string) error {
 		return connect.NewError(code, errors.New(word+": "+truncate(err.Error())))
@@ -23,7 +23,7 @@ func callError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(ctx.Err(), context.Canceled): // the worker has learned meanwhile what came of it, or is gone: nobody reads the answer
+	case errors.Is(ctx.Err(), context.Canceled): // the worker is gone or has already learned the outcome, so nothing reads the reply
 		return connect.NewError(connect.CodeCanceled, errors.New("the client cancelled the call"))
 	case errors.Is(err, host.ErrClosed):
 		return says(connect.CodeAborted, "worker_closed")
@@ -59,11 +59,11 @@ func callError(ctx context.Context, err error) error {
 	return connect.NewError(connect.CodeUnavailable, errors.New("unavailable: temporary failure: repeat the call here or on another pod"))
 }
 
-// maxWords limits the text of an error, in bytes. It is sent in a header, of which clients accept about eight kilobytes, and it quotes the
-// worker's input.
+// maxWords is the maximum length of an error text, in bytes. The text can quote the worker's input. It is sent in a header, and clients
+// accept only about eight kilobytes of headers.
 const maxWords = 1000
 
-// truncate cuts text to a length that fits a header.
+// truncate limits text to maxWords bytes, so that it fits in a header.
 func truncate(text string) string {
 	if len(text) > maxWords {
 		return strings.ToValidUTF8(text[:maxWords], "") + "…"

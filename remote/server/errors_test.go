@@ -39,7 +39,7 @@ func TestAWorkerIsToldInOneWordWhatItActsOn(t *testing.T) {
 		"too_large": job.ErrTooLarge, "invalid": job.ErrInvalidArgs, "not_found": job.ErrNotFound, "unavailable": job.ErrShutdown,
 	} {
 		err := callError(t.Context(), fmt.Errorf("report job 5: %w", cause))
-		is.True(strings.Contains(err.Error(), ": "+word+": report job 5")) // the word, then what it is about
+		is.True(strings.Contains(err.Error(), ": "+word+": report job 5")) // the word, followed by what failed
 	}
 	is.True(callError(t.Context(), nil) == nil)
 }

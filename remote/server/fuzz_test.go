@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// wire is a message as it goes over the wire.
+// wire returns a message in its wire encoding.
 func wire(m proto.Message) []byte {
 	raw, err := proto.Marshal(m)
 	if err != nil {
@@ -29,9 +29,9 @@ func wire(m proto.Message) []byte {
 	return raw
 }
 
-// nested is a report with steps that follow each other's inside each other, so deep. It is written from its end, in one go.
+// nested returns an encoded report whose steps are nested to the given depth. It builds the message from the end, in one pass.
 func nested(deep int) []byte {
-	var raw []byte // backwards
+	var raw []byte // in reverse order
 	put := func(field protowire.Number) {
 		size := protowire.AppendVarint(protowire.AppendTag(nil, field, protowire.BytesType), uint64(len(raw)))
 		slices.Reverse(size)
@@ -46,14 +46,14 @@ func nested(deep int) []byte {
 	return raw
 }
 
-// broad is a report of so many children that say nothing.
+// broad returns an encoded report with the given number of empty children.
 func broad(children int) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 6, protowire.BytesType), bytes.Repeat([]byte{1<<3 | 2, 0}, children))
 }
 
 func someText(s string) *string { return &s }
 
-// reports are reports, good and bad.
+// reports returns encoded reports, valid and invalid.
 func reports() [][]byte {
 	priority := int32(math.MinInt32)
 	far := &durationpb.Duration{Seconds: math.MaxInt64, Nanos: math.MaxInt32}
@@ -77,7 +77,7 @@ func reports() [][]byte {
 	return list
 }
 
-// takeIn decodes a report as it comes over the wire.
+// takeIn decodes a report from its wire encoding.
 func takeIn(raw []byte) (report host.Report, err error) {
 	var m remotepb.ReportResultRequest
 	if err := (binary{}).Unmarshal(raw, &m); err != nil {
@@ -86,7 +86,7 @@ func takeIn(raw []byte) (report host.Report, err error) {
 	return reportOf(&m)
 }
 
-// submissions lists the jobs that follow an outcome.
+// submissions returns the jobs that follow an outcome.
 func submissions(o *work.Outcome) (list []*work.Submission) {
 	switch {
 	case o == nil:
@@ -98,7 +98,7 @@ func submissions(o *work.Outcome) (list []*work.Submission) {
 	return list
 }
 
-// What a worker reports is taken in or refused: no bytes of its make a pod panic, and what is taken in is decided about as soon.
+// A worker's report is either decoded or rejected. No input makes a pod panic, and every decoded report can be processed without delay.
 func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
 	for _, raw := range reports() {
 		f.Add(raw)
@@ -106,7 +106,7 @@ func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		report, err := takeIn(raw)
 		if err != nil {
-			if code := connect.CodeOf(err); code != connect.CodeInvalidArgument && code != connect.CodeUnknown { // of the codec, which connect says the code of
+			if code := connect.CodeOf(err); code != connect.CodeInvalidArgument && code != connect.CodeUnknown { // an error of the codec, to which connect assigns the code
 				t.Errorf("%x: %v", raw, err)
 			}
 			return
@@ -118,7 +118,7 @@ func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
 			t.Errorf("%x is the error %q with the wish %+v", raw, report.Err, job.WishOf(report.Err))
 		}
 		for _, w := range submissions(report.Outcome) {
-			_ = w.Validate() // the engine refuses the job then
+			_ = w.Validate() // the engine rejects the job in that case
 			if args, err := work.EncodeRawArgs(w.Kind, w.Args); err != nil || !bytes.Equal(args, w.Args) {
 				t.Errorf("%x has args %q, which become %q: %v", raw, w.Args, args, err)
 			}
@@ -129,7 +129,7 @@ func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
 	})
 }
 
-// What a worker says of itself is taken in or refused, and no kind that it is not bound to is ever among what it is to be sent.
+// A worker's description of itself is either accepted or rejected. The worker is never sent jobs of kinds that its principal may not run.
 func FuzzTheKindsOfAWorkerAreThoseThatItIsBoundTo(f *testing.F) {
 	for _, m := range []*remotepb.StreamJobsRequest{
 		{}, {Topics: []string{"gpu.a", "gpu.a", ""}, Slots: 1}, {Topics: []string{"gpu.a", "secret"}}, {Topics: []string{"\x00\n"}, Slots: math.MinInt32},

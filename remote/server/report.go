@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// reportOf decodes a report. An outcome that cannot be stored fails the job. The engine checks everything else.
+// reportOf decodes a report. An outcome that cannot be stored fails the job. The engine validates everything else.
 func reportOf(m *remotepb.ReportResultRequest) (r host.Report, err error) {
 	switch is := m.GetOutcome().(type) {
 	case *remotepb.ReportResultRequest_Done:
@@ -80,7 +80,7 @@ func fanOut(m *remotepb.FanOut) (*work.Outcome, error) {
 	return o, nil
 }
 
-// outcome returns a success with a result; empty: none.
+// outcome returns a success with a result, or without one if result is empty.
 func outcome(result []byte, warning bool) (o *work.Outcome, err error) {
 	o = &work.Outcome{Status: job.OK}
 	if warning {
@@ -92,7 +92,7 @@ func outcome(result []byte, warning bool) (o *work.Outcome, err error) {
 	return o, err
 }
 
-// submission decodes a step and the steps after it, which are nested no deeper than a message may be.
+// submission decodes a step and the steps after it, up to the nesting depth that is allowed for messages.
 func submission(m *remotepb.Step) (*work.Submission, error) {
 	w := &work.Submission{Kind: m.GetKind(), Subject: m.Subject, Lane: m.GetLane(), Delay: m.GetDelay().AsDuration(), Foreign: m.GetForeign(), When: job.When(m.GetWhen())}
 	var err error
@@ -160,7 +160,7 @@ func (e handlersError) Error() string {
 	return string(e)
 }
 
-// invalidArgs is the error of a handler that could not decode its arguments.
+// invalidArgs means that a handler could not decode its arguments.
 type invalidArgs struct{ error }
 
 func (invalidArgs) Is(target error) bool { return target == job.ErrInvalidArgs }

@@ -1,12 +1,12 @@
-// Package server serves remote workers: programs without a database that run jobs. It serves standard gRPC on net/http, so that it can be
-// mounted beside the HTTP API, on the port of the pod.
+// Package server serves remote workers: programs without a database connection that run jobs. It serves standard gRPC on net/http, so it
+// can be mounted next to the HTTP API, on the pod's port.
 //
 //	worker ──StreamJobs──▶ pod   a session claims for the free slots of the worker, and sends the jobs down the stream
 //	       ──Heartbeat───▶       renews the lease, acknowledges jobs, sends progress and receives cancels
 //	       ──ReportResult▶       ends a claim; answered when that is committed
 //
-// It makes no decisions about jobs: the engine of the session does (remote/host), with the same statements and fences as for jobs of the
-// pod.
+// The package makes no decisions about jobs. The session's engine does (remote/host), with the same statements and fences as for the pod's
+// own jobs.
 package server
 
 import (
@@ -28,34 +28,35 @@ import (
 
 // Options configure [Handler].
 type Options struct {
-	// Authenticate returns the sender of a request and the kinds and lanes that it may run. An error that is not a connect error is
-	// answered with UNAUTHENTICATED, without its text.
+	// Authenticate returns the sender of a request and the kinds and lanes that it may use. If it returns an error that is not a connect
+	// error, the response is UNAUTHENTICATED without the error's text.
 	Authenticate func(*http.Request) (Caller, error)
-	// CallsPerSecond and CallsBurst limit the calls of one principal on this pod. Default 5,000 and 10,000.
+	// CallsPerSecond and CallsBurst limit the calls of one principal on this pod. The defaults are 5,000 and 10,000.
 	CallsPerSecond float64
 	CallsBurst     int
-	// MaxBytes limits a message. Default 16 MiB, enough for a result of 1 MiB and the children of a fan-out.
+	// MaxBytes is the maximum size of a message. The default is 16 MiB, enough for a result of 1 MiB and the children of a fan-out.
 	MaxBytes int
-	// MostStreams limits the workers of one principal on this pod. Default 1,000: each has a row, and polls for jobs.
+	// MostStreams is the maximum number of workers of one principal on this pod. The default is 1,000, because each worker has a row and
+	// polls for jobs.
 	MostStreams int
-	// OpensPerSecond limits how often one principal opens a stream on this pod, which costs more than other calls. After idle time a burst
-	// of twice MostStreams is allowed, because all workers reconnect when another pod is gone. Default 100.
+	// OpensPerSecond limits how often one principal can open a stream on this pod, which costs more than other calls. A burst of twice
+	// MostStreams is allowed, because all workers of a pod reconnect at once when it goes away. The default is 100.
 	OpensPerSecond float64
-	// ReauthInterval is the interval at which the credentials of an open stream are checked again: its token may have expired, or its
-	// permissions may have changed. Data is sent at the same interval to workers that understand nudges, because proxies end idle streams.
-	// Default 15 s.
+	// ReauthInterval is how often the credentials of an open stream are checked again, because a token can expire and permissions can
+	// change. Workers that understand nudges are sent data at the same interval, because proxies close idle streams. The default is 15 s.
 	ReauthInterval time.Duration
-	// SendWithin is the timeout for sending a job. It ends the stream of a worker that does not read. Default 10 s.
+	// SendWithin is the timeout for sending a job. When it expires, the stream of a worker that does not read is closed. The default is 10
+	// s.
 	SendWithin time.Duration
 }
 
 // Caller is the principal that acts for a worker.
 type Caller struct {
-	Name string                 // the principal: only it may act for its workers
-	Kind func(name string) bool // reports the kinds that it may run; nil: all
-	Lane func(name string) bool // reports the lanes that it may claim from; nil: all
+	Name string                 // the principal; only it can act for its workers
+	Kind func(name string) bool // reports whether it may run a kind; nil allows all
+	Lane func(name string) bool // reports whether it may claim from a lane; nil allows all
 
-	// Refused is called when it requests a kind that it may not run; nil: no call.
+	// Refused is called when the caller requests a kind that it may not run. It can be nil.
 	Refused func(why string)
 }
 
@@ -65,11 +66,11 @@ type server struct {
 
 	mu      sync.Mutex
 	calls   map[string]*rate.Limiter // by principal
-	opens   map[string]*rate.Limiter // of streams
+	opens   map[string]*rate.Limiter // stream openings, by principal
 	streams map[string]int           // number of open streams, by principal
 }
 
-// Handler returns the path of the service and its handler. It requires HTTP/2: over TLS, or in clear text on loopback.
+// Handler returns the path of the service and its handler. It requires HTTP/2, either over TLS or unencrypted on loopback.
 func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 	if o.Authenticate == nil {
 		panic("remote/server: no authentication: set Options.Authenticate")
@@ -103,14 +104,14 @@ func Handler(r *runner.Runner, o Options) (path string, handler http.Handler) {
 
 type callerKey struct{}
 
-// sender is the sender of a request, with functions to authenticate it again.
+// sender is the caller of a request, with a function to authenticate it again.
 type sender struct {
 	Caller
 	again func() (Caller, error)
-	until func(time.Time) // sets the write deadline; zero: none
+	until func(time.Time) // sets the write deadline; the zero time removes it
 }
 
-// guard admits requests of principals that may run jobs, and sets the deadlines of their streams.
+// guard admits requests from principals that may run jobs, and sets the deadlines of their streams.
 func (s *server) guard(next http.Handler) http.Handler {
 	errs := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -142,7 +143,7 @@ func (s *server) authenticate(r *http.Request) (Caller, error) {
 	return caller, err
 }
 
-// maxPrincipals limits the principals whose calls are counted. When there are more, all counts start again.
+// maxPrincipals is the maximum number of principals whose calls are counted. When it is exceeded, all counts restart.
 const maxPrincipals = 10_000
 
 func (s *server) limit(all map[string]*rate.Limiter, name string, each float64, burst int) *rate.Limiter {
@@ -157,7 +158,7 @@ func (s *server) limit(all map[string]*rate.Limiter, name string, each float64, 
 	return all[name]
 }
 
-// enter counts a stream of a principal, or returns an error if it has reached its limit.
+// enter counts a principal's stream. It returns an error if the principal has reached its limit.
 func (s *server) enter(name string) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

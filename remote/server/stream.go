@@ -36,7 +36,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	defer leave()
 	bound := binding{}
 	bound.now.Store(&caller.Caller)
-	// At most as many jobs are in flight as the worker has slots, plus those that were given back meanwhile.
+	// The number of jobs in flight is limited to the worker's slots, plus the jobs that were returned in the meantime.
 	sending := make(chan *remotepb.Assignment, 4*max(1, min(int(m.GetSlots()), 1000)))
 	o := host.Options{
 		ID: m.GetWorkerId(), Name: m.GetName(), Version: m.GetVersion(), Owner: caller.Name, Kinds: kinds, Lane: bound.lane, Slots: int(m.GetSlots()),
@@ -67,7 +67,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 		defer caller.until(time.Time{})
 		return out.Send(m)
 	}
-	if err := send(nil); err != nil { // sends the headers: the worker is connected
+	if err := send(nil); err != nil { // sending the headers tells the worker that it is connected
 		return err
 	}
 	reauth := time.NewTicker(s.opts.ReauthInterval)
@@ -79,7 +79,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 				return err
 			}
 			if o.Nudge != nil {
-				o.Nudge() // so that no proxy takes the stream for a dead one
+				o.Nudge() // keeps proxies from closing an idle stream
 			}
 		case a := <-sending:
 			if err := send(a); err != nil {
@@ -105,7 +105,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 	}
 }
 
-// binding holds the permissions of a worker's principal at the last check.
+// binding holds the permissions of a worker's principal as of the last check.
 type binding struct{ now atomic.Pointer[Caller] }
 
 func (b *binding) lane(name string) bool {
@@ -113,8 +113,8 @@ func (b *binding) lane(name string) bool {
 	return may == nil || may(name)
 }
 
-// reauthenticate authenticates the principal of a stream again. It returns an error if the principal may no longer have the stream. A
-// check that fails for another reason is no error.
+// reauthenticate authenticates a stream's principal again. It returns an error if the principal is no longer allowed to have the stream. It
+// ignores a check that fails for any other reason.
 func (b *binding) reauthenticate(by sender, kinds []engine.RemoteKind) error {
 	caller, err := by.again()
 	switch {
@@ -146,8 +146,8 @@ func (c Caller) mayRun(kind string) error {
 	return connect.NewError(connect.CodePermissionDenied, errors.New("forbidden: "+why))
 }
 
-// kindsOf returns the kinds of the jobs to send, with their options: the topics among those that the worker registered, or
-// all of them.
+// kindsOf returns the kinds of jobs to send to the worker, with their options. These are the requested topics that the worker has
+// registered, or all registered kinds.
 func kindsOf(m *remotepb.StreamJobsRequest, caller Caller) (kinds []engine.RemoteKind, err error) {
 	topics := m.GetTopics()
 	known := map[string]engine.RemoteKind{}

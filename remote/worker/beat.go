@@ -12,11 +12,11 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// notesEvery is the minimum interval between heartbeats that are sent because of progress.
+// notesEvery is the minimum interval between heartbeats that are sent to deliver progress.
 const notesEvery = 250 * time.Millisecond
 
-// beat sends heartbeats until ctx ends: at the interval that the pods set, at once when a job has arrived, and soon after progress. It
-// sends one at a time, so that they arrive in order.
+// beat sends heartbeats until ctx is cancelled: at the interval that the pods set, at once when a job has arrived, and soon after progress
+// was reported. It sends one heartbeat at a time, so that they arrive in order.
 func (w *Worker) beat(ctx context.Context) {
 	var last time.Time
 	for {
@@ -47,7 +47,7 @@ func (w *Worker) beat(ctx context.Context) {
 }
 
 func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Duration) {
-	// Wait for the answer to a heartbeat that has been sent. A worker that is stopping does so only for a short time.
+	// Wait for the reply to a heartbeat in flight. A worker that is stopping waits only for a short time.
 	lingering, release := wait.Linger(ctx, time.Second)
 	defer release()
 	asking, cancel := context.WithTimeout(lingering, max(every, time.Second))
@@ -59,7 +59,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	w.heartbeatDone(err == nil)
 	if err != nil {
 		switch {
-		case ctx.Err() != nil: // it is stopping: its row may be closed already
+		case ctx.Err() != nil: // the worker is stopping, so its row may already be closed
 		case isClosed(err) && w.isReceived(id):
 			w.restart(err)
 		default:
@@ -71,7 +71,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	lease := out.Msg.GetLease().AsDuration()
 	w.every = max(out.Msg.GetHeartbeatEvery().AsDuration(), 50*time.Millisecond)
 	received := false
-	if w.id == id { // otherwise the answer is for the worker's previous id
+	if w.id == id { // otherwise the reply belongs to the worker's previous ID
 		w.trusted = sent.Add(lease - lease/10)
 		time.AfterFunc(time.Until(w.trusted), func() { w.watchTrust(ctx) }) // even while the next heartbeat is in flight
 		received, w.greets = w.greets, false
@@ -88,7 +88,7 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 		}
 		switch v.GetVerdict() {
 		case remotepb.JobVerdict_VERDICT_LOST:
-			if !t.returned.Load() { // else its report was faster, and is answered
+			if !t.returned.Load() { // otherwise its report was faster and has been acknowledged
 				w.log.WarnContext(ctx, "the job no longer belongs to this worker", append(t.attrs(), telemetry.Cause, cause(v.GetCause()))...)
 			}
 			t.lose(cause(v.GetCause()))
@@ -98,15 +98,15 @@ func (w *Worker) beatOnce(ctx context.Context, sent time.Time, every time.Durati
 	}
 }
 
-// isReceived reports whether a pod has answered the worker under its current id. Without an answer its row is not open yet, which must not
-// be mistaken for a closed row.
+// isReceived reports whether a pod has replied to the worker under its current ID. Until then its row may not exist yet, which must not be
+// mistaken for a closed row.
 func (w *Worker) isReceived(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.id == id && !w.trusted.IsZero()
 }
 
-// watchTrust cancels the handlers when the last answer of a pod is about a lease old: their jobs may then run elsewhere.
+// watchTrust cancels the handlers when the last reply from a pod is about as old as the lease, because the jobs may then run elsewhere.
 func (w *Worker) watchTrust(ctx context.Context) {
 	w.mu.Lock()
 	over := ctx.Err() == nil && !w.trusted.IsZero() && !time.Now().Before(w.trusted)
@@ -122,12 +122,12 @@ func (w *Worker) watchTrust(ctx context.Context) {
 	}
 }
 
-// running returns the worker's claims, with their new progress.
+// running returns the worker's claims, with the progress made since the last heartbeat.
 func (w *Worker) running() (list []*remotepb.Running) {
 	id := w.name()
 	for _, t := range w.list() {
 		if t.boot != id {
-			continue // of the worker's previous id
+			continue // it belongs to the worker's previous ID
 		}
 		list = append(list, &remotepb.Running{JobId: t.m.GetJobId(), Fence: t.m.GetFence(), Token: t.m.GetToken(), Progress: t.takeProgress()})
 	}

@@ -19,7 +19,7 @@ func (Render) Kind() string { return "render" }
 
 func render(ctx context.Context, j *runner.Job[Render]) (*runner.Outcome, error) {
 	for done := range int64(100) {
-		if err := ctx.Err(); err != nil { // cancelled, or the worker is about to stop
+		if err := ctx.Err(); err != nil { // the job was cancelled, or the worker is stopping
 			return nil, err
 		}
 		j.Progress(done+1, 100)
@@ -27,7 +27,7 @@ func render(ctx context.Context, j *runner.Job[Render]) (*runner.Outcome, error)
 	return runner.Done(j.Args.Scene + ".png"), nil
 }
 
-// A whole program: give it TRAPEZE_SERVER and TRAPEZE_TOKEN, and submit jobs of the kind render.
+// This is a complete program. To run it, set TRAPEZE_SERVER and TRAPEZE_TOKEN, and submit jobs of kind render.
 func Example() {
 	r, err := runner.NewRemote(runner.RemoteOptions{})
 	if err != nil {
@@ -41,7 +41,7 @@ func Example() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := w.Run(ctx); err != nil { // the pods refuse the worker
+	if err := w.Run(ctx); err != nil { // the pods rejected the worker
 		log.Fatal(err)
 	}
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// complainEvery is the minimum interval between log lines of a worker without a pod; it tries to connect much more often.
+// complainEvery is the minimum interval between log lines of a worker without a pod. Connection attempts are much more frequent.
 const complainEvery = 10 * time.Second
 
-// complaints logs why a worker has no stream, at once and then from time to time. One goroutine uses it.
+// complaints logs why a worker has no stream, first at once and then at intervals. It must be used by only one goroutine.
 type complaints struct {
 	last time.Time
 }
 
-// complain logs why there is no stream. If there was one before (was), it logs at once.
+// complain logs why there is no stream. It logs at once if the worker had a stream before (was).
 func (w *Worker) complain(ctx context.Context, c *complaints, was bool, server string, err error) {
 	if time.Since(c.last) < complainEvery && !was {
 		w.log.DebugContext(ctx, "no pod accepts the worker, retrying", telemetry.Server, server, telemetry.Err, err)
@@ -36,7 +36,7 @@ func (w *Worker) complain(ctx context.Context, c *complaints, was bool, server s
 	w.log.WarnContext(ctx, text, telemetry.Server, server, telemetry.Err, err, telemetry.Running, len(w.list()))
 }
 
-// withHint adds a hint to an error of this machine, whose text may not help a first-time user. A pod's errors need no hint.
+// withHint adds a hint to a local connection error, whose text may not help a first-time user. Errors from a pod need no hint.
 func withHint(server string, err error) error {
 	if hint := hint(server, err); hint != "" {
 		return fmt.Errorf("%w: %s", err, hint)
@@ -63,7 +63,7 @@ func hint(server string, err error) string {
 	return ""
 }
 
-// noHTTP2 reports whether the TLS peer does not support HTTP/2. crypto/tls has no type for alerts.
+// noHTTP2 reports whether the TLS peer does not support HTTP/2. It compares the text, because crypto/tls exports no usable alert type.
 func noHTTP2(err error) bool {
 	wrong, ok := errors.AsType[*net.OpError](err)
 	return ok && wrong.Op == "remote error" && strings.Contains(wrong.Err.Error(), "no application protocol")

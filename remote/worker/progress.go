@@ -6,13 +6,13 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// Progress is sent with heartbeats. The last progress of a handler is sent before its report, which has none. Otherwise a progress bar
+// Progress is sent with heartbeats. A handler's last progress is delivered before its report, which carries none. Otherwise a progress bar
 // would stop at the value of the previous heartbeat.
 
-// restWithin limits how long a report waits for that.
+// restWithin is the longest time that a report waits for the last progress to be delivered.
 const restWithin = time.Second
 
-// takeProgress returns the progress since the last heartbeat, for the next one.
+// takeProgress returns the progress made since the last heartbeat, to be sent with the next one.
 func (t *task) takeProgress() *remotepb.Progress {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -20,7 +20,7 @@ func (t *task) takeProgress() *remotepb.Progress {
 	return t.sending
 }
 
-// told records whether that heartbeat was answered. If not, the next one repeats its progress, unless there is newer progress.
+// told records whether the heartbeat was acknowledged. If it was not, the next one repeats the progress, unless there is newer progress.
 func (t *task) told(answered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,7 +64,7 @@ func (t *task) flushProgress() {
 	}
 }
 
-// nextBeat returns a channel that is closed after the current or the next heartbeat.
+// nextBeat returns a channel that is closed after the heartbeat in flight, or else after the next one.
 func (w *Worker) nextBeat() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +74,7 @@ func (w *Worker) nextBeat() <-chan struct{} {
 	return w.beaten
 }
 
-// heartbeatDone notifies the waiting goroutines that a heartbeat is over.
+// heartbeatDone notifies waiting goroutines that a heartbeat has finished.
 func (w *Worker) heartbeatDone(answered bool) {
 	for _, t := range w.list() {
 		t.told(answered)

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// fill writes the return of the handler into a report.
+// fill sets the fields of a report from what the handler returned.
 func (t *task) fill(m *remotepb.ReportResultRequest, o *work.Outcome, err error) {
 	why := context.Cause(t.ctx)
 	switch {
@@ -86,8 +86,7 @@ func failure(err error) *remotepb.Failure {
 	return f
 }
 
-// cut limits a message to the length that a pod stores, and makes it valid UTF-8, as the wire
-// format requires.
+// cut truncates a message to the length that a pod stores. It also makes the message valid UTF-8, as the wire format requires.
 func cut(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), job.MaxErrorBytes)], "�")
 }

@@ -6,14 +6,13 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// server is a pod, or a load balancer in front of several, to which the worker may connect.
+// server is a pod, or a load balancer in front of several pods, that the worker can connect to.
 type server struct {
 	address string
 	client  remotepb.WorkersClient
 }
 
-// servers holds the addresses in Options.Server, of which one is tried at a time. Safe for
-// concurrent use.
+// servers holds the addresses in Options.Server and selects one at a time. It is safe for concurrent use.
 type servers struct {
 	all []server
 
@@ -21,14 +20,14 @@ type servers struct {
 	at int
 }
 
-// now returns the server that is currently tried.
+// now returns the currently selected server.
 func (s *servers) now() server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[s.at]
 }
 
-// next switches to the next server.
+// next selects the next server.
 func (s *servers) next() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod that does not hear of its worker may send another job in place of one that was stopped, while the handler of that one still runs.
+// A pod without contact to its worker may replace a stopped job by another one while the stopped job's handler is still running.
 func TestAWorkerRunsNoMoreHandlersThanItsSlotsWhateverItIsSent(t *testing.T) {
 	is := is.New(t)
 	r, err := runner.NewRemote(runner.RemoteOptions{Logger: slog.New(slog.DiscardHandler)})
@@ -38,7 +38,7 @@ func TestAWorkerRunsNoMoreHandlersThanItsSlotsWhateverItIsSent(t *testing.T) {
 	first := <-begun
 	for _, one := range tasks {
 		if one.m.GetJobId() != first {
-			one.cancel(job.ErrCancelled) // before it has a slot: its handler never begins
+			one.cancel(job.ErrCancelled) // its handler never starts, because it is cancelled before it gets a slot
 			break
 		}
 	}
@@ -47,7 +47,7 @@ func TestAWorkerRunsNoMoreHandlersThanItsSlotsWhateverItIsSent(t *testing.T) {
 	is.True(second != first)
 	end <- struct{}{}
 	for _, one := range tasks {
-		one.lose(job.ErrLeaseLost) // no pod answers its report
+		one.lose(job.ErrLeaseLost) // no pod acknowledges its report
 	}
 	close(end)
 	w.working.Wait()

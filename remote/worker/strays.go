@@ -7,13 +7,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// A worker whose lease expired starts again with a new id, but handlers that ignore the end of their context are still running. These
-// strays still use the machine. Each therefore counts against the slots that the worker offers to pods until it has ended.
+// A worker whose lease expired restarts with a new ID, but handlers that ignore their cancelled context keep running. These strays still
+// use the machine's resources. Each stray therefore counts against the slots that the worker offers to pods until it returns.
 
 // errSlotFreed ends a stream, so that the next one offers more slots.
 var errSlotFreed = errors.New("a handler of an earlier session ended: its slot is free")
 
-// strays returns the number of handlers from before the worker's restart that are still running.
+// strays returns the number of handlers that are still running from before the worker's restart.
 func (w *Worker) strays() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -25,7 +25,7 @@ func (w *Worker) strays() (n int) {
 	return n
 }
 
-// waitForASlot blocks while strays use all slots, because no pod accepts a worker without slots.
+// waitForASlot blocks while strays use all slots, because pods do not accept a worker without slots.
 func (w *Worker) waitForASlot(ctx context.Context) error {
 	for warned := false; w.strays() >= w.opts.Slots; warned = true {
 		if !warned {
@@ -40,7 +40,7 @@ func (w *Worker) waitForASlot(ctx context.Context) error {
 	return nil
 }
 
-// offerFreedSlot offers the slot that a stray has freed to the pods.
+// offerFreedSlot offers the slot of a stray that has returned to the pods.
 func (w *Worker) offerFreedSlot() {
 	w.freed.Set()
 	w.mu.Lock()

@@ -21,11 +21,11 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// ErrDistrusted means that the pod does not trust the worker's certificate, or the worker the pod's: its authority is unknown, it has
-// expired, or it is missing.
+// ErrDistrusted means that the pod or the worker does not trust the other's certificate. The certificate has an unknown authority, has
+// expired or is missing.
 var ErrDistrusted = errors.New("untrusted certificate")
 
-// stream keeps a stream open until ctx ends, or the pods reject the worker for good.
+// stream keeps a stream open until ctx is cancelled or the pods reject the worker permanently.
 func (w *Worker) stream(ctx context.Context) error {
 	received := false
 	var without complaints
@@ -60,7 +60,7 @@ func (w *Worker) stream(ctx context.Context) error {
 	return nil
 }
 
-// streamOnce opens the stream and starts the received jobs. open reports whether a pod accepted the stream.
+// streamOnce opens the stream and starts the jobs that it receives. open reports whether a pod accepted the stream.
 func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
@@ -86,7 +86,7 @@ func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 	}
 	for in.Receive() {
 		open = true
-		if in.Msg().GetJobId() == 0 { // a nudge: a handler is to end
+		if in.Msg().GetJobId() == 0 { // a nudge: a handler must end
 			w.heartbeatNow()
 			continue
 		}
@@ -95,7 +95,7 @@ func (w *Worker) streamOnce(ctx context.Context) (open bool, err error) {
 	if err = in.Err(); err == nil {
 		err = errors.New("the pod closed the stream")
 	}
-	if isRefused(err) { // which arrives after the headers
+	if isRefused(err) { // the rejection arrives after the headers
 		w.mu.Lock()
 		w.greets = false
 		w.mu.Unlock()
@@ -125,7 +125,7 @@ func kind(k engine.RemoteKind) *remotepb.Kind {
 	return m
 }
 
-// restart restarts the worker with a new id: its jobs are lost.
+// restart restarts the worker with a new ID. It has lost all its jobs.
 func (w *Worker) restart(why error) {
 	w.mu.Lock()
 	w.id, w.trusted = uuid.NewString(), time.Time{}
@@ -149,13 +149,13 @@ func isClosed(err error) bool {
 	return connect.CodeOf(err) == connect.CodeAborted && strings.Contains(err.Error(), "worker_closed")
 }
 
-// isSuperseded reports whether an error means that the worker has opened another stream. If it has not, another process has its id and its
-// token. It then does not hurry to take the stream back, and neither does the other process.
+// isSuperseded reports whether an error means that the worker has opened another stream. If it has not, another process uses the same ID
+// and token. In that case the worker does not hurry to reclaim the stream, and neither does the other process.
 func isSuperseded(err error) bool {
 	return connect.CodeOf(err) == connect.CodeAborted && strings.Contains(err.Error(), "superseded")
 }
 
-// isRefused reports whether another try would be rejected as well.
+// isRefused reports whether a retry would be rejected as well.
 func isRefused(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeInvalidArgument, connect.CodeUnimplemented:
@@ -164,8 +164,8 @@ func isRefused(err error) bool {
 	return false
 }
 
-// isDistrusted reports whether either side does not trust the other's certificate. At the start this ends the worker, while a person
-// watches. Later it continues to try, because certificates are renewed.
+// isDistrusted reports whether either side does not trust the other's certificate. At startup this stops the worker, so that the operator
+// notices. Later the worker keeps retrying, because certificates get renewed.
 func isDistrusted(err error) bool {
 	if wrong, ok := errors.AsType[*net.OpError](err); ok && wrong.Op == "remote error" && !noHTTP2(err) { // an alert from the pod
 		return true
@@ -174,5 +174,5 @@ func isDistrusted(err error) bool {
 	return ours
 }
 
-// newBackoff returns the waits before a worker connects, reports or calls again.
+// newBackoff returns the backoff for connection attempts, reports and other calls of a worker.
 func newBackoff() *wait.Backoff { return &wait.Backoff{Most: 2 * time.Second} }

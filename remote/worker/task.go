@@ -17,22 +17,22 @@ import (
 
 type key struct{ id, fence int64 }
 
-// task is a job of the worker, from its arrival until its report is answered.
+// task is a job on the worker, from its arrival until its report is acknowledged.
 type task struct {
 	w      *Worker
 	boot   string
 	m      *remotepb.Assignment
-	keeps  bool // its handler continues while no pod answers
+	keeps  bool // its handler continues while no pod can be reached
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	once   sync.Once
-	gone   chan struct{} // closed when the worker no longer holds it, or it is given up
+	gone   chan struct{} // closed when the worker no longer holds the job, or gives it up
 
 	returned atomic.Bool // the handler has returned; only the report remains
 
 	mu       sync.Mutex
-	progress *remotepb.Progress // not sent yet
-	sending  *remotepb.Progress // in the heartbeat in flight
+	progress *remotepb.Progress // progress that has not been sent yet
+	sending  *remotepb.Progress // progress in the current heartbeat
 }
 
 // take starts a job and acknowledges its arrival at once.
@@ -68,7 +68,7 @@ func (w *Worker) list() []*task {
 	return list
 }
 
-// lose ends the handler of a job that the worker no longer holds. Nothing is reported.
+// lose cancels the handler of a job that the worker no longer holds. Nothing is reported.
 func (t *task) lose(why error) {
 	t.once.Do(func() { close(t.gone) })
 	t.cancel(why)
@@ -83,7 +83,7 @@ func (t *task) isGone() bool {
 	}
 }
 
-// abandon hands back a job whose handler ignores the end of its context.
+// abandon returns a job whose handler ignores its cancelled context.
 func (t *task) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -108,17 +108,17 @@ func (t *task) run() {
 	t.send(m)
 }
 
-// perform calls the handler in a slot of the worker. The pod assigns a slot to every job that it sends, but the handler of a stopped job,
-// or of one that another pod has, may still use it.
+// perform calls the handler in one of the worker's slots. The pod assigns a slot to every job that it sends, but the slot can still be in
+// use by the handler of a stopped job or of a job that has moved to another pod.
 func (t *task) perform() (*work.Outcome, error) {
-	a := assignment(t.m) // its timeout counts from now on, including the wait for a slot
+	a := assignment(t.m) // the timeout starts now and includes the wait for a slot
 	select {
 	case t.w.slots <- struct{}{}:
 	case <-t.ctx.Done():
 		return nil, context.Cause(t.ctx)
 	}
 	defer func() { <-t.w.slots }()
-	if t.ctx.Err() != nil { // the job ended while it waited for the slot
+	if t.ctx.Err() != nil { // the job ended while it was waiting for the slot
 		return nil, context.Cause(t.ctx)
 	}
 	return engine.Perform(t.ctx, t.w.engine, t.boot, a, &remoteWriter{t})
@@ -129,7 +129,7 @@ func (t *task) attrs() []any {
 	return []any{telemetry.JobID, t.m.GetJobId(), telemetry.Kind, t.m.GetKind(), telemetry.Attempt, t.m.GetAttempt(), telemetry.Fence, t.m.GetFence(), telemetry.Lane, t.m.GetLane()}
 }
 
-// logReturn logs how a handler ended. The pod decides how the job ends, and logs that.
+// logReturn logs how a handler returned. The pod decides on the job's outcome and logs it.
 func (t *task) logReturn(began time.Time, err error) {
 	attrs := append(t.attrs(), telemetry.Took, time.Since(began).Round(time.Millisecond))
 	switch {
@@ -142,7 +142,7 @@ func (t *task) logReturn(began time.Time, err error) {
 	}
 }
 
-// end removes the task. A task from before the worker's restart frees a slot that the worker has not offered to the pods.
+// end removes the task. If the task is from before the worker's restart, end also frees a slot that the worker has not offered to the pods.
 func (t *task) end() {
 	t.w.mu.Lock()
 	delete(t.w.tasks, key{t.m.GetJobId(), t.m.GetFence()})
@@ -159,8 +159,8 @@ func (t *task) report() *remotepb.ReportResultRequest {
 	return &remotepb.ReportResultRequest{WorkerId: t.boot, JobId: t.m.GetJobId(), Fence: t.m.GetFence(), Token: t.m.GetToken()}
 }
 
-// send sends the report until a pod has answered. A repeated report has no further effect. A heartbeat that declares the claim lost may
-// refer to this very report, so a call in flight may still finish.
+// send sends the report until a pod acknowledges it. Repeating a report has no further effect. A heartbeat that declares the claim lost may
+// be a consequence of this very report, so a call in flight is allowed to finish.
 func (t *task) send(m *remotepb.ReportResultRequest) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -201,10 +201,10 @@ func assignment(m *remotepb.Assignment) engine.Assignment {
 		Priority: int(m.GetPriority()), Args: m.GetArgs(), Checkpoint: m.GetCheckpoint(), Token: m.GetToken(), ClaimedAt: m.GetClaimedAt().AsTime(),
 		Path: m.GetPath(), Trace: m.GetTraceparent(), MaxAttempts: int(m.GetMaxAttempts()), Submitter: m.GetSubmitter(),
 	}
-	if m.CreatedAt != nil { // a pod of an earlier version does not send it
+	if m.CreatedAt != nil { // a pod with an earlier version does not send it
 		a.CreatedAt = m.GetCreatedAt().AsTime()
 	}
-	if m.TimeLeft != nil { // by this machine's clock, which may differ from the pod's
+	if m.TimeLeft != nil { // on this machine's clock, which may differ from the pod's
 		a.Deadline = time.Now().Add(m.GetTimeLeft().AsDuration())
 	}
 	return a

@@ -15,12 +15,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// silentPod answers one heartbeat, with a short lease. It leaves the next one without an answer until the context of handler ends.
+// silentPod replies to one heartbeat and grants a short lease. It does not reply to the next heartbeat until the handler's context is
+// cancelled.
 type silentPod struct {
 	remotepb.WorkersClient
 	answered  bool
 	handler   context.Context
-	cancelled bool // before the timeout of the second heartbeat
+	cancelled bool // cancelled before the second heartbeat timed out
 }
 
 func (p *silentPod) Heartbeat(ctx context.Context, _ *connect.Request[remotepb.HeartbeatRequest]) (*connect.Response[remotepb.HeartbeatResponse], error) {
@@ -40,7 +41,7 @@ func (p *silentPod) ReportResult(context.Context, *connect.Request[remotepb.Repo
 	return nil, connect.NewError(connect.CodeUnavailable, context.DeadlineExceeded)
 }
 
-// The trust of a worker may end while a heartbeat waits for its answer. The worker's jobs then run elsewhere.
+// A worker's lease may expire while a heartbeat waits for its reply. The worker's jobs then run elsewhere.
 func TestAHandlerIsCancelledWhileAHeartbeatIsUnderWay(t *testing.T) {
 	is := is.New(t)
 	r, err := runner.NewRemote(runner.RemoteOptions{Logger: slog.New(slog.DiscardHandler)})
@@ -58,11 +59,11 @@ func TestAHandlerIsCancelledWhileAHeartbeatIsUnderWay(t *testing.T) {
 	pod := &silentPod{handler: <-begun}
 	w.servers.all = []server{{client: pod}}
 	w.beatOnce(t.Context(), time.Now(), time.Second)
-	w.beatOnce(t.Context(), time.Now(), time.Minute) // its timeout
+	w.beatOnce(t.Context(), time.Now(), time.Minute) // the heartbeat's timeout
 	is.True(pod.cancelled)
 	is.Equal(context.Cause(pod.handler), job.ErrLeaseLost)
 	for _, one := range w.list() {
-		one.lose(job.ErrLeaseLost) // no pod answers its report
+		one.lose(job.ErrLeaseLost) // no pod acknowledges its report
 	}
 	w.working.Wait()
 }

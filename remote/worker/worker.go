@@ -1,13 +1,13 @@
-// Package worker runs handlers in a program that has no database: pods send it jobs, and it reports their outcomes. The handlers are
-// the same as on a pod, and are registered in the same way:
+// Package worker runs handlers in a program that has no database: pods send it jobs, and it reports their outcomes. The handlers are the
+// same as on a pod, and are registered in the same way:
 //
 //	r, err := runner.NewRemote(runner.RemoteOptions{})
 //	runner.Handle(r, func(ctx context.Context, j *runner.Job[Render]) (*runner.Outcome, error) { … })
 //	w, err := worker.New(r, worker.Options{Server: "https://jobs.example.org", Token: token})
 //	err = w.Run(ctx)
 //
-// A worker that loses its pod loses no jobs: it opens a new stream on any pod that answers, and keeps its running jobs. If it cannot
-// reach a pod for the duration of a lease, its jobs run elsewhere with a higher fence, and its own results are rejected.
+// A worker that loses its connection to a pod loses no jobs. It opens a new stream to any pod that responds, and keeps its running jobs. If
+// it cannot reach a pod for the duration of a lease, its jobs run elsewhere with a higher fence, and its own results are rejected.
 package worker
 
 import (
@@ -42,53 +42,53 @@ import (
 
 // Options configure a [Worker].
 type Options struct {
-	// Server is the address of the pods, https://host:port; several are separated by commas and tried in turn. http:// is allowed for
-	// loopback addresses only.
+	// Server is the address of the pods, https://host:port. Several addresses are separated by commas and tried in turn. http:// is allowed
+	// only for loopback addresses.
 	Server string
-	// Token authenticates the worker. Default: none, for example if a client certificate authenticates it.
+	// Token authenticates the worker. Leave it empty if, for example, a client certificate authenticates the worker.
 	Token string
-	// TLS holds the client certificate and the trusted authorities. Default: the system's authorities.
+	// TLS holds the client certificate and the trusted authorities. The default trusts the system's authorities.
 	TLS *tls.Config
-	// Name is the display name. Default: the host name.
+	// Name is the display name. It defaults to the host name.
 	Name string
-	// Version is the program's build version.
+	// Version is the program's version, for display.
 	Version string
-	// Slots limits how many jobs it runs at once. Default 4 × CPUs, at most 1,000.
+	// Slots is the maximum number of jobs that the worker runs at once. The default is 4 × CPUs, at most 1,000.
 	Slots int
-	// Kinds is the subset of the registered kinds whose jobs it gets. Default: all.
+	// Kinds lists the registered kinds whose jobs the worker accepts. The default is all registered kinds.
 	Kinds []string
-	// ShutdownGrace is how long handlers may continue after Run's context ended. Default 20s.
+	// ShutdownGrace is how long handlers can continue after Run's context is cancelled. The default is 20s.
 	ShutdownGrace time.Duration
-	// Logger receives the worker's log lines. Default [slog.Default].
+	// Logger receives the worker's log lines. The default is [slog.Default].
 	Logger *slog.Logger
 }
 
-// Worker runs jobs that pods send to it. Make one with [New] and call [Worker.Run] once.
+// Worker runs jobs that pods send to it. Create one with [New] and call [Worker.Run] once.
 type Worker struct {
-	engine  *engine.Engine // has the kinds
+	engine  *engine.Engine // holds the registered kinds
 	opts    Options
 	log     *slog.Logger
 	servers servers
 	kinds   []engine.RemoteKind
-	keeps   map[string]bool // kinds whose handlers continue while no pod answers
+	keeps   map[string]bool // kinds whose handlers continue while no pod can be reached
 
 	mu      sync.Mutex
 	id      string
 	tasks   map[key]*task
-	every   time.Duration           // the interval of heartbeats, as the pods set it
-	trusted time.Time               // until when the worker may assume that it holds its jobs
+	every   time.Duration           // the heartbeat interval, as set by the pods
+	trusted time.Time               // until when the worker can assume that it holds its jobs
 	cut     context.CancelCauseFunc // cancels the stream
 	working sync.WaitGroup
 	kick    wait.Signal   // requests a heartbeat now
 	noted   wait.Signal   // requests a heartbeat soon
 	slots   chan struct{} // holds one element for each running handler
 	freed   wait.Signal   // a handler from before the worker's restart has ended
-	beaten  chan struct{} // closed after a heartbeat; nil: nothing waits for it
+	beaten  chan struct{} // closed after a heartbeat; nil if nothing waits for it
 	drains  bool
-	greets  bool // a pod has opened a stream, and no heartbeat has been answered since
+	greets  bool // a pod has opened a stream, but no heartbeat has been acknowledged since
 }
 
-// New returns a worker with the handlers of r, which must come from [runner.NewRemote].
+// New returns a worker with the handlers registered with r, which must have been created by [runner.NewRemote].
 func New(r *runner.Runner, o Options) (*Worker, error) {
 	if o.Name == "" {
 		o.Name, _ = os.Hostname()
@@ -124,7 +124,7 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 	return w, nil
 }
 
-// validate returns every mistake in the options at once.
+// validate returns all invalid options at once.
 func (o Options) validate(registered map[string]bool) error {
 	var errs []error
 	if o.Slots < 1 || o.Slots > 1000 {
@@ -147,7 +147,7 @@ func (o Options) client(server string) (remotepb.WorkersClient, error) {
 	transport := &http.Transport{
 		TLSClientConfig: o.TLS, Protocols: new(http.Protocols), Proxy: http.ProxyFromEnvironment,
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
-		// Notices a pod that has vanished long before the lease expires.
+		// The pings detect a pod that has vanished long before the lease expires.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 3 * time.Second, PingTimeout: 3 * time.Second},
 	}
 	if transport.Protocols.SetHTTP2(true); at.Scheme == "http" {
@@ -174,8 +174,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
-// Run runs jobs until ctx ends, then drains: handlers get Options.ShutdownGrace to end before their contexts are cancelled, and the
-// remaining jobs are handed back. It then returns nil. It returns an error when the pods reject the worker for good.
+// Run runs jobs until ctx is cancelled, and then drains the worker. Handlers get Options.ShutdownGrace to finish before their contexts are
+// cancelled, and the remaining jobs are returned. Run then returns nil. It returns an error if the pods reject the worker permanently.
 func (w *Worker) Run(ctx context.Context) error {
 	w.id = uuid.NewString()
 	w.log.InfoContext(ctx, "remote worker started", telemetry.Boot, w.id, telemetry.Pod, w.opts.Name, telemetry.Slots, w.opts.Slots)
@@ -197,7 +197,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-// drain ends the running jobs: first it waits, then it cancels the handlers, and finally it hands the jobs back.
+// drain waits for the running jobs, then cancels their handlers, and finally returns the remaining jobs.
 func (w *Worker) drain(ctx context.Context) {
 	w.mu.Lock()
 	w.drains = true
@@ -217,7 +217,7 @@ func (w *Worker) drain(ctx context.Context) {
 	}
 }
 
-// leave closes the worker's row. By now no heartbeat is in flight that could find it closed.
+// leave closes the worker's row. It is called when no heartbeat is in flight that could find the row closed.
 func (w *Worker) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -226,7 +226,7 @@ func (w *Worker) leave(ctx context.Context) {
 	}
 }
 
-// waitEnded waits a limited time for the running jobs, and reports whether all have ended.
+// waitEnded waits up to within for the running jobs, and reports whether all have ended.
 func (w *Worker) waitEnded(within time.Duration) bool {
 	over := make(chan struct{})
 	go func() {
@@ -249,14 +249,14 @@ func (w *Worker) sent() []string {
 	return slices.Sorted(maps.Keys(w.keeps))
 }
 
-// isOpen reports whether a pod may have a row of the worker.
+// isOpen reports whether a pod may hold an open row for the worker.
 func (w *Worker) isOpen() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.greets || !w.trusted.IsZero()
 }
 
-// greet records that a pod serves the worker. The heartbeat that is now due logs it.
+// greet records that a pod serves the worker. This is logged after the next heartbeat.
 func (w *Worker) greet() {
 	w.mu.Lock()
 	w.greets = true
@@ -270,7 +270,6 @@ func (w *Worker) name() string {
 	return w.id
 }
 
-// heartbeatNow requests a heartbeat now.
 func (w *Worker) heartbeatNow() {
 	w.kick.Set()
 }

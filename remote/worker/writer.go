@@ -19,20 +19,20 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// remoteWriter is the [work.Writer] of a job on a worker: it writes through the network.
+// remoteWriter is the [work.Writer] of a job on a worker. It sends all writes to a pod.
 type remoteWriter struct{ *task }
 
-// Tx implements [work.Writer]. It returns an error, because there is no database here.
+// Tx implements [work.Writer]. It always fails, because a worker has no database.
 func (f *remoteWriter) Tx(context.Context, work.TxFunc, func() (json.RawMessage, error)) error {
 	return job.Permanent(fmt.Errorf("write with job %d held: %w", f.m.GetJobId(), runner.ErrNoDatabase))
 }
 
-// Write implements [work.Writer]. It returns an error, because there is no database here.
+// Write implements [work.Writer]. It always fails, because a worker has no database.
 func (f *remoteWriter) Write(ctx context.Context, _ work.Writes, _ json.RawMessage) error {
 	return f.Tx(ctx, nil, nil)
 }
 
-// Progress records progress for the next heartbeat.
+// Progress stores progress to be sent with the next heartbeat.
 func (f *remoteWriter) Progress(p job.Progress) {
 	f.mu.Lock()
 	if f.progress == nil {
@@ -48,8 +48,8 @@ func (f *remoteWriter) Progress(p job.Progress) {
 	f.w.noted.Set()
 }
 
-// Emit retries until a pod answers, as long as the event was certainly not written: it must not be written twice. If the reply was lost,
-// it returns [job.ErrOutcomeUnknown].
+// Emit retries until a pod replies, but only while it is certain that the event was not written, because it must not be written twice. If
+// the reply is lost, Emit returns [job.ErrOutcomeUnknown].
 func (f *remoteWriter) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
 	m := f.note()
 	m.Note = &remotepb.NoteRequest_Event{Event: &remotepb.Event{Name: event, Level: level, Message: message, Fields: fields}}
@@ -64,12 +64,12 @@ func (f *remoteWriter) Emit(ctx context.Context, event, level, message string, f
 	})
 }
 
-// answered reports whether an error is a pod's answer that nothing was done.
+// answered reports whether err is a pod's reply that guarantees that nothing was written.
 func answered(err error) bool {
 	return connect.IsWireError(err) && connect.CodeOf(err) != connect.CodeUnknown && !strings.Contains(err.Error(), "outcome_unknown")
 }
 
-// Checkpoint retries until a pod answers. Storing the same checkpoint twice is harmless.
+// Checkpoint retries until a pod replies. Storing the same checkpoint twice is harmless.
 func (f *remoteWriter) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	m := f.note()
 	m.Note = &remotepb.NoteRequest_Checkpoint{Checkpoint: v}
@@ -83,7 +83,7 @@ func (f *remoteWriter) note() *remotepb.NoteRequest {
 	return &remotepb.NoteRequest{WorkerId: f.boot, JobId: f.m.GetJobId(), Fence: f.m.GetFence(), Token: f.m.GetToken()}
 }
 
-// read repeats a request until a pod answers.
+// read retries a request until a pod replies.
 func (f *remoteWriter) read(ctx context.Context, what func(*remotepb.ReadRequest)) (out *remotepb.ReadResponse, err error) {
 	m := &remotepb.ReadRequest{WorkerId: f.boot, JobId: f.m.GetJobId(), Fence: f.m.GetFence(), Token: f.m.GetToken()}
 	what(m)
@@ -97,7 +97,7 @@ func (f *remoteWriter) read(ctx context.Context, what func(*remotepb.ReadRequest
 	return out, err
 }
 
-// retry repeats an idempotent call until it is answered, or ctx ends.
+// retry retries an idempotent call until a pod replies or ctx is cancelled.
 func (f *remoteWriter) retry(ctx context.Context, call func(ctx context.Context) error) error {
 	for backoff := newBackoff(); ; {
 		asking, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -119,7 +119,7 @@ func (f *remoteWriter) retry(ctx context.Context, call func(ctx context.Context)
 	}
 }
 
-// told converts an error of a pod to one of package job.
+// told converts an error from a pod to the corresponding error of package job.
 func told(err error) error {
 	if err == nil {
 		return nil
