@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A batch replaces the lines that it covers. Reading them again changes nothing and leaves no lines of an older file.
+// A batch replaces the lines that it covers. Reading the lines again changes nothing and leaves no lines of an older file.
 const (
 	clearLinesSQL = `delete from co2.activities where year = $1 and source = $2 and line > $3 and line <= $4`
 
-	// In order, so that two batches never wait for each other's units.
+	// The codes are sorted, so that two batches never deadlock on each other's units.
 	insertUnitsSQL = `
 insert into co2.units (code) select distinct code from unnest($1::text[]) code order by code on conflict do nothing`
 
@@ -24,7 +24,7 @@ select $1, $2, line, flown_at, origin, destination, miles::numeric
 from unnest($3::bigint[], $4::timestamptz[], $5::text[], $6::text[], $7::text[]) as f (line, flown_at, origin, destination, miles)`
 )
 
-// writeFlights replaces the lines after one line up to another.
+// writeFlights replaces the lines after the line "after", up to and including upTo.
 func (p *pipeline) writeFlights(ctx context.Context, tx pgx.Tx, a Ingest, after, upTo int64, b flightBatch) error {
 	var batch pgx.Batch
 	batch.Queue(p.in(clearLinesSQL), a.Year, a.File, after, upTo)
@@ -33,16 +33,16 @@ func (p *pipeline) writeFlights(ctx context.Context, tx pgx.Tx, a Ingest, after,
 	return tx.SendBatch(ctx, &batch).Close()
 }
 
-// dropRestSQL deletes the lines beyond the file's last one, which an earlier, longer version of the file had.
+// dropRestSQL deletes the lines beyond the end of the file, which remain from an earlier, longer version.
 const dropRestSQL = `delete from co2.activities where year = $1 and source = $2 and line > $3`
 
-// countUnitsSQL counts the airports of departure in a file, and those among them without a name.
+// countUnitsSQL counts the departure airports in a file, and how many of them have no name.
 const countUnitsSQL = `
 select count(*), count(*) filter (where u.name is null)
 from co2.units u
 where u.code in (select origin from co2.activities where year = $1 and source = $2 and line <= $3)`
 
-// nameUnitsSQL updates units from a list of airports, where the values differ.
+// nameUnitsSQL updates the units from a list of airports where the values differ.
 const nameUnitsSQL = `
 update co2.units u set name = a.name, city = a.city, state = a.state, latitude = a.latitude::numeric, longitude = a.longitude::numeric
 from (
@@ -54,8 +54,8 @@ where u.code = a.code and (u.name, u.city, u.state, u.latitude, u.longitude)
 
 const airportsAtOnce = 1000
 
-// nameUnits reads a list of airports and names the units that exist. Every batch can be written again, so it needs no
-// checkpoint. Names are optional: rows that cannot be used are skipped.
+// nameUnits reads a list of airports and names the existing units. It needs no checkpoint, because every batch can be written again. Names
+// are optional, so it skips invalid rows.
 func (p *pipeline) nameUnits(ctx context.Context, j *runner.Job[Ingest], file string) error {
 	t, err := p.openTable(file, "iata", "name", "city", "state", "latitude", "longitude")
 	if err != nil {

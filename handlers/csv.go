@@ -14,26 +14,26 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// maxLine limits the length of a line in bytes, and so the memory that any file takes.
+// maxLine is the maximum length of a line in bytes. It limits the memory that any file uses.
 const maxLine = 1 << 20
 
-// table reads a CSV file with a header row, line by line. A row is one line, so that an unclosed quote spoils only its
-// row. One goroutine uses it.
+// table reads a CSV file with a header row, line by line. Each row is one line, so an unclosed quote affects only its own row. A table must
+// be used by only one goroutine.
 type table struct {
 	name    string
 	file    fs.File
 	size    int64
 	lines   *bufio.Scanner
-	line    int64          // of the row read last; the header is line 1
-	columns map[string]int // by name
+	line    int64          // line number of the current row; the header is line 1
+	columns map[string]int // column indexes by name
 	width   int
 	text    strings.Reader
-	buffer  *bufio.Reader // of text, reused for every line
+	buffer  *bufio.Reader // reads text; reused for every line
 	row     []string
 }
 
-// openTable opens a file and reads its header, which must contain the given columns, in any order. Its errors are
-// permanent, because another try would read the same file. The caller closes it.
+// openTable opens a file and reads its header, which must contain the given columns in any order. Its errors are permanent, because a retry
+// would read the same file. The caller must close the table.
 func (p *pipeline) openTable(name string, columns ...string) (*table, error) {
 	f, err := p.openFile(name)
 	if err != nil {
@@ -52,7 +52,6 @@ func (p *pipeline) openTable(name string, columns ...string) (*table, error) {
 	return t, nil
 }
 
-// Close closes the file.
 func (t *table) Close() { _ = t.file.Close() }
 
 func (t *table) header(want []string) error {
@@ -83,7 +82,7 @@ func (t *table) header(want []string) error {
 	return nil
 }
 
-// badRow is a row that cannot be used, with the reason. The rows after it can be used.
+// badRow describes a row that cannot be used, with the reason. It does not affect the rows after it.
 type badRow struct {
 	Line   int64  `json:"line"`
 	Reason string `json:"reason"`
@@ -95,8 +94,8 @@ func (t *table) bad(format string, args ...any) error {
 	return &badRow{Line: t.line, Reason: fmt.Sprintf(format, args...)}
 }
 
-// next reads the next row that is not blank. It returns io.EOF at the end, a *badRow for a row to skip, and any other
-// error if the file cannot be read further.
+// next reads the next row that is not blank. It returns io.EOF at the end, a *badRow for a row to skip, and any other error if the rest of
+// the file cannot be read.
 func (t *table) next() error {
 	for t.lines.Scan() {
 		t.line++
@@ -132,17 +131,17 @@ func (t *table) next() error {
 	return io.EOF
 }
 
-// get returns a field of the row read last, without surrounding blanks.
+// get returns a field of the current row, without surrounding blanks.
 func (t *table) get(column string) string { return strings.TrimSpace(t.row[t.columns[column]]) }
 
-// skip skips all lines up to the given one.
+// skip skips all lines up to and including the given one.
 func (t *table) skip(line int64) {
 	for t.line < line && t.lines.Scan() {
 		t.line++
 	}
 }
 
-// countLines counts the lines of a file, for the total of the progress.
+// countLines returns the number of lines in a file, used as the total for progress.
 func (p *pipeline) countLines(name string) (int64, error) {
 	f, err := p.openFile(name)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Names of the embedded sample files. Every argument that takes the path of a file accepts them.
+// Names of the embedded sample files. They are accepted in place of any file path.
 const (
 	SampleFlights  = samplePrefix + "flights.csv"      // 20,000 flights
 	SampleAirports = samplePrefix + "airports.csv"     // 3,376 airports
@@ -20,7 +20,7 @@ const samplePrefix = "sample:"
 //go:embed testdata/flights.csv testdata/airports.csv testdata/factors_2024.csv
 var samples embed.FS
 
-// openFile opens a file by its path, or an embedded sample file.
+// openFile opens the file with the given path, or an embedded sample file.
 func (p *pipeline) openFile(name string) (fs.File, error) {
 	if sample, ok := strings.CutPrefix(name, samplePrefix); ok {
 		f, err := samples.Open("testdata/" + sample)

@@ -13,13 +13,12 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// SyncFactors replaces the emission factors of a year by those of a file and fans out: a [Recalculate] for each unit,
-// then a [TotalUnits] that joins them. Submit it alone when the factors have changed: the flights need not be read again.
+// SyncFactors replaces the emission factors of a year with those in a file, and fans out into a [Recalculate] for each unit and a
+// [TotalUnits] that joins them. When only the factors have changed, submit it on its own; the flights need not be read again.
 //
-// A factor that cannot be used would make every total wrong without a trace. Any bad row therefore fails the job, with
-// its line.
+// An invalid factor would make every total wrong without any sign of it. Any bad row therefore fails the job, with its line number.
 type SyncFactors struct {
-	File string `json:"file,omitempty"` // columns as in [SampleFactors], which is the default
+	File string `json:"file,omitempty"` // has the columns of [SampleFactors], which is the default
 	Year int    `json:"year"`
 }
 
@@ -29,14 +28,14 @@ func (SyncFactors) Kind() string { return "factor_sync" }
 // SyncedFactors is the result of a [SyncFactors].
 type SyncedFactors struct {
 	Bands   int  `json:"bands"`
-	Changed bool `json:"changed"` // whether the year had other factors before
+	Changed bool `json:"changed"` // whether the year's factors changed
 }
 
-// band is a distance band with its factor, with the digits of the file.
+// band is a distance band with its factor. The numbers keep the digits of the file.
 type band struct {
 	name     string
 	min, per string
-	max      *string // nil: no upper bound
+	max      *string // nil means no upper bound
 }
 
 func (p *pipeline) syncFactors(ctx context.Context, j *runner.Job[SyncFactors]) (*runner.Outcome, error) {
@@ -65,8 +64,8 @@ func (p *pipeline) syncFactors(ctx context.Context, j *runner.Job[SyncFactors]) 
 	for i, unit := range units {
 		recalculations[i] = runner.Step(Recalculate{Year: a.Year, Unit: unit}, runner.Subject(subjectOf(a.Year, unit)))
 	}
-	// Fan out even if no factor has changed, because there may be new flights. A recalculation does not rewrite correct
-	// emissions. The handler reports no progress, so that the job shows that of its recalculations.
+	// Fan out even if no factor has changed, because there may be new flights. A recalculation does not rewrite emissions that are already
+	// correct. This handler reports no progress, so that the job shows the progress of its recalculations.
 	return runner.FanOut(recalculations...).Join(TotalUnits{Year: a.Year}).Result(result).
 		InTx(func(ctx context.Context, tx pgx.Tx) error {
 			var batch pgx.Batch
@@ -105,11 +104,10 @@ on conflict (year, band) do update
 set min_km = excluded.min_km, max_km = excluded.max_km, kg_per_km = excluded.kg_per_km`
 )
 
-// maxBands limits the number of bands in a file of factors.
+// maxBands is the maximum number of bands in a file of factors.
 const maxBands = 1000
 
-// readBands reads a file of factors and checks that its bands do not overlap. Its errors are permanent, except those of
-// reading.
+// readBands reads a file of factors and checks that its bands do not overlap. Its errors are permanent, except read errors.
 func (p *pipeline) readBands(file string) ([]band, error) {
 	t, err := p.openTable(file, "band", "min_km", "max_km", "kg_co2e_per_passenger_km")
 	if err != nil {
@@ -148,7 +146,7 @@ func (p *pipeline) readBands(file string) ([]band, error) {
 	return bands, nil
 }
 
-// band parses the row read last.
+// band parses the current row.
 func (t *table) band() (band, error) {
 	b := band{name: t.get("band"), min: t.get("min_km"), per: t.get("kg_co2e_per_passenger_km")}
 	if b.name == "" {
@@ -168,7 +166,7 @@ func (t *table) band() (band, error) {
 	return b, nil
 }
 
-// overlaps reports whether both bands contain a common distance. A band includes its min and excludes its max.
+// overlaps reports whether the bands have a distance in common. A band includes its min and excludes its max.
 func (b band) overlaps(other band) bool {
 	return (b.max == nil || less(other.min, *b.max)) && (other.max == nil || less(b.min, *other.max))
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Ingest reads a file of flights into activities and their airports of departure into units, then syncs the factors.
-// Reading a file again replaces its earlier contents for the same year.
+// Ingest reads a file of flights into activities and their departure airports into units, and then syncs the factors. Reading a file again
+// replaces its earlier contents for the same year.
 //
-// A row that cannot be used is skipped and reported with its line and reason, and makes the outcome a warning. A file
-// that cannot be read, that lacks a column, or whose rows are all unusable fails the job without another try.
+// A row that cannot be used is skipped, reported with its line and reason, and makes the outcome a warning. If the file cannot be read,
+// lacks a column, or contains no usable row, the job fails without a retry.
 type Ingest struct {
-	File     string `json:"file,omitempty"`     // columns as in [SampleFlights], which is the default
-	Airports string `json:"airports,omitempty"` // names of airports; default [SampleAirports]
+	File     string `json:"file,omitempty"`     // has the columns of [SampleFlights], which is the default
+	Airports string `json:"airports,omitempty"` // lists the names of airports; the default is [SampleAirports]
 	Factors  string `json:"factors,omitempty"`  // passed on to [SyncFactors]
 	Year     int    `json:"year"`               // the year of the flights and of the factors
 }
@@ -32,18 +32,18 @@ func (Ingest) Kind() string { return "csv_ingest" }
 // Ingested is the result of an [Ingest].
 type Ingested struct {
 	Rows    int64     `json:"rows"`     // flights read
-	Units   int64     `json:"units"`    // airports of departure in this file
-	Bad     int64     `json:"bad"`      // skipped rows
-	BadRows []*badRow `json:"bad_rows"` // the first of them
-	Unnamed int64     `json:"unnamed"`  // airports of departure that the list of airports lacks
+	Units   int64     `json:"units"`    // departure airports in this file
+	Bad     int64     `json:"bad"`      // number of skipped rows
+	BadRows []*badRow `json:"bad_rows"` // the first skipped rows
+	Unnamed int64     `json:"unnamed"`  // departure airports that are missing from the list of airports
 }
 
-// firstBad is the number of bad rows that are reported one by one; all are counted.
+// firstBad is the number of bad rows that are reported individually. All bad rows are counted.
 const firstBad = 20
 
-// ingestPoint is the checkpoint of an ingest, committed with each batch: the next run continues after Line.
+// ingestPoint is the checkpoint of an ingest, committed with each batch. The next run continues after Line.
 type ingestPoint struct {
-	Size    int64     `json:"size"` // of the file; a different size means a different file, which is read from the start
+	Size    int64     `json:"size"` // file size; if it differs, the file has changed and is read from the start
 	Line    int64     `json:"line"`
 	Rows    int64     `json:"rows"`
 	Bad     int64     `json:"bad"`
@@ -107,7 +107,7 @@ func (p *pipeline) readFlights(ctx context.Context, j *runner.Job[Ingest], a Ing
 			return at, err
 		}
 		if t.line == at.Line {
-			break // no rows after the previous batch
+			break // no rows are left after the previous batch
 		}
 		next := at
 		next.Line, next.Rows, next.Bad = t.line, at.Rows+int64(len(b.lines)), at.Bad+int64(len(b.bad))
@@ -123,7 +123,7 @@ func (p *pipeline) readFlights(ctx context.Context, j *runner.Job[Ingest], a Ing
 				return at, err
 			}
 		}
-		j.Progress(t.line-1, total-1) // without the header
+		j.Progress(t.line-1, total-1) // the header does not count
 		if done {
 			break
 		}
@@ -134,7 +134,7 @@ func (p *pipeline) readFlights(ctx context.Context, j *runner.Job[Ingest], a Ing
 	return at, nil
 }
 
-// flightBatch holds rows by column, in the form in which they are sent.
+// flightBatch holds rows by column, in the form in which they are sent to the database.
 type flightBatch struct {
 	lines                        []int64
 	flown                        []time.Time
@@ -142,7 +142,7 @@ type flightBatch struct {
 	bad                          []*badRow
 }
 
-// readBatch reads up to n rows; done reports that the file has ended.
+// readBatch reads up to n rows. done reports whether the end of the file was reached.
 func (t *table) readBatch(n int) (b flightBatch, done bool, err error) {
 	for len(b.lines)+len(b.bad) < n {
 		flown, err := time.Time{}, t.next()
@@ -172,7 +172,7 @@ var (
 	degrees     = regexp.MustCompile(`^-?[0-9]{1,3}(\.[0-9]{1,12})?$`)
 )
 
-// flight checks the row read last and returns its time of departure.
+// flight validates the current row and returns its departure time.
 func (t *table) flight() (time.Time, error) {
 	flown, err := time.Parse(time.RFC3339, t.get("flown_at"))
 	if err != nil {

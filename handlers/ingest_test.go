@@ -22,19 +22,19 @@ func TestBadRowsAreReportedByLineAndDoNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
-	path := file(t, "flights.csv", "\ufeffOrigin, destination,flown_at,distance_miles,note\r\n"+ // other order, one column more
+	path := file(t, "flights.csv", "\ufeffOrigin, destination,flown_at,distance_miles,note\r\n"+ // different column order, one extra column
 		"ATL,JFK,2024-01-01T00:00:00Z,100,ok\r\n"+
 		"ATL,JFK,yesterday,100,\n"+ // 3
 		"ATL,JFK,2024-01-01T00:00:00Z,-5,\n"+ // 4
 		"\n"+
-		"ATL,JFK,2024-01-01T00:00:00Z,\"100,\n"+ // 6: a quote that is never closed
+		"ATL,JFK,2024-01-01T00:00:00Z,\"100,\n"+ // 6: an unclosed quote
 		"ATL,JFK\n"+ // 7
 		"atlanta,JFK,2024-01-01T00:00:00Z,100,\n"+ // 8
 		"ATL,JFK,2024-01-01T00:00:00Z,100,\xff\n"+ // 9
 		"ATL,JFK,2024-01-01T00:00:00Z,NaN,\n"+ // 10
 		"SEA,JFK,2024-01-01T00:00:00Z,200.5,\"quoted, ok\"\n")
 	steps := b.pipeline(handlers.Ingest{File: path, Year: 2024})
-	is.Equal(len(steps), 3) // the pipeline goes on
+	is.Equal(len(steps), 3) // the pipeline continues
 	is.Equal(steps[0].State, runner.StateSucceeded)
 	is.Equal(*steps[0].Outcome, runner.OutcomeWarning)
 	got := decode[struct {
@@ -51,10 +51,10 @@ func TestBadRowsAreReportedByLineAndDoNotStopTheOthers(t *testing.T) {
 		lines = append(lines, bad.Line)
 		is.True(bad.Reason != "")
 	}
-	is.Equal(lines, []int{3, 4, 6, 7, 8, 9, 10})                                     // lines as an editor counts them
+	is.Equal(lines, []int{3, 4, 6, 7, 8, 9, 10})                                     // line numbers as shown by an editor
 	is.Equal(decode[handlers.Totalled](t, steps[2]).KgCO2e.String(), "123.32000736") // 300.5 miles × 1.609344 × 0.255
 	is.Equal(b.count(is, "select count(*) from trapeze.job_event where job = $1 and event = 'csv.bad_row' and level = 'warn'",
-		steps[0].ID), int64(7)) // each is in the job's history
+		steps[0].ID), int64(7)) // each bad row is in the job's history
 }
 
 func TestManyBadRowsAreCountedAndTheFirstOnesListed(t *testing.T) {
@@ -94,9 +94,9 @@ func TestAFileThatCannotBeUsedFailsAtOnceAndSaysWhatToDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			steps := b.in(t).pipeline(c.args)
-			is.Equal(len(steps), 1) // no step follows
+			is.Equal(len(steps), 1) // no next step
 			is.Equal(steps[0].State, runner.StateFailed)
-			is.Equal(steps[0].Fence, int64(1)) // no second try
+			is.Equal(steps[0].Fence, int64(1)) // no retry
 			is.True(strings.Contains(*steps[0].Error, c.want))
 		})
 	}
@@ -117,7 +117,7 @@ func TestFilesOutsideTheFolderAreRefused(t *testing.T) {
 	}
 }
 
-// The pod is stopped in the middle of the ingest, and the job goes on elsewhere from its checkpoint.
+// When a pod stops in the middle of an ingest, another pod continues the job from its checkpoint.
 func TestAnIngestGoesOnElsewhereFromItsCheckpoint(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -135,8 +135,8 @@ func TestAnIngestGoesOnElsewhereFromItsCheckpoint(t *testing.T) {
 	got := decode[handlers.Ingested](t, steps[0])
 	is.Equal(got.Rows, int64(20000)) // the rows before the checkpoint are counted once
 	_, _, sum := reference(t)
-	is.True(equal(sum, decode[handlers.Totalled](t, steps[2]).KgCO2e.String())) // the same to the last digit
-	// Rows written before the stop were not written again: all of the first batch are of one transaction.
+	is.True(equal(sum, decode[handlers.Totalled](t, steps[2]).KgCO2e.String())) // equal to the last digit
+	// Rows written before the stop were not written again: there is only one transaction per batch.
 	is.Equal(slow.count(is, "select count(distinct xmin::text) from co2.activities"), int64(20))
 }
 
@@ -167,7 +167,7 @@ func TestLostConnectionsAreSurvived(t *testing.T) {
 		return done
 	})
 	_, _, sum := reference(t)
-	is.True(equal(sum, decode[handlers.Totalled](t, b.wait(made.ID)[2]).KgCO2e.String())) // nothing lost, nothing doubled
+	is.True(equal(sum, decode[handlers.Totalled](t, b.wait(made.ID)[2]).KgCO2e.String())) // nothing was lost or duplicated
 }
 
 func TestAnotherFileUnderTheSameNameIsReadFromItsBeginning(t *testing.T) {
@@ -189,5 +189,5 @@ func TestAnotherFileUnderTheSameNameIsReadFromItsBeginning(t *testing.T) {
 	slow.stop()
 	steps := newPod(t, pool, handlers.Options{}).wait(made.ID)
 	is.Equal(decode[handlers.Ingested](t, steps[0]).Rows, int64(1))
-	is.Equal(slow.count(is, "select count(*) from co2.activities"), int64(1)) // nothing of the former file is left
+	is.Equal(slow.count(is, "select count(*) from co2.activities"), int64(1)) // no lines of the former file are left
 }

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bench is a pod with the pipeline on a database of its own.
+// bench is a pod that runs the pipeline on its own database.
 type bench struct {
 	*runner.Runner
 	t    *testing.T
@@ -36,7 +36,7 @@ func newBench(t *testing.T) *bench {
 	return newPod(t, pool, handlers.Options{})
 }
 
-// newPod starts one more pod on a database; it stops with the test, or before.
+// newPod starts another pod on a database. It stops when the test ends, or earlier if the test stops it.
 func newPod(t *testing.T, pool *pgxpool.Pool, o handlers.Options) *bench {
 	t.Helper()
 	r, err := runner.New(pool, runner.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -67,10 +67,10 @@ func newPod(t *testing.T, pool *pgxpool.Pool, o handlers.Options) *bench {
 	return &bench{Runner: r, t: t, pool: pool, stop: stop}
 }
 
-// in is the bench as a subtest sees it.
+// in returns a copy of the bench for a subtest.
 func (b bench) in(t *testing.T) *bench { b.t = t; return &b }
 
-// step is one job of a pipeline that has ended.
+// step is a finished job of a pipeline.
 type step struct {
 	ID      int64
 	Kind    string
@@ -82,8 +82,8 @@ type step struct {
 	Error   *string
 }
 
-// pipeline submits a job and waits until it and all that followed have ended. It returns the spine: the recalculations that a
-// factor sync fans out into are beside it.
+// pipeline submits a job and waits until the whole pipeline has ended. It returns the spine, which does not include the recalculations of a
+// factor sync.
 func (b *bench) pipeline(args runner.Args) []step {
 	b.t.Helper()
 	made, err := b.Enqueue(b.t.Context(), args, runner.Subject("travel/2024"))
@@ -102,7 +102,7 @@ func (b *bench) wait(id int64) (spine []step) {
 	return spine
 }
 
-// recalculations are the branches of a factor sync.
+// recalculations returns the branches of a factor sync.
 func (b *bench) recalculations(sync step) []step {
 	b.t.Helper()
 	return b.steps("group_id = $1 order by child_no", sync.ID)
@@ -122,7 +122,7 @@ func (b *bench) steps(where string, args ...any) []step {
 	return nil
 }
 
-// status is what has become of a pipeline; a job that nothing followed is none.
+// status returns the status of a pipeline, or "lone" for a job without next steps.
 func status(b *bench, id int64) (found string) {
 	b.t.Helper()
 	err := b.pool.QueryRow(b.t.Context(), "select coalesce((select status from trapeze.pipeline where id = $1), 'lone')", id).Scan(&found)
@@ -132,7 +132,7 @@ func status(b *bench, id int64) (found string) {
 	return found
 }
 
-// decode reads the result of a step.
+// decode decodes the result of a step.
 func decode[T any](t *testing.T, s step) (v T) {
 	t.Helper()
 	if err := json.Unmarshal(s.Result, &v); err != nil {
@@ -141,7 +141,7 @@ func decode[T any](t *testing.T, s step) (v T) {
 	return v
 }
 
-// file writes a file for a test.
+// file writes a file to a temporary directory and returns its path.
 func file(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// S1 25: the poll alone, and the fast path alone. Nothing is born running in a lane where something more urgent waits, and what
-// nobody here can perform waits for ever; a poll an hour is none.
+// The poll alone and the fast path alone must give the same totals. The fast path starts nothing in a lane where a more urgent job waits,
+// so a job without a handler, which waits forever, disables it. A poll interval of one hour in effect disables the poll.
 func TestThePollAloneAndTheFastPathAloneComputeTheSame(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -45,5 +45,5 @@ func TestThePollAloneAndTheFastPathAloneComputeTheSame(t *testing.T) {
 		is.NoErr(err)
 		is.True(len(totals[i]) > 0)
 	}
-	is.Equal(totals[0], totals[1]) // to the last digit
+	is.Equal(totals[0], totals[1]) // equal to the last digit
 }

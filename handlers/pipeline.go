@@ -11,23 +11,23 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Options configure the pipeline. The zero value works. Pass the same options to [Setup], [Register] and [ReadTotals].
+// Options configure the pipeline. The zero value is usable. Pass the same options to [Setup], [Register] and [ReadTotals].
 type Options struct {
-	// Schema is the schema of the example's tables, separate from Trapeze's. Default co2.
+	// Schema is the schema of the example's tables, which is separate from Trapeze's. The default is co2.
 	Schema string
-	// Dir is the directory that files are read from; a path that leads out of it is rejected. Default: any path is allowed,
-	// and a relative one starts at the working directory.
+	// Dir is the directory that files are read from; a path that leads outside is rejected. If Dir is empty, any path is allowed, and
+	// relative paths start at the working directory.
 	Dir string
-	// BatchRows is the number of rows of one transaction of the ingest. Default 1000.
+	// BatchRows is the number of rows in one transaction of the ingest. The default is 1000.
 	BatchRows int
-	// BatchPause is a wait after every batch that slows the ingest down, so that it can be watched. Default 0.
+	// BatchPause is a pause after every batch, which makes the ingest slow enough to watch. The default is 0.
 	BatchPause time.Duration
-	// OnRun is called after each run of a handler in this process, with its start and end, regardless of its outcome. It must
-	// be safe for concurrent use. Default: none.
+	// OnRun is called after each run of a handler in this process with the run's start and end, regardless of the outcome. It must be safe
+	// for concurrent use. It can be nil.
 	OnRun func(kind string, began, ended time.Time)
 }
 
-// pipeline holds the data that the four handlers share.
+// pipeline holds the data shared by the four handlers.
 type pipeline struct {
 	Options
 	pool *pgxpool.Pool
@@ -50,15 +50,15 @@ func newPipeline(pool *pgxpool.Pool, o Options) (*pipeline, error) {
 
 var schemaName = regexp.MustCompile(`\bco2\b`)
 
-// in returns a statement with the configured schema in place of co2.
+// in returns a statement in which the configured schema replaces co2.
 func (p *pipeline) in(sql string) string { return schemaName.ReplaceAllString(sql, p.Schema) }
 
-// retry covers temporary errors, such as a database that restarts or does not answer. Errors that the same input would repeat
-// are marked permanent where they occur.
+// retry handles temporary errors, such as a restarting or unresponsive database. Errors that would recur with the same input are marked
+// permanent where they occur.
 var retry = runner.Retry(8, runner.Backoff{Base: 500 * time.Millisecond, Cap: 15 * time.Second})
 
-// Register registers the four kinds. Call it before r.Run, with the pool that was passed to [Setup]. The handlers write in the
-// commit that ends them, so Register panics for a runner of [runner.NewRemote].
+// Register registers the four kinds. Call it before r.Run, with the pool that was passed to [Setup]. The handlers write in the commit that
+// ends the job, so Register panics if r was created by [runner.NewRemote].
 func Register(r *runner.Runner, pool *pgxpool.Pool, o Options) error {
 	p, err := newPipeline(pool, o)
 	if err != nil {
@@ -83,7 +83,7 @@ func timed[A runner.Args](p *pipeline, handle runner.Func[A]) runner.Func[A] {
 	}
 }
 
-// pause waits for Options.BatchPause, or until ctx ends.
+// pause waits for Options.BatchPause or until ctx is cancelled.
 func (p *pipeline) pause(ctx context.Context) error {
 	if p.BatchPause <= 0 {
 		return nil

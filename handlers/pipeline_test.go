@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// reference computes the totals of the sample files in this process, with rational numbers and from the files alone.
+// reference computes the totals directly from the sample files, with rational numbers and without the database.
 func reference(t *testing.T) (flights int64, byUnit map[string]*big.Rat, sum *big.Rat) {
 	t.Helper()
 	rat := func(s string) *big.Rat {
@@ -70,40 +70,40 @@ func TestThePipelineComputesTheRealFilesToTheLastDigit(t *testing.T) {
 	steps := b.pipeline(handlers.Ingest{Year: 2024})
 	is.Equal(len(steps), 3) // ingest, factors, totals
 	recalculations := b.recalculations(steps[1])
-	is.Equal(len(recalculations), len(byUnit)) // one a unit
+	is.Equal(len(recalculations), len(byUnit)) // one per unit
 	for _, s := range append(recalculations, steps...) {
 		is.Equal(s.State, runner.StateSucceeded)
-		is.Equal(*s.Outcome, runner.OutcomeOK) // nothing to look at
-		is.Equal(s.Fence, int64(1))            // handed over or claimed, and never again
+		is.Equal(*s.Outcome, runner.OutcomeOK) // no warnings
+		is.Equal(s.Fence, int64(1))            // handed over or claimed only once
 	}
 	is.Equal(status(b, steps[0].ID), "succeeded")
-	is.Equal(commits(b), int64(len(byUnit))) // each unit was counted in a commit of its own, and once
+	is.Equal(commits(b), int64(len(byUnit))) // each unit was written once, in its own commit
 	ingested := decode[handlers.Ingested](t, steps[0])
 	is.Equal(ingested.Rows, int64(20000))
 	is.Equal(flights, int64(20000))
 	is.Equal(ingested.Units, int64(len(byUnit)))
-	is.Equal(ingested.Unnamed, int64(0)) // every airport has its name
+	is.Equal(ingested.Unnamed, int64(0)) // every airport has a name
 	is.True(decode[handlers.SyncedFactors](t, steps[1]).Changed)
 	total := decode[handlers.Totalled](t, steps[2])
 	is.Equal(total.Units, int64(len(byUnit)))
 	is.Equal(total.Flights, flights)
-	is.True(equal(sum, string(total.KgCO2e))) // the sum, exactly
+	is.True(equal(sum, string(total.KgCO2e))) // the sum is exact
 
 	units, err := handlers.ReadTotals(t.Context(), b.pool, handlers.Options{}, 2024)
 	is.NoErr(err)
 	is.Equal(len(units), len(byUnit))
 	for _, u := range units {
-		is.True(equal(byUnit[u.Unit], u.KgCO2e)) // each unit's total, exactly
+		is.True(equal(byUnit[u.Unit], u.KgCO2e)) // each unit's total is exact
 		is.True(u.Name != nil)
 	}
 
 	again := b.pipeline(handlers.Ingest{Year: 2024})
 	is.Equal(again[2].Result, steps[2].Result)                                   // reading the file again changes nothing
-	is.Equal(b.count(is, "select count(*) from co2.activities"), int64(20000))   // and doubles nothing
-	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(20000))    // nor here
+	is.Equal(b.count(is, "select count(*) from co2.activities"), int64(20000))   // and duplicates nothing
+	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(20000))    // including the emissions
 	is.Equal(decode[handlers.SyncedFactors](t, again[1]).Changed, false)         // the factors are the same
-	is.Equal(b.count(is, "select count(*) from co2.units"), int64(len(byUnit)))  // units stay
-	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(len(byUnit))) // totals too
+	is.Equal(b.count(is, "select count(*) from co2.units"), int64(len(byUnit)))  // the units stay
+	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(len(byUnit))) // so do the totals
 }
 
 func TestNewFactorsAreRecalculatedWithoutReadingTheFlightsAgain(t *testing.T) {
@@ -117,18 +117,18 @@ func TestNewFactorsAreRecalculatedWithoutReadingTheFlightsAgain(t *testing.T) {
 	factors := file(t, "factors.csv", "band,min_km,max_km,kg_co2e_per_passenger_km\nall,0,4000,0.1\n")
 	steps := b.pipeline(handlers.SyncFactors{File: factors, Year: 2024})
 	is.Equal(len(steps), 2)                                      // factors, totals
-	is.True(decode[handlers.SyncedFactors](t, steps[0]).Changed) // they differ
+	is.True(decode[handlers.SyncedFactors](t, steps[0]).Changed) // the factors differ
 	units := b.recalculations(steps[0])
 	is.Equal(len(units), 2)                            // ATL and SEA
-	is.Equal(units[1].Subject, "2024/SEA")             // which is what it is about
-	is.Equal(*units[1].Outcome, runner.OutcomeWarning) // its flight is in no band any more
+	is.Equal(units[1].Subject, "2024/SEA")             // the subject is the year and the unit
+	is.Equal(*units[1].Outcome, runner.OutcomeWarning) // its flight no longer fits any band
 	is.Equal(decode[handlers.Recalculated](t, units[1]).NoFactor, int64(1))
-	is.Equal(status(b, steps[0].ID), "succeeded") // a warning is no failure
+	is.Equal(status(b, steps[0].ID), "succeeded") // a warning is not a failure
 	after := decode[handlers.Totalled](t, steps[1])
 	is.Equal(after.NoFactor, int64(1))
-	is.Equal(after.KgCO2e.String(), "337.96224")                       // the old emission of that flight is gone
+	is.Equal(after.KgCO2e.String(), "337.96224")                       // the flight's old emission is gone
 	is.Equal(after.Units, int64(1))                                    // SEA has no emission left
-	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(1)) // nor a total
+	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(1)) // and no total either
 	is.Equal(b.count(is, "select count(*) from co2.factors where year = 2024"), int64(1))
 }
 
@@ -140,7 +140,7 @@ func TestAYearIsApartFromTheOthers(t *testing.T) {
 	first := b.pipeline(handlers.Ingest{File: flights, Year: 2023})
 	second := b.pipeline(handlers.Ingest{File: flights, Year: 2024})
 	is.Equal(first[2].Result, second[2].Result)
-	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(2)) // one a year
+	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(2)) // one per year
 }
 
 func TestALongerFileReplacesAShorterOneAndTheOtherWayRound(t *testing.T) {
@@ -154,9 +154,9 @@ func TestALongerFileReplacesAShorterOneAndTheOtherWayRound(t *testing.T) {
 	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(2500))
 	is.NoErr(os.WriteFile(path, []byte(header+strings.Repeat(row, 7)), 0o600))
 	b.pipeline(handlers.Ingest{File: path, Year: 2024})
-	is.Equal(b.count(is, "select count(*) from co2.activities"), int64(7)) // what the file no longer has is gone
-	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(7))  // and its emissions
-	is.Equal(b.count(is, "select sum(flights) from co2.totals"), int64(7)) // and its share of the totals
+	is.Equal(b.count(is, "select count(*) from co2.activities"), int64(7)) // lines that the file no longer contains are gone
+	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(7))  // so are their emissions
+	is.Equal(b.count(is, "select sum(flights) from co2.totals"), int64(7)) // and their share of the totals
 }
 
 func TestTheTablesCanLiveInAnySchema(t *testing.T) {
@@ -165,14 +165,14 @@ func TestTheTablesCanLiveInAnySchema(t *testing.T) {
 	pool := pgtest.Pool(t)
 	o := handlers.Options{Schema: "travel"}
 	for range 2 {
-		is.NoErr(handlers.Setup(t.Context(), pool, o)) // again is harmless
+		is.NoErr(handlers.Setup(t.Context(), pool, o)) // calling it again is harmless
 	}
 	steps := newPod(t, pool, o).pipeline(handlers.Ingest{Year: 2024})
 	is.Equal(len(steps), 3)
 	units, err := handlers.ReadTotals(t.Context(), pool, o, 2024)
 	is.NoErr(err)
-	is.Equal(units[0].Unit, "ORD")                                                         // the largest one of the sample
-	is.True(handlers.Setup(t.Context(), pool, handlers.Options{Schema: `x";drop`}) != nil) // no name for a schema
+	is.Equal(units[0].Unit, "ORD")                                                         // the largest unit of the sample
+	is.True(handlers.Setup(t.Context(), pool, handlers.Options{Schema: `x";drop`}) != nil) // not a valid schema name
 }
 
 func TestNoRemoteWorkerCanRunThePipeline(t *testing.T) {
@@ -180,6 +180,6 @@ func TestNoRemoteWorkerCanRunThePipeline(t *testing.T) {
 	r, err := runner.NewRemote(runner.RemoteOptions{})
 	is.NoErr(err)
 	defer r.Close()
-	defer func() { is.True(recover() != nil) }() // it writes in the commit that ends a job: a mistake in the wiring is told at once
+	defer func() { is.True(recover() != nil) }() // the handlers write in the commit that ends a job, so wrong wiring is reported at once
 	_ = handlers.Register(r, nil, handlers.Options{})
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Recalculate computes the emissions of one unit's flights of a year with the factors of that year. A [SyncFactors] fans out
-// into many of these jobs. Flights whose distance is in no band get no emissions, are counted, and make the outcome a warning.
+// Recalculate computes the emissions of one unit's flights in a year with the factors of that year. A [SyncFactors] fans out into many of
+// these jobs. Flights whose distance is in no band get no emissions, are counted, and make the outcome a warning.
 //
-// A flight that is longer than possible fails the job without another try, and the unit keeps its emissions. Such distances are
-// damaged or in a different unit of length, and would spoil the total. The recalculations of other units continue.
+// A flight with an impossibly long distance fails the job without a retry, and the unit keeps its emissions. Such a distance is corrupt or
+// in a different unit of length, and would distort the total. The recalculations of other units continue.
 type Recalculate struct {
 	Year int    `json:"year"`
 	Unit string `json:"unit"`
@@ -29,20 +29,20 @@ type Recalculated struct {
 	NoFactor int64 `json:"no_factor"` // flights whose distance is in no band
 }
 
-// subjectOf returns the subject of the recalculation of a unit. Two pipelines over the same year recalculate a unit one after
-// the other, and other years and units at the same time.
+// subjectOf returns the subject of a unit's recalculation. Two pipelines for the same year recalculate a unit one after the other. Other
+// years and units are recalculated concurrently.
 func subjectOf(year int, unit string) string { return fmt.Sprintf("%d/%s", year, unit) }
 
-// unitIn returns the unit in a subject of that year.
+// unitIn returns the unit in a subject with the given year.
 func unitIn(year int, subject string) string { return strings.TrimPrefix(subject, subjectOf(year, "")) }
 
-// unitsSQL lists the units of a year: those with flights, and those that only have old emissions. Plan: activities_of_unit and
-// emissions_pkey, the year's part of each.
+// unitsSQL lists the units of a year: those with flights, and those with only old emissions. Plan: activities_of_unit and emissions_pkey,
+// only the year's part of each.
 const unitsSQL = `
 select origin from co2.activities where year = $1 union select unit from co2.emissions where year = $1 order by 1`
 
-// ratedSQL computes the band and the emission of each flight of a unit. 1 statute mile is 1.609344 km, exactly (international
-// agreement of 1959). Plan: activities_of_unit.
+// ratedSQL computes the band and the emission of each flight of a unit. A statute mile is exactly 1.609344 km, by the international
+// agreement of 1959. Plan: activities_of_unit.
 const ratedSQL = `
 with rated as materialized (
 	select a.source, a.line, f.band, a.distance_miles * 1.609344 as km, a.distance_miles * 1.609344 * f.kg_per_km as kg
@@ -51,15 +51,15 @@ with rated as materialized (
 	where a.year = $1 and a.origin = $2
 )`
 
-// farthestKm is half the Earth's equator, rounded up: no two places are further apart.
+// farthestKm is half the Earth's equator, rounded up. No two places are farther apart.
 const farthestKm = 20038
 
 const weighUnitSQL = ratedSQL + `
 select count(*), count(*) filter (where band is null), count(*) filter (where km > $3) from rated`
 
-// recalcSQL replaces a unit's emissions by those of its flights, and writes only the rows that differ. No two units share a row.
-// Plan: as ratedSQL, emissions by primary key. A hashed subplan finds the rows to delete. With an anti-join, whose size the
-// planner cannot estimate, each of 846 flights was compared with each: 0.8 s instead of 0.005 s, on two busy cores.
+// recalcSQL replaces a unit's emissions with those of its flights, and writes only rows that differ. No two units share a row. Plan: that
+// of ratedSQL, and emissions by primary key. A hashed subplan finds the rows to delete. With an anti-join, whose size the planner cannot
+// estimate, each of 846 flights was compared with each other one: 0.8 s instead of 0.005 s, on two busy cores.
 const recalcSQL = ratedSQL + `, removed as (
 	delete from co2.emissions e where e.year = $1 and e.unit = $2
 		and (e.source, e.line) not in (select r.source, r.line from rated r where r.band is not null)
@@ -93,7 +93,7 @@ func (p *pipeline) recalculate(ctx context.Context, j *runner.Job[Recalculate]) 
 		if err := tx.QueryRow(ctx, p.in(recalcSQL), year, unit).Scan(&written.Flights, &written.NoFactor); err != nil {
 			return fmt.Errorf("write the emissions of %s: %w", unit, err)
 		}
-		if written != result { // the stored emissions would not match the result
+		if written != result { // otherwise the stored emissions would not match the result
 			return fmt.Errorf("the flights of %s have changed while they were calculated", unit)
 		}
 		return nil

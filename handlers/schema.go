@@ -8,8 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// setupSQL creates the tables. A transaction-level lock keeps two pods that start together from creating them at
-// once.
+// setupSQL creates the tables. A transaction-level advisory lock prevents two pods from creating them at the same time.
 const setupSQL = `
 select pg_advisory_xact_lock(420022);
 
@@ -71,7 +70,7 @@ create table if not exists co2.totals (
     primary key (year, unit)
 );`
 
-// Setup creates the example's tables if they do not exist. Call it at every start, from any number of pods.
+// Setup creates the example's tables if they do not exist. Any number of pods can call it at every start.
 func Setup(ctx context.Context, pool *pgxpool.Pool, o Options) error {
 	p, err := newPipeline(pool, o)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// TotalUnits adds up the emissions of a year by airport of departure. It ends the pipeline, and joins the recalculations of a
-// [SyncFactors]. A unit whose recalculation failed is in none of the totals, is listed in the result, and makes the outcome a
-// warning. Submitted alone, it adds up all emissions of the year.
+// TotalUnits adds up the emissions of a year by departure airport. It joins the recalculations of a [SyncFactors] and ends the pipeline. A
+// unit whose recalculation failed is excluded from all totals, is listed in the result, and makes the outcome a warning. Submitted on its
+// own, TotalUnits adds up all emissions of the year.
 type TotalUnits struct {
 	Year int `json:"year"`
 }
@@ -30,8 +30,8 @@ type Totalled struct {
 	Flights int64       `json:"flights"`
 	KgCO2e  json.Number `json:"kg_co2e"` // with all its digits
 
-	NoFactor int64     `json:"no_factor"`           // flights without an emission, because their distance is in no band
-	Bad      int64     `json:"bad"`                 // units that could not be recalculated
+	NoFactor int64     `json:"no_factor"`           // flights without an emission because their distance is in no band
+	Bad      int64     `json:"bad"`                 // number of units that could not be recalculated
 	BadUnits []BadUnit `json:"bad_units,omitempty"` // the first 1000 of them
 }
 
@@ -41,10 +41,10 @@ type BadUnit struct {
 	Reason string `json:"reason"`
 }
 
-// UnitTotal is the total of one airport of departure in a year. Km and KgCO2e are exact.
+// UnitTotal is the total of one departure airport in a year. Km and KgCO2e are exact.
 type UnitTotal struct {
 	Unit    string
-	Name    *string // nil: the list of airports lacks it
+	Name    *string // nil if the list of airports does not contain it
 	City    *string
 	Flights int64
 	Km      string
@@ -75,7 +75,7 @@ from co2.totals t left join co2.units u on u.code = t.unit
 where t.year = $1 order by t.kg desc, t.unit`
 )
 
-// total sums in one snapshot, so that the result and the table agree. It writes the table in the commit that ends the job.
+// total computes the sums in one snapshot, so that the result and the table agree. It writes the table in the commit that ends the job.
 func (p *pipeline) total(ctx context.Context, j *runner.Job[TotalUnits]) (*runner.Outcome, error) {
 	year := j.Args.Year
 	if err := checkYear(year); err != nil {
@@ -117,16 +117,16 @@ func (p *pipeline) total(ctx context.Context, j *runner.Job[TotalUnits]) (*runne
 	}), nil
 }
 
-// badUnitsNamed limits the units that the result lists.
+// badUnitsNamed is the maximum number of units listed in the result.
 const badUnitsNamed = 1000
 
-// joined reads the outcomes of the recalculations, and returns the units that could not be recalculated.
+// joined reads the outcomes of the recalculations and returns the units that could not be recalculated.
 func (p *pipeline) joined(ctx context.Context, j *runner.Job[TotalUnits], result *Totalled) (bad []string, err error) {
 	bad = []string{}
 	for b, err := range j.Branches(ctx) {
 		switch {
 		case errors.Is(err, runner.ErrNotFound):
-			return bad, nil // submitted alone
+			return bad, nil // the job was submitted on its own
 		case err != nil:
 			return nil, fmt.Errorf("read the recalculations: %w", err)
 		case b.State == runner.StateSucceeded:
@@ -146,13 +146,13 @@ func (p *pipeline) joined(ctx context.Context, j *runner.Job[TotalUnits], result
 	return bad, nil
 }
 
-// reasonOf returns why a branch did not succeed: the first line of its error, at most 200 characters.
+// reasonOf returns why a branch did not succeed. This is the first line of its error, truncated to 200 characters.
 func reasonOf(b runner.Branch) string {
 	reason, _, _ := strings.Cut(cmp.Or(b.Error, string(b.Reason)), "\n")
 	return fmt.Sprintf("%.200s", reason)
 }
 
-// ReadTotals returns the totals of a year, the largest first.
+// ReadTotals returns the totals of a year, largest first.
 func ReadTotals(ctx context.Context, pool *pgxpool.Pool, o Options, year int) ([]UnitTotal, error) {
 	p, err := newPipeline(pool, o)
 	if err != nil {

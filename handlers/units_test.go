@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// watch has the database note every commit that writes emissions, also one that finds nothing to change.
+// watch makes the database record every commit that writes emissions, including commits that change no rows.
 func watch(t *testing.T, b *bench) {
 	t.Helper()
 	_, err := b.pool.Exec(t.Context(), `
@@ -24,7 +24,7 @@ func watch(t *testing.T, b *bench) {
 	}
 }
 
-// commits is how many there were.
+// commits returns the number of recorded commits.
 func commits(b *bench) (n int64) {
 	b.t.Helper()
 	if err := b.pool.QueryRow(b.t.Context(), "select count(distinct xid) from counted").Scan(&n); err != nil {
@@ -33,40 +33,40 @@ func commits(b *bench) (n int64) {
 	return n
 }
 
-// The distances of BOS are in metres. Everybody else's are right.
+// The distances of BOS are in metres. All others are correct.
 func TestABadUnitMakesThePipelinePartialAndIsNamed(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	b := newBench(t)
 	good := header + "2024-01-01T00:00:00Z,ATL,JFK,100\n2024-01-02T00:00:00Z,BOS,LAX,2000\n"
 	b.pipeline(handlers.Ingest{File: file(t, "flights.csv", good), Year: 2024})
-	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(2)) // BOS has a total, for now
+	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(2)) // so far, BOS has a total
 
 	bad := good + "2024-01-02T00:00:00Z,BOS,LAX,3218688\n2024-01-02T00:00:00Z,SEA,JFK,200.5\n"
 	steps := b.pipeline(handlers.Ingest{File: file(t, "flights.csv", bad), Year: 2025})
 	is.Equal(len(steps), 3)                            // the join has run
-	is.Equal(status(b, steps[0].ID), "partial")        // and says so
-	is.Equal(steps[1].State, runner.StateSucceeded)    // the others are right
-	is.Equal(*steps[2].Outcome, runner.OutcomeWarning) // and somebody should look
+	is.Equal(status(b, steps[0].ID), "partial")        // the pipeline reports the failed unit
+	is.Equal(steps[1].State, runner.StateSucceeded)    // the other units are correct
+	is.Equal(*steps[2].Outcome, runner.OutcomeWarning) // an operator should look into it
 	total := decode[handlers.Totalled](t, steps[2])
 	is.Equal(total.Bad, int64(1))
-	is.Equal(total.BadUnits[0].Unit, "BOS") // it is named
+	is.Equal(total.BadUnits[0].Unit, "BOS") // the failed unit is listed
 	is.Equal(total.BadUnits[0].Reason, "a distance of more than 20038 km, half way round the Earth, in 1 of 2 flights: are they in miles?")
-	is.Equal(total.Units, int64(2))                 // those that are left
+	is.Equal(total.Units, int64(2))                 // the remaining units
 	is.Equal(total.KgCO2e.String(), "123.32000736") // 300.5 miles × 1.609344 × 0.255
 	failed := b.recalculations(steps[1])[1]
 	is.Equal(failed.State, runner.StateFailed)
-	is.Equal(failed.Fence, int64(1)) // no second try
+	is.Equal(failed.Fence, int64(1)) // no retry
 	units, err := handlers.ReadTotals(t.Context(), b.pool, handlers.Options{}, 2025)
 	is.NoErr(err)
-	is.Equal(len(units), 2) // it has no total
+	is.Equal(len(units), 2) // the failed unit has no total
 
 	path := file(t, "mended.csv", good)
 	_, err = b.pool.Exec(t.Context(), "delete from co2.activities where year = 2025")
 	is.NoErr(err)
 	mended := b.pipeline(handlers.Ingest{File: path, Year: 2025})
 	is.Equal(status(b, mended[0].ID), "succeeded")
-	is.Equal(len(b.recalculations(mended[1])), 3) // SEA has no flights any more, and so loses its emissions
+	is.Equal(len(b.recalculations(mended[1])), 3) // SEA has no flights any more and therefore loses its emissions
 	is.Equal(decode[handlers.Totalled](t, mended[2]).KgCO2e.String(), "543.1536")
 }
 
@@ -82,7 +82,7 @@ func TestAUnitThatWentBadLosesItsTotal(t *testing.T) {
 	is.NoErr(err)
 	steps := b.pipeline(handlers.SyncFactors{Year: 2024})
 	total := decode[handlers.Totalled](t, steps[1])
-	is.Equal(total.Units, int64(1)) // the emissions of before are not passed off as those of now
+	is.Equal(total.Units, int64(1)) // old emissions are not presented as current ones
 	is.Equal(b.count(is, "select count(*) from co2.totals where unit = 'BOS'"), int64(0))
 }
 
@@ -102,12 +102,12 @@ func TestAFileWithoutFlightsHasNoUnitsAndEnds(t *testing.T) {
 	is := is.New(t)
 	b := newBench(t)
 	steps := b.pipeline(handlers.Ingest{File: file(t, "flights.csv", header), Year: 2024})
-	is.Equal(len(steps), 3) // a fan-out of none goes on
+	is.Equal(len(steps), 3) // a fan-out without children continues
 	is.Equal(decode[handlers.Totalled](t, steps[2]).Units, int64(0))
 	is.Equal(status(b, steps[0].ID), "succeeded")
 }
 
-// Three years at once, and one of them from two files, by two pods.
+// Two pods process three years at once, one of them from two files.
 func TestSeveralDatasetsAtOnceStayApart(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -140,7 +140,7 @@ func TestSeveralDatasetsAtOnceStayApart(t *testing.T) {
 		steps := b.wait(id)
 		is.Equal(status(b, id), "succeeded")
 		if total := decode[handlers.Totalled](t, steps[2]); i < 2 {
-			is.True(equal(sum, string(total.KgCO2e))) // as if it were alone
+			is.True(equal(sum, string(total.KgCO2e))) // the same sum as if it had run alone
 			is.Equal(total.Units, int64(len(byUnit)))
 		}
 	}
@@ -148,7 +148,7 @@ func TestSeveralDatasetsAtOnceStayApart(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(of2025), 2)
 	for _, u := range of2025 {
-		is.Equal(u.Flights, int64(1000)) // both files
+		is.Equal(u.Flights, int64(1000)) // from both files
 		is.Equal(u.KgCO2e, "61557.408")  // 500 × 300 miles × 1.609344 × 0.255
 	}
 }

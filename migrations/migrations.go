@@ -1,6 +1,6 @@
-// Package migrations holds the schema as numbered SQL files, one subject each, in the format of pressly/goose. They name
-// the schema trapeze; [github.com/trapeze-run/trapeze/internal/migrate] replaces the name on request. Changes only
-// expand the schema or, a release later, contract it: pods of the previous release run beside them.
+// Package migrations contains the schema as numbered SQL files, one topic per file, in the format of pressly/goose. They use the schema
+// name trapeze, which [github.com/trapeze-run/trapeze/internal/migrate] replaces on request. A migration only expands the schema, or
+// contracts it one release later, because pods of the previous release keep running during an upgrade.
 package migrations
 
 import "embed"

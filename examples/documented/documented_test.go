@@ -1,4 +1,4 @@
-// Package documented holds code that the guides in docs show. A test in cmd/trapeze compares them.
+// Package documented contains the code shown in the guides in docs. A test in cmd/trapeze checks that they match.
 package documented
 
 import (
@@ -37,7 +37,7 @@ type row struct {
 	Text string
 }
 
-// read returns a page of a file.
+// read returns one page of a file.
 func read(file string, page int) []row {
 	return []row{{2 * page, strings.ToUpper(file)}, {2*page + 1, file}}
 }
@@ -77,10 +77,10 @@ func register(r *runner.Runner) {
 	runner.Handle(r, load)
 	runner.Handle(r, send)
 	runner.Handle(r, recalculate)
-	r.DeclareSchedule("nightly", "30 2 * * *", Recalculate{}, runner.Zone("Europe/Zurich"), runner.SkipOverlap()) // before Run
+	r.DeclareSchedule("nightly", "30 2 * * *", Recalculate{}, runner.Zone("Europe/Zurich"), runner.SkipOverlap()) // call it before Run
 }
 
-// placeOrder writes an order and submits the job that bills it, in one transaction.
+// placeOrder inserts an order and submits the job that bills it, in one transaction.
 func placeOrder(ctx context.Context, pool *pgxpool.Pool, r *runner.Runner, order int64) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `insert into orders (id) values ($1)`, order); err != nil {
@@ -99,7 +99,7 @@ func TestTheCodeOfTheGuidesRuns(t *testing.T) {
 	is.NoErr(err)
 	h := runnertest.New(t, pool, runner.Options{}, register)
 	is.NoErr(placeOrder(t.Context(), pool, h.Runner(), 7))
-	is.True(placeOrder(t.Context(), pool, h.Runner(), 7) != nil) // the order exists: no second job
+	is.True(placeOrder(t.Context(), pool, h.Runner(), 7) != nil) // the order already exists, so no second job is submitted
 	file := h.Enqueue(Load{File: "a", Pages: 3})
 	h.DieAt(runnertest.InFlush, "bill")
 	h.RunUntilIdle()
@@ -107,6 +107,6 @@ func TestTheCodeOfTheGuidesRuns(t *testing.T) {
 	h.RequireState(h.RequireEnqueued(Send{Order: 7}).ID, runner.StateSucceeded)
 	var cents, rows int
 	is.NoErr(pool.QueryRow(t.Context(), `select (select sum(cents) from bills), (select count(*) from rows)`).Scan(&cents, &rows))
-	is.Equal(cents, 700) // billed once, although the pod died
+	is.Equal(cents, 700) // billed once, although the pod crashed
 	is.Equal(rows, 6)
 }

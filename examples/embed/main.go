@@ -1,4 +1,4 @@
-// Command embed is an echo service that runs its jobs in its own pods: POST /greet/NAME starts a pipeline of two steps.
+// Command embed is an echo service whose processes run its jobs themselves. POST /greet/NAME starts a two-step pipeline.
 package main
 
 import (
@@ -44,16 +44,16 @@ func serve(ctx context.Context, database, addr string, deliver func(string) erro
 	runner.Handle(r, func(_ context.Context, j *runner.Job[Deliver]) (*runner.Outcome, error) {
 		return nil, deliver(j.Args.Text)
 	})
-	r.DeclareSchedule("nightly", "30 2 * * *", Compose{Name: "all"}, runner.Zone("Europe/Zurich")) // every night, once for all pods
+	r.DeclareSchedule("nightly", "30 2 * * *", Compose{Name: "all"}, runner.Zone("Europe/Zurich")) // every night, once across all pods
 	e := echo.New()
 	e.POST("/greet/:name", func(c echo.Context) error {
 		made, err := r.Enqueue(c.Request().Context(), Compose{Name: c.Param("name")})
 		if err != nil {
 			return err
 		}
-		return c.JSON(202, map[string]int64{"job": made.ID}) // accepted: it runs on any pod
+		return c.JSON(202, map[string]int64{"job": made.ID}) // accepted: it can run on any pod
 	})
 	go func() { _ = e.Start(addr) }()
 	defer e.Close()
-	return r.Run(ctx) // until ctx ends, then drains
+	return r.Run(ctx) // runs until ctx is cancelled, then drains
 }

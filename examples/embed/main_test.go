@@ -35,12 +35,12 @@ func TestTheServiceDeliversWhatItWasAsked(t *testing.T) {
 	})
 	is.Equal(<-delivered, "hello ada") // both steps ran
 	stop()
-	is.NoErr(<-ended) // it drains and ends
+	is.NoErr(<-ended) // the program drains and exits
 }
 
 func TestTheServiceIsUnderSixtyLines(t *testing.T) {
 	is := is.New(t)
 	source, err := os.ReadFile("main.go")
 	is.NoErr(err)
-	is.True(bytes.Count(source, []byte("\n")) < 60) // what a reader is promised
+	is.True(bytes.Count(source, []byte("\n")) < 60) // the documentation promises fewer than 60 lines
 }

@@ -1,5 +1,5 @@
-// Command mounting is a web service with Trapeze's API, dashboard and sign-in below /trapeze of its HTTP server. Its argument is the router:
-// echo, chi or http (default).
+// Command mounting is a web service that serves Trapeze's API, dashboard and sign-in under /trapeze on its own HTTP server. Its argument
+// selects the router: echo, chi or http (default).
 package main
 
 import (
@@ -24,10 +24,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
-// prefix is the path below which the host serves Trapeze.
+// prefix is the path under which the service mounts Trapeze.
 const prefix = "/trapeze"
 
-// routers are the three ways to mount the API in a host's routes.
+// routers maps each router's name to a function that mounts the API in its routes.
 var routers = map[string]func(*runner.Runner, api.Options) http.Handler{"echo": inEcho, "chi": inChi, "http": inMux}
 
 func inEcho(r *runner.Runner, o api.Options) http.Handler {
@@ -40,7 +40,7 @@ func inEcho(r *runner.Runner, o api.Options) http.Handler {
 func inChi(r *runner.Runner, o api.Options) http.Handler {
 	c := chi.NewRouter()
 	c.Get("/hello", hello)
-	c.Mount(prefix, http.StripPrefix(prefix, api.Handler(r, o))) // chi does not strip the prefix for other handlers
+	c.Mount(prefix, http.StripPrefix(prefix, api.Handler(r, o))) // chi does not strip the prefix when it mounts other handlers
 	return c
 }
 
@@ -61,12 +61,12 @@ func main() {
 	}
 }
 
-// serve runs the service, configured by the TRAPEZE_ variables, until ctx ends.
+// serve runs the service until ctx is cancelled. The TRAPEZE_ variables configure it.
 func serve(ctx context.Context, router string) error {
 	config, err := env.Load()
 	web, err2 := apienv.Load()
 	if err := errors.Join(err, err2); err != nil {
-		return err // every mistake in the environment, each with its variable
+		return err // all invalid variables, each by name
 	}
 	options, err := web.Options()
 	secure, err2 := web.TLS()
@@ -102,9 +102,9 @@ func serve(ctx context.Context, router string) error {
 			stop(server.ListenAndServeTLS("", "")) // the certificate is in TLSConfig
 		}
 	}()
-	err = r.Run(ctx) // until ctx ends, then drains
+	err = r.Run(ctx) // runs until ctx is cancelled, then drains
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-		err = errors.Join(err, cause) // the server ended first, with this cause
+		err = errors.Join(err, cause) // the server stopped first, with this error
 	}
 	return errors.Join(err, server.Close())
 }

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const token = "a-token-of-twenty-characters"
 
-// host is a service with Trapeze in it, and a browser.
+// host is a running service with Trapeze mounted in it, and a browser client.
 type host struct {
 	t       *testing.T
 	url     string
@@ -50,7 +50,7 @@ func newHost(t *testing.T, mount func(*runner.Runner, api.Options) http.Handler)
 	return host{t, server.URL, &http.Client{Jar: jar}}
 }
 
-// send sends a request, follows redirects, and returns the answer with the path where it ended.
+// send sends a request, follows redirects, and returns the final response and its path.
 func (h host) send(method, path, body string, headers ...string) (status int, text, at string) {
 	h.t.Helper()
 	is := is.New(h.t)
@@ -75,11 +75,11 @@ func TestEachRouterServesDashboardAPIAndSignInBelowThePrefix(t *testing.T) {
 			h := newHost(t, mount)
 			status, text, _ := h.send("GET", "/hello", "")
 			is.Equal(status, http.StatusOK)
-			is.Equal(text, "hello\n") // the host's own routes are there
+			is.Equal(text, "hello\n") // the service's own routes work
 			status, _, _ = h.send("GET", "/jobs", "")
-			is.Equal(status, http.StatusNotFound) // and ours are below the prefix alone
+			is.Equal(status, http.StatusNotFound) // Trapeze is served only under the prefix
 
-			// A call of the API.
+			// An API call needs authentication.
 			const json = "application/json"
 			status, _, _ = h.send("POST", "/trapeze/jobs", `{"kind":"echo"}`, "Content-Type", json)
 			is.Equal(status, http.StatusUnauthorized)
@@ -87,7 +87,7 @@ func TestEachRouterServesDashboardAPIAndSignInBelowThePrefix(t *testing.T) {
 			is.Equal(status, http.StatusAccepted)
 			is.True(strings.Contains(text, `"id"`))
 
-			// A browser is shown the form of the sign-in, and comes to the dashboard by it.
+			// A browser is shown the sign-in form, which leads it to the dashboard.
 			const page = "text/html"
 			status, text, _ = h.send("GET", "/trapeze/ui/jobs", "", "Accept", page)
 			is.Equal(status, http.StatusUnauthorized)
@@ -98,15 +98,15 @@ func TestEachRouterServesDashboardAPIAndSignInBelowThePrefix(t *testing.T) {
 				"Accept", page, "Content-Type", "application/x-www-form-urlencoded", "Origin", h.url)
 			is.Equal(at, "/trapeze/ui/")
 			is.Equal(status, http.StatusOK)
-			is.True(strings.Contains(text, "ana")) // signed in, by the cookie
+			is.True(strings.Contains(text, "ana")) // signed in with the cookie
 			status, text, _ = h.send("GET", "/trapeze/ui/jobs", "", "Accept", page)
 			is.Equal(status, http.StatusOK)
-			is.True(strings.Contains(text, "echo")) // the job of the call
+			is.True(strings.Contains(text, "echo")) // the job submitted by the API call
 			status, _, _ = h.send("GET", "/trapeze/ui/static/app.js", "")
 			is.Equal(status, http.StatusOK)
 			at1, err := url.Parse(h.url + "/hello")
 			is.NoErr(err)
-			is.Equal(len(h.browser.Jar.Cookies(at1)), 0) // the session stays below the prefix
+			is.Equal(len(h.browser.Jar.Cookies(at1)), 0) // the session cookie applies only under the prefix
 		})
 	}
 }
@@ -118,12 +118,12 @@ func TestTheServiceRunsAsTheEnvironmentSays(t *testing.T) {
 	}
 	err := serve(t.Context(), "")
 	is.True(err != nil)
-	is.True(strings.Contains(err.Error(), "TRAPEZE_SLOTS") && strings.Contains(err.Error(), "TRAPEZE_AUTH")) // all at once
+	is.True(strings.Contains(err.Error(), "TRAPEZE_SLOTS") && strings.Contains(err.Error(), "TRAPEZE_AUTH")) // all errors are reported at once
 
 	t.Setenv("DATABASE_URL", pgtest.EmptyURL(t))
 	t.Setenv("TRAPEZE_SLOTS", "1")
 	t.Setenv("TRAPEZE_AUTH", "none")
-	at := httptest.NewServer(nil) // for a port that is free
+	at := httptest.NewServer(nil) // to find a free port
 	t.Setenv("TRAPEZE_HTTP_ADDR", at.Listener.Addr().String())
 	at.Close()
 	ctx, stop := context.WithCancel(t.Context())
@@ -141,7 +141,7 @@ func TestTheServiceRunsAsTheEnvironmentSays(t *testing.T) {
 	is.NoErr(<-ended)
 }
 
-// signedIn stands for the sessions that a host has already.
+// signedIn stands in for a session mechanism that the host service already has.
 func signedIn(request *http.Request) (user string, ok bool) {
 	cookie, err := request.Cookie("host_session")
 	if err != nil {
@@ -154,7 +154,7 @@ func TestAHostsOwnSessionOpensTheDashboard(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	options := api.Options{Authenticate: func(request *http.Request) (api.Principal, error) {
-		user, ok := signedIn(request) // by the host's own session
+		user, ok := signedIn(request) // authenticated by the host's own session
 		if !ok {
 			return api.Principal{}, api.ErrUnauthenticated
 		}
@@ -168,7 +168,7 @@ func TestAHostsOwnSessionOpensTheDashboard(t *testing.T) {
 	is.True(strings.Contains(text, "bo"))
 	json := []string{"Content-Type", "application/json", "Cookie", "host_session=bo"}
 	status, _, _ = h.send("POST", "/trapeze/jobs", `{"kind":"echo"}`, append(json, "Origin", "https://evil.example")...)
-	is.Equal(status, http.StatusForbidden) // a page of another origin
+	is.Equal(status, http.StatusForbidden) // a request from a page on another origin
 	status, _, _ = h.send("POST", "/trapeze/jobs", `{"kind":"echo"}`, append(json, "Origin", h.url)...)
 	is.Equal(status, http.StatusAccepted)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgembed"
 )
 
-// createTables creates the service's own tables. In a real service, its migrations would.
+// createTables creates the service's own tables. A real service would use its migrations.
 func createTables(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, `
 		create table if not exists orders (
@@ -21,8 +21,8 @@ func createTables(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// openDatabase returns url or, if it is empty, the address of a PostgreSQL that stops with the program.
-// Your service does not need this: it gets a DATABASE_URL.
+// openDatabase returns url. If url is empty, it starts a PostgreSQL server that stops with the program and returns its address. A real
+// service does not need this function, because it has a DATABASE_URL.
 func openDatabase(ctx context.Context, url string) (string, func(), error) {
 	if url != "" {
 		return url, func() {}, nil

@@ -29,8 +29,8 @@ func (Ship) Kind() string    { return "ship" }
 func (Release) Kind() string { return "release" }
 func (Refund) Kind() string  { return "refund" }
 
-// fulfil returns an order's pipeline. It declares the refund with the charge step, in addition to the outcome of charge below. A pod
-// can die after the request to the provider and before the handler has returned, and that outcome is then lost.
+// fulfil returns an order's pipeline. It declares the refund with the charge step, in addition to the outcome of charge below, because a
+// pod can crash after the request to the provider and before the handler returns its outcome.
 func fulfil(o Order) runner.Args {
 	return runner.Chain(
 		runner.Step(Charge{Order: o.ID, Cents: o.Cents, Card: o.Card}, runner.OnFailureOrCancel(Refund{o.ID})),
@@ -51,8 +51,8 @@ func (s *service) register(r *runner.Runner) {
 	r.DeclareSchedule("daily-report", "15 6 * * *", DailyReport{}, runner.Zone("Europe/Zurich"), runner.SkipOverlap())
 }
 
-// charge asks the provider for the money and then waits, without a slot or a goroutine, for its webhook. After a crash or a lost reply
-// it may ask twice; because of the order's id the provider charges once.
+// charge requests the payment from the provider and then waits for the provider's webhook without using a slot or a goroutine. After a
+// crash or a lost reply it may send the request twice. The provider charges only once, because both requests have the order's ID as key.
 func (s *service) charge(ctx context.Context, j *runner.Job[Charge]) (*runner.Outcome, error) {
 	token, err := j.Token(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *service) charge(ctx context.Context, j *runner.Job[Charge]) (*runner.Ou
 	return runner.Deferred(1).OnFailureOrCancel(Refund{j.Args.Order}), err
 }
 
-// reserve takes the item from the stock in the commit that ends the job: exactly once.
+// reserve takes the item from the stock in the commit that ends the job, so this happens exactly once.
 func (s *service) reserve(_ context.Context, j *runner.Job[Reserve]) (*runner.Outcome, error) {
 	return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
 		taken, err := tx.Exec(ctx, `update stock set items_left = items_left - 1 where item = $1 and items_left > 0`, j.Args.Item)
@@ -88,7 +88,7 @@ func (s *service) ship(_ context.Context, j *runner.Job[Ship]) (*runner.Outcome,
 	}), nil
 }
 
-// release undoes reserve. It returns items only if there is a reservation, so it is safe to repeat.
+// release undoes reserve. It returns items only if a reservation exists, so it is safe to repeat.
 func (s *service) release(_ context.Context, j *runner.Job[Release]) (*runner.Outcome, error) {
 	return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
@@ -98,7 +98,7 @@ func (s *service) release(_ context.Context, j *runner.Job[Release]) (*runner.Ou
 	}), nil
 }
 
-// refund undoes charge. A refund before the charge keeps a late charge from happening.
+// refund undoes charge. If the refund comes first, it prevents a late charge.
 func (s *service) refund(ctx context.Context, j *runner.Job[Refund]) (*runner.Outcome, error) {
 	if err := s.ask(ctx, "/refunds", j.Args.Order, Payment{}); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (s *service) refund(ctx context.Context, j *runner.Job[Refund]) (*runner.Ou
 	}), nil
 }
 
-// ask sends a request to the payment provider. Requests with the same key are the same payment.
+// ask sends a request to the payment provider. Requests with the same key count as one payment.
 func (s *service) ask(ctx context.Context, path, key string, p Payment) error {
 	body, err := json.Marshal(p)
 	if err != nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// large is the amount from which an order needs approval.
-const large = 100_000 // cents
+// large is the smallest amount for which an order needs approval.
+const large = 100_000 // in cents
 
-// Order is an order as clients send and see it.
+// Order is an order as clients send and receive it.
 type Order struct {
-	ID       string `json:"id"` // set by the client: the same id is the same order
+	ID       string `json:"id"` // chosen by the client; the same ID means the same order
 	Item     string `json:"item"`
 	Region   string `json:"region"`
 	Cents    int64  `json:"cents"`
 	Card     string `json:"card,omitempty"`
-	State    string `json:"state"`              // placed, shipped, refunded
-	Pipeline int64  `json:"pipeline,omitempty"` // the pipeline's id in Trapeze
+	State    string `json:"state"`              // placed, shipped or refunded
+	Pipeline int64  `json:"pipeline,omitempty"` // the pipeline's ID in Trapeze
 }
 
 func (s *service) endpoints(r *runner.Runner) http.Handler {
@@ -52,7 +52,7 @@ func (s *service) endpoints(r *runner.Runner) http.Handler {
 		return answer(c, err)
 	})
 	e.POST("/payments/:job", func(c echo.Context) error { return paid(c, r) })
-	e.POST("/reports/:day", func(c echo.Context) error { // a second request during the first makes no second report
+	e.POST("/reports/:day", func(c echo.Context) error { // a request during an unfinished report does not start a second one
 		_, err := r.Enqueue(c.Request().Context(), DailyReport{Day: c.Param("day")}, runner.Unique(c.Param("day"), runner.WhileActive))
 		return answer(c, err)
 	})
@@ -60,7 +60,7 @@ func (s *service) endpoints(r *runner.Runner) http.Handler {
 	return e
 }
 
-// place stores the order and submits its pipeline in one transaction: neither exists without the other.
+// place stores the order and submits its pipeline in one transaction, so that neither exists without the other.
 func (s *service) place(c echo.Context, r *runner.Runner) error {
 	ctx, o := c.Request().Context(), Order{State: "placed"}
 	if err := json.NewDecoder(c.Request().Body).Decode(&o); err != nil {
@@ -73,7 +73,7 @@ func (s *service) place(c echo.Context, r *runner.Runner) error {
 		made, err := tx.Exec(ctx, `insert into orders (id, item, region, cents, card) values ($1, $2, $3, $4, $5) on conflict do nothing`,
 			o.ID, o.Item, o.Region, o.Cents, o.Card)
 		if err != nil || made.RowsAffected() == 0 {
-			return err // placed before
+			return err // the order was placed before
 		}
 		options := []runner.EnqueueOption{runner.Subject("order " + o.ID), runner.Pipeline("order " + o.ID)}
 		if o.Cents >= large {
@@ -89,8 +89,8 @@ func (s *service) place(c echo.Context, r *runner.Runner) error {
 	return answer(c, err)
 }
 
-// paid is the payment provider's webhook: it completes the deferred job, with the id and token that the provider
-// received. The provider repeats the call until we answer, so it may come twice; a part counts once.
+// paid handles the payment provider's webhook. It completes the deferred job with the ID and token that were sent to the provider. The
+// provider repeats the call until it gets a reply, so the call may arrive twice, but a part is completed only once.
 func paid(c echo.Context, r *runner.Runner) error {
 	id, err := strconv.ParseInt(c.Param("job"), 10, 64)
 	if err != nil {
@@ -107,7 +107,7 @@ func paid(c echo.Context, r *runner.Runner) error {
 	token := strings.TrimPrefix(c.Request().Header.Get("Authorization"), "Bearer ")
 	err = r.Complete(c.Request().Context(), id, token, receipt, options...)
 	if errors.Is(err, runner.ErrAlreadyTerminal) {
-		err = nil // cancelled or complete: the provider can do nothing about it
+		err = nil // the job was cancelled or is complete, and the provider can do nothing about it
 	}
 	return answer(c, err)
 }
@@ -121,7 +121,7 @@ func (s *service) order(c echo.Context) (o Order, err error) {
 	return o, err
 }
 
-// answer accepts a request, or returns the reason why not.
+// answer sends a success status, or the status and message for err.
 func answer(c echo.Context, err error) error {
 	switch {
 	case err == nil:

@@ -1,11 +1,11 @@
-// Command orders is a small order service: an order is charged, reserved and shipped, or it is refunded. README.md has a tour.
+// Command orders is a small order service. An order is charged, reserved and shipped, or else refunded. README.md contains a tour.
 //
 //	main.go      the program: database, runner, HTTP server
 //	http.go      the endpoints: place, approve, cancel and read orders; the payment provider's webhook
-//	fulfil.go    an order's pipeline: charge, reserve, ship, and what undoes them
-//	report.go    the daily report: one job a region, and a join
-//	provider.go  stands for the payment provider, which is another company
-//	database.go  the service's own tables, and a PostgreSQL when there is no DATABASE_URL
+//	fulfil.go    an order's pipeline: charge, reserve, ship, and the steps that undo them
+//	report.go    the daily report: one job per region, and a join
+//	provider.go  simulates the payment provider, which is another company
+//	database.go  the service's own tables, and a PostgreSQL server if DATABASE_URL is not set
 package main
 
 import (
@@ -38,11 +38,11 @@ func main() {
 type service struct {
 	pool     *pgxpool.Pool
 	provider string // URL of the payment provider
-	address  string // URL of this service, for the provider
+	address  string // URL of this service, for calls by the provider
 }
 
-// options are the same for every pod: two requests at a time to the payment provider, over all pods. The other kinds have a lane
-// too, because a step without one runs in the lane of the previous step.
+// options returns the same options for every pod. All pods together send at most two requests at a time to the payment provider. The other
+// kinds need a lane too, because a step without one runs in the lane of the previous step.
 func options() runner.Options {
 	two := 2
 	return runner.Options{Lanes: []runner.LaneSetup{
@@ -51,7 +51,7 @@ func options() runner.Options {
 	}}
 }
 
-// run serves until ctx ends. It prints the addresses to visit.
+// run serves until ctx is cancelled. It prints the URLs to open.
 func run(ctx context.Context, database, address string, out io.Writer) error {
 	database, closeDatabase, err := openDatabase(ctx, database)
 	if err != nil {
@@ -89,5 +89,5 @@ func run(ctx context.Context, database, address string, out io.Writer) error {
 	go func() { _ = server.Serve(listener) }()
 	defer server.Close()
 	fmt.Fprintf(out, "orders at %s\nexport DATABASE_URL='%s'\n", s.address, database)
-	return r.Run(ctx) // until ctx ends, then drains
+	return r.Run(ctx) // runs until ctx is cancelled, then drains
 }

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// shop is the service with pods that die where a test says, and a payment provider that the test delivers for.
+// shop is the service with pods that crash where a test requires it, and a payment provider whose webhooks the test delivers.
 type shop struct {
 	*runnertest.Harness
 	t        *testing.T
@@ -50,7 +50,7 @@ func open(t *testing.T) *shop {
 	return &shop{h, t, pool, p, front.URL}
 }
 
-// order places one, and may be called twice.
+// order places an order. It can be called twice for the same order.
 func (s *shop) order(id, item, region, card string, cents int) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"item":%q,"region":%q,"card":%q,"cents":%d}`, item, region, card, cents)
@@ -59,7 +59,7 @@ func (s *shop) order(id, item, region, card string, cents int) {
 	}
 }
 
-// finish runs jobs and delivers webhooks until there are none.
+// finish runs jobs and delivers webhooks until none are left.
 func (s *shop) finish() {
 	for s.RunUntilIdle(); s.provider.deliver(s.t.Context()) > 0; {
 		s.RunUntilIdle()
@@ -74,7 +74,7 @@ func (s *shop) state(id string) (state string) {
 	return state
 }
 
-// settled requires that each order is shipped and paid for once, or refunded, and that the stock agrees.
+// settled requires that each order is either shipped and paid for once, or refunded, and that the stock matches.
 func (s *shop) settled() {
 	s.t.Helper()
 	is := is.New(s.t)
@@ -96,7 +96,7 @@ func (s *shop) settled() {
 	is.NoErr(rows.Err())
 	var total int
 	is.NoErr(s.pool.QueryRow(s.t.Context(), `select sum(items_left) + (select count(*) from reservations) from stock`).Scan(&total))
-	is.Equal(total, 103) // what is not in the stock is reserved
+	is.Equal(total, 103) // items that are not in stock are reserved
 }
 
 func call(t *testing.T, method, url, body string) (int, string) {
@@ -125,7 +125,7 @@ func TestNoOrderIsChargedTwiceAndEachIsShippedOrRefundedWhateverDies(t *testing.
 			is := is.New(t)
 			s := open(t)
 			for _, kind := range []string{"charge", "reserve", "ship", "release", "refund"} {
-				s.DieAt(at, kind) // one after the other; all five have to happen
+				s.DieAt(at, kind) // one crash after another; all five must happen
 			}
 			s.order("moon", "lamp", "moon", "visa", 4200)
 			s.finish()
@@ -136,14 +136,14 @@ func TestNoOrderIsChargedTwiceAndEachIsShippedOrRefundedWhateverDies(t *testing.
 			is.Equal(s.Deaths(), 5)
 			is.Equal(s.state("moon"), "refunded")
 			is.Equal(s.state("fine"), "shipped")
-			is.Equal(s.state("poor"), "refunded") // it was never charged
+			is.Equal(s.state("poor"), "refunded") // the card was never charged
 			is.Equal(s.state("none"), "refunded") // out of stock
 			s.settled()
 		})
 	}
 }
 
-// What undoes a step survives more crashes than other jobs: its kind says so.
+// A compensation survives more crashes than other jobs, because its kind sets a higher limit.
 func TestAReleaseThatKillsFivePodsStillHappens(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -158,7 +158,7 @@ func TestAReleaseThatKillsFivePodsStillHappens(t *testing.T) {
 	s.settled()
 }
 
-// The provider was asked three times, and no handler got to return: what undoes it is known all the same.
+// The provider received three requests, and the handler never returned. The refund still follows, because the pipeline declares it.
 func TestAnOrderWhoseChargeKillsEveryPodIsRefunded(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -169,7 +169,7 @@ func TestAnOrderWhoseChargeKillsEveryPodIsRefunded(t *testing.T) {
 	s.order("1", "lamp", "north", "visa", 4200)
 	s.finish()
 	is.Equal(s.state("1"), "refunded")
-	is.Equal(s.provider.charges["1"], 1) // it had been charged
+	is.Equal(s.provider.charges["1"], 1) // the card had been charged
 	s.settled()
 }
 
@@ -185,7 +185,7 @@ func TestAnOrderPlacedManyTimesAtOnceIsOneOrder(t *testing.T) {
 	s.finish()
 	is.Equal(len(s.Jobs("charge")), 1)
 	is.Equal(s.Jobs("charge")[0].Lane, "payments")
-	is.Equal(s.Jobs("ship")[0].Lane, "warehouse") // takes no slot of the payments
+	is.Equal(s.Jobs("ship")[0].Lane, "warehouse") // uses no slot of the payments lane
 	is.Equal(s.state("1"), "shipped")
 	s.settled()
 }
@@ -201,9 +201,9 @@ func TestAWebhookThatComesTwiceOrWithAWrongTokenChangesNothing(t *testing.T) {
 	is.Equal(status, http.StatusNotFound) // without the token
 	is.Equal(s.state("1"), "placed")
 	s.finish()
-	s.provider.receipts["1"] = paid // the provider did not hear our answer
+	s.provider.receipts["1"] = paid // as if the provider had not received the reply
 	s.finish()
-	is.Equal(len(s.provider.receipts), 0) // it has now
+	is.Equal(len(s.provider.receipts), 0) // now it has
 	is.Equal(s.state("1"), "shipped")
 	s.settled()
 }
@@ -215,7 +215,7 @@ func TestALargeOrderWaitsForApprovalAndMayBeCancelled(t *testing.T) {
 	s.order("yes", "piano", "north", "visa", large)
 	s.order("no", "piano", "north", "visa", large)
 	s.finish()
-	is.Equal(len(s.provider.charges), 0) // nothing happens before
+	is.Equal(len(s.provider.charges), 0) // nothing is charged before the approval
 	for path, method := range map[string]string{"/orders/yes/approve": "POST", "/orders/no": "DELETE"} {
 		status, answer := call(t, method, s.url+path, "")
 		is.Equal(status, http.StatusAccepted)
@@ -226,7 +226,7 @@ func TestALargeOrderWaitsForApprovalAndMayBeCancelled(t *testing.T) {
 	is.Equal(s.state("no"), "refunded")
 	is.Equal(s.provider.charges["no"], 0)
 	status, _ := call(t, "DELETE", s.url+"/orders/yes", "")
-	is.Equal(status, http.StatusConflict) // it is on its way
+	is.Equal(status, http.StatusConflict) // the order is already being shipped
 	s.settled()
 }
 
@@ -235,13 +235,13 @@ func TestAnOrderThatIsCancelledWhileItsPaymentIsUnderWayIsRefunded(t *testing.T)
 	is := is.New(t)
 	s := open(t)
 	s.order("1", "lamp", "north", "visa", 4200)
-	s.RunUntilIdle() // charged; the webhook has not come
+	s.RunUntilIdle() // charged, but the webhook has not arrived yet
 	status, _ := call(t, "DELETE", s.url+"/orders/1", "")
 	is.Equal(status, http.StatusAccepted)
 	s.finish()
 	is.Equal(s.state("1"), "refunded")
 	is.Equal(s.provider.refunds["1"], 1)
-	is.Equal(len(s.provider.receipts), 0) // its late webhook was heard
+	is.Equal(len(s.provider.receipts), 0) // the late webhook was accepted
 	s.settled()
 }
 
@@ -262,13 +262,13 @@ func TestTheReportHasALineForEachRegion(t *testing.T) {
 		is.Equal(status, http.StatusAccepted)
 	}
 	s.finish()
-	is.Equal(len(s.Jobs("daily_report")), 1) // the second request found the first
+	is.Equal(len(s.Jobs("daily_report")), 1) // the second request returned the first job
 	_, lines := call(t, "GET", s.url+"/reports/"+day, "")
 	is.Equal(strings.ReplaceAll(lines, " ", ""),
 		`[{"cents":0,"region":"moon","shipped":0},{"cents":4200,"region":"north","shipped":1},{"cents":1500,"region":"south","shipped":2}]`)
 
 	s.DieAt(runnertest.AfterClaim, "store_report")
-	s.Enqueue(DailyReport{}) // as the schedule submits it: the day before, which had no orders
+	s.Enqueue(DailyReport{}) // like the schedule's job: for the previous day, which had no orders
 	s.finish()
 	var yesterday string
 	is.NoErr(s.pool.QueryRow(t.Context(), `select day::text from reports where day <> $1::text::date`, day).Scan(&yesterday))
@@ -284,11 +284,12 @@ func TestTheReportIsMadeEveryMorning(t *testing.T) {
 		s.Advance(24 * time.Hour)
 		s.finish()
 		is.Equal(len(s.Jobs("daily_report")), days)
-		is.Equal(len(s.Jobs("store_report")), days) // it follows, although no region had orders
+		is.Equal(len(s.Jobs("store_report")), days) // the join runs even if no region had orders
 	}
 }
 
-// The commands of README.md, in order, against the program; a comment is what the answer has in it, sooner or later.
+// The test runs the commands of README.md in order against the program. A comment in a command block is text that the response must
+// eventually contain.
 func TestTheReadmesTourWorks(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -302,7 +303,7 @@ func TestTheReadmesTourWorks(t *testing.T) {
 
 	command := regexp.MustCompile(`(?m)^curl (?:-X (\w+) )?http://127\.0\.0\.1:8090(\S+)(?: -d '(.*)')?(?: +# (.*))?$`)
 	commands := command.FindAllStringSubmatch(string(readme), -1)
-	is.Equal(len(commands), strings.Count(string(readme), "\ncurl ")) // all of them are understood
+	is.Equal(len(commands), strings.Count(string(readme), "\ncurl ")) // the test understood every command
 	for _, c := range commands {
 		method, path, body, want := c[1], c[2], c[3], c[4]
 		if method == "" {
@@ -317,15 +318,15 @@ func TestTheReadmesTourWorks(t *testing.T) {
 	is.NoErr(err)
 	defer r.Close()
 	fire, err := r.Admin().TriggerSchedule(t.Context(), "daily-report", "tester")
-	is.NoErr(err) // it is declared
+	is.NoErr(err) // the schedule is declared
 	ran, err := r.Wait(t.Context(), *fire.JobID)
 	is.NoErr(err)
 	is.Equal(ran.State, runner.StateSucceeded)
 	stop()
-	is.NoErr(<-ended) // it drains and ends
+	is.NoErr(<-ended) // the program drains and exits
 }
 
-// printed keeps what the program prints.
+// printed collects the program's output.
 type printed struct {
 	mu   sync.Mutex
 	text bytes.Buffer

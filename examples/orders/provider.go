@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// Payment is a request to the provider, under the header Idempotency-Key.
+// Payment is a request to the provider. It is sent with an Idempotency-Key header.
 type Payment struct {
 	Cents   int64
 	Card    string
-	Webhook string // receives the Receipt, repeatedly until it answers
-	Token   string // sent with it
+	Webhook string // URL that receives the Receipt, repeatedly until it accepts it
+	Token   string // sent with the Receipt
 }
 
 // Receipt is the body of the provider's webhook.
 type Receipt struct {
 	Number   string `json:"number"`
-	Declined string `json:"declined,omitempty"` // why; empty: paid
+	Declined string `json:"declined,omitempty"` // the reason; empty if the payment succeeded
 }
 
-// provider simulates a payment provider, with its books in memory. It behaves like a real one: a request with a known
-// Idempotency-Key is the same payment, the answer comes later by a webhook, and a failed webhook is repeated.
+// provider simulates a payment provider and keeps its books in memory. It behaves like a real one: requests with the same Idempotency-Key
+// are one payment, the result arrives later by webhook, and a failed webhook is repeated.
 type provider struct {
 	http.ServeMux
 	mu       sync.Mutex
-	charges  map[string]int // by key: the number of charges
-	refunds  map[string]int // and of refunds
+	charges  map[string]int // number of charges by key
+	refunds  map[string]int // number of refunds by key
 	closed   map[string]bool
-	receipts map[string]Payment // not sent yet
+	receipts map[string]Payment // receipts that have not been delivered
 }
 
 func newProvider() *provider {
@@ -65,7 +65,7 @@ func (p *provider) refund(key string, _ Payment) {
 	}
 }
 
-// deliver sends the receipts that are due, and returns how many arrived.
+// deliver sends the receipts that are due, and returns how many were accepted.
 func (p *provider) deliver(ctx context.Context) (arrived int) {
 	p.mu.Lock()
 	due := make(map[string]Payment, len(p.receipts))

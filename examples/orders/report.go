@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-type DailyReport struct{ Day string } // 2026-11-23; empty: the day before the job was submitted
+type DailyReport struct{ Day string } // for example 2026-11-23; empty means the day before the job was submitted
 type RegionReport struct{ Day, Region string }
 type StoreReport struct{ Day string }
 
@@ -19,14 +19,14 @@ func (DailyReport) Kind() string  { return "daily_report" }
 func (RegionReport) Kind() string { return "region_report" }
 func (StoreReport) Kind() string  { return "store_report" }
 
-// Line is the part of a report about one region.
+// Line is the line of a report for one region.
 type Line struct {
 	Region  string `json:"region"`
 	Shipped int    `json:"shipped"`
 	Cents   int64  `json:"cents"`
 }
 
-// dailyReport makes one job for each region that had orders, and one that follows when all of them have ended.
+// dailyReport submits one job for each region with orders, and a join that runs when all of them have ended.
 func (s *service) dailyReport(ctx context.Context, j *runner.Job[DailyReport]) (*runner.Outcome, error) {
 	day := j.Args.Day
 	if day == "" {
@@ -53,13 +53,13 @@ func (s *service) regionReport(ctx context.Context, j *runner.Job[RegionReport])
 	return runner.Done(line), err
 }
 
-// storeReport is the join: it reads the results of the regions.
+// storeReport is the join. It reads the results of the regions' jobs.
 func (s *service) storeReport(ctx context.Context, j *runner.Job[StoreReport]) (*runner.Outcome, error) {
 	lines := []Line{}
 	for branch, err := range j.Branches(ctx) {
 		var line Line
 		if err == nil {
-			err = branch.Result(&line) // a failed region is an error: no report rather than an incomplete one
+			err = branch.Result(&line) // if a region failed, there is no report, because it would be incomplete
 		}
 		if err != nil {
 			return nil, err
@@ -72,7 +72,7 @@ func (s *service) storeReport(ctx context.Context, j *runner.Job[StoreReport]) (
 	}), nil
 }
 
-// report answers with the lines of a day.
+// report responds with the report of a day.
 func (s *service) report(c echo.Context) error {
 	var lines json.RawMessage
 	err := s.pool.QueryRow(c.Request().Context(), `select lines from reports where day::text = $1`, c.Param("day")).Scan(&lines)

@@ -1,4 +1,4 @@
-// Command program has all commands of trapeze, including a pod and a worker, with one added handler.
+// Command program is trapeze with all its commands, including a pod and a worker, and one additional handler.
 package main
 
 import (

@@ -24,14 +24,14 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// program is the built example and the environment of its processes.
+// program is the compiled example and the environment of its processes.
 type program struct {
 	t    *testing.T
 	file string
 	env  []string
 }
 
-// build builds the example as a team builds its own program.
+// build compiles the example as users compile their own program.
 func build(t *testing.T) program {
 	t.Helper()
 	p := program{t: t, file: filepath.Join(t.TempDir(), "greeter"), env: []string{"DATABASE_URL=" + pgtest.EmptyURL(t), "TRAPEZE_HTTP_ADDR=127.0.0.1:0"}}
@@ -46,17 +46,17 @@ func build(t *testing.T) program {
 	return p
 }
 
-// run runs a command to its end, and returns its output, its error line and its exit code.
+// run runs a command until it exits, and returns its output, its error output and its exit code.
 func (p program) run(args ...string) (out, errs string, code int) {
 	p.t.Helper()
 	var stdout, stderr bytes.Buffer
 	c := exec.Command(p.file, args...)
 	c.Env, c.Stdout, c.Stderr = p.env, &stdout, &stderr
-	_ = c.Run() // the exit code tells
+	_ = c.Run() // checked by the exit code
 	return stdout.String(), stderr.String(), c.ProcessState.ExitCode()
 }
 
-// start starts a command that goes on until the test ends, and returns its first line, which is JSON.
+// start starts a command that runs until the test ends, and returns its first line, decoded from JSON.
 func (p program) start(args ...string) (ready map[string]any) {
 	p.t.Helper()
 	is := is.New(p.t)
@@ -68,7 +68,7 @@ func (p program) start(args ...string) (ready map[string]any) {
 	is.NoErr(c.Start())
 	p.t.Cleanup(func() {
 		is.NoErr(c.Process.Signal(syscall.SIGTERM))
-		if err := c.Wait(); err != nil { // it drains
+		if err := c.Wait(); err != nil { // it drains and exits
 			p.t.Errorf("%s: %v\n%s", args[0], err, log.String())
 		}
 	})
@@ -84,7 +84,7 @@ func TestTheProgramHasAllCommandsAndItsOwnHandlers(t *testing.T) {
 
 	out, _, code := p.run("version")
 	is.Equal(code, 0)
-	is.True(strings.HasPrefix(out, "greeter ")) // by its own name
+	is.True(strings.HasPrefix(out, "greeter ")) // the program uses its own name
 	out, _, _ = p.run("enqueue", "--help")
 	is.True(strings.Contains(out, "greeter enqueue"))
 	is.True(!strings.Contains(out, "  trapeze "))
@@ -105,11 +105,11 @@ func TestTheProgramHasAllCommandsAndItsOwnHandlers(t *testing.T) {
 	is.Equal(code, 0)
 	is.True(strings.Contains(out, "schema"))
 	_, errs, code = p.run("demo")
-	is.Equal(code, 2) // which is trapeze's own, as the worked example is
+	is.Equal(code, 2) // the command belongs to trapeze itself, like the worked example
 	is.True(strings.Contains(errs, "greeter --help"))
 }
 
-// A program adds middleware to its pods and to its workers.
+// A program can add middleware to its pods and to its workers.
 func TestAProgramSetsOptionsThatHaveNoVariable(t *testing.T) {
 	seen := make(chan string, 10)
 	o := app.Options{
@@ -161,7 +161,7 @@ func TestAProgramSetsOptionsThatHaveNoVariable(t *testing.T) {
 	}
 }
 
-// TestTheGuideShowsCodeOfTheExamples compares the Go code of the guide with the examples, line by line.
+// The Go code in the guide must occur in the examples, line by line.
 func TestTheGuideShowsCodeOfTheExamples(t *testing.T) {
 	is := is.New(t)
 	known, shown := map[string]bool{}, 0
@@ -188,7 +188,7 @@ func TestTheGuideShowsCodeOfTheExamples(t *testing.T) {
 			}
 		}
 	}
-	is.True(shown > 30) // it found the code
+	is.True(shown > 30) // code was found in the guide
 }
 
 func TestTheProgramIsARemoteWorkerToo(t *testing.T) {
@@ -196,7 +196,7 @@ func TestTheProgramIsARemoteWorkerToo(t *testing.T) {
 	p := build(t)
 	pod := p
 	pod.env = append(pod.env[:len(pod.env):len(pod.env)], "TRAPEZE_KINDS=greet", "TRAPEZE_RUNNER=false")
-	ready := pod.start("serve") // it runs nothing itself
+	ready := pod.start("serve") // this process runs no jobs
 	worker := p
 	worker.env = append([]string{"DATABASE_URL="}, p.env[1:]...)
 	is.Equal(worker.start("worker", "--server", ready["http"].(string))["started"], true)

@@ -42,7 +42,7 @@ func main() {
 	if _, err := r.Enqueue(ctx, Measure{Text: "trapeze"}, runner.Subject("texts/1")); err != nil {
 		log.Fatal(err)
 	}
-	if err := r.Run(ctx); err != nil { // until ctx ends, then drains
+	if err := r.Run(ctx); err != nil { // runs until ctx is cancelled, then drains
 		log.Fatal(err)
 	}
 }

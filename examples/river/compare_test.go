@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// program is what both programs can do.
+// program is the interface that both programs implement.
 type program interface {
 	SignUp(ctx context.Context, tx pgx.Tx, email string) error
 	Import(ctx context.Context, emails []string) error
@@ -35,7 +35,7 @@ type program interface {
 	Stop(ctx context.Context) error
 }
 
-// database has the tables of both, and the program's own.
+// database returns a database with the tables of River, of Trapeze and of the program itself.
 func database(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	is := is.New(t)
@@ -59,13 +59,13 @@ func TestBothProgramsDoTheSame(t *testing.T) {
 	use(t, pool, r, "river")
 	use(t, pool, z, "trapeze")
 
-	// Everything but the beat, whose number depends on how long the test takes.
+	// This lists everything except the heartbeat job, whose count depends on how long the test takes.
 	want := map[string]int{
-		"mail to ada": 1, "mail to ben": 1, "mail to cyd": 1, // after one busy mail server each
-		"arrived parcel":        1,                      // after a snooze, which is no failure
-		"try of welcome":        7,                      // three with a failure first, and nobody
-		"failed try of welcome": 3,                      // nobody was cancelled, or failed for good
-		"try of track":          2, "try of invoice": 1, // the same invoice twice is one job
+		"mail to ada": 1, "mail to ben": 1, "mail to cyd": 1, // each mail succeeds after the mail server was busy once
+		"arrived parcel":        1,                      // after a snooze, which does not count as a failure
+		"try of welcome":        7,                      // two attempts for each of three addresses, and one for "nobody"
+		"failed try of welcome": 3,                      // none for "nobody", whose job is cancelled or fails permanently
+		"try of track":          2, "try of invoice": 1, // submitting the same invoice twice creates one job
 		"try of slow": 1, "failed try of slow": 1,
 	}
 	for name, w := range map[string]*world.World{"River": &ofRiver, "Trapeze": &ofTrapeze} {
@@ -85,16 +85,16 @@ func TestBothProgramsDoTheSame(t *testing.T) {
 		did := w.Record()
 		delete(did, "beat")
 		delete(did, "try of beat")
-		if fmt.Sprint(did) != fmt.Sprint(want) { // maps are printed in order
+		if fmt.Sprint(did) != fmt.Sprint(want) { // maps are printed in sorted order
 			t.Errorf("%s did\n%v, want\n%v", name, did, want)
 		}
 	}
 	var ledger int
 	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from ledger`).Scan(&ledger))
-	is.Equal(ledger, 2) // one invoice each
+	is.Equal(ledger, 2) // one row per invoice
 }
 
-// use gives a program its jobs.
+// use submits jobs through a program.
 func use(t *testing.T, pool *pgxpool.Pool, p program, name string) {
 	t.Helper()
 	is := is.New(t)
@@ -103,15 +103,15 @@ func use(t *testing.T, pool *pgxpool.Pool, p program, name string) {
 	tx, err := pool.Begin(ctx)
 	is.NoErr(err)
 	is.NoErr(p.SignUp(ctx, tx, "eve"))
-	is.NoErr(tx.Rollback(ctx)) // eve gets no mail
+	is.NoErr(tx.Rollback(ctx)) // because of the rollback, eve gets no mail
 	is.NoErr(p.Import(ctx, []string{"ben", "cyd", "nobody"}))
 	_, err = p.Watch(ctx, "parcel", 200*time.Millisecond)
 	is.NoErr(err)
 	lost, err := p.Watch(ctx, "lost", 200*time.Millisecond)
 	is.NoErr(err)
-	is.NoErr(p.Forget(ctx, lost)) // nothing is done for it
+	is.NoErr(p.Forget(ctx, lost)) // the job never runs
 	is.NoErr(p.Hang(ctx))
-	tx, err = pool.Begin(ctx) // while it is open the first invoice cannot be paid
+	tx, err = pool.Begin(ctx) // while this transaction is open, the first invoice cannot be paid
 	is.NoErr(err)
 	_, err = tx.Exec(ctx, `lock table ledger in share mode`)
 	is.NoErr(err)
@@ -120,7 +120,7 @@ func use(t *testing.T, pool *pgxpool.Pool, p program, name string) {
 	is.True(isNew)
 	second, isNew, err := p.Bill(ctx, name+"-1")
 	is.NoErr(err)
-	is.True(!isNew) // it is under way
+	is.True(!isNew) // its first job is still running
 	is.Equal(first, second)
 	is.NoErr(tx.Rollback(ctx))
 	output, err := p.Output(ctx, first)
@@ -128,7 +128,7 @@ func use(t *testing.T, pool *pgxpool.Pool, p program, name string) {
 	is.Equal(output, `"paid `+name+`-1"`)
 }
 
-// While River finishes what it has, Trapeze takes what is new; what River has for later moves.
+// River finishes the jobs that it has, Trapeze runs the new ones, and River's scheduled jobs are moved.
 func TestMovingOverLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -178,17 +178,17 @@ func TestMovingOverLosesAndDoublesNothing(t *testing.T) {
 	for i := range 50 {
 		is.Equal(did[fmt.Sprint("mail to old", i)], 1) // by River
 		is.Equal(did[fmt.Sprint("mail to new", i)], 1) // by Trapeze
-		is.Equal(did[fmt.Sprint("arrived far", i)], 0) // not due
+		is.Equal(did[fmt.Sprint("arrived far", i)], 0) // not due yet
 	}
 	var later int
 	is.NoErr(pool.QueryRow(ctx, `
 		select count(*) from trapeze.job
 		where kind = 'track' and state = 'pending' and run_after between now() + interval '50 minutes' and now() + interval '61 minutes'`).Scan(&later))
-	is.Equal(later, 50) // they kept their moment
+	is.Equal(later, 50) // their due times did not change
 	is.NoErr(z.Stop(ctx))
 }
 
-// Any error rolls the move back, here that of a kind without a handler.
+// Any error rolls the move back. Here it is a kind without a handler.
 func TestAMoveThatFailsMovesNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -200,7 +200,7 @@ func TestAMoveThatFailsMovesNothing(t *testing.T) {
 		_, err := r.Watch(ctx, fmt.Sprint("far", i), time.Hour)
 		is.NoErr(err)
 	}
-	unknowing, err := runner.New(pool, runner.Options{}) // has no handlers: an unknown kind is refused
+	unknowing, err := runner.New(pool, runner.Options{}) // without handlers, it rejects every kind as unknown
 	is.NoErr(err)
 	defer unknowing.Close()
 	moved, err := moving.Move(ctx, r.Client(), unknowing)
@@ -212,7 +212,7 @@ func TestAMoveThatFailsMovesNothing(t *testing.T) {
 	is.NoErr(r.Stop(ctx))
 }
 
-// The guide's code is that of the programs: indented less, and where it has an empty line, lines may be left out.
+// The code in the guide must match the programs. It may be indented less, and an empty line in the guide stands for any number of lines.
 func TestTheGuideShowsCodeOfThePrograms(t *testing.T) {
 	is := is.New(t)
 	guide, err := os.ReadFile("../../docs/migrating/river.md")
@@ -234,7 +234,7 @@ func TestTheGuideShowsCodeOfThePrograms(t *testing.T) {
 	}
 }
 
-// flat removes the indentation.
+// flat removes the indentation of every line.
 func flat(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(strings.TrimSpace(text) + "\n") {

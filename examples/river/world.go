@@ -1,5 +1,5 @@
-// Package world is the environment of the same small program, written for River in withriver and for Trapeze in withtrapeze. The guide
-// that compares them is docs/migrating/river.md; its code comes from these packages.
+// Package world is the environment of one small program, which is written for River in withriver and for Trapeze in withtrapeze. The guide
+// docs/migrating/river.md compares the two and takes its code from these packages.
 package world
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// World is the handlers' outside world, and a record of their effects.
+// World simulates the systems that the handlers call, and records the effects.
 type World struct {
 	mu     sync.Mutex
 	did    map[string]int
@@ -38,7 +38,7 @@ func (w *World) Record() map[string]int {
 	return record
 }
 
-// first reports whether it is called with this name for the first time.
+// first reports whether this is the first call with the given name.
 func (w *World) first(what string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,10 +49,10 @@ func (w *World) first(what string) bool {
 	return w.visits[what] == 1
 }
 
-// ErrNoAddress is the error of Send for an address that does not exist.
+// ErrNoAddress is returned by Send for an address that does not exist.
 var ErrNoAddress = errors.New("no such address")
 
-// Send sends a mail. The first one to an address fails; those to an unknown address always fail.
+// Send sends an email. The first one to an address fails; emails to an unknown address always fail.
 func (w *World) Send(to string) error {
 	if to == "nobody" {
 		return ErrNoAddress
@@ -64,10 +64,10 @@ func (w *World) Send(to string) error {
 	return nil
 }
 
-// Arrived reports whether a parcel is there: false on the first call for it, then true.
+// Arrived reports whether a parcel has arrived. It returns false on the first call for a parcel, then true.
 func (w *World) Arrived(parcel string) bool { return !w.first("parcel " + parcel) }
 
-// Pay writes an invoice into the ledger.
+// Pay inserts an invoice into the ledger.
 func Pay(ctx context.Context, tx pgx.Tx, invoice string) error {
 	_, err := tx.Exec(ctx, `insert into ledger values ($1)`, invoice)
 	return err

@@ -32,10 +32,10 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// begun is a transaction that has stored an order and submitted its job.
+// begun is an open transaction that has stored an order and submitted its job.
 type begun struct{ commit, rollback func() error }
 
-// begin is a way to store an order; ctx is that of its transaction.
+// begin stores an order in a new transaction that is bound to ctx.
 type begin func(ctx context.Context, no int) (begun, error)
 
 func ofSQL(db *sql.DB, store func(context.Context, *sql.Tx, int) error) begin {
@@ -102,7 +102,8 @@ func libraries(t *testing.T, address string) map[string]begin {
 	}
 }
 
-// asRole returns the address for a role whose password lib/pq accepts: that of the test's own role is hashed in a single round.
+// asRole returns the address with a new role whose password lib/pq accepts. It cannot use the test's own role, because that password is
+// hashed with a single iteration.
 func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 	t.Helper()
 	role := fmt.Sprint("orders_", rand.Uint64())
@@ -130,8 +131,8 @@ func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 	return at.String()
 }
 
-// A thousand random commits, rollbacks and clients that are killed, for each library: there is a job exactly where there is an order, and
-// each runs once.
+// With each library, a thousand random commits, rollbacks and killed clients leave a job exactly where there is an order, and each job runs
+// once.
 func TestAnOrderHasItsJobIfAndOnlyIfItIsThere(t *testing.T) {
 	for name := range libraries(t, pgtest.URL(t)) {
 		t.Run(name, func(t *testing.T) {
@@ -145,19 +146,19 @@ func TestAnOrderHasItsJobIfAndOnlyIfItIsThere(t *testing.T) {
 			if testing.Short() {
 				rounds = 100
 			}
-			for no := 1; no <= rounds; no++ { // GORM takes 0 for none
+			for no := 1; no <= rounds; no++ { // GORM treats 0 as unset
 				ctx, cancel := context.WithCancel(t.Context())
 				tx, err := store(ctx, no)
 				is.NoErr(err)
 				switch rand.IntN(5) {
 				case 0:
 					is.NoErr(tx.rollback())
-				case 1: // the server ends its connection
+				case 1: // the server closes its connection
 					_, err := pool.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
 						where datname = current_database() and state = 'idle in transaction' and pid <> pg_backend_pid()`)
 					is.NoErr(err)
 					is.True(tx.commit() != nil)
-				case 2: // the client gives up
+				case 2: // the client cancels
 					cancel()
 					is.True(tx.commit() != nil)
 				default:
@@ -172,7 +173,7 @@ func TestAnOrderHasItsJobIfAndOnlyIfItIsThere(t *testing.T) {
 			}
 			is.Equal(count(`select count(*) from orders`), committed)
 			is.Equal(count(`select count(*) from orders o full join (select (args ->> 'Order')::int as no from trapeze.jobs) j using (no) where o.no is null or j.no is null`), 0)
-			is.Equal(count(`select count(*) from trapeze.job_ids where is_called`), 0) // no block of ids was used
+			is.Equal(count(`select count(*) from trapeze.job_ids where is_called`), 0) // no block of IDs was used
 			r, err := runner.New(pool, runner.Options{})
 			is.NoErr(err)
 			defer r.Close()

@@ -1,4 +1,4 @@
-// Worker is the program of docs/remote-workers.md: a remote worker with one handler.
+// Command worker is the program of docs/remote-workers.md: a remote worker with one handler.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := w.Run(ctx); err != nil { // the pods refuse the worker
+	if err := w.Run(ctx); err != nil { // the pods rejected the worker
 		log.Fatal(err)
 	}
 }

@@ -115,7 +115,7 @@ type Beat struct{}
 
 func (Beat) Kind() string { return "beat" }
 
-// errorHandler is called for each failed try.
+// errorHandler is called for each failed attempt.
 type errorHandler struct{ w *world.World }
 
 func (h *errorHandler) HandleError(_ context.Context, j *rivertype.JobRow, _ error) *river.ErrorHandlerResult {
@@ -133,7 +133,7 @@ type Program struct {
 	stop   context.CancelFunc
 }
 
-// Start makes a client and starts it.
+// Start creates a client and starts it.
 func Start(ctx context.Context, pool *pgxpool.Pool, w *world.World) (*Program, error) {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &welcomeWorker{w: w})

@@ -84,7 +84,7 @@ type Program struct {
 	ended chan error
 }
 
-// Start makes a runner and runs it.
+// Start creates a runner and runs it.
 func Start(ctx context.Context, pool *pgxpool.Pool, w *world.World) (*Program, error) {
 	one := 1
 	r, err := runner.New(pool, runner.Options{
