@@ -1,5 +1,5 @@
-// Command chart draws the results of the peers' bench: one panel per workload, with one bar per peer (median, with the range
-// from the worst to the best round).
+// Command chart draws the results of the peers' bench, with one panel per workload and one bar per peer. A bar shows the median and the
+// range from the worst to the best round.
 //
 //	go run ./chart results.jsonl > peers.svg
 package main
@@ -16,14 +16,14 @@ import (
 	"strings"
 )
 
-// panel describes the panel of a workload.
+// panel describes the panel for one workload.
 type panel struct {
 	workload, title, unit string
-	less                  bool // a smaller value is better
+	less                  bool // smaller values are better
 	value                 func(result) float64
 }
 
-// result holds the drawn part of a line of the driver's output.
+// result holds the fields of a driver output line that the chart uses.
 type result struct {
 	Peer     string             `json:"peer"`
 	Workload string             `json:"workload"`
@@ -68,9 +68,9 @@ func main() {
 	}
 }
 
-// draw reads results and writes the picture.
+// draw reads results from in and writes the chart to out as SVG.
 func draw(in io.Reader, out io.Writer) error {
-	found := map[string]map[string][]float64{} // workload, peer
+	found := map[string]map[string][]float64{} // by workload and peer
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		var r result
@@ -113,7 +113,7 @@ func draw(in io.Reader, out io.Writer) error {
 	return err
 }
 
-// draw appends a panel with its top-left corner at x, y. The best peer comes first.
+// draw appends a panel whose top-left corner is at x, y. The best peer comes first.
 func (p panel) draw(body []byte, peers map[string][]float64, x, y int) []byte {
 	type row struct {
 		peer             string

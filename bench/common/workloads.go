@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// bench is one run of a workload of one peer.
+// bench is one run of a workload with one peer.
 type bench struct {
 	ctx      context.Context
 	p        Peer
 	url      string
 	workload string
-	n        int // jobs, or chains
+	n        int // number of jobs or chains
 	workers  int
 	r        map[string]any // the measured values
 }
 
-// drain is W1 and W5: workers drain a backlog, completely or for a limited time.
+// drain runs W1 and W5: workers process a backlog, either completely or for a limited time.
 func (b *bench) drain() {
 	var count atomic.Int64
 	counter := func(context.Context, Payload, func(Payload) error) error { count.Add(1); return nil }
@@ -61,7 +61,7 @@ func (b *bench) drain() {
 	}
 }
 
-// submit is W2 and W2T: how fast jobs are submitted.
+// submit runs W2 and W2T, which measure how fast jobs are submitted.
 func (b *bench) submit() {
 	must(b.p.Open(b.ctx, b.url))
 	a := Snap(b.url)
@@ -73,7 +73,7 @@ func (b *bench) submit() {
 	finish(b.r, a, Snap(b.url), b.n, secs)
 }
 
-// pickUp is W3: the delay between the submission of a job to an idle fleet and its start.
+// pickUp runs W3, which measures the delay from submitting a job to an idle fleet until the job starts.
 func (b *bench) pickUp() {
 	ch := make(chan int64, 10)
 	stop, err := b.p.Start(b.ctx, b.url, b.workers, func(ctx context.Context, pl Payload, next func(Payload) error) error {
@@ -95,11 +95,11 @@ func (b *bench) pickUp() {
 	b.r["latency_ms"] = Pcts(ds)
 }
 
-// chainSteps is the number of steps of a chain.
+// chainSteps is the number of steps in a chain.
 const chainSteps = 5
 
-// startChains starts the workers with a handler that enqueues the next step. times holds when each step of a chain began, under mu.
-// done receives each chain that ends.
+// startChains starts the workers with a handler that enqueues the next step. times holds the start times of each chain's steps and is
+// guarded by mu. done receives each chain that ends.
 func (b *bench) startChains() (times map[int][]time.Time, mu *sync.Mutex, done chan int, stop func()) {
 	if WritesRows() {
 		Exec(b.url, "create table bench_rows (chain int not null, step int not null)")
@@ -121,7 +121,7 @@ func (b *bench) startChains() (times map[int][]time.Time, mu *sync.Mutex, done c
 	return times, mu, done, stop
 }
 
-// gaps returns the times between the steps of a chain.
+// gaps returns the intervals between the steps of a chain.
 func gaps(began []time.Time) (list []time.Duration) {
 	for i := 1; i < len(began); i++ {
 		list = append(list, began[i].Sub(began[i-1]))
@@ -129,7 +129,7 @@ func gaps(began []time.Time) (list []time.Duration) {
 	return list
 }
 
-// chainLatency is W4L: one chain at a time on an idle fleet.
+// chainLatency runs W4L: one chain at a time on an idle fleet.
 func (b *bench) chainLatency() {
 	times, mu, done, stop := b.startChains()
 	var between, whole []time.Duration
@@ -150,7 +150,7 @@ func (b *bench) chainLatency() {
 	b.r["gap_ms"], b.r["chain_ms"] = Pcts(between), Pcts(whole)
 }
 
-// chains is W4C and W4T: n chains at once; in W4T each step writes a row.
+// chains runs W4C and W4T: n chains at once. In W4T, each step writes a row.
 func (b *bench) chains() {
 	times, _, done, stop := b.startChains()
 	ps := make([]Payload, b.n)
@@ -179,7 +179,7 @@ func (b *bench) chains() {
 	b.r["gap_ms"] = Pcts(between)
 }
 
-// processes is W6: four processes with five workers each.
+// processes runs W6: four processes with five workers each.
 func (b *bench) processes() {
 	must(b.p.Open(b.ctx, b.url))
 	bulkAll(b.ctx, b.p, b.n, 2000)

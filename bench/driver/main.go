@@ -1,5 +1,5 @@
-// Driver: starts a throw-away PostgreSQL, runs peers x workloads in alternating rounds,
-// prints JSON lines and a readable table. See ../README.md.
+// Command driver starts a temporary PostgreSQL server, runs each peer and workload in alternating rounds, and prints JSON lines and a
+// readable table. See ../README.md.
 package main
 
 import (
@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-type set map[string]string // env of one cell
+type set map[string]string // environment of one cell
 
-// cells[peer][workload]; a missing workload is not run for that peer.
+// cells lists the environments by peer and workload. A peer does not run a workload that is missing here.
 var cells = map[string]map[string]set{
 	"river": {"W1": {"N": "100000", "WORKERS": "1000"}, "W2": {"N": "100000"}, "W2T": {"N": "100000", "BATCH": "1000"}, "W3": {"N": "500"}, "W4L": {"N": "200"},
 		"W4C": {"N": "2000", "WORKERS": "1000"}, "W4T": {"N": "2000", "WORKERS": "1000"}, "W5": {"N": "1000000", "WORKERS": "1000"}, "W6": {"N": "2000"}},
@@ -36,7 +36,7 @@ var cells = map[string]map[string]set{
 	"trapeze-write": {"W4T": {"N": "2000", "WORKERS": "2000", "WRITE": "1"}},
 }
 
-// a backlog too slow to build through the peer's own API is inserted by SQL
+// preload contains SQL that inserts the backlog for peers whose own API would be too slow for it.
 var preload = map[string]string{
 	"river": `insert into river_job(args,kind,max_attempts,priority,queue,scheduled_at,state) select '{"chain":1,"step":-1,"t":0}','noop',25,1,'default',now(),'available' from generate_series(1,%s)`,
 	"gue":   `insert into gue_jobs select lpad(i::text,26,'0'),0,now(),'noop','{"chain":1,"step":-1,"t":0}'::bytea,0,null,'q',now(),now() from generate_series(1,%s) i`,
@@ -87,17 +87,17 @@ func main() {
 
 type results map[string]map[string]map[string][]float64 // by workload, peer and metric
 
-// bench runs adapters on a server, and some of them on a second one of another version.
+// bench runs the adapters on one server, and some of them also on a second server with another version.
 type bench struct {
-	names   []string          // of the peers, in the order of the first round; those on the second server end with its suffix
-	path    map[string]string // of a peer's adapter
+	names   []string          // peers in the order of the first round; peers on the second server end with its suffix
+	path    map[string]string // adapter executables by peer
 	servers []*server
 	lines   *os.File
-	made    map[string]bool // backlogs of W5, by peer
+	made    map[string]bool // peers whose W5 backlog exists
 	res     results
 }
 
-// serve starts a server and adds peers, in a list with commas, that run on it as well.
+// serve starts a server and adds the comma-separated peers that run on it.
 func (b *bench) serve(programs, peers string) {
 	s := startServer(programs, len(b.servers))
 	b.servers = append(b.servers, s)
@@ -109,7 +109,7 @@ func (b *bench) serve(programs, peers string) {
 	}
 }
 
-// of returns the server of a peer and the peer's name without the server's suffix.
+// of returns a peer's server and the peer's name without the server suffix.
 func (b *bench) of(peer string) (*server, string) {
 	name, _, second := strings.Cut(peer, "@")
 	if second {
@@ -118,13 +118,13 @@ func (b *bench) of(peer string) (*server, string) {
 	return b.servers[0], name
 }
 
-// find finds the adapters of the peers, and of further ones.
+// find locates the adapters of the peers, including the extra ones.
 func (b *bench) find(peers, extra, bin string) {
 	for _, p := range strings.Split(peers, ",") {
 		if p == "" {
 			continue
 		}
-		exe, _, _ := strings.Cut(p, "-") // the rest is a form of the same program
+		exe, _, _ := strings.Cut(p, "-") // the rest selects a variant of the same program
 		path, _ := filepath.Abs(filepath.Join(bin, exe))
 		if _, err := os.Stat(path); err != nil {
 			fmt.Fprintln(os.Stderr, "left out, for its adapter is not built:", p)
@@ -144,7 +144,7 @@ func (b *bench) find(peers, extra, bin string) {
 	}
 }
 
-// run runs an adapter and returns the line that it printed last.
+// run runs an adapter and returns the last line of its output.
 func (b *bench) run(peer, db, work string, env set) map[string]any {
 	s, name := b.of(peer)
 	c := exec.Command("timeout", "240", b.path[peer])
@@ -166,7 +166,7 @@ func (b *bench) run(peer, db, work string, env set) map[string]any {
 	return m
 }
 
-// floor measures the floor of a round on a server.
+// floor measures the server's maximum commit rate for a round.
 func (b *bench) floor(s *server, round int) {
 	s.fresh("template1")
 	s.psql("b1", "create table floor (n int)")
@@ -182,7 +182,7 @@ func (b *bench) floor(s *server, round int) {
 	b.note("pgbench"+s.suffix, "floor", round, m)
 }
 
-// cell runs one workload of one peer, if it has that, in a fresh database.
+// cell runs one workload with one peer in a fresh database. It skips a workload that the peer does not have.
 func (b *bench) cell(peer, work string, round int) {
 	s, name := b.of(peer)
 	env, ok := cells[name][work]
@@ -190,7 +190,7 @@ func (b *bench) cell(peer, work string, round int) {
 		return
 	}
 	tmpl, e := "template1", maps.Clone(env)
-	if work == "W5" { // backlog built once per peer, copied per round
+	if work == "W5" { // the backlog is built once per peer and copied for each round
 		tmpl = "t_" + strings.ReplaceAll(name, "-", "_")
 		if !b.made[peer] {
 			b.made[peer] = true
@@ -215,7 +215,7 @@ func (b *bench) backlog(peer, db string, env set) {
 	s.psql(db, "vacuum analyze")
 }
 
-// note writes the line of a cell, and keeps its figures for the table.
+// note prints the output line of a cell and keeps its figures for the table.
 func (b *bench) note(peer, work string, round int, m map[string]any) {
 	s, _ := b.of(peer)
 	m["peer"], m["workload"], m["round"], m["postgres"] = peer, work, round, s.version

@@ -13,18 +13,18 @@ import (
 	"syscall"
 )
 
-// server is a throw-away PostgreSQL.
+// server is a temporary PostgreSQL server.
 type server struct {
 	programs, dir, port string
-	pid                 string // of the postmaster
+	pid                 string // PID of the postmaster
 	version             string
-	suffix              string // of the names of peers that run on it: empty for the first server, "@18" for another
+	suffix              string // suffix for the names of peers on this server: empty for the first server, for example "@18" for another
 }
 
-// cleanup ends the servers and removes their folders.
+// cleanup stops the servers and removes their directories.
 var cleanup = func() {}
 
-// clients is the folder of psql and pgbench, for every server: the packages with programs of other versions hold neither.
+// clients is the directory with psql and pgbench for all servers, because the packages for other versions contain neither.
 var clients string
 
 func die(err error, out []byte) {
@@ -39,7 +39,7 @@ func findPG() string {
 	if v := os.Getenv("PGBIN"); v != "" {
 		return v
 	}
-	if m, _ := filepath.Glob("/usr/lib/postgresql/*/bin"); len(m) > 0 { // Debian's place
+	if m, _ := filepath.Glob("/usr/lib/postgresql/*/bin"); len(m) > 0 { // the location on Debian
 		return m[len(m)-1]
 	}
 	p, _ := exec.LookPath("initdb")
@@ -53,7 +53,7 @@ func asPG(cmd string) ([]byte, error) {
 	return exec.Command("/bin/sh", "-c", cmd).CombinedOutput()
 }
 
-// freePort returns a port of the loopback interface that no program listens on.
+// freePort returns an unused port on the loopback interface.
 func freePort() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	die(err, nil)
@@ -61,7 +61,7 @@ func freePort() string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// startServer starts the nth PostgreSQL, counted from 0, in a temporary folder.
+// startServer starts the nth PostgreSQL server, counted from 0, in a temporary directory.
 func startServer(programs string, nth int) *server {
 	s := &server{programs: programs, port: freePort()}
 	s.dir, _ = os.MkdirTemp("", "benchpg")
@@ -114,8 +114,8 @@ func (s *server) fresh(template string) {
 	s.psql("postgres", "create database b1 template "+template)
 }
 
-// pgbench returns the commits a second of a number of clients that insert one row each time, over five seconds: no program that commits
-// by itself can exceed them on this machine.
+// pgbench returns the commits per second when n clients each insert one row at a time for five seconds. A program that commits every row
+// separately cannot be faster on this machine.
 func (s *server) pgbench(n string) (float64, error) {
 	script := filepath.Join(s.dir, "floor.sql")
 	if err := os.WriteFile(script, []byte("insert into floor values (1);\n"), 0o644); err != nil {

@@ -1,5 +1,5 @@
-// Adapter for github.com/hatchet-dev/hatchet, whose engine runs inside this process on the bench's PostgreSQL, message queue included.
-// A chain is one workflow of five tasks, each the parent of the next: Hatchet's form of it.
+// Command hatchet is the adapter for github.com/hatchet-dev/hatchet. Its engine, including the message queue, runs inside this process on
+// the bench's PostgreSQL. A chain is one workflow with five tasks, each the parent of the next, which is how Hatchet expresses a chain.
 package main
 
 import (
@@ -33,11 +33,11 @@ func (p *peer) Config() string {
 		conns(), steps)
 }
 
-// boot starts the engine and registers the workflows; the worker does not run yet.
+// boot starts the engine and registers the workflows. It does not start the worker.
 func (p *peer) boot(url string) (err error) {
 	for name, value := range map[string]string{
 		"DATABASE_MAX_CONNS":     strconv.Itoa(conns()),
-		"SERVER_GRPC_RATE_LIMIT": "1000000", // 1,000 calls a second by default
+		"SERVER_GRPC_RATE_LIMIT": "1000000", // the default is 1,000 calls per second
 		"SERVER_LOGGER_LEVEL":    "error",
 	} {
 		if os.Getenv(name) == "" {
@@ -48,7 +48,7 @@ func (p *peer) boot(url string) (err error) {
 		return err
 	}
 	quiet := zerolog.Nop()
-	// The client of the SDK has no call for many runs at once: its RunMany makes one call a run.
+	// The SDK's client cannot start many runs with one call, because its RunMany makes one call per run.
 	plain, err := client.New(client.WithLogger(&quiet))
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (p *peer) Setup(_ context.Context, url string) error { return p.boot(url) }
 
 func (p *peer) Open(context.Context, string) error { return nil }
 
-// Close ends the engine where other processes take over, and else leaves it to the worker that starts next.
+// Close stops the engine in W6, where other processes take over. Otherwise the worker that starts next uses the same engine.
 func (p *peer) Close() {
 	if os.Getenv("WORKLOAD") == "W6" {
 		p.end()
@@ -98,7 +98,7 @@ func workflow(x common.Payload) string {
 	return "chain"
 }
 
-// Bulk returns when the runs are messages in the database: without a worker the engine makes their tasks later.
+// Bulk returns when the runs are stored as messages in the database. Without a worker, the engine creates their tasks later.
 func (p *peer) Bulk(_ context.Context, ps []common.Payload) error {
 	runs := make([]*client.WorkflowRun, len(ps))
 	for i, x := range ps {

@@ -1,4 +1,4 @@
-// Adapter for Trapeze: its public API with default options; the bench sets the number of workers.
+// Command trapeze is the adapter for Trapeze. It uses the public API with default options, except for the number of workers.
 package main
 
 import (
@@ -64,7 +64,7 @@ func (p *peer) Enqueue(ctx context.Context, x common.Payload) error {
 
 func (p *peer) Start(ctx context.Context, url string, workers int, h common.Handler) (func(), error) {
 	conns := 4
-	if common.WritesRows() { // the steps then use the host's pool: it gets the size of River's
+	if common.WritesRows() { // the steps then use the host's pool, which gets the same size as River's
 		conns = common.Env("CONNS", 20)
 	}
 	pool := common.Pool(ctx, url, int32(conns))
@@ -99,8 +99,8 @@ func (p *peer) Start(ctx context.Context, url string, workers int, h common.Hand
 	}, nil
 }
 
-// withRow adds the row of a step of W4T to the commit that ends the step: in a separate transaction, or queued with
-// others.
+// withRow adds the row of a W4T step to the commit that ends the step. That commit is a separate transaction, or one that several jobs
+// share.
 func withRow(after *runner.Outcome, x common.Payload) *runner.Outcome {
 	if after == nil {
 		after = runner.Done(nil)

@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// minWait and waitMost limit the time between two polls of all awaited jobs. Each wait is twice the previous one.
+	// minWait and maxWait limit the interval between two polls of all awaited jobs. Each wait is twice as long as the previous one.
 	minWait = 50 * time.Millisecond
 	maxWait = time.Second
-	// waitFactor is the minimum wait after a poll, as a multiple of its duration: polls take at most a twentieth of the
-	// time.
+	// waitFactor is the minimum wait after a poll, as a multiple of the poll's duration. Polling therefore takes at most about a twentieth
+	// of the time.
 	waitFactor = 20
 )
 
 // waiter waits for the end of one job.
 type waiter struct {
 	id      int64
-	verdict chan verdict // buffered for one value
+	verdict chan verdict // buffered, holds one value
 }
 
 type verdict struct {
@@ -40,14 +40,14 @@ type verdict struct {
 type Waiters struct {
 	store   *store.Store
 	log     *slog.Logger
-	dbError func(error) error // counts an error of the database and returns it
+	dbError func(error) error // counts a database error and returns it
 	count   atomic.Int64
 
 	mu    sync.Mutex
 	all   map[int64]map[*waiter]bool
-	fresh map[int64]bool // to be read now: a caller has begun to wait, or a job has ended here
+	fresh map[int64]bool // jobs to read now, because a caller has started to wait or the job has ended here
 	news  wait.Signal    // set when something is fresh
-	watch *watch         // nil: no caller waits
+	watch *watch         // nil if no caller waits
 }
 
 // watch is the goroutine that polls.
@@ -56,12 +56,12 @@ type watch struct {
 	ended  chan struct{}
 }
 
-// New returns Waiters that read from s. dbError counts an error of the database and returns it.
+// New returns a Waiters that reads from s. dbError counts a database error and returns it.
 func New(s *store.Store, log *slog.Logger, dbError func(error) error) *Waiters {
 	return &Waiters{store: s, log: log, dbError: dbError, all: map[int64]map[*waiter]bool{}, fresh: map[int64]bool{}, news: wait.NewSignal()}
 }
 
-// Wait blocks until a job has ended, or ctx ends.
+// Wait blocks until a job has ended or ctx is cancelled.
 func (w *Waiters) Wait(ctx context.Context, id int64) (job.Job, error) {
 	if err := context.Cause(ctx); err != nil {
 		return job.Job{}, fmt.Errorf("wait for job %d: %w", id, err)
@@ -100,7 +100,7 @@ func (w *Waiters) add(id int64) *waiter {
 	return one
 }
 
-// remove ends a wait. The last one stops the goroutine, and waits for it.
+// remove removes a waiter. When the last waiter is removed, it stops the polling goroutine and waits for it.
 func (w *Waiters) remove(one *waiter) {
 	w.mu.Lock()
 	if w.all[one.id][one] {
@@ -126,7 +126,7 @@ func (w *Waiters) drop(one *waiter) {
 	w.count.Add(-1)
 }
 
-// Seen records that a claim of a job has ended here. If a caller waits for the job, it is read now.
+// Seen records that a claim of the job has ended in this process. If a caller waits for the job, it is read now.
 func (w *Waiters) Seen(id int64) {
 	if w.count.Load() == 0 {
 		return
@@ -143,7 +143,7 @@ func (w *Waiters) renew(id int64) {
 	w.news.Set()
 }
 
-// run polls until no caller waits: fresh jobs at once, and all jobs after growing waits.
+// run polls until no caller waits. It reads fresh jobs at once, and all awaited jobs at increasing intervals.
 func (w *Waiters) run(ctx context.Context, self *watch) {
 	wait := minWait
 	for full := time.Now().Add(wait); ; {
@@ -179,7 +179,7 @@ func (w *Waiters) run(ctx context.Context, self *watch) {
 	}
 }
 
-// ids returns the jobs to poll. ok is false if the goroutine has to end: no caller waits, or another goroutine polls.
+// ids returns the jobs to poll. ok is false if the goroutine must stop, because no caller waits or another goroutine polls.
 func (w *Waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,7 +202,7 @@ func (w *Waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
 	return ids, true
 }
 
-// poll reads jobs and notifies the callers that wait for them. It returns the number of notified callers.
+// poll reads jobs and notifies the callers that wait for them. It returns the number of callers that it notified.
 func (w *Waiters) poll(ctx context.Context, ids []int64) (told int) {
 	if len(ids) == 0 {
 		return 0

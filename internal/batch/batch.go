@@ -1,9 +1,9 @@
-// Package batch merges items that arrive at the same time into one call: a group commit. There is no timer. The first item is flushed at
-// once, and the items that arrive during a flush are flushed together by the next one, so that an idle process pays one round trip and a
-// busy one fills its batches. A flush holds only items that were added before it began, so a read that is shared this way is never older
-// than the question.
+// Package batch merges items that arrive at the same time into one call, like a group commit. There is no timer: the first item is flushed
+// at once, and items that arrive during a flush are flushed together by the next one. An idle process pays one round trip, and a busy one
+// fills its batches. A flush contains only items that were added before it started, so the result of a shared read is never older than the
+// request.
 //
-// It hides the queue and who flushes it. It knows nothing about the items.
+// The package encapsulates the queue and the choice of the goroutine that flushes it. It knows nothing about the items.
 package batch
 
 import (
@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// Batcher flushes items in batches. Its methods are safe for concurrent use.
+// Batcher flushes items in batches. It is safe for concurrent use.
 type Batcher[T, R any] struct {
 	parallel int
 	limit    int
@@ -19,10 +19,10 @@ type Batcher[T, R any] struct {
 
 	mu       sync.Mutex
 	queue    []*call[T, R]
-	flushing int // at most parallel
+	flushing int // number of running flushes, at most parallel
 }
 
-// call is an item that is queued or being flushed.
+// call is an item that is queued or is being flushed.
 type call[T, R any] struct {
 	item   T
 	result R
@@ -30,14 +30,13 @@ type call[T, R any] struct {
 	done   chan struct{} // closed when result and err are set
 }
 
-// New returns a batcher that runs at most parallel flushes at the same time, with at most limit items each. flush returns a result for
-// each item, in order, or an error for all of them. It gets no caller's context, because it works for many callers: it must end by
-// itself.
+// New returns a batcher that runs at most parallel flushes at a time, with at most limit items each. flush returns one result per item, in
+// order, or an error for all items. It does not get a caller's context, because it works for many callers, so it must return on its own.
 func New[T, R any](parallel, limit int, flush func(items []T) ([]R, error)) *Batcher[T, R] {
 	return &Batcher[T, R]{parallel: parallel, limit: limit, flush: flush}
 }
 
-// Do adds an item and returns its result. If ctx ends first, it returns the cause, and the item may still be flushed.
+// Do adds an item and returns its result. If ctx is cancelled first, it returns the cause, and the item may still be flushed.
 func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	c := &call[T, R]{item: item, done: make(chan struct{})}
 	b.mu.Lock()
@@ -48,7 +47,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	}
 	b.mu.Unlock()
 	if leads && b.flushOnce() {
-		go func() { // a caller flushes once; it does not wait for the items of others
+		go func() { // a caller flushes only once, so that it does not wait for the items of others
 			for b.flushOnce() {
 			}
 		}()
@@ -66,7 +65,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	return c.result, c.err
 }
 
-// flushOnce flushes the queued items, and reports whether more were added meanwhile.
+// flushOnce flushes the queued items, and reports whether more were added in the meantime.
 func (b *Batcher[T, R]) flushOnce() (more bool) {
 	b.mu.Lock()
 	n := min(len(b.queue), b.limit)
@@ -89,7 +88,7 @@ func (b *Batcher[T, R]) flushOnce() (more bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.queue) == 0 {
-		b.queue = nil // so that the calls it held can be freed
+		b.queue = nil // allows the garbage collector to free the calls
 		b.flushing--
 		return false
 	}

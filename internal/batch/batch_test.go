@@ -11,11 +11,11 @@ import (
 	"github.com/matryer/is"
 )
 
-// flushes records batches, each of which ends when it may.
+// flushes records batches. Each batch ends when the test allows it.
 type flushes struct {
 	mu   sync.Mutex
 	list [][]int
-	end  chan error // one for each
+	end  chan error // ends one flush per value
 }
 
 func (f *flushes) flush(items []int) ([]int, error) {
@@ -25,8 +25,8 @@ func (f *flushes) flush(items []int) ([]int, error) {
 	return items, <-f.end
 }
 
-// inBubble runs do on a batcher of flushes, with a function that adds items and one that lists the sizes of the batches so far. It checks
-// that each caller gets its item back, or the error.
+// inBubble calls do with a batcher that records its flushes, a function that adds items, and a function that returns the sizes of the
+// batches so far. It checks that each caller gets its own item back, or the expected error.
 func inBubble(t *testing.T, parallel, limit int, do func(is *is.I, f *flushes, add func(from, to int, want error), sizes func() []int)) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -59,9 +59,9 @@ func inBubble(t *testing.T, parallel, limit int, do func(is *is.I, f *flushes, a
 func TestItemsThatArriveDuringAFlushShareTheNext(t *testing.T) {
 	inBubble(t, 1, 1000, func(is *is.I, f *flushes, add func(int, int, error), sizes func() []int) {
 		add(0, 1, nil)
-		is.Equal(sizes(), []int{1}) // at once
+		is.Equal(sizes(), []int{1}) // the first item is flushed at once
 		add(1, 51, nil)
-		is.Equal(sizes(), []int{1}) // none joins a flush that has begun
+		is.Equal(sizes(), []int{1}) // later items do not join a flush that has started
 		f.end <- nil
 		is.Equal(sizes(), []int{1, 50})
 		f.end <- nil
@@ -75,18 +75,18 @@ func TestAFlushHasALimitAndSomeRunAtTheSameTime(t *testing.T) {
 	inBubble(t, 2, 10, func(is *is.I, f *flushes, add func(int, int, error), sizes func() []int) {
 		add(0, 1, nil)
 		add(1, 2, nil)
-		is.Equal(sizes(), []int{1, 1}) // beside each other
+		is.Equal(sizes(), []int{1, 1}) // two flushes run in parallel
 		add(2, 27, nil)
 		is.Equal(sizes(), []int{1, 1})
 		f.end <- nil
 		is.Equal(sizes(), []int{1, 1, 10})
-		f.end <- nil // both of one item have ended, whose order is not known
+		f.end <- nil // both single-item flushes have ended, in unknown order
 		synctest.Wait()
 		for range 3 {
 			f.end <- nil
 		}
 		all := sizes()
-		slices.Sort(all) // of two that begin at once either is recorded first
+		slices.Sort(all) // two flushes that start together are recorded in either order
 		is.Equal(all, []int{1, 1, 5, 10, 10})
 	})
 }
@@ -118,7 +118,7 @@ func TestACallerWhoseContextEndsDoesNotWait(t *testing.T) {
 		_, err := b.Do(ctx, 1)
 		is.Equal(err, gone)
 		f.end <- nil
-		f.end <- nil // flushed all the same
+		f.end <- nil // the item is still flushed
 		synctest.Wait()
 		is.Equal(f.list, [][]int{{0}, {1}})
 	})

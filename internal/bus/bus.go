@@ -1,6 +1,6 @@
-// Package bus distributes the messages that one goroutine publishes to the listeners in this process. The publisher never waits
-// for a listener. Each has a queue of fixed length, and a listener whose queue is full is cut off at once and for good. It can
-// subscribe again from the position that it remembers.
+// Package bus distributes the messages of one publishing goroutine to listeners in the same process. The publisher never waits for a
+// listener. Each listener has a queue of fixed length. If its queue is full, the listener is disconnected at once; it can then subscribe
+// again from the position that it remembers.
 package bus
 
 import (
@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// ErrSlow is the error of a listener that was cut off because it did not keep up.
+// ErrSlow is the error of a listener that was disconnected because it did not keep up.
 var ErrSlow = errors.New("client too slow: disconnected")
 
-// Bus distributes messages M to the listeners of a topic T. Its methods are safe for concurrent use.
+// Bus distributes messages of type M to the listeners of a topic. It is safe for concurrent use.
 type Bus[T comparable, M any] struct {
 	mu  sync.Mutex
 	all map[T]map[*Listener[T, M]]struct{}
@@ -27,10 +27,10 @@ type Listener[T comparable, M any] struct {
 	bus   *Bus[T, M]
 	topic T
 	queue chan M
-	err   error // why it was cut off; written before the queue is closed
+	err   error // why it was disconnected; set before the queue is closed
 }
 
-// Listen subscribes to a topic, with a queue of the given length for messages that are published from now on.
+// Listen subscribes to a topic. The listener receives messages published from now on, through a queue of the given length.
 func (b *Bus[T, M]) Listen(topic T, room int) *Listener[T, M] {
 	l := &Listener[T, M]{bus: b, topic: topic, queue: make(chan M, room)}
 	b.mu.Lock()
@@ -42,7 +42,7 @@ func (b *Bus[T, M]) Listen(topic T, room int) *Listener[T, M] {
 	return l
 }
 
-// Publish sends m to all listeners of a topic, and cuts off those whose queues are full.
+// Publish sends m to all listeners of a topic, and disconnects those whose queues are full.
 func (b *Bus[T, M]) Publish(topic T, m M) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +55,7 @@ func (b *Bus[T, M]) Publish(topic T, m M) {
 	}
 }
 
-// CutAll cuts off all listeners.
+// CutAll disconnects all listeners.
 func (b *Bus[T, M]) CutAll(why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +79,7 @@ func (b *Bus[T, M]) forget(l *Listener[T, M]) {
 	}
 }
 
-// Topics returns the topics with listeners, in no order.
+// Topics returns the topics that have listeners, in no particular order.
 func (b *Bus[T, M]) Topics() []T {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,13 +90,13 @@ func (b *Bus[T, M]) Topics() []T {
 	return topics
 }
 
-// Queue returns the channel of messages. It is closed when the listener is cut off, after the messages that are already queued.
+// Queue returns the channel of messages. It is closed when the listener is disconnected, after any queued messages.
 func (l *Listener[T, M]) Queue() <-chan M { return l.queue }
 
-// Err returns why the listener was cut off. Call it after the queue is closed.
+// Err returns why the listener was disconnected. Call it after the queue is closed.
 func (l *Listener[T, M]) Err() error { return l.err }
 
-// Close ends the subscription. It has no effect on a listener that was cut off or closed before.
+// Close ends the subscription. It has no effect on a listener that is already disconnected or closed.
 func (l *Listener[T, M]) Close() {
 	l.bus.mu.Lock()
 	defer l.bus.mu.Unlock()

@@ -17,7 +17,7 @@ func TestWhoeverListensToATopicGetsWhatIsPublishedUnderIt(t *testing.T) {
 	is.Equal(<-first.Queue(), 1)
 	is.Equal(<-second.Queue(), 1)
 	is.Equal(<-other.Queue(), 2)
-	b.Publish("nobody", 3) // is no mistake
+	b.Publish("nobody", 3) // a topic without listeners is allowed
 }
 
 func TestASlowListenerIsCutOffAndNobodyWaitsForIt(t *testing.T) {
@@ -25,24 +25,24 @@ func TestASlowListenerIsCutOffAndNobodyWaitsForIt(t *testing.T) {
 	b := New[string, int]()
 	slow, quick := b.Listen("a", 2), b.Listen("a", 8)
 	for i := range 5 {
-		b.Publish("a", i) // returns, whoever reads
+		b.Publish("a", i) // returns without waiting for a reader
 	}
 	var got []int
 	for m := range slow.Queue() {
 		got = append(got, m)
 	}
-	is.Equal(got, []int{0, 1})              // what fitted in
-	is.True(errors.Is(slow.Err(), ErrSlow)) // then it was told why
-	is.Equal(len(quick.Queue()), 5)         // the other one has everything
-	slow.Close()                            // does nothing any more
-	quick.Close()                           //
-	is.Equal(b.Topics(), []string{})        // nobody is left
-	is.True(len(quick.Queue()) == 5)        // and what had arrived can be read
-	closing := errors.New("closing")        //
-	last := b.Listen("a", 1)                //
-	b.CutAll(closing)                       //
-	_, open := <-last.Queue()               //
-	is.True(!open)                          // everybody is cut off
+	is.Equal(got, []int{0, 1})              // the messages that fit in the queue
+	is.True(errors.Is(slow.Err(), ErrSlow)) // the listener learns the reason
+	is.Equal(len(quick.Queue()), 5)         // the other listener has all messages
+	slow.Close()                            // has no effect any more
+	quick.Close()
+	is.Equal(b.Topics(), []string{}) // no listeners are left
+	is.True(len(quick.Queue()) == 5) // queued messages can still be read
+	closing := errors.New("closing")
+	last := b.Listen("a", 1)
+	b.CutAll(closing)
+	_, open := <-last.Queue()
+	is.True(!open)                          // the listener is disconnected
 	is.True(errors.Is(last.Err(), closing)) // with the reason
 }
 
@@ -68,5 +68,5 @@ func TestListenersComeAndGoWhileMessagesArePublished(t *testing.T) {
 		})
 	}
 	all.Wait()
-	is.Equal(len(b.Topics()), 0) // nothing stays behind
+	is.Equal(len(b.Topics()), 0) // no listeners are left
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// A pod whose wall clock is ten minutes off, either way, waits as long as any other.
+// A pod whose wall clock is ten minutes fast or slow waits as long as any other pod.
 func TestThePodsWallClockDoesNotCount(t *testing.T) {
 	t.Parallel()
 	for _, off := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
@@ -30,7 +30,7 @@ func TestThePodsWallClockDoesNotCount(t *testing.T) {
 		c.Apply(database, &next)
 		select {
 		case <-c.due:
-			is.True(time.Since(began) >= 90*time.Millisecond) // not at once, as by a clock that is ahead
+			is.True(time.Since(began) >= 90*time.Millisecond) // the alarm does not go off at once, as it would with a fast clock
 		case <-time.After(10 * time.Second):
 			t.Error("the alarm goes by the wall clock of the process")
 		}

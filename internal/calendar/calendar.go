@@ -1,10 +1,11 @@
-// Package calendar turns due schedules into jobs. The database decides when a schedule is due. This package learns that time from a
-// heartbeat's answer ([Calendar.Apply]) and waits for it. It then locks the due schedules, decides which of their occurrences submit jobs
-// (missed ones, overlaps, unique keys), and writes the occurrences, the jobs and the next planned occurrences in one commit. Each
-// occurrence is therefore decided once, with any number of pods.
+// Package calendar turns due schedules into jobs. The database decides when a schedule is due. The package learns that time from the
+// response to a heartbeat ([Calendar.Apply]) and waits for it. It then locks the due schedules and decides which of their occurrences
+// submit jobs (missed occurrences, overlaps, unique keys). It writes the occurrences, the jobs and the next due times in one commit. Each
+// occurrence is therefore decided once, however many pods there are.
 //
-// It hides the locking, the policies for missed and overlapping occurrences, and the handling of a schedule that cannot fire. Package pod
-// runs one calendar, gives it the jobs that schedules submit, and asks it when settings would fire. Package scheduler parses expressions.
+// The package encapsulates the locking, the policies for missed and overlapping occurrences, and the handling of schedules that cannot
+// fire. Package pod runs one calendar, supplies the jobs that schedules submit, and asks the calendar when given settings would fire.
+// Package scheduler parses expressions.
 package calendar
 
 import (
@@ -32,43 +33,45 @@ type Options struct {
 
 	// MinInterval is the shortest allowed interval between two occurrences of a schedule.
 	MinInterval time.Duration
-	// AlarmWithin is how far ahead a timer is set for the next occurrence. Later heartbeats report occurrences beyond it.
+	// AlarmWithin is how far ahead a timer is set for the next occurrence. Occurrences beyond it are reported by later heartbeats.
 	AlarmWithin time.Duration
 
-	// Kinds returns the kinds whose schedules fire here. Submitting a job takes no slot, so they include kinds that other pods run.
+	// Kinds returns the kinds whose schedules fire on this pod. They include kinds that other pods run, because submitting a job takes no
+	// slot.
 	Kinds func() []string
-	// Boot returns the id of this pod, or nil if it is not registered.
+	// Boot returns this pod's boot ID, or nil if the pod is not registered.
 	Boot func() *string
-	// Prepare makes the jobs of a schedule, in the transaction that decides about it. refused is the error of a schedule that cannot have
-	// jobs.
+	// Prepare creates the jobs of a schedule, in the transaction that decides about it. If the schedule cannot have jobs, refused is the
+	// reason.
 	Prepare func(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs Jobs, refused, err error)
-	// Wake makes this pod claim jobs, WakePeers the other pods.
+	// Wake makes this pod claim jobs. WakePeers makes the other pods claim jobs.
 	Wake, WakePeers func()
-	// Count counts an error of the database, and returns it.
+	// Count counts a database error and returns it.
 	Count func(error) error
 }
 
-// Jobs makes the rows of the jobs with these ids. The caller calls ended with the error of their submission.
+// Jobs creates the rows of the jobs with the given IDs. The caller then calls ended with the error of the submission, or nil.
 type Jobs func(ctx context.Context, ids []int64) (rows []store.NewJob, ended func(error))
 
-// Calendar submits the jobs of due schedules. Its methods are safe for concurrent use.
+// Calendar submits the jobs of due schedules. It is safe for concurrent use.
 type Calendar struct {
 	o   Options
 	due wait.Signal
 
 	mu    sync.Mutex
-	clock *scheduler.Scheduler // nil: not running
+	clock *scheduler.Scheduler // nil while Run is not running
 
-	byHand bool // Run fires nothing
+	byHand bool // Run does not fire schedules
 }
 
-// New returns a calendar that does nothing until it is run.
+// New returns a calendar. It does nothing until Run is called.
 func New(o Options) *Calendar { return &Calendar{o: o, due: wait.NewSignal()} }
 
-// ByHand leaves the firing of schedules to calls of [Calendar.FireDue], for tests, whose clock is not the database's. Call it before Run.
+// ByHand makes schedules fire only through [Calendar.FireDue]. It is for tests, whose clock differs from the database's. Call it before
+// Run.
 func (c *Calendar) ByHand() { c.byHand = true }
 
-// Run fires due schedules until ctx ends.
+// Run fires due schedules until ctx is cancelled.
 func (c *Calendar) Run(ctx context.Context) {
 	if c.byHand {
 		return
@@ -92,7 +95,7 @@ func (c *Calendar) Run(ctx context.Context) {
 		case <-c.due:
 		}
 		c.FireDue(ctx, nil)
-		// A schedule that is still due is locked by another pod, or could not be decided: the next heartbeat reports it.
+		// A schedule that is still due is locked by another pod, or deciding about it failed. The next heartbeat reports it again.
 		if now, next, err := admin.NextFire(ctx, c.o.Store, c.o.Kinds()); err != nil {
 			_ = c.o.Count(err)
 		} else {
@@ -101,8 +104,8 @@ func (c *Calendar) Run(ctx context.Context) {
 	}
 }
 
-// Apply takes the database's now, and the time of the next occurrence; nil: there is none. The clock of this process only measures the time
-// until then, and the next answer corrects its errors.
+// Apply sets the database's current time and the time of the next occurrence, or nil if there is none. This process's clock only measures
+// the interval until then, and the next heartbeat corrects its errors.
 func (c *Calendar) Apply(now time.Time, next *time.Time) {
 	if next == nil {
 		return
@@ -119,14 +122,14 @@ func (c *Calendar) alarm(left time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.clock == nil {
-		return // Run begins with a sweep
+		return // Run starts with a sweep
 	}
 	if err := c.clock.After("fires", left, func(context.Context) { c.due.Set() }); err != nil {
 		c.o.Log.DebugContext(context.Background(), "could not set a timer for the next occurrence: a heartbeat will fire it", telemetry.Err, err)
 	}
 }
 
-// Parse parses the expression of a schedule, and rejects one that fires too often. Error: [job.ErrInvalidSchedule].
+// Parse parses the expression of a schedule. It returns [job.ErrInvalidSchedule] if the expression is invalid or fires too often.
 func (c *Calendar) Parse(s job.ScheduleSetting, anchor time.Time) (*scheduler.Calendar, error) {
 	cal, err := scheduler.Parse(s.Expression, s.Zone, anchor)
 	if err != nil {
@@ -147,8 +150,8 @@ func (c *Calendar) First(s job.ScheduleSetting, anchor time.Time) (time.Time, er
 	return cal.Next(anchor), nil
 }
 
-// Trigger submits the job of a schedule now, in addition to its calendar. If as is not nil, it returns an error unless the schedule still
-// has these settings. Errors: [job.ErrUnknownSchedule], [job.ErrScheduleMoved], and [job.ErrInvalid] if its job is rejected.
+// Trigger submits the job of a schedule now, in addition to its regular occurrences. If as is not nil, it returns an error unless the
+// schedule still has these settings. Errors: [job.ErrUnknownSchedule], [job.ErrScheduleMoved], and [job.ErrInvalid] if the job is rejected.
 func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
 	s := c.o.Store
 	var list []decision
@@ -163,7 +166,7 @@ func (c *Calendar) Trigger(ctx context.Context, name string, as *job.ScheduleSet
 		}
 		at := now
 		if one.NextAt != nil && at.Equal(*one.NextAt) {
-			at = at.Add(time.Microsecond) // the calendar has an occurrence at that time
+			at = at.Add(time.Microsecond) // the schedule already has an occurrence at that time
 		}
 		fire := job.Fire{Schedule: name, FireAt: at, DecidedAt: now, Outcome: job.FireFired, Manual: true}
 		list = []decision{{Schedule: one, now: now, fires: []job.Fire{fire}}}

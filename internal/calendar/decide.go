@@ -7,15 +7,15 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// Limits of one decision.
+// Limits on one decision.
 const (
-	countMissedTo = 1000 // missed occurrences that are counted
-	onTimeAtOnce  = 1000 // occurrences on time in one transaction; the next one decides the rest
+	countMissedTo = 1000 // maximum number of missed occurrences that are counted
+	onTimeAtOnce  = 1000 // maximum number of on-time occurrences per transaction; the next one decides the rest
 )
 
-// decideFires decides about the occurrences in [from, now]. Each one on time fires; the policy decides about the others. An occurrence is
-// on time if it was so at since, when this pod began to decide. Missed occurrences that submit no job are recorded as one, the latest,
-// which counts those before it. next is the first undecided occurrence; zero: there is none.
+// decideFires decides about the occurrences in [from, now]. Each one that is on time fires; the policy decides about the others. An
+// occurrence is on time if it was still on time at since, when this pod started to decide. Missed occurrences that submit no job are
+// recorded as one, the latest, which counts the earlier ones. next is the first undecided occurrence, or zero if there is none.
 func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Fire, next time.Time) {
 	first := plannedOccurrence(cal, from)
 	onTime := since.Add(-job.MissedAfter)
@@ -30,11 +30,11 @@ func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, sinc
 	return list, first
 }
 
-// plannedOccurrence returns the occurrence that was planned for from. As a rule it is at that time. A pod with time zone data of another year may
-// have planned it for another hour, or an operator's SQL may have. It is then the nearest occurrence. One that was decided before is not
-// decided again.
+// plannedOccurrence returns the occurrence that was planned for from. Usually it is exactly at that time. But a pod with another version of
+// the time zone data, or an operator using SQL, may have planned a different time, in which case the nearest occurrence is used. An
+// occurrence that was already decided is not decided again.
 func plannedOccurrence(cal *scheduler.Calendar, from time.Time) time.Time {
-	following := cal.Next(from.Add(-time.Microsecond)) // from itself if it is an occurrence: the database counts microseconds
+	following := cal.Next(from.Add(-time.Microsecond)) // returns from if that is an occurrence, because the database counts microseconds
 	if following.Equal(from) {
 		return following
 	}
@@ -45,7 +45,7 @@ func plannedOccurrence(cal *scheduler.Calendar, from time.Time) time.Time {
 	return before
 }
 
-// missedOccurrences applies the policy to the missed occurrences in [first, end), of which there is at least one.
+// missedOccurrences applies the policy to the missed occurrences in [first, end). There is at least one.
 func missedOccurrences(cal *scheduler.Calendar, s job.ScheduleSetting, first, end time.Time) []job.Fire {
 	want := 1
 	if s.Missed == job.MissedCatchUp {
@@ -55,7 +55,7 @@ func missedOccurrences(cal *scheduler.Calendar, s job.ScheduleSetting, first, en
 	for f := first; count <= countMissedTo && !f.IsZero() && f.Before(end); f = cal.Next(f) {
 		count++
 	}
-	// Backwards, because the latest ones are wanted: each is the latest before the one after it.
+	// Go backwards, because the latest ones are wanted: each step finds the latest occurrence before the previous one.
 	latest := make([]time.Time, 0, min(want, count)+1)
 	for before := end; len(latest) <= want; {
 		f := cal.Latest(first.Add(-time.Microsecond), before.Add(-time.Microsecond))

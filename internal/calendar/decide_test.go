@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// Of ten missed occurrences of which three are caught up, the latest three make jobs, the oldest first, and the others are noted as one.
+// Of ten missed occurrences, the latest three are caught up on and submit jobs, oldest first. The others are recorded as one.
 func TestMissedOccurrencesAreCaughtUpOldestFirst(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -21,7 +21,7 @@ func TestMissedOccurrencesAreCaughtUpOldestFirst(t *testing.T) {
 	is.Equal(len(list), 4)
 	is.Equal(list[0].FireAt, hour(7))
 	is.Equal(list[0].Outcome, job.FireMissed)
-	is.Equal(list[0].Missed, 6) // and those before it
+	is.Equal(list[0].Missed, 6) // the number of earlier occurrences
 	for i, f := range list[1:] {
 		is.Equal(f.FireAt, hour(8+i))
 		is.Equal(f.Outcome, job.FireFired)

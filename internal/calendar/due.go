@@ -14,33 +14,33 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schedulesAtOnce is the number of schedules that one transaction decides about. If one of them fails, they are decided one by one. A
-// commit costs as much as three to five of them; larger transactions would only lock them for longer.
+// schedulesAtOnce is how many schedules one transaction decides about. If one of them fails, they are decided one by one. A commit costs as
+// much as three to five schedules, so larger transactions would mainly hold locks for longer.
 const schedulesAtOnce = 50
 
-// idTries is the number of times that jobs get new ids because theirs are in use.
+// idTries is how many times jobs get new IDs when their IDs are already in use.
 const idTries = 3
 
-// sweep decides about due schedules, until all that are left are locked by other pods. Not safe for concurrent use.
+// sweep decides about due schedules until the remaining ones are all locked by other pods. It is not safe for concurrent use.
 type sweep struct {
 	c        *Calendar
-	at       *time.Time // the database's now, for tests; nil: its real time
-	ids      []int64    // reserved for jobs and not used yet
-	skipped  []string   // failed, or left to other pods
-	oneByOne int        // how many to decide one by one
+	at       *time.Time // current time for tests; nil means the database's clock
+	ids      []int64    // reserved for jobs but not used yet
+	skipped  []string   // schedules that failed or were left to other pods
+	oneByOne int        // number of schedules to decide one by one
 
-	began, last time.Time // the times of the first decision and of the latest, by the database's clock
+	began, last time.Time // times of the first and the latest decision, on the database's clock
 }
 
-// FireDue decides about all due schedules: by the database's clock, or, for tests, at a given time.
+// FireDue decides about all due schedules. It uses the database's clock, or the given time in tests.
 func (c *Calendar) FireDue(ctx context.Context, at *time.Time) {
 	s := &sweep{c: c, at: at}
 	for ctx.Err() == nil && s.next(ctx) {
 	}
 }
 
-// next decides about the schedules that have been due longest, and reports whether there may be more. If deciding about them together
-// fails, it decides one by one, so that one failure does not block the others.
+// next decides about the schedules that have been due longest, and reports whether there may be more. If the joint decision fails, it
+// decides about them one by one, so that one failure does not block the others.
 func (s *sweep) next(ctx context.Context) bool {
 	limit := schedulesAtOnce
 	if s.oneByOne > 0 {
@@ -60,7 +60,7 @@ func (s *sweep) next(ctx context.Context) bool {
 	case ctx.Err() != nil:
 		return false
 	}
-	s.c.o.Wake() // in case it was committed despite the error
+	s.c.o.Wake() // the transaction may have been committed despite the error
 	if len(list) > 1 {
 		s.oneByOne = len(list)
 		return true
@@ -77,17 +77,17 @@ func (s *sweep) next(ctx context.Context) bool {
 	return true
 }
 
-// shortOfIDs is the error of a decision that needs this number of job ids.
+// shortOfIDs is the error of a decision that needs this many job IDs.
 type shortOfIDs int
 
 func (n shortOfIDs) Error() string { return fmt.Sprintf("%d job ids are needed", int(n)) }
 
-// decideSome decides about the schedules that have been due longest, at most limit. Their occurrences, the jobs and the next planned times
-// are one commit. A commit whose reply is lost is not read back, because the next sweep reads the rows. After an error it returns the
-// schedules concerned.
+// decideSome decides about the schedules that have been due longest, at most limit of them. It writes their occurrences, jobs and next due
+// times in one commit. If the reply to the commit is lost, nothing is read back, because the next sweep reads the rows. On an error,
+// decideSome returns the schedules concerned.
 //
-// The transaction has one connection and never waits for a second one, so job ids are reserved before it. A first try reports how many it
-// needs, because usually no schedule is due.
+// The transaction uses one connection and never waits for a second one, so job IDs are reserved beforehand. The first attempt reports how
+// many are needed, because usually no schedule is due.
 func (s *sweep) decideSome(ctx context.Context, limit int) (list []decision, err error) {
 	for try := 0; ; {
 		err = s.c.o.Store.Tx(ctx, func(tx pgx.Tx) error {
@@ -127,8 +127,8 @@ func (s *sweep) decideSome(ctx context.Context, limit int) (list []decision, err
 	return list, err
 }
 
-// decidingSince returns when this sweep began to decide. An occurrence that was on time then is late only because many were due. A pod that was
-// frozen in between has not been deciding since then.
+// decidingSince returns when this sweep started to decide. An occurrence that was on time then is late only because many schedules were
+// due. If the pod was frozen in between, the sweep counts as started now.
 func (s *sweep) decidingSince(now time.Time) time.Time {
 	if pause := now.Sub(s.last); s.last.IsZero() || pause < 0 || pause > job.MissedAfter {
 		s.began = now
@@ -137,7 +137,7 @@ func (s *sweep) decidingSince(now time.Time) time.Time {
 	return s.began
 }
 
-// limitOccurrences cuts a list whose occurrences are too many for one transaction; the next one decides the rest.
+// limitOccurrences truncates the list if it has too many occurrences for one transaction. The next transaction decides the rest.
 func limitOccurrences(list []decision) []decision {
 	fires := 0
 	for i, d := range list {

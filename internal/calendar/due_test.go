@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// Much is due at noon, and missed fires are skipped: what comes late because the pod was busy with the rest is on time all the same. What
-// comes late because the pod was frozen is not.
+// Many schedules are due at noon, and missed occurrences are skipped. An occurrence that is late because the pod was busy with the others
+// counts as on time. One that is late because the pod was frozen does not.
 func TestAFireIsNotMissedBecausePodsAreBusyWithOthers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -54,7 +54,7 @@ func TestAFireIsNotMissedBecausePodsAreBusyWithOthers(t *testing.T) {
 	s := &sweep{c: c}
 	for _, late := range []time.Duration{0, 50 * time.Second, 100 * time.Second, 150 * time.Second, 150*time.Second + 2*job.MissedAfter} {
 		at := noon.Add(late)
-		s.at, s.oneByOne = &at, 1 // one at a time, as of a crowd
+		s.at, s.oneByOne = &at, 1 // one at a time, as if many schedules were due
 		is.True(s.next(t.Context()))
 	}
 	for name, want := range map[string]job.FireOutcome{
@@ -62,7 +62,7 @@ func TestAFireIsNotMissedBecausePodsAreBusyWithOthers(t *testing.T) {
 	} {
 		is.Equal(latest(name), want)
 	}
-	// Who looks for the first time was not there before.
+	// A new sweep has not been deciding since noon, so this occurrence is missed.
 	_, err = pool.Exec(t.Context(), `update trapeze.schedules set next_at = $1`, noon.AddDate(0, 0, 1))
 	is.NoErr(err)
 	at := noon.AddDate(0, 0, 1).Add(2 * time.Minute)

@@ -14,27 +14,27 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// decision is the decision of one transaction about a schedule.
+// decision is what one transaction decides about a schedule.
 type decision struct {
 	job.Schedule
 	now       time.Time
 	fires     []job.Fire
-	next      time.Time // the first undecided occurrence; zero: there is none
-	wrong     string    // why it does not fire as set
-	postponed bool      // it stays as planned, for other pods
-	used      int       // the number of job ids it has used
+	next      time.Time // the first undecided occurrence; zero if there is none
+	wrong     string    // why it cannot fire as configured
+	postponed bool      // left for other pods, with its due time unchanged
+	used      int       // number of job IDs used
 }
 
-// decideSchedule decides about a schedule whose row is locked. since is when this pod began to decide.
+// decideSchedule decides about a schedule whose row is locked. since is when this pod started to decide.
 func decideSchedule(due admin.Due, since time.Time) decision {
 	d := decision{Schedule: due.Schedule, now: due.Now}
 	cal, err := scheduler.Parse(due.Expression, due.Zone, due.Anchor)
 	if errors.Is(err, scheduler.ErrOver) {
-		return d // declared, or written by SQL, after its time: it never fires
+		return d // its only time had passed when it was declared or written by SQL: it never fires
 	}
 	if err != nil {
-		// Pods with newer time zone data may know its zone. Any other mistake was made by SQL, not by SetSchedule: the schedule fires
-		// again once it is corrected.
+		// Pods with newer time zone data may know the zone. Any other mistake was made by SQL, because SetSchedule would have rejected it.
+		// The schedule fires again once it is corrected.
 		_, unknown := time.LoadLocation(due.Zone)
 		d.postponed, d.wrong = unknown != nil, job.Storable(err.Error(), 500)
 		return d
@@ -51,7 +51,7 @@ func decideSchedule(due admin.Due, since time.Time) decision {
 	return d
 }
 
-// decideIn writes the decisions about schedules whose rows are locked. It keeps only those occurrences that were not decided before.
+// decideIn writes the decisions about schedules whose rows are locked. It drops occurrences that were decided before.
 func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decision, ids []int64) error {
 	need := 0
 	for _, d := range list {
@@ -92,10 +92,10 @@ func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decision, ids
 	return failpoint.Hit(failpoint.FireSubmitted)
 }
 
-// fireIn records occurrences of schedules and submits their jobs, in order of time. It decides only those that were not decided before,
-// regardless of the schedules' rows. ids has at least one id for each.
+// fireIn records occurrences of schedules and submits their jobs in chronological order. It skips occurrences that were decided before,
+// whatever the schedules' rows contain. ids holds at least one ID per occurrence.
 func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids []int64, actor string) error {
-	active, err := c.active(ctx, tx, list) // before its own jobs are inserted, so that they do not count
+	active, err := c.active(ctx, tx, list) // read before inserting this transaction's own jobs, so that they do not count
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,8 @@ func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids [
 	return admin.TellFires(ctx, c.o.Store, tx, c.o.Boot(), actor, told)
 }
 
-// active returns the schedules whose jobs, or jobs that follow from them, have not ended, among those whose policy depends on it.
+// active returns the schedules with unfinished jobs, or unfinished jobs that follow from them. It considers only schedules whose policy
+// depends on this.
 func (c *Calendar) active(ctx context.Context, tx pgx.Tx, list []decision) (map[string]bool, error) {
 	var names []string
 	for _, d := range list {
@@ -158,7 +159,7 @@ func (c *Calendar) active(ctx context.Context, tx pgx.Tx, list []decision) (map[
 	return admin.SchedulesActive(ctx, c.o.Store, tx, names)
 }
 
-// skipOverlap lets the calendar's occurrences of one schedule submit one job, or none if a job of it is active.
+// skipOverlap keeps one of a schedule's occurrences, or none if a job of the schedule is active. It marks the others as overlapping.
 func skipOverlap(fires []job.Fire, active bool) {
 	for i := range fires {
 		f := &fires[i]
@@ -172,7 +173,7 @@ func skipOverlap(fires []job.Fire, active bool) {
 	}
 }
 
-// report logs and counts a decision after its commit, and wakes pods to claim its jobs.
+// report logs and counts a decision after its commit, and wakes pods to claim the jobs.
 func (c *Calendar) report(ctx context.Context, d decision) {
 	jobs := 0
 	for _, f := range d.fires {

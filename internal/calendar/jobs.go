@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// withJobs returns the occurrences that submit a job, as far as is known.
+// withJobs returns the occurrences that are so far expected to submit a job.
 func (d *decision) withJobs() (list []*job.Fire) {
 	for i := range d.fires {
 		if d.fires[i].JobID != nil {
@@ -26,21 +26,21 @@ func refuse(f *job.Fire, why job.FireOutcome, message string) {
 	f.Outcome, f.JobID, f.Message = why, nil, message
 }
 
-// fail rejects the jobs of all occurrences that would submit one.
+// fail marks all occurrences that would submit a job as failed.
 func (d *decision) fail(err error) {
 	for _, f := range d.withJobs() {
 		refuse(f, job.FireFailed, job.Storable(err.Error(), 500))
 	}
 }
 
-// submitFires submits the jobs of occurrences in the transaction that decides them. Rejected jobs are recorded as failed occurrences.
-// If a transaction has several schedules, a rejection is an error for all, which are then decided one by one.
+// submitFires submits the jobs of occurrences in the transaction that decides them. Rejected jobs are recorded as failed occurrences. If
+// the transaction covers several schedules, a rejection fails the whole transaction, and the schedules are then decided one by one.
 //
-// The jobs need no approval, whatever their lane requires. To set or trigger such a schedule takes the permission to approve, which the
-// API checks; the program, and operators with SQL access, have it.
+// The jobs need no approval, whatever their lane requires. Setting or triggering such a schedule requires the permission to approve, which
+// the API checks; the program itself and operators with SQL access have it implicitly.
 //
-// They have no submitter, like jobs that the program submits: users who see only their own jobs see none of them. Their pipelines have
-// the schedule's name.
+// The jobs have no submitter, like jobs that the program submits, so users who see only their own jobs see none of them. Their pipelines
+// have the schedule's name.
 func (c *Calendar) submitFires(ctx context.Context, tx pgx.Tx, list []decision, actor string) error {
 	work, err := c.prepare(ctx, tx, list)
 	if err != nil {
@@ -88,7 +88,7 @@ func (c *Calendar) submitFires(ctx context.Context, tx pgx.Tx, list []decision, 
 	return nil
 }
 
-// prepare makes the jobs of each schedule. A job that cannot be submitted affects only its schedule.
+// prepare creates the jobs of each schedule. A job that cannot be submitted affects only its own schedule.
 func (c *Calendar) prepare(ctx context.Context, tx pgx.Tx, list []decision) ([]Jobs, error) {
 	work := make([]Jobs, len(list))
 	for i := range list {
@@ -116,8 +116,8 @@ func (c *Calendar) enqueueWithin(ctx context.Context, tx pgx.Tx, jobs []store.Ne
 	})
 }
 
-// takeKeys takes the unique keys of schedules, each for the first job that wants it. The other jobs are duplicates of that job or of
-// the key's holder. It locks the keys in order, so that two transactions never wait for each other.
+// takeKeys takes the unique keys of schedules, each for the first job that needs it. The other jobs are duplicates of that job or of the
+// key's holder. It locks the keys in order, so that two transactions cannot deadlock.
 func (c *Calendar) takeKeys(ctx context.Context, tx pgx.Tx, list []decision) error {
 	var keyed []*decision
 	for i := range list {
@@ -129,7 +129,7 @@ func (c *Calendar) takeKeys(ctx context.Context, tx pgx.Tx, list []decision) err
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.UniqueKey, b.UniqueKey))
 	})
 	type key struct{ kind, key string }
-	holders := map[key]int64{} // a job of this transaction is not inserted yet, so the database would treat its key as free
+	holders := map[key]int64{} // the jobs of this transaction are not inserted yet, so the database would treat their keys as free
 	for _, d := range keyed {
 		for _, f := range d.withJobs() {
 			k := key{d.Kind, d.UniqueKey}

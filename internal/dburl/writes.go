@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrReadOnly matches the error of a connection that [RequireWrites] rejected.
+// ErrReadOnly is matched by the error of a connection that [RequireWrites] rejected.
 var ErrReadOnly = errors.New("the server accepts no writes: it is a standby, or default_transaction_read_only is on; " +
 	"use the address of the primary, or list all hosts with target_session_attrs=read-write")
 
-// RequireWrites rejects connections to servers that accept no writes, so that the next host is tried, or the same one
-// again later. If the user has set target_session_attrs, that applies instead.
+// RequireWrites rejects connections to read-only servers, so that the next host is tried, or the same host again later. If the user has set
+// target_session_attrs, that setting applies instead.
 func RequireWrites(config *pgx.ConnConfig, pooled bool) {
 	validate := config.ValidateConnect
 	config.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
@@ -29,13 +29,13 @@ func RequireWrites(config *pgx.ConnConfig, pooled bool) {
 	}
 }
 
-// endSession ends the server session behind a transaction pooler that leads to a standby. The pooler would hand it out
-// again: closing our connection does not close it. Sessions of a primary stay.
+// endSession terminates the server session if it is on a standby behind a transaction pooler. Closing the client connection would not close
+// the session, and the pooler would hand it out again. Sessions on a primary are not affected.
 const endSession = `select pg_terminate_backend(pg_backend_pid()) where pg_is_in_recovery()`
 
 func acceptsWrites(ctx context.Context, conn *pgconn.PgConn, pooled bool) error {
 	standby, off := conn.ParameterStatus("in_hot_standby"), conn.ParameterStatus("default_transaction_read_only")
-	if pooled || standby == "" || off == "" { // a pooler reports neither, or their values at its start
+	if pooled || standby == "" || off == "" { // a pooler does not report these parameters, or reports their values from its start
 		result := conn.ExecParams(ctx, "show transaction_read_only", nil, nil, nil, nil).Read()
 		switch {
 		case result.Err != nil:
@@ -48,7 +48,7 @@ func acceptsWrites(ctx context.Context, conn *pgconn.PgConn, pooled bool) error 
 	}
 	if standby == "on" || off == "on" {
 		if pooled {
-			_ = conn.Exec(ctx, endSession).Close() // it ends with an error
+			_ = conn.Exec(ctx, endSession).Close() // always returns an error, because the session is terminated
 		}
 		return ErrReadOnly
 	}

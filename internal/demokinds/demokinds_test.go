@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bench is a pod with the demo kinds, and a ledger that hears them.
+// bench is a pod with the demo kinds and a ledger that receives their reports.
 type bench struct {
 	*runner.Runner
 	t    *testing.T
@@ -31,7 +31,7 @@ type bench struct {
 
 	mu     sync.Mutex
 	lines  []map[string]any
-	refuse bool // effects
+	refuse bool // rejects effects
 }
 
 func newBench(t *testing.T) *bench {
@@ -65,7 +65,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// ServeHTTP is the ledger.
+// ServeHTTP implements the ledger.
 func (b *bench) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	var line map[string]any
 	if err := json.NewDecoder(request.Body).Decode(&line); err != nil {
@@ -80,7 +80,7 @@ func (b *bench) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// heard lists what the ledger heard, in order.
+// heard returns the events that the ledger received, in order.
 func (b *bench) heard() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +91,7 @@ func (b *bench) heard() []string {
 	return events
 }
 
-// submit submits a job and returns its id.
+// submit submits a job and returns its ID.
 func (b *bench) submit(kind, args string, options ...runner.EnqueueOption) int64 {
 	b.t.Helper()
 	made, err := b.Enqueue(b.t.Context(), runner.Raw{Name: kind, JSON: json.RawMessage(args)}, options...)
@@ -101,7 +101,7 @@ func (b *bench) submit(kind, args string, options ...runner.EnqueueOption) int64
 	return made.ID
 }
 
-// ended waits for a job's end.
+// ended waits until a job has ended and returns it.
 func (b *bench) ended(id int64) (j job.Job) {
 	b.t.Helper()
 	pgtest.Wait(b.t, "the job ends", func() bool {
@@ -128,7 +128,7 @@ func TestEveryKindEndsAsItSays(t *testing.T) {
 		{"demo.sleep", `{"ms":20,"ticks":2,"ignore_ctx":true}`, job.Succeeded, "", ""},
 		{"demo.progress", `{"steps":2,"ms":5}`, job.Succeeded, `{"steps":2}`, ""},
 		{"demo.fail", `{"message":"boo","permanent":true}`, job.Failed, "", "boo"},
-		{"demo.fail", `{"message":"a","bytes_b64":"AP8="}`, job.Failed, "", "a"}, // NUL and a byte that is no text
+		{"demo.fail", `{"message":"a","bytes_b64":"AP8="}`, job.Failed, "", "a"}, // NUL and an invalid byte
 		{"demo.flaky", `{"p":0}`, job.Succeeded, "", ""},
 		{"demo.flaky", `{"p":1}`, job.Failed, "", "probability 1"},
 		{"demo.panic", `{"where":"handler"}`, job.Failed, "", "panic: panic, as asked"},
@@ -160,7 +160,7 @@ func TestEveryKindEndsAsItSays(t *testing.T) {
 				is.True(j.Error == nil)
 				return
 			}
-			is.True(j.Error != nil && strings.Contains(*j.Error, c.error)) // it says why
+			is.True(j.Error != nil && strings.Contains(*j.Error, c.error)) // the error states the reason
 		})
 	}
 }
@@ -179,7 +179,7 @@ func TestTheLedgerHearsEachClaimFromStartToEnd(t *testing.T) {
 	is.Equal(line["subject"], "s")
 	is.Equal(line["fence"], 1.0)
 	is.Equal(line["attempt"], 1.0)
-	is.Equal(line["job"], line["pipeline"]) // ids are strings, and a lone job is its own pipeline
+	is.Equal(line["job"], line["pipeline"]) // IDs are strings, and a single job is its own pipeline
 }
 
 func TestARefusedEffectStopsTheHandlerForGood(t *testing.T) {
@@ -189,8 +189,8 @@ func TestARefusedEffectStopsTheHandlerForGood(t *testing.T) {
 	b.refuse = true
 	j := b.ended(b.submit("demo.effect", `{"n":5}`, runner.MaxAttempts(9)))
 	is.Equal(j.State, job.Failed)
-	is.Equal(j.Attempt, 1)                                  // not tried again
-	is.Equal(b.heard(), []string{"start", "effect", "end"}) // nothing after the refusal
+	is.Equal(j.Attempt, 1)                                  // not retried
+	is.Equal(b.heard(), []string{"start", "effect", "end"}) // no effect after the rejection
 }
 
 func TestTheLedgerHearsOfACancelBeforeTheEnd(t *testing.T) {
@@ -271,7 +271,7 @@ func TestStepsOfAChainKeepWhatTheyAreGiven(t *testing.T) {
 	is.Equal(steps[1].Priority, 7)
 	is.Equal(steps[2].Subject, "own")
 	is.Equal(steps[2].Priority, 0)
-	is.Equal(steps[3].Subject, "own") // its parent's
+	is.Equal(steps[3].Subject, "own") // inherited from its parent
 	is.Equal(string(steps[3].Result), `{"n":3}`)
 }
 
@@ -290,7 +290,7 @@ func TestChildrenHaveNoSubjectUnlessGivenOneAndAreJoinedOnce(t *testing.T) {
 	var told string
 	is.NoErr(b.pool.QueryRow(t.Context(), `select string_agg(line, ', ' order by line) from (select concat_ws(' ', count(*), kind, nullif(subject, ''))
 		as line from trapeze.jobs group by kind, subject) x`).Scan(&told))
-	is.Equal(told, "1 demo.echo parent, 1 demo.fanout parent, 3 demo.fanout, 6 demo.noop own") // the join has its parent's
+	is.Equal(told, "1 demo.echo parent, 1 demo.fanout parent, 3 demo.fanout, 6 demo.noop own") // the join inherits the parent's
 }
 
 func TestPodsThatStartTogetherMakeTheTableOnce(t *testing.T) {

@@ -9,17 +9,17 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fanOut starts N equal children, and a join if one is described. Policy is continue (default) or fail_fast.
+// fanOut starts N identical children, and a join if one is given. Policy is continue (default) or fail_fast.
 type fanOut struct {
 	N      int        `json:"n"`
-	Child  chainStep  `json:"child"` // default: demo.noop
+	Child  chainStep  `json:"child"` // default demo.noop
 	Join   *chainStep `json:"join"`
 	Policy string     `json:"policy"`
 }
 
 func (fanOut) Kind() string { return "demo.fanout" }
 
-// mostChildren is far above a runner's limit. It ensures that the limit rejects a huge fan-out before memory runs out.
+// mostChildren is far above a runner's limit. It ensures that a huge fan-out reaches that limit before memory runs out.
 const mostChildren = 1_000_000
 
 func (d *demo) fanOut(_ context.Context, c *claim[fanOut]) (*runner.Outcome, error) {

@@ -13,9 +13,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The kinds that fail, each in one way.
+// The kinds that fail, each in its own way.
 type (
-	// fail returns an error of Message followed by Bytes, which need not be text.
+	// fail returns an error with Message followed by Bytes, which need not be valid text.
 	fail struct {
 		Message   string `json:"message"`
 		Bytes     []byte `json:"bytes_b64"`
@@ -27,7 +27,7 @@ type (
 		P float64 `json:"p"`
 	}
 
-	// panics panics in its handler or, if Where is goroutine, in a goroutine of it, which ends the process.
+	// panics panics in its handler. If Where is goroutine, it panics in another goroutine, which crashes the process.
 	panics struct {
 		Where string `json:"where"`
 		Bytes []byte `json:"bytes_b64"`
@@ -39,20 +39,20 @@ type (
 
 	goexit struct{}
 
-	// spin uses a CPU for MS milliseconds and ignores its context; 0 means for ever.
+	// spin keeps a CPU busy for MS milliseconds and ignores its context. 0 means forever.
 	spin struct {
 		MS int64 `json:"ms"`
 	}
 
-	// block waits for ever and ignores its context.
+	// block blocks forever and ignores its context.
 	block struct{}
 
-	// leak leaves N goroutines behind; default 1.
+	// leak leaks N goroutines. The default is 1.
 	leak struct {
 		N int `json:"n"`
 	}
 
-	// hog holds MB MiB of memory for as long as it runs.
+	// hog holds MB MiB of memory while it runs.
 	hog struct {
 		MB int `json:"mb"`
 	}
@@ -132,7 +132,7 @@ func (d *demo) hog(_ context.Context, c *claim[hog]) (*runner.Outcome, error) {
 	const mebibyte = 1 << 20
 	held := make([]byte, max(c.Args.MB, 0)*mebibyte)
 	for i := 0; i < len(held); i += 4096 {
-		held[i] = 1 // untouched pages would not be held
+		held[i] = 1 // untouched pages would not use memory
 	}
 	runtime.KeepAlive(held)
 	return runner.Done(map[string]int{"mb": c.Args.MB}), nil

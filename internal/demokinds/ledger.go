@@ -13,13 +13,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// errRefused is the error of a handler to which the ledger answered 409.
+// errRefused is returned by a handler when the ledger responds with 409.
 var errRefused = job.Permanent(errors.New("refused by the ledger: a newer claim of this job exists"))
 
 // postWithin is the timeout of one report to the ledger.
 const postWithin = 10 * time.Second
 
-// line is one report to the ledger. Ids are strings, as everywhere in JSON.
+// line is one report to the ledger. IDs are strings, as in all JSON.
 type line struct {
 	Pod      string `json:"pod"`
 	Boot     string `json:"boot"`
@@ -30,11 +30,11 @@ type line struct {
 	Pipeline int64  `json:"pipeline,string"`
 	Attempt  int    `json:"attempt"`
 	Fence    int64  `json:"fence"`
-	Event    string `json:"ev"` // start, tick, effect, ctx_done, end
+	Event    string `json:"ev"` // start, tick, effect, ctx_done or end
 	Cause    string `json:"cause"`
 }
 
-// ledger is the destination of the claims' reports. Without a URL it accepts everything.
+// ledger receives the reports of claims. Without a URL, it accepts everything.
 type ledger struct {
 	url    string
 	client *http.Client
@@ -42,12 +42,12 @@ type ledger struct {
 
 func newLedger(url string) *ledger {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 128 // one for each running job, instead of a new connection for every line
+	transport.MaxIdleConnsPerHost = 128 // one connection per running job, instead of a new one for every line
 	return &ledger{url: url, client: &http.Client{Transport: transport, Timeout: postWithin}}
 }
 
-// post sends one line and waits for the answer: errRefused on 409. It sends once, even if the handler's context has
-// ended: a line that may have arrived is never repeated.
+// post sends one line and waits for the response. It returns errRefused on 409. It sends the line only once, even if the handler's context
+// is cancelled, because a line that may have arrived must not be repeated.
 func (l *ledger) post(ctx context.Context, one line, event, cause string) error {
 	if l.url == "" {
 		return nil
@@ -67,7 +67,7 @@ func (l *ledger) post(ctx context.Context, one line, event, cause string) error 
 		return fmt.Errorf("report %s to the ledger: %w", event, err)
 	}
 	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<16)) // so that the connection can be reused
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<16)) // allows the connection to be reused
 	switch {
 	case response.StatusCode == http.StatusConflict:
 		return errRefused

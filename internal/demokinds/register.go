@@ -13,20 +13,20 @@ import (
 
 // Options configure the demo kinds.
 type Options struct {
-	// Schema is the schema of Trapeze's tables, where demo_rows is made. Default trapeze.
+	// Schema is the schema of Trapeze's tables, in which demo_rows is created. The default is trapeze.
 	Schema string
-	// LedgerURL receives one POST of a JSON line for each event of a claim. Default: none.
+	// LedgerURL receives a POST with one JSON line for each event of a claim. If it is empty, nothing is sent.
 	LedgerURL string
 }
 
-// demo holds the data that the handlers share.
+// demo holds the data shared by the handlers.
 type demo struct {
 	ledger *ledger
-	rows   string // the table demo_rows, quoted
+	rows   string // the quoted name of the table demo_rows
 }
 
-// Register registers every demo.* kind with r and creates the table demo_rows if it is missing. Call it before
-// [runner.Runner.Run], on a migrated database.
+// Register registers every demo.* kind with r and creates the table demo_rows if it does not exist. Call it before [runner.Runner.Run], on
+// a migrated database.
 func Register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool, o Options) error {
 	if o.Schema == "" {
 		o.Schema = "trapeze"
@@ -40,7 +40,7 @@ func Register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool, o Optio
 	return nil
 }
 
-// RegisterRemote registers every demo.* kind that needs no database with the runner of a remote worker.
+// RegisterRemote registers every demo.* kind that needs no database with a remote worker's runner.
 func RegisterRemote(r *runner.Runner, o Options) { (&demo{ledger: newLedger(o.LedgerURL)}).register(r) }
 
 // register registers the kinds that need no database.
@@ -65,8 +65,7 @@ func (d *demo) register(r *runner.Runner) {
 	handle(r, d, d.effect)
 }
 
-// tableLock keeps pods that start together from creating the table at the same time, which "if not exists" does not
-// prevent.
+// tableLock prevents pods that start together from creating the table at the same time, which "if not exists" does not prevent.
 const tableLock = 420023
 
 func (d *demo) makeTable(ctx context.Context, pool *pgxpool.Pool) error {
@@ -83,19 +82,19 @@ func (d *demo) makeTable(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// claim is one claim of a demo job, with its line to the ledger.
+// claim is one claim of a demo job, with the line that it reports to the ledger.
 type claim[A job.Args] struct {
 	*runner.Job[A]
 	ledger *ledger
 	line   line
 }
 
-// post reports to the ledger.
+// post reports an event to the ledger.
 func (c *claim[A]) post(ctx context.Context, event, cause string) error {
 	return c.ledger.post(ctx, c.line, event, cause)
 }
 
-// handle registers a kind whose claims report their start, the end of their context, and their end.
+// handle registers a kind whose claims report their start, the cancellation of their context, and their end.
 func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context, *claim[A]) (*runner.Outcome, error), options ...runner.HandleOption) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[A]) (outcome *runner.Outcome, err error) {
 		c := &claim[A]{Job: j, ledger: d.ledger, line: line{
@@ -110,10 +109,10 @@ func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context,
 			defer close(told)
 			_ = c.post(ctx, "ctx_done", context.Cause(ctx).Error())
 		})
-		cause := "panic or exit of the goroutine" // unless the handler returns
+		cause := "panic or exit of the goroutine" // replaced if the handler returns
 		defer func() {
 			if !untell() {
-				<-told // so that the end comes after it
+				<-told // the end must be reported after ctx_done
 			}
 			if failed := c.post(ctx, "end", cause); failed != nil && err == nil {
 				err = failed

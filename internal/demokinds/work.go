@@ -23,14 +23,14 @@ type (
 		Bytes int `json:"bytes"`
 	}
 
-	// sleep takes MS milliseconds in all and reports Ticks times on the way.
+	// sleep takes MS milliseconds in total and reports a tick Ticks times in between.
 	sleep struct {
 		MS        int64 `json:"ms"`
 		Ticks     int   `json:"ticks"`
 		IgnoreCtx bool  `json:"ignore_ctx"`
 	}
 
-	// progress takes MS milliseconds for each of its steps.
+	// progress takes MS milliseconds for each step.
 	progress struct {
 		Steps int   `json:"steps"`
 		MS    int64 `json:"ms"`
@@ -41,7 +41,7 @@ type (
 		DelayMS int64 `json:"delay_ms"`
 	}
 
-	// tx takes MS milliseconds before it writes.
+	// tx waits MS milliseconds before it writes.
 	tx struct {
 		Rows     int   `json:"rows"`
 		Rollback bool  `json:"rollback"`
@@ -108,7 +108,7 @@ func (d *demo) progress(ctx context.Context, c *claim[progress]) (*runner.Outcom
 	return runner.Done(map[string]int{"steps": c.Args.Steps}), nil
 }
 
-// retryLater counts its runs in a checkpoint. Attempts would not count them, and fences also rise with crashes.
+// retryLater counts its runs in a checkpoint. A snooze does not count as an attempt, and fences also rise after crashes.
 func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Outcome, error) {
 	var done int
 	if _, err := c.LastCheckpoint(&done); err != nil {
@@ -130,8 +130,7 @@ func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Ou
 	return runner.Snooze(time.Duration(c.Args.DelayMS)*time.Millisecond, fmt.Sprintf("wait %d of %d", done, c.Args.Times)), nil
 }
 
-// tx writes its rows in the transaction that ends the job. Every other job uses a statement that shares its commit with those
-// of others.
+// tx writes its rows in the transaction that ends the job. All other kinds use a statement that shares its commit with other jobs.
 func (d *demo) tx(ctx context.Context, c *claim[tx]) (*runner.Outcome, error) {
 	if c.Args.MS > 0 {
 		if err := wait(ctx, time.Duration(c.Args.MS)*time.Millisecond); err != nil {
@@ -167,7 +166,7 @@ func (d *demo) effect(ctx context.Context, c *claim[effect]) (*runner.Outcome, e
 	return runner.Done(map[string]int{"effects": n}), nil
 }
 
-// wait waits, or returns why ctx ended.
+// wait waits for d. If ctx is cancelled first, it returns the cause.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -1,6 +1,5 @@
 // Package doctor examines the PostgreSQL server, the tables and the fleet, and proposes a remedy for each finding. It changes nothing. A
-// pod serves its findings through the API. The command doctor adds the checks of the connection and the schema, which must work without an
-// API.
+// pod serves the findings through the API. The doctor command adds checks of the connection and the schema, which must work without an API.
 package doctor
 
 import (
@@ -17,42 +16,43 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// Health is the result of a check.
+// Health is the status of a finding.
 type Health string
 
 const (
 	Healthy Health = "ok"
 	Warning Health = "warn" // can wait until working hours
-	Failing Health = "fail" // keeps jobs from running, or loses them
+	Failing Health = "fail" // prevents jobs from running, or loses jobs
 )
 
-// Finding is the result of a check, with its remedy. A check has one finding or several.
+// Finding is one result of a check, with its remedy. A check has one or more findings.
 type Finding struct {
 	Check  string `json:"check"`
 	Status Health `json:"status"`
 	Says   string `json:"says"`
-	Do     string `json:"do"` // empty: nothing
+	Do     string `json:"do"` // empty if there is nothing to do
 }
 
-// DefaultThreshold is the default of each of the [Thresholds].
+// DefaultThreshold is the default for each of the [Thresholds].
 const DefaultThreshold = 5 * time.Minute
 
-// Thresholds separate healthy from unhealthy ages.
+// Thresholds are the ages above which a check reports a finding.
 type Thresholds struct {
-	Transaction time.Duration // an older transaction is a warning; twelve times as old, a failure
-	Overdue     time.Duration // a job that has been due for longer, and does not run, is a finding
+	Transaction time.Duration // an older transaction is a warning, and one twelve times as old a failure
+	Overdue     time.Duration // a job that has been due for longer without running is a finding
 }
 
-// Pod is the configuration of the pod that examines.
+// Pod is the configuration of the pod that runs the examination.
 type Pod struct {
 	Name                         string
 	Slots                        int
-	Connections, HostConnections int           // the maximum: of the pod itself, and of the host's pool
-	MaxAge, ApprovalTTL          time.Duration // 0: no limit
+	Connections, HostConnections int           // maximum connections of the pod itself and of the host's pool
+	MaxAge, ApprovalTTL          time.Duration // 0 means no limit
 	Log                          *slog.Logger  // receives the errors of checks
 }
 
-// examineFor limits an examination, so that a slow database does not exceed the timeout of clients: the remaining checks fail.
+// examineFor is the timeout of an examination, so that a slow database does not exceed the timeout of clients. Checks that have not run by
+// then fail.
 const examineFor = 20 * time.Second
 
 // examination is one run of all checks.
@@ -64,7 +64,8 @@ type examination struct {
 	findings []Finding
 }
 
-// Examine runs all checks. A failed check is a finding. It returns an error if the database does not answer, or ctx ends.
+// Examine runs all checks. A check that fails becomes a finding. Examine returns an error if the database does not respond or ctx is
+// cancelled.
 func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Finding, error) {
 	server, err := view.ReadServer(ctx, s)
 	if err != nil {
@@ -92,7 +93,7 @@ func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Find
 	return e.findings, ctx.Err()
 }
 
-// reason returns why a check failed. The text of an error of the connection may name hosts and users: only the log has it.
+// reason returns why a check failed. The text of a connection error may contain host and user names, so it is written only to the log.
 func reason(err error) string {
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	if _, answered := errors.AsType[*pgconn.PgError](err); answered && !refused {

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// Rows of earlier versions may have any name, and whoever may submit chose the kinds.
+// Rows written by earlier versions may have any name, and anyone who can submit jobs chooses the kinds.
 func TestWhatADoctorSaysToDoIsSafeToPaste(t *testing.T) {
 	is := is.New(t)
 	const name, word = "x; touch pwned $(id) '", `'x; touch pwned $(id) '\'''`
@@ -34,13 +34,13 @@ func TestWhatADoctorSaysToDoIsSafeToPaste(t *testing.T) {
 	}
 	for _, do := range said {
 		is.True(strings.Contains(do, word))
-		is.True(!strings.Contains(strings.ReplaceAll(do, word, ""), "touch")) // nowhere unquoted
+		is.True(!strings.Contains(strings.ReplaceAll(do, word, ""), "touch")) // the name never appears unquoted
 	}
 	_, do := holderText(view.Holder{What: "prepared", ID: "a'; drop table jobs; --"}, time.Now())
 	is.True(strings.Contains(do, `'a''; drop table jobs; --'`))
 }
 
-// The command prints these findings in a test of internal/cli/doctor.
+// A test of internal/cli/doctor checks how the command prints these findings.
 func TestFindingsHaveARemedy(t *testing.T) {
 	is := is.New(t)
 	limit, oldest := 0, time.Now().Add(-3*time.Hour)
@@ -63,9 +63,9 @@ func TestAFindingDoesNotNameHostsAndUsersOfTheConnection(t *testing.T) {
 	is := is.New(t)
 	denied := &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "permission denied for table live"}
 	is.True(strings.Contains(reason(fmt.Errorf("count what waits: %w", denied)), "permission denied for table live"))
-	_, err := pgconn.Connect(t.Context(), "postgres://app@127.0.0.1:1/shop") // refused
+	_, err := pgconn.Connect(t.Context(), "postgres://app@127.0.0.1:1/shop") // the connection is refused
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	is.True(refused)
 	is.Equal(reason(fmt.Errorf("count what waits: %w", err)), "the database did not respond in time")
-	is.Equal(reason(errors.Join(err, denied)), "the database did not respond in time") // as where the server refuses the connection
+	is.Equal(reason(errors.Join(err, denied)), "the database did not respond in time") // as if the server had rejected the connection
 }

@@ -11,10 +11,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// lateAfter is the age at which a maintenance task is late: each is due within the hour, and another pod takes it over after three intervals.
+// lateAfter is the age at which a maintenance task is late. Each task is due within an hour, and another pod takes it over after three
+// intervals.
 const lateAfter = 4 * time.Hour
 
-// maintenance finds tasks that failed or are late. Without an open pod all are late, which the check pods reports.
+// maintenance finds tasks that failed or are late. If no pod is open, all tasks are late, which the pods check reports.
 func (e *examination) maintenance(ctx context.Context) error {
 	turns, err := upkeep.Turns(ctx, e.store)
 	if err != nil {

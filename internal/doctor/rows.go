@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// horizon finds transactions, prepared transactions and replication slots that keep dead rows from being removed, and delay the event feed.
+// horizon finds transactions, prepared transactions and replication slots that prevent the removal of dead rows and delay the event feed.
 func (e *examination) horizon(ctx context.Context) error {
 	holders, err := view.Horizon(ctx, e.store)
 	if err != nil {
@@ -36,7 +36,7 @@ func (e *examination) horizon(ctx context.Context) error {
 	return nil
 }
 
-// oldness judges by age, and for a replication slot, whose age is unknown, by the number of transactions since.
+// oldness rates a holder by its age. A replication slot has no known age, so it is rated by the number of transactions since.
 func (e *examination) oldness(h view.Holder, now time.Time) Health {
 	const many, far = 1_000_000, 100_000_000
 	switch {
@@ -66,7 +66,7 @@ func holderText(h view.Holder, now time.Time) (says, do string) {
 		fmt.Sprintf("select pg_terminate_backend(%s), unless it is a running backup", h.ID)
 }
 
-// tables compares the dead rows of each table with the number that triggers autovacuum.
+// tables compares the number of dead rows in each table with the number that triggers autovacuum.
 func (e *examination) tables(ctx context.Context) error {
 	tables, err := view.Tables(ctx, e.store)
 	if err != nil {
@@ -105,7 +105,7 @@ func orNever(at string) string {
 	return at
 }
 
-// daysAhead is the number of days ahead for which partitions must exist: maintenance creates seven.
+// daysAhead is how many days ahead partitions must exist. Maintenance creates them for seven days.
 const daysAhead = 3
 
 // partitions finds days without a partition.
@@ -131,7 +131,7 @@ func (e *examination) partitions(ctx context.Context) error {
 	return nil
 }
 
-// literal returns text as an SQL literal, for statements that people paste.
+// literal quotes text as an SQL literal, for statements that operators paste.
 func literal(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// schedules finds schedules that do not fire as set, or whose jobs no pod or lane takes.
+// schedules finds schedules that cannot fire as configured, or whose jobs no pod or lane accepts.
 func (e *examination) schedules(ctx context.Context) error {
 	list, err := view.ReadScheduleHealth(ctx, e.store)
 	if err != nil {
@@ -35,7 +35,7 @@ func (e *examination) schedules(ctx context.Context) error {
 	return nil
 }
 
-// scheduleIll returns the fault of a schedule and the remedy, a cause before its effects; empty for a healthy schedule.
+// scheduleIll returns a schedule's fault and its remedy, or empty strings for a healthy schedule. It reports causes before their effects.
 func scheduleIll(s view.ScheduleHealth) (says, do string) {
 	name := shell.Word(s.Name)
 	switch {
@@ -60,8 +60,8 @@ func scheduleIll(s view.ScheduleHealth) (says, do string) {
 	return "", ""
 }
 
-// passedOver returns the first occurrence from now on that a schedule skips, because its next run is planned for more than a minute later.
-// It returns zero for none, and for an expression or a time zone that this machine cannot parse.
+// passedOver returns the first future occurrence that a schedule skips because its next run is planned for more than a minute later. It
+// returns zero if there is none, or if this machine cannot parse the expression or the time zone.
 func passedOver(s view.ScheduleHealth) time.Time {
 	if s.Next == nil {
 		return time.Time{}

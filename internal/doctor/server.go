@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// durability reports whether commits survive a crash of the server.
+// durability reports whether commits survive a server crash.
 func (e *examination) durability() {
 	var off []string
 	for _, setting := range []struct {
@@ -39,7 +39,7 @@ func (e *examination) autovacuum() {
 	}
 }
 
-// connections compares the connections of a pod of this configuration with those that the server has left.
+// connections compares the connections that a pod with this configuration needs with those that the server has left.
 func (e *examination) connections() {
 	s, host := e.server, e.pod.HostConnections
 	most, free := s.MaxConnections-s.Reserved, s.MaxConnections-s.Reserved-s.Connections
@@ -60,8 +60,8 @@ func (e *examination) connections() {
 	}
 }
 
-// clock compares the clocks: the database's decides about leases, but those of the pods' machines about logs, deadlines
-// and tokens.
+// clock compares the database's clock with this machine's. Leases depend on the database's clock; logs, deadlines and tokens depend on the
+// clocks of the pods' machines.
 func (e *examination) clock(ctx context.Context) error {
 	ahead, within, err := view.Clock(ctx, e.store)
 	if err != nil {
@@ -87,7 +87,7 @@ func aheadOrBehind(d time.Duration) string {
 	return "ahead"
 }
 
-// producers finds SQL producers that use the privileges of a superuser.
+// producers finds SQL producers that run with superuser privileges.
 func (e *examination) producers(ctx context.Context) error {
 	owner, err := view.StrongOwner(ctx, e.store)
 	if err == nil && owner != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// pods finds pods with a lapsed lease, pods that were closed before their lease ended, and a fleet that starts no jobs.
+// pods finds pods with an expired lease, pods that were closed before their lease expired, and a fleet that starts no jobs.
 func (e *examination) pods(ctx context.Context) error {
 	if err := e.leases(ctx); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (e *examination) pods(ctx context.Context) error {
 	return nil
 }
 
-// noPods reports that no pod starts jobs. With a live pod and no due job, that may be intended.
+// noPods reports that no pod starts jobs. If a pod is alive and no job is due, this may be intended.
 func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 	work, err := view.ReadWaitingWork(ctx, e.store)
 	if err != nil {
@@ -89,10 +89,10 @@ func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 	return nil
 }
 
-// mostStreams is the number of streams above which more than one a minute is a finding.
+// mostStreams is the number of streams that a remote worker must exceed before more than one stream a minute is a finding.
 const mostStreams = 10
 
-// leases finds pods that another pod closed before their lease ended. A pod treats a lease as lapsed if it is more than twice as long as
+// leases finds pods that another pod closed before their lease expired. A pod treats a lease as expired if it is more than twice as long as
 // its own.
 func (e *examination) leases(ctx context.Context) error {
 	pods, err := view.Pods(ctx, e.store, true)
@@ -110,10 +110,10 @@ func (e *examination) leases(ctx context.Context) error {
 	return nil
 }
 
-// waits counts the jobs that wait in a lane.
+// waits counts the jobs waiting in a lane.
 type waits struct {
 	jobs   int
-	oldest time.Time // zero: unknown
+	oldest time.Time // zero if unknown
 }
 
 func (w *waits) add(one view.WaitingWork) {
@@ -136,7 +136,7 @@ func (w waits) String() string {
 	return text
 }
 
-// lanes finds jobs that no pod runs: no pod has their handler, or their lane is closed.
+// lanes finds jobs that no pod runs because no pod has a handler for them or their lane is closed.
 func (e *examination) lanes(ctx context.Context) error {
 	work, err := view.ReadWaitingWork(ctx, e.store)
 	if err != nil {
@@ -170,7 +170,7 @@ func (e *examination) lanes(ctx context.Context) error {
 	return nil
 }
 
-// kinds finds kinds with waiting jobs that no live pod runs.
+// kinds finds kinds with waiting jobs that no live pod handles.
 func (e *examination) kinds(work []view.WaitingWork) {
 	orphans, order := map[string]*waits{}, []string{}
 	for _, w := range work {
@@ -189,13 +189,13 @@ func (e *examination) kinds(work []view.WaitingWork) {
 	}
 }
 
-// lane examines one lane with its waiting jobs.
+// lane examines one lane and its waiting jobs.
 func (e *examination) lane(g view.LaneGate, w waits, now time.Time) {
 	if why, do := closedBy(g); why != "" {
 		status := Warning
 		switch {
 		case w.jobs == 0 && (g.Paused || g.Frozen || g.Drained || !g.Enabled):
-			return // intended, and no job waits
+			return // closed on purpose, and no jobs are waiting
 		case w.long(e.Overdue, now):
 			status = Failing
 		}
@@ -212,7 +212,7 @@ func (e *examination) lane(g view.LaneGate, w waits, now time.Time) {
 	}
 }
 
-// closedBy returns why a lane starts no jobs, and the command that changes it; empty for an open lane.
+// closedBy returns why a lane starts no jobs, and the command that reopens it. Both are empty for an open lane.
 func closedBy(g view.LaneGate) (why, do string) {
 	switch {
 	case g.Frozen:

@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// waitAtMost limits the queue of ends for a slow hook. Its second half is reserved for failed jobs.
+	// waitAtMost is the maximum length of the queue for a slow hook. Its second half is reserved for failed jobs.
 	waitAtMost = 1000
-	// callFor is the timeout of a call.
+	// callFor is the timeout of one call.
 	callFor = 10 * time.Second
-	// drainFor limits how long a stopping process waits for the remaining calls.
+	// drainFor is how long a stopping process waits for the remaining calls.
 	drainFor = 5 * time.Second
 )
 
-// tooSlow is the message of [telemetry.Damped].
+// tooSlow is the log message for skipped calls, passed to [telemetry.Damped].
 const tooSlow = "hook (OnEnd, OnRetry) is too slow: skipping calls"
 
-// calls calls hooks with one end after the other, on a goroutine that runs while there are any.
+// calls calls hooks for one end after another, on a goroutine that runs while calls are queued.
 type calls struct {
 	log      *slog.Logger
 	repeated *telemetry.Damped
-	alive    context.Context // the parent of each call's context; drain cancels it
+	alive    context.Context // parent of each call's context; drain cancels it
 	die      context.CancelFunc
 
 	mu    sync.Mutex
 	queue []called
-	idle  chan struct{} // closed when the goroutine has ended; nil: it does not run
+	idle  chan struct{} // closed when the goroutine has ended; nil if it is not running
 }
 
 // called is a queued call.
@@ -47,7 +47,7 @@ func newCalls(log *slog.Logger, repeated *telemetry.Damped) *calls {
 	return c
 }
 
-// add queues a call of a hook with an end, unless the queue is full.
+// add queues a hook call for an end, unless the queue is full.
 func (c *calls) add(hook Hook, e job.End) {
 	c.mu.Lock()
 	room := waitAtMost
@@ -67,7 +67,7 @@ func (c *calls) add(hook Hook, e job.End) {
 	}
 }
 
-// run calls the hooks until the queue is empty.
+// run calls hooks until the queue is empty.
 func (c *calls) run(idle chan struct{}) {
 	defer close(idle)
 	for {
@@ -87,7 +87,7 @@ func (c *calls) run(idle chan struct{}) {
 	}
 }
 
-// call calls a hook, on a goroutine that the hook may end.
+// call calls a hook on a separate goroutine, because the hook may call runtime.Goexit.
 func (c *calls) call(one called) error {
 	ctx, cancel := context.WithTimeout(c.alive, callFor)
 	defer cancel()
@@ -97,8 +97,8 @@ func (c *calls) call(one called) error {
 	})
 }
 
-// drain waits a limited time until no call is left. It then cancels the context of the current call, and drops all other calls, now and
-// later.
+// drain waits up to most until no calls are left. It then cancels the context of the current call, and drops all other calls, including
+// later ones.
 func (c *calls) drain(most time.Duration) {
 	c.mu.Lock()
 	idle := c.idle

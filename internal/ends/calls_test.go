@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// hooked are calls of one hook.
+// hooked adds ends for a single hook.
 type hooked struct {
 	*calls
 	hook Hook
@@ -23,7 +23,7 @@ type hooked struct {
 
 func (h hooked) add(e job.End) { h.calls.add(h.hook, e) }
 
-// started returns calls of a hook, and its log, to be read when no call is under way.
+// started returns the calls of a hook and its log. The log may be read only while no call is running.
 func started(hook Hook) (hooked, *strings.Builder) {
 	text := &strings.Builder{}
 	log := slog.New(slog.NewTextHandler(text, nil))
@@ -44,7 +44,7 @@ func TestTheHookIsCalledWithOneEndAfterTheOther(t *testing.T) {
 	is.Equal(told, want)
 	c.add(job.End{ID: 100, State: job.Succeeded})
 	c.drain(time.Minute)
-	is.Equal(told, append(want, 100)) // it goes on after a pause
+	is.Equal(told, append(want, 100)) // calls continue after a pause
 }
 
 func TestAHookThatIsTooSlowMissesSuccessesBeforeFailures(t *testing.T) {
@@ -58,7 +58,7 @@ func TestAHookThatIsTooSlowMissesSuccessesBeforeFailures(t *testing.T) {
 		told[e.State]++
 	})
 	c.add(job.End{State: job.Cancelled})
-	<-begun // from here on all others wait
+	<-begun // all later calls are queued
 	for range waitAtMost {
 		c.add(job.End{State: job.Succeeded})
 	}
@@ -68,7 +68,7 @@ func TestAHookThatIsTooSlowMissesSuccessesBeforeFailures(t *testing.T) {
 	close(open)
 	c.drain(time.Minute)
 	is.Equal(told, map[job.State]int{job.Cancelled: 1, job.Succeeded: waitAtMost / 2, job.Failed: waitAtMost / 2})
-	is.Equal(strings.Count(log.String(), tooSlow), 2) // when it began, and when it was over
+	is.Equal(strings.Count(log.String(), tooSlow), 2) // once when skipping starts, and once when it is over
 }
 
 func TestAHookThatPanicsOrEndsItsGoroutineIsCalledWithTheNextEnd(t *testing.T) {
@@ -104,10 +104,10 @@ func TestAProcessThatStopsDoesNotWaitForAHookForEver(t *testing.T) {
 	}
 	idle := c.idle
 	c.drain(time.Millisecond)
-	is.Equal(<-ended, context.Canceled) // its context ends
+	is.Equal(<-ended, context.Canceled) // the hook's context is cancelled
 	<-idle
-	is.Equal(len(ended), 0)                                                          // and it is not called again
-	is.True(strings.Contains(log.String(), "skipping the remaining calls\" jobs=2")) // the log has their number
-	c.add(job.End{})                                                                 // later ones are dropped
+	is.Equal(len(ended), 0)                                                          // the hook is not called again
+	is.True(strings.Contains(log.String(), "skipping the remaining calls\" jobs=2")) // the log states how many calls were skipped
+	c.add(job.End{})                                                                 // later calls are dropped
 	is.True(c.idle == nil)
 }

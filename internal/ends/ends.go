@@ -1,5 +1,5 @@
-// Package ends reports the ends of jobs that statements of this process wrote: it counts them, and calls the host's hooks. The
-// code that ends a job calls [Ends.Report] or [Ends.ReportAll] after its commit. An end cannot be counted in any other way.
+// Package ends reports the ends of jobs that this process has written. It counts them and calls the host's hooks. Code that ends a job
+// calls [Ends.Report] or [Ends.ReportAll] after its commit. There is no other way to count an end.
 package ends
 
 import (
@@ -11,31 +11,31 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Hook is called with an end.
+// Hook is called with the end of a job or attempt.
 type Hook func(context.Context, job.End)
 
-// Hooks are the host's hooks; nil: none.
+// Hooks are the host's hooks. Each can be nil.
 type Hooks struct {
-	End   Hook // for the end of a job
-	Retry Hook // for a failed try that another one follows: the job is pending
+	End   Hook // called when a job ends
+	Retry Hook // called after a failed attempt that will be retried; the job is pending
 }
 
-// Ends reports ends. Its methods are safe for concurrent use.
+// Ends counts the ends of jobs and calls the hooks. It is safe for concurrent use.
 type Ends struct {
 	counts *telemetry.Ends
 	hooks  Hooks
 	calls  *calls
 }
 
-// New returns an Ends that counts in m, and calls hooks.
+// New returns an Ends that counts in m and calls hooks.
 func New(m *telemetry.Metrics, hooks Hooks, log *slog.Logger, repeated *telemetry.Damped) *Ends {
 	return &Ends{counts: telemetry.NewEnds(m), hooks: hooks, calls: newCalls(log, repeated)}
 }
 
-// Of returns the counters of a kind with a handler in this process.
+// Of returns the counters for a kind with a handler in this process.
 func (e *Ends) Of(kind string) *telemetry.KindEnds { return e.counts.Of(kind) }
 
-// Report reports an end. kind has the counters of its kind, or is nil. It does not block.
+// Report reports the end of a job. kind holds the counters for the job's kind, or is nil. Report does not block.
 func (e *Ends) Report(kind *telemetry.KindEnds, end job.End) {
 	if kind == nil {
 		e.counts.Count(end.State, end.ErrorClass, end.Kind)
@@ -45,7 +45,7 @@ func (e *Ends) Report(kind *telemetry.KindEnds, end job.End) {
 	e.call(e.hooks.End, end)
 }
 
-// ReportRetry reports the end of a try that another one follows. It does not block.
+// ReportRetry reports a failed attempt that will be retried. It does not block.
 func (e *Ends) ReportRetry(end job.End) { e.call(e.hooks.Retry, end) }
 
 func (e *Ends) call(hook Hook, end job.End) {
@@ -58,12 +58,12 @@ func (e *Ends) call(hook Hook, end job.End) {
 	e.calls.add(hook, end)
 }
 
-// ReportAll reports the ends that a statement wrote.
+// ReportAll reports the ends that one statement wrote.
 func (e *Ends) ReportAll(list []job.End) {
 	for _, end := range list {
 		e.Report(nil, end)
 	}
 }
 
-// Drain waits a few seconds at most for the calls of the hooks: see [calls.drain].
+// Drain waits a few seconds at most for the remaining hook calls; see [calls.drain].
 func (e *Ends) Drain() { e.calls.drain(drainFor) }

@@ -1,4 +1,4 @@
-// Command river is internal/floors/testdata/service with River instead of Trapeze.
+// Command river is internal/floors/testdata/service, using River instead of Trapeze.
 package main
 
 import (
