@@ -1,5 +1,5 @@
-// Package envvar is the only table of Trapeze's environment variables: their names, types and defaults. It reads them in three parts. The
-// packages that use a part check its values: runner/env, api/env and internal/cli/env.
+// Package envvar is the single table of Trapeze's environment variables, with their names, types and defaults. It reads them in three
+// parts. The packages that use a part validate its values: runner/env, api/env and internal/cli/env.
 package envvar
 
 import (
@@ -16,15 +16,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 )
 
-// Read returns one part of the environment: a [Runner], an [API] or a [Program]. Its error joins one for each variable whose value does
-// not match its type; such a variable keeps its default.
+// Read returns one part of the environment: a [Runner], an [API] or a [Program]. If values do not match their types, Read returns one
+// joined error for all of them, and those variables keep their defaults.
 func Read[Part Runner | API | Program]() (Part, error) {
 	var errs []error
 	every := reflect.ValueOf(defaults())
 	part := every.FieldByName(reflect.TypeFor[Part]().Name()).Interface().(Part)
 	fields := reflect.ValueOf(&part).Elem()
 	for i := range fields.NumField() {
-		// One field at a time, because envconfig stops at the first error.
+		// Read one field at a time, because envconfig stops at the first error.
 		field := fields.Type().Field(i)
 		one := reflect.New(reflect.StructOf([]reflect.StructField{{Name: field.Name, Type: field.Type, Tag: field.Tag}}))
 		one.Elem().Field(0).Set(fields.Field(i))
@@ -50,14 +50,14 @@ func wanted(t reflect.Type) string {
 	return "a different type of value"
 }
 
-// Variable is an environment variable.
+// Variable describes an environment variable.
 type Variable struct {
 	Name    string
-	Part    string // the name of the type that holds it
+	Part    string // name of the type that contains it
 	Default any
 }
 
-// Variables lists all variables.
+// Variables returns all variables.
 func Variables() (list []Variable) {
 	every := reflect.ValueOf(defaults())
 	for i := range every.NumField() {
@@ -68,7 +68,8 @@ func Variables() (list []Variable) {
 	return list
 }
 
-// Unknown returns an error for each unknown variable TRAPEZE_…. A misspelt variable would otherwise silently have its default.
+// Unknown returns an error for each unknown variable that starts with TRAPEZE_. Without it, a misspelt variable would silently keep its
+// default.
 func Unknown() error {
 	var errs []error
 	known := map[string]bool{}
@@ -89,17 +90,17 @@ func Unknown() error {
 	return errors.Join(errs...)
 }
 
-// Checks collects mistakes.
+// Checks collects validation errors.
 type Checks []error
 
-// That adds a mistake unless ok.
+// That adds an error unless ok is true.
 func (c *Checks) That(ok bool, format string, args ...any) {
 	if !ok {
 		*c = append(*c, fmt.Errorf(format, args...))
 	}
 }
 
-// OneOf adds a mistake unless value is among values.
+// OneOf adds an error unless value is one of values.
 func (c *Checks) OneOf(name, value string, values ...string) {
 	c.That(slices.Contains(values, value), "%s=%q: want one of %s", name, value, strings.Join(values, ", "))
 }

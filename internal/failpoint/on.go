@@ -16,7 +16,7 @@ import (
 // Enabled reports whether failpoints are compiled in.
 const Enabled = true
 
-// ErrInjected is the error of a point with the action error.
+// ErrInjected is returned by a failpoint with the action error.
 var ErrInjected = errors.New("injected by a failpoint")
 
 type action struct {
@@ -37,7 +37,7 @@ func init() {
 	}
 }
 
-// Set sets the actions of the points in list and clears all others; an empty list clears all.
+// Set sets the actions of the failpoints in list and clears all others. An empty list clears all.
 func Set(list string) error {
 	mu.Lock()
 	defer mu.Unlock()
@@ -62,14 +62,14 @@ func Set(list string) error {
 	return nil
 }
 
-// Passed returns how often a point has been passed since the last Set.
+// Passed returns how many times a failpoint has been passed since the last Set.
 func Passed(name string) int {
 	mu.Lock()
 	defer mu.Unlock()
 	return passed[name]
 }
 
-// Hit passes a point and performs its action.
+// Hit records a pass through a failpoint and performs its action, if any.
 func Hit(name string) error {
 	mu.Lock()
 	passed[name]++
@@ -87,7 +87,7 @@ func Hit(name string) error {
 		select {}
 	case "stop":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		time.Sleep(100 * time.Millisecond) // another thread may have taken the signal: this one must not continue before the process stops
+		time.Sleep(100 * time.Millisecond) // another thread may handle the signal; this one must not continue before the process stops
 	case "exit":
 		code, _ := strconv.Atoi(arg)
 		os.Exit(code)

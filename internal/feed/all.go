@@ -6,17 +6,17 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// allSource follows the order of transaction ids, below the open ones.
+// allSource follows all events in the order of transaction IDs, up to the oldest open transaction.
 type allSource struct {
 	feed      *Feed
 	epoch     string
-	submitter string // empty: all jobs
+	submitter string // empty for all jobs
 	at        view.Position
-	now       bool // there is no backlog
+	now       bool // skip the backlog
 }
 
-// All opens the stream of all events, or of the jobs that one principal submitted: after a cursor, from [Beginning], or from [Now], which
-// an empty cursor also means. It never ends by itself. Errors: as for [Feed.Job].
+// All opens a stream of all events, or of the events of one principal's jobs. It starts after a cursor, at [Beginning], or at [Now], which
+// is also the meaning of an empty cursor. The stream never ends on its own. The errors are those of [Feed.Job].
 func (f *Feed) All(ctx context.Context, submitter, after string) (*Stream, error) {
 	r := &allSource{feed: f, submitter: submitter}
 	var epoch string

@@ -9,23 +9,23 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Positions at which a stream may begin, instead of a cursor.
+// Start positions that can be used instead of a cursor.
 const (
-	Beginning = "0"   // with the oldest stored event
-	Now       = "now" // with the next event
+	Beginning = "0"   // start with the oldest stored event
+	Now       = "now" // start with the next event
 )
 
-// cursor is a position in a stream: <epoch>-<kind><place>. The place is the number of a job's event, the position in the feed of all
-// events or, for a pipeline, the set of events that were delivered.
+// cursor is a position in a stream, written as <epoch>-<kind><place>. For a job, the place is an event number; for the feed of all events,
+// a position; for a pipeline, the set of delivered events.
 type cursor struct {
-	epoch string // empty: unknown; it is treated as the current one
+	epoch string // empty if unknown, which is treated as the current epoch
 	kind  byte
 	place string
 }
 
 func (c cursor) String() string { return c.epoch + "-" + string(c.kind) + c.place }
 
-// parseCursor parses a cursor of a kind. Error: [job.ErrInvalid].
+// parseCursor parses a cursor of the given kind. It returns [job.ErrInvalid] for any other text.
 func parseCursor(text string, kind byte) (c cursor, err error) {
 	epoch, rest, ok := strings.Cut(text, "-")
 	if !ok || len(epoch) != 8 || len(rest) < 2 || rest[0] != kind {
@@ -34,7 +34,7 @@ func parseCursor(text string, kind byte) (c cursor, err error) {
 	return cursor{epoch, kind, rest[1:]}, nil
 }
 
-// ofJob parses the number of the last delivered event of a job. It also accepts the cursor of the event in a list.
+// ofJob parses the number of the last delivered event of a job. It also accepts an event's cursor from an event list.
 func ofJob(text string, id int64) (epoch string, no int, err error) {
 	if at, err := view.ParsePosition(text); err == nil && text != "" && at.Job == id {
 		return "", at.EventNo, nil
@@ -50,7 +50,7 @@ func ofJob(text string, id int64) (epoch string, no int, err error) {
 	return c.epoch, int(n), nil
 }
 
-// ofAll parses the position of the last delivered event. It also accepts the cursor of the event in a list.
+// ofAll parses the position of the last delivered event. It also accepts an event's cursor from an event list.
 func ofAll(text string) (epoch string, at view.Position, err error) {
 	if !strings.Contains(text, "-") {
 		at, err = view.ParsePosition(text)
@@ -64,10 +64,11 @@ func ofAll(text string) (epoch string, at view.Position, err error) {
 	return c.epoch, at, err
 }
 
-// sight records which events of a pipeline were delivered: all of some transactions, and those of others up to an event.
+// sight records which events of a pipeline were delivered: all events of some transactions, and those of other transactions up to a certain
+// event.
 type sight struct {
 	seen   view.Seen
-	within *view.Seen // nil: no transaction is partially delivered
+	within *view.Seen // nil if no transaction is partially delivered
 	at     view.Position
 }
 
@@ -78,7 +79,7 @@ func (s sight) String() string {
 	return fmt.Sprintf("%s~%s~%d.%d", s.seen, s.within, s.at.Job, s.at.EventNo)
 }
 
-// ofPipeline parses the record of delivered events of a pipeline.
+// ofPipeline parses the record of a pipeline's delivered events.
 func ofPipeline(text string) (epoch string, s sight, err error) {
 	c, err := parseCursor(text, aPipeline)
 	if err != nil {

@@ -17,11 +17,11 @@ func TestCursorsAreReadAsTheyWereWritten(t *testing.T) {
 	_, no, err := ofJob(cursor{"5f0c2a91", aJob, "7"}.String(), 3)
 	is.NoErr(err)
 	is.Equal(no, 7)
-	_, no, err = ofJob("812.3.9", 3) // the event's own
+	_, no, err = ofJob("812.3.9", 3) // the event's own cursor
 	is.NoErr(err)
 	is.Equal(no, 9)
 	_, _, err = ofJob("812.4.9", 3)
-	is.True(err != nil) // another job's
+	is.True(err != nil) // the cursor of another job
 	at := view.Position{Xid: 812, Job: 3, EventNo: 9}
 	epoch, got, err := ofAll(cursor{"5f0c2a91", everything, at.String()}.String())
 	is.NoErr(err)
@@ -38,7 +38,7 @@ func TestCursorsAreReadAsTheyWereWritten(t *testing.T) {
 	}
 }
 
-// A cursor that is taken says the same when it is written and read again; one that is not is the reader's mistake.
+// A valid cursor stays the same when it is formatted and parsed again. Any other cursor is reported as the client's error.
 func FuzzACursorOfAStreamSaysTheSameAgainOrIsRefused(f *testing.F) {
 	for _, text := range []string{"", "0", "now", "1.2.3", "5f0c2a91-j7", "5f0c2a91-g1.2.3", "5f0c2a91-p12_3_7~20_13~3.9", "5f0c2a91-p12~20~",
 		"5f0c2a91-p1_2", "5f0c2a91-j2147483648", "5f0c2a91-g", "\xff\xff\xff\xff\xff\xff\xff\xff-j1", "5f0c2a91-p0~0~0.0~0"} {

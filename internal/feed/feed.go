@@ -13,29 +13,29 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Reasons why a stream ends early. Its reader continues from its latest cursor.
+// Reasons why a stream ends early. Clients can continue from their latest cursor.
 var (
 	ErrClosing = errors.New("this pod is stopping")
 	ErrStuck   = errors.New("the database did not respond for too long")
 	ErrMoved   = errors.New("the database's history has changed: the stream restarts, and events may be missing")
-	ErrSlow    = bus.ErrSlow // the reader did not keep up
+	ErrSlow    = bus.ErrSlow // the client did not keep up
 )
 
-// room is how many batches are buffered for a slow stream. Each poll of the tail makes at most one batch, and polls are at least 20
-// ms and usually 250 ms apart.
+// room is how many batches are buffered for a slow stream. Each poll of the tail produces at most one batch. Polls are at least 20 ms
+// apart, and usually 250 ms.
 const room = 128
 
-// Options configure a [Feed]. The zero value works.
+// Options configure a [Feed]. The zero value is usable.
 type Options struct {
-	// Every is the polling interval of the tail while there are clients. Default 250ms.
+	// Every is how often the tail polls while there are clients. The default is 250ms.
 	Every time.Duration
-	// PatientFor is how long the tail's polls may fail before all streams are ended. Default 1m.
+	// PatientFor is how long the tail's polls can fail before all streams are closed. The default is 1m.
 	PatientFor time.Duration
-	Logger     *slog.Logger       // default slog.Default()
-	Metrics    *telemetry.Metrics // default: metrics that are not exported
+	Logger     *slog.Logger       // default is slog.Default()
+	Metrics    *telemetry.Metrics // default is metrics that are not exported
 }
 
-// Feed delivers events. Its methods are safe for concurrent use.
+// Feed delivers events. It is safe for concurrent use.
 type Feed struct {
 	store *store.Store
 	opts  Options
@@ -43,26 +43,26 @@ type Feed struct {
 	knock wait.Signal // requests a poll of the tail
 
 	mu      sync.Mutex
-	tail    *tail        // nil: no client watches
-	joining []chan error // notified after the next poll that begins
+	tail    *tail        // nil if no client is watching
+	joining []chan error // notified after the next poll that starts
 	closed  bool
-	closing chan struct{} // closed with closed
+	closing chan struct{} // closed when closed becomes true
 }
 
-// topic is the subject of a stream: a job, a pipeline, or everything.
+// topic is what a stream watches: a job, a pipeline, or all events.
 type topic struct {
 	kind byte
 	id   int64
 }
 
-// The kinds of topics, which are also those of cursors.
+// The kinds of topics. Cursors use the same letters.
 const (
 	aJob       = 'j'
 	aPipeline  = 'p'
 	everything = 'g'
 )
 
-// New returns a feed that reads with s. It starts no goroutine until a stream is opened.
+// New returns a feed that reads from s. It starts no goroutine until a stream is opened.
 func New(s *store.Store, o Options) *Feed {
 	if o.Every <= 0 {
 		o.Every = 250 * time.Millisecond
@@ -79,15 +79,15 @@ func New(s *store.Store, o Options) *Feed {
 	return &Feed{store: s, opts: o, bus: bus.New[topic, *batch](), knock: wait.NewSignal(), closing: make(chan struct{})}
 }
 
-// Wake makes the tail poll soon, because there may be new events. It costs nothing without clients.
+// Wake makes the tail poll soon, because there may be new events. It does nothing if there are no clients.
 func (f *Feed) Wake() {
 	f.knock.Set()
 }
 
-// Interrupt ends all streams: the pod has lost the database, so a stream would show outdated data. New streams may be opened.
+// Interrupt closes all streams, because the pod has lost the database and streams would show outdated data. New streams can be opened.
 func (f *Feed) Interrupt() { f.bus.CutAll(ErrStuck) }
 
-// Close ends all streams and the tail; no stream can be opened any more. It may be called again.
+// Close stops the tail, closes all streams and prevents new ones. It can be called more than once.
 func (f *Feed) Close() {
 	f.mu.Lock()
 	if !f.closed {
@@ -101,8 +101,8 @@ func (f *Feed) Close() {
 	last.stop()
 }
 
-// join subscribes to a topic. It returns after a poll that knows of the topic has ended: later reads and the batches of the tail then
-// leave no gap between them. It also returns the tail's position at that time.
+// join subscribes to a topic. It returns when a poll that includes the topic has finished, so there is no gap between later reads and the
+// tail's batches. It also returns the tail's position at that time.
 func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch], stand, error) {
 	f.mu.Lock()
 	if f.closed {
@@ -133,7 +133,7 @@ func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch],
 	return listener, tail.standing(), nil
 }
 
-// leave ends a subscription. The last one stops the tail, and waits for it.
+// leave ends a subscription. When the last subscription ends, leave stops the tail and waits for it.
 func (f *Feed) leave(l *bus.Listener[topic, *batch]) {
 	l.Close()
 	f.mu.Lock()
@@ -145,7 +145,7 @@ func (f *Feed) leave(l *bus.Listener[topic, *batch]) {
 	last.stop()
 }
 
-// topics returns the watched topics, and the channels of those that wait for a poll that t begins now.
+// topics returns the watched topics, and the channels of the subscribers that wait for the poll that t is about to start.
 func (f *Feed) topics(t *tail) (jobs, pipelines []int64, all bool, joining []chan error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -159,7 +159,7 @@ func (f *Feed) topics(t *tail) (jobs, pipelines []int64, all bool, joining []cha
 			all = true
 		}
 	}
-	if f.tail == t { // otherwise it is about to end
+	if f.tail == t { // otherwise t is about to stop
 		joining, f.joining = f.joining, nil
 	}
 	return jobs, pipelines, all, joining

@@ -8,16 +8,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// jobSource follows the numbers of one job's events.
+// jobSource follows the numbered events of one job.
 type jobSource struct {
 	feed  *Feed
 	epoch string
 	id    int64
-	no    int // of the last delivered event
+	no    int // number of the last delivered event
 	state job.State
 }
 
-// Job opens the stream of a job: after a cursor, from [Beginning], which an empty cursor also means, or from [Now].
+// Job opens the stream of a job. It starts after a cursor, at [Beginning], which is also the meaning of an empty cursor, or at [Now].
 // Errors: [job.ErrNotFound], [job.ErrInvalid] for an invalid cursor, [ErrClosing].
 func (f *Feed) Job(ctx context.Context, id int64, after string) (*Stream, error) {
 	j, err := view.Job(ctx, f.store, id)

@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pipelineSource follows the transactions that wrote events of one pipeline, because its jobs have no common order.
+// pipelineSource follows the transactions that wrote events of one pipeline, because the events of its jobs have no common order.
 type pipelineSource struct {
 	feed   *Feed
 	epoch  string
@@ -53,8 +53,8 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 	})
 }
 
-// check returns why a cursor cannot be continued; empty: it can. after is the transaction whose successors are still to be delivered,
-// knows the latest one that the cursor contains.
+// check returns why a stream cannot continue from a cursor, or the empty string if it can. after is the transaction whose successors are
+// still to be delivered; knows is the latest transaction in the cursor.
 func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (string, error) {
 	now, err := view.ReadFeedNow(ctx, f.store)
 	switch {
@@ -64,13 +64,13 @@ func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (st
 		return otherHistory, nil
 	case knows >= now.Next:
 		return unknown, nil
-	case after > 0 && (after < now.Oldest || now.Oldest == 0): // without any stored events it is unknown whether some were pruned
+	case after > 0 && (after < now.Oldest || now.Oldest == 0): // if no events are stored, it is unknown whether some were pruned
 		return tooOld, nil
 	}
 	return "", nil
 }
 
-// latest returns the latest transaction of which an event was delivered.
+// latest returns the latest transaction with a delivered event.
 func (s sight) latest() uint64 {
 	if s.within != nil {
 		return max(s.seen.Upto, s.within.Upto)
@@ -78,7 +78,7 @@ func (s sight) latest() uint64 {
 	return s.seen.Upto
 }
 
-// earliest returns the transaction whose successors may have written undelivered events; 0: any may have.
+// earliest returns the transaction whose successors may have written undelivered events, or 0 if any transaction may have.
 func (s sight) earliest() uint64 { return s.seen.Upto }
 
 func (r *pipelineSource) cursor() cursor { return cursor{r.epoch, aPipeline, r.sight.String()} }
@@ -92,14 +92,14 @@ func (r *pipelineSource) behind(ctx context.Context) ([]Item, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	more := len(page) == pageSize || r.sight.within != nil // the rest follows a partial delivery
+	more := len(page) == pageSize || r.sight.within != nil // after a partial delivery, the rest follows
 	return r.deliver(events, now, len(page) < pageSize), more, nil
 }
 
 func (r *pipelineSource) take(b *batch) []Item { return r.deliver(b.events, b.seen, true) }
 
-// deliver returns the undelivered ones among events and records them as delivered. now is the set of transactions to which they belong;
-// whole reports that events is complete for these.
+// deliver returns the events that have not been delivered yet, and records them as delivered. now is the set of transactions to which they
+// belong. whole reports whether events contains all events of these transactions.
 func (r *pipelineSource) deliver(events []*event, now view.Seen, whole bool) (list []Item) {
 	var fresh []*event
 	for _, e := range events {

@@ -15,19 +15,19 @@ import (
 
 // Item is one message of a stream.
 type Item struct {
-	ID    string // the cursor after it; empty: it is not part of the history
+	ID    string // the cursor after this item; empty if the item is not part of the history
 	Event string
 	Data  []byte // JSON, on one line
 }
 
-// Stream delivers the events of a job, of a pipeline, or of everything. Its methods are for one goroutine. The caller closes it.
+// Stream delivers the events of a job, of a pipeline, or all events. It must be used by one goroutine. The caller must close it.
 type Stream struct {
 	// Snapshot is the state of the watched object before the first item: a [job.Job], a [job.Pipeline], or an empty struct. The first items
-	// may be older, because the backlog starts at the reader's cursor.
+	// can be older than the snapshot, because the backlog starts at the client's cursor.
 	Snapshot any
-	// Cursor is the position at which the stream begins.
+	// Cursor is the position at which the stream starts.
 	Cursor string
-	// Reset is the reason why the stream does not continue from the given cursor; empty: it does.
+	// Reset is the reason why the stream does not continue from the given cursor. It is empty if it does.
 	Reset string
 
 	feed     *Feed
@@ -38,13 +38,13 @@ type Stream struct {
 	closed   sync.Once
 }
 
-// road implements the streams of one kind.
+// road is implemented by each kind of stream.
 type road interface {
-	// behind reads a page of the backlog, from before the stream subscribed, and reports whether there may be another.
+	// behind reads a page of the backlog that precedes the subscription, and reports whether there may be another page.
 	behind(ctx context.Context) (list []Item, more bool, err error)
-	// take converts a batch of the tail to items.
+	// take converts a batch from the tail to items.
 	take(*batch) []Item
-	// end returns the last item once no other can follow; nil: some may follow.
+	// end returns the last item if no others can follow, and nil otherwise.
 	end() any
 }
 
@@ -55,7 +55,7 @@ const (
 	tooOld       = "the cursor is older than the events that are kept"
 )
 
-// open opens a stream.
+// open subscribes to a topic and opens a stream.
 func (f *Feed) open(ctx context.Context, t topic, begin func(stand) (*Stream, error)) (*Stream, error) {
 	listener, stand, err := f.join(ctx, t)
 	if err != nil {
@@ -71,7 +71,7 @@ func (f *Feed) open(ctx context.Context, t topic, begin func(stand) (*Stream, er
 	return s, nil
 }
 
-// Close ends the stream. It may be called more than once, and from another goroutine.
+// Close closes the stream. It can be called more than once, and from another goroutine.
 func (s *Stream) Close() {
 	s.closed.Do(func() {
 		s.feed.leave(s.listener)
@@ -79,11 +79,11 @@ func (s *Stream) Close() {
 	})
 }
 
-// Dropped counts a stream that ends because its reader is too slow.
+// Dropped counts a stream that ends because its client is too slow.
 func (s *Stream) Dropped() { s.feed.opts.Metrics.StreamsDropped.Inc() }
 
-// Next blocks until there are items. It returns none after a period of silence. After the last item, named end, it returns [io.EOF]. If the
-// stream is ended early, it returns [ErrClosing], [ErrSlow], [ErrMoved] or [ErrStuck], or ctx's error.
+// Next blocks until there are items. It returns none if nothing happens for the given duration. After the last item, named end, it returns
+// [io.EOF]. If the stream is closed early, it returns [ErrClosing], [ErrSlow], [ErrMoved] or [ErrStuck], or ctx's error.
 func (s *Stream) Next(ctx context.Context, while time.Duration) ([]Item, error) {
 	silence := time.NewTimer(while)
 	defer silence.Stop()
@@ -112,7 +112,7 @@ func (s *Stream) Next(ctx context.Context, while time.Duration) ([]Item, error) 
 	}
 }
 
-// step returns the next batch: backlog pages first, then batches of the tail, or nothing when the silence is over.
+// step returns the next batch: backlog pages first, then batches from the tail, or nothing when the silence timer fires.
 func (s *Stream) step(ctx context.Context, silence <-chan time.Time) (list []Item, silent bool, err error) {
 	if !s.live {
 		select {
@@ -140,7 +140,7 @@ func (s *Stream) step(ctx context.Context, silence <-chan time.Time) (list []Ite
 	}
 }
 
-// item converts an event.
+// item converts an event to an item.
 func (e *event) item(cursor cursor) Item {
 	return Item{ID: cursor.String(), Event: e.Event.Event, Data: e.data}
 }
@@ -158,7 +158,7 @@ func encodeAll(list []view.News) ([]*event, error) {
 	return events, nil
 }
 
-// ended is the content of the last item.
+// ended is the content of a stream's last item.
 type ended struct {
 	State  job.State  `json:"state,omitempty"`
 	Status job.Status `json:"status,omitempty"`

@@ -14,27 +14,26 @@ import (
 )
 
 const (
-	// minPollInterval is the minimum time between two polls.
+	// minPollInterval is the minimum interval between two polls.
 	minPollInterval = 20 * time.Millisecond
 	// pageSize is the maximum number of events that one statement reads.
 	pageSize = 1000
-	// minNoteInterval is the minimum time between two reads of the jobs' progress and of the feed's lag. notesTimes is the wait after one,
-	// as a multiple of its duration.
+	// minNoteInterval is the minimum interval between two reads of the jobs' progress and of the feed's lag. notesTimes is the pause after
+	// such a read, as a multiple of its duration.
 	minNoteInterval = 500 * time.Millisecond
 	notesTimes      = 20
-	// checkEvery is the interval at which the tail checks that it reads the same history. The heartbeats of a runner detect a change
-	// sooner.
+	// checkEvery is how often the tail checks that it still reads the same history. The heartbeats of a runner detect a change sooner.
 	checkEvery = 5 * time.Second
 )
 
-// batch is what the tail publishes under a topic.
+// batch is what the tail publishes to a topic.
 type batch struct {
 	events []*event
-	seen   view.Seen // of a pipeline: the transactions that are covered up to these events
-	note   []byte    // the progress of a job, in JSON, instead of events
+	seen   view.Seen // for a pipeline: the transactions covered by these and earlier events
+	note   []byte    // the progress of a job as JSON, instead of events
 }
 
-// event is an event and its JSON, which all streams share.
+// event is an event with its JSON encoding, which all streams share.
 type event struct {
 	view.News
 	data []byte
@@ -47,20 +46,20 @@ type stand struct {
 	last  view.Position
 }
 
-// tail reads new events while there are clients. Its fields belong to its goroutine, except now.
+// tail reads new events while there are clients. Only its own goroutine uses its fields, except now.
 type tail struct {
 	f      *Feed
 	cancel context.CancelFunc
 	ended  chan struct{}
 
 	epoch   string
-	history string         // the history to which epoch belongs, as the store identifies it
+	history string         // the history that epoch belongs to, as identified by the store
 	checked time.Time      // when epoch was last read
-	seen    *view.Seen     // nil: no job and no pipeline is watched
-	last    *view.Position // nil: no client watches everything
+	seen    *view.Seen     // nil if no job or pipeline is watched
+	last    *view.Position // nil if no client watches all events
 	notes   map[topic]string
 	noted   time.Time // when to read progress again
-	failed  time.Time // the first failed poll since the last successful one; zero: none
+	failed  time.Time // first failed poll since the last successful one; zero if none failed
 
 	mu  sync.Mutex
 	now stand
@@ -77,7 +76,7 @@ func startTail(f *Feed) *tail {
 	return t
 }
 
-// stop ends the tail, if there is one, and waits for it.
+// stop stops the tail, if there is one, and waits for it.
 func (t *tail) stop() {
 	if t != nil {
 		t.cancel()
@@ -91,13 +90,13 @@ func (t *tail) standing() stand {
 	return t.now
 }
 
-// run polls until ctx ends.
+// run polls until ctx is cancelled.
 func (t *tail) run(ctx context.Context) {
 	defer t.f.opts.Metrics.FeedLag.Set(0)
 	for {
 		began := time.Now()
 		t.pollOnce(ctx)
-		least := max(minPollInterval, 2*time.Since(began)) // polls take at most half of the time, regardless of the number of requests
+		least := max(minPollInterval, 2*time.Since(began)) // polling takes at most half of the time, however often it is requested
 		timer := time.NewTimer(max(t.f.opts.Every, least))
 		select {
 		case <-ctx.Done():
@@ -116,7 +115,7 @@ func (t *tail) run(ctx context.Context) {
 	}
 }
 
-// pollOnce polls once, and notifies those that waited for it.
+// pollOnce polls once, and notifies the subscribers that wait for the poll.
 func (t *tail) pollOnce(ctx context.Context) {
 	jobs, pipelines, all, joining := t.f.topics(t)
 	err := t.poll(ctx, jobs, pipelines, all)
@@ -193,7 +192,7 @@ func (t *tail) poll(ctx context.Context, jobs, pipelines []int64, all bool) erro
 	return nil
 }
 
-// historyChanged reports whether the database has a different history, or an older position, than the one read before.
+// historyChanged reports whether the database has a different history, or an older position, than at the previous read.
 func (t *tail) historyChanged(now view.FeedNow) bool {
 	return t.epoch != "" && t.epoch != now.Epoch || t.seen != nil && t.seen.Upto >= now.Next || t.last != nil && t.last.Xid >= now.Next
 }
@@ -217,7 +216,7 @@ func (t *tail) publishWatched(ctx context.Context, jobs, pipelines []int64) erro
 		if err != nil {
 			return err
 		}
-		// Only under topics that were known when this poll began: a later subscriber would miss earlier events of the same batch.
+		// Publish only to topics that were known when this poll started. A later subscriber would miss earlier events of the same batch.
 		for _, to := range []topic{{aJob, *n.Job}, {aPipeline, n.Pipeline}} {
 			if b := wanted[to]; b != nil {
 				b.events = append(b.events, e)
@@ -232,7 +231,7 @@ func (t *tail) publishWatched(ctx context.Context, jobs, pipelines []int64) erro
 	return nil
 }
 
-// publishAll publishes the new events below the horizon.
+// publishAll publishes the new events that precede the oldest open transaction.
 func (t *tail) publishAll(ctx context.Context) error {
 	for {
 		page, err := view.FeedPage(ctx, t.f.store, *t.last, "", pageSize)
@@ -256,7 +255,7 @@ func (t *tail) publishAll(ctx context.Context) error {
 	}
 }
 
-// publishNotes publishes changed progress of jobs, and measures the lag of the feed of everything.
+// publishNotes publishes the changed progress of jobs, and measures the lag of the feed of all events.
 func (t *tail) publishNotes(ctx context.Context, jobs, pipelines []int64, all bool) error {
 	if all {
 		lag, err := view.FeedLag(ctx, t.f.store)
@@ -297,13 +296,13 @@ func (t *tail) publishNotes(ctx context.Context, jobs, pipelines []int64, all bo
 	return nil
 }
 
-// note is the progress that a job reported.
+// note is the progress reported by a job.
 type note struct {
 	Job string `json:"job"`
 	job.Progress
 }
 
-// encode encodes an event as JSON on one line, as in an export.
+// encode encodes an event as JSON on one line, in the format of exports.
 func encode(n view.News) (*event, error) {
 	var b bytes.Buffer
 	to := json.NewEncoder(&b)

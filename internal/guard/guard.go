@@ -1,5 +1,5 @@
-// Package guard turns a panic, or a goroutine that ends without returning, into an error. Code that calls handlers, or encodes the values
-// that they return, uses it. It knows nothing about jobs.
+// Package guard turns a panic, or a goroutine that exits without returning, into an error. It is used to call handlers and to encode the
+// values that they return. It knows nothing about jobs.
 package guard
 
 import (
@@ -17,7 +17,7 @@ type Panic struct{ Value, Stack string }
 
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %s\n%s", p.Value, p.Stack) }
 
-// SplitStack splits the text of an error that contains that of a [Panic] into the error and the stack; empty: there is no stack.
+// SplitStack splits the text of an error that contains a [Panic] into the message and the stack. The stack is empty if there is none.
 func SplitStack(text string) (message, stack string) {
 	if at := strings.Index(text, "\ngoroutine "); at >= 0 {
 		return text[:at], text[at+1:]
@@ -25,17 +25,18 @@ func SplitStack(text string) (message, stack string) {
 	return text, ""
 }
 
-// ErrExited is the error of a function that ended its goroutine without returning.
+// ErrExited is the error of a function that exited its goroutine without returning.
 var ErrExited = errors.New("handler exited its goroutine without returning (runtime.Goexit)")
 
-// Recover sets *err to the panic of the function that defers it, if it panics.
+// Recover sets *err to a [Panic] if the function that defers it panics.
 func Recover(err *error) {
 	if p := recover(); p != nil {
 		*err = &Panic{fmt.Sprint(p), string(debug.Stack())}
 	}
 }
 
-// Call calls fn on a separate goroutine, which fn may end, and waits for it. It returns fn's error, its [Panic] or [ErrExited].
+// Call calls fn on a separate goroutine, because fn may call runtime.Goexit, and waits for it. It returns fn's error, a [Panic] or
+// [ErrExited].
 func Call(fn func() error) error {
 	err := ErrExited
 	done := make(chan struct{})
@@ -48,8 +49,8 @@ func Call(fn func() error) error {
 	return err
 }
 
-// Goroutine returns the number of the calling goroutine, counted from 1. It takes about a microsecond. Its only purpose is to tell a nested
-// call, which would wait for itself, from a concurrent one.
+// Goroutine returns the number of the calling goroutine, counted from 1. It takes about a microsecond. It serves only to distinguish a
+// nested call, which would wait for itself, from a concurrent call.
 func Goroutine() uint64 {
 	var buf [40]byte
 	text := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))

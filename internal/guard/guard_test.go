@@ -23,7 +23,7 @@ func TestAPanicIsAnErrorWithItsStack(t *testing.T) {
 			p, ok := errors.AsType[*guard.Panic](err)
 			is.True(ok)
 			is.Equal(p.Value, "boom")
-			is.True(strings.Contains(p.Stack, "guard_test.go")) // where it happened
+			is.True(strings.Contains(p.Stack, "guard_test.go")) // the stack shows where it panicked
 			own := errors.New("own")
 			is.Equal(call(func() error { return own }), own)
 			is.NoErr(call(func() error { return nil }))

@@ -1,6 +1,6 @@
-// Package instrument provides counters, gauges and histograms, alone or with labels. It does not depend on a monitoring system. A [Set]
-// returns its values as [Series], which package runner/metrics converts for Prometheus. A program that exports no metrics therefore links
-// no exporter. Everything is safe for concurrent use.
+// Package instrument provides counters, gauges and histograms, with or without labels. It does not depend on a monitoring system. A [Set]
+// returns its values as [Series], which package runner/metrics converts for Prometheus. A program that exports no metrics therefore does
+// not link an exporter. All types are safe for concurrent use.
 package instrument
 
 import (
@@ -15,30 +15,30 @@ import (
 // Type is the type of a metric.
 type Type int
 
-// The types of metrics.
+// The metric types.
 const (
 	CounterType Type = iota
 	GaugeType
 	HistogramType
 )
 
-// Metric describes all series of one name.
+// Metric describes all series with one name.
 type Metric struct {
 	Name, Help string
 	Type       Type
-	Labels     []string // names
+	Labels     []string // label names
 }
 
 // Series is the state of one series of a metric.
 type Series struct {
-	Labels []string           // values, in the order of the metric's names
-	Since  time.Time          // when it was made
-	Value  float64            // of a counter or a gauge; of a histogram the sum of all observations
-	Count  uint64             // of a histogram: number of observations
-	AtMost map[float64]uint64 // of a histogram: observations up to each upper bound
+	Labels []string           // label values, in the order of the metric's label names
+	Since  time.Time          // when the series was created
+	Value  float64            // value of a counter or gauge; sum of all observations of a histogram
+	Count  uint64             // number of observations of a histogram
+	AtMost map[float64]uint64 // number of observations of a histogram up to each upper bound
 }
 
-// Set is a list of metrics. Create them all before the set is read.
+// Set is a list of metrics. All metrics must be created before the set is read.
 type Set struct{ metrics []readable }
 
 type readable struct {
@@ -68,7 +68,7 @@ func (s *Set) Counter(name, help string) *Counter { return s.Counters(name, help
 // Gauge adds a gauge to the set.
 func (s *Set) Gauge(name, help string) *Gauge { return s.Gauges(name, help).WithLabelValues() }
 
-// Histogram adds a histogram to the set, with the upper bounds of its buckets, lowest first.
+// Histogram adds a histogram to the set. bounds are the upper bounds of its buckets, lowest first.
 func (s *Set) Histogram(name, help string, bounds []float64) *Histogram {
 	return s.Histograms(name, help, bounds).WithLabelValues()
 }
@@ -98,13 +98,13 @@ func add[T instrument](s *Set, m Metric, make func() T) *Vec[T] {
 
 type instrument interface{ read(*Series) }
 
-// Vec is a metric with labels: an instrument for each list of label values.
+// Vec is a metric with labels. It has one instrument for each list of label values.
 type Vec[T instrument] struct {
 	labels int
 	make   func() T
 
 	mu     sync.RWMutex
-	series map[string]series[T] // by the label values, joined
+	series map[string]series[T] // keyed by the joined label values
 }
 
 type series[T instrument] struct {
@@ -113,13 +113,13 @@ type series[T instrument] struct {
 	it     T
 }
 
-// WithLabelValues returns the instrument for label values, in order, and creates it at the first call. It panics if the number of values
-// differs from that of the labels.
+// WithLabelValues returns the instrument for the label values, in order, and creates it on the first call. It panics if the number of
+// values differs from the number of labels.
 func (v *Vec[T]) WithLabelValues(values ...string) T {
 	if len(values) != v.labels {
 		panic("instrument: the number of values differs from the number of labels")
 	}
-	key := strings.Join(values, "\xff") // a byte that does not occur in UTF-8
+	key := strings.Join(values, "\xff") // a byte that does not occur in valid UTF-8
 	v.mu.RLock()
 	one, found := v.series[key]
 	v.mu.RUnlock()
@@ -142,7 +142,6 @@ func (v *Vec[T]) Reset() {
 	clear(v.series)
 }
 
-// Len returns the number of series.
 func (v *Vec[T]) Len() int {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -159,7 +158,7 @@ func (v *Vec[T]) each(f func(Series)) {
 	}
 }
 
-// number is a float64 that several goroutines may change at once.
+// number is a float64 that several goroutines can change concurrently.
 type number struct{ bits atomic.Uint64 }
 
 func (n *number) add(d float64) {
@@ -173,7 +172,7 @@ func (n *number) add(d float64) {
 
 func (n *number) read(s *Series) { s.Value = math.Float64frombits(n.bits.Load()) }
 
-// Counter is a value that only increases.
+// Counter is a metric that only increases.
 type Counter struct{ number }
 
 // Inc adds 1.
@@ -182,7 +181,7 @@ func (c *Counter) Inc() { c.add(1) }
 // Add adds d, which must not be negative.
 func (c *Counter) Add(d float64) { c.add(d) }
 
-// Gauge is a value that goes up and down.
+// Gauge is a metric that can go up and down.
 type Gauge struct{ number }
 
 // Inc adds 1.
@@ -194,18 +193,18 @@ func (g *Gauge) Dec() { g.add(-1) }
 // Set sets the value.
 func (g *Gauge) Set(value float64) { g.bits.Store(math.Float64bits(value)) }
 
-// Histogram counts observations by their size.
+// Histogram counts observations in buckets.
 type Histogram struct {
 	bounds []float64
 
 	mu     sync.Mutex
 	sum    float64
-	counts []uint64 // by bound; the last one counts values above all bounds
+	counts []uint64 // counts by bucket; the last one is for values above all bounds
 }
 
-// Observe counts a value.
+// Observe records a value.
 func (h *Histogram) Observe(value float64) {
-	at, _ := slices.BinarySearch(h.bounds, value) // a value equal to a bound counts below it
+	at, _ := slices.BinarySearch(h.bounds, value) // a value equal to a bound belongs to that bound's bucket
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sum += value
@@ -223,7 +222,7 @@ func (h *Histogram) read(s *Series) {
 	s.Count += h.counts[len(h.bounds)]
 }
 
-// Exponential returns n upper bounds, each factor times the previous one.
+// Exponential returns n upper bounds, where each bound is factor times the previous one.
 func Exponential(first, factor float64, n int) []float64 {
 	bounds := make([]float64, n)
 	for i := range bounds {

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// maxHeldEvents and heldBytes limit the memory of a claim's buffered events.
+// maxHeldEvents and maxHeldBytes limit the memory used by a claim's buffered events.
 const (
 	maxHeldEvents = 4096
 	maxHeldBytes  = 1 << 20
@@ -18,32 +18,32 @@ const (
 
 // Events writes the events of a claim to its history, in order:
 //
-//	no write in progress, none within the interval ── the handler writes the event itself
-//	otherwise ── held, and written together when the interval is over; when too many are held the handler waits
-//	a transaction of the handler locks the job's row ── queued, and written in it: any other would wait for the row
+//	no write in progress, none within the interval ── the handler's goroutine writes the event itself
+//	otherwise ── held, and written together after the interval; when too many are held, the handler waits
+//	a transaction of the handler locks the job's row ── queued and written in that transaction, because another would wait for the row
 type Events struct {
 	w     *Writer
 	claim Claim
 
 	mu     sync.Mutex
-	busy   bool // a goroutine writes, or waits for the end of the interval
+	busy   bool // a goroutine is writing or waits for the interval to end
 	last   time.Time
-	held   []store.Emission // only while busy
+	held   []store.Emission // used only while busy
 	bytes  int
-	err    error            // of a late write, for the next Add
-	news   chan struct{}    // closed when held was taken or busy has ended; nil: no goroutine waits for it
-	hurry  chan struct{}    // closed: write the held events without waiting for the interval; made when first needed
+	err    error            // error of a late write, returned by the next Add
+	news   chan struct{}    // closed when held was taken or busy has ended; nil if nothing waits for it
+	hurry  chan struct{}    // closed to write the held events before the interval ends; created on first use
 	writer sync.WaitGroup   // writes the held events
-	open   bool             // a transaction of the handler locks the job's row
-	queued []store.Emission // while open
+	open   bool             // a transaction of the handler holds a lock on the job's row
+	queued []store.Emission // used while open
 	closed bool
 }
 
-// Init prepares the events of a claim. Call it before the first Add.
+// Init sets the writer and the claim. Call it before the first Add.
 func (s *Events) Init(w *Writer, c Claim) { s.w, s.claim = w, c }
 
-// Add writes an event, or schedules it to be written soon. The next Add returns the error of a late write, and does not write its own
-// event. After Close it returns [job.ErrLeaseLost].
+// Add writes an event, or schedules it to be written soon. If a late write has failed, the next Add returns its error and does not write
+// its own event. After Close, Add returns [job.ErrLeaseLost].
 func (s *Events) Add(ctx context.Context, e store.Emission) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *Events) Add(ctx context.Context, e store.Emission) error {
 	}
 }
 
-// writeNow writes the handler's event at once. Events that other goroutines add meanwhile are held.
+// writeNow writes the handler's event at once. Events that other goroutines add in the meantime are held.
 func (s *Events) writeNow(ctx context.Context, e store.Emission) error {
 	s.busy = true
 	s.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *Events) writeNow(ctx context.Context, e store.Emission) error {
 	return err
 }
 
-// hold keeps an event until the interval is over, and starts a writer if there is none.
+// hold keeps an event until the interval is over, and starts a writing goroutine if there is none.
 func (s *Events) hold(e store.Emission) {
 	s.held, s.bytes = append(s.held, e), s.bytes+size(e)
 	if s.hurry == nil {
@@ -97,7 +97,7 @@ func (s *Events) hold(e store.Emission) {
 	}
 }
 
-// drain writes the held events until there are none, at most once per interval, or at once after hurry.
+// drain writes the held events until none are left, at most once per interval. After hurry is closed, it writes them at once.
 func (s *Events) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *Events) writeEnded() {
 	s.wake()
 }
 
-// wake wakes the goroutines that wait for room, or for the end of a write.
+// wake wakes the goroutines that wait for room or for a write to end.
 func (s *Events) wake() {
 	if s.news != nil {
 		close(s.news)
@@ -140,7 +140,7 @@ func (s *Events) wake() {
 	}
 }
 
-// wait waits for the next wake.
+// wait waits for the next call of wake.
 func (s *Events) wait(ctx context.Context) error {
 	if s.news == nil {
 		s.news = make(chan struct{})
@@ -174,8 +174,8 @@ func (s *Events) flush(ctx context.Context) error {
 	return nil
 }
 
-// Begin opens a try of a transaction, after the earlier events have been written. It drops the events of an earlier try, because this one
-// emits them again.
+// Begin starts one attempt of a transaction, after the earlier events have been written. It drops the events of a previous attempt, because
+// this one emits them again.
 func (s *Events) Begin(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *Events) Begin(ctx context.Context) error {
 	return s.flush(ctx)
 }
 
-// takeQueued returns the queued events, and closes the queue if the transactions are over.
+// takeQueued returns the queued events. If over is true, it also closes the queue.
 func (s *Events) takeQueued(over bool) []store.Emission {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +194,7 @@ func (s *Events) takeQueued(over bool) []store.Emission {
 	return list
 }
 
-// WriteIn writes the events that were added during a transaction, in that transaction.
+// WriteIn writes the events that were added during a transaction, as part of that transaction.
 func (s *Events) WriteIn(ctx context.Context, tx store.DB) error {
 	for part := range inParts(s.takeQueued(false)) {
 		if err := s.w.store.EmitIn(ctx, tx, s.claim.ID(), part...); err != nil {
@@ -204,7 +204,8 @@ func (s *Events) WriteIn(ctx context.Context, tx store.DB) error {
 	return nil
 }
 
-// End ends the tries of a transaction. If it was not committed, its events are written now, because the handler did emit them.
+// End ends the attempts of a transaction. If the transaction was not committed, its events are written now, because the handler did emit
+// them.
 func (s *Events) End(committed bool) {
 	list := s.takeQueued(true)
 	if committed {
@@ -220,20 +221,20 @@ func (s *Events) End(committed bool) {
 	}
 }
 
-// Close writes the held events and waits for the write, so that they are written before the job ends. It rejects later ones.
+// Close writes the held events and waits for the write, so that they are stored before the job ends. It rejects later events.
 func (s *Events) Close() {
 	s.mu.Lock()
 	s.closed = true
-	s.wake() // there will be no room
+	s.wake() // goroutines that wait for room must give up
 	_ = s.flush(context.Background())
 	s.mu.Unlock()
 	s.writer.Wait()
 }
 
-// size returns the approximate memory of an event.
+// size returns the approximate memory used by an event.
 func size(e store.Emission) int { return 128 + len(e.Event) + len(e.Message) + len(e.Fields) }
 
-// inParts splits a list into parts that fit one statement.
+// inParts splits a list into parts that each fit in one statement.
 func inParts(list []store.Emission) iter.Seq[[]store.Emission] {
 	return func(yield func([]store.Emission) bool) {
 		for len(list) > 0 {

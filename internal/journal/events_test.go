@@ -18,13 +18,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// chronicle is a store that records which events were written when, and which progress.
+// chronicle is a store that records which events and progress were written, and when.
 type chronicle struct {
 	began  time.Time
 	mu     sync.Mutex
-	writes []string // "0s: a b"
-	err    error    // of the next write
-	done   []int64  // progress
+	writes []string // for example "0s: a b"
+	err    error    // error of the next write
+	done   []int64  // progress values
 }
 
 func (c *chronicle) Emit(_ context.Context, _ job.Lease, list ...store.Emission) error {
@@ -42,7 +42,7 @@ func (c *chronicle) Emit(_ context.Context, _ job.Lease, list ...store.Emission)
 	return nil
 }
 
-// written is what was written by now.
+// written returns what has been written so far.
 func (c *chronicle) written() []string {
 	synctest.Wait()
 	c.mu.Lock()
@@ -84,14 +84,14 @@ func (c *chronicle) writer() (*Writer, Claim) {
 	return NewWriter(c, slog.New(slog.DiscardHandler), claim{}.Check), claim{}
 }
 
-// claim is one that is never lost.
+// claim is a claim whose lease is never lost.
 type claim struct{}
 
 func (claim) ID() job.Lease         { return job.Lease{JobID: 1, Fence: 1} }
 func (claim) Lost() bool            { return false }
 func (claim) Check(err error) error { return err }
 
-// inBubble runs do in a bubble of time of its own, on events to a chronicle, and closes them.
+// inBubble runs do in a synctest bubble, with events that are written to a chronicle, and closes them.
 func inBubble(t *testing.T, do func(is *is.I, c *chronicle, s *Events, emit func(names ...string))) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -114,12 +114,12 @@ func TestTheFirstEventIsWrittenAtOnceAndThoseThatFollowTogether(t *testing.T) {
 		time.Sleep(interval - 1)
 		emit("d")
 		time.Sleep(2 * time.Nanosecond)
-		is.Equal(c.written(), []string{"0s: a", "250ms: b c d"}) // in order, when the moment is over
+		is.Equal(c.written(), []string{"0s: a", "250ms: b c d"}) // in order, after the interval
 		emit("e")
 		time.Sleep(time.Second)
 		is.Equal(c.written()[2:], []string{"500ms: e"})
 		emit("f")
-		is.Equal(c.written()[3:], []string{"1.250000001s: f"}) // after a quiet time again at once
+		is.Equal(c.written()[3:], []string{"1.250000001s: f"}) // at once after a quiet period
 	})
 }
 
@@ -129,7 +129,7 @@ func TestTheEndOfARunWritesWhatIsHeldWithoutWaitingForTheMoment(t *testing.T) {
 		s.Close()
 		is.Equal(c.written(), []string{"0s: a", "0s: b c"})
 		err := s.Add(context.Background(), store.Emission{Event: "d"})
-		is.True(errors.Is(err, job.ErrLeaseLost)) // nothing after the end
+		is.True(errors.Is(err, job.ErrLeaseLost)) // nothing is written after Close
 	})
 }
 
@@ -139,17 +139,17 @@ func TestAHandlerThatEmitsTooMuchWaits(t *testing.T) {
 		for i := range 1 + maxHeldEvents {
 			emit(strconv.Itoa(i))
 		}
-		is.Equal(time.Since(began), time.Duration(0)) // as many are held
+		is.Equal(time.Since(began), time.Duration(0)) // this many events are held
 		ctx, cancel := context.WithTimeout(context.Background(), interval/2)
 		defer cancel()
 		err := s.Add(ctx, store.Emission{Event: "never"})
-		is.True(errors.Is(err, context.DeadlineExceeded)) // it waits no longer than its context
+		is.True(errors.Is(err, context.DeadlineExceeded)) // waits no longer than its context allows
 		emit("next")
-		is.Equal(time.Since(began), interval) // and no longer than until what is held has been written
+		is.Equal(time.Since(began), interval) // and no longer than until the held events have been written
 		is.Equal(len(c.written()), 2)
 		is.True(strings.HasSuffix(c.written()[1], " "+strconv.Itoa(maxHeldEvents)))
 		large := store.Emission{Event: "large", Fields: make([]byte, maxHeldBytes)}
-		is.NoErr(s.Add(context.Background(), large)) // waits for "next" alone to be written
+		is.NoErr(s.Add(context.Background(), large)) // waits until "next" has been written on its own
 		is.Equal(time.Since(began), 2*interval)
 	})
 }
@@ -159,15 +159,15 @@ func TestTheErrorOfALateWriteComesWithTheNextEmit(t *testing.T) {
 		torn := errors.New("torn")
 		c.fail(torn)
 		add := func(name string) error { return s.Add(context.Background(), store.Emission{Event: name}) }
-		is.Equal(add("a"), torn) // the handler's own write
+		is.Equal(add("a"), torn) // the write of the handler's goroutine failed
 		emit("b")
 		c.fail(torn)
 		time.Sleep(interval)
 		is.Equal(len(c.written()), 0)
-		is.Equal(add("c"), torn) // for b
+		is.Equal(add("c"), torn) // the error of writing b
 		emit("d")
 		time.Sleep(interval)
-		is.Equal(c.written(), []string{"500ms: d"}) // once told, the events go on
+		is.Equal(c.written(), []string{"500ms: d"}) // writing continues once the error was returned
 	})
 }
 
@@ -177,10 +177,10 @@ func TestATransactionBeginsWhenWhatWasEmittedBeforeIsWritten(t *testing.T) {
 		is.NoErr(s.Begin(context.Background()))
 		is.Equal(c.written(), []string{"0s: a", "0s: b"})
 		emit("c")
-		is.NoErr(s.Begin(context.Background())) // a second try
+		is.NoErr(s.Begin(context.Background())) // the second attempt
 		emit("c", "d")
 		list := s.takeQueued(true)
-		is.Equal(len(list), 2) // what a try emits counts once
+		is.Equal(len(list), 2) // events of a repeated attempt count once
 		is.Equal(len(c.written()), 2)
 		time.Sleep(interval)
 		emit("e")

@@ -1,9 +1,9 @@
-// Package journal writes the events and the progress of claims to the database, at a limited rate. [Events] keeps the order, and never
-// loses an event without returning an error. [Progress] writes only the latest value. Both write at most four times a second for each
-// claim, and before the claim ends. If handlers of several jobs wait for their events to be written, these events share one commit.
+// Package journal writes the events and the progress of claims to the database at a limited rate. [Events] keeps the order, and never loses
+// an event without returning an error. [Progress] writes only the latest value. Both write at most four times a second for each claim, and
+// once more before the claim ends. When handlers of several jobs wait for their events to be written, those events share one commit.
 //
-// It hides the rate, the buffers, the group commit and the retries. It does not depend on the engine, and does not decide which code may
-// emit.
+// The package encapsulates the rate limit, the buffers, the group commit and the retries. It does not depend on the engine, and does not
+// decide which code may emit events.
 package journal
 
 import (
@@ -18,12 +18,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// interval is the minimum time between two writes of a claim. It limits the cost of a handler that emits in a tight loop.
+// interval is the minimum interval between two writes of a claim. It limits the cost of a handler that emits events in a tight loop.
 const interval = 250 * time.Millisecond
 
 const (
-	firstWriters = 2   // concurrent statements for first events
-	firstLimit   = 500 // events in one of them
+	firstWriters = 2   // maximum number of concurrent statements for first events
+	firstLimit   = 500 // maximum number of events in such a statement
 )
 
 // Store is the part of [store.Store] that a journal uses.
@@ -39,17 +39,17 @@ type Writer struct {
 	store Store
 	log   *slog.Logger
 	count func(error) error
-	first *batch.Batcher[store.Emitted, bool] // events that their handlers wait for; false: not written with the others
+	first *batch.Batcher[store.Emitted, bool] // events that handlers wait for; the result is false if an event was not written with the others
 }
 
-// NewWriter returns a writer. count counts an error of the database and returns it.
+// NewWriter returns a writer. count counts a database error and returns it.
 func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
 	return &Writer{store: s, log: log, count: count, first: batch.New(firstWriters, firstLimit, func(list []store.Emitted) ([]bool, error) {
-		written, err := s.EmitMany(context.Background(), list) // the store sets a deadline
+		written, err := s.EmitMany(context.Background(), list) // the store sets a timeout
 		if err != nil && !store.Refused(err) {
 			return nil, err
 		}
-		results := make([]bool, len(list)) // PostgreSQL rejected an event: each is written alone, which identifies it
+		results := make([]bool, len(list)) // PostgreSQL rejected an event; writing each one separately shows which
 		for i, e := range list {
 			results[i] = err == nil && written[e.Lease]
 		}
@@ -57,16 +57,16 @@ func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
 	})}
 }
 
-// Claim is the claim of a job whose handler emits.
+// Claim is a claim whose handler emits events.
 type Claim interface {
 	ID() job.Lease
-	// Lost reports whether the lease is lost for good.
+	// Lost reports whether the lease is permanently lost.
 	Lost() bool
-	// Check handles an error of a write, and returns it.
+	// Check handles a write error and returns it.
 	Check(error) error
 }
 
-// write writes events of a claim in one statement. A single event shares the statement with those of other jobs.
+// write writes the events of a claim in one statement. A single event shares the statement with events of other jobs.
 func (w *Writer) write(ctx context.Context, c Claim, list []store.Emission) error {
 	if len(list) == 1 {
 		if written, err := w.first.Do(ctx, store.Emitted{Lease: c.ID(), Emission: list[0]}); written || err != nil {
@@ -76,10 +76,10 @@ func (w *Writer) write(ctx context.Context, c Claim, list []store.Emission) erro
 	return w.count(c.Check(w.store.Emit(ctx, c.ID(), list...)))
 }
 
-// writeLate writes events that no handler waits for. It retries for a few seconds, but only if the events are certainly not written: no
-// event may be written twice.
+// writeLate writes events that no handler waits for. It retries for a few seconds, but only if it is certain that the events were not
+// written, because no event may be written twice.
 func (w *Writer) writeLate(c Claim, list []store.Emission) error {
-	ctx := context.Background() // each statement has its own deadline
+	ctx := context.Background() // each statement has its own timeout
 	for backoff := wait.NewBackoff(); ; {
 		err := w.write(ctx, c, list)
 		if err == nil {

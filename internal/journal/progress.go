@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Progress writes the progress of a claim to the database. The latest value wins, and one goroutine writes at a time.
+// Progress writes the progress of a claim to the database. Only the latest value counts, and one goroutine writes at a time.
 type Progress struct {
 	w     *Writer
 	claim Claim
@@ -19,13 +19,13 @@ type Progress struct {
 	idle    sync.WaitGroup
 	last    time.Time
 	closed  bool
-	hurry   chan struct{} // ends a wait of drain; made with its goroutine
+	hurry   chan struct{} // ends a pause of drain; created with drain's goroutine
 }
 
-// Init prepares the progress of a claim. Call it before the first Set.
+// Init sets the writer and the claim. Call it before the first Set.
 func (n *Progress) Init(w *Writer, c Claim) { n.w, n.claim = w, c }
 
-// Set replaces the pending value and schedules it to be written soon. It never waits for the database. After Close it does nothing.
+// Set replaces the pending value and schedules it to be written soon. It never waits for the database. After Close it has no effect.
 func (n *Progress) Set(p job.Progress) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -48,8 +48,8 @@ func (n *Progress) Set(p job.Progress) {
 	}
 }
 
-// drain writes values until none is pending, at most one per interval. After hurry it writes the pending one at once, because the end of a
-// run, and with it the hand-off, must not wait.
+// drain writes values until none is pending, at most one per interval. After hurry is closed, it writes the pending value at once, because
+// neither the end of a run nor the hand-off may be delayed.
 func (n *Progress) drain(hurry <-chan struct{}) {
 	for {
 		n.mu.Lock()
@@ -72,11 +72,11 @@ func (n *Progress) drain(hurry <-chan struct{}) {
 			return
 		}
 		n.mu.Unlock()
-		_ = n.claim.Check(n.w.store.Progress(context.Background(), n.claim.ID(), *p)) // a lost value does no harm
+		_ = n.claim.Check(n.w.store.Progress(context.Background(), n.claim.ID(), *p)) // losing a value does no harm
 	}
 }
 
-// Close writes the pending value and waits for the write, so that the last progress is written before the job ends.
+// Close writes the pending value and waits for the write, so that the last progress is stored before the job ends.
 func (n *Progress) Close() {
 	n.mu.Lock()
 	if !n.closed && n.hurry != nil {

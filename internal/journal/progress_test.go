@@ -19,14 +19,14 @@ func TestTheEndOfARunDoesNotWaitForThePaceOfNotes(t *testing.T) {
 		note := func(done int64) { n.Set(job.Progress{Done: &done}) }
 		note(1)
 		synctest.Wait()
-		note(2) // waits for its turn
+		note(2) // must wait for the interval
 		synctest.Wait()
 		note(3)
 		began := time.Now()
 		n.Close()
 		is.Equal(time.Since(began), time.Duration(0)) // a hand-off must not wait
-		is.Equal(c.done, []int64{1, 3})               // the latest note is there all the same
+		is.Equal(c.done, []int64{1, 3})               // the latest value is still written
 		note(4)
-		is.Equal(len(c.done), 2) // nothing after the end
+		is.Equal(len(c.done), 2) // nothing is written after Close
 	})
 }

@@ -1,6 +1,6 @@
-// Package lease tracks the lease of a pod: its boot id, until when the pod may treat its jobs as its own, and whether it may declare
-// others dead. It hides the clocks: the pod's for its own trust, the database's for the leases of others. It does no I/O; heartbeats
-// report to it.
+// Package lease tracks the lease of a pod: its boot ID, until when it may treat its jobs as its own, and whether it may declare other pods
+// dead. It encapsulates the use of two clocks: the pod's for its own trust, and the database's for the leases of others. It does no I/O;
+// heartbeats report to it.
 package lease
 
 import (
@@ -13,79 +13,79 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Lease is an engine's lease in the table of pods: its boot id, and until when it may trust that other pods leave its jobs alone. The
-// trust is measured on the monotonic clock from the time at which the last successful heartbeat was sent, less a margin, so that it always
-// ends before the lease in the table. Safe for concurrent use.
+// Lease is an engine's lease in the table of pods. It holds the boot ID, and until when the engine can trust that other pods leave its jobs
+// alone. Trust is measured on the monotonic clock from when the last successful heartbeat was sent, less a margin, so that it always ends
+// before the lease in the table. Lease is safe for concurrent use.
 type Lease struct {
 	mu     sync.Mutex
 	boot   string
-	before string    // the previous boot id; empty: there was none
+	before string    // previous boot ID; empty if there was none
 	open   bool      // registered
-	trust  time.Time // end of trust
+	trust  time.Time // when trust ends
 	beats  int       // successful heartbeats in a row
-	outage outage    // the latest
+	outage outage    // latest outage
 	change wait.Signal
 }
 
-// New returns the lease of a boot id; if it is empty, a random one.
+// New returns a lease with the given boot ID, or with a random one if boot is empty.
 func New(boot string) *Lease {
 	return &Lease{boot: cmp.Or(boot, uuid.NewString()), change: wait.NewSignal()}
 }
 
-// ID returns the boot id.
+// ID returns the boot ID.
 func (l *Lease) ID() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.boot
 }
 
-// Before returns the previous boot id, empty if there was none.
+// Before returns the previous boot ID, or the empty string if there was none.
 func (l *Lease) Before() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.before
 }
 
-// Registered reports whether the pod has a row in the table of pods, as far as it knows.
+// Registered reports whether the pod has a row in the table of pods, as far as the pod knows.
 func (l *Lease) Registered() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open
 }
 
-// Trusted reports whether the pod may treat its jobs as its own: its trust has not ended.
+// Trusted reports whether the pod may still treat its jobs as its own.
 func (l *Lease) Trusted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open && time.Now().Before(l.trust)
 }
 
-// Changed returns a channel that receives a value after a heartbeat has extended the trust. It is for one reader.
+// Changed returns a channel that receives a value after a heartbeat has extended the trust. It supports a single reader.
 func (l *Lease) Changed() <-chan struct{} { return l.change }
 
-// Left returns how long the lease may still be trusted, and whether it is open.
+// Left returns how long the lease can still be trusted, and whether it is open.
 func (l *Lease) Left() (left time.Duration, open bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Until(l.trust), l.open
 }
 
-// MayJudge reports whether this pod may declare others lapsed: only after two successful heartbeats in a row, so that after an outage of
-// the database no pod takes the jobs of living ones.
+// MayJudge reports whether this pod may declare others lapsed. It requires two successful heartbeats in a row, so that no pod takes the
+// jobs of living pods after a database outage.
 func (l *Lease) MayJudge() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.beats >= 2 && time.Now().Before(l.trust)
 }
 
-// Beaten records that a heartbeat or registration was answered. sent is when it was sent, by the pod's clock; answered is when it was
-// answered, by the database's; lasts is the duration of the lease. counts sets whether it counts towards MayJudge. Beaten reports whether
-// trust had ended.
+// Beaten records a successful heartbeat or registration. sent is when it was sent, on the pod's clock; answered is when it was answered, on
+// the database's clock; lasts is the duration of the lease. counts states whether it counts for MayJudge. Beaten reports whether trust had
+// ended before.
 func (l *Lease) Beaten(sent, answered time.Time, lasts time.Duration, counts bool) (regained bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	regained = time.Now().After(l.trust)
-	if regained && !l.trust.IsZero() { // no heartbeat failed, but none was sent for long: the process was frozen, and others may have been too
+	if regained && !l.trust.IsZero() { // no heartbeat failed, but none was sent for a long time: the process was frozen, and others may have been frozen too
 		l.beats = 0
 		l.outage.begin()
 	}
@@ -99,7 +99,7 @@ func (l *Lease) Beaten(sent, answered time.Time, lasts time.Duration, counts boo
 	return regained
 }
 
-// Missed records a heartbeat without an answer.
+// Missed records a heartbeat that got no reply.
 func (l *Lease) Missed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,15 +107,15 @@ func (l *Lease) Missed() {
 	l.outage.begin()
 }
 
-// Spared returns the time, by the database's clock, since which expired leases are not held against their pods, and for how much longer.
-// This applies after an outage of this pod, for the duration of one lease (lasts). Zero: no lease is spared.
+// Spared returns the time, on the database's clock, from which expired leases are not held against their pods, and for how much longer.
+// This applies for one lease duration (lasts) after an outage of this pod. It returns zero if no lease is spared.
 func (l *Lease) Spared(lasts time.Duration) (since time.Time, left time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.outage.spared(lasts)
 }
 
-// NewBoot sets a new boot id, after other pods closed the old one, and returns the old one.
+// NewBoot replaces the boot ID after other pods closed the old one, and returns the old one.
 func (l *Lease) NewBoot() (old string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,14 +124,14 @@ func (l *Lease) NewBoot() (old string) {
 	return old
 }
 
-// outage is this pod's latest series of unanswered heartbeats. An outage of the database cuts off all pods at once, and they reconnect one
-// after the other. For the duration of one lease after its own outage, a pod therefore spares every pod whose lease had not ended when the
-// outage began. A pod that has just started knows of no outage and spares none. Guarded by Lease.mu.
+// outage is this pod's latest series of unanswered heartbeats. A database outage cuts off all pods at once, but they reconnect one after
+// another. For one lease duration after its own outage, a pod therefore spares every pod whose lease had not expired when the outage began.
+// A pod that has just started knows of no outage and spares none. It is guarded by Lease.mu.
 type outage struct {
-	latest time.Time // of the latest answer, by the database's clock; zero: there was none
-	open   bool      // fewer than two heartbeats in a row have been answered since
-	since  time.Time // the latest answer before the outage, by the database's clock
-	ended  time.Time // when the first answer after it arrived, by the process's clock; zero: not yet
+	latest time.Time // time of the latest reply, on the database's clock; zero if there was none
+	open   bool      // fewer than two heartbeats in a row have succeeded since
+	since  time.Time // time of the last reply before the outage, on the database's clock
+	ended  time.Time // when the first reply after it arrived, on the process's clock; zero if none has
 }
 
 // begin records an unanswered heartbeat.
@@ -142,7 +142,7 @@ func (o *outage) begin() {
 	o.ended = time.Time{}
 }
 
-// answered records an answer at a time by the database's clock. It was the beats-th in a row.
+// answered records a reply at the given time on the database's clock. It was the beats-th reply in a row.
 func (o *outage) answered(at time.Time, beats int) {
 	o.latest = at
 	if o.open && o.ended.IsZero() {

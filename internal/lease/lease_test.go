@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A pod judges others after two heartbeats in a row, each in its turn: one that has just come back from an outage judges nobody.
+// A pod may judge others only after two regular heartbeats in a row. A pod that has just recovered from an outage may not judge others.
 func TestAPodJudgesOthersAfterTwoHeartbeatsInARow(t *testing.T) {
 	t.Parallel()
 	l := New("")

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// session is a [Session] that is used for nothing else, and opened when it is asked for.
+// session is a [Session] without other users. It is opened on first use.
 type session struct {
 	open func(context.Context) (*pgx.Conn, error)
 	conn *pgx.Conn
@@ -25,8 +25,8 @@ func (s *session) Do(ctx context.Context, do func(*pgx.Conn) error) (err error) 
 	return err
 }
 
-// leadAndLoseIt does every task once as the pod that leads, and has the session that holds the lead cut when each task is about to begin the
-// batch of the given number, from 1. It returns the error of each.
+// leadAndLoseIt runs every task once as the leading pod. When a task is about to start the batch with the given number, counted from 1, it
+// terminates the session that holds the lead. It returns the error of each task.
 func leadAndLoseIt(ctx context.Context, pool *pgxpool.Pool, m *Maintenance, batch int) map[string]error {
 	lead, s := m.lead, m.o.Session.(*session)
 	defer func() { _ = s.conn.Close(ctx) }()

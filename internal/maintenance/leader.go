@@ -17,33 +17,33 @@ import (
 type role int
 
 const (
-	standby role = iota // another pod leads: this one runs only overdue tasks
+	standby role = iota // another pod leads, so this one runs only overdue tasks
 	leading             // this pod leads
-	sharing             // the leader is unknown: the first pod to come runs a task
+	sharing             // the leader is unknown, so the first pod to ask runs a task
 )
 
-// Session is a database session that a pod keeps open, without a pooler, and also uses for other purposes.
+// Session is a database session that a pod keeps open without a pooler, and that it also uses for other purposes.
 type Session interface {
-	// Do runs do on the session, while nothing else uses it. An error of do ends the session, and with it the lead. Without a session, Do
-	// returns [ErrNoSession].
+	// Do calls do with the session while nothing else uses it. If do returns an error, the session is closed and the lead is lost. If there
+	// is no session, Do returns [ErrNoSession].
 	Do(ctx context.Context, do func(*pgx.Conn) error) error
 }
 
-// ErrNoSession is the error of a [Session] that is not open.
+// ErrNoSession is returned by a [Session] that is not open.
 var ErrNoSession = errors.New("no direct connection")
 
-// leader tries to hold the lock of the maintenance in the pod's session, and knows whether it does. The lock is a hint that saves work:
-// two pods may run the same task at once, and another pod runs it if the lock holder does nothing.
+// leader tries to hold the maintenance lock in the pod's session, and knows whether it does. The lock only saves work: two pods may run the
+// same task at once, and another pod runs a task if the lock holder does not.
 type leader struct {
 	m *Maintenance
 
 	mu     sync.Mutex
 	held   bool
-	alone  bool // no session
-	warned bool // logged that there is none
+	alone  bool // there is no session
+	warned bool // the missing session has been logged
 }
 
-// leadWithin is the timeout of each query for the lead.
+// leadWithin is the timeout of each query about the lead.
 const leadWithin = 5 * time.Second
 
 // role returns this pod's role as of the latest check.
@@ -59,7 +59,7 @@ func (l *leader) role() role {
 	return standby
 }
 
-// keep checks the lead until ctx ends: a leader learns that it has lost the lead, and the others take it over.
+// keep checks the lead until ctx is cancelled. A leader finds out that it has lost the lead, and other pods take it over.
 func (l *leader) keep(ctx context.Context) {
 	defer l.dropLocked()
 	for until := l.m.o.Store.UntilReset(); l.rest(ctx, until); {
@@ -68,7 +68,7 @@ func (l *leader) keep(ctx context.Context) {
 	}
 }
 
-// rest waits for the next check, or until the context until ends. It reports whether ctx is still open.
+// rest waits until the next check is due or the context until is cancelled. It reports whether ctx is still open.
 func (l *leader) rest(ctx, until context.Context) bool {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,14 +101,14 @@ func (l *leader) check(ctx context.Context) {
 	}
 }
 
-// still reports whether this pod leads now. Call it before each action.
+// still checks whether this pod leads right now. Call it before each action.
 func (l *leader) still(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.held && l.has(ctx)
 }
 
-// has reports whether the session holds the lock. Without a session, or without an answer, the lead is lost.
+// has reports whether the session holds the lock. If there is no session or the query fails, the lead is lost.
 func (l *leader) has(ctx context.Context) bool {
 	has, err := l.ask(ctx, l.m.o.Store.HasLead)
 	if err != nil || !has {
@@ -134,7 +134,7 @@ func (l *leader) ask(ctx context.Context, question func(context.Context, *pgx.Co
 	return yes, err
 }
 
-// drop records that another pod may lead.
+// drop records that this pod no longer leads.
 func (l *leader) drop() {
 	l.held = false
 	l.m.o.Metrics.Leader.Set(0)

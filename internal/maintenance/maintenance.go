@@ -1,9 +1,9 @@
-// Package maintenance runs the periodic tasks that the pods of a database share: retention, expiry, deadlines, reconciliation, partitions,
-// vacuum. No pod depends on a leader. The pod that holds an advisory lock runs the tasks, and the others run overdue ones. If no direct
-// connection is possible, the first pod to come runs each task. Two pods may run the same task at once.
+// Package maintenance runs the periodic tasks that all pods of a database share: retention, expiry, deadlines, reconciliation, partitions
+// and vacuum. No pod depends on a leader. The pod that holds an advisory lock runs the tasks, and the other pods run overdue ones. Without
+// direct connections, each task is run by the first pod to ask for it. Two pods may run the same task at once.
 //
-// It hides the lock, the rows that distribute the tasks, and the pace, which leaves half of a connection's time to others. Package pod
-// runs one in each pod. Tools and tests call [Maintenance.RunOnce].
+// The package encapsulates the lock, the rows that distribute the tasks, and the pacing, which leaves half of a connection's time to
+// others. Package pod runs one maintenance in each pod. Tools and tests call [Maintenance.RunOnce].
 package maintenance
 
 import (
@@ -23,65 +23,65 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// Options configure a [Maintenance]. All fields but Session are required.
+// Options configure a [Maintenance]. All fields except Session are required.
 type Options struct {
 	Store   *store.Store
 	Log     *slog.Logger
 	Metrics *telemetry.Metrics
 	Pod     string // display name
 
-	// LeadEvery is the longest interval between two attempts to take, or to confirm, the lead.
+	// LeadEvery is the maximum interval between two attempts to take or confirm the lead.
 	LeadEvery time.Duration
-	// Session holds the lock of the lead. Nil: none.
+	// Session holds the lock for the lead. It can be nil.
 	Session Session
 	// Trusted reports whether this pod trusts its lease.
 	Trusted func() bool
 
-	// RetainSucceeded and the others are how long ended jobs and events are kept; below 0: for ever.
+	// RetainSucceeded and the other fields set how long ended jobs and events are kept. Negative means forever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
-	// ApprovalTTL is the time after which a job that awaits approval is cancelled; 0: never.
+	// ApprovalTTL is how long a job can await approval before it is cancelled. 0 means no limit.
 	ApprovalTTL time.Duration
-	// MaxAge is the age at which a job fails with the reason deadline; 0: none.
+	// MaxAge is the age at which a job fails with the reason deadline. 0 means no limit.
 	MaxAge time.Duration
 
-	// Ended reports the ends of jobs.
+	// Ended is called with the jobs that a task has ended.
 	Ended func([]job.End)
-	// Overdue ends the handler of a claim whose job has passed its deadline, if it runs here.
+	// Overdue cancels the handler of a claim whose job has passed its deadline, if it runs on this pod.
 	Overdue func(job.Lease)
-	// FanOutsChanged is called after counts of fan-outs were corrected.
+	// FanOutsChanged is called after the counts of fan-outs were corrected.
 	FanOutsChanged func()
-	// Wake makes this pod claim jobs, WakePeers the other pods.
+	// Wake makes this pod claim jobs. WakePeers makes the other pods claim jobs.
 	Wake, WakePeers func()
-	// Count counts an error of the database, and returns it.
+	// Count counts a database error and returns it.
 	Count func(error) error
 }
 
-// Maintenance runs a pod's share of the maintenance. Its methods are safe for concurrent use.
+// Maintenance runs a pod's share of the maintenance. It is safe for concurrent use.
 type Maintenance struct {
 	o            Options
 	lead         *leader
 	stranded     wait.Signal
-	reconciled   atomic.Int64 // the last waiting job whose children were counted
+	reconciled   atomic.Int64 // ID of the last waiting job whose children were counted
 	mayNotVacuum atomic.Bool  // the missing privilege has been logged
 	pruned       pruned
 }
 
-// New returns a maintenance that does nothing until Run or RunOnce is called.
+// New returns a maintenance. It does nothing until Run or RunOnce is called.
 func New(o Options) *Maintenance {
 	m := &Maintenance{o: o, stranded: wait.NewSignal()}
 	m.lead = &leader{m: m}
 	return m
 }
 
-// SessionEnded records that Options.Session is about to end, and the lead with it. Call it before the session's lock is released, because
+// SessionEnded records that Options.Session is about to close, which ends the lead. Call it before the session's lock is released, because
 // another pod then reports at once that it leads.
 func (m *Maintenance) SessionEnded() { m.lead.dropLocked() }
 
-// startAfter is the shortest delay before a pod's first run of its tasks; the longest is twice that. A pod that has just started has more
+// startAfter is the minimum delay before a pod's first run of its tasks. The maximum is twice that. A pod that has just started has more
 // urgent work, and pods that start together should not all run the tasks.
 const startAfter = 2 * time.Second
 
-// Run runs this pod's share of the maintenance until ctx ends.
+// Run runs this pod's share of the maintenance until ctx is cancelled.
 func (m *Maintenance) Run(ctx context.Context) {
 	var others sync.WaitGroup
 	defer others.Wait()
@@ -106,7 +106,7 @@ func (m *Maintenance) Run(ctx context.Context) {
 	clock.Run(ctx)
 }
 
-// RunOnce runs every task once, now. It continues after an error and returns the errors of all.
+// RunOnce runs every task once, now. It continues after an error and returns all errors.
 func (m *Maintenance) RunOnce(ctx context.Context) error {
 	var errs []error
 	for _, t := range m.tasks(func(ctx context.Context) error { return ctx.Err() }) {

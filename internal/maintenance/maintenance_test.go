@@ -58,7 +58,7 @@ func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-// neglected makes a database in which every task has something to do, for several batches where it works in batches.
+// neglected fills a database so that every task has work to do, enough for several batches where a task works in batches.
 func neglected(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	day := time.Now().UTC().AddDate(0, 0, -20)
@@ -97,7 +97,7 @@ func neglected(t *testing.T, pool *pgxpool.Pool) {
 	exec(t, pool, `insert into trapeze.unique_keys (kind, key, job_id) values ('k', 'in force', 2002400)`)
 	exec(t, pool, `insert into trapeze.current_runs (kind, subject, job_id, fence, state) select 'k', g, g, 1, 'running' from generate_series(5000001, 5000010) g`)
 	exec(t, pool, `update trapeze.lanes set granted = 7`)
-	// A job that waits for three branches, of which one is open, and whose counts are wrong.
+	// This job waits for three branches, one of which is open, and its counts are wrong.
 	exec(t, pool, `insert into trapeze.jobs (id, kind, lane, args, pipeline_id, xid) values (2100000, 'k', 'default', '{}', 2100000, pg_current_xact_id())`)
 	exec(t, pool, `insert into trapeze.jobs (id, kind, lane, args, pipeline_id, parent_id, group_id, child_no, step, xid)
 		select 2100000 + g, 'k', 'default', '{}', 2100000, 2100000, 2100000, g, 1, pg_current_xact_id() from generate_series(1, 3) g`)
@@ -108,7 +108,7 @@ func neglected(t *testing.T, pool *pgxpool.Pool) {
 		values (2100001, 'succeeded', 'ok', 'ok', 1, 1, 1, 1, 0, 10, 'default'), (2100002, 'failed', 'error', 'failed', 1, 1, 1, 1, 0, 10, 'default')`)
 	exec(t, pool, `insert into trapeze.live (id, ready_at, fence, event_no, epoch, priority, state, lane, kind, subject)
 		values (2100003, now(), 0, 1, 1, 10, 'pending', 'default', 'k', '')`)
-	// A table that autovacuum has left alone.
+	// This table has not been vacuumed by autovacuum.
 	exec(t, pool, `alter table trapeze.cancel_requests set (autovacuum_enabled = off)`)
 	exec(t, pool, `insert into trapeze.cancel_requests (pod, job_id, fence, reason) select gen_random_uuid(), g, 1, 'cancelled' from generate_series(1, 12000) g`)
 	exec(t, pool, `delete from trapeze.cancel_requests`)
@@ -117,7 +117,7 @@ func neglected(t *testing.T, pool *pgxpool.Pool) {
 	})
 }
 
-// tidied is what is left after the maintenance, table by table.
+// tidied describes, table by table, the rows that are left after the maintenance.
 func tidied(t *testing.T, pool *pgxpool.Pool) string {
 	t.Helper()
 	return one[string](t, pool, `select json_build_object(
@@ -134,8 +134,8 @@ func tidied(t *testing.T, pool *pgxpool.Pool) string {
 			where c.relname ~ '_[0-9]{8}$' and i.inhparent::regclass::text like 'trapeze.%' and c.relkind = 'r'))::text`)
 }
 
-// Whoever does the maintenance, alone, at once with others, or after one whose connections are cut between any two batches, leaves the
-// same rows.
+// The maintenance leaves the same rows, whether one pod runs it, two pods run it at once, or a pod's connections are cut between batches
+// and another pod continues.
 func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -164,7 +164,7 @@ func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing
 				}
 			})
 			for range 5 {
-				_ = a.RunOnce(t.Context()) // most of it fails
+				_ = a.RunOnce(t.Context()) // most tasks fail
 			}
 			stop()
 			cutting.Wait()
@@ -187,7 +187,7 @@ func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing
 			}
 			t.Log("cut between two batches:", cut)
 			for _, task := range []string{"retention", "approval", "deadline", "pods", "submissions", "keys"} {
-				is.True(cut[task] > 0) // each of those that took several batches
+				is.True(cut[task] > 0) // each task with several batches was interrupted
 			}
 		}},
 		{"one whose context ends in the middle, then another", func(t *testing.T, _ *pgxpool.Pool, a, b *Maintenance) {
@@ -203,7 +203,7 @@ func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing
 		neglected(t, pool)
 		a, b := newOne(t, pool, "a"), newOne(t, pool, "b")
 		c.do(t, pool, a, b)
-		is.NoErr(b.RunOnce(t.Context())) // nothing is left that would be another round's, such as a table that somebody read
+		is.NoErr(b.RunOnce(t.Context())) // finish any work left for another run, such as a table that was locked by a reader
 		pgtest.Wait(t, "the vacuum is counted", func() bool {
 			return one[int](t, pool, `select vacuum_count::int from pg_stat_all_tables where relid = 'trapeze.cancel_requests'::regclass`) > 0
 		})

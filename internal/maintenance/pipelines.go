@@ -8,19 +8,19 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
-// strayFor is the longest time for which a pipeline is kept after its last job was removed by anything other than this pod's retention:
-// by an operator, or by a former leader.
+// strayFor is the longest time for which a pipeline is kept after its last job was removed by something other than this pod's retention,
+// such as an operator or a former leader.
 const strayFor = 24 * time.Hour
 
-// pruned tracks whether pipelines may have lost their last jobs since all were last read. Reading all takes minutes for tens of millions,
-// and finds nothing while retention has removed nothing.
+// pruned tracks whether pipelines may have lost their last jobs since the last complete read. A complete read takes minutes for tens of
+// millions of pipelines, and finds nothing unless retention has removed jobs.
 type pruned struct {
-	batches atomic.Int64 // runs of retention that removed jobs
-	seen    atomic.Int64 // the value of batches when the last complete read began
-	read    atomic.Int64 // when that was, in Unix nanoseconds; 0: never
+	batches atomic.Int64 // number of retention runs that removed jobs
+	seen    atomic.Int64 // value of batches when the last complete read started
+	read    atomic.Int64 // when that read started, in Unix nanoseconds; 0 if never
 }
 
-// prunePipelines removes pipelines without a job, if there may be any. If it is interrupted, the next run repeats it.
+// prunePipelines removes pipelines without jobs, if there may be any. If it is interrupted, the next run starts over.
 func (m *Maintenance) prunePipelines(ctx context.Context, pace upkeep.Pace) (int, error) {
 	p, now := &m.pruned, time.Now()
 	batches, read := p.batches.Load(), p.read.Load()

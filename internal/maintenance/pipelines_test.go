@@ -28,13 +28,13 @@ func TestPipelinesAreLookedThroughOnlyWhereSomeMayHaveLostTheirJobs(t *testing.T
 		return n
 	}
 	stray()
-	is.Equal(prune(nil), 1) // a pod that has just begun knows nothing
+	is.Equal(prune(nil), 1) // a pod that has just started must read all pipelines
 	stray()
-	is.Equal(prune(nil), 0) // retention has taken nothing since
+	is.Equal(prune(nil), 0) // retention has removed nothing since
 	m.pruned.batches.Add(1)
-	is.Equal(prune(context.Canceled), 0) // it is interrupted
-	is.Equal(prune(nil), 1)              // and does it the next time
+	is.Equal(prune(context.Canceled), 0) // the run is interrupted
+	is.Equal(prune(nil), 1)              // so the next run reads again
 	stray()
 	m.pruned.read.Store(time.Now().Add(-strayFor).UnixNano())
-	is.Equal(prune(nil), 1) // what somebody deleted is found within a day
+	is.Equal(prune(nil), 1) // a pipeline whose jobs were deleted otherwise is found within a day
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// reconcilePage limits the waiting jobs, and the runs of subjects, that one run of the reconciliation reads or corrects.
+// reconcilePage is how many waiting jobs, and how many runs of subjects, one reconciliation reads or corrects.
 const reconcilePage = 100
 
-// reconcile compares counts and notes with the rows to which they belong, corrects them, and returns the number of corrections. There are
-// none unless rows were changed by hand.
+// reconcile compares counts and other derived values with the rows that they summarize, corrects them, and returns the number of
+// corrections. Corrections are needed only if rows were changed manually.
 func (m *Maintenance) reconcile(ctx context.Context) (mended int, err error) {
 	fans, err := m.reconcileFanOuts(ctx)
 	runs, err2 := m.reconcileRuns(ctx)
@@ -20,7 +20,7 @@ func (m *Maintenance) reconcile(ctx context.Context) (mended int, err error) {
 	return fans + runs + lanes, errors.Join(err, err2, err3)
 }
 
-// reconcileFanOuts counts the children of a page of waiting jobs again.
+// reconcileFanOuts recounts the children of a page of waiting jobs.
 func (m *Maintenance) reconcileFanOuts(ctx context.Context) (corrected int, err error) {
 	last, drifts, err := upkeep.Reconcile(ctx, m.o.Store, m.reconciled.Load(), reconcilePage)
 	for _, d := range drifts {
@@ -35,7 +35,7 @@ func (m *Maintenance) reconcileFanOuts(ctx context.Context) (corrected int, err 
 	return len(drifts), err
 }
 
-// reconcileRuns frees the subjects that are held by runs without a job.
+// reconcileRuns frees subjects held by runs that have no job.
 func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
 	ended, err := upkeep.ReconcileRuns(ctx, m.o.Store, reconcilePage)
 	for _, run := range ended {
@@ -49,7 +49,7 @@ func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
 	return len(ended), err
 }
 
-// reconcileGrants sums the granted slots of lanes again, and revokes those of pods that are gone.
+// reconcileGrants recalculates the granted slots of lanes, and revokes the grants of pods that are gone.
 func (m *Maintenance) reconcileGrants(ctx context.Context) (int, error) {
 	lanes, err := upkeep.ReconcileGrants(ctx, m.o.Store)
 	for _, lane := range lanes {

@@ -12,29 +12,30 @@ import (
 )
 
 const (
-	// overdueAfter is the number of its intervals after which a task that was not started is overdue. Another pod then runs it, because the
-	// leader may be frozen while its session and its lock are alive.
+	// overdueAfter is the number of a task's intervals after which the task is overdue if it has not started. Another pod then runs it,
+	// because the leader may be frozen while its session and its lock still exist.
 	overdueAfter = 3
-	// restAtMost limits the rest between two batches of a task, which otherwise lasts as long as the previous batch took.
+	// restAtMost is the maximum pause between two batches of a task. Otherwise the pause is as long as the previous batch took.
 	restAtMost = 200 * time.Millisecond
 )
 
 var errLeadLost = errors.New("another pod leads the maintenance")
 
-// run is this pod's part in one task: whether it runs the task now, and whether it continues. Only the task's goroutine uses it.
+// run is this pod's part in one task. It decides whether the pod runs the task now, and whether it continues. Only the task's goroutine
+// uses it.
 type run struct {
 	task
 	m    *Maintenance
 	lead *leader
 
 	role  role
-	asked time.Time // when a pod that is not the leader last asked for the task
-	noted time.Time // when its row last recorded that it continues
-	began time.Time // of the current batch
+	asked time.Time // when this pod last asked for the task while it did not lead
+	noted time.Time // when the task's row was last updated while the task was running
+	began time.Time // start of the current batch
 }
 
-// start runs the task if it is this pod's turn: always if it leads, if it comes first when the leader is unknown, and otherwise if the task
-// is overdue. A row decides which of several pods comes first, by the database's clock.
+// start runs the task if it is this pod's turn. A leader always runs it. If the leader is unknown, the first pod to ask runs it. Otherwise
+// a pod runs it only when it is overdue. A row decides which pod asked first, by the database's clock.
 func (r *run) start(ctx context.Context) {
 	r.role = r.lead.role()
 	if r.role == leading && !r.lead.still(ctx) {
@@ -64,7 +65,7 @@ func (r *run) start(ctx context.Context) {
 	r.end(ctx, n, time.Since(began), err)
 }
 
-// end records the result of the task in the log, in the metrics and in its row.
+// end records the result of the task in the log, the metrics and the task's row.
 func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 	metrics, log := r.m.o.Metrics, r.m.o.Log
 	metrics.Tasks.WithLabelValues(r.name).Add(float64(n))
@@ -74,7 +75,7 @@ func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 	case ctx.Err() != nil:
 	case errors.Is(err, errLeadLost):
 		log.InfoContext(ctx, "maintenance left to another pod", telemetry.Task, r.name, telemetry.Count, n)
-		return // its row belongs to that pod
+		return // the row now belongs to the other pod
 	case err != nil:
 		err = r.m.o.Count(err)
 		metrics.TaskErrors.WithLabelValues(r.name).Inc()
@@ -91,8 +92,8 @@ func (r *run) end(ctx context.Context, n int, took time.Duration, err error) {
 	}
 }
 
-// pace is called before each batch. It waits for as long as the last batch took, so that maintenance takes at most half of one connection's
-// time. It stops the task when the pod stops or another one leads.
+// pace is called before each batch. It waits for as long as the last batch took, so that maintenance uses at most half of one connection's
+// time. It stops the task when this pod stops or another one leads.
 func (r *run) pace(ctx context.Context) error {
 	if !r.began.IsZero() && !wait.For(ctx, min(time.Since(r.began), restAtMost)) || ctx.Err() != nil {
 		return ctx.Err()
@@ -100,7 +101,7 @@ func (r *run) pace(ctx context.Context) error {
 	if !r.all && r.role == leading && !r.lead.still(ctx) {
 		return errLeadLost
 	}
-	if time.Since(r.noted) > r.every/2 { // so that a long task is not overdue
+	if time.Since(r.noted) > r.every/2 { // prevents a long task from becoming overdue
 		if _, err := upkeep.TakeTurn(ctx, r.m.o.Store, r.name, r.m.o.Pod, 0); err != nil {
 			return err
 		}

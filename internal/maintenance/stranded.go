@@ -7,11 +7,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// MoveStranded requests that jobs of lanes that do not exist are moved now instead of within a minute, because a lane
-// was deleted recently.
+// MoveStranded requests that jobs in nonexistent lanes are moved now instead of within a minute, because a lane was deleted.
 func (m *Maintenance) MoveStranded() { m.stranded.Set() }
 
-// keepStranded moves jobs of lanes that do not exist whenever it is requested, until ctx ends.
+// keepStranded moves jobs in nonexistent lanes on every request, until ctx is cancelled.
 func (m *Maintenance) keepStranded(ctx context.Context) {
 	for {
 		select {

@@ -12,26 +12,27 @@ import (
 )
 
 const (
-	// PartitionsAhead is the number of days for which partitions exist in advance.
+	// PartitionsAhead is how many days ahead partitions are created.
 	PartitionsAhead = 7
-	// keepPods, keepSubmissions and keepPipelines set how long closed pods, idempotency keys and pipelines without a job are kept.
+	// keepPods, keepSubmissions and keepPipelines set how long to keep closed pods, idempotency keys and pipelines without jobs.
 	keepPods        = 168 * time.Hour
 	keepSubmissions = 24 * time.Hour
 	keepPipelines   = time.Hour
-	// endsAtOnce limits the jobs that one statement of a task ends; prunesAtOnce limits the rows that one removes.
+	// endsAtOnce is the maximum number of jobs that one statement ends. prunesAtOnce is the maximum number of rows that one statement
+	// removes.
 	endsAtOnce   = 500
 	prunesAtOnce = 2000
 )
 
-// A task is one part of the maintenance. It may be interrupted between two batches, and two pods may run it at once.
+// A task is one part of the maintenance. It can be interrupted between two batches, and two pods can run it at once.
 type task struct {
 	name  string
 	every time.Duration
-	all   bool // every pod runs it: a leader may be frozen, and every pod depends on the task
+	all   bool // every pod runs it, because every pod depends on it and a leader may be frozen
 	do    func(ctx context.Context) (int, error)
 }
 
-// tasks returns all tasks of the maintenance. Those that work in batches call pace before each.
+// tasks returns all maintenance tasks. Tasks that work in batches call pace before each batch.
 func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 	return []task{
 		{"partitions", time.Hour, true, func(ctx context.Context) (int, error) {
@@ -64,7 +65,7 @@ func (m *Maintenance) tasks(pace upkeep.Pace) []task {
 	}
 }
 
-// untilDry repeats batch until a batch is not full, and returns the sum.
+// untilDry repeats batch until a batch is not full, and returns the total.
 func untilDry(ctx context.Context, pace upkeep.Pace, limit int, age time.Duration, batch func(context.Context, time.Duration, int) (int, error)) (total int, err error) {
 	for {
 		if err := pace(ctx); err != nil {
@@ -89,7 +90,7 @@ func (m *Maintenance) expire(ctx context.Context, pace upkeep.Pace) (total int, 
 	})
 }
 
-// endOverdue fails jobs that are too old, and ends their handlers on this pod. Other pods learn it from their heartbeat.
+// endOverdue fails jobs that are too old, and cancels their handlers on this pod. Other pods learn about it from their heartbeats.
 func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total int, err error) {
 	for {
 		if err := pace(ctx); err != nil {
@@ -116,7 +117,7 @@ func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total i
 			m.o.Log.WarnContext(ctx, "jobs failed", telemetry.Jobs, failed, telemetry.ErrorClass, job.ClassDeadline)
 		}
 		if total += len(ended); len(ended) > 0 {
-			m.o.Wake() // for jobs that waited for the subjects
+			m.o.Wake() // other jobs may have waited for the subjects of these jobs
 			m.o.WakePeers()
 		}
 		if len(ended) == 0 || len(list) < endsAtOnce {
@@ -125,7 +126,7 @@ func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total i
 	}
 }
 
-// prune removes the jobs whose retention is over. An error for one state does not hold up the others.
+// prune removes jobs whose retention period is over. An error for one state does not affect the other states.
 func (m *Maintenance) prune(ctx context.Context, pace upkeep.Pace) (total int, err error) {
 	var errs []error
 	for _, of := range []struct {
@@ -146,10 +147,11 @@ func (m *Maintenance) prune(ctx context.Context, pace upkeep.Pace) (total int, e
 	return total, errors.Join(errs...)
 }
 
-// deadAtLeast is the number of dead rows below which a table is not vacuumed, regardless of autovacuum: fewer do not slow anything down.
+// deadAtLeast is the minimum number of dead rows for which a table is vacuumed, whatever autovacuum's settings. Fewer rows slow nothing
+// down.
 const deadAtLeast = 10_000
 
-// vacuum vacuums the small hot tables with which autovacuum does not keep up. If this pod's role lacks the privilege, it logs that once.
+// vacuum vacuums the small hot tables if autovacuum does not keep up with them. If this pod's role lacks the privilege, it logs that once.
 func (m *Maintenance) vacuum(ctx context.Context, pace upkeep.Pace) (done int, err error) {
 	behind, err := upkeep.TablesBehind(ctx, m.o.Store, deadAtLeast)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// known returns the number of migrations; their numbers may have gaps.
+// known returns the number of migrations. Their version numbers may have gaps.
 func known(t *testing.T) int {
 	t.Helper()
 	list, err := fs.Glob(migrations.Files, "*.sql")
@@ -64,16 +64,16 @@ func TestACancelledMigrationLeavesNothingHalfDone(t *testing.T) {
 		pgtest.Wait(t, "the locks to be gone", func() bool { return locks(t, pool) == 0 })
 		got := tables(t, pool, name)
 		if done = err == nil; done {
-			is.Equal(got, whole) // what said that it was done, is
+			is.Equal(got, whole) // if Up reports success, the schema is complete
 			continue
 		}
 		is.Equal(got, 0)                             // all or nothing
-		is.NoErr(migrate.Up(t.Context(), url, name)) // and the next one does it
+		is.NoErr(migrate.Up(t.Context(), url, name)) // the next call completes the migration
 		is.NoErr(schema.Check(t.Context(), pool, name))
 	}
 }
 
-// endsAfter returns a context that is cancelled at the n-th question for its end, which is between two statements.
+// endsAfter returns a context that cancels itself on the n-th call of Done, which happens between two statements.
 func endsAfter(t *testing.T, n int64) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -102,7 +102,7 @@ func TestAMigrationThatIsCancelledWithinAStatementLeavesNoLock(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	conn, err := pool.Acquire(t.Context())
 	is.NoErr(err)
-	_, err = conn.Exec(t.Context(), `select pg_advisory_lock(420022)`) // the last but one migration waits for it
+	_, err = conn.Exec(t.Context(), `select pg_advisory_lock(420022)`) // the second-to-last migration waits for this lock
 	is.NoErr(err)
 	ctx, cancel := context.WithCancel(t.Context())
 	up := make(chan error)
@@ -134,7 +134,7 @@ func TestDownThenUpGivesTheSameSchema(t *testing.T) {
 		}
 		is.True(errors.Is(schema.Check(t.Context(), pool, "trapeze"), want))
 	}
-	is.Equal(tables(t, pool, "trapeze"), 0) // nothing is left but the table of versions
+	is.Equal(tables(t, pool, "trapeze"), 0) // only the migrations table is left
 	status, err := migrate.Status(t.Context(), url, "trapeze")
 	is.NoErr(err)
 	is.Equal(len(status), known(t))
@@ -145,7 +145,7 @@ func TestDownThenUpGivesTheSameSchema(t *testing.T) {
 	is.Equal(shape(t, pool, "trapeze"), before)
 }
 
-// A migration that waits for a table would have everybody else wait behind it.
+// While a migration waits for a table lock, all other statements queue behind it. It must therefore give up quickly.
 func TestAMigrationDoesNotQueueForATable(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -167,7 +167,7 @@ func TestAMigrationDoesNotQueueForATable(t *testing.T) {
 		})
 		_, err = pool.Exec(t.Context(), `insert into trapeze.jobs (id, kind, lane, args, pipeline_id)
 			select coalesce(max(id), 0) + 1, 'k', 'default', '{}', 1 from trapeze.jobs`)
-		is.NoErr(err) // behind it for half a second, and through
+		is.NoErr(err) // the insert waits behind the migration for half a second, then succeeds
 	}
 	is.NoErr(forgotten.Rollback(t.Context()))
 	is.NoErr(<-up)
@@ -193,7 +193,7 @@ func TestGoingBackToEventsOfOneJobEachLosesNone(t *testing.T) {
 	is.Equal(read("job_events"), "1 1 a, 2 3 7 a, 1 2 b, c")
 }
 
-// A role that could do it before the upgrade can do it after.
+// A role that could do this before an upgrade can still do it afterwards.
 func TestRolesThatAddJobsKeepTheRightToMoveTheirIDs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -230,9 +230,9 @@ func TestPrintedSQLGivesTheSameSchemaAsUp(t *testing.T) {
 			is.NoErr(err)
 			up := pgtest.Connect(t, upURL)
 			is.Equal(shape(t, printed, name), shape(t, up, name))
-			is.NoErr(schema.Check(t.Context(), printed, name))                        // a pod starts on it
-			is.NoErr(migrate.Up(t.Context(), printedURL, name))                       // and the next release's migrations go on from there
-			is.True(name == "trapeze" || !strings.Contains(sql.String(), "trapeze.")) // every name is the other schema's
+			is.NoErr(schema.Check(t.Context(), printed, name))                        // a pod accepts the schema
+			is.NoErr(migrate.Up(t.Context(), printedURL, name))                       // the migrations of the next release continue from there
+			is.True(name == "trapeze" || !strings.Contains(sql.String(), "trapeze.")) // no name of the default schema is left
 		})
 	}
 }
@@ -249,7 +249,7 @@ func TestASchemaThatIsTooOldOrTooNewIsRefused(t *testing.T) {
 		_, err := pool.Exec(t.Context(), `insert into trapeze.migrations (version_id, is_applied) values ($1, true)`, version)
 		is.NoErr(err)
 	}
-	reaches(schema.Latest() + 1) // as a newer pod made it, while pods are replaced one by one
+	reaches(schema.Latest() + 1) // as if a newer pod had migrated it during a rolling upgrade
 	is.NoErr(schema.Check(t.Context(), pool, "trapeze"))
 	reaches(schema.Latest()/1000*1000 + 1000)
 	is.True(errors.Is(schema.Check(t.Context(), pool, "trapeze"), schema.ErrTooNew))
@@ -287,19 +287,19 @@ func count(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) int {
 	return n
 }
 
-// locks counts the locks that migrations take, in this database.
+// locks counts the locks in this database that migrations take.
 func locks(t *testing.T, pool *pgxpool.Pool) int {
 	return count(t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid in (420020, 420022)
 		and database = (select oid from pg_database where datname = current_database())`)
 }
 
-// tables counts the relations, functions and sequences of a schema, but for the table of versions.
+// tables counts the relations, functions and sequences of a schema, except the migrations table.
 func tables(t *testing.T, pool *pgxpool.Pool, schema string) int {
 	return count(t, pool, `select (select count(*) from pg_class where relnamespace = to_regnamespace($1) and relname !~ '^migrations')
 		+ (select count(*) from pg_proc where pronamespace = to_regnamespace($1))`, schema)
 }
 
-// shape is everything that a schema holds, as text, with the schema's own name taken out.
+// shape describes all objects of a schema as text, with the schema's own name removed.
 func shape(t *testing.T, pool *pgxpool.Pool, schema string) string {
 	t.Helper()
 	result, err := pool.Query(t.Context(), `
@@ -340,5 +340,5 @@ func TestTheStatusOfAnEmptyDatabaseChangesNothing(t *testing.T) {
 	is.True(list[0].AppliedAt.IsZero()) // pending
 	var exists bool
 	is.NoErr(pgtest.Connect(t, url).QueryRow(t.Context(), `select to_regnamespace('trapeze') is not null`).Scan(&exists))
-	is.True(!exists) // it was only asked
+	is.True(!exists) // Status creates nothing
 }
