@@ -15,7 +15,7 @@ const (
 	ClassDatabase       ErrorClass = "database"        // the handler returned a database error; its code is the SQLSTATE
 	ClassTimeout        ErrorClass = "timeout"         // the handler ran longer than its timeout
 	ClassStale          ErrorClass = "stale"           // the handler gave no sign of life for too long
-	ClassDeadline       ErrorClass = "deadline"        // the handler sent no heartbeat for too long
+	ClassDeadline       ErrorClass = "deadline"        // the handler showed no activity for too long
 	ClassCrashLimit     ErrorClass = "crash_limit"     // the job's pods died or lapsed too often
 	ClassInvalidArgs    ErrorClass = "invalid_args"    // the pods running the job crashed or lost their leases too often
 	ClassUnstorable     ErrorClass = "unstorable"      // the arguments cannot be decoded

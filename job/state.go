@@ -78,7 +78,7 @@ const (
 	ReasonAttemptsExhausted Reason = "attempts_exhausted" // the handler returned an error, and no attempts were left
 	ReasonCrashed           Reason = "crashed"            // its pods crashed or lost their leases too often
 	ReasonTimeout           Reason = "timeout"
-	ReasonStale             Reason = "stale"    // its handler sent no heartbeat for too long
+	ReasonStale             Reason = "stale"    // its handler showed no activity for too long
 	ReasonDeadline          Reason = "deadline" // it did not finish within the maximum age
 	ReasonStopped           Reason = "stopped"
 	ReasonCancelled         Reason = "cancelled"

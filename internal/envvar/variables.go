@@ -46,7 +46,8 @@ type Runner struct {
 	MaxCrashes int `envconfig:"TRAPEZE_MAX_CRASHES"`
 	// The longest run of a handler, if its kind sets none. 0 means no limit.
 	Timeout time.Duration `envconfig:"TRAPEZE_TIMEOUT"`
-	// The longest time without a heartbeat from a handler, if its kind sets none. After that the attempt ends and counts. 0 means no limit.
+	// The longest time without activity of a handler, such as progress or an event, if its kind sets none. After that the attempt ends and
+	// counts. 0 means no limit.
 	StaleAfter time.Duration `envconfig:"TRAPEZE_STALE_AFTER"`
 	// The longest time from when a job is due until it ends, in lanes that set none. A job that takes longer fails. 0 means no limit. Must
 	// be the same on all pods.

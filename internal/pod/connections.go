@@ -9,40 +9,40 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// The maximum number of connections that a pod opens beside the host's pool, and the number that stay open when it is idle. Transactions of
-// handlers (InTx, Tx, Write) use the host's pool.
+// The maximum number of connections that a pod opens in addition to the host's pool, and the number that stay open while it is idle.
+// Transactions of handlers (InTx, Tx, Write) use the host's pool.
 //
 //	           most  idle
 //	heartbeat     1     1  opened first and never given up
 //	listener      1     1  LISTEN, and the lead of the maintenance
 //	shared        4     1  everything else; the polls keep one
 //
-// Of the shared connections, claims and ends of jobs leave one to all other statements, and the others leave two to them:
+// Claims and job ends always leave at least one of the shared connections to other statements, and the other statements leave at least two
+// to claims and ends:
 //
 //	hot           3  a claim beside the flushers
 //	commands      2  submissions, commands and reads, and these:
 //	  feed        1  the feed and remote workers together
 //	  slow        1  lists and the maintenance together
 //
-// In addition, an export takes one while it is written, and a replacement of the heartbeat's connection is opened before the old one is
-// closed.
+// In addition, an export uses one connection while it is written. When the heartbeat's connection is replaced, the new one is opened before
+// the old one is closed.
 const (
 	heartbeatConnections = 1
 	listenerConnections  = 1
 	sharedConnections    = 4
 
-	// Connections is the sum.
+	// Connections is the maximum number of connections of a pod.
 	Connections = heartbeatConnections + listenerConnections + sharedConnections
 
 	hotTurns      = sharedConnections - 1
 	commandsTurns = sharedConnections - engine.Flushers
 
-	// heartbeatSpare allows for the replacement of the heartbeat's connection, and for one that died silently and may take 45 s to
-	// disappear.
+	// heartbeatSpare allows for the replacement of the heartbeat's connection, and for a dead connection that can take 45 s to be detected.
 	heartbeatSpare = 2
 )
 
-// stores run the statements of a pod on its pools.
+// stores are the stores of a pod. Each runs its statements on one of the pod's pools.
 type stores struct {
 	heartbeat, hot, commands, feed, slow *store.Store
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/dburl"
 )
 
-// directWithin is the timeout of the attempt to connect to each host.
+// directWithin is the timeout for connecting to each host.
 const directWithin = 5 * time.Second
 
-// direct connects to the primary without a pooler. It calls the hooks of the host's pool that prepare connections,
-// because they may set a short-lived token as password, or a role. A password in DirectURL takes precedence.
+// direct connects to the primary without a pooler. It calls the connection hooks of the host's pool, because they may set a short-lived
+// token as password, or a role. A password in DirectURL takes precedence.
 func (p *Pod) direct(ctx context.Context) (*pgx.Conn, error) {
 	pool := p.Pool.Config()
 	config, own := pool.ConnConfig, false

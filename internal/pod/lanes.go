@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// MakeLanes creates the lanes in the program's options that do not exist.
+// MakeLanes creates the lanes that the program's options define, unless they exist.
 func (p *Pod) MakeLanes(ctx context.Context) error {
 	for _, l := range p.opts.Lanes {
 		made, left, err := admin.Bootstrap(ctx, p.Commands, l)
@@ -27,7 +27,7 @@ func (p *Pod) MakeLanes(ctx context.Context) error {
 	return nil
 }
 
-// checkLanes returns an error if a kind that this pod runs has no existing lane: its jobs would wait for ever.
+// checkLanes returns an error if a kind that this pod runs has no existing lane, because its jobs would wait forever.
 func (p *Pod) checkLanes() error {
 	var errs []error
 	for _, kind := range p.HandledKinds {

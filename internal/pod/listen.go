@@ -15,11 +15,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// listener is the pod's only direct connection. It receives notifications. Between two of them it lends its session to the maintenance,
-// whose lead is a lock of that session. Its zero value is ready; [Pod.listen] opens the session.
+// listener is the pod's only direct connection. It receives notifications. Between notifications it lends its session to the maintenance,
+// which holds its lead as a lock of that session. The zero value is usable; [Pod.listen] opens the session.
 type listener struct {
 	mu   sync.Mutex
-	wake context.CancelFunc      // ends the wait for a notification; nil: there is no session
+	wake context.CancelFunc      // interrupts the wait for a notification; nil if there is no session
 	asks []func(*pgx.Conn) error // functions to call on the session
 	gone error                   // why there is no session
 }
@@ -53,8 +53,8 @@ func (l *listener) Do(ctx context.Context, do func(*pgx.Conn) error) error {
 	}
 }
 
-// setWake registers the function that interrupts the next wait for a notification. If functions are waiting for the session, it interrupts
-// at once.
+// setWake registers the function that interrupts the next wait for a notification. If callers are already waiting for the session, it
+// interrupts at once.
 func (l *listener) setWake(wake context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +63,7 @@ func (l *listener) setWake(wake context.CancelFunc) {
 	}
 }
 
-// lend calls the functions that wait for the session, and stops after an error. It reports whether there were any.
+// lend calls the functions that wait for the session, and stops at the first error. asked reports whether there were any.
 func (l *listener) lend(conn *pgx.Conn) (asked bool, err error) {
 	l.mu.Lock()
 	asks := l.asks
@@ -80,7 +80,7 @@ func (l *listener) lend(conn *pgx.Conn) (asked bool, err error) {
 	return len(asks) > 0, err
 }
 
-// ends rejects functions that wait for the session, now and later.
+// ends rejects all functions that wait for the session, including later ones.
 func (l *listener) ends(why error) {
 	l.mu.Lock()
 	l.wake, l.gone = nil, why
@@ -92,7 +92,8 @@ func (l *listener) ends(why error) {
 	}
 }
 
-// listen turns notifications into wake-ups until ctx ends. They are hints: if one is lost, the next poll finds the change.
+// listen turns notifications into wake-ups until ctx is cancelled. Notifications are only hints: if one is lost, the next poll finds the
+// change.
 func (p *Pod) listen(ctx context.Context) {
 	if p.Deaf() {
 		return
@@ -122,7 +123,7 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 	}
 	defer func() {
 		p.listener.ends(err)
-		p.maintenance.SessionEnded() // before its lock is released and another pod can lead
+		p.maintenance.SessionEnded() // must happen before the lock is released, because another pod can then lead
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = conn.Close(closing)
@@ -132,11 +133,11 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 			return fmt.Errorf("listen: %w", err)
 		}
 		p.Metrics.Listening.Set(1)
-		p.Wake() // for notifications sent while the connection was down
+		p.Wake() // notifications may have been missed while the connection was down
 	}
 	connected()
-	// Receive notifications as they arrive, and poll at a limited rate. If they were left to queue up, the pod would still poll for
-	// minutes after a storm, and would notice only then that the connection has ended.
+	// Receive notifications as they arrive, and poll at a limited rate. If notifications were queued, the pod would keep polling for
+	// minutes after a storm, and would only then notice that the connection has ended.
 	knock := wait.NewSignal()
 	answering, stop := context.WithCancel(ctx)
 	var door sync.WaitGroup
@@ -175,13 +176,13 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 	}
 }
 
-// requestHeartbeats requests a heartbeat of the pod and of each remote worker now.
+// requestHeartbeats requests an immediate heartbeat of the pod and of each remote worker.
 func (p *Pod) requestHeartbeats() {
 	p.ReadSettings()
 	p.sessions().Each((*engine.Engine).ReadSettings)
 }
 
-// answer acts on notifications until ctx ends.
+// answer acts on notifications until ctx is cancelled.
 func (p *Pod) answer(ctx context.Context, knock wait.Signal) {
 	for {
 		select {
@@ -198,14 +199,14 @@ func (p *Pod) answer(ctx context.Context, knock wait.Signal) {
 	}
 }
 
-// notifyOthers wakes the sessions of remote workers here, and requests a wake-up of the other pods.
+// notifyOthers wakes the sessions of remote workers on this pod, and requests a wake-up of the other pods.
 func (p *Pod) notifyOthers() {
 	p.sessions().Each((*engine.Engine).WakeForPeers)
 	if p.Deaf() {
 		return
 	}
 	if !p.Lease.Registered() {
-		// The pod is not running, as in a program that only submits: send the notification here.
+		// The pod is not running, for example in a program that only submits jobs. Send the notification here.
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		_ = p.Commands.Notify(ctx, p.Commands.Pool()) // best effort
@@ -214,7 +215,7 @@ func (p *Pod) notifyOthers() {
 	p.peers.Set()
 }
 
-// notifyPeers sends the requested wake-ups, each in a separate transaction, because a commit with a notification takes a server-wide
+// notifyPeers sends the requested wake-ups. Each is sent in a separate transaction, because committing a notification takes a server-wide
 // lock.
 func (p *Pod) notifyPeers(ctx context.Context) {
 	for {
@@ -234,7 +235,7 @@ func (p *Pod) notifyPeers(ctx context.Context) {
 	}
 }
 
-// sendLastWakeUp sends a wake-up that was requested just before the end, for example for jobs that a shutdown hands back.
+// sendLastWakeUp sends a wake-up that was requested shortly before the shutdown, for example for jobs that were handed back.
 func (p *Pod) sendLastWakeUp(ctx context.Context) {
 	if !p.peers.Clear() {
 		return
@@ -244,7 +245,7 @@ func (p *Pod) sendLastWakeUp(ctx context.Context) {
 	_ = p.Commands.Notify(ctx, p.Commands.Pool()) // best effort
 }
 
-// beatAfterReset sends a heartbeat after the pools were reset, because its connection leads to the same address as theirs.
+// beatAfterReset sends a heartbeat after the pools were reset, because the heartbeat's connection uses the same address as theirs.
 func (p *Pod) beatAfterReset(ctx context.Context) {
 	for seen := 0; ; {
 		until := p.Heartbeats.UntilReset()

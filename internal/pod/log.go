@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// contextHandler adds to each log line the operator's request and the trace from its context.
+// contextHandler adds the request ID and the trace from the context to each log line.
 type contextHandler struct{ slog.Handler }
 
 // Handle implements [slog.Handler].

@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/maintenance"
 )
 
-// newMaintenance returns the maintenance with this pod's options.
+// newMaintenance returns a maintenance with this pod's options.
 func newMaintenance(p *Pod) *maintenance.Maintenance {
 	o := maintenance.Options{
 		Store: p.Slow, Log: p.Log, Metrics: p.Metrics, Pod: p.opts.Name, LeadEvery: 2 * p.opts.PollEvery, Trusted: p.Lease.Trusted,
@@ -24,6 +24,6 @@ func newMaintenance(p *Pod) *maintenance.Maintenance {
 // Maintain runs every maintenance task once, now.
 func (p *Pod) Maintain(ctx context.Context) error { return p.maintenance.RunOnce(ctx) }
 
-// strandedFor is how long heartbeats request that the jobs of a deleted lane are moved: jobs of transactions that committed later, and
-// jobs that ran and became pending again. After that the maintenance finds them within a minute.
+// strandedFor is how long heartbeats request that the jobs of a deleted lane are moved. They include jobs whose transaction committed
+// later, and jobs that were running and became pending again. After that, the maintenance finds such jobs within a minute.
 const strandedFor = 5 * time.Minute

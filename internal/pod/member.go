@@ -13,7 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// podMember implements the member of the pod's engine: its row in the table of pods, and the remote workers that it serves.
+// podMember implements the member of the pod's engine. It stands for the pod's row in the table of pods, and for the remote workers that
+// the pod serves.
 type podMember struct{ p *Pod }
 
 func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }
@@ -34,7 +35,7 @@ func (m podMember) Apply(b store.Beat) {
 	}
 }
 
-// LeaseLost starts again as a new pod: other pods have declared this one dead and recovered its jobs.
+// LeaseLost restarts as a new pod, because other pods have declared this one dead and recovered its jobs.
 func (m podMember) LeaseLost(ctx context.Context) {
 	p := m.p
 	old := p.LoseLease()
@@ -66,8 +67,8 @@ func (m podMember) Claims(ctx context.Context, boot string) ([]store.Held, bool,
 
 func (podMember) ClaimMissing(*engine.Run) bool { return false }
 
-// ClaimsCompared searches for orphaned claims, including those of the pod's remote workers. It also records for doctor how many
-// claims the pod knows.
+// ClaimsCompared searches for orphaned claims, including those of the pod's remote workers. It also records how many claims the pod knows,
+// for doctor.
 func (m podMember) ClaimsCompared(ctx context.Context) {
 	if m.p.pass.due() {
 		if err := m.p.findOrphaned(ctx); err != nil {
@@ -79,10 +80,10 @@ func (m podMember) ClaimsCompared(ctx context.Context) {
 
 func (m podMember) MarkLimit() (time.Duration, func()) { return m.p.opts.PollEvery, m.p.Wake }
 
-// errClosedAtOnce means that another pod closed our row before its first heartbeat: the process was frozen or starved.
+// errClosedAtOnce means that another pod closed this pod's row before its first heartbeat, because the process was frozen or starved.
 var errClosedAtOnce = errors.New("pod row closed before the first heartbeat")
 
-// register opens the pod's row and applies the first heartbeat's answer.
+// register opens the pod's row and applies the response to the first heartbeat.
 func (p *Pod) register(ctx context.Context) error {
 	sent := time.Now()
 	info := store.PodInfo{Boot: p.Boot(), Name: p.opts.Name, Version: p.opts.Version, Kinds: p.HandledKinds, Slots: p.Slots(), Before: p.Lease.Before()}
@@ -94,7 +95,7 @@ func (p *Pod) register(ctx context.Context) error {
 		return err
 	}
 	if !b.Open {
-		p.Lease.NewBoot() // a closed row never reopens: the next try uses a new one
+		p.Lease.NewBoot() // a closed row never reopens, so the next attempt uses a new one
 		return fmt.Errorf("register pod %s: %w", info.Boot, errClosedAtOnce)
 	}
 	p.FirstBeat(sent, b)

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// Measured calls f for each series of the pod's metrics, with the metric's index in [instrument.Set.Metrics]. It reads
-// gauges of a current state now. It does not fail if the database does not answer.
+// Measured calls f for each series of the pod's metrics, with the metric's index in [instrument.Set.Metrics]. It reads the gauges of
+// current state when it is called. It does not fail if the database does not respond.
 func (p *Pod) Measured(f func(at int, one instrument.Series)) {
 	p.collecting.Lock() // no other collection may run between Reset and Set
 	defer p.collecting.Unlock()
@@ -33,19 +33,19 @@ func (p *Pod) Measured(f func(at int, one instrument.Series)) {
 const (
 	// fleetFor is how long a reading of the fleet's state is shared by all collectors.
 	fleetFor = 5 * time.Second
-	// fleetWithin is the timeout of a reading: after it, a scrape continues without the reading.
+	// fleetWithin is the timeout of a reading. After it, a scrape continues without the reading.
 	fleetWithin = time.Second
 )
 
-// fleet holds the latest reading of the jobs that wait in the whole fleet. It is read only on collection.
+// fleet holds the latest reading of the jobs waiting in the whole fleet. It is read only when metrics are collected.
 type fleet struct {
 	mu     sync.Mutex
 	at     time.Time
 	latest []view.Backlog
 }
 
-// read returns a reading that is at most fleetFor old. It is empty if the database did not answer, and the database is not
-// asked again before that time.
+// read returns a reading that is at most fleetFor old. It is empty if the database did not respond; the database is not queried again until
+// fleetFor has passed.
 func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.Backlog {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +59,7 @@ func (f *fleet) read(ask func(context.Context) ([]view.Backlog, error)) []view.B
 	return f.latest
 }
 
-// observe sets the gauges of each lane's used slots and limit on this pod, including the remote workers that it serves.
+// observe sets the gauges of each lane's used slots and slot limit on this pod, including the remote workers that it serves.
 func (p *Pod) observe(gauge *instrument.Vec[*instrument.Gauge]) {
 	sum := map[string]slots.Use{}
 	p.Lanes.AddUse(sum)

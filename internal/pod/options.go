@@ -11,14 +11,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// Options configure a pod: see runner.Options.
+// Options configure a pod; see runner.Options.
 type Options struct {
 	engine.Options
 	Schema                                                       string
 	BehindPooler, TraceQueries                                   bool
 	MaxAge, ApprovalTTL                                          time.Duration
 	MinScheduleInterval                                          time.Duration
-	PassEvery                                                    time.Duration // approximate time between two searches for orphaned claims
+	PassEvery                                                    time.Duration // approximate interval between two searches for orphaned claims
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
 	Lanes                                                        []admin.BootLane
 	OnEnd, OnRetry                                               ends.Hook

@@ -11,28 +11,29 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The claims that a process works on and those that the tables assign to it differ after a failover to a server that lacks the latest
-// commits, and after a lost reply. Both are compared after each heartbeat:
+// The claims that a process works on can differ from those that the tables assign to it, after a failover to a server that lacks the latest
+// commits, and after a lost reply. The two are compared after each heartbeat:
 //
 //	a handler works on a claim that is missing in the table ── it is cancelled
 //	the table has a claim that this process does not know ── orphaned: it is handed back, see orphans.go of internal/engine
 //
-// After a failed heartbeat or a lost reply, orphaned claims are searched for at once. No index of live contains the pod, so that claims
-// are cheap. Without such a cause a slow pass finds orphaned claims: it reads one page of live after each heartbeat.
+// After a failed heartbeat or a lost reply, the search for orphaned claims starts at once. No index of the live table contains the pod,
+// which keeps claims cheap. Without such a cause, a slow pass finds orphaned claims: it reads one page of the live table after each
+// heartbeat.
 const (
-	passPage = 5000             // rows of live that are read after one heartbeat
-	passAge  = 30 * time.Second // younger claims may still be on their way here
+	passPage = 5000             // rows of live to read after each heartbeat
+	passAge  = 30 * time.Second // younger claims may not have arrived here yet
 	knownAge = 20 * time.Second // claims that have run for this long are counted in the pod's row
 )
 
-// slowPass is a pass over live. Only one goroutine uses it.
+// slowPass is a pass over the live table. It must be used by only one goroutine.
 type slowPass struct {
-	every time.Duration // approximate time from the end of one pass to the beginning of the next
-	begin time.Time     // when the next one begins
-	after int64         // the last id of the previous page; 0: no pass is in progress
+	every time.Duration // approximate time from the end of one pass to the start of the next
+	begin time.Time     // when the next pass starts
+	after int64         // last ID of the previous page; 0 if no pass is in progress
 }
 
-// due reports whether a page has to be read.
+// due reports whether a page must be read.
 func (p *slowPass) due() bool { return p.after > 0 || !time.Now().Before(p.begin) }
 
 // read records that a page was read.
@@ -42,13 +43,13 @@ func (p *slowPass) read(page store.HeldPage) {
 	}
 }
 
-// rest plans the next pass, at a different time on each pod.
+// rest schedules the next pass, at a different time on each pod.
 func (p *slowPass) rest() {
 	p.after, p.begin = 0, time.Now().Add(p.every*3/4+rand.N(p.every/2+1)) // #nosec G404 -- jitter
 }
 
-// findOrphaned reads the next page of live. If the page has claims that neither the pod nor its remote workers know, it records an unknown
-// outcome. A claim that ended or began during the read is known before or after it.
+// findOrphaned reads the next page of the live table. If the page has claims that neither the pod nor its remote workers know, findOrphaned
+// records an unknown outcome. A claim that ended or started during the read is known either before or after it.
 func (p *Pod) findOrphaned(ctx context.Context) error {
 	boots, of := []string{p.Boot()}, map[string]*engine.Engine{p.Boot(): p.Engine}
 	p.sessions().Each(func(e *engine.Engine) {
@@ -75,12 +76,12 @@ func (p *Pod) findOrphaned(ctx context.Context) error {
 	return nil
 }
 
-// knownClaims counts the claims that this process has worked on for some time. doctor compares the count with the tables. Only one
-// goroutine uses it.
+// knownClaims counts the claims that this process has worked on for some time. doctor compares the count with the tables. It must be used
+// by only one goroutine.
 type knownClaims struct {
 	boot     string
 	since    map[engine.ClaimKey]time.Time // when a comparison first saw the claim
-	reported int                           // the count in the pod's row; -1: none
+	reported int                           // count in the pod's row; -1 if there is none
 }
 
 // report writes the count to the pod's row if it has changed.

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// A pod reports in its row how many claims its process has worked on for long.
+// A pod records in its row how many claims its process has been working on for some time.
 func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})

@@ -22,15 +22,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Pod is a process in the fleet: one engine, and the loops that listen, fire schedules, maintain the tables, feed clients and serve
-// remote workers.
+// Pod is a process in the fleet. It has one engine, and goroutines that listen for notifications, fire schedules, maintain the tables, feed
+// clients and serve remote workers.
 type Pod struct {
 	*engine.Engine
 	opts Options
 
-	RemoteStore *store.Store // heartbeats and messages of remote workers, which must not delay the pod's own
-	Slow        *store.Store // reads that may take long, and the maintenance, which must not delay commands
-	Feed        *feed.Feed   // reads while a client streams
+	RemoteStore *store.Store // for heartbeats and messages of remote workers, which must not delay the pod's own
+	Slow        *store.Store // for slow reads and the maintenance, which must not delay commands
+	Feed        *feed.Feed   // reads only while clients are streaming
 
 	Calendar    *calendar.Calendar
 	listener    listener
@@ -38,7 +38,7 @@ type Pod struct {
 	fleet       fleet
 	collecting  sync.Mutex
 	peers       wait.Signal // requests a wake-up of the other pods
-	runs        atomic.Bool // from the beginning of Run to its end: heartbeats are sent
+	runs        atomic.Bool // true from the start of Run to its end, while heartbeats are sent
 
 	pass  slowPass    // searches for orphaned claims
 	known knownClaims // counted for doctor
@@ -47,19 +47,19 @@ type Pod struct {
 	workers WorkerSessions
 }
 
-// WorkerSessions are the sessions of the remote workers that a pod serves, each with an engine.
+// WorkerSessions manages the sessions of the remote workers that a pod serves. Each session has an engine.
 type WorkerSessions interface {
 	// Each calls do for the engine of each session.
 	Each(do func(*engine.Engine))
-	// Engine returns the engine of a boot id; nil: no session has it.
+	// Engine returns the engine with the given boot ID, or nil if no session has it.
 	Engine(boot string) *engine.Engine
 	// Connected returns the number of sessions that have a stream.
 	Connected() int
-	// Leave ends all sessions for the shutdown of the pod, and blocks until they have ended.
+	// Leave ends all sessions when the pod shuts down, and blocks until they have ended.
 	Leave()
 }
 
-// noSessions is the value of a pod that does not serve remote workers.
+// noSessions is used by a pod that does not serve remote workers.
 type noSessions struct{}
 
 func (noSessions) Each(func(*engine.Engine))    {}
@@ -67,14 +67,14 @@ func (noSessions) Engine(string) *engine.Engine { return nil }
 func (noSessions) Connected() int               { return 0 }
 func (noSessions) Leave()                       {}
 
-// sessions returns the sessions of remote workers.
+// sessions returns the sessions of the pod's remote workers.
 func (p *Pod) sessions() WorkerSessions {
 	p.hosting.Lock()
 	defer p.hosting.Unlock()
 	return p.workers
 }
 
-// ServeWorkers registers the sessions that open returns, unless the pod already has some. It returns the registered ones.
+// ServeWorkers registers the sessions returned by open, unless the pod already has some. It returns the registered ones.
 func (p *Pod) ServeWorkers(open func() WorkerSessions) WorkerSessions {
 	p.hosting.Lock()
 	defer p.hosting.Unlock()
@@ -84,7 +84,7 @@ func (p *Pod) ServeWorkers(open func() WorkerSessions) WorkerSessions {
 	return p.workers
 }
 
-// New returns a pod on the host's pool, whose configuration it copies for connections of its own. It does not connect.
+// New returns a pod that uses the host's pool, and copies its configuration for the pod's own connections. It does not connect.
 func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 	s, err := newStores(context.Background(), pool, o)
 	if err != nil {
@@ -103,7 +103,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 	return p, nil
 }
 
-// Run runs jobs of some kinds, and schedules, until ctx ends, then drains.
+// Run runs jobs of the given kinds, and schedules, until ctx is cancelled. It then drains the pod.
 func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) error {
 	p.runs.Store(true)
 	defer p.runs.Store(false)
@@ -111,11 +111,11 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 		if ctx.Err() == nil {
 			return err
 		}
-		p.leave(ctx) // it may have registered: the reply is unknown
+		p.leave(ctx) // the pod may have registered, because the reply can be lost
 		p.Log.WarnContext(ctx, "runner stopped before it had started", telemetry.Pod, p.opts.Name, telemetry.Err, err)
 		return nil
 	}
-	// The loops that keep the pod alive run until its last handler has ended, not only until ctx ends.
+	// The goroutines that keep the pod alive run until its last handler has returned, not only until ctx is cancelled.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
 	var claimers, life sync.WaitGroup
@@ -130,15 +130,15 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	claimers.Go(func() {
 		<-ctx.Done()
 		p.StopClaims()
-		p.Feed.Close() // its clients reconnect elsewhere, and must not delay the shutdown of a server
+		p.Feed.Close() // clients reconnect elsewhere, and must not delay the shutdown of a server
 		p.Log.InfoContext(ctx, "runner draining", telemetry.Pod, p.opts.Name, telemetry.Running, p.Runs.Len())
 	})
 	p.Log.InfoContext(ctx, "runner started", telemetry.Pod, p.opts.Name, telemetry.Boot, p.Boot(), telemetry.Slots, p.Slots(), telemetry.Kinds, p.HandledKinds)
-	// Shut down in order: first everything that starts handlers, then the handlers, then the heartbeat that keeps their lease, and
-	// finally the pod's row.
+	// Shut down in this order: everything that starts handlers, the handlers, the heartbeat that keeps their lease, and finally the pod's
+	// row.
 	p.Live(ctx, func(alive context.Context) {
 		claimers.Wait()
-		p.sessions().Leave() // their workers continue and reconnect to other pods
+		p.sessions().Leave() // the workers continue and reconnect to other pods
 		p.Drain(alive)
 	})
 	die()
@@ -149,7 +149,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	return nil
 }
 
-// leave closes the pod's row and wakes the other pods for the slots that it had.
+// leave closes the pod's row, and wakes the other pods so that they use its slots.
 func (p *Pod) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
@@ -160,7 +160,7 @@ func (p *Pod) leave(ctx context.Context) {
 	}
 }
 
-// start registers the pod. It waits for the database until ctx ends.
+// start registers the pod. It waits for the database until ctx is cancelled.
 func (p *Pod) start(ctx context.Context, kinds []string, schedules []Schedule) error {
 	if p.opts.Disabled {
 		kinds = []string{}
@@ -210,12 +210,12 @@ func (p *Pod) warnDrained(ctx context.Context) {
 	}
 }
 
-// warmAfter is the time after which an idle pod prepares for its first jobs.
+// warmAfter is how long a pod must be idle before it prepares for its first jobs.
 const warmAfter = 500 * time.Millisecond
 
-// warm opens the hot connection that stays open and prepares the hot statements on it, so that the first jobs of an idle pod are as fast
-// as later ones. It does so at the start, and after connections were closed, for example at the end of their lifetime. A pod that has
-// jobs at once needs no preparation.
+// warm opens the hot connection that stays open and prepares the hot statements on it, so that the first jobs of an idle pod are as fast as
+// later ones. It does so at startup, and after connections were closed, for example because they reached their maximum lifetime. A pod that
+// has jobs at once needs no preparation.
 func (p *Pod) warm(ctx context.Context) {
 	for wait.For(ctx, warmAfter) {
 		if p.opts.Disabled {
@@ -233,8 +233,8 @@ func (p *Pod) warm(ctx context.Context) {
 	}
 }
 
-// Follow makes the engines of this pod and of its sessions apply a command without waiting for a notification, so that it applies to
-// later submissions here. A pod that is just registering may have read the settings from before the command.
+// Follow makes the engines of this pod and of its sessions apply a command without waiting for a notification, so that the command applies
+// to later submissions here. A pod that is registering at the moment may have read the settings from before the command.
 func (p *Pod) Follow(ctx context.Context) {
 	if !p.runs.Load() {
 		return
@@ -247,7 +247,7 @@ func (p *Pod) Follow(ctx context.Context) {
 	p.sessions().Each(follow)
 }
 
-// followWithin limits how long a command waits for this pod's own heartbeat.
+// followWithin is how long a command waits for this pod's own heartbeat.
 const followWithin = time.Second
 
 // Close closes the pod's connections.

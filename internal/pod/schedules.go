@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// newCalendar returns the calendar of this pod, which submits the jobs of schedules through p.
+// newCalendar returns the calendar of this pod. It submits the jobs of schedules through p.
 func newCalendar(p *Pod) *calendar.Calendar {
 	return calendar.New(calendar.Options{
 		Store: p.Commands, Log: p.Log, Metrics: p.Metrics,
@@ -31,11 +31,11 @@ func newCalendar(p *Pod) *calendar.Calendar {
 	})
 }
 
-// alarmWithin is how far ahead a timer is set for the next occurrence: at least a minute.
+// alarmWithin is how far ahead a timer is set for the next occurrence. It is at least a minute.
 const alarmWithin = time.Minute
 
-// scheduledKinds returns the kinds whose schedules fire here: those with a handler in this program, even if the program does not run
-// them, and those of the remote workers whose streams it serves.
+// scheduledKinds returns the kinds whose schedules fire on this pod. They are the kinds with a handler in this program, even if the program
+// does not run them, and those of the remote workers whose streams it serves.
 func (p *Pod) scheduledKinds() []string {
 	kinds := slices.Collect(maps.Keys(p.Kinds))
 	p.sessions().Each(func(e *engine.Engine) { kinds = append(kinds, e.HandledKinds...) })
@@ -43,7 +43,7 @@ func (p *Pod) scheduledKinds() []string {
 	return slices.Compact(kinds)
 }
 
-// bootIfRegistered returns the id of this pod, or nil if it is not registered.
+// bootIfRegistered returns this pod's boot ID, or nil if the pod is not registered.
 func (p *Pod) bootIfRegistered() *string {
 	if !p.Lease.Registered() {
 		return nil
@@ -52,7 +52,7 @@ func (p *Pod) bootIfRegistered() *string {
 	return &boot
 }
 
-// prepareScheduled makes the jobs of a schedule and returns their lane; see [calendar.Options].
+// prepareScheduled creates the jobs of a schedule; see [calendar.Options].
 func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs calendar.Jobs, refused, err error) {
 	w, err := p.submissionOf(s)
 	if err != nil {
@@ -75,8 +75,8 @@ func (p *Pod) prepareScheduled(ctx context.Context, tx pgx.Tx, s job.Schedule) (
 	}, nil, err
 }
 
-// submissionOf returns the submission of an occurrence of a schedule. The kind need not be known here: an operator may trigger it from a
-// program without handlers.
+// submissionOf returns the submission for an occurrence of a schedule. This program need not know the kind, because an operator can trigger
+// the schedule from a program without handlers.
 func (p *Pod) submissionOf(s job.Schedule) (*work.Submission, error) {
 	args, err := work.EncodeRawArgs(s.Kind, s.Args)
 	if err != nil {
@@ -90,13 +90,13 @@ func (p *Pod) submissionOf(s job.Schedule) (*work.Submission, error) {
 	return w, p.CheckSubmission(w)
 }
 
-// Schedule is a schedule as the program declares it.
+// Schedule is a schedule that the program declares.
 type Schedule struct {
 	Name string
 	Set  job.ScheduleSetting
 }
 
-// Declare writes the declared schedules into the database.
+// Declare writes the declared schedules to the database.
 func (p *Pod) Declare(ctx context.Context, schedules []Schedule) error {
 	for _, d := range schedules {
 		changed, err := admin.DeclareSchedule(ctx, p.Commands, d.Name, d.Set)

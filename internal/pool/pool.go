@@ -1,4 +1,4 @@
-// Package pool runs work on goroutines that are reused. The engine runs its handlers on one [Pool].
+// Package pool runs items on goroutines that it reuses. The engine runs its handlers on one [Pool].
 package pool
 
 import (
@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// idleFor is how long a goroutine without work waits before it ends.
+// idleFor is how long an idle goroutine waits before it exits.
 const idleFor = time.Second
 
-// Pool runs items, each on a goroutine. No item waits for a running one: a goroutine that takes an item while more are queued first starts
-// another goroutine for those. A short item then leaves its goroutine, with its grown stack, to the next item, and a long one has a
-// goroutine to itself. A new goroutine for every item would cost a short job a third of its processor time, for growing the stack and
-// scanning it in collections.
+// Pool runs each item on a goroutine. No item waits for a running one: a goroutine that takes an item while more are queued first starts
+// another goroutine for the rest. A short item then leaves its goroutine, with its grown stack, to the next item, and a long item has a
+// goroutine to itself. A new goroutine per item would cost a short job a third of its processor time, for growing the stack and for
+// scanning it during garbage collection.
 type Pool[T any] struct {
 	run func(T)
 
 	mu       sync.Mutex
 	queue    []T
-	head     int             // of queue
-	starting bool            // a goroutine was started or woken, and has not taken an item yet
-	idle     []chan struct{} // wake the idle goroutines, the most recent last
+	head     int             // index of the first item in queue
+	starting bool            // a goroutine was started or woken but has not taken an item yet
+	idle     []chan struct{} // wake channels of the idle goroutines, most recent last
 	closed   bool
 	idlers   sync.WaitGroup
 }
@@ -42,14 +42,14 @@ func (p *Pool[T]) Give(items ...T) {
 	p.start()
 }
 
-// Waiting reports whether queued items are not running yet.
+// Waiting reports whether any queued item is not running yet.
 func (p *Pool[T]) Waiting() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.head < len(p.queue)
 }
 
-// start starts or wakes a goroutine for the queue, unless one is starting already. Call it with mu held.
+// start starts or wakes a goroutine for the queue, unless one is already starting. The caller must hold mu.
 func (p *Pool[T]) start() {
 	if p.starting || p.head == len(p.queue) {
 		return
@@ -63,10 +63,10 @@ func (p *Pool[T]) start() {
 	go p.work()
 }
 
-// work runs items until none has arrived for idleFor. An item that ends its goroutine (runtime.Goexit) ends this one; the next item gets
-// another.
+// work runs items until none has arrived for idleFor. An item that calls runtime.Goexit ends this goroutine, and the next item gets another
+// one.
 func (p *Pool[T]) work() {
-	called := make(chan struct{}, 1) // the next call comes only after take
+	called := make(chan struct{}, 1) // buffered for one call; the next call comes only after take
 	timer := time.NewTimer(idleFor)
 	defer timer.Stop()
 	for started := true; ; {
@@ -92,8 +92,8 @@ func (p *Pool[T]) work() {
 	}
 }
 
-// take returns the next item, after starting a goroutine for those behind it, or registers its caller as idle. After Close no goroutine
-// becomes idle.
+// take returns the next item after starting a goroutine for the items behind it. If there is no item, it registers the calling goroutine as
+// idle. After Close, no goroutine becomes idle.
 func (p *Pool[T]) take(started bool, called chan struct{}) (item T, ok, rest bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +115,7 @@ func (p *Pool[T]) take(started bool, called chan struct{}) (item T, ok, rest boo
 	return item, true, false
 }
 
-// leave ends an idle wait, unless its goroutine has just been called.
+// leave removes a goroutine from the idle list. It returns false if the goroutine has just been woken.
 func (p *Pool[T]) leave(called chan struct{}) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +128,7 @@ func (p *Pool[T]) leave(called chan struct{}) bool {
 	return true
 }
 
-// Close ends the idle goroutines and returns when they have ended. The others end after their item.
+// Close stops the idle goroutines and waits until they have exited. The others exit after their current item.
 func (p *Pool[T]) Close() {
 	p.mu.Lock()
 	p.closed = true

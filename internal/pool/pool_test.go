@@ -9,7 +9,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// Items run although those before them never return, and each once.
+// Each item runs once, even if earlier items never return.
 func TestNoItemWaitsForAnother(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -34,7 +34,7 @@ func TestNoItemWaitsForAnother(t *testing.T) {
 	}
 }
 
-// Short items leave their goroutine to the next one, an item that exits its own costs the others nothing, and Close waits for idle goroutines.
+// Goroutines are reused for short items. An item that exits its goroutine does not affect other items, and Close waits for idle goroutines.
 func TestGoroutinesAreUsedAgainAndNoneIsLeft(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -70,10 +70,10 @@ func TestGoroutinesAreUsedAgainAndNoneIsLeft(t *testing.T) {
 	done.Wait()
 	h.Close()
 	is.Equal(len(h.idle), 0)
-	is.Equal(h.head, len(h.queue)) // nothing is left behind
+	is.Equal(h.head, len(h.queue)) // no items are left
 	is.True(most < items/10)
 
-	// After Close no goroutine is idle: what still comes runs, and its goroutine ends.
+	// After Close no goroutine becomes idle: a later item still runs, and then its goroutine exits.
 	done.Add(1)
 	h.Give(1)
 	done.Wait()

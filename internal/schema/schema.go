@@ -1,5 +1,5 @@
-// Package schema holds the version of the schema that this program needs, and compares a database with it. It changes nothing and needs no
-// migration library. A program that runs jobs links this package; one that migrates also links package migrate.
+// Package schema knows the schema version that this program needs, and compares a database with it. It changes nothing and needs no
+// migration library. A program that runs jobs links this package; a program that migrates also links package migrate.
 package schema
 
 import (
@@ -19,16 +19,16 @@ import (
 
 var validName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
-// ErrTooOld is the error of [Check] if the database lacks migrations that this binary needs.
+// ErrTooOld is returned by [Check] if the database lacks migrations that this binary needs.
 var ErrTooOld = errors.New("the database's schema is older than this program: run `trapeze migrate up`")
 
-// ErrNoTables is the error of [Check] if the tables do not exist.
+// ErrNoTables is returned by [Check] if the tables do not exist.
 var ErrNoTables = errors.New("call migrate.Up, or run `trapeze migrate up`")
 
-// ErrTooNew is the error of [Check] if the database has migrations of another minor version.
+// ErrTooNew is returned by [Check] if the database has migrations of another minor version.
 var ErrTooNew = errors.New("the database's schema is newer than this program: use the newer release")
 
-// ValidName returns an error unless the schema name needs no quotes.
+// ValidName returns an error unless name is a schema name that needs no quoting.
 func ValidName(name string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("schema name %q: want %s", name, validName)
@@ -36,13 +36,13 @@ func ValidName(name string) error {
 	return nil
 }
 
-// Migration is a file of package migrations.
+// Migration describes a migration file.
 type Migration struct {
 	Version int64
-	Name    string // of the file
+	Name    string // file name
 }
 
-// Migrations returns the migrations of this binary, oldest first.
+// Migrations returns the migrations in this binary, oldest first.
 func Migrations() []Migration {
 	names, err := fs.Glob(migrations.Files, "*.sql")
 	if err != nil {
@@ -67,17 +67,17 @@ func Latest() int64 {
 	return list[len(list)-1].Version
 }
 
-// DB reads the table of versions: a pool, a connection or a transaction.
+// DB is used to read the migrations table. It can be a pool, a connection or a transaction.
 type DB interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// perMinor is the range of migration numbers of a minor version: 1 to 999 for the first, 1000 to 1999 for the next. Within a minor version
-// migrations only add. Programs from before them therefore work while pods are replaced one by one.
+// perMinor is the size of the range of migration numbers for each minor version: 1 to 999 for the first, 1000 to 1999 for the next. Within
+// a minor version, migrations only add to the schema. Programs with older migrations therefore keep working during a rolling upgrade.
 const perMinor = 1000
 
-// Check compares the schema with this binary. It only reads, and returns nil, [ErrNoTables], [ErrTooOld] or [ErrTooNew]. A newer schema of
-// the same minor version is accepted.
+// Check compares the schema with this binary. It only reads, and returns nil, [ErrNoTables], [ErrTooOld] or [ErrTooNew]. It accepts a newer
+// schema with the same minor version.
 func Check(ctx context.Context, db DB, schema string) error {
 	exists, err := HasVersions(ctx, db, schema)
 	if err != nil {
@@ -101,7 +101,7 @@ func Check(ctx context.Context, db DB, schema string) error {
 	return nil
 }
 
-// HasVersions reports whether the schema has a table of versions.
+// HasVersions reports whether the schema has a migrations table.
 func HasVersions(ctx context.Context, db DB, schema string) (exists bool, err error) {
 	if err := ValidName(schema); err != nil {
 		return false, err

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// dampEvery is the minimum time between two log lines about the same problem.
+// dampEvery is the minimum interval between two log lines about the same problem.
 const dampEvery = time.Minute
 
-// Damped logs problems that repeat while the database is away: the first line of each at once, then one a minute with the number of
-// suppressed lines, and one when it is over.
+// Damped logs problems that repeat while the database is unavailable. It logs a problem at once, then once a minute with the number of
+// suppressed lines, and again when the problem is over.
 type Damped struct {
 	log *slog.Logger
 	now func() time.Time
@@ -21,9 +21,9 @@ type Damped struct {
 }
 
 type trouble struct {
-	since time.Time // when it began
-	shown time.Time // the latest line about it
-	left  int       // lines left out since
+	since time.Time // when the problem started
+	shown time.Time // when the latest line about it was logged
+	left  int       // number of lines suppressed since
 	open  bool      // a line has been logged since the problem was last over
 }
 
@@ -32,8 +32,7 @@ func NewDamped(log *slog.Logger) *Damped {
 	return &Damped{log: log, now: time.Now, troubles: map[string]*trouble{}}
 }
 
-// Warn logs a problem, unless a line about it was logged less than a minute ago. This also applies to a problem that comes and
-// goes.
+// Warn logs a problem, unless a line about the problem was logged less than a minute ago. This also limits a problem that comes and goes.
 func (d *Damped) Warn(ctx context.Context, message string, attrs ...any) {
 	d.mu.Lock()
 	now, t := d.now(), d.troubles[message]
@@ -58,7 +57,7 @@ func (d *Damped) Warn(ctx context.Context, message string, attrs ...any) {
 	d.log.WarnContext(ctx, message, attrs...)
 }
 
-// Over logs that a problem is over, if a line about it was logged.
+// Over logs that a problem is over, if the problem was logged.
 func (d *Damped) Over(ctx context.Context, message string) {
 	d.mu.Lock()
 	t := d.troubles[message]

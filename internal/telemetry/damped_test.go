@@ -32,12 +32,12 @@ func TestATroubleThatRepeatsIsLoggedAtOnceThenOnceAMinuteAndWhenItIsOver(t *test
 		out.Reset()
 	}
 	d.Over(ctx, heartbeatFailed)
-	logs()          // nothing was wrong
+	logs()          // there was no problem
 	for range 100 { // 150 s
 		d.Warn(ctx, heartbeatFailed, Err, failed)
 		clock = clock.Add(1500 * time.Millisecond)
 	}
-	d.Warn(ctx, claimFailed, Err, failed) // another trouble
+	d.Warn(ctx, claimFailed, Err, failed) // another problem
 	logs(`level=WARN msg="heartbeat failed" err=gone`,
 		`level=WARN msg="heartbeat failed" err=gone left_out=39`,
 		`level=WARN msg="heartbeat failed" err=gone left_out=39`,
@@ -45,9 +45,9 @@ func TestATroubleThatRepeatsIsLoggedAtOnceThenOnceAMinuteAndWhenItIsOver(t *test
 	d.Over(ctx, heartbeatFailed)
 	logs(`level=INFO msg=recovered what="heartbeat failed" lasted=2m30s left_out=19`)
 	d.Over(ctx, heartbeatFailed)
-	logs() // that was said
+	logs() // the recovery was already logged
 
-	for range 100 { // it comes and goes: two lines a minute
+	for range 100 { // a problem that comes and goes gets two lines a minute
 		d.Warn(ctx, heartbeatFailed, Err, failed)
 		clock = clock.Add(time.Second)
 		d.Over(ctx, heartbeatFailed)
@@ -55,5 +55,5 @@ func TestATroubleThatRepeatsIsLoggedAtOnceThenOnceAMinuteAndWhenItIsOver(t *test
 	}
 	lines := strings.Count(out.String(), "\n")
 	is.True(lines >= 6 && lines <= 8)
-	is.True(strings.HasSuffix(strings.TrimSpace(out.String()), "what=\"heartbeat failed\" lasted=1s")) // the last line says how it is
+	is.True(strings.HasSuffix(strings.TrimSpace(out.String()), "what=\"heartbeat failed\" lasted=1s")) // the last line shows the current state
 }

@@ -8,25 +8,25 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Ends counts the jobs that statements of this pod ended, by kind, state and error class.
+// Ends counts the jobs that this pod's statements have ended, by kind, state and error class.
 type Ends struct {
 	finished *instrument.Vec[*instrument.Counter] // error_class, kind, outcome
 
 	mu     sync.Mutex
 	known  map[string]*KindEnds // kinds with a handler on this pod
-	others KindLabels           // kinds that only other programs have
+	others KindLabels           // kinds that only other programs handle
 }
 
 // NewEnds returns an Ends that counts in m.
 func NewEnds(m *Metrics) *Ends { return &Ends{finished: m.Finished, known: map[string]*KindEnds{}} }
 
-// KindEnds are the counters of one kind, resolved once instead of for each job.
+// KindEnds holds the counters of one kind. They are looked up once instead of for each job.
 type KindEnds struct {
 	succeeded, cancelled *instrument.Counter
 	failed               map[job.ErrorClass]*instrument.Counter
 }
 
-// Of returns the counters of a kind with a handler on this pod, initialized with 0, so that the first failure shows as a rise.
+// Of returns the counters for a kind with a handler on this pod, initialized to 0, so that the first failure is visible as an increase.
 func (e *Ends) Of(kind string) *KindEnds {
 	c := &KindEnds{succeeded: e.counter(kind, job.Succeeded, ""), cancelled: e.counter(kind, job.Cancelled, ""), failed: map[job.ErrorClass]*instrument.Counter{}}
 	for _, class := range job.ErrorClasses() {
@@ -42,7 +42,7 @@ func (e *Ends) counter(kind string, state job.State, class job.ErrorClass) *inst
 	return e.finished.WithLabelValues(string(class), kind, string(state))
 }
 
-// Of returns the counter of an end; nil for an unknown class.
+// Of returns the counter for an end, or nil for an unknown class.
 func (c *KindEnds) Of(state job.State, class job.ErrorClass) *instrument.Counter {
 	switch state {
 	case job.Succeeded:
@@ -53,7 +53,7 @@ func (c *KindEnds) Of(state job.State, class job.ErrorClass) *instrument.Counter
 	return c.failed[class]
 }
 
-// Count counts the end of a job of a kind; class is set if it failed.
+// Count counts the end of a job. class is set if the job failed.
 func (e *Ends) Count(state job.State, class job.ErrorClass, kind string) {
 	e.mu.Lock()
 	known := e.known[kind]
@@ -65,17 +65,17 @@ func (e *Ends) Count(state job.State, class job.ErrorClass, kind string) {
 	e.counter(e.others.Label(kind), state, class).Inc()
 }
 
-// MaxKindLabels limits the kinds of other programs that metrics name. Clients and remote workers choose those names, and each uses memory
-// of the pod for ever. Further kinds are counted as "(other)".
+// MaxKindLabels is the maximum number of other programs' kinds that appear as metric labels. Clients and remote workers choose these names,
+// and each name uses the pod's memory forever. Further kinds are counted as "(other)".
 const MaxKindLabels = 1000
 
-// KindLabels are the kinds of other programs that a metric names.
+// KindLabels tracks the kinds of other programs that a metric uses as labels.
 type KindLabels struct {
 	mu    sync.Mutex
 	named map[string]bool
 }
 
-// Label returns the label of a kind.
+// Label returns the label for a kind.
 func (k *KindLabels) Label(kind string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

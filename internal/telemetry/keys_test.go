@@ -14,15 +14,15 @@ import (
 	"github.com/matryer/is"
 )
 
-// logging are the methods of a logger, with the number of arguments before the attributes.
+// logging lists the methods of a logger, with the number of arguments before the attributes.
 var logging = map[string]int{
 	"DebugContext": 2, "InfoContext": 2, "WarnContext": 2, "ErrorContext": 2, "Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "With": 0, "warn": 2,
 }
 
-// loggers are the names under which loggers go in this module.
+// loggers lists the names of loggers in this module.
 var loggers = []string{"log", "damped", "slog", "logger", "Logger"}
 
-// keys are the constants of keys.go, by their names.
+// keys returns the constants of keys.go by name.
 func keys(t *testing.T) map[string]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "keys.go", nil, 0)
@@ -52,7 +52,7 @@ func TestEveryLogLineUsesTheKeysOfThisPackage(t *testing.T) {
 			}
 		}
 	}
-	is.True(lines > 40) // it finds them
+	is.True(lines > 40) // log lines were found
 }
 
 func TestAKeyThatIsNotInTheListIsFound(t *testing.T) {
@@ -73,13 +73,13 @@ func TestAKeyThatIsNotInTheListIsFound(t *testing.T) {
 			file, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\nfunc x() { "+line+" }", 0)
 			is.NoErr(err)
 			found := logLines(file)
-			is.Equal(len(found), 1)                            // it is seen as a log line
-			is.Equal(len(judge(found[0], keys(t))) > 0, wrong) // and judged
+			is.Equal(len(found), 1)                            // it is recognized as a log line
+			is.Equal(len(judge(found[0], keys(t))) > 0, wrong) // and checked
 		})
 	}
 }
 
-// logLines returns the calls of loggers in a file.
+// logLines returns the calls of logging methods in a file.
 func logLines(file *ast.File) (lines []*ast.CallExpr) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
@@ -98,7 +98,7 @@ func logLines(file *ast.File) (lines []*ast.CallExpr) {
 	return lines
 }
 
-// judge says what is wrong with a log line: a message that is put together at run time, or a key that is not in the list.
+// judge returns what is wrong with a log line, such as a message that is built at run time, or a key that is not listed in keys.go.
 func judge(call *ast.CallExpr, known map[string]string) (wrong []string) {
 	method := call.Fun.(*ast.SelectorExpr).Sel.Name
 	before := logging[method]
@@ -114,14 +114,14 @@ func judge(call *ast.CallExpr, known map[string]string) (wrong []string) {
 	if len(attrs) == 1 && call.Ellipsis.IsValid() {
 		list, ok := attrs[0].(*ast.CallExpr)
 		if !ok || last(list.Fun) != "append" {
-			return wrong // whole pairs, from a function that is judged where it is
+			return wrong // complete pairs from a function, which is checked where it builds them
 		}
 		attrs = list.Args[1:]
 	}
 	for i := 0; i < len(attrs); i += 2 {
 		key := attrs[i]
 		if made, ok := key.(*ast.CallExpr); ok && len(made.Args) > 0 {
-			key = made.Args[0] // slog.String(key, …) stands alone
+			key = made.Args[0] // slog.String(key, …) is a complete attribute
 			i--
 		}
 		switch k := key.(type) {
@@ -150,7 +150,7 @@ func has(known map[string]string, text string) bool {
 	return false
 }
 
-// last is the last name of an expression such as r.log or slog.
+// last returns the last name in an expression such as r.log or slog.
 func last(x ast.Expr) string {
 	switch x := x.(type) {
 	case *ast.Ident:
@@ -161,7 +161,7 @@ func last(x ast.Expr) string {
 	return ""
 }
 
-// sources parses the files of a folder and those below it, tests apart.
+// sources parses all Go files under a directory except tests.
 func sources(t *testing.T, dir string) map[string]*ast.File {
 	t.Helper()
 	files := map[string]*ast.File{}

@@ -1,13 +1,13 @@
-// Package telemetry holds the instruments of a pod: its metrics, with their names and labels, and the keys of its logs.
+// Package telemetry defines a pod's metrics, with their names and labels, and the attribute keys of its logs.
 package telemetry
 
 import "github.com/trapeze-run/trapeze/internal/instrument"
 
-// Metrics are the counters and timings of one pod. The field Set contains all of them.
+// Metrics holds the counters and timings of one pod. Its Set field contains all of them.
 type Metrics struct {
 	Enqueued        *instrument.Counter
 	Claims          *instrument.Counter
-	Finished        *instrument.Vec[*instrument.Counter] // error_class: empty unless it failed; kind; outcome
+	Finished        *instrument.Vec[*instrument.Counter] // error_class (empty unless it failed), kind, outcome
 	Handoffs        *instrument.Vec[*instrument.Counter] // path: fast, poll
 	HandoffSeconds  *instrument.Histogram
 	Recovered       *instrument.Vec[*instrument.Counter] // reason
@@ -38,8 +38,8 @@ type Metrics struct {
 	StreamsDropped  *instrument.Counter
 	FeedLag         *instrument.Gauge
 
-	// State of the whole fleet, from the database, the same on every pod. These metrics have no value while the database
-	// does not answer.
+	// The state of the whole fleet, read from the database. It is the same on every pod. These metrics have no value while the database
+	// does not respond.
 	LaneWaiting *instrument.Vec[*instrument.Gauge] // lane
 	LaneOldest  *instrument.Vec[*instrument.Gauge] // lane
 	Pods        *instrument.Vec[*instrument.Gauge] // no label
@@ -47,7 +47,7 @@ type Metrics struct {
 	Set instrument.Set
 }
 
-// New returns the instruments of a pod, not registered anywhere.
+// New returns the metrics of a pod. They are not registered with any exporter.
 func New() *Metrics {
 	m := &Metrics{}
 	short, long := instrument.Exponential(0.0001, 2.5, 14), instrument.Exponential(0.001, 4, 12)

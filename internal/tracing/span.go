@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Span is the span of a run. Without one, its methods do nothing.
+// Span is the span of a run. If the run has none, its methods do nothing.
 type Span struct{ span trace.Span }
 
 // Recorded reports whether there is a span.
@@ -26,8 +26,8 @@ func (s Span) End() {
 	}
 }
 
-// Traceparent returns the trace position to store with the next step: the run's span or, without one, stored. A pod that does not trace
-// therefore does not break a trace.
+// Traceparent returns the trace position to store with the next step. It is that of the run's span, or stored if the run has no span. A pod
+// without tracing therefore does not break a trace.
 func (s Span) Traceparent(stored string) string {
 	if s.span == nil {
 		return stored
@@ -35,28 +35,28 @@ func (s Span) Traceparent(stored string) string {
 	return Traceparent(s.span)
 }
 
-// Error records that a run ended in an error.
+// Error records that a run ended with an error.
 func (s Span) Error(reason job.Reason, err error) {
 	if s.span != nil {
 		failed(s.span, string(reason), err)
 	}
 }
 
-// Event records an event of a run other than its end, under its name in the job's history.
+// Event records an event of a run, other than its end, under its name in the job's history.
 func (s Span) Event(name string, about ...attribute.KeyValue) {
 	if s.span != nil {
 		s.span.AddEvent(name, trace.WithAttributes(about...))
 	}
 }
 
-// State records the state in which a run left its job.
+// State records the state in which a run left the job.
 func (s Span) State(state job.State) {
 	if s.span != nil {
 		s.span.SetAttributes(attribute.String("trapeze.state", string(state)))
 	}
 }
 
-// Link links the span to others.
+// Link adds links from the span to other trace positions.
 func (s Span) Link(traceparents ...string) {
 	for _, traceparent := range traceparents {
 		if from := traceOf(traceparent); from.IsValid() {
@@ -65,7 +65,7 @@ func (s Span) Link(traceparents ...string) {
 	}
 }
 
-// failed records an error on a span: its text, from the handler, and the stack of a panic.
+// failed records an error on a span. It adds the text of the handler's error, and the stack of a panic.
 func failed(span trace.Span, reason string, err error) {
 	span.SetStatus(codes.Error, reason)
 	span.SetAttributes(semconv.ErrorTypeKey.String(reason))

@@ -1,5 +1,5 @@
-// Package tracing makes the spans of submissions and runs, and hides the use of OpenTelemetry. The engine and the code that submits jobs
-// call it. Without a tracer provider nothing is made, stored or allocated.
+// Package tracing creates the spans of submissions and runs, and encapsulates the use of OpenTelemetry. The engine and the code that
+// submits jobs use it. Without a tracer provider, it creates, stores and allocates nothing.
 package tracing
 
 import (
@@ -18,25 +18,26 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Tracer makes the spans of submissions and runs. A submission is a producer's span, whose context is stored with the job; a run is a
-// consumer's span. A run that starts at once is in the trace of its submission:
+// Tracer creates the spans of submissions and runs. A submission is a producer span, whose context is stored with the job. A run is a
+// consumer span. A run that starts at once belongs to the trace of its submission:
 //
 //	enqueue csv_ingest ─▶ run csv_ingest ─▶ run factor_sync ─▶ …
 //
-// Any other run has a separate trace with a link to the stored context: a run after a retry, a takeover or a wait of a minute; a child of a
-// fan-out, which links to the run that fanned out; and a join, which links to the children. No trace is therefore open for hours, and none
-// has ten thousand branches.
+// Any other run has a separate trace that is linked to the stored context. This applies to a run after a retry, a takeover or a wait of a
+// minute; to a child of a fan-out, which links to the run that fanned out; and to a join, which links to the children. As a result, no
+// trace is open for hours, and none has ten thousand branches.
 type Tracer struct {
-	Provider trace.TracerProvider // nil: the current global one
+	Provider trace.TracerProvider // nil means the current global one
 }
 
 const (
-	tracerName = "github.com/trapeze-run/trapeze/runner" // as users know it
-	// MaxLinks limits the links from a fan-out to its children, and from its join.
+	tracerName = "github.com/trapeze-run/trapeze/runner" // the name that users see
+	// MaxLinks is the maximum number of links from a fan-out to its children, and from its join.
 	MaxLinks = 32
 )
 
-// unset is the initial global provider, while no program has set one; nil if one was set before this package was initialized.
+// unset is the initial global provider, used as long as no program has set one. It is nil if a provider was set before this package was
+// initialized.
 var unset = func() trace.TracerProvider {
 	p := otel.GetTracerProvider()
 	if t := reflect.TypeOf(p); t.Kind() == reflect.Pointer && strings.HasSuffix(t.Elem().PkgPath(), "/otel/internal/global") {
@@ -45,7 +46,7 @@ var unset = func() trace.TracerProvider {
 	return nil
 }()
 
-// tracer returns nil when no provider is set.
+// tracer returns the tracer to use, or nil if no provider is set.
 func (t Tracer) tracer() trace.Tracer {
 	p := t.Provider
 	if p == nil {
@@ -57,7 +58,7 @@ func (t Tracer) tracer() trace.Tracer {
 	return p.Tracer(tracerName, trace.WithSchemaURL(semconv.SchemaURL))
 }
 
-// StartSubmission begins the span of a submission. It returns nil without a provider.
+// StartSubmission starts the span of a submission. Without a provider, it returns a nil span.
 func (t Tracer) StartSubmission(ctx context.Context, kind, lane string, jobs int, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	tracer := t.tracer()
 	if tracer == nil {
@@ -70,7 +71,7 @@ func (t Tracer) StartSubmission(ctx context.Context, kind, lane string, jobs int
 	return tracer.Start(ctx, "enqueue "+kind, append(options, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(about...))...)
 }
 
-// EndSubmission ends the span of a submission; id is its job, 0 for several jobs.
+// EndSubmission ends the span of a submission. id is the submitted job, or 0 if there are several.
 func EndSubmission(span trace.Span, id int64, err error) {
 	if span == nil {
 		return
@@ -84,7 +85,7 @@ func EndSubmission(span trace.Span, id int64, err error) {
 	span.End()
 }
 
-// StartRun begins the span of a claim.
+// StartRun starts the span of a claimed job's run.
 func (t Tracer) StartRun(ctx context.Context, c *store.Claimed) (context.Context, Span) {
 	tracer := t.tracer()
 	if tracer == nil {
@@ -106,8 +107,8 @@ func (t Tracer) StartRun(ctx context.Context, c *store.Claimed) (context.Context
 	return ctx, Span{span}
 }
 
-// Child makes the span of the submission of a fan-out's child: the beginning of a trace, linked with the run that fans out in both
-// directions. It returns the trace position to store with the child.
+// Child creates the span for submitting a child of a fan-out. The span starts a new trace, which is linked with the run that fans out in
+// both directions. Child returns the trace position to store with the child.
 func (t Tracer) Child(ctx context.Context, from Span, n *store.NewJob) string {
 	if from.span == nil {
 		return ""
@@ -123,7 +124,7 @@ func (t Tracer) Child(ctx context.Context, from Span, n *store.NewJob) string {
 	return Traceparent(span)
 }
 
-// operation returns the attributes of an operation. Its destination is the kind, because handlers are registered for kinds.
+// operation returns the attributes of an operation. The destination is the kind, because handlers are registered by kind.
 func operation(name, kind, lane string) []attribute.KeyValue {
 	return []attribute.KeyValue{semconv.MessagingSystemKey.String("trapeze"), semconv.MessagingOperationName(name),
 		semconv.MessagingDestinationName(kind), attribute.String("trapeze.kind", kind), attribute.String("trapeze.lane", lane)}
@@ -133,7 +134,7 @@ func identity(id int64) []attribute.KeyValue {
 	return []attribute.KeyValue{semconv.MessagingMessageID(strconv.FormatInt(id, 10)), attribute.Int64("trapeze.job.id", id)}
 }
 
-// Traceparent returns the position of a span in its stored form; empty for none.
+// Traceparent returns the position of a span in its stored form, or the empty string if span is nil.
 func Traceparent(span trace.Span) string {
 	if span == nil {
 		return ""
@@ -143,7 +144,7 @@ func Traceparent(span trace.Span) string {
 	return carrier.Get("traceparent")
 }
 
-// traceOf parses the result of Traceparent. An invalid text is no trace.
+// traceOf parses the result of Traceparent. It returns an invalid span context for any other text.
 func traceOf(traceparent string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}

@@ -1,6 +1,6 @@
-// Package wait holds the ways in which a goroutine waits: for a [Signal], for a time ([For]), between tries ([Backoff]), and a little
-// longer than its context ([Linger]). Each watches a context, so that no wait outlasts its owner. Every package may use it; it imports
-// none.
+// Package wait contains the ways in which a goroutine can wait: for a [Signal], for some time ([For]), between attempts ([Backoff]), and a
+// little longer than its context ([Linger]). Each of them observes a context, so that no wait outlasts its owner. Every package can use it,
+// because it imports none.
 package wait
 
 import (
@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Signal asks one goroutine to act. Signals that arrive before it acts are merged. Receive from it in a select.
+// Signal asks a goroutine to act. Signals that arrive before it acts are merged into one. Receive from it in a select statement.
 type Signal chan struct{}
 
 // NewSignal returns a signal that is not set.
 func NewSignal() Signal { return make(Signal, 1) }
 
-// Set sets the signal, unless it is set already. It never blocks.
+// Set sets the signal if it is not already set. It never blocks.
 func (s Signal) Set() {
 	select {
 	case s <- struct{}{}:
@@ -33,7 +33,7 @@ func (s Signal) Clear() bool {
 	}
 }
 
-// For blocks for d, or until ctx ends, and reports whether ctx is still open.
+// For blocks for d or until ctx is cancelled, and reports whether ctx is still open.
 func For(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -45,10 +45,10 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Backoff waits between tries: 20 ms, doubling up to Most, with jitter between half and one and a half times the delay. Not safe for
-// concurrent use.
+// Backoff waits between attempts. The delay starts at 20 ms and doubles up to Most, with jitter between half and one and a half times the
+// delay. It is not safe for concurrent use.
 type Backoff struct {
-	// Most is the longest delay, before jitter. Default 1s.
+	// Most is the maximum delay before jitter. The default is 1s.
 	Most time.Duration
 	// Tries counts the calls of Wait.
 	Tries int
@@ -59,7 +59,7 @@ type Backoff struct {
 // NewBackoff returns a backoff with the default limit.
 func NewBackoff() *Backoff { return &Backoff{} }
 
-// Wait blocks until it is time for another try, and reports whether ctx is still open.
+// Wait blocks until it is time for the next attempt, and reports whether ctx is still open.
 func (b *Backoff) Wait(ctx context.Context) bool {
 	b.Tries++
 	delay := max(b.next, 20*time.Millisecond)
@@ -71,7 +71,7 @@ func (b *Backoff) Wait(ctx context.Context) bool {
 	return For(ctx, time.Duration(float64(delay)*(0.5+rand.Float64()))) // #nosec G404 -- jitter
 }
 
-// Linger returns a context that ends a while after ctx.
+// Linger returns a context that is cancelled some time after ctx.
 func Linger(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -1,5 +1,5 @@
-// Package watchdog ends the context of a handler that gives no sign of life. A sign costs one atomic store. The engine has one [Watchdog]
-// for each run.
+// Package watchdog cancels the context of a handler that shows no activity. Recording activity costs one atomic store. The engine uses one
+// [Watchdog] for each run.
 package watchdog
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Watchdog watches one handler that must give signs of life. It has one timer, which is reset if it fires after a recent sign. Without a
-// limit there is no timer. The zero value watches nothing.
+// Watchdog watches the activity of one handler. It has one timer, which is reset if it fires soon after activity. Without a limit there is
+// no timer. The zero value watches nothing.
 type Watchdog struct {
-	last   atomic.Int64 // the latest sign of life, since processStart; 0: the handler has not begun
+	last   atomic.Int64 // time of the latest activity since processStart; 0 before the handler starts
 	cancel context.CancelCauseFunc
 
 	mu    sync.Mutex
@@ -23,20 +23,20 @@ type Watchdog struct {
 	timer *time.Timer
 }
 
-// processStart is the reference of all signs of life, on the monotonic clock.
+// processStart is the reference time for all activity, on the monotonic clock.
 var processStart = time.Now()
 
-// Start begins to watch. It ends a handler's context once, with [job.ErrStale], after the given time without a sign of life.
+// Start starts watching. It cancels the handler's context once, with [job.ErrStale], after the given time without activity.
 func (w *Watchdog) Start(cancel context.CancelCauseFunc, after time.Duration) {
 	w.cancel = cancel
 	w.Touch()
 	w.Limit(after)
 }
 
-// Touch records a sign of life.
+// Touch records activity of the handler.
 func (w *Watchdog) Touch() { w.last.Store(int64(time.Since(processStart))) }
 
-// Limit sets the longest time between signs of life, from the latest one on; 0 ends the watch.
+// Limit sets the maximum time without activity, starting with the latest activity. 0 stops watching.
 func (w *Watchdog) Limit(after time.Duration) {
 	if after <= 0 && w.last.Load() == 0 {
 		return
@@ -58,7 +58,7 @@ func (w *Watchdog) idle() time.Duration {
 	return time.Since(processStart) - time.Duration(w.last.Load())
 }
 
-// check ends the handler's context if the latest sign of life is too long ago, or else resets the timer.
+// check cancels the handler's context if the latest activity was too long ago. Otherwise it resets the timer.
 func (w *Watchdog) check() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,7 +73,7 @@ func (w *Watchdog) check() {
 	}
 }
 
-// Stop ends the watch: the handler has returned.
+// Stop stops watching, because the handler has returned.
 func (w *Watchdog) Stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// begun is a watchdog that watches, and the moment at which it ended the handler.
+// begun returns a running watchdog, and the time at which it cancels the handler.
 func begun(after time.Duration) (p *Watchdog, stale *time.Time) {
 	p, stale = &Watchdog{}, &time.Time{}
 	p.Start(func(error) { *stale = time.Now() }, after)
@@ -26,7 +26,7 @@ func TestAWatchdogEndsAHandlerWithoutSignsOfLife(t *testing.T) {
 		last := time.Now()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		is.Equal(stale.Sub(last), time.Minute) // so long after the latest sign, however often the timer went off before
+		is.Equal(stale.Sub(last), time.Minute) // a minute after the latest activity, however often the timer fired before
 	})
 }
 
@@ -46,7 +46,7 @@ func TestAStoppedWatchdogEndsNoHandler(t *testing.T) {
 func TestAWatchdogWithoutALimitHasNoTimer(t *testing.T) {
 	is := is.New(t)
 	p, _ := begun(0)
-	is.True(p.timer == nil) // nothing to stop
+	is.True(p.timer == nil) // there is no timer to stop
 	p.Touch()
 	p.Stop()
 }
@@ -67,7 +67,7 @@ func TestALimitThatIsSetDuringARunCountsFromTheLatestSign(t *testing.T) {
 
 		p, stale = begun(time.Minute)
 		time.Sleep(30 * time.Second)
-		p.Limit(0) // and one that is taken away does not count
+		p.Limit(0) // a removed limit no longer applies
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		is.True(stale.IsZero())

@@ -10,10 +10,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A field that is added to Submission is described, or named here.
+// A field that is added to Submission must either be part of its public form or be listed here.
 func TestEveryFieldOfASubmissionIsDescribed(t *testing.T) {
 	is := is.New(t)
-	ours := []string{"Plan", "MaxCrashes"} // the engine's, not the submitter's
+	ours := []string{"Plan", "MaxCrashes"} // set by the engine, not by the submitter
 	one, text := 1, "pending"
 	full := &Submission{
 		Kind: "k", Args: json.RawMessage(`1`), Planned: []Step{{Step: job.Step{Kind: "next"}}}, Subject: &text, Lane: "l", Priority: &one, Delay: 1,
@@ -32,6 +32,6 @@ func TestEveryFieldOfASubmissionIsDescribed(t *testing.T) {
 			t.Errorf("%s is not described", field.Name)
 		}
 	}
-	step := reflect.TypeFor[job.Step]().NumField() - 1      // Own is said of planned steps alone
-	is.Equal(described.NumField()-1+step, fields-len(ours)) // each has a field in job.Submission
+	step := reflect.TypeFor[job.Step]().NumField() - 1      // Own applies only to planned steps
+	is.Equal(described.NumField()-1+step, fields-len(ours)) // each field has a counterpart in job.Submission
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// maxDepth limits the nesting of JSON to half of what encoding/json and, by default, PostgreSQL read. The value can therefore still be read
-// as part of a chain's plan, a list of jobs or another value.
+// maxDepth limits the nesting of JSON to half of what encoding/json and, by default, PostgreSQL accept. The value can therefore still be
+// read as part of a chain's plan, a list of jobs or another value.
 const maxDepth = 5_000
 
-// EncodeArgs encodes the arguments of a job of a kind.
+// EncodeArgs encodes the arguments of a job. kind is used in errors.
 func EncodeArgs(kind string, args any) (json.RawMessage, error) {
 	raw, err := Encode(args, job.MaxArgsBytes)
 	if err != nil {
@@ -21,7 +21,7 @@ func EncodeArgs(kind string, args any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// EncodeRawArgs checks and compacts arguments that are already JSON. Empty ones become {}.
+// EncodeRawArgs checks and compacts arguments that are already JSON. Empty arguments become {}.
 func EncodeRawArgs(kind string, args json.RawMessage) (json.RawMessage, error) {
 	if len(bytes.TrimSpace(args)) == 0 {
 		args = json.RawMessage("{}")
@@ -41,7 +41,7 @@ func EncodeResult(result any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// Encode encodes a value as JSON that PostgreSQL can store, of at most limit bytes. Errors: [job.ErrInvalidArgs], [job.ErrTooLarge].
+// Encode encodes a value as JSON that PostgreSQL can store, in at most limit bytes. Errors: [job.ErrInvalidArgs], [job.ErrTooLarge].
 func Encode(v any, limit int) (json.RawMessage, error) {
 	raw, err := encodeJSON(v)
 	switch {
@@ -58,7 +58,7 @@ func Encode(v any, limit int) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// tooDeep reports whether JSON is nested deeper than a limit.
+// tooDeep reports whether JSON is nested deeper than limit.
 func tooDeep(raw []byte, limit int) bool {
 	if bytes.Count(raw, []byte("["))+bytes.Count(raw, []byte("{")) <= limit {
 		return false
@@ -82,7 +82,7 @@ func tooDeep(raw []byte, limit int) bool {
 	return false
 }
 
-// encodeJSON encodes a value as JSON without HTML escapes, so that submitted JSON keeps its bytes.
+// encodeJSON encodes a value as JSON without HTML escapes, so that submitted JSON stays byte for byte the same.
 func encodeJSON(v any) (json.RawMessage, error) {
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)

@@ -8,8 +8,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ErrorOf returns the class and the code of an error that a handler returned: panic, database with the SQLSTATE, or error. A code that
-// the handler set overrides an SQLSTATE, and the class is then error: a code of the class database is always an SQLSTATE.
+// ErrorOf returns the class and the code of an error returned by a handler. The class is panic, database with the SQLSTATE as code, or
+// error. If the handler set a code, that code overrides an SQLSTATE and the class is error, because the code of a database error is always
+// an SQLSTATE.
 func ErrorOf(err error) (job.ErrorClass, string) {
 	if r, ok := errors.AsType[*reportedError](err); ok {
 		return r.class, r.code
@@ -24,13 +25,13 @@ func ErrorOf(err error) (job.ErrorClass, string) {
 	return job.ClassError, code
 }
 
-// ReadError calls the methods of a handler's error that the engine calls later, where a panic in them would count as the engine's.
+// ReadError calls the methods of a handler's error that the engine calls later, because a panic there would count as the engine's.
 func ReadError(err error) {
 	_, _ = err.Error(), errors.Is(err, context.Canceled)
 	_, _ = ErrorOf(err)
 }
 
-// reportedError is an error of a handler on a remote worker, with the class and code that the worker reported.
+// reportedError is a handler's error on a remote worker, with the class and code that the worker reported.
 type reportedError struct {
 	error
 	class job.ErrorClass
@@ -39,8 +40,8 @@ type reportedError struct {
 
 func (r *reportedError) Unwrap() error { return r.error }
 
-// ReportedError returns a handler's error that a remote worker reported. A worker decides only between the classes of [ErrorOf]; an older
-// version reports none.
+// ReportedError returns a handler's error as reported by a remote worker. A worker can report only the classes of [ErrorOf]. Older workers
+// report none.
 func ReportedError(err error, class job.ErrorClass, code string) error {
 	if class != job.ClassPanic && class != job.ClassDatabase {
 		class = job.ClassError

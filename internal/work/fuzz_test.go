@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Arguments that are taken can be stored, are JSON, and stay as they are when they are encoded again: with the plan of a chain, say.
+// Accepted arguments can be stored, are valid JSON, and do not change when they are encoded again, for example as part of a chain's plan.
 func FuzzArgumentsStayAsTheyAreOrAreRefused(f *testing.F) {
 	for _, text := range []string{``, ` `, `{}`, `{ "a" : [ 1e400 , -0.10 , "<b>&\/" ] }`, `"\u0000"`, `"\\u0000"`, `"\ud83d"`, `"\ud83d\ude00"`, "\"\xff\"",
 		"\"\u2028\u2029\"", `{"a":1,"a":2}`, `nul`, `1 2`, "\ufeff{}", "\x00", strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth),
@@ -51,7 +51,7 @@ func FuzzArgumentsStayAsTheyAreOrAreRefused(f *testing.F) {
 	})
 }
 
-// depth is how deep JSON is nested, by the tokens in it.
+// depth returns the nesting depth of JSON by reading its tokens.
 func depth(text []byte) (most int) {
 	decoder, now := json.NewDecoder(bytes.NewReader(text)), 0
 	decoder.UseNumber()
@@ -70,14 +70,14 @@ func depth(text []byte) (most int) {
 	}
 }
 
-// decode keeps numbers as they are written.
+// decode decodes JSON and keeps numbers as they are written.
 func decode(text []byte, v any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	return decoder.Decode(v)
 }
 
-// same compares JSON by what it says.
+// same reports whether two JSON values have the same meaning.
 func same(a, b any) bool {
 	left, err1 := json.Marshal(a)
 	right, err2 := json.Marshal(b)

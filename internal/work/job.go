@@ -16,26 +16,26 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Job is one claim of a job, as its handler receives it. It is safe for concurrent use.
+// Job is one claim of a job, as passed to its handler. It is safe for concurrent use.
 type Job struct {
 	Claimed store.Claimed
 	Lease   job.Lease
 	Pod     string // display name
-	// MaxAttempts is the number of tries that may end in the handler's error.
+	// MaxAttempts is the maximum number of attempts that can end with the handler's error.
 	MaxAttempts int
 	Writer      Writer
-	kept        atomic.Pointer[json.RawMessage] // the latest checkpoint of this run; nil: none
+	kept        atomic.Pointer[json.RawMessage] // the latest checkpoint of this run; nil if there is none
 }
 
-// Writer performs the database writes and reads of a handler: directly on a pod, through the network on a remote worker. Texts must be
-// storable, and JSON must be valid and limited in size. [Job.Emit] ensures the former.
+// Writer performs a handler's database writes and reads: directly on a pod, or over the network on a remote worker. Texts must be storable,
+// which [Job.Emit] ensures. JSON must be valid and limited in size.
 type Writer interface {
-	// Tx runs write in a transaction that locks the job's lease, and commits it together with the checkpoint that encode then returns.
-	// Both run again when the transaction is retried. encode may be nil: no checkpoint.
+	// Tx runs write in a transaction that locks the job's lease, and commits it together with the checkpoint that encode then returns. Both
+	// are called again when the transaction is retried. If encode is nil, no checkpoint is stored.
 	Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessage, error)) error
-	// Write runs statements in a transaction that locks the job's lease, and commits it together with a checkpoint; nil: none.
+	// Write runs statements in a transaction that locks the job's lease, and commits it together with checkpoint, which can be nil.
 	Write(ctx context.Context, statements Writes, checkpoint json.RawMessage) error
-	// Progress records the job's progress. It does not wait.
+	// Progress records the job's progress. It does not block.
 	Progress(p job.Progress)
 	// Emit appends an event to the job's history.
 	Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error
@@ -43,18 +43,18 @@ type Writer interface {
 	Checkpoint(ctx context.Context, v json.RawMessage) error
 	// PreviousResult returns the result of the job's parent, or nil if there is none.
 	PreviousResult(ctx context.Context) (json.RawMessage, error)
-	// Failure returns the failed job for which this on-failure job, or its pipeline, was submitted.
+	// Failure returns the failed job that caused this on-failure job, or its pipeline, to be submitted.
 	Failure(ctx context.Context) (job.Failure, error)
 	// Branches yields the branches that the job joins.
 	Branches(ctx context.Context) iter.Seq2[job.Branch, error]
-	// CompletionToken returns the secret with which parts of the job are completed.
+	// CompletionToken returns the secret that is needed to complete parts of the job.
 	CompletionToken(ctx context.Context) (string, error)
 }
 
-// Unclaimed is the claim of a job that no runner has claimed.
-var Unclaimed = Job{Writer: unclaimed{}, Claimed: store.Claimed{ParentID: new(int64)}} // so that reading a parent fails too
+// Unclaimed represents a job that no runner has claimed.
+var Unclaimed = Job{Writer: unclaimed{}, Claimed: store.Claimed{ParentID: new(int64)}} // ParentID is set so that reading a parent fails too
 
-// unclaimed is a Writer whose methods return an error.
+// unclaimed is a Writer whose methods all return an error.
 type unclaimed struct{}
 
 var errUnclaimed = errors.New("job without a claim: use the job that the runner passes to the handler, or runnertest.Call in a test")
@@ -77,7 +77,7 @@ func (unclaimed) Branches(context.Context) iter.Seq2[job.Branch, error] {
 }
 func (unclaimed) CompletionToken(context.Context) (string, error) { return "", errUnclaimed }
 
-// TxFunc writes in a transaction.
+// TxFunc executes a handler's writes in a transaction.
 type TxFunc func(tx pgx.Tx) error
 
 // Tx calls [Writer.Tx] and keeps the committed checkpoint.
@@ -85,7 +85,7 @@ func (j *Job) Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessa
 	if encode == nil {
 		return j.Writer.Tx(ctx, write, nil)
 	}
-	var latest json.RawMessage // of the latest try
+	var latest json.RawMessage // checkpoint of the latest attempt
 	err := j.Writer.Tx(ctx, write, func() (_ json.RawMessage, err error) {
 		latest, err = encode()
 		return latest, err
@@ -96,7 +96,7 @@ func (j *Job) Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessa
 	return err
 }
 
-// Write checks statements, calls [Writer.Write] and keeps the checkpoint; nil: none.
+// Write checks the statements, calls [Writer.Write] and keeps the checkpoint, if any.
 func (j *Job) Write(ctx context.Context, statements Writes, checkpoint json.RawMessage) error {
 	if err := statements.check(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (j *Job) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	return nil
 }
 
-// LastCheckpoint returns the latest checkpoint, of this run or else of an earlier one; nil: there is none.
+// LastCheckpoint returns the latest checkpoint of this run, or else of an earlier run, or nil if there is none.
 func (j *Job) LastCheckpoint() json.RawMessage {
 	if kept := j.kept.Load(); kept != nil {
 		return *kept
@@ -127,11 +127,11 @@ func (j *Job) LastCheckpoint() json.RawMessage {
 	return j.Claimed.Checkpoint
 }
 
-// levels are the valid levels of an event; empty is info.
+// levels lists the valid levels of an event. The empty level means info.
 var levels = []string{"", "debug", "info", "warn", "error"}
 
-// Emit calls [Writer.Emit] with texts that can be stored. It returns [job.ErrInvalid] for an unknown level, and for an event that could be
-// mistaken for one of Trapeze's.
+// Emit calls [Writer.Emit] with storable texts. It returns [job.ErrInvalid] for an unknown level, and for an event that could be mistaken
+// for one of Trapeze's.
 func (j *Job) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
 	switch {
 	case event == "" || strings.HasPrefix(event, "job."):

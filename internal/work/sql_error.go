@@ -6,17 +6,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// sqlErrors maps the codes that the functions of the schema raise to errors.
+// sqlErrors maps the codes raised by the schema's functions to errors.
 var sqlErrors = map[string]error{"TZ001": job.ErrInvalid, "TZ002": job.ErrUnknownLane, "TZ003": job.ErrKeyReused, "TZ004": job.ErrTooLarge, "TZ005": job.ErrInvalidArgs}
 
-// sqlError is an error of the database that also matches an error of package job.
+// sqlError is a database error that also matches an error of package job.
 type sqlError struct{ is, err error }
 
 func (e sqlError) Error() string   { return e.err.Error() }
 func (e sqlError) Unwrap() []error { return []error{e.is, e.err} }
 
-// SQLError returns an error of any driver. If a function of the schema raised it, it also matches the error of package
-// job.
+// SQLError converts an error of any driver. If a function of the schema raised it, the result also matches the corresponding error of
+// package job.
 func SQLError(err error) error {
 	raised, ok := errors.AsType[interface {
 		error

@@ -1,6 +1,6 @@
-// Package work holds the forms in which a job passes between programs and the engine: [Submission] on its way in, [Job] as its handler
-// receives it, and [Outcome] as the handler returns it. They are encoded, limited in size, and free of application types. Package runner
-// makes them from an application's values, and the packages of remote workers from the wire. The engine works only with them.
+// Package work defines the forms in which jobs pass between programs and the engine: [Submission] for a job to submit, [Job] for its
+// handler, and [Outcome] for what the handler returns. Their values are encoded, limited in size, and free of application types. Package
+// runner creates them from an application's values, and the packages for remote workers from the wire. The engine works only with them.
 package work
 
 import (
@@ -19,41 +19,41 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Submission is a job on its way in: one that a program submits, the next step of a pipeline, or a child of a fan-out.
+// Submission is a job to be inserted: a job that a program submits, the next step of a pipeline, or a child of a fan-out.
 type Submission struct {
 	Kind           string
 	Args           json.RawMessage // encoded by [EncodeArgs]
-	Planned        []Step          // the steps that follow it
+	Planned        []Step          // the steps planned after it
 	Plan           json.RawMessage // Planned, encoded by EncodePlan
 	Subject        *string
-	Lane           string // empty: the kind's
+	Lane           string // empty means the kind's lane
 	Priority       *int
 	Delay          time.Duration
-	MaxAttempts    *int // nil: the kind's limit
+	MaxAttempts    *int // nil means the kind's limit
 	MaxCrashes     *int // the kind's limit, if this program knows the kind
 	UniqueKey      *string
 	UniqueWhile    *string // WhilePending or WhileActive
 	IdempotencyKey string
 	Submitter      string
-	Foreign        bool // this program need not know its kind and the kinds of the next steps
+	Foreign        bool // this program need not know its kind or the kinds of the next steps
 	Pipeline       string
 	Approval       bool
-	When           job.When // set for a join that always follows; else empty
+	When           job.When // set for a join that runs in any case; otherwise empty
 }
 
-// The values of Submission.UniqueWhile: until the job starts, and until it has ended.
+// The values of Submission.UniqueWhile: until the job starts, or until it has ended.
 const (
 	WhilePending = string(job.WhilePending)
 	WhileActive  = string(job.WhileActive)
 )
 
-// Step is a planned step before it is stored.
+// Step is a planned step that has not been stored yet.
 type Step struct {
 	job.Step
 	Foreign bool `json:"-"` // this program need not know its kind
 }
 
-// Submitted is a job that was submitted, or the job of an earlier submission with the same key.
+// Submitted identifies the job that was submitted, or the job of an earlier submission with the same key.
 type Submitted struct {
 	ID         int64
 	PipelineID int64
@@ -63,12 +63,12 @@ type Submitted struct {
 
 // Plan holds the steps planned after a job, in the order of [job.Step].
 type Plan struct {
-	Own   []Step // follow a failure of the job itself
-	Chain []Step // follow its success, each with the steps for its failure
-	Undo  []Step // follow a failure of the job, or of any step of the chain
+	Own   []Step // run if the job itself fails
+	Chain []Step // run after its success, each with its own failure steps
+	Undo  []Step // run if the job or any step of the chain fails
 }
 
-// PlanOf groups planned steps by when they follow.
+// PlanOf groups planned steps by the condition under which they run.
 func PlanOf(steps []Step) (p Plan) {
 	for _, s := range steps {
 		switch {
@@ -83,7 +83,7 @@ func PlanOf(steps []Step) (p Plan) {
 	return p
 }
 
-// FollowedBy returns the remaining plan after the job has succeeded with an outcome.
+// FollowedBy returns the remaining plan after the job has succeeded with the given outcome.
 func (p Plan) FollowedBy(o *Outcome) (chain, undo []Step) {
 	if !o.EndChain {
 		chain = p.Chain
@@ -91,13 +91,13 @@ func (p Plan) FollowedBy(o *Outcome) (chain, undo []Step) {
 	return chain, append(slices.Clip(o.Undo), p.Undo...)
 }
 
-// FromPlan returns the submission of the first of some planned steps, with the others as its next steps.
+// FromPlan returns a submission for the first of several planned steps, with the others as its next steps.
 func FromPlan(steps []Step) *Submission {
 	s := steps[0]
 	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Priority: s.Priority, Planned: steps[1:]}
 }
 
-// OnFailure puts steps from [ForFailure], for a failure of the job itself, at the beginning of its plan.
+// OnFailure inserts steps from [ForFailure], to be run if the job itself fails, at the start of its plan.
 func (w *Submission) OnFailure(steps []Step) {
 	for i := range steps {
 		steps[i].Own = true
@@ -105,7 +105,8 @@ func (w *Submission) OnFailure(steps []Step) {
 	w.Planned = append(steps, w.Planned...)
 }
 
-// ForFailure converts a submission and its next steps to steps that follow a job's failure. They are a chain; nothing follows its failure.
+// ForFailure converts a submission and its next steps to steps that run after a job's failure. They form a chain; if the chain fails,
+// nothing follows.
 func ForFailure(next *Submission, when job.When) ([]Step, error) {
 	steps, err := next.Steps()
 	if err != nil {
@@ -120,7 +121,7 @@ func ForFailure(next *Submission, when job.When) ([]Step, error) {
 	return steps, nil
 }
 
-// Steps converts the submission and its next steps to steps that are planned after another job. It rejects options that a step cannot have.
+// Steps converts the submission and its next steps to steps planned after another job. It rejects options that a step cannot have.
 func (w *Submission) Steps() ([]Step, error) {
 	if err := w.Validate(); err != nil {
 		return nil, fmt.Errorf("%w (plan step %s)", err, w.Kind)
@@ -132,7 +133,7 @@ func (w *Submission) Steps() ([]Step, error) {
 	return append([]Step{{s, w.Foreign}}, w.Planned...), nil
 }
 
-// Then adds a step and its next steps to the end of the plan.
+// Then appends a step and its next steps to the plan.
 func (w *Submission) Then(next *Submission) error {
 	steps, err := next.Steps()
 	if err == nil && next.When != job.AfterSuccess {
@@ -142,13 +143,13 @@ func (w *Submission) Then(next *Submission) error {
 	return err
 }
 
-// EncodePlan encodes the next steps. Arguments with the maximum nesting are too deep inside a plan.
+// EncodePlan encodes the next steps. It rejects arguments with the maximum nesting, because they are too deep inside a plan.
 func (w *Submission) EncodePlan() (err error) {
 	w.Plan, err = EncodePlan(w.Kind, w.Planned)
 	return err
 }
 
-// EncodePlan encodes the next steps of a job of a kind. It returns nil if there are none.
+// EncodePlan encodes a job's next steps. It returns nil if there are none. kind is used in errors.
 func EncodePlan(kind string, steps []Step) (json.RawMessage, error) {
 	if len(steps) == 0 {
 		return nil, nil
@@ -198,7 +199,7 @@ func Describe(steps []Step) (list []job.Step) {
 
 var whens = []job.When{job.AfterSuccess, job.Always, job.OnFailure, job.OnFailureOrCancel}
 
-// Validate returns every mistake at once, each an [job.ErrInvalid].
+// Validate returns all invalid options at once, each as an [job.ErrInvalid].
 func (w *Submission) Validate() error {
 	var errs []error
 	complain := func(ok bool, format string, args ...any) {
@@ -239,8 +240,8 @@ func (w *Submission) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Key returns the idempotency key as it is stored; empty: there is none. With a submitter it is a hash of both. Two submitters may
-// therefore use the same key, and the stored key stays short.
+// Key returns the idempotency key in its stored form, or the empty string if there is none. If there is a submitter, it is a hash of both.
+// Two submitters can therefore use the same key, and the stored key stays short.
 func (w *Submission) Key() string {
 	if w.IdempotencyKey == "" || w.Submitter == "" {
 		return w.IdempotencyKey
@@ -249,7 +250,7 @@ func (w *Submission) Key() string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// First returns the row of a job that begins a pipeline. The plan must be encoded.
+// First returns the row of the first job of a pipeline. The plan must be encoded.
 func (w *Submission) First(id int64, lane string) store.NewJob {
 	n := w.Row(id, lane)
 	if w.Pipeline != "" || len(PlanOf(w.Planned).Chain) > 0 {

@@ -15,20 +15,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Write is one write of a handler in the commit that ends its job: a function, or a statement whose result is not read.
+// Write is one write of a handler in the commit that ends its job. It is a function, or a statement whose result is not read.
 type Write struct {
-	Do   func(ctx context.Context, tx pgx.Tx) error // nil: it is a statement
+	Do   func(ctx context.Context, tx pgx.Tx) error // nil if it is a statement
 	SQL  string
 	Args []any
 }
 
-// Writes are writes of a handler in one transaction, in order.
+// Writes are a handler's writes in one transaction, in order.
 type Writes []Write
 
-// Limits on one job's statements, because other jobs that share its commit wait for it.
+// Limits on one job's statements, because other jobs that share the commit wait for them.
 const (
 	maxStatements     = 100
-	maxStatementBytes = 1 << 20 // approximate size of texts and arguments; fields of structs do not count
+	maxStatementBytes = 1 << 20 // approximate size of texts and arguments; struct fields do not count
 )
 
 // Queued reports whether all writes are statements, so that they can share a commit with those of other jobs.
@@ -36,7 +36,7 @@ func (w Writes) Queued() bool {
 	return len(w) > 0 && !slices.ContainsFunc(w, func(one Write) bool { return one.Do != nil })
 }
 
-// Queue adds the statements to a batch. It calls failed with the index of one that fails.
+// Queue adds the statements to a batch. If a statement fails, failed is called with its index.
 func (w Writes) Queue(batch *pgx.Batch, failed func(i int)) {
 	for i, one := range w {
 		batch.Queue(one.SQL, one.Args...).Fn = func(results pgx.BatchResults) error {
@@ -49,7 +49,7 @@ func (w Writes) Queue(batch *pgx.Batch, failed func(i int)) {
 	}
 }
 
-// Prepares reports whether err occurred while preparing one of the statements or its arguments, before anything was sent. i is its index.
+// Prepares reports whether err occurred while preparing a statement or its arguments, before anything was sent. i is the statement's index.
 func (w Writes) Prepares(err error) (i int, is bool) {
 	before, ok := errors.AsType[pgx.ErrPreprocessingBatch](err)
 	if ok {
@@ -58,7 +58,7 @@ func (w Writes) Prepares(err error) (i int, is bool) {
 	return i, ok && i >= 0
 }
 
-// Run runs all writes in order and stops at the first error. Consecutive statements take one round trip. The error of a statement has its
+// Run runs all writes in order and stops at the first error. Consecutive statements take one round trip. A statement's error contains its
 // number.
 func (w Writes) Run(ctx context.Context, tx pgx.Tx) error {
 	statements, before := 0, 0
@@ -88,7 +88,7 @@ func (w Writes) Run(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// send sends statements in one round trip. i is the index of the one that failed.
+// send sends statements in one round trip. i is the index of the statement that failed.
 func (w Writes) send(ctx context.Context, tx pgx.Tx) (i int, err error) {
 	batch := &pgx.Batch{}
 	w.Queue(batch, func(failed int) { i = failed })
@@ -148,8 +148,8 @@ func size(arg any) (bytes int) {
 	return 8
 }
 
-// check rejects statements that are too many or too large. It also rejects those that could change more than rows, because others follow in
-// the same transaction.
+// check rejects statements that are too many or too large. It also rejects statements that could affect more than rows, because other
+// statements follow in the same transaction.
 func (w Writes) check() error {
 	statements, bytes := 0, w.Size()
 	for _, one := range w {
@@ -170,8 +170,8 @@ func (w Writes) check() error {
 	return nil
 }
 
-// verbs lists the first words of statements that a job may queue. Statements that end the transaction, or change settings for later ones,
-// are not among them.
+// verbs lists the first words of statements that a job can queue. Statements that end the transaction, or that change settings for later
+// statements, are not included.
 var verbs = []string{"insert", "update", "delete", "merge", "select", "with", "call"}
 
 var (
