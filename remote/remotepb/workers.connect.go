@@ -2,7 +2,7 @@
 //
 // Source: trapeze/v1/workers.proto
 
-// The protocol of remote workers: programs in any language that run jobs and have no database.
+// The protocol for remote workers: programs in any language that run jobs without a database connection.
 package remotepb
 
 import (
@@ -47,16 +47,16 @@ const (
 
 // WorkersClient is a client for the trapeze.v1.Workers service.
 type WorkersClient interface {
-	// StreamJobs registers a worker, or takes it over from another pod, and sends it jobs until either side ends.
+	// StreamJobs registers a worker, or takes it over from another pod, and sends it jobs until either side closes the stream.
 	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
 	StreamJobs(context.Context, *connect.Request[StreamJobsRequest]) (*connect.ServerStreamForClient[Assignment], error)
-	// Heartbeat renews the worker's lease, acknowledges what it was sent, and tells what becomes of what it runs.
+	// Heartbeat renews the worker's lease and acknowledges the jobs that it was sent. The response has a verdict for each running job.
 	Heartbeat(context.Context, *connect.Request[HeartbeatRequest]) (*connect.Response[HeartbeatResponse], error)
-	// ReportResult ends a claim. It answers when the end is committed; the same report a second time changes nothing.
+	// ReportResult ends a claim. It responds when the end is committed. Repeating the same report changes nothing.
 	ReportResult(context.Context, *connect.Request[ReportResultRequest]) (*connect.Response[ReportResultResponse], error)
-	// Note writes an event into the job's history, or keeps a checkpoint.
+	// Note adds an event to the job's history, or stores a checkpoint.
 	Note(context.Context, *connect.Request[NoteRequest]) (*connect.Response[NoteResponse], error)
-	// Read reads what a handler may know of the jobs around its own.
+	// Read returns information about jobs that are related to the handler's own job.
 	Read(context.Context, *connect.Request[ReadRequest]) (*connect.Response[ReadResponse], error)
 }
 
@@ -140,16 +140,16 @@ func (c *workersClient) Read(ctx context.Context, req *connect.Request[ReadReque
 
 // WorkersHandler is an implementation of the trapeze.v1.Workers service.
 type WorkersHandler interface {
-	// StreamJobs registers a worker, or takes it over from another pod, and sends it jobs until either side ends.
+	// StreamJobs registers a worker, or takes it over from another pod, and sends it jobs until either side closes the stream.
 	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
 	StreamJobs(context.Context, *connect.Request[StreamJobsRequest], *connect.ServerStream[Assignment]) error
-	// Heartbeat renews the worker's lease, acknowledges what it was sent, and tells what becomes of what it runs.
+	// Heartbeat renews the worker's lease and acknowledges the jobs that it was sent. The response has a verdict for each running job.
 	Heartbeat(context.Context, *connect.Request[HeartbeatRequest]) (*connect.Response[HeartbeatResponse], error)
-	// ReportResult ends a claim. It answers when the end is committed; the same report a second time changes nothing.
+	// ReportResult ends a claim. It responds when the end is committed. Repeating the same report changes nothing.
 	ReportResult(context.Context, *connect.Request[ReportResultRequest]) (*connect.Response[ReportResultResponse], error)
-	// Note writes an event into the job's history, or keeps a checkpoint.
+	// Note adds an event to the job's history, or stores a checkpoint.
 	Note(context.Context, *connect.Request[NoteRequest]) (*connect.Response[NoteResponse], error)
-	// Read reads what a handler may know of the jobs around its own.
+	// Read returns information about jobs that are related to the handler's own job.
 	Read(context.Context, *connect.Request[ReadRequest]) (*connect.Response[ReadResponse], error)
 }
 

@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: trapeze/v1/workers.proto
 
-// The protocol of remote workers: programs in any language that run jobs and have no database.
+// The protocol for remote workers: programs in any language that run jobs without a database connection.
 
 package remotepb
 
@@ -29,11 +29,11 @@ type JobVerdict_Verdict int32
 
 const (
 	JobVerdict_VERDICT_UNSPECIFIED JobVerdict_Verdict = 0
-	// Go on.
+	// Continue.
 	JobVerdict_VERDICT_OK JobVerdict_Verdict = 1
-	// End the handler's context, for the cause, and report what comes of it.
+	// Cancel the handler's context with the cause, and report the handler's result.
 	JobVerdict_VERDICT_CANCEL JobVerdict_Verdict = 2
-	// The job is not the worker's any more: end its context and report nothing.
+	// The worker no longer holds the job: cancel the handler's context and report nothing.
 	JobVerdict_VERDICT_LOST JobVerdict_Verdict = 3
 )
 
@@ -91,7 +91,7 @@ const (
 	JobVerdict_CAUSE_DEADLINE    JobVerdict_Cause = 5
 	JobVerdict_CAUSE_SHUTDOWN    JobVerdict_Cause = 6
 	JobVerdict_CAUSE_LEASE_LOST  JobVerdict_Cause = 7
-	// The job has been deleted. Who does not know it takes it for CAUSE_LEASE_LOST.
+	// The job was deleted. Workers that do not know this cause must treat it as CAUSE_LEASE_LOST.
 	JobVerdict_CAUSE_GONE JobVerdict_Cause = 8
 )
 
@@ -154,7 +154,7 @@ const (
 	ReportResultResponse_STATUS_UNSPECIFIED ReportResultResponse_Status = 0
 	// The end is committed.
 	ReportResultResponse_STATUS_ACCEPTED ReportResultResponse_Status = 1
-	// The job has been given to somebody else, or has ended otherwise: sent as a detail of FAILED_PRECONDITION.
+	// The job was assigned to another worker or pod, or has ended in another way. Sent as a detail of FAILED_PRECONDITION.
 	ReportResultResponse_STATUS_STALE ReportResultResponse_Status = 2
 	// This report was accepted before.
 	ReportResultResponse_STATUS_DUPLICATE ReportResultResponse_Status = 3
@@ -205,22 +205,23 @@ func (ReportResultResponse_Status) EnumDescriptor() ([]byte, []int) {
 
 type StreamJobsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A random UUID of the worker's process; a new one for every start, and after ABORTED.
+	// A random UUID that identifies the worker's process. Use a new one for every start, and after ABORTED.
 	WorkerId string `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
-	// The kinds to be sent; empty: all of kinds.
+	// The kinds of jobs to send. If empty, all of kinds.
 	Topics []string `protobuf:"bytes,2,rep,name=topics,proto3" json:"topics,omitempty"`
-	// How many jobs the worker runs at once, 1 to 1,000.
+	// The maximum number of jobs that the worker runs at once, 1 to 1,000.
 	Slots int32 `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"`
-	// The display name. Default: worker_id.
+	// The display name. Defaults to worker_id.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// The worker's build.
+	// The worker's build version.
 	Version string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
-	// What the worker registered, with what holds for each kind. A kind that is only in topics has the pod's defaults.
+	// The kinds that the worker has registered, with their options. A kind that is only in topics gets the pod's defaults.
 	Kinds []*Kind `protobuf:"bytes,6,rep,name=kinds,proto3" json:"kinds,omitempty"`
-	// What the worker runs, when the stream is opened again.
+	// The jobs that the worker is running when it opens the stream again.
 	Running []*Running `protobuf:"bytes,7,rep,name=running,proto3" json:"running,omitempty"`
-	// The worker understands an Assignment without a job_id: a request to send Heartbeat at once, because a handler is to end.
-	// One comes every 15 s at least, so that no proxy takes the stream for a dead one. Else it learns of ends with the heartbeat that is due.
+	// The worker understands nudges. A nudge is an Assignment without a job_id. It asks the worker to send Heartbeat at once, because a
+	// handler must end. The pod sends one at least every 15 s, so that no proxy closes the stream as idle. Without nudges, the worker learns
+	// from its next regular Heartbeat that a handler must end.
 	Nudges        bool `protobuf:"varint,8,opt,name=nudges,proto3" json:"nudges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -312,18 +313,18 @@ func (x *StreamJobsRequest) GetNudges() bool {
 	return false
 }
 
-// Kind is a kind with what holds for all its jobs; what is not set is as the pod says.
+// Kind is a kind with the options for all its jobs. For options that are not set, the pod's defaults apply.
 type Kind struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Timeout *durationpb.Duration   `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// Tries that may end in the handler's error; 0: as the pod says.
+	// The maximum number of attempts that can end with the handler's error. 0 means the pod's default.
 	MaxAttempts int32 `protobuf:"varint,3,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
-	// Times that a worker may die with the job; 0: as the pod says.
+	// How many times workers can crash while running the job. 0 means the pod's default.
 	MaxCrashes int32 `protobuf:"varint,4,opt,name=max_crashes,json=maxCrashes,proto3" json:"max_crashes,omitempty"`
-	// The wait before the second try, and its bounds.
+	// The delay before the next attempt.
 	Backoff *Backoff `protobuf:"bytes,5,opt,name=backoff,proto3" json:"backoff,omitempty"`
-	// For how long a handler may give no sign of life; not set: as its lane says; 0: as long as it likes.
+	// How long a handler can run without showing activity. If it is not set, the lane's limit applies. 0 means no limit.
 	StaleAfter    *durationpb.Duration `protobuf:"bytes,6,opt,name=stale_after,json=staleAfter,proto3" json:"stale_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -401,7 +402,7 @@ func (x *Kind) GetStaleAfter() *durationpb.Duration {
 	return nil
 }
 
-// Backoff is the wait before the next try: it begins with first and doubles, up to most.
+// Backoff is the delay before the next attempt. It starts with first and doubles up to most.
 type Backoff struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	First         *durationpb.Duration   `protobuf:"bytes,1,opt,name=first,proto3" json:"first,omitempty"`
@@ -454,46 +455,46 @@ func (x *Backoff) GetMost() *durationpb.Duration {
 	return nil
 }
 
-// Assignment is a job to run. Its row is running and leased before it is sent. Without a job_id it is none, but a nudge: see
+// Assignment is a job to run. The job is leased and running before it is sent. An Assignment without a job_id is a nudge; see
 // StreamJobsRequest.nudges.
 type Assignment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	JobId int64                  `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	// Rises with every claim of the job: a system outside that keeps the highest it saw can refuse a former owner.
+	// Rises with every claim of the job. An external system that stores the highest fence it has seen can reject a former owner.
 	Fence int64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
-	// This try, counted from 1.
+	// The number of this attempt, counted from 1.
 	Attempt int32  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Kind    string `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
 	// JSON.
 	Args    []byte `protobuf:"bytes,5,opt,name=args,proto3" json:"args,omitempty"`
 	Lane    string `protobuf:"bytes,6,opt,name=lane,proto3" json:"lane,omitempty"`
 	Subject string `protobuf:"bytes,7,opt,name=subject,proto3" json:"subject,omitempty"`
-	// When the run is to end, by the pod's clock; not set: no bound. time_left is the same for clocks that go otherwise.
+	// When the run must end, on the pod's clock. Not set if there is no limit. time_left gives the same limit for clocks that differ.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=deadline,proto3" json:"deadline,omitempty"`
-	// Proves that the job was assigned: it goes with everything that is said of it.
+	// Proves that the job was assigned to the worker. Every call about the job must contain it.
 	Token      []byte `protobuf:"bytes,9,opt,name=token,proto3" json:"token,omitempty"`
 	Priority   int32  `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
 	Crashes    int32  `protobuf:"varint,11,opt,name=crashes,proto3" json:"crashes,omitempty"`
 	PipelineId int64  `protobuf:"varint,12,opt,name=pipeline_id,json=pipelineId,proto3" json:"pipeline_id,omitempty"`
 	Step       int32  `protobuf:"varint,13,opt,name=step,proto3" json:"step,omitempty"`
-	// The job before this one; 0: none.
+	// The job before this one, or 0 if there is none.
 	ParentId  int64                  `protobuf:"varint,14,opt,name=parent_id,json=parentId,proto3" json:"parent_id,omitempty"`
 	ClaimedAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`
-	// fast (born running, handed over by the step before) or poll.
+	// fast (started on insert, by the step before) or poll.
 	Path string `protobuf:"bytes,16,opt,name=path,proto3" json:"path,omitempty"`
-	// The latest checkpoint, JSON; empty: none.
+	// The latest checkpoint as JSON, or empty if there is none.
 	Checkpoint []byte `protobuf:"bytes,17,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	// How often its handler has put the job off.
+	// How many times its handler has postponed the job.
 	PutOff int32 `protobuf:"varint,18,opt,name=put_off,json=putOff,proto3" json:"put_off,omitempty"`
-	// The place in a trace, as a traceparent; empty: none.
+	// The position in a trace, as a traceparent, or empty if there is none.
 	Traceparent string `protobuf:"bytes,19,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	// How much of the run's time was left when it was sent; not set: no bound.
+	// How much time was left for the run when the job was sent. Not set if there is no limit.
 	TimeLeft *durationpb.Duration `protobuf:"bytes,20,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
-	// How many tries may end in the handler's error.
+	// The maximum number of attempts that can end with the handler's error.
 	MaxAttempts int32 `protobuf:"varint,21,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	// When the job was submitted.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// Who submitted it.
+	// The principal that submitted the job.
 	Submitter     string `protobuf:"bytes,23,opt,name=submitter,proto3" json:"submitter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -690,13 +691,13 @@ func (x *Assignment) GetSubmitter() string {
 	return ""
 }
 
-// Running is a job that a worker works on.
+// Running is a job that a worker is running.
 type Running struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	JobId int64                  `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	Fence int64                  `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
 	Token []byte                 `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
-	// News since the last heartbeat; not set: none.
+	// The progress since the last heartbeat. Not set if there is none.
 	Progress      *Progress `protobuf:"bytes,4,opt,name=progress,proto3" json:"progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -760,7 +761,7 @@ func (x *Running) GetProgress() *Progress {
 	return nil
 }
 
-// Progress is how far a job is, for progress bars. What is not set stays.
+// Progress is a job's progress, for progress bars. Fields that are not set keep their previous values.
 type Progress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Done          *int64                 `protobuf:"varint,1,opt,name=done,proto3,oneof" json:"done,omitempty"`
@@ -824,11 +825,11 @@ func (x *Progress) GetMessage() string {
 type HeartbeatRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	WorkerId string                 `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
-	// All that the worker runs.
+	// All jobs that the worker is running.
 	Running []*Running `protobuf:"bytes,2,rep,name=running,proto3" json:"running,omitempty"`
-	// The worker is about to stop: it is sent nothing more.
+	// The worker is about to stop, so it is sent no more jobs.
 	Draining bool `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"`
-	// The worker stops now. What it has not reported is left to others when its lease runs out.
+	// The worker stops now. Jobs that it has not reported are recovered.
 	Leaving       bool `protobuf:"varint,4,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -896,11 +897,11 @@ type HeartbeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each job that was listed.
 	Verdicts []*JobVerdict `protobuf:"bytes,1,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
-	// For how long the lease lasts from now on.
+	// The duration of the lease from now on.
 	Lease *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// How often to send Heartbeat.
+	// The interval at which to send Heartbeat.
 	HeartbeatEvery *durationpb.Duration `protobuf:"bytes,3,opt,name=heartbeat_every,json=heartbeatEvery,proto3" json:"heartbeat_every,omitempty"`
-	// The name of the pod that answers.
+	// The name of the responding pod.
 	Pod           string `protobuf:"bytes,4,opt,name=pod,proto3" json:"pod,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -964,7 +965,7 @@ func (x *HeartbeatResponse) GetPod() string {
 	return ""
 }
 
-// JobVerdict is what becomes of a job that a worker runs.
+// JobVerdict tells a worker what to do with a job that it is running.
 type JobVerdict struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         int64                  `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -1195,18 +1196,18 @@ func (*ReportResultRequest_Failure) isReportResultRequest_Outcome() {}
 
 func (*ReportResultRequest_HandedBack) isReportResultRequest_Outcome() {}
 
-// Done: the handler succeeded.
+// Done means that the handler succeeded.
 type Done struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// JSON, at most 1 MiB; empty: none.
+	// The result as JSON, at most 1 MiB, or empty if there is none.
 	Result []byte `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
-	// Somebody should look at the result.
+	// An operator should look at the result.
 	Warning bool `protobuf:"varint,2,opt,name=warning,proto3" json:"warning,omitempty"`
-	// The step that follows, in the same commit; not set: the pipeline ends, or goes on as it was planned.
+	// The next step, inserted in the same commit. If it is not set, the pipeline ends, or continues as planned.
 	Then *Step `protobuf:"bytes,3,opt,name=then,proto3" json:"then,omitempty"`
-	// The steps planned after the job do not follow.
+	// Do not run the steps planned after the job.
 	EndChain bool `protobuf:"varint,4,opt,name=end_chain,json=endChain,proto3" json:"end_chain,omitempty"`
-	// Compensations: for the failure of a later step, or of this run from here on.
+	// Compensations to run if a later step fails, or if this run still fails.
 	Undo          []*Step `protobuf:"bytes,5,rep,name=undo,proto3" json:"undo,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1277,7 +1278,7 @@ func (x *Done) GetUndo() []*Step {
 	return nil
 }
 
-// FanOut: the job waits until its children have ended, or its parts have been completed from outside.
+// FanOut makes the job wait until its children have ended and its parts have been completed externally.
 type FanOut struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Children      []*Step                `protobuf:"bytes,1,rep,name=children,proto3" json:"children,omitempty"`
@@ -1378,33 +1379,33 @@ func (x *FanOut) GetUndo() []*Step {
 	return nil
 }
 
-// Step is a job that follows, or a child.
+// Step is a next step, or a child of a fan-out.
 type Step struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Kind  string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// JSON; empty: {}.
+	// The arguments as JSON. Empty means {}.
 	Args []byte `protobuf:"bytes,2,opt,name=args,proto3" json:"args,omitempty"`
-	// Not set: as its parent's.
+	// If it is not set, the parent's.
 	Subject *string `protobuf:"bytes,3,opt,name=subject,proto3,oneof" json:"subject,omitempty"`
-	// Empty: the kind's, or else the parent's.
+	// If empty, the kind's lane, or else the parent's.
 	Lane string `protobuf:"bytes,4,opt,name=lane,proto3" json:"lane,omitempty"`
-	// Not set: the parent's.
+	// If it is not set, the parent's.
 	Priority *int32               `protobuf:"varint,5,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	Delay    *durationpb.Duration `protobuf:"bytes,6,opt,name=delay,proto3" json:"delay,omitempty"`
-	// 0: as the kind says.
+	// 0 means the kind's limit.
 	MaxAttempts int32 `protobuf:"varint,7,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
-	// No other job of that key at the same time; empty: none.
+	// Prevents other jobs with the same key at the same time. Empty means no key.
 	UniqueKey string `protobuf:"bytes,8,opt,name=unique_key,json=uniqueKey,proto3" json:"unique_key,omitempty"`
 	// pending or active.
 	UniqueWhile string `protobuf:"bytes,9,opt,name=unique_while,json=uniqueWhile,proto3" json:"unique_while,omitempty"`
 	// The pod need not know the kind.
 	Foreign bool `protobuf:"varint,10,opt,name=foreign,proto3" json:"foreign,omitempty"`
-	// The steps planned after this step: first those for its own failure, then those that follow it.
+	// The steps planned after this step: first the steps for its own failure, then the next steps.
 	Rest []*Step `protobuf:"bytes,11,rep,name=rest,proto3" json:"rest,omitempty"`
-	// When it follows: empty: after the success of the step before it; failed or failed_or_cancelled: after its failure; always: a join, also
-	// when no branch has succeeded.
+	// When the step runs. Empty means after the previous step has succeeded; failed or failed_or_cancelled means after its failure; always is
+	// for a join that runs even if no branch has succeeded.
 	When string `protobuf:"bytes,12,opt,name=when,proto3" json:"when,omitempty"`
-	// It follows the failure of the step before it in the plan, and of no other.
+	// The step runs only after a failure of the step before it in the plan.
 	Own           bool `protobuf:"varint,13,opt,name=own,proto3" json:"own,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1531,12 +1532,12 @@ func (x *Step) GetOwn() bool {
 	return false
 }
 
-// RetryLater: no verdict; the job waits and runs again, and no attempt is spent. Libraries call it snooze.
+// RetryLater postpones the job: it waits and runs again, and no attempt is used up. Client libraries call this a snooze.
 type RetryLater struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Wait  *durationpb.Duration   `protobuf:"bytes,1,opt,name=wait,proto3" json:"wait,omitempty"`
 	Why   string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
-	// The n-th time the job waits for wait · 2ⁿ⁻¹, at most ten minutes or wait, whichever is longer.
+	// The n-th wait lasts wait · 2ⁿ⁻¹, but at most ten minutes or wait, whichever is longer.
 	Backoff       bool `protobuf:"varint,3,opt,name=backoff,proto3" json:"backoff,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1593,21 +1594,22 @@ func (x *RetryLater) GetBackoff() bool {
 	return false
 }
 
-// Failure: the handler returned an error, or panicked.
+// Failure means that the handler returned an error or panicked.
 type Failure struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Message string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
-	// No attempt that is left is used.
+	// Do not use the remaining attempts.
 	Permanent bool `protobuf:"varint,2,opt,name=permanent,proto3" json:"permanent,omitempty"`
-	// Worth another attempt even for a kind without a retry policy.
+	// Retry, even if the kind has no retry policy.
 	Retryable bool `protobuf:"varint,3,opt,name=retryable,proto3" json:"retryable,omitempty"`
-	// The wait before it; not set: as the kind says.
+	// The delay before the retry. If it is not set, the kind's backoff applies.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// The arguments could not be decoded.
 	InvalidArgs bool `protobuf:"varint,5,opt,name=invalid_args,json=invalidArgs,proto3" json:"invalid_args,omitempty"`
-	// What kind of failure: error, panic, or database. Empty: error. The pod decides on timeouts and the like.
+	// The class of the failure: error, panic, or database. Empty means error. The pod assigns all other classes, such as timeout.
 	ErrorClass string `protobuf:"bytes,6,opt,name=error_class,json=errorClass,proto3" json:"error_class,omitempty"`
-	// A code: the SQLSTATE of a database's error, or the handler's own. At most 64 bytes of A-Z a-z 0-9 _ - . : and /; empty: none.
+	// An error code: the SQLSTATE of a database error, or a code that the handler set. It has at most 64 bytes of A-Z a-z 0-9 _ - . : and /,
+	// and is empty if there is none.
 	ErrorCode     string `protobuf:"bytes,7,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1692,7 +1694,7 @@ func (x *Failure) GetErrorCode() string {
 	return ""
 }
 
-// HandedBack: the worker stops and did not end the job: no attempt is spent.
+// HandedBack means that the worker is stopping before the job has ended. No attempt is used up.
 type HandedBack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Why           string                 `protobuf:"bytes,1,opt,name=why,proto3" json:"why,omitempty"`
@@ -1888,7 +1890,7 @@ type NoteRequest_Event struct {
 }
 
 type NoteRequest_Checkpoint struct {
-	// JSON, at most 1 MiB.
+	// The checkpoint as JSON, at most 1 MiB.
 	Checkpoint []byte `protobuf:"bytes,6,opt,name=checkpoint,proto3,oneof"`
 }
 
@@ -1896,14 +1898,14 @@ func (*NoteRequest_Event) isNoteRequest_Note() {}
 
 func (*NoteRequest_Checkpoint) isNoteRequest_Note() {}
 
-// Event is a line of a job's history.
+// Event is one entry in a job's history.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// debug, info, warn or error; empty: info.
+	// debug, info, warn or error. Empty means info.
 	Level   string `protobuf:"bytes,2,opt,name=level,proto3" json:"level,omitempty"`
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// JSON; empty: none.
+	// Further fields as JSON, or empty if there are none.
 	Fields        []byte `protobuf:"bytes,4,opt,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2131,17 +2133,17 @@ type ReadRequest_ParentResult_ struct {
 }
 
 type ReadRequest_Branches_ struct {
-	// What the branches came to that this job joins.
+	// The outcomes of the branches that this job joins.
 	Branches *ReadRequest_Branches `protobuf:"bytes,6,opt,name=branches,proto3,oneof"`
 }
 
 type ReadRequest_CompletionToken_ struct {
-	// The secret with which parts of the job are completed from outside.
+	// The secret that is needed to complete parts of the job externally.
 	CompletionToken *ReadRequest_CompletionToken `protobuf:"bytes,7,opt,name=completion_token,json=completionToken,proto3,oneof"`
 }
 
 type ReadRequest_Failure_ struct {
-	// The job whose failure this one's pipeline follows, as JSON.
+	// The failed job that caused this job's pipeline to be submitted, as JSON.
 	Failure *ReadRequest_Failure `protobuf:"bytes,8,opt,name=failure,proto3,oneof"`
 }
 
@@ -2158,7 +2160,7 @@ type ReadResponse struct {
 	// parent_result or completion_token.
 	Value    []byte    `protobuf:"bytes,1,opt,name=value,proto3" json:"value,omitempty"`
 	Branches []*Branch `protobuf:"bytes,2,rep,name=branches,proto3" json:"branches,omitempty"`
-	// There are more.
+	// Further branches follow.
 	More          bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2215,7 +2217,7 @@ func (x *ReadResponse) GetMore() bool {
 	return false
 }
 
-// Branch is what one branch of a fan-out came to.
+// Branch is the outcome of one branch of a fan-out.
 type Branch struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	No      int32                  `protobuf:"varint,1,opt,name=no,proto3" json:"no,omitempty"`
@@ -2227,7 +2229,7 @@ type Branch struct {
 	Outcome string                 `protobuf:"bytes,7,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	Reason  string                 `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	Error   string                 `protobuf:"bytes,9,opt,name=error,proto3" json:"error,omitempty"`
-	// JSON; empty: none.
+	// The result as JSON, or empty if there is none.
 	Result        []byte `protobuf:"bytes,10,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2407,7 +2409,7 @@ func (*ReadRequest_Failure) Descriptor() ([]byte, []int) {
 
 type ReadRequest_Branches struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many have been read.
+	// The number of branches that have been read already.
 	After         int32 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
