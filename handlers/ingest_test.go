@@ -75,16 +75,16 @@ func TestAFileThatCannotBeUsedFailsAtOnceAndSaysWhatToDo(t *testing.T) {
 		args runner.Args
 		want string
 	}{
-		"missing":          {handlers.Ingest{File: "/nowhere/flights.csv", Year: 2024}, "give the path of a CSV file"},
-		"a folder":         {handlers.Ingest{File: t.TempDir(), Year: 2024}, "not a regular file"},
-		"empty":            {handlers.Ingest{File: file(t, "a.csv", ""), Year: 2024}, "is empty"},
-		"a column short":   {handlers.Ingest{File: file(t, "a.csv", "flown_at,origin,destination\n"), Year: 2024}, "no column distance_miles"},
-		"no text":          {handlers.Ingest{File: file(t, "a.csv", "\x7fELF\x00\x01\n"), Year: 2024}, "must name the columns"},
-		"one endless line": {handlers.Ingest{File: file(t, "a.csv", header+strings.Repeat("x", 2<<20)), Year: 2024}, "is it a CSV file?"},
-		"only bad rows":    {handlers.Ingest{File: file(t, "a.csv", header+"a,b,c,d\n"), Year: 2024}, "none of its 1 rows can be used"},
-		"unknown sample":   {handlers.Ingest{File: "sample:x", Year: 2024}, "sample:flights.csv"},
-		"no year":          {handlers.Ingest{}, "give one from 1900 to 2200"},
-		"no airports":      {handlers.Ingest{Airports: "/nowhere", Year: 2024}, "give the path of a CSV file"},
+		"missing":            {handlers.Ingest{File: "/nowhere/flights.csv", Year: 2024}, "give the path of a CSV file"},
+		"a directory":        {handlers.Ingest{File: t.TempDir(), Year: 2024}, "not a regular file"},
+		"empty":              {handlers.Ingest{File: file(t, "a.csv", ""), Year: 2024}, "is empty"},
+		"a missing column":   {handlers.Ingest{File: file(t, "a.csv", "flown_at,origin,destination\n"), Year: 2024}, "no column distance_miles"},
+		"a binary file":      {handlers.Ingest{File: file(t, "a.csv", "\x7fELF\x00\x01\n"), Year: 2024}, "must name the columns"},
+		"one very long line": {handlers.Ingest{File: file(t, "a.csv", header+strings.Repeat("x", 2<<20)), Year: 2024}, "is it a CSV file?"},
+		"only bad rows":      {handlers.Ingest{File: file(t, "a.csv", header+"a,b,c,d\n"), Year: 2024}, "none of its 1 rows can be used"},
+		"unknown sample":     {handlers.Ingest{File: "sample:x", Year: 2024}, "sample:flights.csv"},
+		"no year":            {handlers.Ingest{}, "give one from 1900 to 2200"},
+		"no airports":        {handlers.Ingest{Airports: "/nowhere", Year: 2024}, "give the path of a CSV file"},
 		"a bad factor": {handlers.SyncFactors{File: file(t, "f.csv", "band,min_km,max_km,kg_co2e_per_passenger_km\na,0,x,0.1\n"), Year: 2024},
 			"line 2: max_km"},
 		"two factors for a distance": {handlers.SyncFactors{File: file(t, "f.csv",
@@ -152,7 +152,7 @@ func TestLostConnectionsAreSurvived(t *testing.T) {
 	is.NoErr(err)
 	defer admin.Close(t.Context())
 	for _, rows := range []int{2000, 7000, 15000} {
-		pgtest.Wait(t, "the ingest goes on", func() bool {
+		pgtest.Wait(t, "the ingest continues", func() bool {
 			var n int
 			is.NoErr(admin.QueryRow(t.Context(), "select count(*) from co2.activities").Scan(&n))
 			return n >= rows

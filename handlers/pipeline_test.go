@@ -20,7 +20,7 @@ func reference(t *testing.T) (flights int64, byUnit map[string]*big.Rat, sum *bi
 	rat := func(s string) *big.Rat {
 		r, ok := new(big.Rat).SetString(s)
 		if !ok {
-			t.Fatalf("%q is no number", s)
+			t.Fatalf("%q is not a number", s)
 		}
 		return r
 	}

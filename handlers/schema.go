@@ -14,17 +14,17 @@ select pg_advisory_xact_lock(420022);
 
 create schema if not exists co2;
 
--- Airports of departure. Written by csv_ingest.
+-- Departure airports. Written by csv_ingest.
 create table if not exists co2.units (
     code      text primary key,
-    name      text,                    -- these are null until the list of airports has been read, and if it lacks the code
+    name      text,                    -- these columns are null until the list of airports has been read, and if the list lacks the code
     city      text,
     state     text,
     latitude  numeric,
     longitude numeric
 );
 
--- One row a flight: the line of a file, booked for a year. Written by csv_ingest.
+-- One row per flight: a line of a file, counted for a year. Written by csv_ingest.
 create table if not exists co2.activities (
     year           integer not null,
     source         text not null,
@@ -35,10 +35,11 @@ create table if not exists co2.activities (
     distance_miles numeric not null,
     primary key (year, source, line)
 );
--- activities_of_unit answers: which flights of this year left from here?
+-- activities_of_unit finds the flights of a year that departed from an airport.
 create index if not exists activities_of_unit on co2.activities (year, origin);
 
--- kg CO2e per passenger-kilometre from min_km on and below max_km; null: no upper bound. Written by factor_sync.
+-- kg CO2e per passenger-kilometre for distances from min_km up to but excluding max_km. A null max_km means no upper bound. Written by
+-- factor_sync.
 create table if not exists co2.factors (
     year      integer not null,
     band      text not null,
@@ -48,7 +49,7 @@ create table if not exists co2.factors (
     primary key (year, band)
 );
 
--- Written by emission_recalc: the rows of a unit by its own job, so that no two wait for each other.
+-- Written by emission_recalc. Each unit's rows are written by a separate job, so that no two jobs wait for each other.
 create table if not exists co2.emissions (
     year   integer not null,
     unit   text not null,

@@ -108,7 +108,7 @@ func TestACancelReachesAHandlerElsewhereLongBeforeItsNextHeartbeat(t *testing.T)
 	case cause := <-why:
 		is.Equal(cause, job.ErrCancelled)
 	case <-time.After(10 * time.Second):
-		t.Fatal("it was not told")
+		t.Fatal("the worker was not notified")
 	}
 	ends(t, p, id, job.Cancelled)
 }

@@ -60,10 +60,10 @@ func TestAStreamEndsWhenItsPrincipalMayNotHaveItAnyMore(t *testing.T) {
 		err  error
 		code connect.Code
 	}{
-		"the token has ended":        {err: errors.New("no such token"), code: connect.CodeUnauthenticated},
-		"the right was taken back":   {err: connect.NewError(connect.CodePermissionDenied, errors.New("forbidden")), code: connect.CodePermissionDenied},
-		"the token is somebody's":    {now: server.Caller{Name: "eve"}, code: connect.CodePermissionDenied},
-		"it is bound to other kinds": {now: server.Caller{Name: "gpu", Kind: func(name string) bool { return name == "b" }}, code: connect.CodePermissionDenied},
+		"the token has expired":                  {err: errors.New("no such token"), code: connect.CodeUnauthenticated},
+		"the permission was revoked":             {err: connect.NewError(connect.CodePermissionDenied, errors.New("forbidden")), code: connect.CodePermissionDenied},
+		"the token belongs to another principal": {now: server.Caller{Name: "eve"}, code: connect.CodePermissionDenied},
+		"other kinds are allowed now":            {now: server.Caller{Name: "gpu", Kind: func(name string) bool { return name == "b" }}, code: connect.CodePermissionDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
@@ -117,7 +117,7 @@ func TestNobodyHasMoreWorkersOnAPodThanHeMay(t *testing.T) {
 	is.NoErr(first.Close())
 	is.NoErr(third.Close())
 	who.becomes(server.Caller{Name: "gpu"}, nil)
-	pgtest.Wait(t, "one that ends makes room", func() bool {
+	pgtest.Wait(t, "a stream that ends makes room for another", func() bool {
 		_, err := c.Heartbeat(t.Context(), connect.NewRequest(&remotepb.HeartbeatRequest{WorkerId: uuid.NewString()}))
 		is.Equal(connect.CodeOf(err), connect.CodeAborted) // other calls do not count as streams
 		s := openStream(t, c, "a")

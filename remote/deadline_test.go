@@ -35,7 +35,7 @@ func TestHeartbeatsAndReportsHaveDeadlinesOfTheirOwn(t *testing.T) {
 		runner.HandleRaw(r, "far", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil })
 	})
 	ends(t, p, submit(t, p, raw("far", `{}`)), job.Succeeded)
-	pgtest.Wait(t, "heartbeats and a report have come", func() bool {
+	pgtest.Wait(t, "heartbeats and a report have arrived", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return calls[remotepb.WorkersHeartbeatProcedure] >= 2 && calls[remotepb.WorkersReportResultProcedure] >= 1

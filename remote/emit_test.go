@@ -42,7 +42,7 @@ func TestAnEventThatNoPodAnswersForIsSentAgainAndIsThereOnce(t *testing.T) {
 	<-begun
 	select {
 	case err := <-emitted:
-		t.Fatalf("it was given up at once: %v", err)
+		t.Fatalf("the event was given up at once: %v", err)
 	default:
 	}
 	next := startPodAt(t, strings.TrimPrefix(p.url, "http://"), pool, runner.Options{}, server.Options{})

@@ -33,19 +33,19 @@ func TestAWorkerThatSaysNonsenseOfItselfIsRefused(t *testing.T) {
 	}
 	huge := strings.Repeat("k", 1<<20)
 	for name, m := range map[string]*remotepb.StreamJobsRequest{
-		"no slots":               {Slots: 0},
-		"slots below 0":          {Slots: -1},
-		"more slots than may be": {Slots: 1001},
-		"more slots than fit":    {Slots: math.MaxInt32},
-		"more kinds than may be": {Topics: many},
-		"no kinds":               {Topics: []string{}},
-		"a kind without a name":  {Topics: []string{""}},
-		"a kind that is no text": {Topics: []string{"a\x00b"}},
-		"a huge kind":            {Topics: []string{huge}},
-		"a policy below 0":       {Kinds: []*remotepb.Kind{{Name: "a", MaxAttempts: -1}}, Topics: []string{"a"}},
-		"more than it may run":   {Running: make([]*remotepb.Running, 2001)},
-		"an id that is none":     {WorkerId: huge},
-		"an id in capitals":      {WorkerId: strings.ToUpper(uuid.NewString())},
+		"no slots":                       {Slots: 0},
+		"negative slots":                 {Slots: -1},
+		"more slots than allowed":        {Slots: 1001},
+		"the largest int32 of slots":     {Slots: math.MaxInt32},
+		"more kinds than allowed":        {Topics: many},
+		"no kinds":                       {Topics: []string{}},
+		"a kind without a name":          {Topics: []string{""}},
+		"a kind with a NUL":              {Topics: []string{"a\x00b"}},
+		"a huge kind":                    {Topics: []string{huge}},
+		"a negative policy":              {Kinds: []*remotepb.Kind{{Name: "a", MaxAttempts: -1}}, Topics: []string{"a"}},
+		"more running jobs than allowed": {Running: make([]*remotepb.Running, 2001)},
+		"an invalid ID":                  {WorkerId: huge},
+		"an ID in capitals":              {WorkerId: strings.ToUpper(uuid.NewString())},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
@@ -104,7 +104,7 @@ func TestAReportThatFreezesInItsMiddleHoldsNobodyUp(t *testing.T) {
 	select {
 	case <-given: // after the request timeout
 	case <-time.After(20 * time.Second):
-		t.Fatal("the pod waits for the rest")
+		t.Fatal("the pod waits for the rest of the report")
 	}
 }
 
@@ -164,26 +164,26 @@ func TestWhateverAWorkerSaysOfAJobIsKeptOrRefused(t *testing.T) {
 		report *remotepb.ReportResultRequest
 		state  job.State
 	}{
-		"a result that is no JSON":    {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte("nul")}}}, job.Failed},
-		"a result that is no text":    {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte("\"\xff\"")}}}, job.Failed},
-		"a result with a NUL":         {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(`"\u0000"`)}}}, job.Failed},
-		"a result of 2 MiB":           {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(`"` + strings.Repeat("x", 2<<20) + `"`)}}}, job.Failed},
-		"a step without a kind":       {then(&remotepb.Step{}), job.Failed},
-		"a step with a huge kind":     {then(&remotepb.Step{Kind: text, Foreign: true}), job.Failed},
-		"a step of a lane of nobody":  {then(&remotepb.Step{Kind: "far", Lane: "nowhere"}), job.Failed},
-		"a step with a NUL":           {then(&remotepb.Step{Kind: "far", Subject: &text}), job.Failed},
-		"a step with no such urgency": {then(&remotepb.Step{Kind: "far", Priority: &priority}), job.Failed},
-		"a step before its time":      {then(&remotepb.Step{Kind: "far", Delay: past}), job.Failed},
-		"a step in ages":              {then(&remotepb.Step{Kind: "far", Delay: far, MaxAttempts: math.MaxInt32}), job.Succeeded},
-		"a step with tries below 0":   {then(&remotepb.Step{Kind: "far", MaxAttempts: math.MinInt32}), job.Failed},
-		"a key for a step":            {then(&remotepb.Step{Kind: "far", UniqueKey: "k", UniqueWhile: "always"}), job.Failed},
-		"more parts than there may":   {fan(&remotepb.FanOut{Parts: math.MaxInt32}), job.Failed},
-		"a child of no kind":          {fan(&remotepb.FanOut{Children: []*remotepb.Step{{Kind: "far"}, {}}}), job.Failed},
-		"a child's key for never":     {fan(&remotepb.FanOut{Children: []*remotepb.Step{{Kind: "far", UniqueKey: text, UniqueWhile: "never"}}}), job.Failed},
-		"an error of no words":        {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Permanent: true}}}, job.Failed},
-		"an error that is no text":    {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: text, InvalidArgs: true, RetryAfter: far, Permanent: true}}}, job.Failed},
-		"again, in ages":              {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: far, Why: text}}}, job.Pending},
-		"another try, in ages":        {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: text, Retryable: true, RetryAfter: far}}}, job.Pending},
+		"a result that is not JSON":          {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte("nul")}}}, job.Failed},
+		"a result with invalid UTF-8":        {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte("\"\xff\"")}}}, job.Failed},
+		"a result with a NUL":                {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(`"\u0000"`)}}}, job.Failed},
+		"a result of 2 MiB":                  {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(`"` + strings.Repeat("x", 2<<20) + `"`)}}}, job.Failed},
+		"a step without a kind":              {then(&remotepb.Step{}), job.Failed},
+		"a step with a huge kind":            {then(&remotepb.Step{Kind: text, Foreign: true}), job.Failed},
+		"a step in an unknown lane":          {then(&remotepb.Step{Kind: "far", Lane: "nowhere"}), job.Failed},
+		"a step with a NUL":                  {then(&remotepb.Step{Kind: "far", Subject: &text}), job.Failed},
+		"a step with an invalid priority":    {then(&remotepb.Step{Kind: "far", Priority: &priority}), job.Failed},
+		"a step with a negative delay":       {then(&remotepb.Step{Kind: "far", Delay: past}), job.Failed},
+		"a step with a huge delay":           {then(&remotepb.Step{Kind: "far", Delay: far, MaxAttempts: math.MaxInt32}), job.Succeeded},
+		"a step with negative attempts":      {then(&remotepb.Step{Kind: "far", MaxAttempts: math.MinInt32}), job.Failed},
+		"a step with a unique key":           {then(&remotepb.Step{Kind: "far", UniqueKey: "k", UniqueWhile: "always"}), job.Failed},
+		"more parts than allowed":            {fan(&remotepb.FanOut{Parts: math.MaxInt32}), job.Failed},
+		"a child without a kind":             {fan(&remotepb.FanOut{Children: []*remotepb.Step{{Kind: "far"}, {}}}), job.Failed},
+		"a child with an invalid key period": {fan(&remotepb.FanOut{Children: []*remotepb.Step{{Kind: "far", UniqueKey: text, UniqueWhile: "never"}}}), job.Failed},
+		"an error without a message":         {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Permanent: true}}}, job.Failed},
+		"an error with unstorable text":      {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: text, InvalidArgs: true, RetryAfter: far, Permanent: true}}}, job.Failed},
+		"a snooze with a huge delay":         {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_RetryLater{RetryLater: &remotepb.RetryLater{Wait: far, Why: text}}}, job.Pending},
+		"a retry with a huge delay":          {&remotepb.ReportResultRequest{Outcome: &remotepb.ReportResultRequest_Failure{Failure: &remotepb.Failure{Message: text, Retryable: true, RetryAfter: far}}}, job.Pending},
 	} {
 		id := submit(t, p, raw("far", `{}`), runner.MaxAttempts(2))
 		is.True(s.Receive())

@@ -117,7 +117,7 @@ func TestTheStreamOfAWorkerThatDoesNotReadEnds(t *testing.T) {
 	lazy := open("large")
 	defer lazy.Close()
 	lazy.ResponseHeader()
-	pgtest.Wait(t, "it has given up its place", func() bool {
+	pgtest.Wait(t, "the first stream no longer counts", func() bool {
 		s := open("none")
 		defer s.Close()
 		return receive(s) == nil
@@ -191,7 +191,7 @@ func TestTwoProcessesOfOneIDNeverHaveAJobAtTheSameFence(t *testing.T) {
 	is.Equal(done, len(list)) // each job has one result
 	for c, n := range sent {
 		if n != 1 {
-			t.Errorf("job %d was sent %d times with the fence %d", c.id, n, c.fence)
+			t.Errorf("job %d was sent %d times with fence %d", c.id, n, c.fence)
 		}
 	}
 	for _, id := range list {

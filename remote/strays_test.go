@@ -36,16 +36,16 @@ func TestHandlersThatIgnoreTheLossOfTheirLeaseKeepTheirSlots(t *testing.T) {
 		return n
 	}
 	submit(t, p, raw("deaf", `{}`))
-	pgtest.Wait(t, "it runs", func() bool { return now.Load() == 1 && slots() == 2 })
+	pgtest.Wait(t, "the job is running", func() bool { return now.Load() == 1 && slots() == 2 })
 	_, err := pool.Exec(t.Context(), `update trapeze.pods set closed_at = now() where name = 'deaf'`)
 	is.NoErr(err)
 	var list []int64
 	for range 4 {
 		list = append(list, submit(t, p, raw("deaf", `{}`)))
 	}
-	pgtest.Wait(t, "it begins anew with the slot that is left", func() bool { return slots() == 1 && now.Load() == 2 })
+	pgtest.Wait(t, "the worker restarts with the remaining slot", func() bool { return slots() == 1 && now.Load() == 2 })
 	end <- struct{}{}
-	pgtest.Wait(t, "a slot that is free again counts", func() bool { return slots() == 2 && now.Load() == 2 })
+	pgtest.Wait(t, "the freed slot is offered", func() bool { return slots() == 2 && now.Load() == 2 })
 	for range 7 {
 		end <- struct{}{}
 	}

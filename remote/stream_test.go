@@ -38,7 +38,7 @@ func TestNothingIsLeftOfAWorkerThatHasGone(t *testing.T) {
 	}
 	round()
 	before := 0
-	pgtest.Wait(t, "the first ones have gone", func() bool {
+	pgtest.Wait(t, "the first workers have gone", func() bool {
 		now := runtime.NumGoroutine()
 		still := now == before
 		before = now
@@ -46,5 +46,5 @@ func TestNothingIsLeftOfAWorkerThatHasGone(t *testing.T) {
 	})
 	round()
 	round()
-	pgtest.Wait(t, "no goroutine of later ones is left", func() bool { return runtime.NumGoroutine() <= before+8 }) // less than one per worker
+	pgtest.Wait(t, "no goroutine of the later workers is left", func() bool { return runtime.NumGoroutine() <= before+8 }) // less than one per worker
 }

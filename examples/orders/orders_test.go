@@ -299,7 +299,7 @@ func TestTheReadmesTourWorks(t *testing.T) {
 	out, ended := &printed{}, make(chan error, 1)
 	database := pgtest.EmptyURL(t)
 	go func() { ended <- run(ctx, database, "127.0.0.1:0", out) }()
-	pgtest.Wait(t, "the program prints where it is", func() bool { return out.address() != "" })
+	pgtest.Wait(t, "the program prints its URL", func() bool { return out.address() != "" })
 
 	command := regexp.MustCompile(`(?m)^curl (?:-X (\w+) )?http://127\.0\.0\.1:8090(\S+)(?: -d '(.*)')?(?: +# (.*))?$`)
 	commands := command.FindAllStringSubmatch(string(readme), -1)

@@ -69,7 +69,7 @@ func TestBothProgramsDoTheSame(t *testing.T) {
 		"try of slow": 1, "failed try of slow": 1,
 	}
 	for name, w := range map[string]*world.World{"River": &ofRiver, "Trapeze": &ofTrapeze} {
-		pgtest.Wait(t, name+" does all of it, and a beat", func() bool {
+		pgtest.Wait(t, name+" has done everything, including a heartbeat job", func() bool {
 			did := w.Record()
 			for what, n := range want {
 				if did[what] < n {
@@ -159,7 +159,7 @@ func TestMovingOverLosesAndDoublesNothing(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(moved, 0)
 	r.Client().PeriodicJobs().Clear()
-	pgtest.Wait(t, "River has nothing left", func() bool {
+	pgtest.Wait(t, "River has no jobs left", func() bool {
 		open, err := moving.Open(ctx, r.Client())
 		is.NoErr(err)
 		return open == 0

@@ -32,7 +32,7 @@ func TestThePodsWallClockDoesNotCount(t *testing.T) {
 		case <-c.due:
 			is.True(time.Since(began) >= 90*time.Millisecond) // the alarm does not go off at once, as it would with a fast clock
 		case <-time.After(10 * time.Second):
-			t.Error("the alarm goes by the wall clock of the process")
+			t.Error("the alarm depends on the wall clock of the process")
 		}
 		stop()
 		<-done

@@ -153,7 +153,7 @@ func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing
 			both.Wait()
 			is.NoErr(errors.Join(err, other))
 		}},
-		{"one that is cut off again and again, then another", func(t *testing.T, pool *pgxpool.Pool, a, b *Maintenance) {
+		{"one that is cut off repeatedly, then another", func(t *testing.T, pool *pgxpool.Pool, a, b *Maintenance) {
 			ctx, stop := context.WithCancel(t.Context())
 			var cutting sync.WaitGroup
 			cuts := 0
@@ -172,7 +172,7 @@ func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing
 			is.True(cuts > 10)
 			is.NoErr(b.RunOnce(t.Context()))
 		}},
-		{"two by turns, of which each loses the lead between two batches of each task", func(t *testing.T, pool *pgxpool.Pool, a, b *Maintenance) {
+		{"two taking turns, each losing the lead between two batches of each task", func(t *testing.T, pool *pgxpool.Pool, a, b *Maintenance) {
 			is := is.New(t)
 			cut := map[string]int{}
 			for batch := 2; batch <= 5; batch++ {
@@ -190,7 +190,7 @@ func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing
 				is.True(cut[task] > 0) // each task with several batches was interrupted
 			}
 		}},
-		{"one whose context ends in the middle, then another", func(t *testing.T, _ *pgxpool.Pool, a, b *Maintenance) {
+		{"one whose context is cancelled, then another", func(t *testing.T, _ *pgxpool.Pool, a, b *Maintenance) {
 			for _, after := range []time.Duration{30 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond} {
 				ctx, cancel := context.WithTimeout(t.Context(), after)
 				_ = a.RunOnce(ctx)

@@ -61,7 +61,7 @@ func TestACancelledMigrationLeavesNothingHalfDone(t *testing.T) {
 	for n := int64(3); !done; n += n/4 + 1 {
 		name := fmt.Sprint("part", n)
 		err := migrate.Up(endsAfter(t, n), url, name)
-		pgtest.Wait(t, "the locks to be gone", func() bool { return locks(t, pool) == 0 })
+		pgtest.Wait(t, "the locks are gone", func() bool { return locks(t, pool) == 0 })
 		got := tables(t, pool, name)
 		if done = err == nil; done {
 			is.Equal(got, whole) // if Up reports success, the schema is complete
@@ -107,7 +107,7 @@ func TestAMigrationThatIsCancelledWithinAStatementLeavesNoLock(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	up := make(chan error)
 	go func() { up <- migrate.Up(ctx, url, "trapeze") }()
-	pgtest.Wait(t, "a migration under way", func() bool {
+	pgtest.Wait(t, "a migration is running", func() bool {
 		return count(t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid = 420022 and not granted
 			and database = (select oid from pg_database where datname = current_database())`) == 1
 	})

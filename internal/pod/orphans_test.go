@@ -25,11 +25,11 @@ func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
 		}
 		return n
 	}
-	pgtest.Wait(t, "the pod has reported that it knows none", func() bool { n := row(); return n != nil && *n == 0 })
+	pgtest.Wait(t, "the pod has reported that it knows no claims", func() bool { n := row(); return n != nil && *n == 0 })
 	if _, err := p.Submit(t.Context(), &work.Submission{Kind: "k", Args: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	pgtest.Wait(t, "it runs", func() bool { return p.Runs.Len() == 1 })
+	pgtest.Wait(t, "the job is running", func() bool { return p.Runs.Len() == 1 })
 	k := knownClaims{reported: -1}
 	k.report(t.Context(), p.Engine)
 	if n := row(); *n != 0 {
@@ -43,7 +43,7 @@ func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
 		t.Fatalf("%d claims are known for long, want 1", *n)
 	}
 	close(end)
-	pgtest.Wait(t, "it has ended", func() bool { return p.Runs.Len() == 0 })
+	pgtest.Wait(t, "the job has ended", func() bool { return p.Runs.Len() == 0 })
 	k.report(t.Context(), p.Engine)
 	if n := row(); *n != 0 {
 		t.Fatalf("%d claims are known, and none runs", *n)

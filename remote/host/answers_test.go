@@ -58,7 +58,7 @@ func TestTheTimeOfAJobDoesNotBeginAnewWithItsRemoteWorkersStream(t *testing.T) {
 	w.cut()
 	podtest.Exec(t, pool, `update trapeze.live set claimed_at = claimed_at - interval '2 hours'`) // as if it had been running for two hours
 	w.open(t, r, 1, engine.RemoteKind{Name: "far", Timeout: &hour})
-	pgtest.Wait(t, "its time is over", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrTimeout) })
+	pgtest.Wait(t, "its timeout has expired", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrTimeout) })
 	_, err := w.reports(t, r, a, nil, errors.New("ended early"))
 	is.NoErr(err)
 	is.Equal(podtest.Why(podtest.Get(t, r, a.ID)), job.ReasonTimeout)

@@ -23,7 +23,7 @@ func TestARemoteWorkersHandlerWhoseClaimIsMissingIsToldByItsHeartbeat(t *testing
 	id := foreign(t, r, podtest.Of("far"))
 	first := w.takes(t, r)
 	podtest.Exec(t, pool, podtest.TakesClaim, id)
-	pgtest.Wait(t, "the worker is told", func() bool {
+	pgtest.Wait(t, "the worker is notified", func() bool {
 		verdict, listed := w.beats(t, r)[id]
 		return listed && verdict.Lost && errors.Is(verdict.Cause, job.ErrLeaseLost)
 	})

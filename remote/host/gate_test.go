@@ -54,7 +54,7 @@ func TestWhileTheGateIsClosedNothingIsAskedForForARemoteWorker(t *testing.T) {
 		case <-time.After(time.Second):
 		}
 	}
-	t.Fatal("nobody was sent the job")
+	t.Fatal("no worker was sent the job")
 }
 
 // A pod without notifications, for example behind a connection pooler, is notified in-process that one of its own steps is ready to run.

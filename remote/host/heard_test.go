@@ -36,7 +36,7 @@ func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneSaysNothingWrongOfItsJo
 	a := w.takes(t, second)
 	select {
 	case <-old.Over():
-		t.Fatal("the first pod knows already", old.Why())
+		t.Fatal("the first pod already knows", old.Why())
 	default:
 	}
 	is.True(!w.hears(t, first, a.ID).Lost) // the pod reads the job's owner from the table

@@ -127,7 +127,7 @@ func TestTheJobsOfARemoteWorkerThatIsNotHeardOfRunElsewhere(t *testing.T) {
 	is.Equal(a.Crashes, 1) // a worker's crash counts like a pod's crash
 	_, err := w.reports(t, r, old, nil, nil)
 	is.True(errors.Is(err, job.ErrLeaseLost)) // the frozen worker's report comes too late
-	pgtest.Wait(t, "it is told to begin anew", func() bool {
+	pgtest.Wait(t, "the worker is told to restart", func() bool {
 		_, err = hostOf(r).Heartbeat(t.Context(), w.id, owner, host.Beat{})
 		return errors.Is(err, host.ErrClosed)
 	})
@@ -168,7 +168,7 @@ func TestARemoteWorkerIsToldOfACancelAndAStop(t *testing.T) {
 	a := w.takes(t, r)
 	_, err := r.Admin().Cancel(t.Context(), a.ID, "ops")
 	is.NoErr(err)
-	pgtest.Wait(t, "the heartbeat tells of the cancel", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrCancelled) })
+	pgtest.Wait(t, "the heartbeat reports the cancellation", func() bool { return errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrCancelled) })
 	_, err = w.reports(t, r, a, nil, errors.New("ended early"))
 	is.NoErr(err)
 	is.Equal(podtest.Get(t, r, a.ID).State, job.Cancelled)
@@ -196,7 +196,7 @@ func TestAPausedGateSendsARemoteWorkerNothing(t *testing.T) {
 	id := foreign(t, r, podtest.Of("far"))
 	select {
 	case <-w.sent:
-		t.Fatal("a job was sent while the gate was closed")
+		t.Fatal("a job was sent while the queue was paused")
 	case <-time.After(1500 * time.Millisecond):
 	}
 	_, err = r.Admin().Unpause(t.Context(), "ops")

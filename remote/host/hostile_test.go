@@ -59,7 +59,7 @@ func TestAPodThatWorkersCallTooMuchKeepsItsLease(t *testing.T) {
 		is.NoErr(pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() and query like '%pods%'`).Scan(&n))
 		return n
 	}
-	pgtest.Wait(t, "as many wait as may", func() bool { return waiting() >= 2 })
+	pgtest.Wait(t, "the maximum number of calls wait", func() bool { return waiting() >= 2 })
 	began := time.Now()
 	var before, after string
 	lease := func(to *string) {
@@ -67,7 +67,7 @@ func TestAPodThatWorkersCallTooMuchKeepsItsLease(t *testing.T) {
 	}
 	for range 3 {
 		lease(&before)
-		pgtest.Wait(t, "the pod beats", func() bool { lease(&after); return after != before })
+		pgtest.Wait(t, "the pod sends a heartbeat", func() bool { lease(&after); return after != before })
 	}
 	is.True(time.Since(began) < 8*time.Second) // before the timeout of the waiting statements
 	is.NoErr(tx.Rollback(t.Context()))

@@ -31,5 +31,5 @@ func TestStreamsThatComeAndGoLeaveNothingBehind(t *testing.T) {
 		other.connect(t, r, 2, "far")
 		ends(other)
 	}
-	pgtest.Wait(t, "all that served them has ended", func() bool { return runtime.NumGoroutine() < before+20 })
+	pgtest.Wait(t, "all goroutines that served them have ended", func() bool { return runtime.NumGoroutine() < before+20 })
 }

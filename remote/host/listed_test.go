@@ -25,7 +25,7 @@ func TestAHeartbeatThatReachesAnotherPodAcknowledgesWhatWasSent(t *testing.T) {
 	is.Equal(podtest.One[int](t, pool, `select cardinality(acknowledged) from trapeze.remote_workers`), 2)
 	select {
 	case <-w.session.Stopped():
-		t.Fatal("the stream was ended")
+		t.Fatal("the stream was closed")
 	case <-time.After(2 * ackWithin): // the serving pod has looked for an acknowledgement by now
 	}
 	is.Equal(podtest.Get(t, serves, id).Fence, a.Fence) // the job was not returned either
@@ -74,7 +74,7 @@ func TestAJobThatWasReportedToAnotherPodBeforeItWasListedEndsNoStream(t *testing
 	is.Equal(w.takes(t, other).ID, next) // its slot is free again
 	select {
 	case <-w.session.Stopped():
-		t.Fatal("the stream was ended")
+		t.Fatal("the stream was closed")
 	default:
 	}
 }
@@ -110,7 +110,7 @@ func TestARemoteWorkerIsNudgedWhenAHandlerIsToEnd(t *testing.T) {
 	select {
 	case <-w.nudges:
 	case <-time.After(10 * time.Second):
-		t.Fatal("it was not nudged")
+		t.Fatal("the worker was not nudged")
 	}
 	is.True(errors.Is(w.beats(t, r)[a.ID].Cause, job.ErrCancelled))
 }

@@ -47,16 +47,16 @@ func TestRemoteWorkersOfTheSameKindsShareTheirMarksForAsLongAsThePodPolls(t *tes
 	same, swept := session("2", "a", "b")
 	other, _ := session("3", "a")
 	if one.engine.Marks != same.engine.Marks || one.engine.Marks == other.engine.Marks {
-		t.Error("marks are not shared by those of the same kinds, and by those alone")
+		t.Error("low-water marks must be shared exactly by the sessions with the same kinds")
 	}
 	most, wake := one.engine.Member.MarkLimit()
 	if most != time.Minute {
-		t.Errorf("they count for %s at most", most)
+		t.Errorf("the marks are valid for at most %s", most)
 	}
 	wake()
 	select {
 	case <-swept:
 	case <-time.After(10 * time.Second):
-		t.Error("the end of a mark does not wake the other session that has it")
+		t.Error("an expired mark does not wake the other session that shares it")
 	}
 }

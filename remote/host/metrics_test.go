@@ -73,6 +73,6 @@ func TestWhatRemoteWorkersAreSentAndReportIsCounted(t *testing.T) {
 
 	foreign(t, r, podtest.Of("far"))
 	<-w.sent // received but never listed
-	pgtest.Wait(t, "it was given back", func() bool { return collected(t, r)["remote_jobs_returned_total/unacknowledged"] == 1 })
-	pgtest.Wait(t, "its stream was ended", func() bool { return collected(t, r)["remote_workers"] == 0 })
+	pgtest.Wait(t, "the job was returned", func() bool { return collected(t, r)["remote_jobs_returned_total/unacknowledged"] == 1 })
+	pgtest.Wait(t, "the stream was closed", func() bool { return collected(t, r)["remote_workers"] == 0 })
 }

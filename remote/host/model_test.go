@@ -185,8 +185,8 @@ func TestWhateverHappensToRemoteWorkersEachJobEndsOnceAndNothingIsLeft(t *testin
 		lease   time.Duration
 		freezes bool
 	}{
-		"they are always heard of":  {10 * time.Second, false},
-		"some are frozen meanwhile": {time.Second, true},
+		"workers are never frozen":            {10 * time.Second, false},
+		"some workers are frozen for a while": {time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) { anyFleet(t, c.lease, c.freezes) })
 	}
@@ -238,7 +238,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 	pgtest.Wait(t, "no worker is left", func() bool {
 		return podtest.One[int](t, c.pool, `select count(*) from trapeze.remote_workers w join trapeze.pods p on p.boot = w.boot where p.closed_at is null`) == 0
 	})
-	pgtest.Wait(t, "no slot is held", func() bool {
+	pgtest.Wait(t, "no slot is in use", func() bool {
 		return podtest.One[int](t, c.pool, `select count(*) from trapeze.slot_grants where slots > 0`) == 0
 	})
 	for _, r := range c.pods {

@@ -52,7 +52,7 @@ func TestAClaimThatItsPodDoesNotKnowIsFoundByTheSlowPass(t *testing.T) {
 		t.Fatal(err)
 	}
 	if id := <-running; id != known.ID {
-		t.Fatalf("%d runs, not %d", id, known.ID)
+		t.Fatalf("job %d is running, not %d", id, known.ID)
 	}
 	var unknown []int64
 	for _, boot := range []string{p.Boot(), worker} {
@@ -76,6 +76,6 @@ func TestAClaimThatItsPodDoesNotKnowIsFoundByTheSlowPass(t *testing.T) {
 		})
 	}
 	if j, err := view.Job(t.Context(), p.Commands, known.ID); err != nil || j.State != job.Running || j.Fence != 1 {
-		t.Fatalf("the job that runs is %s with fence %d: %v", j.State, j.Fence, err)
+		t.Fatalf("the running job is %s with fence %d: %v", j.State, j.Fence, err)
 	}
 }

@@ -29,7 +29,7 @@ func TestARemoteWorkerKeepsItsJobsOnAnotherPod(t *testing.T) {
 	stop := w.keepBeating(t, second)
 	select {
 	case <-w.sent:
-		t.Fatal("it was sent what it runs already")
+		t.Fatal("the worker was sent a job that it already runs")
 	case <-time.After(3 * time.Second): // longer than a lease
 	}
 	is.Equal(podtest.Get(t, second, id).Fence, a.Fence) // the claim is the same
@@ -40,7 +40,7 @@ func TestARemoteWorkerKeepsItsJobsOnAnotherPod(t *testing.T) {
 	is.Equal(b.Path, "fast") // the pod that took over the worker assigns next steps as the first pod would
 	stop()
 	w.keepBeating(t, first) // the first pod has no stream to the worker, so the lease is in the table
-	pgtest.Wait(t, "the lease goes on by heartbeats to another pod", func() bool {
+	pgtest.Wait(t, "heartbeats to another pod renew the lease", func() bool {
 		return podtest.One[bool](t, pool, `select now() - claimed_at > interval '3 seconds' from trapeze.live where id = $1`, b.ID)
 	})
 	is.Equal(podtest.Get(t, second, b.ID).Crashes, 0)
@@ -85,7 +85,7 @@ func TestARemoteWorkerIsSentNothingInTheSlotOfAStoppedJobOnAnotherPod(t *testing
 	next := foreign(t, second, podtest.Of("far"))
 	select {
 	case a := <-w.sent:
-		t.Fatalf("job %d was sent while a handler has the only slot", a.ID)
+		t.Fatalf("job %d was sent while a handler used the only slot", a.ID)
 	case <-time.After(time.Second): // several polls for jobs
 	}
 	_, err = w.reports(t, second, stopped, nil, nil)

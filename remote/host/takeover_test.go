@@ -24,7 +24,7 @@ func TestTheSlotOfAJobIsFreeWhoseHeartbeatsAndReportReachAnotherPod(t *testing.T
 	for range 2 {
 		foreign(t, first, podtest.Of("far"))
 		a := w.takes(t, second)
-		pgtest.Wait(t, "it has run for longer than an acknowledgement takes", func() bool {
+		pgtest.Wait(t, "the job has run longer than the acknowledgement timeout", func() bool {
 			return podtest.One[bool](t, pool, `select now() - claimed_at > interval '700 ms' from trapeze.live where id = $1`, a.ID)
 		})
 		_, err := w.reports(t, second, a, nil, nil)
@@ -106,7 +106,7 @@ func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneClaimsNothingForIt(t *t
 	w.takes(t, second)
 	select {
 	case <-silent:
-		t.Fatal("it was given more than its slots")
+		t.Fatal("the worker got more jobs than it has slots")
 	case <-time.After(1200 * time.Millisecond): // two polls
 	}
 	is.Equal(podtest.Running(t, pool), 1)

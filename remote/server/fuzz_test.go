@@ -112,7 +112,7 @@ func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
 			return
 		}
 		if (report.Outcome != nil) == (report.Err != nil) && !report.HandedBack {
-			t.Errorf("%x is neither an outcome nor an error, or both", raw)
+			t.Errorf("%x is neither an outcome nor an error, or it is both", raw)
 		}
 		if report.Err != nil && (report.Err.Error() == "" || job.WishOf(report.Err).After != nil && *job.WishOf(report.Err).After < 0) {
 			t.Errorf("%x is the error %q with the wish %+v", raw, report.Err, job.WishOf(report.Err))
@@ -166,11 +166,11 @@ func TestNoReportTakesMoreRoomOrTimeThanItMay(t *testing.T) {
 		raw  []byte
 		want error
 	}{
-		"as many branches as there may be": {broad(10_000), nil},
-		"too many":                         {broad(8 << 20), errManyParts},
-		"as deep as may be":                {nested(maxNested - 3), nil},
-		"too deep":                         {nested(maxNested), errDeepNested},
-		"as deep as 16 MiB allow":          {nested(3 << 20), errDeepNested},
+		"as many branches as allowed": {broad(10_000), nil},
+		"too many":                    {broad(8 << 20), errManyParts},
+		"as deep as allowed":          {nested(maxNested - 3), nil},
+		"too deep":                    {nested(maxNested), errDeepNested},
+		"as deep as fits in 16 MiB":   {nested(3 << 20), errDeepNested},
 	} {
 		began := time.Now()
 		_, err := takeIn(c.raw)
@@ -183,6 +183,6 @@ func TestNoReportTakesMoreRoomOrTimeThanItMay(t *testing.T) {
 		t.Errorf("too many, as JSON: %v", err)
 	}
 	if err := (text{}).Unmarshal([]byte(`{"done":{"then":`+strings.Repeat(`{"rest":[`, 10_000)+strings.Repeat(`]}`, 10_000)+`}}`), many); err == nil {
-		t.Error("too deep, as JSON, is taken in")
+		t.Error("JSON that is nested too deeply was accepted")
 	}
 }
