@@ -24,7 +24,7 @@ select $1, $2, line, flown_at, origin, destination, miles::numeric
 from unnest($3::bigint[], $4::timestamptz[], $5::text[], $6::text[], $7::text[]) as f (line, flown_at, origin, destination, miles)`
 )
 
-// writeFlights replaces the lines after the line "after", up to and including upTo.
+// writeFlights replaces the lines in (after, upTo].
 func (p *pipeline) writeFlights(ctx context.Context, tx pgx.Tx, a Ingest, after, upTo int64, b flightBatch) error {
 	var batch pgx.Batch
 	batch.Queue(p.in(clearLinesSQL), a.Year, a.File, after, upTo)

@@ -17,8 +17,8 @@ import (
 // maxLine is the maximum length of a line in bytes. It limits the memory that any file uses.
 const maxLine = 1 << 20
 
-// table reads a CSV file with a header row, line by line. Each row is one line, so an unclosed quote affects only its own row. A table must
-// be used by only one goroutine.
+// table reads a CSV file with a header row, line by line. Each row is one line, so an unclosed quote affects only its own row. A table is
+// not safe for concurrent use.
 type table struct {
 	name    string
 	file    fs.File

@@ -16,7 +16,7 @@ import (
 // SyncFactors replaces the emission factors of a year with those in a file, and fans out into a [Recalculate] for each unit and a
 // [TotalUnits] that joins them. When only the factors have changed, submit it on its own; the flights need not be read again.
 //
-// An invalid factor would make every total wrong without any sign of it. Any bad row therefore fails the job, with its line number.
+// An invalid factor would make every total wrong without anyone noticing. Any bad row therefore fails the job, with its line number.
 type SyncFactors struct {
 	File string `json:"file,omitempty"` // has the columns of [SampleFactors], which is the default
 	Year int    `json:"year"`

@@ -136,7 +136,7 @@ func TestAnIngestGoesOnElsewhereFromItsCheckpoint(t *testing.T) {
 	is.Equal(got.Rows, int64(20000)) // the rows before the checkpoint are counted once
 	_, _, sum := reference(t)
 	is.True(equal(sum, decode[handlers.Totalled](t, steps[2]).KgCO2e.String())) // equal to the last digit
-	// Rows written before the stop were not written again: there is only one transaction per batch.
+	// Rows written before the stop were not written again, because each batch was written by only one transaction.
 	is.Equal(slow.count(is, "select count(distinct xmin::text) from co2.activities"), int64(20))
 }
 

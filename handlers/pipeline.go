@@ -50,7 +50,7 @@ func newPipeline(pool *pgxpool.Pool, o Options) (*pipeline, error) {
 
 var schemaName = regexp.MustCompile(`\bco2\b`)
 
-// in returns a statement in which the configured schema replaces co2.
+// in returns a statement with the schema co2 replaced by the configured one.
 func (p *pipeline) in(sql string) string { return schemaName.ReplaceAllString(sql, p.Schema) }
 
 // retry handles temporary errors, such as a restarting or unresponsive database. Errors that would recur with the same input are marked

@@ -14,8 +14,8 @@ type Backoff struct {
 	Jitter float64       // random share of the delay, 0 to 1; default 0.2; negative means none
 }
 
-// Wait returns the delay after the given attempt, counted from 1: min(Cap, Base · 2^(attempt−1)), reduced by up to Jitter of that value. It
-// is a pure function; u is a random number in [0, 1).
+// Wait returns the delay after the given attempt, counted from 1: min(Cap, Base · 2^(attempt−1)), reduced by a random share of up to
+// Jitter. u is a random number in [0, 1); for a given u, the result is always the same.
 func (b Backoff) Wait(attempt int, u float64) time.Duration {
 	base, limit, jitter := b.Base, b.Cap, b.Jitter
 	if base <= 0 {

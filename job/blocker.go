@@ -5,7 +5,7 @@ import "time"
 // BlockerType identifies a reason why an unfinished job is not running.
 type BlockerType string
 
-// The types of blockers. The ones before [BlockerDue] concern only the job; the ones after it concern conditions that all jobs share.
+// The types of blockers. The values before [BlockerDue] concern only the job itself. The values after it concern all jobs.
 const (
 	BlockerScheduled   BlockerType = "scheduled"    // it is scheduled for later
 	BlockerRetry       BlockerType = "retry"        // its next attempt is not due yet

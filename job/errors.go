@@ -19,8 +19,8 @@ var (
 	ErrAlreadyTerminal = errors.New("the job has already ended")
 	// ErrNotAwaitingApproval means that there is nothing to approve: the job is already approved, never needed approval, or has ended.
 	ErrNotAwaitingApproval = errors.New("the job does not await approval")
-	// ErrOutcomeUnknown means that the connection was lost during the commit and the outcome could not be read back. To find out whether
-	// the job was submitted, submit it again with the same idempotency key.
+	// ErrOutcomeUnknown means that the connection was lost during the commit and the outcome could not be read back. To find out whether a
+	// job was submitted, submit it again with the same idempotency key.
 	ErrOutcomeUnknown = errors.New("outcome unknown: the connection was lost during the commit")
 	// ErrUnknownKind means that no handler is registered for the kind and the submission is not marked as foreign.
 	ErrUnknownKind = errors.New("unknown kind")
@@ -50,7 +50,7 @@ var (
 	ErrPartOfPipeline = errors.New("the job is part of a pipeline")
 	// ErrWrongToken means that the token for completing a part does not belong to the job.
 	ErrWrongToken = errors.New("wrong token for this job")
-	// ErrInvalid means that an option of a submission is out of range.
+	// ErrInvalid means that an option is out of range.
 	ErrInvalid = errors.New("invalid request")
 )
 

@@ -38,8 +38,8 @@ func (f Filter) Validate() error {
 	return nil
 }
 
-// Possible returns the states that can match the filter: those it names, or else those that its error class or reason allows. An empty
-// result means any state. If only failed or cancelled jobs can match, a list query reads only those few jobs.
+// Possible returns the states that matching jobs can have: the filter's states, or else those that its error class or reason allows. An
+// empty result means any state. If only failed or cancelled jobs can match, a list query reads only those jobs, which are few.
 func (f Filter) Possible() []State {
 	switch {
 	case len(f.States) > 0:

@@ -8,7 +8,8 @@ import (
 // DefaultLane is the lane of kinds that are not listed in the lane_kinds table.
 const DefaultLane = "default"
 
-// The range of priorities and the default. Jobs with a higher priority run first; among equals, the job that became ready first runs first.
+// The range of priorities and the default. Jobs with a higher priority run first. Among jobs with the same priority, the one that became
+// ready first runs first.
 const (
 	MinPriority     = -100
 	MaxPriority     = 100
@@ -26,7 +27,7 @@ const (
 	MaxChainSteps   = 1000
 )
 
-// Args is the input of one kind of job. It is a type that encodes to JSON and names its kind.
+// Args is the input of one kind of job. It is encoded as JSON.
 type Args interface {
 	// Kind returns the stable name of the handler, such as csv_ingest, in at most 100 bytes. It must not change while jobs of the kind
 	// exist.

@@ -12,7 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limit is a number or a duration that a change sets, removes or leaves unchanged. In JSON these are a number, null, and a missing field.
+// Limit is a change to a number or duration: it sets a value, removes the limit, or leaves the limit unchanged. In JSON these are a number,
+// null, and a missing field.
 type Limit[T int | Seconds | Millis] struct {
 	Set   bool
 	Value *T // nil means no limit

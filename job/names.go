@@ -19,8 +19,8 @@ func ValidateKind(name string) error {
 	return nil
 }
 
-// DisplayName returns the name of a pod or remote worker restricted to the characters allowed in kinds and to 100 bytes. Every other
-// character is replaced by a hyphen.
+// DisplayName returns name as a display name for a pod or remote worker. It replaces characters that are not allowed in kinds by hyphens,
+// and truncates the name to 100 bytes.
 func DisplayName(name string) string {
 	name = notInName.ReplaceAllString(name, "-")
 	if len(name) > 0 && !validKind.MatchString(name[:1]) {

@@ -19,7 +19,7 @@ type Quiet struct {
 	TimedOut bool `json:"timed_out"`
 }
 
-// Slot is a slot in use, with its job, its pod, the claim time and the progress.
+// Slot describes a slot in use: its job, its pod, the time of the claim and the progress.
 type Slot struct {
 	Job             int64     `json:"job,string"`
 	Kind            string    `json:"kind"`

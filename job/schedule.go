@@ -36,7 +36,7 @@ const (
 )
 
 // MissedAfter is the longest delay with which an occurrence still counts as on time. Every occurrence processed on time submits its own
-// job, regardless of the policy for missed ones and of how long the submission takes. It is many heartbeats long.
+// job, regardless of the policy for missed ones and of how long the submission takes. It spans many heartbeats.
 const MissedAfter = time.Minute
 
 // MaxCatchUp is the maximum number of missed occurrences that a schedule can catch up on. DefaultCatchUp is the default.

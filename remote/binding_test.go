@@ -37,7 +37,7 @@ func (p *passport) show(*http.Request) (server.Caller, error) {
 	return p.caller, p.err
 }
 
-// bare returns a client of the protocol without a worker, so that no heartbeats are sent.
+// bare returns a protocol client without a worker, so no heartbeats are sent.
 func bare(p pod, options ...connect.ClientOption) remotepb.WorkersClient {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)

@@ -99,8 +99,8 @@ func (p *peer) Start(ctx context.Context, url string, workers int, h common.Hand
 	}, nil
 }
 
-// withRow adds the row of a W4T step to the commit that ends the step. That commit is a separate transaction, or one that several jobs
-// share.
+// withRow adds a write of the W4T step's row to the commit that ends the step. Depending on WRITE, this is a separate transaction, or a
+// commit that several jobs share.
 func withRow(after *runner.Outcome, x common.Payload) *runner.Outcome {
 	if after == nil {
 		after = runner.Done(nil)

@@ -29,8 +29,8 @@ func (Ship) Kind() string    { return "ship" }
 func (Release) Kind() string { return "release" }
 func (Refund) Kind() string  { return "refund" }
 
-// fulfil returns an order's pipeline. It declares the refund with the charge step, in addition to the outcome of charge below, because a
-// pod can crash after the request to the provider and before the handler returns its outcome.
+// fulfil returns an order's pipeline. It declares the refund with the charge step, even though the outcome of charge below also declares
+// it, because a pod can crash after the request to the provider and before the handler returns its outcome.
 func fulfil(o Order) runner.Args {
 	return runner.Chain(
 		runner.Step(Charge{Order: o.ID, Cents: o.Cents, Card: o.Card}, runner.OnFailureOrCancel(Refund{o.ID})),

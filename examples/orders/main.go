@@ -41,8 +41,8 @@ type service struct {
 	address  string // URL of this service, for calls by the provider
 }
 
-// options returns the same options for every pod. All pods together send at most two requests at a time to the payment provider. The other
-// kinds need a lane too, because a step without one runs in the lane of the previous step.
+// options returns the options of every pod. All pods together send at most two requests at a time to the payment provider. The other kinds
+// need a lane too, because a step without one runs in the lane of the previous step.
 func options() runner.Options {
 	two := 2
 	return runner.Options{Lanes: []runner.LaneSetup{

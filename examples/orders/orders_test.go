@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// shop is the service with pods that crash where a test requires it, and a payment provider whose webhooks the test delivers.
+// shop is the service with pods that crash where a test wants them to, and a payment provider whose webhooks the test delivers.
 type shop struct {
 	*runnertest.Harness
 	t        *testing.T

@@ -1,4 +1,4 @@
-// Command quickstart is the first program of the README.
+// Command quickstart is the first example program in the README.
 package main
 
 import (

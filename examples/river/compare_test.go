@@ -212,7 +212,8 @@ func TestAMoveThatFailsMovesNothing(t *testing.T) {
 	is.NoErr(r.Stop(ctx))
 }
 
-// The code in the guide must match the programs. It may be indented less, and an empty line in the guide stands for any number of lines.
+// The code in the guide must match the programs. It may be indented less, and an empty line in the guide stands for any number of omitted
+// lines.
 func TestTheGuideShowsCodeOfThePrograms(t *testing.T) {
 	is := is.New(t)
 	guide, err := os.ReadFile("../../docs/migrating/river.md")

@@ -1,4 +1,4 @@
-// Package world is the environment of one small program, which is written for River in withriver and for Trapeze in withtrapeze. The guide
+// Package world is the environment of a small program that is written for River in withriver and for Trapeze in withtrapeze. The guide
 // docs/migrating/river.md compares the two and takes its code from these packages.
 package world
 

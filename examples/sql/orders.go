@@ -56,7 +56,7 @@ func WithGORM(tx *gorm.DB, no int) error {
 	return err
 }
 
-// WithBun uses a Bun transaction. Bun replaces placeholders itself, but the *sql.Tx inside its transaction does not.
+// WithBun uses a Bun transaction. Bun formats placeholders itself, but the *sql.Tx inside its transaction does not.
 func WithBun(ctx context.Context, tx bun.Tx, no int) error {
 	if _, err := tx.NewInsert().Model(&Order{no}).Exec(ctx); err != nil {
 		return err

@@ -102,7 +102,7 @@ func libraries(t *testing.T, address string) map[string]begin {
 	}
 }
 
-// asRole returns the address with a new role whose password lib/pq accepts. It cannot use the test's own role, because that password is
+// asRole returns the address with a new role whose password lib/pq accepts. The test's own role cannot be used, because its password is
 // hashed with a single iteration.
 func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 	t.Helper()
@@ -131,8 +131,8 @@ func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 	return at.String()
 }
 
-// With each library, a thousand random commits, rollbacks and killed clients leave a job exactly where there is an order, and each job runs
-// once.
+// After a thousand random commits, rollbacks and killed clients with each library, every stored order has a job, no other jobs exist, and
+// each job runs once.
 func TestAnOrderHasItsJobIfAndOnlyIfItIsThere(t *testing.T) {
 	for name := range libraries(t, pgtest.URL(t)) {
 		t.Run(name, func(t *testing.T) {

@@ -126,7 +126,7 @@ func (w *Waiters) drop(one *waiter) {
 	w.count.Add(-1)
 }
 
-// Seen records that a claim of the job has ended in this process. If a caller waits for the job, it is read now.
+// Seen records that a claim of the job has ended in this process. If a caller waits for the job, the job is read at once.
 func (w *Waiters) Seen(id int64) {
 	if w.count.Load() == 0 {
 		return

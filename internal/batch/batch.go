@@ -31,7 +31,7 @@ type call[T, R any] struct {
 }
 
 // New returns a batcher that runs at most parallel flushes at a time, with at most limit items each. flush returns one result per item, in
-// order, or an error for all items. It does not get a caller's context, because it works for many callers, so it must return on its own.
+// order, or an error for all items. It works for many callers and therefore does not get a context, so it must return on its own.
 func New[T, R any](parallel, limit int, flush func(items []T) ([]R, error)) *Batcher[T, R] {
 	return &Batcher[T, R]{parallel: parallel, limit: limit, flush: flush}
 }

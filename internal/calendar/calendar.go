@@ -36,7 +36,7 @@ type Options struct {
 	// AlarmWithin is how far ahead a timer is set for the next occurrence. Occurrences beyond it are reported by later heartbeats.
 	AlarmWithin time.Duration
 
-	// Kinds returns the kinds whose schedules fire on this pod. They include kinds that other pods run, because submitting a job takes no
+	// Kinds returns the kinds whose schedules fire on this pod. It includes kinds that other pods run, because submitting a job takes no
 	// slot.
 	Kinds func() []string
 	// Boot returns this pod's boot ID, or nil if the pod is not registered.
@@ -95,7 +95,7 @@ func (c *Calendar) Run(ctx context.Context) {
 		case <-c.due:
 		}
 		c.FireDue(ctx, nil)
-		// A schedule that is still due is locked by another pod, or deciding about it failed. The next heartbeat reports it again.
+		// If a schedule is still due, another pod has locked it, or the decision about it failed. The next heartbeat reports it again.
 		if now, next, err := admin.NextFire(ctx, c.o.Store, c.o.Kinds()); err != nil {
 			_ = c.o.Count(err)
 		} else {
@@ -141,7 +141,7 @@ func (c *Calendar) Parse(s job.ScheduleSetting, anchor time.Time) (*scheduler.Ca
 	return cal, nil
 }
 
-// First returns the first occurrence of a schedule after its anchor. It is a [store.Plan].
+// First returns the first occurrence of a schedule after its anchor. It implements [store.Plan].
 func (c *Calendar) First(s job.ScheduleSetting, anchor time.Time) (time.Time, error) {
 	cal, err := c.Parse(s, anchor)
 	if err != nil {

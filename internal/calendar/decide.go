@@ -13,9 +13,9 @@ const (
 	onTimeAtOnce  = 1000 // maximum number of on-time occurrences per transaction; the next one decides the rest
 )
 
-// decideFires decides about the occurrences in [from, now]. Each one that is on time fires; the policy decides about the others. An
-// occurrence is on time if it was still on time at since, when this pod started to decide. Missed occurrences that submit no job are
-// recorded as one, the latest, which counts the earlier ones. next is the first undecided occurrence, or zero if there is none.
+// decideFires decides about the occurrences in [from, now]. Occurrences that are on time fire; the policy decides about the others. An
+// occurrence is on time if it was on time at since, when this pod started to decide. Missed occurrences that submit no job are recorded as
+// one, the latest, which counts the earlier ones. next is the first undecided occurrence, or zero if there is none.
 func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Fire, next time.Time) {
 	first := plannedOccurrence(cal, from)
 	onTime := since.Add(-job.MissedAfter)

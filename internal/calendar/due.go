@@ -127,8 +127,8 @@ func (s *sweep) decideSome(ctx context.Context, limit int) (list []decision, err
 	return list, err
 }
 
-// decidingSince returns when this sweep started to decide. An occurrence that was on time then is late only because many schedules were
-// due. If the pod was frozen in between, the sweep counts as started now.
+// decidingSince returns when this sweep started to decide. An occurrence that was on time at that moment is late only because many
+// schedules were due. If the pod was frozen in between, the sweep counts as started now.
 func (s *sweep) decidingSince(now time.Time) time.Time {
 	if pause := now.Sub(s.last); s.last.IsZero() || pause < 0 || pause > job.MissedAfter {
 		s.began = now

@@ -144,8 +144,8 @@ func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids [
 	return admin.TellFires(ctx, c.o.Store, tx, c.o.Boot(), actor, told)
 }
 
-// active returns the schedules with unfinished jobs, or unfinished jobs that follow from them. It considers only schedules whose policy
-// depends on this.
+// active returns the schedules that still have an unfinished job, or an unfinished job that follows from one. It considers only schedules
+// whose policy depends on this.
 func (c *Calendar) active(ctx context.Context, tx pgx.Tx, list []decision) (map[string]bool, error) {
 	var names []string
 	for _, d := range list {

@@ -19,7 +19,7 @@ type fanOut struct {
 
 func (fanOut) Kind() string { return "demo.fanout" }
 
-// mostChildren is far above a runner's limit. It ensures that a huge fan-out reaches that limit before memory runs out.
+// mostChildren is far above any runner's limit. It prevents a huge fan-out from using up the memory before that limit applies.
 const mostChildren = 1_000_000
 
 func (d *demo) fanOut(_ context.Context, c *claim[fanOut]) (*runner.Outcome, error) {

@@ -82,7 +82,7 @@ func (d *demo) makeTable(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// claim is one claim of a demo job, with the line that it reports to the ledger.
+// claim is one claim of a demo job, with the line that is sent to the ledger.
 type claim[A job.Args] struct {
 	*runner.Job[A]
 	ledger *ledger

@@ -23,7 +23,7 @@ type (
 		Bytes int `json:"bytes"`
 	}
 
-	// sleep takes MS milliseconds in total and reports a tick Ticks times in between.
+	// sleep takes MS milliseconds in total and reports Ticks ticks along the way.
 	sleep struct {
 		MS        int64 `json:"ms"`
 		Ticks     int   `json:"ticks"`
@@ -130,7 +130,8 @@ func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Ou
 	return runner.Snooze(time.Duration(c.Args.DelayMS)*time.Millisecond, fmt.Sprintf("wait %d of %d", done, c.Args.Times)), nil
 }
 
-// tx writes its rows in the transaction that ends the job. All other kinds use a statement that shares its commit with other jobs.
+// tx writes its rows in the commit that ends the job. Jobs with odd IDs use a transaction, and so does a rollback. Jobs with even IDs use a
+// statement that shares its commit with other jobs.
 func (d *demo) tx(ctx context.Context, c *claim[tx]) (*runner.Outcome, error) {
 	if c.Args.MS > 0 {
 		if err := wait(ctx, time.Duration(c.Args.MS)*time.Millisecond); err != nil {

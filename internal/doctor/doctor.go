@@ -42,7 +42,7 @@ type Thresholds struct {
 	Overdue     time.Duration // a job that has been due for longer without running is a finding
 }
 
-// Pod is the configuration of the pod that runs the examination.
+// Pod is the configuration of the pod that runs the checks.
 type Pod struct {
 	Name                         string
 	Slots                        int

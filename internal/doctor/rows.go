@@ -36,7 +36,7 @@ func (e *examination) horizon(ctx context.Context) error {
 	return nil
 }
 
-// oldness rates a holder by its age. A replication slot has no known age, so it is rated by the number of transactions since.
+// oldness rates a holder by its age, or by the number of transactions since, because the age of a replication slot is unknown.
 func (e *examination) oldness(h view.Holder, now time.Time) Health {
 	const many, far = 1_000_000, 100_000_000
 	switch {

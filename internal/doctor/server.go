@@ -39,7 +39,7 @@ func (e *examination) autovacuum() {
 	}
 }
 
-// connections compares the connections that a pod with this configuration needs with those that the server has left.
+// connections compares the connections needed by a pod with this configuration with the connections that the server has left.
 func (e *examination) connections() {
 	s, host := e.server, e.pod.HostConnections
 	most, free := s.MaxConnections-s.Reserved, s.MaxConnections-s.Reserved-s.Connections

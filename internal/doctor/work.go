@@ -89,7 +89,7 @@ func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 	return nil
 }
 
-// mostStreams is the number of streams that a remote worker must exceed before more than one stream a minute is a finding.
+// mostStreams is the number of streams above which a remote worker that opens more than one stream a minute is a finding.
 const mostStreams = 10
 
 // leases finds pods that another pod closed before their lease expired. A pod treats a lease as expired if it is more than twice as long as

@@ -97,8 +97,8 @@ func (c *calls) call(one called) error {
 	})
 }
 
-// drain waits up to most until no calls are left. It then cancels the context of the current call, and drops all other calls, including
-// later ones.
+// drain waits until no calls are left, at most for the given time. It then cancels the context of the current call, and drops all remaining
+// and later calls.
 func (c *calls) drain(most time.Duration) {
 	c.mu.Lock()
 	idle := c.idle

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Hook is called with the end of a job or attempt.
+// Hook is called when a job or an attempt has ended.
 type Hook func(context.Context, job.End)
 
 // Hooks are the host's hooks. Each can be nil.

@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 )
 
-// Read returns one part of the environment: a [Runner], an [API] or a [Program]. If values do not match their types, Read returns one
-// joined error for all of them, and those variables keep their defaults.
+// Read returns one part of the environment: a [Runner], an [API] or a [Program]. Its error joins one error for each variable whose value
+// does not match its type. Such a variable keeps its default.
 func Read[Part Runner | API | Program]() (Part, error) {
 	var errs []error
 	every := reflect.ValueOf(defaults())

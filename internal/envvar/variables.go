@@ -31,7 +31,7 @@ type Runner struct {
 	Lanes string `envconfig:"TRAPEZE_LANES"`
 	// How often the safety net polls for jobs, ± 10 %. At least 1 s, or 100 ms with the demo kinds.
 	PollInterval time.Duration `envconfig:"TRAPEZE_POLL_INTERVAL"`
-	// How long after its last heartbeat a pod loses its jobs. Must be the same on all pods.
+	// How long after its last heartbeat a pod is considered dead and its jobs are recovered. Must be the same on all pods.
 	Lease time.Duration `envconfig:"TRAPEZE_LEASE"`
 	// How often a pod renews its lease. At most a third of the lease.
 	Heartbeat time.Duration `envconfig:"TRAPEZE_HEARTBEAT"`
@@ -44,10 +44,10 @@ type Runner struct {
 	MaxAttempts int `envconfig:"TRAPEZE_MAX_ATTEMPTS"`
 	// How many times a job's pod can die before the job fails, if the job's kind sets no limit.
 	MaxCrashes int `envconfig:"TRAPEZE_MAX_CRASHES"`
-	// The longest run of a handler, if its kind sets none. 0 means no limit.
+	// The longest time that a handler can run, if its kind sets none. 0 means no limit.
 	Timeout time.Duration `envconfig:"TRAPEZE_TIMEOUT"`
-	// The longest time without activity of a handler, such as progress or an event, if its kind sets none. After that the attempt ends and
-	// counts. 0 means no limit.
+	// The longest time that a handler can run without activity, such as progress or an event, if its kind sets none. The attempt then ends
+	// and counts as failed. 0 means no limit.
 	StaleAfter time.Duration `envconfig:"TRAPEZE_STALE_AFTER"`
 	// The longest time from when a job is due until it ends, in lanes that set none. A job that takes longer fails. 0 means no limit. Must
 	// be the same on all pods.
@@ -70,7 +70,7 @@ type API struct {
 	// The address on which `serve` listens. Without a host, it listens on loopback. Port 0 selects any free port.
 	Addr string `envconfig:"TRAPEZE_HTTP_ADDR"`
 	// How callers authenticate: `token`, `jwt`, `header` (set by a proxy), or `none`, which requires a loopback address. If it is not set,
-	// it is `none` if the address is loopback and there is no tokens file.
+	// `none` applies if the address is loopback and there is no tokens file.
 	Auth string `envconfig:"TRAPEZE_AUTH"`
 	// The file with the tokens for `TRAPEZE_AUTH=token`.
 	TokensFile string `envconfig:"TRAPEZE_TOKENS_FILE"`

@@ -16,7 +16,7 @@ import (
 // Enabled reports whether failpoints are compiled in.
 const Enabled = true
 
-// ErrInjected is returned by a failpoint with the action error.
+// ErrInjected is returned by a failpoint whose action is error.
 var ErrInjected = errors.New("injected by a failpoint")
 
 type action struct {

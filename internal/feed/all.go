@@ -15,8 +15,8 @@ type allSource struct {
 	now       bool // skip the backlog
 }
 
-// All opens a stream of all events, or of the events of one principal's jobs. It starts after a cursor, at [Beginning], or at [Now], which
-// is also the meaning of an empty cursor. The stream never ends on its own. The errors are those of [Feed.Job].
+// All opens a stream of all events, or of the events of one principal's jobs. It starts after the given cursor, at [Beginning] or at [Now];
+// an empty cursor means [Now]. The stream never ends on its own. The errors are those of [Feed.Job].
 func (f *Feed) All(ctx context.Context, submitter, after string) (*Stream, error) {
 	r := &allSource{feed: f, submitter: submitter}
 	var epoch string

@@ -21,8 +21,8 @@ var (
 	ErrSlow    = bus.ErrSlow // the client did not keep up
 )
 
-// room is how many batches are buffered for a slow stream. Each poll of the tail produces at most one batch. Polls are at least 20 ms
-// apart, and usually 250 ms.
+// room is how many batches are buffered for a slow stream. Each poll of the tail produces at most one batch. Polls are usually 250 ms
+// apart, and at least 20 ms.
 const room = 128
 
 // Options configure a [Feed]. The zero value is usable.
@@ -84,7 +84,8 @@ func (f *Feed) Wake() {
 	f.knock.Set()
 }
 
-// Interrupt closes all streams, because the pod has lost the database and streams would show outdated data. New streams can be opened.
+// Interrupt closes all streams, because the pod has lost its database connection and streams would show outdated data. New streams can be
+// opened.
 func (f *Feed) Interrupt() { f.bus.CutAll(ErrStuck) }
 
 // Close stops the tail, closes all streams and prevents new ones. It can be called more than once.

@@ -17,8 +17,8 @@ type jobSource struct {
 	state job.State
 }
 
-// Job opens the stream of a job. It starts after a cursor, at [Beginning], which is also the meaning of an empty cursor, or at [Now].
-// Errors: [job.ErrNotFound], [job.ErrInvalid] for an invalid cursor, [ErrClosing].
+// Job opens the stream of a job. It starts after the given cursor, at [Beginning] or at [Now]; an empty cursor means [Beginning]. Errors:
+// [job.ErrNotFound], [job.ErrInvalid] for an invalid cursor, [ErrClosing].
 func (f *Feed) Job(ctx context.Context, id int64, after string) (*Stream, error) {
 	j, err := view.Job(ctx, f.store, id)
 	if err != nil {

@@ -20,7 +20,8 @@ type Item struct {
 	Data  []byte // JSON, on one line
 }
 
-// Stream delivers the events of a job, of a pipeline, or all events. It must be used by one goroutine. The caller must close it.
+// Stream delivers the events of a job, of a pipeline, or all events. It is not safe for concurrent use, except for Close. The caller must
+// close it.
 type Stream struct {
 	// Snapshot is the state of the watched object before the first item: a [job.Job], a [job.Pipeline], or an empty struct. The first items
 	// can be older than the snapshot, because the backlog starts at the client's cursor.
@@ -82,8 +83,8 @@ func (s *Stream) Close() {
 // Dropped counts a stream that ends because its client is too slow.
 func (s *Stream) Dropped() { s.feed.opts.Metrics.StreamsDropped.Inc() }
 
-// Next blocks until there are items. It returns none if nothing happens for the given duration. After the last item, named end, it returns
-// [io.EOF]. If the stream is closed early, it returns [ErrClosing], [ErrSlow], [ErrMoved] or [ErrStuck], or ctx's error.
+// Next blocks until there are items. If nothing happens for the given duration, it returns no items. After the last item, named end, it
+// returns [io.EOF]. If the stream is closed early, it returns [ErrClosing], [ErrSlow], [ErrMoved] or [ErrStuck], or ctx's error.
 func (s *Stream) Next(ctx context.Context, while time.Duration) ([]Item, error) {
 	silence := time.NewTimer(while)
 	defer silence.Stop()

@@ -20,8 +20,8 @@ type Parts struct {
 
 	// Handles reports whether a handler for a kind is registered, even if Options.Kinds excludes the kind from this runner.
 	Handles func(kind string) bool
-	// Secrets returns JSON pointers to a kind's secret arguments; see runner.Secrets. known is false for a kind without a handler here, or
-	// whose type of arguments does not mark them.
+	// Secrets returns JSON pointers to a kind's secret arguments; see runner.Secrets. known is false if the kind has no handler here, or if
+	// its argument type does not mark secrets.
 	Secrets func(kind string) (pointers []string, known bool)
 	// Declare writes the program's declared schedules to the database, as Run does at startup.
 	Declare func(ctx context.Context) error

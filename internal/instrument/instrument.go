@@ -29,7 +29,7 @@ type Metric struct {
 	Labels     []string // label names
 }
 
-// Series is the state of one series of a metric.
+// Series is the current state of one series of a metric.
 type Series struct {
 	Labels []string           // label values, in the order of the metric's label names
 	Since  time.Time          // when the series was created

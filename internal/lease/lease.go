@@ -1,6 +1,6 @@
 // Package lease tracks the lease of a pod: its boot ID, until when it may treat its jobs as its own, and whether it may declare other pods
-// dead. It encapsulates the use of two clocks: the pod's for its own trust, and the database's for the leases of others. It does no I/O;
-// heartbeats report to it.
+// dead. It encapsulates the use of two clocks: the pod's clock for its own trust, and the database's clock for the leases of others. It
+// does no I/O; heartbeats report to it.
 package lease
 
 import (
@@ -70,8 +70,8 @@ func (l *Lease) Left() (left time.Duration, open bool) {
 	return time.Until(l.trust), l.open
 }
 
-// MayJudge reports whether this pod may declare others lapsed. It requires two successful heartbeats in a row, so that no pod takes the
-// jobs of living pods after a database outage.
+// MayJudge reports whether this pod may declare other pods dead. It requires two successful heartbeats in a row, so that no pod takes over
+// the jobs of living pods after a database outage.
 func (l *Lease) MayJudge() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,8 +107,8 @@ func (l *Lease) Missed() {
 	l.outage.begin()
 }
 
-// Spared returns the time, on the database's clock, from which expired leases are not held against their pods, and for how much longer.
-// This applies for one lease duration (lasts) after an outage of this pod. It returns zero if no lease is spared.
+// Spared returns the time, on the database's clock, from which expired leases are ignored, and for how much longer. Leases are spared for
+// one lease duration (lasts) after an outage of this pod. Spared returns zero if none are.
 func (l *Lease) Spared(lasts time.Duration) (since time.Time, left time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,9 +124,9 @@ func (l *Lease) NewBoot() (old string) {
 	return old
 }
 
-// outage is this pod's latest series of unanswered heartbeats. A database outage cuts off all pods at once, but they reconnect one after
+// outage is this pod's latest series of failed heartbeats. A database outage cuts off all pods at once, but they reconnect one after
 // another. For one lease duration after its own outage, a pod therefore spares every pod whose lease had not expired when the outage began.
-// A pod that has just started knows of no outage and spares none. It is guarded by Lease.mu.
+// A pod that has just started has seen no outage and spares none. It is guarded by Lease.mu.
 type outage struct {
 	latest time.Time // time of the latest reply, on the database's clock; zero if there was none
 	open   bool      // fewer than two heartbeats in a row have succeeded since

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A pod may judge others only after two regular heartbeats in a row. A pod that has just recovered from an outage may not judge others.
+// A pod may declare others dead only after two successful heartbeats in a row. A pod that has just recovered from an outage may not.
 func TestAPodJudgesOthersAfterTwoHeartbeatsInARow(t *testing.T) {
 	t.Parallel()
 	l := New("")

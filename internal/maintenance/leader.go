@@ -32,8 +32,8 @@ type Session interface {
 // ErrNoSession is returned by a [Session] that is not open.
 var ErrNoSession = errors.New("no direct connection")
 
-// leader tries to hold the maintenance lock in the pod's session, and knows whether it does. The lock only saves work: two pods may run the
-// same task at once, and another pod runs a task if the lock holder does not.
+// leader tries to hold the maintenance lock in the pod's session, and tracks whether it does. The lock only saves work: two pods may run
+// the same task at once, and another pod runs a task if the lock holder does not.
 type leader struct {
 	m *Maintenance
 

@@ -66,7 +66,7 @@ type Maintenance struct {
 	pruned       pruned
 }
 
-// New returns a maintenance. It does nothing until Run or RunOnce is called.
+// New returns a Maintenance. It does nothing until Run or RunOnce is called.
 func New(o Options) *Maintenance {
 	m := &Maintenance{o: o, stranded: wait.NewSignal()}
 	m.lead = &leader{m: m}

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
-// strayFor is the longest time for which a pipeline is kept after its last job was removed by something other than this pod's retention,
+// strayFor is the longest time for which a pipeline is kept after its last job was removed by anything other than this pod's retention,
 // such as an operator or a former leader.
 const strayFor = 24 * time.Hour
 

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// overdueAfter is the number of a task's intervals after which the task is overdue if it has not started. Another pod then runs it,
-	// because the leader may be frozen while its session and its lock still exist.
+	// overdueAfter is the number of its intervals after which a task that was not started is overdue. Another pod then runs it, because the
+	// leader may be frozen while its session and its lock still exist.
 	overdueAfter = 3
 	// restAtMost is the maximum pause between two batches of a task. Otherwise the pause is as long as the previous batch took.
 	restAtMost = 200 * time.Millisecond

@@ -147,8 +147,8 @@ func (m *Maintenance) prune(ctx context.Context, pace upkeep.Pace) (total int, e
 	return total, errors.Join(errs...)
 }
 
-// deadAtLeast is the minimum number of dead rows for which a table is vacuumed, whatever autovacuum's settings. Fewer rows slow nothing
-// down.
+// deadAtLeast is the minimum number of dead rows for which a table is vacuumed, regardless of autovacuum's settings. Fewer dead rows slow
+// nothing down.
 const deadAtLeast = 10_000
 
 // vacuum vacuums the small hot tables if autovacuum does not keep up with them. If this pod's role lacks the privilege, it logs that once.

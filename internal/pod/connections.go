@@ -38,7 +38,7 @@ const (
 	hotTurns      = sharedConnections - 1
 	commandsTurns = sharedConnections - engine.Flushers
 
-	// heartbeatSpare allows for the replacement of the heartbeat's connection, and for a dead connection that can take 45 s to be detected.
+	// heartbeatSpare allows for the replacement of the heartbeat's connection, and for a dead connection that may take 45 s to be detected.
 	heartbeatSpare = 2
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// podMember implements the member of the pod's engine. It stands for the pod's row in the table of pods, and for the remote workers that
-// the pod serves.
+// podMember implements the member of the pod's engine. It manages the pod's row in the table of pods, and the remote workers that the pod
+// serves.
 type podMember struct{ p *Pod }
 
 func (m podMember) Open(ctx context.Context) error { return m.p.register(ctx) }

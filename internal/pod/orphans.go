@@ -26,7 +26,7 @@ const (
 	knownAge = 20 * time.Second // claims that have run for this long are counted in the pod's row
 )
 
-// slowPass is a pass over the live table. It must be used by only one goroutine.
+// slowPass is a pass over the live table. It is not safe for concurrent use.
 type slowPass struct {
 	every time.Duration // approximate time from the end of one pass to the start of the next
 	begin time.Time     // when the next pass starts
@@ -76,8 +76,8 @@ func (p *Pod) findOrphaned(ctx context.Context) error {
 	return nil
 }
 
-// knownClaims counts the claims that this process has worked on for some time. doctor compares the count with the tables. It must be used
-// by only one goroutine.
+// knownClaims counts the claims that this process has been working on for some time. doctor compares the count with the tables. It is not
+// safe for concurrent use.
 type knownClaims struct {
 	boot     string
 	since    map[engine.ClaimKey]time.Time // when a comparison first saw the claim

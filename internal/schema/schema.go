@@ -1,4 +1,4 @@
-// Package schema knows the schema version that this program needs, and compares a database with it. It changes nothing and needs no
+// Package schema defines the schema version that this program needs, and compares a database with it. It changes nothing and needs no
 // migration library. A program that runs jobs links this package; a program that migrates also links package migrate.
 package schema
 

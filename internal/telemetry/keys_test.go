@@ -14,7 +14,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// logging lists the methods of a logger, with the number of arguments before the attributes.
+// logging lists the methods of a logger, with the number of arguments that precede the attributes.
 var logging = map[string]int{
 	"DebugContext": 2, "InfoContext": 2, "WarnContext": 2, "ErrorContext": 2, "Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "With": 0, "warn": 2,
 }

@@ -107,7 +107,7 @@ func (t Tracer) StartRun(ctx context.Context, c *store.Claimed) (context.Context
 	return ctx, Span{span}
 }
 
-// Child creates the span for submitting a child of a fan-out. The span starts a new trace, which is linked with the run that fans out in
+// Child creates the span for submitting a child of a fan-out. The span starts a new trace. The span and the run that fans out are linked in
 // both directions. Child returns the trace position to store with the child.
 func (t Tracer) Child(ctx context.Context, from Span, n *store.NewJob) string {
 	if from.span == nil {

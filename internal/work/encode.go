@@ -82,7 +82,7 @@ func tooDeep(raw []byte, limit int) bool {
 	return false
 }
 
-// encodeJSON encodes a value as JSON without HTML escapes, so that submitted JSON stays byte for byte the same.
+// encodeJSON encodes a value as JSON without HTML escapes, so that submitted JSON is not changed.
 func encodeJSON(v any) (json.RawMessage, error) {
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)

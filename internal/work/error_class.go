@@ -8,9 +8,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ErrorOf returns the class and the code of an error returned by a handler. The class is panic, database with the SQLSTATE as code, or
-// error. If the handler set a code, that code overrides an SQLSTATE and the class is error, because the code of a database error is always
-// an SQLSTATE.
+// ErrorOf returns the class and the code of an error returned by a handler. The class is panic, database or error. For a database error,
+// the code is the SQLSTATE. A code that the handler set overrides the SQLSTATE and makes the class error, because the code of a database
+// error is always an SQLSTATE.
 func ErrorOf(err error) (job.ErrorClass, string) {
 	if r, ok := errors.AsType[*reportedError](err); ok {
 		return r.class, r.code
@@ -25,7 +25,7 @@ func ErrorOf(err error) (job.ErrorClass, string) {
 	return job.ClassError, code
 }
 
-// ReadError calls the methods of a handler's error that the engine calls later, because a panic there would count as the engine's.
+// ReadError calls the methods of a handler's error that the engine will call later. A panic there would be attributed to the engine.
 func ReadError(err error) {
 	_, _ = err.Error(), errors.Is(err, context.Canceled)
 	_, _ = ErrorOf(err)

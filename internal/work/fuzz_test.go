@@ -77,7 +77,7 @@ func decode(text []byte, v any) error {
 	return decoder.Decode(v)
 }
 
-// same reports whether two JSON values have the same meaning.
+// same reports whether two JSON values are equivalent.
 func same(a, b any) bool {
 	left, err1 := json.Marshal(a)
 	right, err2 := json.Marshal(b)

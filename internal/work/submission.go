@@ -97,7 +97,7 @@ func FromPlan(steps []Step) *Submission {
 	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Priority: s.Priority, Planned: steps[1:]}
 }
 
-// OnFailure inserts steps from [ForFailure], to be run if the job itself fails, at the start of its plan.
+// OnFailure inserts steps from [ForFailure] at the start of the plan. They run if the job itself fails.
 func (w *Submission) OnFailure(steps []Step) {
 	for i := range steps {
 		steps[i].Own = true
@@ -199,7 +199,7 @@ func Describe(steps []Step) (list []job.Step) {
 
 var whens = []job.When{job.AfterSuccess, job.Always, job.OnFailure, job.OnFailureOrCancel}
 
-// Validate returns all invalid options at once, each as an [job.ErrInvalid].
+// Validate returns all invalid options at once, each as a [job.ErrInvalid].
 func (w *Submission) Validate() error {
 	var errs []error
 	complain := func(ok bool, format string, args ...any) {

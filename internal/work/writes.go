@@ -148,8 +148,8 @@ func size(arg any) (bytes int) {
 	return 8
 }
 
-// check rejects statements that are too many or too large. It also rejects statements that could affect more than rows, because other
-// statements follow in the same transaction.
+// check rejects statements that are too many or too large. It also rejects statements that could affect more than rows, such as settings,
+// because other statements follow in the same transaction.
 func (w Writes) check() error {
 	statements, bytes := 0, w.Size()
 	for _, one := range w {

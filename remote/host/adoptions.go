@@ -18,7 +18,7 @@ type adoptions = batch.Batcher[string, []store.Held]
 // adoptionTimeout is the timeout of one read.
 const adoptionTimeout = 30 * time.Second
 
-// newAdoptions returns adoptions whose read function is usually [store.Store.Held].
+// newAdoptions returns an adoptions that reads with the given function, usually [store.Store.Held].
 func newAdoptions(read func(ctx context.Context, boots ...string) ([]store.Held, error)) *adoptions {
 	return batch.New(1, math.MaxInt, func(boots []string) ([][]store.Held, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), adoptionTimeout)

@@ -14,7 +14,7 @@ const (
 	reportStale     = "stale"
 )
 
-// Reasons for returning a remote worker's claim without a verdict.
+// Reasons for handing back a remote worker's claim without a verdict.
 const (
 	whyUnsent         = "could not send it to its worker"
 	whyShutdown       = "the pod is shutting down"
@@ -32,7 +32,7 @@ var returnLabels = map[string]string{
 
 const handedBack = "handed_back"
 
-// registerCounts initializes the counters of reports and returned claims to 0, so that the first event is visible as an increase.
+// registerCounts initializes the counters of reports and handed-back claims to 0, so that the first event is visible as an increase.
 func registerCounts(m *telemetry.Metrics) {
 	for _, reason := range returnLabels {
 		m.RemoteReturned.WithLabelValues(reason)
@@ -42,7 +42,7 @@ func registerCounts(m *telemetry.Metrics) {
 	}
 }
 
-// countReturned counts a returned claim under the label for why.
+// countReturned counts a claim that was handed back for the given reason.
 func (h *Host) countReturned(why string) {
 	reason, known := returnLabels[why]
 	if !known {

@@ -159,7 +159,7 @@ func (w *far) keepBeating(t *testing.T, to *runner.Runner) (stop func()) {
 	return stop
 }
 
-// noKinds are handlers for a pod that handles none of the workers' kinds.
+// noKinds registers handlers for a pod that runs none of the workers' kinds.
 var noKinds = map[string]does{"local": podtest.Nothing}
 
 func foreign(t *testing.T, r *runner.Runner, args job.Args, options ...runner.EnqueueOption) int64 {

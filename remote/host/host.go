@@ -83,8 +83,8 @@ func (h *Host) remove(g *Session) {
 	h.wg.Done()
 }
 
-// marksFor returns the low-water marks shared by all workers with the same kinds. Sharing them means that ineligible jobs are skipped only
-// once for all these workers.
+// marksFor returns the low-water marks shared by all workers with the same kinds. Because they share the marks, ineligible jobs are skipped
+// only once for all of them.
 func (h *Host) marksFor(kinds []string) *slots.Marks {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -39,8 +39,8 @@ func (p *proxy) giveBack(why string) {
 	}
 }
 
-// giveBackUnacknowledged returns a claim that was sent but that no heartbeat to any pod has listed. The job did not arrive, so the stream
-// is broken and nothing else will arrive on it.
+// giveBackUnacknowledged hands back a claim that was sent but that no heartbeat to any pod has listed. The job did not arrive, so the
+// stream is broken and nothing else will arrive on it.
 func (g *Session) giveBackUnacknowledged(key engine.ClaimKey, p *proxy) {
 	this := map[engine.ClaimKey]*proxy{key: p}
 	if g.has(p) || g.markListedElsewhere(this) || g.giveBackEnded(this) {
@@ -50,7 +50,7 @@ func (g *Session) giveBackUnacknowledged(key engine.ClaimKey, p *proxy) {
 	p.giveBack(whyUnacknowledged)
 }
 
-// giveBackUnsent returns the claims that the worker has not acknowledged when its stream ends. They may have arrived or not; either way
+// giveBackUnsent hands back the claims that the worker has not acknowledged when its stream ends. They may have arrived or not; either way
 // their fences become invalid.
 func (g *Session) giveBackUnsent() {
 	unsent := g.proxiesThat(func(_ engine.ClaimKey, p *proxy) bool { return !p.listed })
@@ -82,8 +82,8 @@ func (g *Session) markListedElsewhere(claims map[engine.ClaimKey]*proxy) bool {
 	return n == len(claims)
 }
 
-// checkUnlisted handles claims that the worker has listed before but no longer lists. If another pod has accepted the report, it frees the
-// slot. A claim that has not been listed for AckWithin is lost.
+// checkUnlisted handles claims that the worker used to list but no longer lists. If another pod has accepted the report, checkUnlisted
+// frees the slot. A claim that has not been listed for AckWithin is lost.
 func (g *Session) checkUnlisted(now time.Time) {
 	overdue := g.proxiesThat(func(key engine.ClaimKey, p *proxy) bool {
 		one := g.engine.Runs.Find(key.ID, key.Fence)

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A Session is the member of its engine. It stands for the row of a remote worker, which belongs to the session until the worker opens a
-// newer stream.
+// A Session implements the member of its engine. It manages the row of a remote worker, which belongs to the session until the worker opens
+// a newer stream.
 
 // Open always fails. A worker whose row was closed opens a new row with a new ID.
 func (g *Session) Open(context.Context) error { return ErrClosed }

@@ -218,7 +218,7 @@ func anyFleet(t *testing.T, lease time.Duration, freezes bool) {
 		if podtest.One[int](t, c.pool, `select count(*) from trapeze.live where lane = 'gpu' and state = 'running'`) <= 3 {
 			kept = time.Now()
 		}
-		// A job that was claimed for a superseded stream and never arrived counts against the limit until it is returned.
+		// A job that was claimed for a superseded stream and never arrived counts against the limit until it is handed back.
 		is.True(time.Since(kept) < time.Second)
 	}
 	c.gone.Store(true)

@@ -47,7 +47,7 @@ func validToken(key []byte, boot string, c Claim) bool {
 }
 
 // handle is the handler for all kinds of a remote worker. It sends the claim, unless the worker already has it, and waits until the claim
-// ends. When the handler's context is cancelled, it nudges the worker, which then learns of the cancellation from its heartbeat.
+// ends. When the handler's context is cancelled, it nudges the worker, which then learns about the cancellation from its heartbeat.
 func (g *Session) handle(ctx context.Context, j *work.Job) (*work.Outcome, error) {
 	key := engine.ClaimKey{ID: j.Claimed.ID, Fence: j.Claimed.Fence}
 	p, adopted := g.openProxy(key)
@@ -64,7 +64,7 @@ func (g *Session) handle(ctx context.Context, j *work.Job) (*work.Outcome, error
 	return g.await(ctx, key, p)
 }
 
-// await waits until a claim is reported or returned. It nudges the worker when the context is cancelled.
+// await waits until a claim is reported or handed back. It nudges the worker when the context is cancelled.
 func (g *Session) await(ctx context.Context, key engine.ClaimKey, p *proxy) (*work.Outcome, error) {
 	for ends := ctx.Done(); ; ends = nil {
 		select {
@@ -82,7 +82,7 @@ func (g *Session) await(ctx context.Context, key engine.ClaimKey, p *proxy) (*wo
 	}
 }
 
-// take records the answer that counts and returns it. Later answers, and answers after the claim was returned, do not count.
+// take records the answer that counts and returns it. Answers that arrive later, or after the claim was handed back, are ignored.
 func (p *proxy) take(a *answer) (*work.Outcome, error) {
 	p.taken.Store(a)
 	return a.outcome, a.err
@@ -101,7 +101,7 @@ func (g *Session) settleReleased(key engine.ClaimKey, p *proxy) (*work.Outcome, 
 	return nil, &engine.NoVerdict{}
 }
 
-// giveBack returns a result that returns a claim without a verdict. If owned is set, the worker may have reconnected elsewhere and still
+// giveBack returns a result that hands back a claim without a verdict. If owned is set, the worker may have reconnected elsewhere and still
 // hold the claim.
 func (g *Session) giveBack(why string, owned func(context.Context) bool) *engine.NoVerdict {
 	return &engine.NoVerdict{Why: why, Owned: owned, Done: func() { g.host.countReturned(why) }}

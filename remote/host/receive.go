@@ -123,7 +123,7 @@ func (g *Session) remoteKind(told engine.RemoteKind, known *engine.Handler) *eng
 	if told.StaleAfter != nil {
 		k.StaleAfter = told.StaleAfter
 	}
-	// The job's lease is the worker's. When its heartbeats stop, this pod cannot know whether the worker is still running the job.
+	// The job has the worker's lease. When the worker's heartbeats stop, this pod cannot know whether the worker is still running the job.
 	k.KeepRunning = true
 	k.Run = g.handle
 	if known == nil {

@@ -110,7 +110,7 @@ func (g *Session) answer(report Report) *answer {
 	return &answer{outcome: report.Outcome}
 }
 
-// is reports whether a claim's outcome matches the report.
+// is reports whether the outcome of a claim matches the report.
 func (report Report) is(c store.ClaimOutcome) bool {
 	o, ended := report.Outcome, c.State != nil && c.ByPod && fromHandler(c.Reason)
 	switch {

@@ -89,5 +89,5 @@ func (g *Session) Stopped() <-chan struct{} { return g.claims }
 // Over returns a channel that is closed when the session has ended. After that, [Session.Why] returns the reason.
 func (g *Session) Over() <-chan struct{} { return g.over }
 
-// Why returns the reason why the session ended, or nil if its worker left without running jobs.
+// Why returns why the session ended, or nil if its worker left without running jobs.
 func (g *Session) Why() error { return g.why }

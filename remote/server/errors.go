@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// callError converts an error to the error of a call. An error that a worker reacts to begins with a fixed word. The database driver's
+// callError converts err to the error that a call returns. An error that a worker reacts to begins with a fixed word. The database driver's
 // error text may contain host and user names, so it is written only to the log.
 func callError(ctx context.Context, err error) error {
 	says := func(code connect.Code, word string) error {

@@ -98,7 +98,8 @@ func submissions(o *work.Outcome) (list []*work.Submission) {
 	return list
 }
 
-// A worker's report is either decoded or rejected. No input makes a pod panic, and every decoded report can be processed without delay.
+// A worker's report is either decoded or rejected. No input makes a pod panic, and the pod decides about every decoded report without
+// delay.
 func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
 	for _, raw := range reports() {
 		f.Add(raw)
@@ -129,7 +130,7 @@ func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
 	})
 }
 
-// A worker's description of itself is either accepted or rejected. The worker is never sent jobs of kinds that its principal may not run.
+// A worker's registration is either accepted or rejected. The worker is never sent jobs of kinds that its principal may not run.
 func FuzzTheKindsOfAWorkerAreThoseThatItIsBoundTo(f *testing.F) {
 	for _, m := range []*remotepb.StreamJobsRequest{
 		{}, {Topics: []string{"gpu.a", "gpu.a", ""}, Slots: 1}, {Topics: []string{"gpu.a", "secret"}}, {Topics: []string{"\x00\n"}, Slots: math.MinInt32},

@@ -40,7 +40,7 @@ type Options struct {
 	// polls for jobs.
 	MostStreams int
 	// OpensPerSecond limits how often one principal can open a stream on this pod, which costs more than other calls. A burst of twice
-	// MostStreams is allowed, because all workers of a pod reconnect at once when it goes away. The default is 100.
+	// MostStreams is allowed, because all workers of another pod reconnect at once when that pod goes away. The default is 100.
 	OpensPerSecond float64
 	// ReauthInterval is how often the credentials of an open stream are checked again, because a token can expire and permissions can
 	// change. Workers that understand nudges are sent data at the same interval, because proxies close idle streams. The default is 15 s.
@@ -143,7 +143,7 @@ func (s *server) authenticate(r *http.Request) (Caller, error) {
 	return caller, err
 }
 
-// maxPrincipals is the maximum number of principals whose calls are counted. When it is exceeded, all counts restart.
+// maxPrincipals is the maximum number of principals whose calls are counted. When it is exceeded, all counters are reset.
 const maxPrincipals = 10_000
 
 func (s *server) limit(all map[string]*rate.Limiter, name string, each float64, burst int) *rate.Limiter {

@@ -15,7 +15,7 @@ import (
 // notesEvery is the minimum interval between heartbeats that are sent to deliver progress.
 const notesEvery = 250 * time.Millisecond
 
-// beat sends heartbeats until ctx is cancelled: at the interval that the pods set, at once when a job has arrived, and soon after progress
+// beat sends heartbeats until ctx is cancelled: at the interval that the pods set, as soon as a job has arrived, and shortly after progress
 // was reported. It sends one heartbeat at a time, so that they arrive in order.
 func (w *Worker) beat(ctx context.Context) {
 	var last time.Time

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod without contact to its worker may replace a stopped job by another one while the stopped job's handler is still running.
+// A pod that has lost contact with its worker may replace a stopped job with another one while the stopped job's handler is still running.
 func TestAWorkerRunsNoMoreHandlersThanItsSlotsWhateverItIsSent(t *testing.T) {
 	is := is.New(t)
 	r, err := runner.NewRemote(runner.RemoteOptions{Logger: slog.New(slog.DiscardHandler)})

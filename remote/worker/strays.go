@@ -7,8 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// A worker whose lease expired restarts with a new ID, but handlers that ignore their cancelled context keep running. These strays still
-// use the machine's resources. Each stray therefore counts against the slots that the worker offers to pods until it returns.
+// A worker whose lease expired restarts with a new ID, but handlers that ignore their cancelled context keep running. Such strays still use
+// the machine's resources. Each stray therefore takes up one of the slots that the worker offers to pods until its handler returns.
 
 // errSlotFreed ends a stream, so that the next one offers more slots.
 var errSlotFreed = errors.New("a handler of an earlier session ended: its slot is free")
@@ -40,7 +40,7 @@ func (w *Worker) waitForASlot(ctx context.Context) error {
 	return nil
 }
 
-// offerFreedSlot offers the slot of a stray that has returned to the pods.
+// offerFreedSlot offers the slot of a stray whose handler has returned to the pods.
 func (w *Worker) offerFreedSlot() {
 	w.freed.Set()
 	w.mu.Lock()

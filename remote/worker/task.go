@@ -83,7 +83,7 @@ func (t *task) isGone() bool {
 	}
 }
 
-// abandon returns a job whose handler ignores its cancelled context.
+// abandon hands back a job whose handler ignores its cancelled context.
 func (t *task) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -129,7 +129,7 @@ func (t *task) attrs() []any {
 	return []any{telemetry.JobID, t.m.GetJobId(), telemetry.Kind, t.m.GetKind(), telemetry.Attempt, t.m.GetAttempt(), telemetry.Fence, t.m.GetFence(), telemetry.Lane, t.m.GetLane()}
 }
 
-// logReturn logs how a handler returned. The pod decides on the job's outcome and logs it.
+// logReturn logs that a handler has returned. The pod decides on the job's outcome and logs it.
 func (t *task) logReturn(began time.Time, err error) {
 	attrs := append(t.attrs(), telemetry.Took, time.Since(began).Round(time.Millisecond))
 	switch {

@@ -47,7 +47,7 @@ type Options struct {
 	Server string
 	// Token authenticates the worker. Leave it empty if, for example, a client certificate authenticates the worker.
 	Token string
-	// TLS holds the client certificate and the trusted authorities. The default trusts the system's authorities.
+	// TLS holds the client certificate and the trusted authorities. By default, the system's authorities are trusted.
 	TLS *tls.Config
 	// Name is the display name. It defaults to the host name.
 	Name string
@@ -174,8 +174,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
-// Run runs jobs until ctx is cancelled, and then drains the worker. Handlers get Options.ShutdownGrace to finish before their contexts are
-// cancelled, and the remaining jobs are returned. Run then returns nil. It returns an error if the pods reject the worker permanently.
+// Run runs jobs until ctx is cancelled, and then drains the worker: handlers get Options.ShutdownGrace to finish before their contexts are
+// cancelled, and unfinished jobs are handed back. Run then returns nil. It returns an error if the pods reject the worker permanently.
 func (w *Worker) Run(ctx context.Context) error {
 	w.id = uuid.NewString()
 	w.log.InfoContext(ctx, "remote worker started", telemetry.Boot, w.id, telemetry.Pod, w.opts.Name, telemetry.Slots, w.opts.Slots)
@@ -197,7 +197,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-// drain waits for the running jobs, then cancels their handlers, and finally returns the remaining jobs.
+// drain waits for the running jobs, then cancels their handlers, and finally hands back the remaining jobs.
 func (w *Worker) drain(ctx context.Context) {
 	w.mu.Lock()
 	w.drains = true
@@ -226,7 +226,7 @@ func (w *Worker) leave(ctx context.Context) {
 	}
 }
 
-// waitEnded waits up to within for the running jobs, and reports whether all have ended.
+// waitEnded waits for the running jobs, at most for the given time, and reports whether all have ended.
 func (w *Worker) waitEnded(within time.Duration) bool {
 	over := make(chan struct{})
 	go func() {
