@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrReadOnly is matched by the error of a connection that [RequireWrites] rejected.
+// ErrReadOnly matches the errors of connections that [RequireWrites] rejected.
 var ErrReadOnly = errors.New("the server accepts no writes: it is a standby, or default_transaction_read_only is on; " +
 	"use the address of the primary, or list all hosts with target_session_attrs=read-write")
 
