@@ -7,34 +7,35 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The types of package job that users of this package need, so that one import is enough.
+// Aliases for types of package job, so that most programs need only one import.
 type (
-	// Args is the input of one kind of job: a type that encodes to JSON and names its kind.
+	// Args is the input of a job: a type that encodes to JSON and names the job's kind.
 	Args = job.Args
-	// Backoff computes the wait before the next attempt; see [Retry].
+	// Backoff computes the delay before the next attempt; see [Retry].
 	Backoff = job.Backoff
 	// State is the state of a job.
 	State = job.State
-	// OutcomeStatus is the outcome of a job that ended.
+	// OutcomeStatus is the outcome of a finished job.
 	OutcomeStatus = job.OutcomeStatus
-	// End describes how a job ended; Options.OnEnd receives it.
+	// End describes how a job finished. It is passed to Options.OnEnd.
 	End = job.End
-	// EndError is the error of [Result] for a job that failed or was cancelled.
+	// EndError is the error that [Result] returns for a job that failed or was cancelled.
 	EndError = job.EndError
 	// Branch is the outcome of one branch of a fan-out.
 	Branch = job.Branch
 	// Filter selects jobs.
 	Filter = job.Filter
-	// UniqueWhile is the period during which a job holds its unique key: [WhilePending] or [WhileActive].
+	// Submission is a job before it is submitted; see [Describe] and [EnqueueMiddleware]. Its arguments are not redacted and include
+	// secrets.
 	UniqueWhile = job.UniqueWhile
-	// Submission is a job before it is submitted; see [Describe] and [EnqueueMiddleware]. Its arguments are unredacted, including
+	// Submission is a job before it is submitted; see [Describe] and [EnqueueMiddleware]. Its arguments are not redacted and include
 	// secrets.
 	Submission = job.Submission
 	// View is a job as [Runner.Job] returns it.
 	View = job.Job
 )
 
-// The states of a job.
+// Job states.
 const (
 	StateAwaitingApproval = job.AwaitingApproval
 	StatePending          = job.Pending
@@ -45,14 +46,14 @@ const (
 	StateCancelled        = job.Cancelled
 )
 
-// The outcomes of a job.
+// Job outcomes.
 const (
 	OutcomeOK      = job.OK
 	OutcomeWarning = job.Warning
 	OutcomeError   = job.Error
 )
 
-// Errors to act on, for [errors.Is].
+// Errors that callers can test for with [errors.Is].
 var (
 	ErrLeaseLost       = job.ErrLeaseLost
 	ErrGone            = job.ErrGone
@@ -87,7 +88,7 @@ var (
 	ErrScheduleMoved   = job.ErrScheduleMoved
 )
 
-// The causes with which a handler's context ends; see [context.Cause].
+// Causes of a handler's context being cancelled; see [context.Cause].
 var (
 	ErrCancelled = job.ErrCancelled
 	ErrStopped   = job.ErrStopped
@@ -97,18 +98,18 @@ var (
 	ErrShutdown  = job.ErrShutdown
 )
 
-// Permanent marks err as final: the job is not tried again, even if attempts are left. Permanent(nil) is nil.
+// Permanent marks err as final: the job is not retried, even if it has attempts left. Permanent(nil) returns nil.
 func Permanent(err error) error { return job.Permanent(err) }
 
-// IsPermanent reports whether err is marked by [Permanent].
+// IsPermanent reports whether err was marked with [Permanent].
 func IsPermanent(err error) bool { return job.WishOf(err).Permanent }
 
-// IsCancelled reports whether err, or the cause of a handler's context, means that an operator ended the job.
+// IsCancelled reports whether an operator cancelled or stopped the job. err is an error or the cause of a handler's context.
 func IsCancelled(err error) bool { return errors.Is(err, ErrCancelled) || errors.Is(err, ErrStopped) }
 
-// Retryable marks err as worth another attempt, up to at least ten in all if neither the job nor its kind sets a limit. Retryable(nil) is
-// nil.
+// Retryable marks err as worth another attempt. If neither the job nor its kind sets a limit, the job gets at least ten attempts in total.
+// Retryable(nil) returns nil.
 func Retryable(err error) error { return job.Retryable(err) }
 
-// RetryAfter is [Retryable] with d as the wait before the next attempt. RetryAfter(d, nil) is nil.
+// RetryAfter is like [Retryable], with d as the delay before the next attempt. RetryAfter(d, nil) returns nil.
 func RetryAfter(d time.Duration, err error) error { return job.RetryAfter(d, err) }

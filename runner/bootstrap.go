@@ -10,14 +10,14 @@ import (
 // LaneSetup declares a lane; see Options.Lanes.
 type LaneSetup struct {
 	Name  string
-	Slots *int     // limit over all pods; nil: no limit
-	Kinds []string // the kinds whose default lane it is
-	// SlotsPerPod limits how many of its jobs one pod runs at once; nil: no limit.
+	Slots *int     // limit across all pods, or nil for no limit
+	Kinds []string // the kinds that use this lane by default
+	// SlotsPerPod limits how many of the lane's jobs a single pod runs at once. If it is nil, there is no limit.
 	SlotsPerPod *int
 }
 
-// ValidateLanes returns every mistake in Options.Lanes at once: [job.ErrInvalidSetting], and [job.ErrKindInTwoLanes] because a
-// kind has one default lane.
+// ValidateLanes returns all mistakes in Options.Lanes as one error. It wraps [job.ErrInvalidSetting], and [job.ErrKindInTwoLanes] if a kind
+// has more than one default lane.
 func ValidateLanes(lanes []LaneSetup) error {
 	var errs []error
 	names, laneOf := map[string]bool{}, map[string]string{}

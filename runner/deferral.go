@@ -22,25 +22,25 @@ type completion struct {
 	by      string
 }
 
-// Part sets the name of the part, for a job with several. Each part counts once, even if it is completed more than once. At most 500
-// bytes.
+// Part names the part to complete, for a job with several parts. Each part counts once, even if it is completed more than once. A name has
+// at most 500 bytes.
 func Part(name string) CompleteOption { return func(c *completion) { c.part = name } }
 
-// PartFailed marks the part as failed. A failed part counts as ended; [Deferred] describes the effect on the job.
+// PartFailed marks the part as failed. A failed part counts as complete; [Deferred] describes how it affects the job.
 func PartFailed(err error) CompleteOption {
 	return func(c *completion) { c.failure = job.Storable("failed: "+err.Error(), job.MaxErrorBytes) }
 }
 
-// CompletedBy sets the operator who completes the part, for the audit log. Without it, no audit entry is written: the token is proof
-// enough.
+// CompletedBy records in the audit log which operator completed the part. Without it, no audit entry is written, because the token is
+// sufficient proof.
 func CompletedBy(actor string) CompleteOption { return func(c *completion) { c.by = named(actor) } }
 
-// Complete completes one part of a [Deferred] job, from any process. It needs the token that the job's handler got from [Job.Token].
-// The result is encoded to JSON; nil is none. It may be called before the handler has returned. After the last part, the job ends
+// Complete completes one part of a [Deferred] job, from any process. It requires the token that the job's handler got from [Job.Token]. The
+// result is encoded to JSON; pass nil for none. Complete may be called before the handler has returned. After the last part, the job ends
 // and its next step is inserted. Completing the same part again has no effect.
 //
-// Errors: [job.ErrNotFound]; [job.ErrWrongToken]; [job.ErrAlreadyTerminal] if all parts are complete or the job was cancelled;
-// [job.ErrInvalid]; [job.ErrTooLarge]; and [job.ErrOutcomeUnknown], after which the call can be repeated.
+// It returns [job.ErrNotFound], [job.ErrWrongToken], [job.ErrInvalid] or [job.ErrTooLarge], and [job.ErrAlreadyTerminal] if all parts are
+// complete or the job was cancelled. After [job.ErrOutcomeUnknown], the call can be repeated.
 func (r *Runner) Complete(ctx context.Context, id int64, token string, result any, options ...CompleteOption) error {
 	var c completion
 	for _, o := range options {
@@ -69,9 +69,8 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 	return nil
 }
 
-// Branches returns the outcomes of the branches of a job that fanned out, in the order of the fan-out. It reads them page by page,
-// so that 10,000 results need not be in memory at once. Iteration stops at the first error, which is [job.ErrNotFound] if the job
-// never fanned out.
+// Branches returns the outcomes of the branches of a job that fanned out, in fan-out order. It reads them in pages, so 10,000 results need
+// not fit in memory at once. Iteration stops at the first error. The error is [job.ErrNotFound] if the job never fanned out.
 func (r *Runner) Branches(ctx context.Context, id int64) iter.Seq2[Branch, error] {
 	return r.pod.Branches(ctx, id)
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// Delete deletes a job that has ended, and returns the number of deleted jobs. The id of a pipeline's first job deletes the whole
-// pipeline, once all its jobs have ended. Events are kept until their retention is over.
+// Delete deletes a finished job and returns the number of jobs deleted. Given the id of a pipeline's first job, it deletes the whole
+// pipeline, provided that all its jobs have finished. Events are kept until their retention period is over.
 //
-// Errors: [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline] for a later step, and [job.ErrOutcomeUnknown], after
-// which the call can be repeated.
+// It returns [job.ErrNotFound], [job.ErrNotTerminal], or [job.ErrPartOfPipeline] for a later step. After [job.ErrOutcomeUnknown], the call
+// can be repeated.
 func (a Admin) Delete(ctx context.Context, id int64, actor string) (int, error) {
 	n, err := admin.Delete(ctx, a.pod.Commands, id, named(actor))
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Enqueue submits a job. The job starts in this pod at once if a slot of its lane is free here, no job that goes before it waits in the
-// lane, and its subject is free. Otherwise it is pending, and a pod with a free slot claims it.
+// Enqueue submits a job. The job starts on this pod at once if its lane has a free slot here, its subject is free, and no job ahead of it
+// is waiting in the lane. Otherwise it is pending until a pod with a free slot claims it.
 //
-// Errors: [job.ErrUnknownKind], [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid], [job.ErrKeyReused]; and
-// [job.ErrOutcomeUnknown] when the connection was lost and the outcome could not be read back. With an [IdempotencyKey], repeating the
-// call is safe. Enqueue is safe for concurrent use, also before [Runner.Run].
+// It returns [job.ErrUnknownKind], [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid] or [job.ErrKeyReused].
+// It returns [job.ErrOutcomeUnknown] if the connection was lost and the outcome could not be read back. With an [IdempotencyKey], repeating
+// the call is safe. Enqueue is safe for concurrent use and can be called before [Runner.Run].
 func (r *Runner) Enqueue(ctx context.Context, args job.Args, options ...EnqueueOption) (Submitted, error) {
 	w, err := encodeSubmission(args, options)
 	if err != nil {
@@ -26,8 +26,9 @@ func (r *Runner) Enqueue(ctx context.Context, args job.Args, options ...EnqueueO
 	return r.submitOne(ctx, w, func(ctx context.Context) (work.Submitted, error) { return r.pod.Submit(ctx, w) })
 }
 
-// EnqueueTx submits a job in the caller's transaction: the job exists if and only if that commits. The job is pending, or awaits approval.
-// The commit notifies the pods that listen; [Runner.Tx] wakes this pod without a notification. Errors: as for [Runner.Enqueue].
+// EnqueueTx submits a job in the caller's transaction: the job exists if and only if the transaction commits. The job starts as pending or
+// awaiting approval. The commit notifies the listening pods; [Runner.Tx] wakes this pod without a notification. EnqueueTx returns the same
+// errors as [Runner.Enqueue].
 func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, options ...EnqueueOption) (Submitted, error) {
 	w, err := encodeSubmission(args, options)
 	if err != nil {
@@ -36,7 +37,7 @@ func (r *Runner) EnqueueTx(ctx context.Context, tx pgx.Tx, args job.Args, option
 	return r.submitOne(ctx, w, func(ctx context.Context) (work.Submitted, error) { return r.pod.SubmitTx(ctx, tx, w) })
 }
 
-// submitOne submits a job through the middleware.
+// submitOne submits one job through the middleware.
 func (r *Runner) submitOne(ctx context.Context, w *work.Submission, do func(context.Context) (work.Submitted, error)) (Submitted, error) {
 	if len(r.opts.EnqueueMiddleware) == 0 {
 		s, err := do(ctx)
@@ -72,8 +73,8 @@ func (r *Runner) submitAll(ctx context.Context, jobs []*work.Submission, do func
 	return made, err
 }
 
-// Describe returns the submission that args and options make. It needs no database: in a test, a fake of your own interface can call it to
-// inspect the submissions of the code under test. Errors: as for [Runner.Enqueue], but kinds, lanes and keys are not checked.
+// Describe returns the submission for the given args and options. It needs no database: in a test, a fake of your own interface can call it
+// to inspect what the code under test submits. It returns the same errors as [Runner.Enqueue], but does not check kinds, lanes and keys.
 func Describe(args job.Args, options ...EnqueueOption) (Submission, error) {
 	w, err := encodeSubmission(args, options)
 	if err != nil {
@@ -85,7 +86,7 @@ func Describe(args job.Args, options ...EnqueueOption) (Submission, error) {
 	return w.Describe(), nil
 }
 
-// Tx runs do in a transaction of the host's pool and commits it. It then wakes this pod for the jobs that do submitted.
+// Tx runs do in a transaction of the host's pool and commits it. It then wakes this pod to run the jobs that do submitted.
 func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	if err := pgx.BeginFunc(ctx, r.pod.Pool, do); err != nil {
 		if store.Unknown(err) && ctx.Err() == nil {
@@ -100,8 +101,8 @@ func (r *Runner) Tx(ctx context.Context, do func(tx pgx.Tx) error) error {
 // enqueueBatch is the number of jobs that one statement of EnqueueMany inserts.
 const enqueueBatch = 2000
 
-// EnqueueMany submits jobs with the same options, as pending or awaiting approval, and returns their ids in order. Each 2,000 jobs are one
-// commit. After an error it returns the ids that are known to be committed. Unique and idempotency keys are not allowed as options.
+// EnqueueMany submits jobs with the same options, as pending or awaiting approval, and returns their ids in order. It commits after every
+// 2,000 jobs. If it fails, it returns the ids known to be committed. Unique and idempotency keys are not allowed as options.
 func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...EnqueueOption) ([]int64, error) {
 	done, err := r.enqueueMany(ctx, list, options, r.pod.SubmitMany)
 	if err == nil {
@@ -111,8 +112,9 @@ func (r *Runner) EnqueueMany(ctx context.Context, list []job.Args, options ...En
 	return done, err
 }
 
-// EnqueueManyTx is [Runner.EnqueueMany] in the caller's transaction: all jobs exist if and only if that commits. Each 2,000 jobs take a
-// savepoint. After an error it returns no ids, and the caller must roll back. [Runner.Tx] wakes this pod without a notification.
+// EnqueueManyTx is [Runner.EnqueueMany] in the caller's transaction: all jobs exist if and only if the transaction commits. It sets a
+// savepoint for every 2,000 jobs. If it fails, it returns no ids, and the caller must roll back. [Runner.Tx] wakes this pod without a
+// notification.
 func (r *Runner) EnqueueManyTx(ctx context.Context, tx pgx.Tx, list []job.Args, options ...EnqueueOption) ([]int64, error) {
 	done, err := r.enqueueMany(ctx, list, options, func(ctx context.Context, part []*work.Submission) ([]int64, error) {
 		return r.pod.SubmitManyTx(ctx, tx, part)
@@ -123,7 +125,7 @@ func (r *Runner) EnqueueManyTx(ctx context.Context, tx pgx.Tx, list []job.Args, 
 	return done, nil
 }
 
-// enqueueMany submits jobs in parts. After an error it returns the ids of the earlier parts.
+// enqueueMany submits jobs in batches. If it fails, it returns the ids of the earlier batches.
 func (r *Runner) enqueueMany(ctx context.Context, list []job.Args, options []EnqueueOption,
 	submit func(context.Context, []*work.Submission) ([]int64, error)) (done []int64, err error) {
 	for part := range slices.Chunk(list, enqueueBatch) {

@@ -7,10 +7,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// EnqueueOption sets an option of one submission.
+// EnqueueOption is an option for a single submission.
 type EnqueueOption interface {
 	enqueue(w *submission)
-	ScheduleOption // lets options share one type with schedules; a schedule rejects the options that it does not support
+	ScheduleOption // allows schedules to use the same options; a schedule rejects those that it does not support
 }
 
 type enqueueOption func(*submission)
@@ -19,16 +19,17 @@ func (o enqueueOption) enqueue(w *submission) { o(w) }
 
 func (o enqueueOption) schedule(d *declaration) { o(&d.job) }
 
-// Subject sets the object that the job works on. Of the jobs with the same kind and subject, only one runs at a time across all pods.
+// Subject names the object that the job works on. Only one job with the same kind and subject runs at a time, across all pods.
 func Subject(s string) EnqueueOption { return enqueueOption(func(w *submission) { w.Subject = &s }) }
 
-// Lane sets a lane other than the kind's.
+// Lane overrides the kind's lane for this job.
 func Lane(name string) EnqueueOption { return enqueueOption(func(w *submission) { w.Lane = name }) }
 
-// Priority sets the job's priority within its lane: −100 to 100, higher first, ties by readiness. Default 10.
+// Priority sets the job's priority within its lane, from −100 to 100. Higher priorities run first; jobs of equal priority run in the order
+// in which they became ready. Default 10.
 func Priority(p int) EnqueueOption { return enqueueOption(func(w *submission) { w.Priority = &p }) }
 
-// Delay sets the time from the submission until the job is due.
+// Delay sets the delay between the submission and the time at which the job is due.
 func Delay(d time.Duration) EnqueueOption { return enqueueOption(func(w *submission) { w.Delay = d }) }
 
 // MaxAttempts overrides the kind's limit for this job.
@@ -36,21 +37,21 @@ func MaxAttempts(n int) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.MaxAttempts = &n })
 }
 
-// The periods of a unique key; see [Unique].
+// Periods for a unique key; see [Unique].
 const (
 	WhilePending = job.WhilePending
 	WhileActive  = job.WhileActive
 )
 
-// Unique sets a unique key among jobs of the same kind. If a job already holds the key, the submission has no effect and returns that
-// job.
+// Unique sets a key that is unique among jobs of the same kind. If another job already holds the key, the submission has no effect and
+// returns that job.
 func Unique(key string, while UniqueWhile) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.UniqueKey, w.UniqueWhile = &key, (*string)(&while) })
 }
 
-// IdempotencyKey makes it safe to submit again after an unknown outcome: the same key returns the same job, for a day. The same key with
-// different content is [job.ErrKeyReused]. Keys are separate for each [Submitter], so that no submitter receives another's job. An empty
-// key is [job.ErrInvalid], because it would protect nothing.
+// IdempotencyKey makes it safe to repeat a submission after an unknown outcome: for one day, the same key returns the same job. The same
+// key with different content returns [job.ErrKeyReused]. Each [Submitter] has its own keys, so no submitter receives another's job. An
+// empty key returns [job.ErrInvalid], because it would protect nothing.
 func IdempotencyKey(key string) EnqueueOption {
 	return enqueueOption(func(w *submission) {
 		if w.IdempotencyKey = key; key == "" {
@@ -59,35 +60,36 @@ func IdempotencyKey(key string) EnqueueOption {
 	})
 }
 
-// NeedsApproval keeps the job from running until an operator approves it with [Admin.Approve]. Without approval within
-// Options.ApprovalTTL it is cancelled. A lane can require approval for all jobs that are submitted to it (lanes.requires_approval). The
-// later steps of a pipeline need no approval.
+// NeedsApproval keeps the job from running until an operator approves it with [Admin.Approve]. If it is not approved within
+// Options.ApprovalTTL, it is cancelled. A lane can require approval for all jobs submitted to it (lanes.requires_approval). Later steps of
+// a pipeline need no approval.
 func NeedsApproval() EnqueueOption { return enqueueOption(func(w *submission) { w.Approval = true }) }
 
-// Submitter sets the name of the job's submitter. The steps and children that follow from the job inherit it and cannot set another. A
-// principal that may see a pipeline may therefore see all of it.
+// Submitter sets the name of the job's submitter. The job's next steps and children inherit it and cannot set another. A principal that may
+// see part of a pipeline may therefore see all of it.
 func Submitter(name string) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.Submitter = name })
 }
 
-// Pipeline sets the name of the pipeline that the job begins, for lists: at most 200 bytes.
+// Pipeline sets the name under which lists show the pipeline that the job begins. The name has at most 200 bytes.
 func Pipeline(name string) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.Pipeline = name })
 }
 
-// InSchema sets the schema of Trapeze's tables for [EnqueueSQL]. Default trapeze. Only EnqueueSQL accepts it.
+// InSchema sets the schema that contains Trapeze's tables. The default is trapeze. Only [EnqueueSQL] accepts this option.
 func InSchema(name string) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.schema = name })
 }
 
-// Foreign marks the kind as handled by another program: it need not be registered here.
+// Foreign marks the kind as handled by another program, so it does not have to be registered here.
 func Foreign() EnqueueOption { return enqueueOption(func(w *submission) { w.Foreign = true }) }
 
-// Chain declares a pipeline at submission; its steps need not know each other. Each step starts after the previous one has succeeded,
-// reads its result with [Job.PreviousResult], and keeps its subject and priority. [Step] sets options of a single step.
+// Chain declares a pipeline at submission, so its steps need not know about each other. Each step starts after the previous one has
+// succeeded, can read its result with [Job.PreviousResult], and inherits its subject and priority. [Step] sets options for a single step.
 func Chain(first job.Args, rest ...job.Args) job.Args { return chain{first, rest} }
 
-// Step gives a step of a [Chain] its own [Subject], [Lane] and [Priority]. If an option is set twice, the outer one applies.
+// Step sets the [Subject], [Lane] and [Priority] of a single step of a [Chain]. If an option is set more than once, the outermost value
+// applies.
 func Step(args job.Args, options ...EnqueueOption) job.Args { return step{args, options} }
 
 type chain struct {

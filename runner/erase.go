@@ -10,37 +10,39 @@ import (
 )
 
 const (
-	// eraseFor is the time after which one call of Erase returns the position of the next.
+	// eraseFor is the time limit after which Erase stops and returns the position from which the next call continues.
 	eraseFor = 10 * time.Second
-	// eraseSample is the maximum number of open jobs that an answer lists.
+	// eraseSample is the maximum number of open jobs that a result lists.
 	eraseSample = 10
 )
 
 // Erasure selects the data that [Admin.Erase] removes.
 type Erasure struct {
 	Subject string
-	Kind    string // empty: all kinds
-	DryRun  bool   // count the jobs and change nothing
-	After   int64  // [Erased.Next] of the call before; 0: from the beginning
+	Kind    string // empty for all kinds
+	DryRun  bool   // only count the jobs
+	After   int64  // [Erased.Next] of the previous call, or 0 to start from the beginning
 }
 
 // Erased is the result of [Admin.Erase].
 type Erased struct {
-	Jobs         int      // erased; with a dry run, that would be
-	Open         int      // jobs of the subject that stay, because they or the jobs that followed from them have not ended
+	Jobs         int      // jobs erased, or with a dry run, jobs that would be erased
+	Open         int      // jobs of the subject that were skipped, because they or jobs that followed from them have not finished
 	Sample       []int64  // the first of the open jobs
-	Schedules    []string // schedules that will submit jobs of the subject
-	AuditEntries int      // audit entries from which the subject was removed; with a dry run, that would be
-	Next         int64    // call again with this in [Erasure.After]; 0: all jobs have been read
+	Schedules    []string // schedules that will submit more jobs for the subject
+	AuditEntries int      // audit entries from which the subject was removed, or with a dry run, would be removed
+	Next         int64    // the [Erasure.After] of the next call, or 0 if all jobs have been read
 }
 
-// Erase removes args, results, errors, keys, checkpoints, progress and the contents of events of the subject's jobs, and of all jobs that
-// followed from them: later steps, children and on-failure jobs. Their rows stay, with kind, state and times, without the subject. An erased
-// job cannot run again. A job stays whole while its pipeline, or a job that followed from it, has not ended: end those and erase again.
+// Erase removes the data of a subject: the args, results, errors, keys, checkpoints, progress and event contents of its jobs. It
+// does the same for all jobs that followed from them: later steps, children and on-failure jobs. Their rows remain, with kind, state and
+// times but without the subject. An erased job cannot run again. Erase skips a job while its pipeline, or a job that followed from it, has
+// not finished: end those jobs and call Erase again.
 //
-// Erase reads all jobs, because they have no index by subject. It returns after about 10 s with [Erased.Next] set when there is more to read.
-// The last call also removes the subject from audit entries. The audit log gets one entry for each batch, which names the subject by its
-// SHA-256. It needs the rights of docs/grants.md. Errors: [job.ErrInvalid] without a subject, [job.ErrOutcomeUnknown]: asking again is safe.
+// Erase reads all jobs, because they have no index by subject. If there is more to read after about 10 s, it returns with [Erased.Next]
+// set. The last call also removes the subject from audit entries. Each batch is recorded in the audit log with the SHA-256 of the subject.
+// Erase needs the permissions listed in docs/grants.md. It returns [job.ErrInvalid] if there is no subject. After [job.ErrOutcomeUnknown],
+// the call can be repeated.
 func (a Admin) Erase(ctx context.Context, e Erasure, actor string) (did Erased, err error) {
 	actor = named(actor)
 	if e.Subject == "" {

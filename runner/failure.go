@@ -8,25 +8,26 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// FailureOption sets the job that is submitted when another one fails. It is an option of a submission, of a [Step], and of a kind, but not
-// of a schedule.
+// FailureOption sets the job to submit when another job fails. It is an option for submissions, for a [Step] and for kinds, but not for
+// schedules.
 type FailureOption struct {
 	args job.Args
 	when job.When
 }
 
-// OnFailure submits a job when the job with this option fails for good: it has no tries left, its error is permanent, its pod died too
-// often, it is too old, its branches failed, or its result could not be stored. The failure and the submission are one commit, on every
-// path that ends a job, even in a pod that knows neither kind. A job that succeeds on a later try has not failed.
+// OnFailure submits a job when the job with this option fails for good. A job fails for good when it has no attempts left, its error is
+// permanent, its pod died too often, it is too old, its branches failed, or its result could not be stored. The failure and the submission
+// are one commit, however the job ends, even on a pod that knows neither kind. A job that succeeds on a later attempt has not failed.
 //
-// args may be a [Chain], and each of its steps a [Step] with a subject, a lane and a priority. Without them the job has the subject and the
-// priority of the failed job, and its kind's lane. It begins a separate pipeline, so that a cancel or retry of the failed one does not
-// touch it; [Job.Failure] returns the failed job. When the new job fails, nothing follows, unless its kind has an on-failure job.
+// args can be a [Chain], and each of its steps can be a [Step] with a subject, a lane and a priority. Without these options, the job has
+// the subject and priority of the failed job, and its kind's lane. It begins a separate pipeline, so cancelling or retrying the failed job
+// does not affect it. [Job.Failure] returns the failed job. When the new job fails, nothing is submitted, unless its kind has an on-failure
+// job.
 //
-// A job's option overrides its kind's. For compensations of the steps of a pipeline see [Outcome.OnFailure].
+// A job's option overrides its kind's option. To compensate for earlier steps of a pipeline, see [Outcome.OnFailure].
 func OnFailure(args job.Args) FailureOption { return FailureOption{args, job.OnFailure} }
 
-// OnFailureOrCancel is [OnFailure], but also applies when the job is cancelled or stopped, or its approval expires.
+// OnFailureOrCancel is like [OnFailure], but also applies when the job is cancelled or stopped, or when its approval expires.
 func OnFailureOrCancel(args job.Args) FailureOption {
 	return FailureOption{args, job.OnFailureOrCancel}
 }
@@ -43,7 +44,7 @@ func (o FailureOption) handle(k *registered) {
 	k.OnFailure = steps
 }
 
-// orMissing turns a missing job into an error instead of treating it as no option.
+// orMissing makes nil args an error, so that they are not mistaken for an absent option.
 func (o FailureOption) orMissing() FailureOption {
 	if o.args == nil {
 		o.args = Chain(nil)
@@ -51,7 +52,7 @@ func (o FailureOption) orMissing() FailureOption {
 	return o
 }
 
-// steps encodes the steps that follow a failure.
+// steps encodes the steps to run after a failure.
 func (o FailureOption) steps() ([]work.Step, error) {
 	next, err := encodeSubmission(o.orMissing().args, nil)
 	if err != nil {
@@ -60,7 +61,7 @@ func (o FailureOption) steps() ([]work.Step, error) {
 	return work.ForFailure(next, o.when)
 }
 
-// plan adds the steps that follow a failure of the job to its plan.
+// plan adds the steps to run after a failure to the submission.
 func (o FailureOption) plan(w *work.Submission) error {
 	if o.args == nil {
 		return nil
@@ -72,8 +73,9 @@ func (o FailureOption) plan(w *work.Submission) error {
 	return err
 }
 
-// Always makes an [Outcome.Join] follow even when all branches have failed, or when one has failed under [Outcome.FailFast], which cancels
-// the others first. The job then ends with a warning instead of failing, and its pipeline ends as partial. It is an option of a join only.
+// Always makes an [Outcome.Join] run even when all branches failed. It also runs when one branch failed under [Outcome.FailFast], which
+// first cancels the others. The job then ends with a warning instead of failing, and its pipeline ends as partial. Only a join accepts this
+// option.
 const Always = joinOption(job.Always)
 
 type joinOption job.When
@@ -82,6 +84,6 @@ func (o joinOption) enqueue(w *submission) { w.When = job.When(o) }
 
 func (o joinOption) schedule(d *declaration) { o.enqueue(&d.job) }
 
-// Failure returns the failed job, in a job that [OnFailure] submitted and in the steps after it. It returns [job.ErrNotFound] in any other
-// job, and when the failed job has been pruned.
+// Failure returns the failed job. It works in a job that [OnFailure] submitted and in the steps after it. In any other job, or if the
+// failed job has been pruned, it returns [job.ErrNotFound].
 func (c core) Failure(ctx context.Context) (job.Failure, error) { return c.claim().Writer.Failure(ctx) }

@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Pause pauses the queue: no job starts on any pod, also after restarts, until [Admin.Unpause]. It reports whether the queue
-// was open before.
+// Pause pauses the queue: until [Admin.Unpause], no job starts on any pod, even after a restart. It reports whether the queue was open
+// before.
 func (a Admin) Pause(ctx context.Context, actor string) (bool, error) {
 	changed, err := admin.Pause(ctx, a.pod.Commands, true, named(actor))
 	return changed, a.finishCommand(ctx, err)
@@ -21,8 +21,8 @@ func (a Admin) Unpause(ctx context.Context, actor string) (bool, error) {
 	return changed, a.finishCommand(ctx, err)
 }
 
-// Freeze freezes the queue for maintenance until [Admin.Thaw]. With a positive wait, it blocks for at most that time until no
-// job runs.
+// Freeze freezes the queue for maintenance until [Admin.Thaw]. If wait is positive, Freeze blocks until no job is running, for at most
+// wait.
 func (a Admin) Freeze(ctx context.Context, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, err := admin.Freeze(ctx, a.pod.Commands, true, named(actor))
 	if err := a.finishCommand(ctx, err); err != nil {
@@ -31,7 +31,7 @@ func (a Admin) Freeze(ctx context.Context, wait time.Duration, actor string) (jo
 	return a.quiet(ctx, changed, wait, admin.Scope{})
 }
 
-// Thaw ends a freeze and reports whether there was one. Drained lanes and pods stay drained, and a paused queue stays paused.
+// Thaw ends a freeze and reports whether the queue was frozen. Drained lanes and pods stay drained, and a paused queue stays paused.
 func (a Admin) Thaw(ctx context.Context, actor string) (bool, error) {
 	changed, err := admin.Freeze(ctx, a.pod.Commands, false, named(actor))
 	return changed, a.finishCommand(ctx, err)

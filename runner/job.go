@@ -13,17 +13,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Job is one claim of a job, as its handler sees it. Its methods are safe for concurrent use. To call a handler in a test, use
-// runnertest.Call: a Job that a program makes itself has no claim, and the methods that need one return an error.
+// Job is a claimed job as its handler sees it. Its methods are safe for concurrent use. To call a handler in a test, use runnertest.Call: a
+// Job that a program creates itself has no claim, so methods that need one return an error.
 type Job[A job.Args] struct {
 	core
 	Args A
 }
 
-// core is the part of a Job that does not depend on the type of its arguments.
+// core holds the part of a Job that does not depend on the type of its arguments.
 type core struct{ job *work.Job }
 
-// claim returns the job's claim. For a Job that a program made itself it returns an empty one, whose reads and writes fail.
+// claim returns the job's claim. If the program created the Job itself, it returns an empty claim whose reads and writes fail.
 func (c core) claim() *work.Job {
 	if c.job == nil {
 		return &work.Unclaimed
@@ -37,27 +37,27 @@ func (c core) ID() int64 { return c.claim().Claimed.ID }
 // Kind returns the job's kind.
 func (c core) Kind() string { return c.claim().Claimed.Kind }
 
-// Lane returns the lane in whose slot the job runs.
+// Lane returns the lane whose slot the job occupies.
 func (c core) Lane() string { return c.claim().Claimed.Lane }
 
-// Subject returns the job's subject; empty: none.
+// Subject returns the job's subject, or "" if it has none.
 func (c core) Subject() string { return c.claim().Claimed.Subject }
 
-// Priority returns the job's priority, −100 to 100.
+// Priority returns the job's priority, from −100 to 100.
 func (c core) Priority() int { return c.claim().Claimed.Priority }
 
-// Attempt returns the number of this try, counted from 1. Tries that ended in a crash, a shutdown or a [Snooze] do not count.
+// Attempt returns the number of this attempt, starting with 1. Attempts that ended in a crash, a shutdown or a [Snooze] do not count.
 func (c core) Attempt() int { return c.claim().Claimed.Attempt }
 
-// MaxAttempts returns how many tries may end in the handler's error, as set by the job, its kind or Options.MaxAttempts. It returns 0 on a
-// remote worker whose pod runs a version that does not send it.
+// MaxAttempts returns how many attempts may end in an error of the handler, as set by the job, its kind or Options.MaxAttempts. It returns
+// 0 on a remote worker if the pod's version does not send it.
 func (c core) MaxAttempts() int { return c.claim().MaxAttempts }
 
-// Crashes returns how often the job's pod has died or lapsed since the job last made progress.
+// Crashes returns how many times the job's pod has died or lost its lease since the job last made progress.
 func (c core) Crashes() int { return c.claim().Claimed.Crashes }
 
-// Fence returns the fencing token of this claim, which rises with every claim of the job. An external system that remembers the highest
-// fence can reject a former claim.
+// Fence returns the fencing token of this claim, which increases with every claim of the job. An external system that remembers the highest
+// fence can reject writes from a former claim.
 func (c core) Fence() int64 { return c.claim().Claimed.Fence }
 
 // Boot returns the boot id of the pod that claimed the job.
@@ -66,29 +66,29 @@ func (c core) Boot() string { return c.claim().Lease.Pod }
 // PodName returns the display name of this pod.
 func (c core) PodName() string { return c.claim().Pod }
 
-// Snoozes returns how often the job's handler has returned [Snooze].
+// Snoozes returns how many times the job's handler has returned [Snooze].
 func (c core) Snoozes() int { return c.claim().Claimed.Snoozes }
 
-// PipelineID returns the id of the first job of the pipeline; for a single job, its id.
+// PipelineID returns the id of the pipeline's first job. For a single job, that is its own id.
 func (c core) PipelineID() int64 { return c.claim().Claimed.PipelineID }
 
-// Step returns the number of steps of the pipeline before this one.
+// Step returns the number of pipeline steps before this one.
 func (c core) Step() int { return c.claim().Claimed.Step }
 
-// CreatedAt returns when the job was submitted, by the database's clock, or by this pod's clock if the job was started on insert. It is
-// zero on a remote worker whose pod runs a version that does not send it.
+// CreatedAt returns the time of the submission by the database's clock, or by this pod's clock if the job was started on insert. It is zero
+// on a remote worker if the pod's version does not send it.
 func (c core) CreatedAt() time.Time { return c.claim().Claimed.CreatedAt }
 
-// SubmittedBy returns the submitter of the job, or of the first job of its pipeline; see [Submitter]. Empty: none was set.
+// SubmittedBy returns the submitter of the job, or of the first job of its pipeline; see [Submitter]. It is empty if none was set.
 func (c core) SubmittedBy() string { return c.claim().Claimed.Submitter }
 
-// ClaimedAt returns the time of the claim by the database's clock.
+// ClaimedAt returns the time at which the job was claimed, by the database's clock.
 func (c core) ClaimedAt() time.Time { return c.claim().Claimed.ClaimedAt }
 
 // Path returns how the job was claimed: "fast" (started on insert) or "poll".
 func (c core) Path() string { return c.claim().Claimed.Path }
 
-// PreviousResult decodes the result of the previous step into v. It returns [job.ErrNotFound] when there is none.
+// PreviousResult decodes the result of the previous step into v. It returns [job.ErrNotFound] if there is none.
 func (c core) PreviousResult(ctx context.Context, v any) error {
 	result, err := c.claim().PreviousResult(ctx)
 	if err != nil {
@@ -97,19 +97,19 @@ func (c core) PreviousResult(ctx context.Context, v any) error {
 	return json.Unmarshal(result, v)
 }
 
-// Branches returns the outcomes of the branches of the fan-out that this job joins, as [Runner.Branches] does. It returns [job.ErrNotFound]
-// also in a child, whose siblings may not have ended.
+// Branches returns the outcomes of the branches of the fan-out that this job joins, as [Runner.Branches] does. In a child it returns
+// [job.ErrNotFound], because the siblings may not have finished.
 func (c core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
 	return c.claim().Writer.Branches(ctx)
 }
 
-// Tx runs write in a transaction of the host's pool that locks this claim's lease. It commits the writes together with the checkpoint (nil:
-// none), so that a former claim cannot write a batch twice. The checkpoint is encoded after write returns, so that a pointer may hold
-// values that write computed.
+// Tx runs write in a transaction of the host's pool that locks this claim's lease. It commits the writes together with the checkpoint, or
+// without one if checkpoint is nil, so a former claim cannot write a batch again. The checkpoint is encoded after write has returned, so it
+// can be a pointer to values that write computes.
 //
-// When the connection breaks, write runs again in a new transaction. Only one commit counts, and a commit whose reply was lost is read
-// back. Tx returns write's error, [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], with nothing written. The transactions of a job
-// run one at a time. A call of Tx or Checkpoint inside write returns an error at once.
+// If the connection breaks, write runs again in a new transaction. Only one commit counts: if the reply to a commit is lost, the outcome is
+// read back. Tx returns write's error, [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], with nothing written. A job's transactions
+// run one at a time. Calling Tx or Checkpoint inside write returns an error at once.
 func (c core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
 	if checkpoint == nil {
 		return c.claim().Tx(ctx, write, nil)
@@ -117,16 +117,17 @@ func (c core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint an
 	return c.claim().Tx(ctx, write, func() (json.RawMessage, error) { return c.encode(checkpoint) })
 }
 
-// Write runs the statements of a batch in a transaction of the host's pool that locks this claim's lease. It commits them together with the
-// checkpoint (nil: none): both are kept, or neither. It takes three round trips, regardless of the number of statements. Use [Job.Tx] to
-// read between writes. The checkpoint is encoded as in [Job.Checkpoint]. The limits are those of [Outcome.Write]: at most 100 statements
-// and 1 MiB. No statement may have a function that reads its result.
+// Write runs the statements of a batch in a transaction of the host's pool that locks this claim's lease. It commits them atomically with
+// the checkpoint, or without one if checkpoint is nil. It takes three round trips, regardless of the number of statements. Use [Job.Tx] to
+// read between writes. The checkpoint is encoded as in [Job.Checkpoint]. As for [Outcome.Write], the limits are 100 statements and 1 MiB.
+// No statement may have a function that reads its result.
 //
-// When the connection breaks, or PostgreSQL ends a deadlock (40P01) or reports a serialization failure (40001), the statements run again in
-// a new transaction. Only one commit counts, and a commit whose reply was lost is read back. Write returns [job.ErrInvalid] or
-// [job.ErrTooLarge] for rejected statements, the error of a statement with the job, its number and PostgreSQL's code, [job.ErrLeaseLost],
-// [job.ErrGone] or [job.ErrCancelled], with nothing written. The transactions of a job run one at a time. On a remote worker it returns
-// [ErrNoDatabase].
+// The statements run again in a new transaction if the connection breaks, or if PostgreSQL reports a deadlock (40P01) or a serialization
+// failure (40001). Only one commit counts: if the reply to a commit is lost, the outcome is read back.
+//
+// Write returns [job.ErrInvalid] or [job.ErrTooLarge] if it rejects the statements. If a statement fails, the error names the job, the
+// statement's number and PostgreSQL's code. After these errors, [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], nothing has been
+// written. A job's transactions run one at a time. On a remote worker, Write returns [ErrNoDatabase].
 func (c core) Write(ctx context.Context, checkpoint any, batch *pgx.Batch) error {
 	statements, err := statementsOf(batch)
 	if err != nil {
@@ -142,13 +143,13 @@ func (c core) Write(ctx context.Context, checkpoint any, batch *pgx.Batch) error
 }
 
 // Checkpoint stores v as the job's checkpoint: the progress from which the next run continues after a crash, an error or a shutdown. It
-// takes one round trip. A handler that also writes data uses [Job.Write] or [Job.Tx], so that both are one commit. v encodes to at most 1
-// MiB of JSON. A checkpoint resets the count of the job's crashes.
+// takes one round trip. A handler that also writes data should use [Job.Write] or [Job.Tx], so that both are one commit. v must encode to
+// at most 1 MiB of JSON. A checkpoint resets the job's crash count.
 //
-// The checkpoint is stored when Checkpoint returns nil. While the connection is broken it retries until ctx ends. It returns
+// The checkpoint is stored once Checkpoint returns nil. While the connection is broken, Checkpoint retries until ctx ends. It returns
 // [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], with nothing stored. A handler whose context ended with [job.ErrShutdown] can
-// still store one by passing [context.WithoutCancel] of it. While a transaction of the job is open, Checkpoint waits for it, at most ten
-// seconds.
+// still store a checkpoint by passing [context.WithoutCancel](ctx). While a transaction of the job is open, Checkpoint waits for it, for up
+// to ten seconds.
 func (c core) Checkpoint(ctx context.Context, v any) error {
 	kept, err := c.encode(v)
 	if err != nil {
@@ -157,7 +158,6 @@ func (c core) Checkpoint(ctx context.Context, v any) error {
 	return c.claim().Checkpoint(ctx, kept)
 }
 
-// encode encodes a checkpoint.
 func (c core) encode(v any) (json.RawMessage, error) {
 	kept, err := work.Encode(v, job.MaxArgsBytes)
 	if err != nil {
@@ -166,8 +166,8 @@ func (c core) encode(v any) (json.RawMessage, error) {
 	return kept, nil
 }
 
-// LastCheckpoint decodes the job's latest checkpoint into v and reports whether there is one: the last of this run, or else the last of the
-// runs before. Checkpoints survive errors, crashes and takeovers.
+// LastCheckpoint decodes the job's latest checkpoint into v and reports whether there is one. It is the latest of this run, or of an
+// earlier run if this one has stored none. Checkpoints survive errors, crashes and takeovers.
 func (c core) LastCheckpoint(v any) (bool, error) {
 	last := c.claim().LastCheckpoint()
 	if last == nil {
@@ -176,29 +176,29 @@ func (c core) LastCheckpoint(v any) (bool, error) {
 	return true, json.Unmarshal(last, v)
 }
 
-// Progress records the job's progress: done units of total. It never waits for the database. At most a few updates per second are written,
-// and always the latest.
+// Progress records the job's progress: done of total units. It never waits for the database. Updates are written at most a few times per
+// second; the latest one is always written.
 func (c core) Progress(done, total int64) {
 	c.claim().Writer.Progress(job.Progress{Done: &done, Total: &total})
 }
 
-// Message records in a few words what the job is doing. It is written as [Job.Progress] is.
+// Message records a short description of what the job is doing. It is written in the same way as [Job.Progress].
 func (c core) Message(text string) {
 	text = job.Storable(text, 500)
 	c.claim().Writer.Progress(job.Progress{Message: &text})
 }
 
-// Emit appends an event to the job's history. fields encode to JSON, at most 1 MiB; nil is none. level is debug, info, warn or error; empty
-// is info.
+// Emit appends an event to the job's history. fields is encoded to JSON, at most 1 MiB, and may be nil. level is debug, info, warn or
+// error; empty means info.
 //
-// The first event is visible when Emit returns. A job writes events at most four times a second: later ones are buffered and written
-// together, in order, within a quarter of a second, and always before the job's end. When 4,096 events or 1 MiB are buffered, Emit blocks.
-// An event that is emitted while a [Job.Tx] or InTx of this job is open becomes visible with its commit. A crash of the process loses the
-// buffered events, those of the last quarter of a second, and none from before them.
+// The first event is visible when Emit returns. A job writes events at most four times a second. Further events are buffered and written
+// together, in order, within a quarter of a second, and always before the job ends. When 4,096 events or 1 MiB are buffered, Emit blocks.
+// An event that is emitted while a [Job.Tx] or InTx of this job is open becomes visible when that commits. If the process crashes, the
+// events buffered in the last quarter of a second are lost, but none from before.
 //
-// When buffered events could not be written, the log reports it, and the next Emit returns the error. After an error the event of this call
-// is not in the history, unless the reply of the database was lost. Emit returns [job.ErrLeaseLost] when another claim holds the job or its
-// handler has returned, and [job.ErrGone] when the job was deleted.
+// If buffered events could not be written, this is logged and the next Emit returns the error. After an error, the event of this call is
+// not in the history, unless the database's reply was lost. Emit returns [job.ErrLeaseLost] if another claim holds the job or its handler
+// has returned, and [job.ErrGone] if the job was deleted.
 func (c core) Emit(ctx context.Context, event, level, message string, fields any) error {
 	var encoded json.RawMessage
 	if fields != nil {
@@ -210,9 +210,9 @@ func (c core) Emit(ctx context.Context, event, level, message string, fields any
 	return c.claim().Emit(ctx, event, level, message, encoded)
 }
 
-// Token returns the secret with which the parts of this job are completed after its handler has returned [Deferred]. Pass it, with the
-// job's id, to the system that does the work. It is the same in every try of the job. Token returns [job.ErrLeaseLost] when another claim
-// holds the job.
+// Token returns the secret token for completing the parts of this job after its handler has returned [Deferred]. Pass it, with the job's
+// id, to the system that does the work. The token is the same in every attempt. Token returns [job.ErrLeaseLost] if another claim holds the
+// job.
 func (c core) Token(ctx context.Context) (string, error) {
 	return c.claim().Writer.CompletionToken(ctx)
 }

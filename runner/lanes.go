@@ -11,10 +11,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// SetLane creates a lane, or changes the settings that c mentions. Waiting jobs of a kind that gets another default lane move
-// there, in batches after the change, each with the event job.moved. After an error some jobs may still be in their old lane,
-// and repeating the same change does not move them: call SetLane on that lane instead. A dry run reports the result without
-// making the change. Errors: [job.ErrInvalidSetting], and [job.ErrUnknownLane] if c requires an existing lane.
+// SetLane creates a lane, or changes the settings that c contains. When a kind gets another default lane, its waiting jobs move there in
+// batches after the change, each with a job.moved event. If SetLane fails, some jobs may still be in their old lane. Repeating the change
+// does not move them; call SetLane for the old lane instead. A dry run reports the result without making the change. SetLane returns
+// [job.ErrInvalidSetting], or [job.ErrUnknownLane] if c requires an existing lane.
 func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor string) (job.LaneChanged, error) {
 	done, moves, err := admin.SetLane(ctx, a.pod.Commands, name, c, named(actor))
 	if err := a.finishCommand(ctx, err); err != nil || c.DryRun {
@@ -30,10 +30,10 @@ func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor
 	return done, nil
 }
 
-// moveTries is how often a move is retried for jobs whose rows were locked.
+// moveTries is the maximum number of times a move is attempted while job rows are locked.
 const moveTries = 5
 
-// move moves waiting jobs to another lane, and wakes the pods for them.
+// move moves waiting jobs to another lane and wakes the pods to run them.
 func (a Admin) move(ctx context.Context, m admin.Moving, actor string) (total int, err error) {
 	for try, backoff := 0, wait.NewBackoff(); try < moveTries; try++ {
 		moved, passed, err := admin.Move(ctx, a.pod.Commands, m, named(actor))
@@ -48,11 +48,11 @@ func (a Admin) move(ctx context.Context, m admin.Moving, actor string) (total in
 	return total, nil
 }
 
-// DeleteLane deletes a lane. A lane with jobs is deleted only if moveTo names another lane. Its waiting jobs and the kinds whose
-// default lane it was then move there, and running jobs continue. The lane default cannot be deleted. Errors:
-// [job.ErrLaneNotEmpty], [job.ErrUnknownLane] for either lane, [job.ErrInvalidSetting].
+// DeleteLane deletes a lane. A lane that contains jobs is deleted only if moveTo names another lane. Its waiting jobs, and the kinds that
+// use it by default, then move there; running jobs continue. The lane named default cannot be deleted. DeleteLane returns
+// [job.ErrLaneNotEmpty], [job.ErrInvalidSetting], or [job.ErrUnknownLane] for either lane.
 func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRun bool) (job.LaneChanged, error) {
-	// A dry run comes first: a command with an unknown lane must not move any job.
+	// The dry run comes first, so that a command with an unknown lane does not move any job.
 	done, err := admin.DeleteLane(ctx, a.pod.Commands, name, moveTo, named(actor), moveTo != "" || dryRun)
 	if err != nil || dryRun || moveTo == "" {
 		return done, a.finishCommand(ctx, err)
@@ -65,15 +65,16 @@ func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRu
 			done, err = admin.DeleteLane(ctx, a.pod.Commands, name, moveTo, named(actor), false)
 		}
 		if errors.Is(err, job.ErrLaneNotEmpty) && try < moveTries && backoff.Wait(ctx) {
-			continue // a job's row was locked, or a job was submitted meanwhile
+			continue // a job's row was locked, or a job was submitted concurrently
 		}
 		done.Moved += moved
 		return done, a.finishCommand(ctx, err)
 	}
 }
 
-// DrainLane drains a lane until [Admin.ResumeLane]: running jobs continue, but no job starts, including next steps of chains.
-// With a positive wait, it blocks for at most that time until no job of the lane runs. Error: [job.ErrUnknownLane].
+// DrainLane drains a lane until [Admin.ResumeLane]: running jobs continue, but no job starts, including the next steps of chains. If wait
+// is positive, it blocks until none of the lane's jobs is running, for at most wait. It returns [job.ErrUnknownLane] if there is no such
+// lane.
 func (a Admin) DrainLane(ctx context.Context, lane string, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, err := admin.DrainLane(ctx, a.pod.Commands, lane, true, named(actor))
 	if err := a.finishCommand(ctx, err); err != nil {
@@ -82,7 +83,7 @@ func (a Admin) DrainLane(ctx context.Context, lane string, wait time.Duration, a
 	return a.quiet(ctx, changed, wait, admin.Scope{Lane: lane})
 }
 
-// ResumeLane reopens a drained lane and reports whether it was drained. Error: [job.ErrUnknownLane].
+// ResumeLane reopens a drained lane and reports whether it was drained. It returns [job.ErrUnknownLane] if there is no such lane.
 func (a Admin) ResumeLane(ctx context.Context, lane, actor string) (bool, error) {
 	changed, err := admin.DrainLane(ctx, a.pod.Commands, lane, false, named(actor))
 	return changed, a.finishCommand(ctx, err)

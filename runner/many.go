@@ -14,26 +14,28 @@ import (
 )
 
 const (
-	// manyJobs is how many jobs one command is for at most, manySample how many of them it names.
+	// manyJobs is the maximum number of jobs that one command affects. manySample is the maximum number of ids that it returns.
 	manyJobs   = 10_000
 	manySample = 10
-	// retryPage is how many jobs one transaction tries again.
+	// retryPage is the number of jobs that one transaction retries.
 	retryPage = 200
 )
 
-// Many is what a command for all jobs of a filter came to.
+// Many is the result of a command that applies to all jobs that match a filter.
 type Many struct {
-	Matched int     // so many jobs are selected
-	Sample  []int64 // the first of them
-	More    bool    // there are others beyond the 10,000 that one command is for: give it again
-	DryRun  bool    // nothing was done
-	Done    int     // cancelled, or being cancelled; or tried again, without the branches that went with them
-	Passed  int     // had moved meanwhile, or could not be tried again
+	Matched int     // number of jobs selected
+	Sample  []int64 // ids of the first jobs selected
+	More    bool    // more jobs match than the 10,000 that one command affects; repeat it
+	DryRun  bool    // nothing was changed
+	Done    int     // jobs cancelled or asked to cancel; or jobs retried, not counting their branches
+	Passed  int     // jobs skipped because their state had changed, or because they could not be retried
 }
 
-// CancelMany ends all jobs that a filter selects and that have not ended, as [Admin.Cancel] does: in batches, at most 10,000. With dryRun it only
-// tells how many they would be. It is written down as one deed. Errors: [job.ErrInvalid] for a filter that selects everything or
-// states that have ended; [job.ErrOutcomeUnknown]. What was done before an error stands in the answer.
+// CancelMany cancels all unfinished jobs that match a filter, as [Admin.Cancel] does. It works in batches and affects at most 10,000 jobs.
+// With dryRun it only counts them. The command writes one audit entry.
+//
+// It returns [job.ErrInvalid] if the filter is empty or names a final state, and [job.ErrOutcomeUnknown] if the connection was lost. After
+// an error, the result contains what was done before it.
 func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
 	actor = named(actor)
 	m, ids, err := match(ctx, a.pod, f, false, dryRun)
@@ -58,7 +60,8 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 	return m, nil
 }
 
-// cancelBatch cancels one batch, those that somebody holds one by one, and returns the fan-outs that this leaves off balance.
+// cancelBatch cancels one batch of jobs. It cancels jobs that another session has locked one by one. It returns the fan-outs that must now
+// be settled.
 func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *admin.AuditEntry) (more []int64, done int, err error) {
 	c, err := admin.CancelMany(ctx, a.pod.Commands, ids, job.ReasonCancelled, actor, d)
 	if err != nil {
@@ -91,9 +94,9 @@ func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *ad
 	return c.OffBalance, len(seen), nil
 }
 
-// RunManyAgain runs all jobs again that a filter selects and that failed, or, where it names that state, were cancelled, as [Admin.RunAgain]
-// does: in batches, at most 10,000. With dryRun it only tells how many they would be. It is written down as one deed. Errors: as of
-// [Admin.CancelMany].
+// RunManyAgain retries all failed jobs that match a filter, as [Admin.RunAgain] does. It retries cancelled jobs only if the filter names
+// that state. It works in batches and affects at most 10,000 jobs. With dryRun it only counts them. The command writes one audit entry. It
+// returns the same errors as [Admin.CancelMany].
 func (a Admin) RunManyAgain(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
 	actor = named(actor)
 	m, ids, err := match(ctx, a.pod, f, true, dryRun)
@@ -114,7 +117,7 @@ func (a Admin) RunManyAgain(ctx context.Context, f job.Filter, dryRun bool, acto
 	return m, nil
 }
 
-// unfit is the reason why the jobs of a state cannot be cancelled or, when ended is true, retried.
+// unfit explains why jobs in a state cannot be cancelled or, when ended is true, retried.
 func unfit(state job.State, ended bool) string {
 	if ended {
 		return fmt.Sprintf("only failed and cancelled jobs can be retried, not %s ones", state)
@@ -122,7 +125,7 @@ func unfit(state job.State, ended bool) string {
 	return fmt.Sprintf("%s jobs have finished and cannot be cancelled", state)
 }
 
-// match finds the jobs that a command is for.
+// match returns the jobs that a command applies to.
 func match(ctx context.Context, p *pod.Pod, f job.Filter, ended, dryRun bool) (m Many, ids []int64, err error) {
 	m.DryRun = dryRun
 	if !f.Any() {
@@ -154,7 +157,7 @@ func match(ctx context.Context, p *pod.Pod, f job.Filter, ended, dryRun bool) (m
 	return m, ids, nil
 }
 
-// auditEntry returns the audit entry of a command for many jobs: their filter and their number.
+// auditEntry returns the audit entry of a command that affects many jobs. It records the filter and the number of jobs.
 func auditEntry(action, actor string, f job.Filter, ids []int64) *admin.AuditEntry {
 	return &admin.AuditEntry{Actor: actor, Action: action, Target: "jobs", After: map[string]any{"filter": f, "matched": len(ids)}}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-// Middleware is called around the handler of every kind, for spans, logs and checks. next calls the handler, or the next of
-// Options.Middleware. The runner uses Middleware's return in place of the handler's. The values of the context passed to next reach the
-// handler. They also reach [Outcome.InTx], unless the pod's context already has a value for the key, such as the span of the run.
+// Middleware wraps the handler of every kind, for tracing, logging or checks. next calls the handler, or the next element of
+// Options.Middleware. The runner uses the middleware's return values instead of the handler's. Values in the context passed to next reach
+// the handler. They also reach [Outcome.InTx], unless the pod's context already has a value for the key, such as the run's span.
 type Middleware func(ctx context.Context, j *Job[Raw], next func(context.Context) (*Outcome, error)) (*Outcome, error)
 
-// through returns a handler that is called through middleware, the first outermost.
+// through wraps a handler in middleware, with the first element outermost.
 func through(list []Middleware, kind string, handler func(context.Context, *work.Job) (*Outcome, error)) func(context.Context, *work.Job) (*Outcome, error) {
 	if len(list) == 0 {
 		return handler
@@ -32,12 +32,12 @@ func through(list []Middleware, kind string, handler func(context.Context, *work
 	}
 }
 
-// withValues returns an outcome whose InTx functions also see the values of from.
+// withValues returns an outcome whose InTx functions also see the context values of from.
 func (o *Outcome) withValues(from context.Context) *Outcome {
 	if o == nil || len(o.writes) == 0 {
 		return o
 	}
-	with := *o // a handler may return the same outcome again
+	with := *o // copied, because a handler may return the same outcome again
 	with.writes = slices.Clone(o.writes)
 	for i, w := range o.writes {
 		if w.Do != nil {
@@ -47,7 +47,7 @@ func (o *Outcome) withValues(from context.Context) *Outcome {
 	return &with
 }
 
-// valued is a context that falls back to the values of another context.
+// valued is a context that falls back to another context's values.
 type valued struct {
 	context.Context
 	from context.Context
@@ -60,13 +60,13 @@ func (v valued) Value(key any) any {
 	return v.from.Value(key)
 }
 
-// EnqueueMiddleware is called around each submission: one job of [Runner.Enqueue] or [Runner.EnqueueTx], or up to 2,000 jobs of
-// [Runner.EnqueueMany], which are one commit, or of [Runner.EnqueueManyTx]. It also sees the submissions of handlers and of clients of the
-// HTTP API.
+// EnqueueMiddleware wraps each submission. A submission is one job of [Runner.Enqueue] or [Runner.EnqueueTx], or a batch of up to 2,000
+// jobs of [Runner.EnqueueMany] or [Runner.EnqueueManyTx]. EnqueueMany commits each batch separately. The middleware also sees submissions
+// from handlers and from clients of the HTTP API.
 //
-// next submits the jobs with the context that it is given, or calls the next of Options.EnqueueMiddleware. It returns one [Submitted] per
-// job, in the same order, or an error. The caller gets the return of the middleware: an error without a call of next rejects the
-// submission. After EnqueueTx and EnqueueManyTx the jobs exist only if the caller commits.
+// next submits the jobs with the context passed to it, or calls the next element of Options.EnqueueMiddleware. It returns one [Submitted]
+// per job, in the same order, or an error. The caller receives what the middleware returns. Returning an error without calling next rejects
+// the submission. After EnqueueTx and EnqueueManyTx, the jobs exist only if the caller commits.
 //
-// It is not called for jobs that follow from others in the same commit, by [Then] or [FanOut], nor for those of schedules.
+// The middleware is not called for jobs that follow from others in the same commit, through [Then] or [FanOut], nor for jobs of schedules.
 type EnqueueMiddleware func(ctx context.Context, jobs []Submission, next func(context.Context) ([]Submitted, error)) ([]Submitted, error)

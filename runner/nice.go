@@ -8,12 +8,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// SetPriority changes the priority of a waiting job: −100 to 100, higher first. Among jobs of equal priority its place depends on when it
-// became ready. With chain, the planned steps after it get the priority too. A step without its own priority always inherits that of the
-// previous step.
+// SetPriority changes the priority of a waiting job, from −100 to 100; higher runs first. Among jobs of equal priority, the order depends
+// on when they became ready. With chain, the planned steps after the job get the priority too. A step without a priority of its own always
+// inherits that of the previous step.
 //
-// Errors: [job.ErrInvalid] for a priority out of range, [job.ErrNotFound], [job.ErrNotQueued] while it runs, [job.ErrAlreadyTerminal], and
-// [job.ErrOutcomeUnknown], after which the call can be repeated.
+// It returns [job.ErrInvalid] if the priority is out of range, [job.ErrNotFound], [job.ErrNotQueued] if the job is running, or
+// [job.ErrAlreadyTerminal]. After [job.ErrOutcomeUnknown], the call can be repeated.
 func (a Admin) SetPriority(ctx context.Context, id int64, priority int, chain bool, actor string) error {
 	if priority < job.MinPriority || priority > job.MaxPriority {
 		return fmt.Errorf("%w: change the priority of job %d to %d: want %d to %d", job.ErrInvalid, id, priority, job.MinPriority, job.MaxPriority)
@@ -21,7 +21,7 @@ func (a Admin) SetPriority(ctx context.Context, id int64, priority int, chain bo
 	if err := admin.SetPriority(ctx, a.pod.Commands, id, priority, chain, named(actor)); err != nil {
 		return a.pod.CommandError(err)
 	}
-	// A concurrent claim may have skipped the job because its row was locked.
+	// A concurrent claim may have skipped the job because its row was locked, so wake the pods.
 	a.pod.Wake()
 	a.pod.WakePeers()
 	return nil

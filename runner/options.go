@@ -22,97 +22,97 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Options configure a [Runner]. The zero value works; each field states its default.
+// Options configure a [Runner]. The zero value is valid; each field states its default.
 type Options struct {
-	// Name is the pod's display name, in the alphabet of kinds: other characters become -, see [job.DisplayName]. Its identity is a
-	// random boot id. Default: the host name.
+	// Name is the pod's display name. Characters that are not allowed in the name of a kind are replaced by -; see [job.DisplayName]. The
+	// pod is identified by a random boot id, not by this name. Default: the host name.
 	Name string
 	// Version is the host's build version, shown in the list of pods.
 	Version string
-	// Schema is the schema of all tables. Default trapeze.
+	// Schema is the schema that contains all tables. Default trapeze.
 	Schema string
-	// Slots limits how many jobs this pod runs at once, over all lanes. Default 4 × CPUs.
+	// Slots limits how many jobs this pod runs at once, across all lanes. Default 4 × CPUs.
 	Slots int
-	// PollEvery is the interval at which the pod polls for due jobs, ± 10 %, as a safety net for lost wake-ups. Default 10s, at least
-	// 100ms.
+	// PollEvery is the interval at which the pod polls for due jobs, ± 10 %, as a safety net for lost wake-ups. Default 10s, minimum 100ms.
 	PollEvery time.Duration
-	// LeaseFor is how long this pod's claims last unless its heartbeat renews them. It bounds how long a crash delays a job, plus one
-	// heartbeat. Default 8s; at least 3 × HeartbeatEvery. Set the same value on all pods.
+	// LeaseFor is how long this pod's claims last unless its heartbeat renews them. After a crash, a job is delayed by at most this time
+	// plus one heartbeat interval. Default 8s, minimum 3 × HeartbeatEvery. Set the same value on all pods.
 	LeaseFor time.Duration
 	// HeartbeatEvery is the interval at which the pod renews its lease. Default 2s.
 	HeartbeatEvery time.Duration
-	// ShutdownGrace is how long handlers may continue after Run's context ended, before their contexts are cancelled. Default 20s.
+	// ShutdownGrace is how long handlers may continue after Run's context has ended, before their contexts are cancelled. Default 20s.
 	ShutdownGrace time.Duration
-	// StuckAfter is how long a handler may ignore the end of its context before the runner settles the job without it. Default 10s.
+	// StuckAfter is how long a handler may ignore the cancellation of its context before the runner settles the job without it. Default
+	// 10s.
 	StuckAfter time.Duration
-	// MaxAttempts is the number of tries that may end in the handler's error, for kinds and jobs that set none. Between them the job waits
-	// about 1, 2, 4 … seconds, as the zero [Backoff] defines. Default 5. With 1, an error fails the job at once, which suits handlers that
-	// must not repeat their effects outside the database.
+	// MaxAttempts is the number of attempts that may end in an error of the handler, for kinds and jobs that set no limit. Between attempts
+	// the job waits about 1, 2, 4 … seconds, as defined by the zero [Backoff]. Default 5. With 1, an error fails the job at once, which
+	// suits handlers that must not repeat their effects outside the database.
 	MaxAttempts int
-	// MaxCrashes is the number of times a job's pod may die or lapse, for kinds and jobs that set none. Default 3.
+	// MaxCrashes is the number of times a job's pod may die or lose its lease, for kinds that set no limit. Default 3.
 	MaxCrashes int
-	// MaxFanOut is the maximum number of branches of a fan-out. Default 10,000.
+	// MaxFanOut is the maximum number of branches per fan-out. Default 10,000.
 	MaxFanOut int
-	// Timeout limits each run, for kinds that set none. Default 0: no limit.
+	// Timeout limits each run, for kinds that set no timeout. Default 0: no limit.
 	Timeout time.Duration
-	// MaxAge is how long a job may be pending or running before it fails with the reason deadline, counted from when it became due, for
-	// lanes that set none (lanes.max_age_s). A running job ends at once, and its handler's context ends with [job.ErrDeadline]. Checked
-	// once a minute. Default 0: no limit. Set the same value on all pods.
+	// MaxAge is how long a job may be pending or running, counted from when it became due. After that it fails with the reason deadline. It
+	// applies to lanes that set no limit (lanes.max_age_s). A running job ends at once, and its handler's context is cancelled with
+	// [job.ErrDeadline]. Checked once a minute. Default 0: no limit. Set the same value on all pods.
 	MaxAge time.Duration
-	// ApprovalTTL is how long a job may await approval before it is cancelled as expired, counted from its submission plus its delay.
-	// Default 0: no limit. Set the same value on all pods.
+	// ApprovalTTL is how long a job may await approval before it is cancelled as expired. It is counted from the submission plus the job's
+	// delay. Default 0: no limit. Set the same value on all pods.
 	ApprovalTTL time.Duration
-	// StaleAfter ends a run whose handler gives no sign of life for this long, for kinds that set none; see the option [StaleAfter] of
+	// StaleAfter ends a run whose handler gives no sign of life for this long, for kinds that set no limit; see the [StaleAfter] option of
 	// [Handle]. Default 0: off.
 	StaleAfter time.Duration
-	// Disabled makes a pod that submits jobs and recovers the jobs of dead pods, but never claims.
+	// Disabled makes this a pod that submits jobs and recovers the jobs of dead pods, but never claims any.
 	Disabled bool
-	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. Otherwise it claims ahead while the handlers of a kind
-	// return sooner than a claim takes: at most 10 × Slots jobs, and 100, which wait for at most 200 ms. See docs/guarantees.md for the
-	// crash limit of such jobs. Default false.
+	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. By default it claims ahead when a kind's handlers return
+	// faster than a claim takes. It then claims at most 10 × Slots and at most 100 extra jobs, which wait for at most 200 ms. See
+	// docs/guarantees.md for the crash limit of such jobs. Default false.
 	NoClaimAhead bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
 	Kinds []string
-	// MinScheduleInterval is the shortest allowed interval between two occurrences of a schedule. Default 1s.
+	// MinScheduleInterval is the minimum interval between two occurrences of a schedule. Default 1s.
 	MinScheduleInterval time.Duration
-	// Lanes are created, with their slots and kinds, if the database has no lanes of these names. Afterwards the settings in the database
-	// apply. [New] returns an error if a kind is in two of them. Default: none; the lane default always exists.
+	// Lanes are created, with their slots and kinds, if the database has no lanes with these names. After that, the settings in the
+	// database apply. [New] returns an error if a kind is in two lanes. Default: none; the lane named default always exists.
 	Lanes []LaneSetup
-	// DirectURL is a connection string for LISTEN and the maintenance lock that reaches PostgreSQL without a transaction pooler. Default:
-	// the settings of the host's pool. "off" disables both; wake-ups from other pods then wait for the next poll.
+	// DirectURL is a connection string that reaches PostgreSQL without a transaction pooler. It is used for LISTEN and the maintenance
+	// lock. Default: the settings of the host's pool. "off" disables both; wake-ups from other pods are then replaced by polling.
 	DirectURL string
-	// BehindPooler states whether the host's pool connects through a transaction pooler. Default: true if DirectURL is set.
+	// BehindPooler declares that the host's pool connects through a transaction pooler. Default: true if DirectURL is set.
 	BehindPooler bool
-	// Middleware is called around each handler, the first outermost. Default: none.
+	// Middleware wraps each handler, with the first element outermost. Default: none.
 	Middleware []Middleware
-	// EnqueueMiddleware is called around each submission, the first outermost. Default: none.
+	// EnqueueMiddleware wraps each submission, with the first element outermost. Default: none.
 	EnqueueMiddleware []EnqueueMiddleware
-	// OnEnd is called with each job that a statement of this process ended for good, after its commit. This includes jobs that ended
-	// without a handler, such as those of a pod that crashed too often, which the recovering pod fails. Each end is reported in one
-	// process, at most once, without a guarantee. A process that dies between the commit and the call does not report it, nor does a
-	// program without the hook, such as trapeze cancel with DATABASE_URL.
+	// OnEnd is called for each job that this process ended for good, after the commit. This includes jobs that ended without a handler,
+	// such as a job that the recovering pod fails because its pods crashed too often. Each end is reported in one process, at most once,
+	// without a guarantee. It is not reported by a process that dies between the commit and the call, nor by a program without the hook,
+	// such as trapeze cancel with DATABASE_URL.
 	//
-	// It delays no job: a separate goroutine makes the calls one after the other. While jobs end faster than it returns, 1,000 ends are
-	// queued; the last 500 places are reserved for failures. Further ends are dropped, and the log reports it. ctx ends after ten seconds.
-	// [Runner.Run] and [Runner.Close] wait up to five seconds for the remaining calls, then cancel ctx and drop the others. A panic is
-	// logged. Default: none.
+	// OnEnd delays no job: a separate goroutine makes the calls one after another. If jobs end faster than it returns, up to 1,000 ends are
+	// queued; the last 500 places are reserved for failures. Further ends are dropped and logged. ctx ends after ten seconds. [Runner.Run]
+	// and [Runner.Close] wait up to five seconds for the remaining calls, then cancel ctx and drop the others. A panic is logged. Default:
+	// none.
 	OnEnd func(ctx context.Context, e job.End)
-	// OnRetry is called with each failed try that another one follows, after the commit that makes the job pending again. It also reports
-	// errors of [Outcome.InTx], timeouts, and handlers that ignore their context, which middleware does not see. e.State is pending, and
-	// e.Reason is the reason of the try. A crash of the pod, a hand-back and a [Snooze] are not failed tries. Otherwise it works as OnEnd
-	// does. Default: none.
+	// OnRetry is called for each failed attempt that will be retried, after the commit that makes the job pending again. It also reports
+	// errors of [Outcome.InTx], timeouts, and handlers that ignore their context, none of which middleware sees. e.State is pending, and
+	// e.Reason is why the attempt failed. A crash of the pod, a hand-back and a [Snooze] are not failed attempts. Otherwise it works like
+	// OnEnd. Default: none.
 	OnRetry func(ctx context.Context, e job.End)
-	// RetainSucceeded, RetainFailed, RetainCancelled and RetainEvents are how long ended jobs and the history are kept. Defaults 48h, 168h,
-	// 48h, 168h; negative = keep for ever.
+	// RetainSucceeded, RetainFailed, RetainCancelled and RetainEvents set how long finished jobs and the history are kept. Defaults 48h,
+	// 168h, 48h, 168h. A negative value keeps them for ever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
-	// TracerProvider makes the spans of submissions and runs; see docs/observability.md. Default: OpenTelemetry's global provider at the
-	// time of each submission and run. Without one, nothing is traced and nothing is stored.
+	// TracerProvider creates the spans of submissions and runs; see docs/observability.md. Default: OpenTelemetry's global provider at the
+	// time of each submission and run. Without a provider, nothing is traced or stored.
 	TracerProvider trace.TracerProvider
-	// TraceQueries passes the statements of the runner's own connections (claims, polls, heartbeats) to the query tracer of the host's pool
-	// (pgx.ConnConfig.Tracer, for example otelpgx). Default false: the tracer sees only the statements in the host's pool, such as
+	// TraceQueries passes the statements on the runner's own connections (claims, polls, heartbeats) to the query tracer of the host's pool
+	// (pgx.ConnConfig.Tracer, for example otelpgx). Default false: the tracer sees only statements on the host's pool, such as those of
 	// EnqueueTx, [Job.Tx] and [Outcome.InTx].
 	TraceQueries bool
-	// Logger receives one line per event. Default: slog.Default().
+	// Logger receives one record per event. Default: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -155,10 +155,10 @@ func set[T int | time.Duration](field *T, value T) {
 	}
 }
 
-// maxSlots exceeds what any process can use. It catches a number with one digit too many.
+// maxSlots is higher than any process can use. It catches numbers with an extra digit.
 const maxSlots = 10_000
 
-// validate returns every mistake at once, so that an operator can fix a configuration in one go.
+// validate returns all mistakes at once, so that an operator can fix a configuration in one go.
 func (o Options) validate() error {
 	var errs []error
 	complain := func(ok bool, format string, args ...any) {
@@ -195,7 +195,7 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// pod returns the options of the pod.
+// pod returns the options for the pod.
 func (o Options) pod() pod.Options {
 	p := pod.Options{
 		Options: engine.Options{

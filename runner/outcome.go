@@ -11,7 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Outcome is a handler's successful return. Make one with [Done], [Then], [FanOut], [Deferred] or [Snooze]. nil is Done(nil).
+// Outcome is what a handler returns on success. Create one with [Done], [Then], [FanOut], [Deferred] or [Snooze]. A nil Outcome means
+// Done(nil).
 type Outcome struct {
 	result   any
 	status   job.OutcomeStatus
@@ -22,10 +23,10 @@ type Outcome struct {
 	fan      *fan
 	undo     []FailureOption
 	endChain bool
-	wrong    error // the first mistake in its construction: the job fails with it
+	wrong    error // the first construction error; the job fails with it
 }
 
-// complain records the first mistake in the construction of an outcome.
+// complain records the first error in the construction of an outcome.
 func (o *Outcome) complain(format string, args ...any) *Outcome {
 	if o.wrong == nil {
 		o.wrong = fmt.Errorf("%w: "+format, append([]any{job.ErrInvalid}, args...)...)
@@ -41,27 +42,27 @@ type fan struct {
 	join     job.Args
 }
 
-// Done ends the job with a result that encodes to JSON; nil is none. In a declared chain the next step follows.
+// Done ends the job with a result that is encoded to JSON, or without one if result is nil. In a declared chain, the next step follows.
 func Done(result any) *Outcome { return &Outcome{result: result, status: job.OK} }
 
-// Then ends the job and submits the next step of its pipeline in the same commit. The step starts in this process at once if a slot of its
-// lane is free here and no more urgent job waits there. The step keeps its parent's subject and priority, and has its kind's lane or else
-// its parent's, unless an option overrides them. A declared chain continues after it.
+// Then ends the job and submits the next step of its pipeline in the same commit. The step starts in this process at once if its lane has a
+// free slot here and no more urgent job is waiting there. The step inherits its parent's subject and priority. Its lane is that of its
+// kind, or else of its parent. Options override all three. A declared chain continues after the step.
 func Then(next job.Args, options ...EnqueueOption) *Outcome {
 	if next == nil {
-		next = Chain(nil) // rejected when the job ends, instead of being treated as Done
+		next = Chain(nil) // rejected when the job ends; nil would be treated as Done
 	}
 	return &Outcome{status: job.OK, next: next, options: options}
 }
 
-// Snooze ends this run without a result: the job waits for d and runs again. No attempt is spent and no slot is used. If d is 0 or less,
-// the job does not wait. why is recorded in the history.
+// Snooze ends this run without a result: the job waits for d and then runs again. A snooze does not count as an attempt, and the job
+// occupies no slot while it waits. If d is 0 or less, the job does not wait. why is recorded in the job's history.
 func Snooze(d time.Duration, why string) *Outcome {
 	return &Outcome{status: job.OK, snooze: &work.Snooze{Wait: d, Why: why}}
 }
 
-// WithBackoff makes the wait of a [Snooze] grow. At its n-th snooze a job waits for d · 2ⁿ⁻¹, at most ten minutes, or d if that is longer.
-// The count is [Job.Snoozes] and is never reset.
+// WithBackoff increases the wait of a [Snooze] each time. At its n-th snooze, a job waits for d · 2ⁿ⁻¹, but at most for ten minutes, or for
+// d if that is longer. n is [Job.Snoozes], which is never reset.
 func (o *Outcome) WithBackoff() *Outcome {
 	if o.snooze == nil {
 		return o.complain("WithBackoff of an outcome that is not Snooze")
@@ -70,24 +71,24 @@ func (o *Outcome) WithBackoff() *Outcome {
 	return o
 }
 
-// FanOut ends the run, not the job. The job waits for its children, in the state waiting, without a slot, a lease or a goroutine, and its
-// subject is free. The children are inserted in the commit that ends the run. Each may be a [Chain] or fan out itself; it counts as ended
-// once its next steps have ended too. [Step] sets options of a child. Without them a child has no subject, its parent's priority, and its
-// kind's lane or else its parent's. A child whose [Unique] key is taken is left out: the holder of the key does its work, and the parent
-// does not wait for it.
+// FanOut ends the run, but not the job. The job waits for its children in the state waiting, without a slot, a lease or a goroutine, and
+// its subject is free. The children are inserted in the commit that ends the run. Each can be a [Chain] or fan out itself; it counts as
+// finished once its next steps have finished too. [Step] sets options for a child. By default a child has no subject, has its parent's
+// priority, and uses its kind's lane or else its parent's. If a child's [Unique] key is taken, the child is left out: the job that holds
+// the key does its work, and the parent does not wait for it.
 //
-// When the last child has ended, the job ends too, and the step of [Outcome.Join] is inserted in the same commit. Without a join, a
-// declared chain continues. When all children failed, or one failed under [Outcome.FailFast], the job fails with the reason children_failed
-// and nothing follows. When only some failed, the job succeeds with a warning, [Job.Branches] shows the join which ones failed, and the
-// pipeline ends as partial. A fan-out has at most Options.MaxFanOut children: with more, the job fails with [job.ErrTooLarge] and nothing
-// is inserted.
+// When the last child has finished, the job ends too, and the step of [Outcome.Join] is inserted in the same commit. Without a join, a
+// declared chain continues. If all children fail, or one fails under [Outcome.FailFast], the job fails with the reason children_failed and
+// nothing follows. If only some fail, the job succeeds with a warning and the pipeline ends as partial. The join can see which ones failed
+// with [Job.Branches]. A fan-out has at most Options.MaxFanOut children. With more, the job fails with [job.ErrTooLarge] and nothing is
+// inserted.
 func FanOut(children ...job.Args) *Outcome {
 	return &Outcome{status: job.OK, fan: &fan{children: children}}
 }
 
-// Deferred ends the run, not the job. The job waits until the given number of parts has been completed from outside with [Runner.Complete]
-// and the token of [Job.Token]. Otherwise it works as [FanOut] does. With fewer than one part the job fails, because nothing could complete
-// it.
+// Deferred ends the run, but not the job. The job waits until the given number of parts have been completed from outside, with
+// [Runner.Complete] and the token from [Job.Token]. Otherwise it works like [FanOut]. With fewer than one part the job fails, because
+// nothing could complete it.
 func Deferred(parts int) *Outcome {
 	o := &Outcome{status: job.OK, fan: &fan{parts: parts}}
 	if parts < 1 {
@@ -96,8 +97,9 @@ func Deferred(parts int) *Outcome {
 	return o
 }
 
-// Join sets the step that follows when all branches of a [FanOut] or [Deferred] have ended. It reads the result of the job that fanned out
-// with [Job.PreviousResult] and those of the branches with [Job.Branches]. Its options are those of a [Step]. The join may be a [Chain].
+// Join sets the step that follows when all branches of a [FanOut] or [Deferred] have finished. The step reads the result of the job that
+// fanned out with [Job.PreviousResult] and the results of the branches with [Job.Branches]. It takes the same options as a [Step]. next can
+// be a [Chain].
 func (o *Outcome) Join(next job.Args, options ...EnqueueOption) *Outcome {
 	if o.fan == nil {
 		return o.complain("Join of an outcome that is neither FanOut nor Deferred")
@@ -106,7 +108,7 @@ func (o *Outcome) Join(next job.Args, options ...EnqueueOption) *Outcome {
 	return o
 }
 
-// FailFast makes the first failed branch of a [FanOut] or [Deferred] fail the job. The open branches are cancelled.
+// FailFast makes a [FanOut] or [Deferred] job fail as soon as one branch fails. Its unfinished branches are cancelled.
 func (o *Outcome) FailFast() *Outcome {
 	if o.fan == nil {
 		return o.complain("FailFast of an outcome that is neither FanOut nor Deferred")
@@ -115,20 +117,21 @@ func (o *Outcome) FailFast() *Outcome {
 	return o
 }
 
-// EndChain ends the job as [Done] does and drops the remaining steps of its declared chain.
+// EndChain ends the job like [Done] and drops the remaining steps of its declared chain.
 func EndChain(result any) *Outcome { return Done(result).EndChain() }
 
-// EndChain drops the remaining steps of a declared chain: the next step is that of [Then], the [Outcome.Join], or none. Inside a branch of
-// a fan-out it drops the chain of that branch.
+// EndChain drops the remaining steps of a declared chain. The next step is then that of [Then] or [Outcome.Join], if any. Inside a branch
+// of a fan-out, it drops the branch's chain.
 func (o *Outcome) EndChain() *Outcome { o.endChain = true; return o }
 
-// OnFailure sets a compensation, a job that undoes this step. Trapeze submits it when a later step of the pipeline fails, in the commit of
-// that failure. The compensations of several steps form one chain, the latest first. It applies once the handler has returned, even if this
-// run fails afterwards, but not if the job is tried again and another run fails. A compensation of a branch of a fan-out applies until the
-// branch has ended. See also the function [OnFailure].
+// OnFailure sets a compensation: a job that undoes this step. Trapeze submits it when a later step of the pipeline fails, in the same
+// commit. The compensations of several steps form one chain, starting with the latest step. The compensation applies once the handler has
+// returned, even if this run fails afterwards, but not if the job is retried and another run fails. For a branch of a fan-out, it applies
+// until the branch has finished. See also the function [OnFailure].
 func (o *Outcome) OnFailure(args job.Args) *Outcome { return o.undone(OnFailure(args)) }
 
-// OnFailureOrCancel is [Outcome.OnFailure], but also applies when a later step is cancelled, or this job while it ends.
+// OnFailureOrCancel is like [Outcome.OnFailure], but also applies when a later step is cancelled, or when this job is cancelled while it is
+// ending.
 func (o *Outcome) OnFailureOrCancel(args job.Args) *Outcome {
 	return o.undone(OnFailureOrCancel(args))
 }
@@ -141,16 +144,16 @@ func (o *Outcome) undone(f FailureOption) *Outcome {
 	return o
 }
 
-// Result sets the result of the job, read by the next step with [Job.PreviousResult].
+// Result sets the job's result. The next step reads it with [Job.PreviousResult].
 func (o *Outcome) Result(result any) *Outcome { o.result = result; return o }
 
 // Warning marks the outcome as a warning: the job succeeded, but a person should check its result.
 func (o *Outcome) Warning() *Outcome { o.status = job.Warning; return o }
 
-// InTx adds the handler's writes to the commit that ends the job: they happen exactly once. write runs after the handler has returned,
+// InTx adds the handler's writes to the commit that ends the job, so they happen exactly once. write runs after the handler has returned,
 // while the transaction locks the job's lease. If write returns an error or panics, everything is rolled back, and the error counts as the
-// handler's. The transaction is one of the host's pool. If InTx is called twice, both functions run, in this order. [Outcome.Write] is
-// faster for statements whose result is not read.
+// handler's. The transaction uses the host's pool. If InTx is called twice, both functions run, in that order. For statements whose result
+// is not needed, [Outcome.Write] is faster.
 func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcome {
 	if write == nil {
 		return o.complain("InTx of a nil function")
@@ -159,20 +162,20 @@ func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcom
 	return o
 }
 
-// Write adds a statement to the commit that ends the job, as [Outcome.InTx] does: it happens exactly once. Its result is not read. Jobs
-// that end at the same time can therefore share a commit, which is several times faster than InTx. The statement begins with insert,
-// update, delete, merge, select, with or call. The arguments are those of pgx and must not be modified afterwards. At most 100 statements
-// and 1 MiB for one job.
+// Write adds a statement to the commit that ends the job, like [Outcome.InTx], so it happens exactly once. Its result is not read. Jobs
+// that end at the same time can therefore share a commit, which is several times faster than InTx. The statement must begin with insert,
+// update, delete, merge, select, with or call. The arguments are passed to pgx and must not be modified afterwards. A job can write at most
+// 100 statements and 1 MiB.
 //
-// An error of the statement fails only its job, as an error of InTx does. A shared commit waits at most a second for a lock. After that,
-// and after any other error, its jobs are committed in smaller groups, down to single jobs. A setting that a statement makes, such as with
-// set_config, may affect statements of other jobs: use InTx for those.
+// If the statement fails, only its own job fails, as with InTx. A shared commit waits at most a second for a lock. After that, and after
+// any other error, its jobs are committed in smaller groups, down to single jobs. A setting that a statement changes, for example with
+// set_config, may affect statements of other jobs. Use InTx for such statements.
 func (o *Outcome) Write(sql string, args ...any) *Outcome {
 	o.writes = append(o.writes, work.Write{SQL: sql, Args: args})
 	return o
 }
 
-// WriteBatch calls [Outcome.Write] for each statement of a batch. None may have a function that reads its result.
+// WriteBatch calls [Outcome.Write] for each statement in a batch. None of them may have a function that reads its result.
 func (o *Outcome) WriteBatch(b *pgx.Batch) *Outcome {
 	if b == nil {
 		return o.complain("WriteBatch of a nil batch")

@@ -11,14 +11,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Pipeline returns a pipeline by the id of its first job. A single job is a pipeline too. It returns [job.ErrNotFound] if there is none.
+// Pipeline returns the pipeline with the given id, which is that of its first job. A single job is a pipeline too. It returns
+// [job.ErrNotFound] if there is no such pipeline.
 func (a Admin) Pipeline(ctx context.Context, id int64) (job.Pipeline, error) {
 	return view.Pipeline(ctx, a.pod.Commands, id)
 }
 
-// AbortPipeline cancels every job of a pipeline that has not ended, and no next step follows. Jobs that are not running end at once;
-// running jobs end when their handlers return. It returns the ids of both. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal] if all its
-// jobs have ended, and [job.ErrOutcomeUnknown], after which the call can be repeated.
+// AbortPipeline cancels every unfinished job of a pipeline, and no next step follows. Jobs that are not running end at once; running jobs
+// end when their handlers return. It returns the ids of both. It returns [job.ErrNotFound], or [job.ErrAlreadyTerminal] if all jobs have
+// finished. After [job.ErrOutcomeUnknown], the call can be repeated.
 func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int64, error) {
 	actor = named(actor)
 	p, err := view.Pipeline(ctx, a.pod.Commands, id)
@@ -43,14 +44,13 @@ func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int
 	return slices.Compact(aborted), nil
 }
 
-// RunPipelineAgain retries a failed or cancelled pipeline from the step that failed, in that job's next epoch. If args is not nil, it
-// replaces the job's arguments. A job that fanned out does not run again: it waits for those of its branches that had not succeeded, which
-// are retried in the same way. A deferred job runs again, and its parts that succeeded still count. It returns the ids of the jobs that are
-// pending again.
+// RunPipelineAgain retries a failed or cancelled pipeline, starting a new epoch of the failed step. If args is not nil, it replaces that
+// job's arguments. A job that fanned out does not run again: it waits for its unsuccessful branches, which are retried in the same way. A
+// deferred job runs again, and its successful parts still count. RunPipelineAgain returns the ids of the jobs that are pending again.
 //
-// Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrPruned] when branches have been pruned, [job.ErrKeyHeld]
-// when another job holds a unique key of theirs, [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and
-// [job.ErrOutcomeUnknown].
+// It returns [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrInvalidArgs], or [job.ErrOutcomeUnknown]. It returns
+// [job.ErrPruned] if branches have been pruned, and [job.ErrKeyHeld] if another job holds one of their unique keys. It returns
+// [job.ErrInvalid] if args is set for a job that fanned out.
 func (a Admin) RunPipelineAgain(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	actor = named(actor)
 	encoded, err := encodeNewArgs(args)

@@ -8,10 +8,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// DrainPod drains the pods of a name, or the pod of a boot id, until [Admin.ResumePod]. Drained pods start no jobs and leave the
-// next steps of their chains to other pods; running jobs continue. They report that they are not ready. A process that restarts
-// under the name is drained too. With a positive wait, it blocks for at most that time until no job runs there. Error:
-// [job.ErrUnknownPod].
+// DrainPod drains all pods with a name, or the pod with a boot id, until [Admin.ResumePod]. Drained pods start no jobs and leave the next
+// steps of their chains to other pods; running jobs continue. They report that they are not ready. A process that restarts under the same
+// name is drained too. If wait is positive, DrainPod blocks until no job is running there, for at most wait. It returns [job.ErrUnknownPod]
+// if there is no such pod.
 func (a Admin) DrainPod(ctx context.Context, pod string, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, boots, err := admin.DrainPod(ctx, a.pod.Commands, pod, true, named(actor))
 	if err := a.finishCommand(ctx, err); err != nil {
@@ -20,7 +20,7 @@ func (a Admin) DrainPod(ctx context.Context, pod string, wait time.Duration, act
 	return a.quiet(ctx, changed, wait, admin.Scope{Boots: boots})
 }
 
-// ResumePod lets drained pods start jobs again, and reports whether any was drained. Error: [job.ErrUnknownPod].
+// ResumePod lets drained pods start jobs again and reports whether any was drained. It returns [job.ErrUnknownPod] if there is no such pod.
 func (a Admin) ResumePod(ctx context.Context, pod, actor string) (bool, error) {
 	changed, _, err := admin.DrainPod(ctx, a.pod.Commands, pod, false, named(actor))
 	return changed, a.finishCommand(ctx, err)

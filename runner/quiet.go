@@ -12,9 +12,9 @@ import (
 // idlePollInterval is the minimum interval at which drain and freeze re-check for running jobs.
 const idlePollInterval = 50 * time.Millisecond
 
-// podLeases tracks which pods have applied a command that was committed before the first poll. A heartbeat that was in flight at that
-// time may have missed the command, but the next one reads it. A pod has therefore applied the command once the end of its lease has
-// changed twice. The poll after that also sees the result of everything the pod sent before.
+// podLeases tracks which pods have applied a command that was committed before the first poll. A heartbeat that was in flight at that time
+// may have missed the command, but the next heartbeat reads it. A pod has therefore applied the command once its lease expiry has changed
+// twice. The poll after that also sees the results of everything the pod sent before.
 type podLeases map[string]*leaseEnd
 
 type leaseEnd struct {
@@ -22,7 +22,7 @@ type leaseEnd struct {
 	times int
 }
 
-// took records the leases of one poll. It reports whether every pod had applied the command by the poll before.
+// took records the leases read by one poll. It reports whether every pod had applied the command by the time of the previous poll.
 func (h podLeases) took(leases map[string]string) (all bool) {
 	all = true
 	for boot, until := range leases {
@@ -40,7 +40,7 @@ func (h podLeases) took(leases map[string]string) (all bool) {
 	return all
 }
 
-// quiet polls for jobs that run in a scope where no job may start any more. It waits up to atMost until none runs and none can start.
+// quiet polls for running jobs in a scope in which no new job may start. It waits up to atMost until no job is running and none can start.
 func (a Admin) quiet(ctx context.Context, changed bool, atMost time.Duration, of admin.Scope) (q job.Quiet, err error) {
 	q.Changed = changed
 	heard := podLeases{}
@@ -60,9 +60,9 @@ func (a Admin) quiet(ctx context.Context, changed bool, atMost time.Duration, of
 			return q, nil
 		}
 		if !all && !a.pod.Deaf() {
-			_ = a.pod.Commands.NotifySettings(ctx, a.pod.Commands.Pool()) // best effort: it makes the pods send a heartbeat now
+			_ = a.pod.Commands.NotifySettings(ctx, a.pod.Commands.Pool()) // best effort: makes the pods send a heartbeat now
 		}
-		// Counting may be slow with a large backlog, so it may use at most a tenth of the time.
+		// Counting can be slow with a large backlog, so spend at most a tenth of the time on it.
 		pause := max(idlePollInterval, 10*time.Since(asked))
 		if !wait.For(ctx, min(pause, max(atMost-time.Since(began), time.Millisecond))) {
 			return q, ctx.Err()

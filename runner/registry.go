@@ -18,23 +18,23 @@ import (
 
 // Func handles jobs of one kind. A nil [Outcome] and a nil error mean that the job succeeded without a result.
 //
-// Its context ends with a cause ([context.Cause]): an operator cancelled or stopped the job, its timeout is over, it gave no sign of
-// life for too long ([StaleAfter]), the job is too old, or the pod lost its lease or is shutting down. An error that the handler
-// returns after that does not count against it. Writes outside [Outcome.InTx] and [Job.Tx] may happen twice after a crash: they are
-// at-least-once.
+// Its context is cancelled with a cause ([context.Cause]): an operator cancelled or stopped the job, the run timed out, the handler gave no
+// sign of life for too long ([StaleAfter]), the job is too old, or the pod lost its lease or is shutting down. An error that the handler
+// returns after that does not count as a failed attempt. Writes outside [Outcome.InTx] and [Job.Tx] are at-least-once: they may happen
+// twice after a crash.
 //
-// Its goroutine is reused: a handler that locks its thread (runtime.LockOSThread) or sets profiler labels must undo that.
+// The handler's goroutine is reused. A handler that locks its thread (runtime.LockOSThread) or sets profiler labels must undo that.
 type Func[A job.Args] func(ctx context.Context, j *Job[A]) (*Outcome, error)
 
-// HandleOption sets an option for all jobs of a kind.
+// HandleOption is an option for all jobs of a kind.
 type HandleOption interface{ handle(k *registered) }
 
 type handleOption func(*registered)
 
 func (o handleOption) handle(k *registered) { o(k) }
 
-// Timeout limits each run: its context then ends with [job.ErrTimeout], and the run counts as a failed attempt. Default:
-// Options.Timeout.
+// Timeout limits each run. When it expires, the handler's context is cancelled with [job.ErrTimeout], and the run counts as a failed
+// attempt. Default: Options.Timeout.
 func Timeout(d time.Duration) HandleOption {
 	return handleOption(func(k *registered) {
 		k.complain(d >= 0, "Timeout(%s), want 0 or more", d)
@@ -42,7 +42,7 @@ func Timeout(d time.Duration) HandleOption {
 	})
 }
 
-// Retry sets the number of tries and the wait between them. Default: Options.MaxAttempts.
+// Retry sets the maximum number of attempts and the delay between them. Default: Options.MaxAttempts.
 func Retry(max int, wait job.Backoff) HandleOption {
 	return handleOption(func(k *registered) {
 		k.complain(max >= 1, "Retry(%d), want at least one try", max)
@@ -51,7 +51,7 @@ func Retry(max int, wait job.Backoff) HandleOption {
 	})
 }
 
-// MaxCrashes sets how often the pod of a job may die or lapse before the job fails. Default: Options.MaxCrashes.
+// MaxCrashes sets how many times a job's pod may die or lose its lease before the job fails. Default: Options.MaxCrashes.
 func MaxCrashes(n int) HandleOption {
 	return handleOption(func(k *registered) {
 		k.complain(n >= 1, "MaxCrashes(%d), want at least 1", n)
@@ -59,14 +59,14 @@ func MaxCrashes(n int) HandleOption {
 	})
 }
 
-// KeepRunning lets handlers of this kind continue while the pod cannot reach the database for longer than its lease. Their writes are
-// still fenced. Their effects elsewhere may happen at the same time as those of a run on another pod.
+// KeepRunning lets handlers of this kind continue when the pod cannot reach the database for longer than its lease. Their writes are still
+// fenced. Their external effects may overlap with those of another run of the job on another pod.
 func KeepRunning() HandleOption { return handleOption(func(k *registered) { k.KeepRunning = true }) }
 
-// StaleAfter ends the context of a run with [job.ErrStale] if its handler gives no sign of life for d. Signs of life are progress
-// ([Job.Progress], [Job.Message]), an emitted event, and a committed [Job.Tx]. A hung handler is thus detected even while its process
-// is alive. The run counts as a failed attempt, with the reason stale. 0 turns it off, regardless of the lane. Default: the lane's
-// setting (lanes.stale_after_s, which applies to running jobs too), else Options.StaleAfter.
+// StaleAfter cancels a run's context with [job.ErrStale] if its handler gives no sign of life for d. Signs of life are progress
+// ([Job.Progress], [Job.Message]), an emitted event, and a committed [Job.Tx]. This detects a hung handler while its process is still
+// alive. The run counts as a failed attempt with the reason stale. 0 turns the check off, regardless of the lane. Default: the lane's
+// setting (lanes.stale_after_s, which also applies to running jobs), or else Options.StaleAfter.
 func StaleAfter(d time.Duration) HandleOption {
 	return handleOption(func(k *registered) {
 		k.complain(d >= 0, "StaleAfter(%s), want 0 or more", d)
@@ -74,12 +74,12 @@ func StaleAfter(d time.Duration) HandleOption {
 	})
 }
 
-// registered is a kind with the data that this package keeps about it.
+// registered is a registered kind with its handler and options.
 type registered struct {
 	*engine.Handler
 	secrets      []string // JSON pointers into its arguments
 	secretsKnown bool
-	wrong        []string // mistakes in the options
+	wrong        []string // errors in the options
 }
 
 func (k *registered) complain(ok bool, format string, args ...any) {
@@ -88,8 +88,8 @@ func (k *registered) complain(ok bool, format string, args ...any) {
 	}
 }
 
-// Handle registers the handler of a kind. Call it once per kind, before [Runner.Run]. It panics on a mistake in the wiring: a kind
-// registered twice, a nil handler, an invalid option, or a name that [job.ValidateKind] rejects.
+// Handle registers the handler of a kind. Call it once per kind, before [Runner.Run]. It panics if the kind is already registered, the
+// handler is nil, an option is invalid, or [job.ValidateKind] rejects the name.
 func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	var zero A
 	name := zero.Kind()
@@ -108,8 +108,8 @@ func Handle[A job.Args](r *Runner, handler Func[A], options ...HandleOption) {
 	})
 }
 
-// HandleRaw registers a handler that decodes its arguments itself, for kinds whose names are known only at run time. Otherwise it
-// works as [Handle] does.
+// HandleRaw registers a handler that decodes its arguments itself, for kinds whose names are known only at run time. Otherwise it works
+// like [Handle].
 func HandleRaw(r *Runner, name string, handler Func[Raw], options ...HandleOption) {
 	if handler == nil {
 		panic(fmt.Sprintf("runner: the handler of kind %q is nil", name))
@@ -157,7 +157,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	r.pod.Kinds[name], r.registered[name] = k.Handler, k
 }
 
-// followsItself reports whether the steps that follow a failure, or the steps that follow their failures, include a job of kind.
+// followsItself reports whether a job of this kind is among the steps that follow a failure, or the steps that follow their failures.
 func (r *Runner) followsItself(kind string, steps []work.Step, seen map[string]bool) bool {
 	return slices.ContainsFunc(steps, func(s work.Step) bool {
 		next := r.registered[s.Kind]
@@ -169,7 +169,7 @@ func (r *Runner) followsItself(kind string, steps []work.Step, seen map[string]b
 	})
 }
 
-// encoded returns a handler whose outcome is encoded when it returns.
+// encoded wraps a handler so that its outcome is encoded when it returns.
 func encoded(run func(context.Context, *work.Job) (*Outcome, error)) func(context.Context, *work.Job) (*work.Outcome, error) {
 	return func(ctx context.Context, j *work.Job) (*work.Outcome, error) {
 		o, err := run(ctx, j)
@@ -180,22 +180,22 @@ func encoded(run func(context.Context, *work.Job) (*Outcome, error)) func(contex
 	}
 }
 
-// Kinds returns the registered kinds that this runner runs, sorted: all, or those of Options.Kinds.
+// Kinds returns the kinds that this runner runs, sorted: all registered kinds, or those in Options.Kinds.
 func (r *Runner) Kinds() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	names, _ := r.kindsToRun() // Run returns the error for unregistered kinds in Options.Kinds
+	names, _ := r.kindsToRun() // Run reports unregistered kinds in Options.Kinds
 	return names
 }
 
-// handles reports whether a handler of a kind is registered, whether or not Options.Kinds lets this runner run it.
+// handles reports whether a handler is registered for a kind, even if Options.Kinds excludes it.
 func (r *Runner) handles(kind string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pod.Kinds[kind] != nil
 }
 
-// Raw is a job whose kind is given by name and whose arguments are already JSON. The kind need not be known here.
+// Raw is a job whose kind is given by name and whose arguments are already JSON. The kind need not be registered here.
 type Raw struct {
 	Name string
 	JSON json.RawMessage
@@ -229,8 +229,8 @@ func (r *Runner) kindsToRun() ([]string, error) {
 	return names, nil
 }
 
-// decodeArgs decodes the arguments of a job into args. Its error is permanent, because the arguments do not change. People who may not
-// see secrets can read the error, so it names the place and the types, never a value.
+// decodeArgs decodes a job's arguments into args. Its error is permanent, because the arguments do not change. Users who may not see
+// secrets can read the error, so it names only the position and the types, never a value.
 func decodeArgs(kind string, raw json.RawMessage, args any) error {
 	err := json.Unmarshal(raw, args)
 	if err == nil {
@@ -239,8 +239,8 @@ func decodeArgs(kind string, raw json.RawMessage, args any) error {
 	return job.Permanent(fmt.Errorf("%w: decode the args of %s: %s", job.ErrInvalidArgs, kind, withoutValues(err)))
 }
 
-// withoutValues describes a JSON decoding error without quoting values. The error text of a custom decoder may quote its input, so it
-// is not used.
+// withoutValues describes a JSON decoding error without quoting values. It ignores the error text of a custom decoder, which may quote its
+// input.
 func withoutValues(err error) string {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Sprintf("invalid JSON at byte %d", syntax.Offset)
@@ -249,7 +249,7 @@ func withoutValues(err error) string {
 	if !ok {
 		return fmt.Sprintf("the type's decoder returned %T; its text is omitted because it may contain a secret", err)
 	}
-	have, _, _ := strings.Cut(wrong.Value, " ") // for a number, Value is "number" followed by the number itself
+	have, _, _ := strings.Cut(wrong.Value, " ") // for a number, Value is "number" followed by the number
 	if wrong.Field == "" {
 		return fmt.Sprintf("want %s, have %s", wrong.Type, have)
 	}

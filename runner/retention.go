@@ -8,20 +8,21 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Retentions returns the retention overrides of kinds. All other kinds are kept as the pods' [Options] set.
+// Retentions returns the retention overrides per kind. For all other kinds, the pods' [Options] apply.
 func (a Admin) Retentions(ctx context.Context) ([]job.Retention, error) {
 	list, err := admin.Retentions(ctx, a.pod.Commands)
 	return list, a.pod.DBError(err)
 }
 
-// SetRetention sets how long the jobs of a kind that ended in a state are kept, in whole seconds (0: for ever). It takes effect at the
-// next run of the maintenance, which deletes older jobs for good. The kind need not be known here. Error: [job.ErrInvalidSetting].
+// SetRetention sets how long a kind's jobs are kept after ending in a given state, in whole seconds; 0 keeps them for ever. It takes effect
+// at the next maintenance run, which permanently deletes older jobs. The kind need not be registered here. It returns
+// [job.ErrInvalidSetting] if a value is invalid.
 func (a Admin) SetRetention(ctx context.Context, kind string, state job.State, keep time.Duration, actor string) (job.RetentionChanged, error) {
 	done, err := admin.SetRetention(ctx, a.pod.Commands, kind, state, (*job.Seconds)(&keep), named(actor))
 	return done, a.finishCommand(ctx, err)
 }
 
-// UnsetRetention removes the override for a kind and a state. Error: [job.ErrInvalidSetting].
+// UnsetRetention removes the override for a kind and a state. It returns [job.ErrInvalidSetting] if a value is invalid.
 func (a Admin) UnsetRetention(ctx context.Context, kind string, state job.State, actor string) (job.RetentionChanged, error) {
 	done, err := admin.SetRetention(ctx, a.pod.Commands, kind, state, nil, named(actor))
 	return done, a.finishCommand(ctx, err)

@@ -11,15 +11,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// RunAgain retries a job that failed or was cancelled, in its next epoch. If args is not nil, it replaces the job's arguments. The job's
-// fence continues to rise, its attempts and crashes count from zero, and it holds its unique key again until it is claimed. A job that
-// fanned out does not run again: it waits for those of its branches that had not succeeded, which are retried in the same way. A retried
-// branch counts for its fan-out again while that has not ended; after that it runs independently. A job that needed approval at its
-// submission needs it again if it never ran, or if its arguments have changed. RunAgain returns the ids of the jobs that are pending
-// again.
+// RunAgain retries a failed or cancelled job in a new epoch. If args is not nil, it replaces the job's arguments. The job's fence continues
+// to increase, its attempts and crashes count from zero, and it holds its unique key again until it is claimed.
 //
-// Errors: [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrPruned] when branches have been pruned,
-// [job.ErrKeyHeld], [job.ErrInvalidArgs], [job.ErrInvalid] for arguments of a job that fanned out, and [job.ErrOutcomeUnknown].
+// A job that fanned out does not run again: it waits for its unsuccessful branches, which are retried in the same way. A retried branch
+// counts for its fan-out again if that has not finished; otherwise it runs independently. A job that needed approval when it was submitted
+// needs it again if it never ran, or if its arguments have changed. RunAgain returns the ids of the jobs that are pending again.
+//
+// It returns [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrKeyHeld], [job.ErrInvalidArgs], or
+// [job.ErrOutcomeUnknown]. It returns [job.ErrPruned] if branches have been pruned, and [job.ErrInvalid] if args is set for a job that
+// fanned out.
 func (a Admin) RunAgain(ctx context.Context, id int64, actor string, args any) ([]int64, error) {
 	encoded, err := encodeNewArgs(args)
 	if err != nil {
@@ -33,7 +34,7 @@ func (a Admin) RunAgain(ctx context.Context, id int64, actor string, args any) (
 	return again, nil
 }
 
-// encodeNewArgs encodes the new arguments of a retry; nil: they do not change.
+// encodeNewArgs encodes the new arguments of a retry. It returns nil if args is nil, which leaves them unchanged.
 func encodeNewArgs(args any) (json.RawMessage, error) {
 	if args == nil {
 		return nil, nil
@@ -41,9 +42,9 @@ func encodeNewArgs(args any) (json.RawMessage, error) {
 	return work.Encode(args, job.MaxArgsBytes)
 }
 
-// wakeRetried settles fan-outs after a retry and wakes the pods to claim the jobs.
+// wakeRetried settles fan-outs after a retry and wakes the pods to claim the retried jobs.
 func (a Admin) wakeRetried(ctx context.Context) {
-	if err := a.pod.SettleFanOuts(ctx); err != nil { // one that waits may wait for nothing
+	if err := a.pod.SettleFanOuts(ctx); err != nil { // a retried fan-out may have no unfinished branches left
 		a.pod.Log.WarnContext(ctx, "fan-outs of retried jobs not settled yet", telemetry.Err, a.pod.DBError(err))
 	}
 	a.pod.Wake()

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pod"
 )
 
-// Runner submits and runs jobs in this process. Make one with [New], register handlers with [Handle], then call [Runner.Run]. Its methods
+// Runner submits and runs jobs in this process. Create one with [New], register handlers with [Handle], then call [Runner.Run]. Its methods
 // are safe for concurrent use.
 type Runner struct {
 	pod  *pod.Pod
@@ -19,18 +19,18 @@ type Runner struct {
 
 	mu       sync.Mutex
 	started  bool
-	declared []declaration // schedules
-	remote   *pgxpool.Pool // a pool that refuses to connect, see NewRemote; nil: the runner has a database
+	declared []declaration // the declared schedules
+	remote   *pgxpool.Pool // a pool that refuses to connect, see NewRemote; nil if the runner has a database
 
-	registered map[string]*registered // kinds
+	registered map[string]*registered // by kind
 }
 
-// PodConnections is the maximum number of connections that a busy pod opens beside the host's pool. An idle pod keeps three. Each export
-// takes one more while it is written.
+// PodConnections is the maximum number of connections that a busy pod opens in addition to the host's pool. An idle pod keeps three open.
+// An export uses one more while it runs.
 const PodConnections = pod.Connections
 
-// New returns a runner on the host's pool, whose configuration it copies for a few connections of its own. It does not connect. It returns
-// every mistake in the options at once.
+// New returns a runner that uses the host's pool. It copies the pool's configuration for a few connections of its own. It does not connect.
+// It returns all mistakes in the options as one error.
 func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	if pool == nil {
 		return nil, errors.New("runner: the pool is nil")
@@ -46,10 +46,10 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	return &Runner{pod: p, opts: o, registered: map[string]*registered{}}, nil
 }
 
-// Run runs jobs until ctx ends, then drains. It stops claiming, gives handlers Options.ShutdownGrace to end before it cancels their
-// contexts, and hands the remaining jobs back to other pods. It returns nil after a drain, when every goroutine it started has ended,
-// except those of handlers that ignore the end of their context. It also returns nil when ctx ends before the runner has started, for
-// example while it waits for the database; the log has the reason. Call it once.
+// Run runs jobs until ctx ends, then drains: it stops claiming, gives handlers Options.ShutdownGrace to finish, then cancels their contexts
+// and hands the remaining jobs back to other pods. It returns nil after a drain, once every goroutine it started has ended, except those of
+// handlers that ignore the cancellation of their context. It also returns nil if ctx ends before the runner has started, for example while
+// it waits for the database; the log states the reason. Call it once.
 func (r *Runner) Run(ctx context.Context) error {
 	kinds, schedules, err := r.begin()
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	return r.pod.Run(ctx, kinds, schedules)
 }
 
-// begin checks the wiring and returns the kinds and the schedules to run. After it, nothing can be registered or declared.
+// begin validates the configuration and returns the kinds and schedules to run. After it, nothing more can be registered or declared.
 func (r *Runner) begin() (kinds []string, schedules []pod.Schedule, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,26 +86,26 @@ func (r *Runner) Close() {
 	}
 }
 
-// Admin returns the runner's commands for operators.
+// Admin returns the operator commands of this runner.
 func (r *Runner) Admin() Admin { return Admin{r.pod} }
 
-// Boot returns the id of this process as a pod. It is random for every start, and changes after a lost lease.
+// Boot returns the id of this process as a pod. It is random for every start and changes when the pod loses its lease.
 func (r *Runner) Boot() string { return r.pod.Boot() }
 
 // PodName returns the display name of this pod.
 func (r *Runner) PodName() string { return r.opts.Name }
 
-// Running returns the number of jobs that run in this process.
+// Running returns the number of jobs currently running in this process.
 func (r *Runner) Running() int { return r.pod.Runs.Len() }
 
-// ReasonDrained is the reason of [Runner.Ready] for a pod that an operator has drained: it starts nothing until it is resumed.
+// ReasonDrained is the reason that [Runner.Ready] returns for a pod that an operator has drained. It starts nothing until it is resumed.
 const ReasonDrained = "drained by an operator"
 
-// ReasonCutOff is the reason of [Runner.Ready] for a pod whose heartbeats have failed for so long that it no longer trusts its lease. Its
-// reads may be outdated: a connection may lead to a standby, or to a former primary.
+// ReasonCutOff is the reason that [Runner.Ready] returns for a pod whose heartbeats have failed for so long that it no longer trusts its
+// lease. Its reads may be outdated, because a connection may lead to a standby or to a former primary.
 const ReasonCutOff = "heartbeats fail: the database does not respond"
 
-// Ready reports whether this pod may take work, and if not, why.
+// Ready reports whether this pod can accept work, and if not, why.
 func (r *Runner) Ready() (ready bool, reasons []string) {
 	switch {
 	case r.pod.Closing.Load():
@@ -120,9 +120,9 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 	return len(reasons) == 0, reasons
 }
 
-// Maintain runs every maintenance task once, now. A running runner does this every minute; Maintain is for tools and tests that must not
-// wait for that. It continues after an error and returns the errors of all tasks. Safe for concurrent use.
+// Maintain runs every maintenance task once. A running runner does this every minute; Maintain is for tools and tests that cannot wait that
+// long. It continues after an error and returns the errors of all tasks. It is safe for concurrent use.
 func (r *Runner) Maintain(ctx context.Context) error { return r.pod.Maintain(ctx) }
 
-// HandBackNow ends the grace period of a shutdown in progress: it cancels the handlers' contexts and hands their jobs back now.
+// HandBackNow cuts short the grace period of a shutdown in progress: it cancels the handlers' contexts and hands back their jobs at once.
 func (r *Runner) HandBackNow() { r.pod.HurryDrain() }

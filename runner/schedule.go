@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// ScheduleOption sets an option of a declared schedule or of its jobs. Of the options of a submission, [Subject], [Lane], [Priority] and
-// [Unique] with [WhileActive] are options of a schedule too.
+// ScheduleOption is an option for a declared schedule or for its jobs. A schedule also accepts the submission options [Subject], [Lane],
+// [Priority], and [Unique] with [WhileActive].
 type ScheduleOption interface{ schedule(d *declaration) }
 
 type scheduleOption func(s *job.ScheduleSetting)
@@ -29,28 +29,28 @@ func Zone(name string) ScheduleOption {
 	return scheduleOption(func(s *job.ScheduleSetting) { s.Zone = name })
 }
 
-// CatchUp submits a job for each of the latest n missed occurrences, 1 to 1000. Default: one job for all of them.
+// CatchUp submits a job for each of the latest n missed occurrences, 1 to 1000. By default, one job is submitted for all of them.
 func CatchUp(n int) ScheduleOption {
 	return declarationOption(func(d *declaration) { d.missed(job.MissedCatchUp, n) })
 }
 
-// SkipMissed submits no job for missed occurrences. Default: one job for all of them.
+// SkipMissed submits no job for missed occurrences. By default, one job is submitted for all of them.
 func SkipMissed() ScheduleOption {
 	return declarationOption(func(d *declaration) { d.missed(job.MissedSkip, job.DefaultCatchUp) })
 }
 
-// SkipOverlap skips an occurrence if the job of an earlier occurrence, or a job that followed from it, has not ended. Default: the job is
-// submitted anyway.
+// SkipOverlap skips an occurrence if the job of an earlier occurrence, or a job that followed from it, has not finished. By default, the
+// job is submitted anyway.
 func SkipOverlap() ScheduleOption {
 	return scheduleOption(func(s *job.ScheduleSetting) { s.Overlap = job.OverlapSkip })
 }
 
-// declaration is a schedule as the program declares it.
+// declaration is a schedule declared by the program.
 type declaration struct {
 	pod.Schedule
 	args  job.Args
-	job   submission // the options of its jobs
-	wrong error      // a mistake in its options
+	job   submission // the options for its jobs
+	wrong error      // an error in its options
 }
 
 // missed sets the policy for missed occurrences.
@@ -61,13 +61,15 @@ func (d *declaration) missed(how job.Missed, catchUp int) {
 	d.Set.Missed, d.Set.CatchUp = how, catchUp
 }
 
-// DeclareSchedule declares a schedule: its job is submitted whenever the expression fires, once for all pods. An expression has five or six
-// cron fields, or is a macro such as @daily, "@every 15m" or "@at 2027-01-31T03:00"; see docs/scheduling.md.
+// DeclareSchedule declares a schedule. Its job is submitted whenever the expression fires, once across all pods. An expression has five or
+// six cron fields, or is a macro such as @daily, "@every 15m" or "@at 2027-01-31T03:00"; see docs/scheduling.md.
 //
-// Call it before [Runner.Run], which creates the schedule if the name is new, and applies the settings that the program has changed since
-// it last ran. Settings that an operator has changed stay, and a schedule that an operator has deleted stays deleted. A schedule that the
-// program no longer declares stays until it is deleted. An @at whose moment has passed when it is first declared never fires, and the log
-// has a warning. A name declared twice panics; any other mistake is an error of Run: [job.ErrInvalidSchedule], [job.ErrUnknownKind].
+// Call it before [Runner.Run]. Run creates the schedule if the name is new, and applies the settings that the program has changed since it
+// last ran. Settings that an operator has changed are kept, and a schedule that an operator has deleted stays deleted. A schedule that the
+// program no longer declares remains until it is deleted. An @at whose time has passed when it is first declared never fires, and a warning
+// is logged.
+//
+// DeclareSchedule panics if a name is declared twice. Run returns any other mistake: [job.ErrInvalidSchedule] or [job.ErrUnknownKind].
 func (r *Runner) DeclareSchedule(name, expression string, args job.Args, options ...ScheduleOption) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +93,7 @@ func (r *Runner) DeclareSchedule(name, expression string, args job.Args, options
 	r.declared = append(r.declared, d)
 }
 
-// declareNow writes the declarations to the database, before Run or instead of it.
+// declareNow writes the declared schedules to the database, before Run or without it.
 func (r *Runner) declareNow(ctx context.Context) error {
 	r.mu.Lock()
 	list, err := r.checkDeclared()
@@ -102,7 +104,7 @@ func (r *Runner) declareNow(ctx context.Context) error {
 	return r.pod.Declare(ctx, list)
 }
 
-// checkDeclared returns the declarations, or every mistake in them at once.
+// checkDeclared returns the declarations, or all mistakes in them as one error.
 func (r *Runner) checkDeclared() (list []pod.Schedule, err error) {
 	var errs []error
 	for i := range r.declared {
@@ -115,7 +117,7 @@ func (r *Runner) checkDeclared() (list []pod.Schedule, err error) {
 	return list, errors.Join(errs...)
 }
 
-// complete derives the schedule's setting from its arguments and options.
+// complete derives the schedule's settings from its arguments and options.
 func (r *Runner) complete(d *declaration) error {
 	switch d.args.(type) {
 	case nil, chain, step:
@@ -149,7 +151,7 @@ func (r *Runner) complete(d *declaration) error {
 		s.UniqueKey = *w.UniqueKey
 	}
 	if _, err = r.pod.Calendar.Parse(*s, time.Now()); errors.Is(err, scheduler.ErrOver) {
-		err = nil // an @at in the past is no mistake: the program may start again after that moment
+		err = nil // an @at in the past is allowed, because the program may restart after that time
 	}
 	return errors.Join(job.ValidateScheduleName(d.Name), s.Validate(), err)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// PreviewSchedule is the function [PreviewSchedule] with the checks of this runner: it rejects an expression that fires more often than
-// Options.MinScheduleInterval.
+// PreviewSchedule is the function [PreviewSchedule] with one more check: it rejects an expression that fires more often than
+// Options.MinScheduleInterval allows.
 func (a Admin) PreviewSchedule(expression, zone string, after time.Time, n int) (job.SchedulePreview, error) {
 	if _, err := a.pod.Calendar.Parse(job.ScheduleSetting{Expression: expression, Zone: zone}, after); err != nil {
 		return job.SchedulePreview{}, err
@@ -16,8 +16,8 @@ func (a Admin) PreviewSchedule(expression, zone string, after time.Time, n int) 
 	return PreviewSchedule(expression, zone, after, n)
 }
 
-// PreviewSchedule describes an expression in plain language and returns its next n occurrences after a moment, or fewer if there are no
-// more. An empty zone is UTC. It needs no database. Errors: [job.ErrInvalidSchedule].
+// PreviewSchedule describes an expression in plain language and returns its next n occurrences after a given time, or fewer if there are no
+// more. An empty zone means UTC. It needs no database. It returns [job.ErrInvalidSchedule] if the expression is invalid.
 func PreviewSchedule(expression, zone string, after time.Time, n int) (job.SchedulePreview, error) {
 	calendar, err := scheduler.Parse(expression, zone, after)
 	if err != nil {

@@ -13,16 +13,18 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// nextFires is the number of next occurrences that are shown; lastFires is that of past ones.
+// nextFires is the number of upcoming occurrences to show; lastFires is the number of past ones.
 const (
 	nextFires = 5
 	lastFires = 20
 )
 
-// SetSchedule creates a schedule, or changes the settings that c mentions. New times apply from now on. A declared schedule that was
-// deleted is restored as declared, with the change. The kind need not be known here: a schedule fires once a program with its handler
-// runs. A dry run reports the result and the next occurrences without making the change. Errors: [job.ErrInvalidSchedule],
-// [job.ErrUnknownLane], [job.ErrScheduleMoved], and [job.ErrUnknownSchedule] if c requires an existing schedule.
+// SetSchedule creates a schedule, or changes the settings that c contains. New times apply from now on. A declared schedule that was
+// deleted is restored as declared, with the change. The kind need not be registered here: the schedule fires once a program with its
+// handler runs. A dry run reports the result and the next occurrences without making the change.
+//
+// It returns [job.ErrInvalidSchedule], [job.ErrUnknownLane], [job.ErrScheduleMoved], or [job.ErrUnknownSchedule] if c requires an existing
+// schedule.
 func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChange, actor string) (job.ScheduleChanged, error) {
 	if c.Kind != nil && *c.Kind != "" {
 		if err := job.ValidateKind(*c.Kind); err != nil {
@@ -32,7 +34,7 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 	if err := checkLane(ctx, a.pod, name, c); err != nil {
 		return job.ScheduleChanged{}, err
 	}
-	var from, next time.Time // set if its times have changed
+	var from, next time.Time // set if the schedule's times have changed
 	done, err := admin.SetSchedule(ctx, a.pod.Commands, name, c, func(s job.ScheduleSetting, anchor time.Time) (_ time.Time, err error) {
 		from = anchor
 		next, err = a.pod.Calendar.First(s, anchor)
@@ -53,7 +55,7 @@ func (a Admin) SetSchedule(ctx context.Context, name string, c job.ScheduleChang
 	return done, a.finishCommand(ctx, nil)
 }
 
-// laneOfSchedule rejects a lane that does not exist, because every submission would be rejected. The doctor reports lanes that are deleted
+// checkLane rejects a lane that does not exist, because every submission would fail. The doctor command reports lanes that are deleted
 // later.
 func checkLane(ctx context.Context, p *pod.Pod, name string, c job.ScheduleChange) error {
 	if c.Lane == nil || *c.Lane == "" {
@@ -66,7 +68,7 @@ func checkLane(ctx context.Context, p *pod.Pod, name string, c job.ScheduleChang
 	return p.DBError(err)
 }
 
-// upcoming describes in words when a schedule fires, and returns its occurrences from next on.
+// upcoming describes in words when a schedule fires, and returns its occurrences starting with next.
 func upcoming(s job.ScheduleSetting, anchor, next time.Time) (words string, fires []time.Time) {
 	fires = []time.Time{}
 	cal, err := scheduler.Parse(s.Expression, s.Zone, anchor)
@@ -86,34 +88,35 @@ func orZero(t *time.Time) time.Time {
 	return *t
 }
 
-// DeleteSchedule deletes a schedule. Its past occurrences are kept as long as the history. A declared schedule stays deleted, even when
-// the program starts again, until it is set again. Error: [job.ErrUnknownSchedule].
+// DeleteSchedule deletes a schedule. Its past occurrences are kept as long as the history. A declared schedule stays deleted, even when the
+// program restarts, until it is set again. It returns [job.ErrUnknownSchedule] if there is no such schedule.
 func (a Admin) DeleteSchedule(ctx context.Context, name, actor string) error {
 	return a.finishCommand(ctx, admin.DeleteSchedule(ctx, a.pod.Commands, name, named(actor)))
 }
 
-// PauseSchedule pauses a schedule until [Admin.ResumeSchedule], and reports whether it was active before. Error: [job.ErrUnknownSchedule].
+// PauseSchedule pauses a schedule until [Admin.ResumeSchedule] and reports whether it was active before. It returns
+// [job.ErrUnknownSchedule] if there is no such schedule.
 func (a Admin) PauseSchedule(ctx context.Context, name, actor string) (bool, error) {
 	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, true, a.pod.Calendar.First, named(actor))
 	return changed, a.finishCommand(ctx, err)
 }
 
-// ResumeSchedule resumes a schedule and reports whether it was paused. Occurrences during the pause are not caught up on. Error:
-// [job.ErrUnknownSchedule].
+// ResumeSchedule resumes a schedule and reports whether it was paused. Occurrences missed during the pause are not caught up. It returns
+// [job.ErrUnknownSchedule] if there is no such schedule.
 func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, error) {
 	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, false, a.pod.Calendar.First, named(actor))
 	return changed, a.finishCommand(ctx, err)
 }
 
-// TriggerSchedule submits the job of a schedule now, in addition to its regular occurrences. It works on a paused schedule and while the
-// previous job has not ended. Its unique key applies. Errors: [job.ErrUnknownSchedule], and those of [Runner.Enqueue]. After
-// [job.ErrOutcomeUnknown], [Admin.ScheduleFires] shows the outcome.
+// TriggerSchedule submits the schedule's job now, in addition to its regular occurrences. It works even if the schedule is paused or the
+// previous job has not finished. The schedule's unique key applies. It returns [job.ErrUnknownSchedule] or an error of [Runner.Enqueue].
+// After [job.ErrOutcomeUnknown], [Admin.ScheduleFires] shows the outcome.
 func (a Admin) TriggerSchedule(ctx context.Context, name, actor string) (job.Fire, error) {
 	return a.TriggerScheduleAs(ctx, name, nil, actor)
 }
 
-// TriggerScheduleAs is [Admin.TriggerSchedule] on the condition that the schedule still has the settings as; otherwise it returns
-// [job.ErrScheduleMoved]. This ensures that the caller triggers the job that it has seen. With nil there is no condition.
+// TriggerScheduleAs is like [Admin.TriggerSchedule], but returns [job.ErrScheduleMoved] unless the schedule still has the settings as. This
+// ensures that the caller triggers the job that it has seen. If as is nil, the settings are not checked.
 func (a Admin) TriggerScheduleAs(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
 	fire, err := a.pod.Calendar.Trigger(ctx, name, as, named(actor))
 	if err != nil {
@@ -122,7 +125,7 @@ func (a Admin) TriggerScheduleAs(ctx context.Context, name string, as *job.Sched
 	return fire, nil
 }
 
-// Schedules returns all schedules by name, each with a description of its expression, its next occurrences and its latest ones.
+// Schedules returns all schedules, sorted by name. Each has a description of its expression, its next occurrences and its latest ones.
 func (a Admin) Schedules(ctx context.Context) ([]job.ScheduleUse, error) {
 	list, err := admin.Schedules(ctx, a.pod.Commands)
 	if err != nil {
@@ -152,7 +155,8 @@ func use(s job.Schedule, last []job.Fire) job.ScheduleUse {
 	return u
 }
 
-// ScheduleByName returns one schedule in the form of [Admin.Schedules]. Error: [job.ErrUnknownSchedule].
+// ScheduleByName returns one schedule, in the same form as [Admin.Schedules]. It returns [job.ErrUnknownSchedule] if there is no such
+// schedule.
 func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse, error) {
 	one, err := admin.Schedule(ctx, a.pod.Commands, name)
 	if err != nil {
@@ -165,13 +169,14 @@ func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse
 	return use(one, fires[name]), nil
 }
 
-// ScheduleFires returns the latest occurrences of a schedule, newest first, at most limit (default 50, at most 1000). It includes those of
-// a deleted schedule until they are pruned. It returns [job.ErrUnknownSchedule] if there are neither occurrences nor a schedule.
+// ScheduleFires returns up to limit of a schedule's latest occurrences, newest first. limit defaults to 50; the maximum is 1000. The result
+// includes occurrences of a deleted schedule until they are pruned. It returns [job.ErrUnknownSchedule] if there is neither a schedule nor
+// an occurrence with that name.
 func (a Admin) ScheduleFires(ctx context.Context, name string, limit int) ([]job.Fire, error) {
 	return a.ScheduleFiresBefore(ctx, name, time.Time{}, limit)
 }
 
-// ScheduleFiresBefore is [Admin.ScheduleFires] for the occurrences before a moment; the zero time means no limit.
+// ScheduleFiresBefore is like [Admin.ScheduleFires], but returns only occurrences before a given time. The zero time means no limit.
 func (a Admin) ScheduleFiresBefore(ctx context.Context, name string, before time.Time, limit int) ([]job.Fire, error) {
 	if limit <= 0 {
 		limit = 50

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Secrets marks arguments of a kind as secret: they are shown only to principals that may see secrets. The pointers are JSON pointers in
-// which * stands for every member and every element, such as /password or /users/*/token. They add to the fields of the arguments' type
-// with the tag `secret:"true"`. Without this option, a kind of [HandleRaw] is shown with all its values hidden, because the runner cannot
-// know which are secret. Secrets() without pointers declares that none is.
+// Secrets marks arguments of a kind as secret: they are shown only to principals that may see secrets. The pointers are JSON pointers, such
+// as /password or /users/*/token, in which * stands for every member or element. They add to the fields that have the tag `secret:"true"`
+// in the arguments' type. Without this option, all values of a [HandleRaw] kind are hidden, because the runner cannot know which are
+// secret. Secrets() without pointers declares that none is secret.
 func Secrets(pointers ...string) HandleOption {
 	for _, pointer := range pointers {
 		if !strings.HasPrefix(pointer, "/") {
@@ -23,8 +23,8 @@ func Secrets(pointers ...string) HandleOption {
 	})
 }
 
-// secrets returns JSON pointers to the secret arguments of a kind, see [Secrets]. They are unknown for kinds without a handler here, and
-// for those whose type of arguments does not mark them.
+// secrets returns JSON pointers to the secret arguments of a kind; see [Secrets]. known is false for kinds without a handler here, and for
+// kinds whose argument type does not show which fields are secret.
 func (r *Runner) secrets(name string) (pointers []string, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -35,7 +35,7 @@ func (r *Runner) secrets(name string) (pointers []string, known bool) {
 	return slices.Clone(k.secrets), k.secretsKnown
 }
 
-// secretsOf returns the fields of a type that are marked secret. They are unknown for a type with a custom JSON encoding.
+// secretsOf returns the fields of a type that are marked secret. known is false for a type with a custom JSON encoding.
 func secretsOf(t reflect.Type) (pointers []string, known bool) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -56,8 +56,8 @@ var (
 	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// opaque reports whether a type has a custom JSON encoding, which its fields need not match. Times and [json.RawMessage] are not opaque,
-// and scalars have no fields.
+// opaque reports whether a type has a custom JSON encoding, which may not match its fields. Times and [json.RawMessage] are not opaque, and
+// scalars have no fields.
 func opaque(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Slice, reflect.Array, reflect.Map:
@@ -71,7 +71,7 @@ func opaque(t reflect.Type) bool {
 	return p.Implements(marshaler) || p.Implements(unmarshaler)
 }
 
-// marked reports whether a field below a type is marked secret, whether or not encoding/json encodes it.
+// marked reports whether any field within a type is marked secret, even if encoding/json omits it.
 func marked(t reflect.Type, within []reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
@@ -90,11 +90,11 @@ func marked(t reflect.Type, within []reflect.Type) bool {
 	return false
 }
 
-// secretWalk collects pointers to secret fields in found. In again it collects places whose content it cannot examine: a struct that
-// contains itself, and a type with a custom encoding. If any field is secret, these places are hidden entirely.
+// secretWalk collects pointers to secret fields in found. In again it collects positions whose content it cannot examine: recursive structs
+// and types with a custom encoding. If any field is secret, these positions are hidden entirely.
 type secretWalk struct{ found, again []string }
 
-// walk examines a value of type t at a place. within lists the enclosing structs; with hidden all its fields are secret.
+// walk examines a value of type t at a position. within lists the enclosing structs. If hidden is true, all its fields are secret.
 func (s *secretWalk) walk(t reflect.Type, at string, within []reflect.Type, hidden bool) {
 	switch {
 	case !opaque(t):
@@ -132,7 +132,7 @@ func (s *secretWalk) field(f reflect.StructField, at string, within []reflect.Ty
 	switch {
 	case f.Tag.Get("json") == "-" || !f.IsExported() && !f.Anonymous:
 		return
-	case f.Anonymous && name == "" && target(f.Type).Kind() == reflect.Struct: // its fields belong to the enclosing struct, regardless of its encoding
+	case f.Anonymous && name == "" && target(f.Type).Kind() == reflect.Struct: // its fields belong to the enclosing struct, regardless of its own encoding
 		s.fields(target(f.Type), at, within, hidden)
 		return
 	case name == "":

@@ -14,25 +14,26 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// SQL is a transaction or a connection of database/sql, or of a library on top of it: *sql.Tx, *sqlx.Tx, the Tx in a bun.Tx, the
-// Statement.ConnPool of a *gorm.DB, and an ent.Tx that is generated with the feature sql/execquery.
+// SQL is a transaction or connection of database/sql, or of a library built on it. Examples are *sql.Tx, *sqlx.Tx, the Tx in a bun.Tx, the
+// Statement.ConnPool of a *gorm.DB, and an ent.Tx generated with the feature sql/execquery.
 type SQL interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// enqueueSQL submits a job by the function enqueue of the schema. All arguments are texts, which every driver sends in the same way.
+// enqueueSQL submits a job by calling the schema's enqueue function. All arguments are passed as text, which every driver sends in the same
+// way.
 const enqueueSQL = `select id, pipeline_id, coalesce(state, ''), duplicate from %s.enqueue(kind => $1::text, args => $2::text::json, lane => $3::text,
 	subject => $4::text, priority => $5::text::integer, run_at => now() + $6::text::interval, idempotency_key => $7::text, unique_key => $8::text,
 	unique_while => $9::text, max_attempts => $10::text::integer, chain => $11::text::json, submitter => $12::text,
 	pipeline => $13::text, needs_approval => $14::text::boolean, traceparent => $15::text)`
 
-// EnqueueSQL submits a job in a transaction of database/sql, by the function enqueue of Trapeze's schema. The job exists if and only if the
-// transaction commits, and the commit notifies the pods that listen. It needs no [Runner], and no privilege except to execute that
-// function. The kind need not be known here. The job continues the trace of ctx. Without [Submitter] the submitter is the database's
-// session_user; setting another one requires the privilege to insert into Trapeze's table jobs.
+// EnqueueSQL submits a job in a database/sql transaction, by calling the enqueue function of Trapeze's schema. The job exists if and only
+// if the transaction commits, and the commit notifies the listening pods. EnqueueSQL needs no [Runner] and no privilege except to execute
+// that function. The kind need not be registered here. The job continues the trace of ctx. Without [Submitter], the submitter is the
+// database's session_user; setting another one requires the INSERT privilege on Trapeze's jobs table.
 //
-// Errors: [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid], [job.ErrKeyReused]. After one of them the
-// caller's transaction can only be rolled back, as after any error of PostgreSQL.
+// It returns [job.ErrUnknownLane], [job.ErrInvalidArgs], [job.ErrTooLarge], [job.ErrInvalid] or [job.ErrKeyReused]. After an error, the
+// caller's transaction can only be rolled back, as after any PostgreSQL error.
 func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOption) (s Submitted, err error) {
 	w, schema, err := encodeForSQL(args, options)
 	if err != nil {
@@ -41,7 +42,7 @@ func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOp
 	delay, approval := (*string)(nil), strconv.FormatBool(w.Approval)
 	if w.Delay > 0 {
 		micros := max(w.Delay.Microseconds(), 1)
-		// PostgreSQL 14 takes at most 2³¹ units in a field of an interval, so that its microseconds end after 36 minutes.
+		// PostgreSQL 14 accepts at most 2³¹ units in an interval field, so microseconds alone would cover only 36 minutes.
 		text := fmt.Sprintf("%d seconds %d microseconds", micros/1e6, micros%1e6)
 		delay = &text
 	}
@@ -62,7 +63,7 @@ func EnqueueSQL(ctx context.Context, tx SQL, args job.Args, options ...EnqueueOp
 	return s, work.SQLError(rows.Err())
 }
 
-// encodeForSQL encodes a job with its next steps, and makes the checks that need no database.
+// encodeForSQL encodes a job with its next steps, and performs the checks that need no database.
 func encodeForSQL(args job.Args, options []EnqueueOption) (w *work.Submission, schema string, err error) {
 	schema = "trapeze"
 	w, err = encodeSubmission(args, append(options[:len(options):len(options)], enqueueOption(func(s *submission) {

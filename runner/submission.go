@@ -10,21 +10,21 @@ import (
 
 // Submitted is the result of a submission.
 type Submitted struct {
-	ID         int64 // of the job
+	ID         int64 // the job's id
 	PipelineID int64
-	State      job.State // empty in middleware around EnqueueMany or EnqueueManyTx: the jobs are pending or await approval
-	Duplicate  bool      // an earlier submission with the same unique or idempotency key made the job
+	State      job.State // empty in middleware around EnqueueMany or EnqueueManyTx, where jobs are pending or awaiting approval
+	Duplicate  bool      // the job was created by an earlier submission with the same unique or idempotency key
 }
 
-// submission is the form of a job that [EnqueueOption] sets.
+// submission is the job that an [EnqueueOption] modifies.
 type submission struct {
 	work.Submission
 	failure FailureOption
-	schema  string // of [EnqueueSQL]
-	wrong   error  // a mistake in the options
+	schema  string // for [EnqueueSQL]
+	wrong   error  // an error in the options
 }
 
-// encodeSubmission encodes a job and the steps of its chain. The engine makes the other checks.
+// encodeSubmission encodes a job and the steps of its chain. The engine makes all further checks.
 func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission, error) {
 	switch a := args.(type) {
 	case nil:
@@ -62,7 +62,7 @@ func encodeSubmission(args job.Args, options []EnqueueOption) (*work.Submission,
 	return &w.Submission, err
 }
 
-// encodeOutcome encodes the return of a handler. An encoding error, or a panic of an encoder, fails the job for good.
+// encodeOutcome encodes a handler's return value. If encoding fails or an encoder panics, the job fails for good.
 func encodeOutcome(o *Outcome) (_ *work.Outcome, err error) {
 	defer func() { err = job.Permanent(err) }()
 	defer guard.Recover(&err)
@@ -78,7 +78,7 @@ func encodeOutcome(o *Outcome) (_ *work.Outcome, err error) {
 		if err != nil {
 			return nil, err
 		}
-		w.Undo = append(steps, w.Undo...) // the latest first
+		w.Undo = append(steps, w.Undo...) // latest first
 	}
 	if o.snooze == nil { // a snoozed job has no result yet
 		if w.Result, err = work.EncodeResult(o.result); err != nil {

@@ -8,18 +8,18 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Wait blocks until a job has ended, on any pod, and returns it, succeeded or not. It also works in a program that runs no
-// jobs. A job that waits for its next attempt, or that an operator has retried, has not ended.
+// Wait blocks until a job has finished on any pod, whether or not it succeeded, and returns it. It also works in a program that runs no
+// jobs. A job that is waiting for its next attempt, or that an operator has retried, has not finished.
 //
-// The end of a job in this process is noticed at once. Other jobs are polled, after 50 ms at first and at least once a
-// second. All waiters of a process share one statement per poll. Wait survives an outage of the database. It returns
-// [job.ErrNotFound] if the job does not exist, and ctx's cause if ctx ends first.
+// Wait notices at once when a job finishes in this process. It polls for other jobs, first after 50 ms and then at least once a second. All
+// waiters in a process share one statement per poll. Wait survives a database outage. It returns [job.ErrNotFound] if the job does not
+// exist, and the cause of ctx if ctx ends first.
 func (r *Runner) Wait(ctx context.Context, id int64) (job.Job, error) {
 	return r.pod.Waiters.Wait(ctx, id)
 }
 
-// Result waits for a job as [Runner.Wait] does and decodes its result. For a job without a result it returns the zero value.
-// For a job that failed or was cancelled it returns a [*job.EndError]; use [errors.As].
+// Result waits for a job as [Runner.Wait] does and decodes its result. For a job without a result, it returns the zero value. For a job
+// that failed or was cancelled, it returns a [*job.EndError]; use [errors.As] to inspect it.
 func Result[T any](ctx context.Context, r *Runner, id int64) (result T, err error) {
 	j, err := r.Wait(ctx, id)
 	if err != nil {
