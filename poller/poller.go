@@ -1,9 +1,9 @@
-// Package poller decides when an engine polls; its [Source] polls. It merges wake-ups and never spins. All claims of waiting jobs are made
-// in its sweeps. A lost wake-up therefore delays a job by one interval at most. Each engine has one poller.
+// Package poller decides when an engine polls; the polling itself is done by its [Source]. It merges wake-ups and never spins. All claims
+// of waiting jobs are made in its sweeps, so a lost wake-up delays a job by at most one interval. Each engine has one poller.
 //
 //	interval ± 10 % ───┐
 //	a wake-up ─────────┼──▶ Sweep, repeated while it finds more ──▶ wait
-//	a due moment ──────┘
+//	a due time ────────┘
 package poller
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Source is polled by a [Poller].
+// Source is the interface that a [Poller] polls.
 type Source interface {
-	// Sweep polls once and reports whether another poll right away may find more.
+	// Sweep polls once and reports whether polling again immediately may find more.
 	Sweep(ctx context.Context) (more bool)
-	// NextDue returns the earliest moment at which a poll may find something, or the zero time if none is known.
+	// NextDue returns the earliest time at which a poll may find something, or the zero time if none is known.
 	NextDue() time.Time
 }
 
-// Poller sweeps a source at intervals, when woken, and when something becomes due. Make one with [New].
+// Poller sweeps a source at intervals, when woken, and when something becomes due. Create one with [New].
 type Poller struct {
 	source Source
 	every  atomic.Int64
@@ -31,7 +31,7 @@ type Poller struct {
 	nudge  wait.Signal
 }
 
-// Spread is the share of the interval by which sweeps vary, so that pods do not poll in step.
+// Spread is the fraction by which intervals vary, so that pods do not poll in lockstep.
 const Spread = 0.1
 
 // New returns a poller that sweeps source every interval, ± [Spread].
@@ -41,24 +41,26 @@ func New(source Source, every time.Duration) *Poller {
 	return p
 }
 
-// SetEvery changes the interval, including the current wait. Safe for concurrent use.
+// SetEvery changes the interval, including that of the current wait. It is safe for concurrent use.
 func (p *Poller) SetEvery(every time.Duration) {
 	if p.every.Swap(int64(every)) != int64(every) {
 		p.Nudge()
 	}
 }
 
-// Wake requests a sweep now, or another one after the current sweep. Several calls before it are one. Safe for concurrent use.
+// Wake requests a sweep now, or another one after the current sweep. Calls made before that sweep starts are merged. Wake is safe for
+// concurrent use.
 func (p *Poller) Wake() {
 	p.wake.Set()
 }
 
-// Nudge makes the poller call NextDue of its source again, without a sweep. Safe for concurrent use.
+// Nudge makes the poller call its source's NextDue again, without a sweep. It is safe for concurrent use.
 func (p *Poller) Nudge() {
 	p.nudge.Set()
 }
 
-// Run sweeps until ctx ends: at once, then at every interval, wake-up and due moment. The poller does not interrupt a sweep.
+// Run sweeps until ctx ends: once immediately, then after every interval, at every wake-up and at every due time. It never interrupts a
+// sweep.
 func (p *Poller) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -72,7 +74,7 @@ func (p *Poller) Run(ctx context.Context) {
 			if now := p.every.Load(); now != every && !swept.IsZero() {
 				every, lookAt = now, swept.Add(p.interval())
 			}
-			// Do not postpone a due moment that has come: nudges may arrive more often than the minimum wait.
+			// Do not postpone a due time that has been reached: nudges may arrive more often than the minimum wait.
 			if wait := p.wait(lookAt); wait > least || time.Since(swept) < least {
 				timer.Reset(wait)
 				continue
@@ -104,11 +106,11 @@ func (p *Poller) due() bool {
 	return !due.IsZero() && !time.Now().Before(due)
 }
 
-// least is the minimum wait between two sweeps for a due moment that the first one did not clear.
+// least is the minimum wait before the next sweep if something is still due after a sweep.
 const least = 20 * time.Millisecond
 
-// wait returns the time until the next sweep: until the interval ends or an earlier due moment. If a sweep did not clear a due moment that
-// has passed, the wait is at least the minimum, so that a failing source does not spin.
+// wait returns the time until the next sweep, which is when the interval ends or something becomes due. If something is still due after a
+// sweep, the wait is at least the minimum, so that a failing source does not cause a busy loop.
 func (p *Poller) wait(lookAt time.Time) time.Duration {
 	next := lookAt
 	if due := p.source.NextDue(); !due.IsZero() && due.Before(next) {

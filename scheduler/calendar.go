@@ -13,30 +13,30 @@ import (
 // MaxExpressionBytes is the maximum length of an expression.
 const MaxExpressionBytes = 200
 
-// Limits of the search for occurrences.
+// Limits on the search for occurrences.
 const (
-	searchYears    = 10   // years: longer than the eight between two leap days around the year 2100
-	maxOccurrences = 1000 // occurrences, for MinInterval
-	lastYear       = 9999 // the last year that RFC 3339 can express
+	searchYears    = 10   // longer than the eight years between two leap days around 2100
+	maxOccurrences = 1000 // number of occurrences that MinInterval examines
+	lastYear       = 9999 // the last year that RFC 3339 can represent
 )
 
-// ErrOver means that the only moment of an expression has passed.
+// ErrOver means that an expression's only occurrence is in the past.
 var ErrOver = errors.New("that time has passed")
 
-// Calendar computes when a schedule fires. Make one with [Parse]. It is immutable and safe for concurrent use.
+// Calendar computes when a schedule fires. Create one with [Parse]. It is immutable and safe for concurrent use.
 type Calendar struct {
 	rule   rule
 	zone   *time.Location
 	anchor time.Time
 }
 
-// rule is one of three: fields of the wall clock, a fixed interval, or once.
+// rule is implemented by the three types of schedules: cron fields, a fixed interval, and a single occurrence.
 type rule interface {
-	next(after time.Time) time.Time // the first occurrence after it; zero: none
+	next(after time.Time) time.Time // returns the first occurrence after a time, or the zero time if there is none
 	words(zone *time.Location) string
 }
 
-// Parse parses an expression in a time zone, given by its IANA name (empty: UTC). Its occurrences are after anchor:
+// Parse parses an expression in a time zone, given by its IANA name; an empty zone means UTC. All occurrences are after anchor:
 //
 //	30 2 * * *                minute, hour, day of the month, month, day of the week; * ? , - / and names as in cron
 //	15 30 2 * * *             seconds first
@@ -44,13 +44,13 @@ type rule interface {
 //	@every 15m                anchor + 15 minutes, + 30 minutes and so on; at least 1s, in units h m s ms us
 //	@at 2027-01-31T03:00      once; also with seconds, and with Z or an offset such as +01:00
 //
-// If both the day of the month and the day of the week are set and neither is *, the schedule fires on either. Errors are
-// [job.ErrInvalidSchedule], also for an expression that does not fire within ten years. If the moment of an @at is not after the anchor,
-// the error is also [ErrOver], and Parse still returns a Calendar, without occurrences, so that its Words can be shown.
+// If both the day of the month and the day of the week are set and neither is *, the schedule fires when either matches. Parse returns
+// [job.ErrInvalidSchedule] if the expression is invalid or does not fire within ten years. If the time of an @at is not after the anchor,
+// the error also wraps [ErrOver]. Parse then still returns a Calendar, which has no occurrences, so that its Words can be shown.
 func Parse(expression, zone string, anchor time.Time) (*Calendar, error) {
 	loc, zoneErr := loadZone(zone)
 	if zoneErr != nil {
-		loc = time.UTC // continue, to find further mistakes
+		loc = time.UTC // continue, to report all mistakes
 	}
 	r, err := parseRule(expression, loc, anchor)
 	if err = errors.Join(zoneErr, err); err != nil {
@@ -85,7 +85,7 @@ func parseRule(expression string, zone *time.Location, anchor time.Time) (rule, 
 	}
 }
 
-// Next returns the first occurrence after a moment, in UTC. It is zero if there is none within ten years.
+// Next returns the first occurrence after a given time, in UTC, or the zero time if there is none within ten years.
 func (c *Calendar) Next(after time.Time) time.Time {
 	if after.Before(c.anchor) {
 		after = c.anchor
@@ -97,15 +97,15 @@ func (c *Calendar) Next(after time.Time) time.Time {
 	return next.UTC()
 }
 
-// Latest returns the latest occurrence after from and not after until, in UTC. It is zero if there is none. It takes at most some sixty
-// steps, regardless of the number of occurrences.
+// Latest returns the latest occurrence after from and not after until, in UTC, or the zero time if there is none. It takes at most about
+// sixty steps, regardless of the number of occurrences.
 func (c *Calendar) Latest(from, until time.Time) time.Time {
 	due := func(t time.Time) bool { return !t.IsZero() && !t.After(until) }
 	best := c.Next(from)
 	if !due(best) {
 		return time.Time{}
 	}
-	for end := until; ; { // no occurrence is after end
+	for end := until; ; { // no occurrence is later than end
 		following := c.Next(best)
 		if !due(following) {
 			return best
@@ -120,14 +120,14 @@ func (c *Calendar) Latest(from, until time.Time) time.Time {
 	}
 }
 
-// between returns the moment halfway between two, whose distance may exceed the longest duration.
+// between returns the time halfway between a and b. Their difference may exceed the longest [time.Duration].
 func between(a, b time.Time) time.Time {
 	from, until := a.UnixMicro(), b.UnixMicro()
 	return time.UnixMicro(from + (until-from)/2)
 }
 
-// MinInterval returns the shortest interval between the first thousand occurrences after the anchor, or between those of the first ten
-// years. For a schedule that fires once it returns the longest duration.
+// MinInterval returns the shortest interval between two consecutive occurrences. It examines the first thousand occurrences after the
+// anchor, or those of the first ten years if there are fewer. For a schedule that fires once, it returns the longest [time.Duration].
 func (c *Calendar) MinInterval() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	last, end := c.Next(c.anchor), c.anchor.AddDate(searchYears, 0, 0)
@@ -141,14 +141,14 @@ func (c *Calendar) MinInterval() time.Duration {
 	return least
 }
 
-// Words describes in plain language when the schedule fires, with its zone.
+// Words describes in plain language when the schedule fires, including the time zone.
 func (c *Calendar) Words() string { return c.rule.words(c.zone) }
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{job.ErrInvalidSchedule}, args...)...)
 }
 
-// loadZone returns a zone that is the same on every pod: never the machine's local zone.
+// loadZone loads a time zone by name. It rejects the machine's local zone, so that the zone is the same on every pod.
 func loadZone(name string) (*time.Location, error) {
 	const want = `want an IANA time zone such as "Europe/Zurich", "America/New_York" or "UTC"`
 	switch lower := strings.ToLower(name); {
@@ -156,7 +156,7 @@ func loadZone(name string) (*time.Location, error) {
 		return nil, invalid("zone %q depends on the machine: %s", name, want)
 	case len(name) > 100:
 		return nil, invalid("zone of %d bytes: %s", len(name), want)
-	case strings.HasPrefix(lower, "posix") || strings.HasPrefix(lower, "right"): // files of some systems only
+	case strings.HasPrefix(lower, "posix") || strings.HasPrefix(lower, "right"): // these exist only on some systems
 		return nil, invalid("zone %q is not known on every machine: %s", name, want)
 	}
 	loc, err := time.LoadLocation(name)

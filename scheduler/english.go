@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// star is the bit with which the parser marks a field that was given as *.
+// star is the bit that the cron parser sets for a field given as *.
 const star = 1 << 63
 
-// members returns the numbers in a bit set of the parser, in order.
+// members returns the numbers in one of the cron parser's bit sets, in ascending order.
 func members(bits uint64) (list []int) {
 	for n := range 60 {
 		if bits&(1<<n) != 0 {
@@ -19,8 +19,8 @@ func members(bits uint64) (list []int) {
 	return list
 }
 
-// spacing returns the interval of a set of two or more numbers that are evenly spaced from 0 around a clock of n, or 0 if they are
-// not.
+// spacing returns the interval of a set of numbers that are evenly spaced around a clock of n, starting with 0. It returns 0 if they are
+// not evenly spaced, or if there are fewer than two.
 func spacing(set []int, n int) int {
 	if len(set) < 2 || set[0] != 0 || n%len(set) != 0 {
 		return 0
@@ -33,7 +33,8 @@ func spacing(set []int, n int) int {
 	return n / len(set)
 }
 
-// progression returns the interval of four or more evenly spaced numbers, or 0 if they are not evenly spaced.
+// progression returns the interval of a set of evenly spaced numbers. It returns 0 if they are not evenly spaced, or if there are fewer
+// than four.
 func progression(set []int) int {
 	if len(set) < 4 {
 		return 0
@@ -70,7 +71,7 @@ func field(unit string, set []int, all int) string {
 	return unit + "s " + ranges(set, strconv.Itoa)
 }
 
-// ranges lists numbers. It writes three or more consecutive numbers as "1 to 3".
+// ranges lists numbers as text. Three or more consecutive numbers are written as a range, such as "1 to 3".
 func ranges(set []int, name func(int) string) string {
 	parts := []string{}
 	for i := 0; i < len(set); {

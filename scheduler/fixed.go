@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// every fires at anchor + n · interval, with n from 1, independent of wall clocks.
+// every fires at anchor + n · interval for n ≥ 1, independent of wall clocks.
 type every struct {
 	anchor   time.Time
 	interval time.Duration
@@ -24,14 +24,14 @@ func parseEvery(text string, anchor time.Time) (rule, error) {
 	return every{anchor.Truncate(time.Microsecond), interval}, nil
 }
 
-// next counts in microseconds, as the database does, because a duration cannot exceed 292 years.
+// next calculates in microseconds, like the database, because a duration cannot exceed 292 years.
 func (e every) next(after time.Time) time.Time {
 	anchor, interval := e.anchor.UnixMicro(), e.interval.Microseconds()
 	n := max((after.UnixMicro()-anchor)/interval, 0) + 1
 	return time.UnixMicro(anchor + n*interval)
 }
 
-// once fires at one moment.
+// once fires at a single time.
 type once struct {
 	at time.Time
 }

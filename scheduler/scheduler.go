@@ -1,8 +1,8 @@
-// Package scheduler provides clocks and calendars for schedules: it computes times and knows nothing about jobs. It does not ensure
-// that a run happens once across all pods: rows in the database do.
+// Package scheduler computes when schedules fire and runs functions on a timer. It knows nothing about jobs. It does not ensure that an
+// occurrence runs only once across all pods; rows in the database do.
 //
-// A [Scheduler] runs functions at intervals, on gocron, and at given times. A [Calendar] is an expression such as "30 2 * * *" in a
-// time zone: it computes when a schedule fires, and reads no clock.
+// A [Scheduler] runs functions at intervals, using gocron, and at given times. A [Calendar] represents an expression such as "30 2 * * *"
+// in a time zone. It computes when a schedule fires, and does not read a clock.
 package scheduler
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/go-co-op/gocron/v2"
 )
 
-// Scheduler runs functions at intervals and at given times. Make one with [New].
+// Scheduler runs functions at intervals and at given times. Create one with [New].
 type Scheduler struct {
 	cron gocron.Scheduler
 	log  *slog.Logger
-	ctx  context.Context // passed to the functions; ends with the context of Run
+	ctx  context.Context // passed to the functions; cancelled when the context of Run ends
 	stop context.CancelFunc
 }
 
-// New returns a scheduler that does nothing before [Scheduler.Run].
+// New returns a scheduler that does nothing until [Scheduler.Run] is called.
 func New(log *slog.Logger) (*Scheduler, error) {
 	cron, err := gocron.NewScheduler(gocron.WithStopTimeout(5 * time.Second))
 	if err != nil {
@@ -34,7 +34,7 @@ func New(log *slog.Logger) (*Scheduler, error) {
 	return s, nil
 }
 
-// Every runs do at once and then at every interval, ± 10 %, one run at a time. A run that would start during another is skipped.
+// Every runs do immediately and then at every interval, ± 10 %. If do is still running when it is due again, that run is skipped.
 func (s *Scheduler) Every(name string, interval time.Duration, do func(ctx context.Context)) error {
 	_, err := s.cron.NewJob(
 		gocron.DurationRandomJob(interval*9/10, interval*11/10),
@@ -49,11 +49,11 @@ func (s *Scheduler) Every(name string, interval time.Duration, do func(ctx conte
 	return nil
 }
 
-// After runs do once, after a wait. It replaces a function of the same name that has not started. Nothing runs before [Scheduler.Run],
-// from which the wait counts. Call it from one goroutine at a time for each name.
+// After runs do once, after a wait. It replaces a function of the same name that has not started. The wait starts with [Scheduler.Run] if
+// that has not been called yet. For each name, call After from only one goroutine at a time.
 //
-// It uses an interval job with a limit of one run instead of gocron's one-time job. A one-time job whose time has passed before
-// gocron's loop reads it keeps that loop spinning for ever.
+// It uses an interval job with a limit of one run instead of gocron's one-time job. If the time of a one-time job passes before gocron's
+// loop reads it, that loop spins for ever.
 func (s *Scheduler) After(name string, wait time.Duration, do func(ctx context.Context)) error {
 	s.cron.RemoveByTags(name)
 	var once sync.Once // a short interval may fire twice before the limit applies
@@ -69,7 +69,7 @@ func (s *Scheduler) After(name string, wait time.Duration, do func(ctx context.C
 	return nil
 }
 
-// Run runs the functions until ctx ends. It then cancels the context of running functions and waits for them. Call it once.
+// Run runs the functions until ctx ends. It then cancels the context of running functions and waits for them to return. Call it once.
 func (s *Scheduler) Run(ctx context.Context) {
 	s.cron.Start()
 	<-ctx.Done()

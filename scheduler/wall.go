@@ -8,9 +8,9 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// fields fires when a zone's wall clock shows a time that matches five or six cron fields.
+// fields fires when a zone's wall clock shows a time that matches cron fields.
 type fields struct {
-	text string // six fields
+	text string // always six fields
 	spec *cron.SpecSchedule
 	zone *time.Location
 }
@@ -25,7 +25,7 @@ var macros = map[string]string{
 	"@annually": "0 0 1 1 *",
 }
 
-// fieldNames names the six fields and their valid values.
+// fieldNames holds the names and valid values of the six fields.
 var fieldNames = [6]struct{ name, want string }{
 	{"second", "0 to 59"},
 	{"minute", "0 to 59"},
@@ -35,8 +35,8 @@ var fieldNames = [6]struct{ name, want string }{
 	{"day of the week", "0 (sun) to 6 (sat), or the names"},
 }
 
-// element matches one element of a field's list. This check is needed because the cron parser accepts too much: "*-5" as "*",
-// an empty list as never, +5, and any text before a space as a zone.
+// element matches one element of a field's list. The check is needed because the cron parser accepts too much. It treats "*-5" as "*" and
+// an empty list as never, and it accepts +5 and any text before a space as a zone.
 var element = regexp.MustCompile(`^([*?]|([0-9]{1,2}|[A-Za-z]{3})(-([0-9]{1,2}|[A-Za-z]{3}))?)(/[0-9]{1,2})?$`)
 
 var parser = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
@@ -72,7 +72,7 @@ func parseWall(text string, zone *time.Location) (rule, error) {
 	return fields{text, spec, zone}, nil
 }
 
-// checkField checks one field alone, with valid values for the others.
+// checkField checks a single field, with valid values for the others.
 func checkField(parts []string, i int) error {
 	alone := [6]string{"*", "*", "*", "*", "*", "*"}
 	alone[i] = parts[i]
@@ -90,7 +90,7 @@ func checkField(parts []string, i int) error {
 	return nil
 }
 
-// next searches twice, because the search for a wall time stops after five years.
+// next searches twice, because the cron library stops searching after five years.
 func (f fields) next(after time.Time) time.Time {
 	w := shown(after, f.zone)
 	next := f.spec.Next(w)

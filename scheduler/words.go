@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The words depend on the meaning of an expression, never on its notation. Two expressions that fire at the same times have the
-// same words, and others have different words (TestWordsTellSchedulesApart). Without a shorter form, each field is described.
+// The words depend on what an expression means, not on how it is written. Two expressions that fire at the same times have the same words,
+// and all others have different words (TestWordsTellSchedulesApart). If there is no shorter form, each field is described.
 
 func (e every) words(*time.Location) string {
 	for _, u := range []struct {
@@ -24,7 +24,7 @@ func (e every) words(*time.Location) string {
 func (o once) words(zone *time.Location) string {
 	shows := o.at.In(zone)
 	text := shows.Format("2006-01-02 at 15:04:05")
-	if !moment(wall(o.at, zone), zone).Equal(o.at) { // the second time that the clock shows it
+	if !moment(wall(o.at, zone), zone).Equal(o.at) { // the clock shows this time twice, and this is the second time
 		text += shows.Format(" (-07:00)")
 	}
 	return "once, on " + text + zoned(zone)
@@ -81,7 +81,7 @@ func (f fields) clockWords() string {
 	return "at " + field("second", s, 60) + " of " + field("minute", m, 60) + " of " + field("hour", h, 24)
 }
 
-// times returns the times of a day, in order; with seconds if any is not on the minute.
+// times returns the times of day in order, with seconds if any of them is not on the full minute.
 func times(s, m, h []int) (list []string) {
 	for _, hour := range h {
 		for _, minute := range m {

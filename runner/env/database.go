@@ -13,22 +13,22 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// oldestPostgres is the first major version that supports all statements.
+// oldestPostgres is the oldest major version that supports all the statements.
 const oldestPostgres = 14
 
-// Errors of [Config.Open] that a different value of DATABASE_URL can fix.
+// Errors of [Config.Open] that can be fixed by changing DATABASE_URL.
 var (
-	// ErrDatabaseURL reports that DATABASE_URL is not set or cannot be parsed, or that its PostgreSQL is too old.
+	// ErrDatabaseURL reports that DATABASE_URL is not set or cannot be parsed, or that the PostgreSQL it refers to is too old.
 	ErrDatabaseURL = errors.New("DATABASE_URL")
 	// ErrReadOnly reports that the server accepts no writes: it is a standby, or default_transaction_read_only is on.
 	ErrReadOnly = dburl.ErrReadOnly
 )
 
-// Open opens a pool on DATABASE_URL. It returns an error unless the server answers, accepts writes and is PostgreSQL 14 or newer. If the
-// address lists several hosts, it connects to the one that accepts writes. The caller closes the pool.
+// Open opens a pool for DATABASE_URL. It returns an error unless the server responds, accepts writes and is PostgreSQL 14 or newer. If the
+// URL lists several hosts, Open connects to the one that accepts writes. The caller closes the pool.
 func (c Config) Open(ctx context.Context) (*pgxpool.Pool, error) { return c.open(ctx, true) }
 
-// OpenAny is [Config.Open], but also accepts a server that accepts no writes, for programs that only read.
+// OpenAny is like [Config.Open], but also accepts a read-only server, for programs that only read.
 func (c Config) OpenAny(ctx context.Context) (*pgxpool.Pool, error) { return c.open(ctx, false) }
 
 func (c Config) open(ctx context.Context, writes bool) (*pgxpool.Pool, error) {
@@ -39,7 +39,7 @@ func (c Config) open(ctx context.Context, writes bool) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDatabaseURL, err)
 	}
-	if c.Options.DirectURL != "" { // a transaction pooler is in between: sessions must keep no state
+	if c.Options.DirectURL != "" { // there is a transaction pooler, so sessions must keep no state
 		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	if writes {

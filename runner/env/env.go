@@ -1,4 +1,4 @@
-// Package env configures a runner from environment variables, as the command trapeze does:
+// Package env configures a runner from environment variables, as the trapeze command does:
 //
 //	config, err := env.Load()     // returns every mistake at once, each with its variable
 //	pool, err := config.Open(ctx) // connects to DATABASE_URL
@@ -21,21 +21,21 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Config is the part of the environment that configures a runner. It may be changed before it is used.
+// Config is the part of the environment that configures a runner. A program can change it before using it.
 type Config struct {
-	// DatabaseURL is DATABASE_URL, as a URL or as key=value pairs. It may contain the parameters of a pgx pool, such as pool_max_conns. It
-	// is empty by default, for hosts that open the pool themselves; [Config.Open] then returns an error.
+	// DatabaseURL is the value of DATABASE_URL, as a URL or as key=value pairs. It can contain pgx pool parameters, such as pool_max_conns.
+	// It can be empty if the host opens the pool itself; [Config.Open] then returns an error.
 	DatabaseURL string
-	// Options are for [runner.New]. They hold the value of every variable, or its default. The host sets the options without a variable:
-	// Version, the functions and providers, and a few that hosts rarely change.
+	// Options is for [runner.New]. It holds the value of every variable, or its default. Options without a variable are left to the host:
+	// Version, functions, providers, and a few that hosts rarely change.
 	Options runner.Options
 }
 
-// Load reads the environment. Its error joins one for each mistake, with the variable and its valid values, and one for each unknown
-// variable TRAPEZE_…. It ignores variables of the API and of the commands.
+// Load reads the environment. Its error joins all mistakes: one error for each invalid variable, with its valid values, and one for each
+// unknown TRAPEZE_ variable. Load ignores the variables of the API and of the commands.
 func Load() (Config, error) {
 	v, err := envvar.Read[envvar.Runner]()
-	if os.Getenv("TRAPEZE_HEARTBEAT") == "" { // a short lease without a heartbeat interval is no contradiction
+	if os.Getenv("TRAPEZE_HEARTBEAT") == "" { // a short lease must not conflict with the default heartbeat interval
 		v.Heartbeat = min(v.Heartbeat, v.Lease/3)
 	}
 	lanes, lanesErr := parseLanes(v.Lanes)
@@ -77,7 +77,7 @@ func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
 		if one.url == "" || one.url == "off" && one.name != "DATABASE_URL" {
 			continue
 		}
-		_, err := dburl.Config(one.url) // its error does not show the password
+		_, err := dburl.Config(one.url) // its error does not contain the password
 		wrong.That(err == nil, "%s: %w", one.name, err)
 	}
 	err := runner.ValidateLanes(lanes)
@@ -85,7 +85,7 @@ func validate(v envvar.Runner, lanes []runner.LaneSetup) error {
 	return errors.Join(wrong...)
 }
 
-// options returns the runner's options, in which 0 is the default and a negative value turns a setting off.
+// options returns the runner's options. In them 0 means the default, and a negative value turns a setting off.
 func options(v envvar.Runner, lanes []runner.LaneSetup) runner.Options {
 	const off = -1
 	return runner.Options{

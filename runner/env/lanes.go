@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// parseLanes parses TRAPEZE_LANES: name=slots:kinds, with commas between lanes and plus signs between kinds. Without slots a lane has no
-// limit. Without kinds it is no kind's default lane.
+// parseLanes parses TRAPEZE_LANES. Its format is name=slots:kinds, with commas between lanes and plus signs between kinds. A lane without
+// slots has no limit. A lane without kinds is not the default lane of any kind.
 func parseLanes(text string) (lanes []runner.LaneSetup, err error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil

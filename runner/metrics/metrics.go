@@ -1,6 +1,6 @@
-// Package metrics exports the metrics of a runner to Prometheus. It is a separate package, so that programs that do not use it do not link
-// Prometheus's client. docs/reference.md lists the metrics. To export to OpenTelemetry, put go.opentelemetry.io/contrib/bridges/prometheus
-// on top of the registry.
+// Package metrics exports a runner's metrics to Prometheus. It is a separate package so that programs that do not use it do not link the
+// Prometheus client. The metrics are listed in docs/reference.md. To export them to OpenTelemetry, wrap the registry with
+// go.opentelemetry.io/contrib/bridges/prometheus.
 package metrics
 
 import (
@@ -11,15 +11,15 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Collector returns the metrics of a runner, to be registered. A collection reads the state of lanes and pods from the database at most
-// every five seconds. Safe for concurrent use.
+// Collector returns a Prometheus collector for the metrics of a runner. Collecting reads the state of lanes and pods from the database at
+// most once every five seconds. Collector is safe for concurrent use.
 func Collector(r *runner.Runner) prometheus.Collector {
 	pod := inside.Of(r).Pod
 	return newCollector(pod.Metrics.Set.Metrics(), pod.Measured)
 }
 
 type collector struct {
-	types     []instrument.Type // of the metrics, in their order
+	types     []instrument.Type // the metrics' types, in the same order
 	described []*prometheus.Desc
 	each      func(func(at int, one instrument.Series))
 }

@@ -1,5 +1,5 @@
-// Package migrate creates and migrates the tables of package runner. It is a separate package, so that other programs do not link the
-// migration library. These run `trapeze migrate up`, or apply the SQL of `trapeze migrate print` with another tool.
+// Package migrate creates and migrates the tables of package runner. It is a separate package so that programs that do not use it do not
+// link the migration library. Those programs run `trapeze migrate up`, or apply the SQL from `trapeze migrate print` with another tool.
 package migrate
 
 import (
@@ -13,10 +13,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Up migrates the tables in the schema of the options to the version of this program, and creates the lanes of the options that do not
-// exist. Pass the same options to [runner.New]. Up needs the privileges to create these objects, but none if nothing is missing. It opens
-// its own connections, to the pool's address or to Options.DirectURL. Any number of pods may call it at once. A running pod also creates
-// missing lanes.
+// Up migrates the tables in the schema of o to this program's version, and creates the lanes in o that do not exist. Pass the same options
+// to [runner.New]. Up needs the privileges to create these objects, but none if nothing is missing. It opens its own connections, to the
+// pool's address or to Options.DirectURL. Any number of pods can call it concurrently. A running pod also creates missing lanes.
 func Up(ctx context.Context, pool *pgxpool.Pool, o runner.Options) error {
 	r, err := runner.New(pool, o)
 	if err != nil {

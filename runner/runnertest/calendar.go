@@ -12,18 +12,18 @@ import (
 	"github.com/trapeze-run/trapeze/internal/inside"
 )
 
-// calendar is the clock by which schedules fire. It stands still between two calls of [Harness.Advance]. The number of occurrences
-// therefore does not depend on how long the test takes.
+// calendar is the clock that schedules follow. It stands still between calls of [Harness.Advance], so the number of occurrences does not
+// depend on how long the test takes.
 type calendar struct {
 	now    time.Time
-	anchor map[string]time.Time // when we made a schedule start
+	anchor map[string]time.Time // start time that we set for each schedule
 }
 
-// Now returns the time of the test's clock: the real time at [New], advanced by [Harness.Advance]. Schedules follow this clock. To advance
-// to a given time at, call h.Advance(at.Sub(h.Now())).
+// Now returns the time on the test's clock: the real time of [New], plus the time added with [Harness.Advance]. Schedules follow this
+// clock. To advance to a time t, call h.Advance(t.Sub(h.Now())).
 func (h *Harness) Now() time.Time { return h.calendar.now }
 
-// startCalendar sets the clock and declares the schedules. No pod fires them by itself.
+// startCalendar sets the clock and declares the schedules. No pod fires them on its own.
 func (h *Harness) startCalendar(ctx context.Context) error {
 	h.calendar.anchor = map[string]time.Time{}
 	if err := h.host.QueryRow(ctx, `select clock_timestamp()`).Scan(&h.calendar.now); err != nil {
@@ -35,7 +35,7 @@ func (h *Harness) startCalendar(ctx context.Context) error {
 	return h.planSchedules(ctx)
 }
 
-// planSchedules makes new, changed and resumed schedules start at the test's now instead of the database's.
+// planSchedules makes new, changed and resumed schedules start at the test's current time instead of the database's.
 func (h *Harness) planSchedules(ctx context.Context) error {
 	rows, err := h.host.Query(ctx, h.in(`select name, anchor from trapeze.schedules`))
 	if err != nil {
@@ -66,7 +66,7 @@ type due struct {
 	At          time.Time
 }
 
-// dueSchedules returns the schedules that fire first, up to a time.
+// dueSchedules returns the schedules that fire next, up to a given time.
 func (h *Harness) dueSchedules(ctx context.Context, until time.Time) ([]due, error) {
 	kinds := slices.Collect(maps.Keys(inside.Of(h.client).Pod.Kinds))
 	rows, err := h.host.Query(ctx, h.in(`select name, error, next_at from trapeze.schedules

@@ -19,9 +19,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Claim sets the data that a handler sees of its job in a [Call], except the arguments. An empty field has its default.
+// Claim sets what a handler sees of its job in a [Call], other than the arguments. Empty fields have defaults.
 type Claim struct {
-	ID, PipelineID   int64 // default 1, and the same as ID
+	ID, PipelineID   int64 // ID defaults to 1, PipelineID to ID
 	Lane, Subject    string
 	Priority         *int // default 10
 	Attempt          int  // default 1
@@ -34,47 +34,48 @@ type Claim struct {
 	SubmittedBy      string
 	Boot, PodName    string       // default "runnertest"
 	Token            string       // default "token"
-	Failure          *job.Failure // of the job that the job follows; nil: none
-	PreviousResult   any          // encodes to JSON; nil: none
-	Branches         []job.Branch // of the fan-out that the job joins; nil: it joins none. A branch without a state has succeeded
-	Checkpoint       any          // of an earlier run; encodes to JSON; nil: none
+	Failure          *job.Failure // the failed job that this job follows, if any
+	PreviousResult   any          // encoded to JSON; nil for none
+	Branches         []job.Branch // of the fan-out that the job joins, or nil. A branch without a state has succeeded
+	Checkpoint       any          // from an earlier run, encoded to JSON; nil for none
 
-	// Context is the handler's context. A test may end it with one of the causes of package runner. Default: the test's context.
+	// Context is the handler's context. A test can cancel it with one of the causes defined in package runner. Default: the test's context.
 	Context context.Context
 }
 
-// Run is the record of one [Call]: the job's state, its outcome and its writes, as Trapeze would store them.
+// Run records one [Call]: the job's state, its outcome and its writes, as Trapeze would store them.
 type Run struct {
-	// State is the job's state after the call: succeeded, failed or cancelled; waiting for branches; or pending, to run again.
+	// State is the job's state after the call. It is succeeded, failed or cancelled if the job has finished. It is waiting if the job waits
+	// for branches, and pending if it runs again.
 	State  job.State
-	Result json.RawMessage   // nil: none
-	Status job.OutcomeStatus // ok, warning or error; empty: the job runs again. For a waiting job, the status that it will have
+	Result json.RawMessage   // nil if there is none
+	Status job.OutcomeStatus // ok, warning or error; empty if the job runs again. For a waiting job, its later status
 
-	// Reason is the job's reason: ok, children, error and so on. For a pending job it is retry after an error, retry_later after a Snooze,
+	// Reason is the job's reason, such as ok, children or error. For a pending job it is retry after an error, retry_later after a Snooze,
 	// or empty if Claim.Context ended in a shutdown and the job was handed back.
 	Reason     job.Reason
-	Err        error          // the handler's error or panic, or why its outcome was rejected; nil: none. After an error no next step follows
-	Class      job.ErrorClass // of Err
-	Code       string         // of Err: an SQLSTATE, or the handler's code; empty: none
-	RetryAfter *time.Duration // the wait that Err requests; nil: the kind's backoff
-	Snooze     *Snooze        // the wait that the handler requested; nil: none
+	Err        error          // the handler's error or panic, or why its outcome was rejected. If not nil, no next step follows
+	Class      job.ErrorClass // the class of Err
+	Code       string         // the code of Err, if any: an SQLSTATE or the handler's code
+	RetryAfter *time.Duration // the delay that Err requests, or nil for the kind's backoff
+	Snooze     *Snooze        // the snooze that the handler requested, or nil
 
-	Next     *job.Submission  // the step of Then; nil: none
-	Children []job.Submission // of FanOut
-	Parts    int              // of Deferred
+	Next     *job.Submission  // the step set with Then, or nil
+	Children []job.Submission // the children of FanOut
+	Parts    int              // the number of parts of Deferred
 	FailFast bool
-	Join     []job.Step // the step of Join, and those that a chain plans after it
-	EndChain bool       // the remaining steps of the chain do not follow
-	Undo     []job.Step // of Outcome.OnFailure and OnFailureOrCancel, the latest first
+	Join     []job.Step // the step set with Join, and the steps that a chain plans after it
+	EndChain bool       // the remaining steps of the chain are dropped
+	Undo     []job.Step // the steps set with Outcome.OnFailure and OnFailureOrCancel, latest first
 
 	Progress    []job.Progress    // each call of Job.Progress and Job.Message, in order
 	Events      []job.Event       // each call of Job.Emit, in order: Event, Level, Message and Fields are set
 	Checkpoints []json.RawMessage // each call of Job.Checkpoint, and of Job.Write with a checkpoint, in order
 	Batches     []Batch           // each call of Job.Write, in order. Call does not run them
 
-	// InTx lists the functions of Outcome.InTx, one for each call. Call does not run them; Write does.
+	// InTx lists the functions passed to Outcome.InTx. Call does not run them; use Write.
 	InTx []func(ctx context.Context, tx pgx.Tx) error
-	// Statements lists the statements of Outcome.Write. Call does not run them; Write does.
+	// Statements lists the statements passed to Outcome.Write. Call does not run them; use Write.
 	Statements []Statement
 
 	t      testing.TB
@@ -82,14 +83,14 @@ type Run struct {
 	writes work.Writes
 }
 
-// Snooze is a wait before a job runs again, without a result.
+// Snooze describes a request to run a job again after a wait, without a result.
 type Snooze struct {
 	Wait    time.Duration
-	Backoff bool // the wait grows with every snooze of the job
+	Backoff bool // the wait grows with each snooze of the job
 	Why     string
 }
 
-// Messages returns the texts of Job.Message.
+// Messages returns the texts passed to Job.Message.
 func (r Run) Messages() (list []string) {
 	for _, p := range r.Progress {
 		if p.Message != nil {
@@ -99,19 +100,19 @@ func (r Run) Messages() (list []string) {
 	return list
 }
 
-// Statement is one statement of Outcome.Write or Job.Write, with the arguments that the handler passed.
+// Statement is one statement of Outcome.Write or Job.Write, with its arguments.
 type Statement struct {
 	SQL  string
 	Args []any
 }
 
-// Batch is one call of Job.Write.
+// Batch records one call of Job.Write.
 type Batch struct {
 	Statements []Statement
-	Checkpoint json.RawMessage // nil: none
+	Checkpoint json.RawMessage // nil if there is none
 }
 
-// statements returns the statements among writes.
+// statements returns the SQL statements among writes.
 func statements(writes work.Writes) (list []Statement) {
 	for _, w := range writes {
 		if w.Do == nil {
@@ -140,13 +141,13 @@ func (r Run) RequireState(want job.State) {
 	r.t.Fatalf("runnertest: the job (%s) would be %s, want %s%s", r.kind, r.State, want, why)
 }
 
-// Call calls a handler once, on the test's goroutine, without a database or a pod, and returns a record of the call. claim is the handler's
-// view of its job: at most one, by default a first attempt. The arguments are encoded and decoded like those of a stored job. If they
-// cannot be encoded, the test fails at once.
+// Call calls a handler once, on the test's goroutine, without a database or a pod, and returns a record of the call. The optional claim
+// sets what the handler sees of its job; the default is a first attempt. The arguments are encoded and decoded like those of a stored job.
+// If they cannot be encoded, the test fails at once.
 //
 // A panic of the handler becomes its error, as on a pod. Call does not check the kinds and lanes of next steps and children. Middleware and
-// options of [runner.Handle] do not apply: set Claim.MaxAttempts instead of [runner.Retry], and end Claim.Context instead of
-// [runner.Timeout]. [runner.Job.Tx] returns an error because it needs a database: test such a handler with [New].
+// the options of [runner.Handle] do not apply: set Claim.MaxAttempts instead of [runner.Retry], and cancel Claim.Context instead of using
+// [runner.Timeout]. [runner.Job.Tx] returns an error because it needs a database. Test handlers that use it with [New].
 func Call[A job.Args](t testing.TB, handler runner.Func[A], args A, claim ...Claim) Run {
 	t.Helper()
 	if len(claim) > 1 {
@@ -166,7 +167,7 @@ func Call[A job.Args](t testing.TB, handler runner.Func[A], args A, claim ...Cla
 	}, args, c)
 }
 
-// call does the work of [Call] for the handler that register registers. register returns its kind.
+// call implements [Call] for the handler that register registers. register returns the kind.
 func call(t testing.TB, register func(*runner.Runner) string, args job.Args, c Claim) Run {
 	t.Helper()
 	must := func(err error, doing string) {
@@ -200,11 +201,11 @@ func call(t testing.TB, register func(*runner.Runner) string, args job.Args, c C
 	return run
 }
 
-// perform calls a handler. A panic becomes its error. runtime.Goexit, which a failing test calls, ends the test.
+// perform calls a handler and turns a panic into its error. runtime.Goexit, which a failing test calls, ends the test.
 func perform(run func() (*work.Outcome, error)) (o *work.Outcome, err error) {
 	defer guard.Recover(&err)
 	if o, err = run(); err != nil {
-		work.ReadError(err) // a panic in it counts as the handler's
+		work.ReadError(err) // a panic while reading the error counts as the handler's
 	}
 	return o, err
 }
@@ -227,7 +228,7 @@ func conclude(e *engine.Engine, o *work.Outcome, err, cause error, attempts engi
 		err = o.Validate()
 	}
 	switch {
-	case errors.Is(cause, job.ErrCancelled): // regardless of the handler's return
+	case errors.Is(cause, job.ErrCancelled): // regardless of what the handler returned
 		return Run{State: job.Cancelled, Status: job.Error, Reason: job.ReasonCancelled, Err: err}
 	case errors.Is(cause, job.ErrStopped):
 		return Run{State: job.Cancelled, Status: job.Error, Reason: job.ReasonStopped, Err: err}
@@ -251,7 +252,7 @@ func conclude(e *engine.Engine, o *work.Outcome, err, cause error, attempts engi
 	return run
 }
 
-// follow records the next step or the fan-out, and rejects it as the engine does. It treats all kinds as known.
+// follow records the next step or the fan-out, or rejects it as the engine would. It treats all kinds as known.
 func (r *Run) follow(e *engine.Engine, o *work.Outcome) error {
 	r.EndChain, r.Undo = o.EndChain, work.Describe(o.Undo)
 	for i := range o.Undo {
@@ -274,7 +275,7 @@ func (r *Run) follow(e *engine.Engine, o *work.Outcome) error {
 	return job.Permanent(e.CheckOutcome(o))
 }
 
-// job makes the claim and the writer that receives its writes.
+// job returns the claimed job and the writer that records its writes.
 func (c Claim) job(kind string, args json.RawMessage) (*work.Job, *writer, error) {
 	now := time.Now()
 	orElse(&c.ID, 1)
@@ -311,12 +312,12 @@ func (c Claim) job(kind string, args json.RawMessage) (*work.Job, *writer, error
 	if w.previous, err = work.EncodeResult(c.PreviousResult); err != nil {
 		return nil, nil, err
 	}
-	j.Claimed.ParentID = new(int64) // makes Branches ask the writer
+	j.Claimed.ParentID = new(int64) // makes Branches call the writer
 	j.Claimed.Checkpoint, err = work.EncodeResult(c.Checkpoint)
 	return j, w, err
 }
 
-// orElse sets an empty field to a default.
+// orElse sets *field to value if it is empty.
 func orElse[T comparable](field *T, value T) {
 	var empty T
 	if *field == empty {

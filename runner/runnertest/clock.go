@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// moments lists the columns with times on which future events depend. The history in done and job_events is not changed.
+// moments lists the timestamp columns that affect future events. The history in done and job_events is not changed.
 var moments = map[string][]string{
 	"jobs":            {"created_at", "erased_at"},
 	"live":            {"ready_at", "claimed_at", "started_at"},
@@ -22,14 +22,14 @@ var moments = map[string][]string{
 	"parts":           {"completed_at"},
 }
 
-// Advance moves the test's time forward by d for jobs and schedules. Delays, waits for the next attempt or for approval, ages of jobs, and
-// leases are then as they will be after d. Each schedule fires on time at each occurrence within d; see [Harness.Now]. Jobs that have
-// become due start with the next [Harness.RunUntilIdle]. To run the jobs of one occurrence before the next, advance in steps.
+// Advance moves the test's clock forward by d for jobs and schedules. Delays, waits for the next attempt or for approval, job ages and
+// leases are then as they would be d later. Each schedule fires on time at each of its occurrences within d; see [Harness.Now]. Jobs that
+// have become due start with the next [Harness.RunUntilIdle]. To run the jobs of one occurrence before the next, advance in steps.
 //
-// Trapeze uses PostgreSQL's clock, which a test cannot set. Advance therefore moves the times that are stored in the harness's tables into
-// the past by d, in one transaction. A job that was submitted an hour ago is the same as one that was submitted just now, seen an hour
-// later. These times read earlier than before; the history and the ends of jobs keep the real time. Advance does not change tables of the
-// handlers or the test, nor time.Now.
+// Trapeze uses PostgreSQL's clock, which a test cannot set. Advance therefore subtracts d from the times stored in the harness's tables, in
+// one transaction. A job submitted now whose times are moved back by an hour is the same as a job submitted an hour ago. These times
+// therefore read earlier than they were, while the history and the end times of jobs keep real time. Advance does not change time.Now or
+// the tables of handlers and of the test.
 func (h *Harness) Advance(d time.Duration) {
 	h.t.Helper()
 	if d < 0 {
@@ -38,7 +38,7 @@ func (h *Harness) Advance(d time.Duration) {
 	h.fatal(h.advance(h.t.Context(), d), "advance by %s", d)
 }
 
-// advance moves the time forward by d and fires the schedules within it.
+// advance moves the clock forward by d and fires the schedules that become due.
 func (h *Harness) advance(ctx context.Context, d time.Duration) error {
 	end := h.calendar.now.Add(d.Truncate(time.Microsecond)) // PostgreSQL's resolution
 	if err := h.planSchedules(ctx); err != nil {
@@ -61,13 +61,13 @@ func (h *Harness) advance(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pass moves the stored times into the past, so that the test's clock shows now.
+// pass moves the stored times back, so that the test's clock reads now.
 func (h *Harness) pass(ctx context.Context, now time.Time) error {
 	d := now.Sub(h.calendar.now)
 	var all pgx.Batch
 	for table, columns := range moments {
 		for _, column := range columns {
-			// The epoch as ready_at marks a job that goes before all others.
+			// A ready_at equal to the epoch marks a job that goes before all others, so leave it alone.
 			sql := fmt.Sprintf(`update trapeze.%s set %[2]s = %[2]s - $1 * interval '1 microsecond' where %[2]s > 'epoch'`, table, column)
 			all.Queue(h.in(sql), d.Microseconds())
 		}

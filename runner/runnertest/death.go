@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// Point is a point in the life of a job at which its pod can die.
+// Point is a point in the execution of a job at which its pod can die.
 type Point int
 
-// The points, in the order in which a job passes them.
+// The points, in the order in which a job reaches them.
 const (
-	// AfterClaim: the pod holds the job, after a claim or after the commit that ended the previous step. Its handler has not been
-	// called.
+	// AfterClaim is the point at which the pod holds the job but has not called its handler. The pod got the job by a claim, or from the
+	// commit that ended the previous step.
 	AfterClaim Point = iota + 1
-	// MidStep: the handler has committed data with Job.Tx or Job.Checkpoint, and has not returned. A handler that commits nothing
-	// looks the same to the database all the time: its pod dies when it returns. See also [Harness.Die].
+	// MidStep is the point after the handler has committed data with Job.Tx or Job.Checkpoint, and before it returns. If a handler commits
+	// nothing, the database cannot distinguish the stages of its run, so its pod dies when it returns. See also [Harness.Die].
 	MidStep
-	// BeforeFinish: the handler has returned, and its outcome has not been sent.
+	// BeforeFinish is the point after the handler has returned and before its outcome is sent.
 	BeforeFinish
-	// InFlush: the statement or commit that ends the run was sent and did not arrive. It may be shared by several jobs.
+	// InFlush is the point at which the statement or commit that ends the run has been sent but has not arrived. Several jobs may share it.
 	InFlush
-	// AfterFinish: the job has ended or waits, and the pod no longer holds it. The pod may hold a next step, which has not
-	// started.
+	// AfterFinish is the point at which the job has finished or is waiting, and the pod no longer holds it. The pod may hold a next step
+	// that has not started.
 	AfterFinish
 )
 
@@ -44,10 +44,10 @@ func (p Point) String() string {
 	return fmt.Sprintf("at the point %d", int(p))
 }
 
-// ErrDead is the cause with which the handlers' contexts end when their pod dies.
+// ErrDead is the cancellation cause of the handlers' contexts when their pod dies.
 var ErrDead = errors.New("runnertest: the pod has died")
 
-// death is a death that is requested and has not happened.
+// death is a death that was requested but has not happened yet.
 type death struct {
 	at    Point
 	kinds []string
@@ -60,19 +60,19 @@ func (d death) String() string {
 	return fmt.Sprintf("%s of %s", d.at, strings.Join(d.kinds, " or "))
 }
 
-// DieAt makes the pod die the next time that a job of one of the kinds, or of any kind if none is given, passes a point. The
-// package documentation describes a death. Several requested deaths happen in order. The test fails if it ends before all of them
-// have happened.
+// DieAt makes the pod die the next time that a job of one of the kinds reaches a point. Without kinds, a job of any kind triggers it. The
+// package documentation describes a death. If several deaths are requested, they happen in order. The test fails if it ends before all of
+// them have happened.
 //
-// A job may be recovered Options.MaxCrashes times: by default, the third death with the same job fails it.
+// A job survives at most Options.MaxCrashes − 1 deaths: by default, the third death of its pod fails it.
 func (h *Harness) DieAt(at Point, kinds ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.deaths = append(h.deaths, death{at, kinds})
 }
 
-// Die makes the current pod die now. A handler calls it to die at a place that no [Point] names. The handler's context has ended
-// when Die returns, and the handler should return.
+// Die makes the current pod die now. A handler calls it to die where there is no [Point]. When Die returns, the handler's context has been
+// cancelled, and the handler should return.
 func (h *Harness) Die() {
 	h.mu.Lock()
 	p := h.pod
@@ -89,7 +89,7 @@ func (h *Harness) Deaths() int {
 	return h.died
 }
 
-// strikes reports whether the next death happens now, when a job of a kind passes a point, and removes it from the list.
+// strikes reports whether the next death happens now that a job of a kind has reached a point. If so, it removes the death from the list.
 func (h *Harness) strikes(at Point, kind string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package runnertest tests jobs. [Call] calls one handler without a database. A [Harness] runs pipelines inside a test, on a real
-// PostgreSQL, in the test's own time, with pods that die where the test wants.
+// Package runnertest tests jobs. [Call] calls a single handler without a database. A [Harness] runs pipelines inside a test, with a real
+// PostgreSQL, a clock that the test controls, and pods that die when the test wants them to.
 //
 //	func TestAnOrderIsShippedOnce(t *testing.T) {
 //		h := runnertest.New(t, pool, runner.Options{}, func(r *runner.Runner) {
@@ -12,18 +12,19 @@
 //		h.RequireState(id, runner.StateSucceeded)
 //	}
 //
-// Jobs run only during calls of [Harness.RunUntilIdle]: a submitted job is pending until then. Time passes only with [Harness.Advance], for
-// delays and for schedules. Each harness has its own tables, in a schema that is dropped when the test ends. Tests can therefore share a
+// Jobs run only during calls of [Harness.RunUntilIdle]; a submitted job is pending until then. For delays and schedules, time passes only
+// with [Harness.Advance]. Each harness has its own tables, in a schema that is dropped when the test ends. Tests can therefore share a
 // database and run in parallel.
 //
 // # How a pod dies
 //
-// A pod of the harness runs in the test's process, on its own pool. When it dies, its connections are cut, it gets no new ones, the
-// contexts of its handlers end, and it calls no handler any more. Committed data stays. The database and the other pods see the same when a
-// process is killed. Go cannot stop a goroutine, so a handler that ignores its context continues: its effects elsewhere, such as on a pool
-// of the test, still happen. Then the harness advances the clock by the lease, and a new pod takes over.
+// A pod of the harness runs in the test's process and has its own pool. When it dies, its connections are closed and it cannot open new
+// ones. The contexts of its handlers are cancelled, and it calls no more handlers. Committed data remains. To the database and the other
+// pods, this looks like a killed process. Go cannot stop a goroutine, so a handler that ignores its context continues, and its external
+// effects, for example on a pool of the test, still happen. The harness then advances the clock by the lease time, and a new pod takes
+// over.
 //
 // # Real time
 //
-// Handlers see the real time. Timeouts of handlers ([runner.Timeout], [runner.StaleAfter]) are measured in it.
+// Handlers see real time. Handler timeouts ([runner.Timeout], [runner.StaleAfter]) are measured in real time as well.
 package runnertest

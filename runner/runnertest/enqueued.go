@@ -15,14 +15,14 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Querier is a pool, a connection or a transaction of pgx.
+// Querier is a pgx pool, connection or transaction.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// RequireEnqueued returns the first job with the kind and the JSON of args, in any state. If there is none, it fails the test at once. A
-// [runner.Raw] without JSON matches any arguments of its kind. db is a pool, or a transaction, which also sees its uncommitted jobs.
-// schema is Options.Schema; empty: trapeze.
+// RequireEnqueued returns the first job whose kind and JSON arguments equal those of args, in any state. If there is none, it fails the
+// test at once. A [runner.Raw] without JSON matches any arguments of its kind. db is a pool, or a transaction, which also sees its
+// uncommitted jobs. schema is the value of Options.Schema; if empty, it is trapeze.
 func RequireEnqueued(t testing.TB, db Querier, schema string, args job.Args) job.Job {
 	t.Helper()
 	found, wanted := search(t, db, schema, args)
@@ -33,8 +33,8 @@ func RequireEnqueued(t testing.TB, db Querier, schema string, args job.Args) job
 	return found[0]
 }
 
-// RequireNotEnqueued fails the test at once if a job with the kind and the JSON of args exists, in any state. The parameters are those
-// of [RequireEnqueued].
+// RequireNotEnqueued fails the test at once if there is a job whose kind and JSON arguments equal those of args, in any state. The
+// parameters are the same as for [RequireEnqueued].
 func RequireNotEnqueued(t testing.TB, db Querier, schema string, args job.Args) {
 	t.Helper()
 	if found, wanted := search(t, db, schema, args); len(found) > 0 {
@@ -42,19 +42,19 @@ func RequireNotEnqueued(t testing.TB, db Querier, schema string, args job.Args) 
 	}
 }
 
-// RequireEnqueued calls the function [RequireEnqueued] for the committed jobs of the harness.
+// RequireEnqueued calls the function [RequireEnqueued] for the harness's committed jobs.
 func (h *Harness) RequireEnqueued(args job.Args) job.Job {
 	h.t.Helper()
 	return RequireEnqueued(h.t, h.host, h.opts.Schema, args)
 }
 
-// RequireNotEnqueued calls the function [RequireNotEnqueued] for the committed jobs of the harness.
+// RequireNotEnqueued calls the function [RequireNotEnqueued] for the harness's committed jobs.
 func (h *Harness) RequireNotEnqueued(args job.Args) {
 	h.t.Helper()
 	RequireNotEnqueued(h.t, h.host, h.opts.Schema, args)
 }
 
-// search returns the jobs with the kind and the JSON of args, oldest first, and a description of them for a message.
+// search returns the jobs that match the kind and JSON of args, oldest first, and a description of args for a message.
 func search(t testing.TB, db Querier, schema string, args job.Args) (found []job.Job, wanted string) {
 	t.Helper()
 	encoded, err := json.Marshal(args)
@@ -75,7 +75,7 @@ func search(t testing.TB, db Querier, schema string, args job.Args) (found []job
 	return found, wanted
 }
 
-// otherJobs describes the jobs that exist instead of the missing one: those of the kind, or else all.
+// otherJobs describes the jobs that were found instead of the missing one: those of the same kind, or else all jobs.
 func otherJobs(t testing.TB, db Querier, schema, kind string) string {
 	t.Helper()
 	if jobs := enqueued(t, db, schema, kind); len(jobs) > 0 {
@@ -109,8 +109,8 @@ func lines(jobs []job.Job) string {
 	return text.String()
 }
 
-// value decodes JSON, so that a comparison ignores the order of fields and white space.
+// value decodes JSON, so that a comparison ignores white space and the order of fields.
 func value(raw json.RawMessage) (v any) {
-	_ = json.Unmarshal(raw, &v) // it was encoded by us
+	_ = json.Unmarshal(raw, &v) // raw was encoded by us, so it is valid
 	return v
 }

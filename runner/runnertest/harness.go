@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
-// Harness runs jobs for one test. Make one with [New]. Only the test's goroutine may call its methods, except [Harness.Die] and
+// Harness runs jobs for one test. Create one with [New]. Only the test's goroutine may call its methods, except for [Harness.Die] and
 // [Harness.DieAt], which are safe for concurrent use.
 type Harness struct {
 	// Patience is how long RunUntilIdle waits, in real time, before it fails the test. Default 30s.
@@ -29,18 +29,19 @@ type Harness struct {
 	opts     runner.Options
 	register func(*runner.Runner)
 	client   *runner.Runner
-	pods     []*pod // all that have been started
+	pods     []*pod // all pods started so far
 	calendar calendar
 
 	mu     sync.Mutex
-	deaths []death // those that have not happened, the next one first
+	deaths []death // pending deaths, next one first
 	died   int
-	pod    *pod // the running pod; nil: none
+	pod    *pod // the running pod, or nil
 }
 
-// New makes a harness with its own tables in the pool's database. The pool must reach PostgreSQL without a transaction pooler. New calls
-// register for each pod, to register the handlers. These options have different defaults: LeaseFor 30s, HeartbeatEvery 50ms, PollEvery
-// 100ms, and no log. The harness sets Schema, Name, DirectURL and BehindPooler. Everything that it created is removed when the test ends.
+// New returns a harness with its own tables in the pool's database. The pool must reach PostgreSQL without a transaction pooler. New calls
+// register once for each pod, to register the handlers. Some options have different defaults: LeaseFor is 30s, HeartbeatEvery 50ms,
+// PollEvery 100ms, and nothing is logged. The harness sets Schema, Name, DirectURL and BehindPooler itself. Everything that it creates is
+// removed when the test ends.
 func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runner.Runner)) *Harness {
 	t.Helper()
 	if o.Logger == nil {
@@ -50,13 +51,13 @@ func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runn
 		o.PollEvery = 100 * time.Millisecond
 	}
 	if o.LeaseFor == 0 {
-		o.LeaseFor = 30 * time.Second // the test never waits for it, and a slow machine does not end a pod
+		o.LeaseFor = 30 * time.Second // the test never waits for it, and it keeps pods alive on a slow machine
 	}
 	if o.HeartbeatEvery == 0 {
 		o.HeartbeatEvery = min(50*time.Millisecond, o.LeaseFor/3)
 	}
 	o.Schema = "runnertest_" + strings.ToLower(rand.Text()[:16])
-	o.DirectURL, o.BehindPooler, o.NoClaimAhead = "", false, true // a test counts crashes
+	o.DirectURL, o.BehindPooler, o.NoClaimAhead = "", false, true // claiming ahead would distort crash counts
 	h := &Harness{Patience: 30 * time.Second, t: t, host: pool, opts: o, register: register}
 	t.Cleanup(h.end)
 	if err := migrate.Up(t.Context(), pool, o); err != nil {
@@ -73,7 +74,7 @@ func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runn
 	return h
 }
 
-// end removes everything that the harness made. The test may have closed its pool.
+// end removes everything that the harness created. The test may already have closed its pool.
 func (h *Harness) end() {
 	h.t.Helper()
 	for _, p := range h.pods {
@@ -110,7 +111,7 @@ func (h *Harness) drop(ctx context.Context) error {
 }
 
 // Runner returns the runner through which the harness submits jobs. Use it for other calls, such as Approve, Cancel, Complete, EnqueueTx or
-// RunPipelineAgain. It runs no jobs.
+// RunPipelineAgain. The runner itself runs no jobs.
 func (h *Harness) Runner() *runner.Runner { return h.client }
 
 // Schema returns the schema of the harness's tables.
@@ -126,7 +127,7 @@ func (h *Harness) Enqueue(args job.Args, options ...runner.EnqueueOption) int64 
 	return made.ID
 }
 
-// in replaces the schema in a statement by the harness's.
+// in replaces the schema in a statement with the harness's schema.
 func (h *Harness) in(sql string) string {
 	return strings.ReplaceAll(sql, "trapeze.", h.opts.Schema+".")
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Job returns a job.
+// Job returns the job with the given id.
 func (h *Harness) Job(id int64) job.Job {
 	h.t.Helper()
 	j, err := h.client.Job(h.t.Context(), id)
@@ -24,7 +24,7 @@ func (h *Harness) Pipeline(id int64) job.Pipeline {
 	return p
 }
 
-// Jobs returns the jobs of some kinds, or all if none is given, in the order of their submission.
+// Jobs returns the jobs of the given kinds, or of all kinds if none are given, in submission order.
 func (h *Harness) Jobs(kinds ...string) []job.Job {
 	h.t.Helper()
 	var all []job.Job
@@ -37,7 +37,7 @@ func (h *Harness) Jobs(kinds ...string) []job.Job {
 			}
 		}
 		if f.Cursor = page.Cursor; f.Cursor == "" {
-			slices.Reverse(all) // newest first
+			slices.Reverse(all) // the list has the newest first
 			return all
 		}
 	}
@@ -51,7 +51,7 @@ func (h *Harness) Events(id int64) []job.Event {
 	return events
 }
 
-// Transitions returns the states that a job has been in, in order: pending, running, succeeded.
+// Transitions returns the states that a job has gone through, in order, for example pending, running, succeeded.
 func (h *Harness) Transitions(id int64) []job.State {
 	h.t.Helper()
 	var states []job.State

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// pod is a runner with its own pool that a test can make die.
+// pod is a runner with its own pool. A test can make it die.
 type pod struct {
 	harness *Harness
 	name    string
@@ -29,9 +29,9 @@ type pod struct {
 	dead  chan struct{}
 	dying sync.Once
 
-	calls    sync.WaitGroup // of handlers
+	calls    sync.WaitGroup // running handler calls
 	mu       sync.Mutex
-	handlers map[*context.CancelCauseFunc]bool // cancels the contexts of running handlers
+	handlers map[*context.CancelCauseFunc]bool // cancel functions for the contexts of running handlers
 }
 
 // startPod starts a pod that runs jobs until it is stopped or dies.
@@ -74,7 +74,7 @@ func (h *Harness) startPod() (*pod, error) {
 	return p, nil
 }
 
-// perform wraps each handler of this pod.
+// perform is the middleware around each handler of this pod.
 func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], next func(context.Context) (*runner.Outcome, error)) (outcome *runner.Outcome, err error) {
 	p.pass(AfterClaim, j.Kind())
 	ctx, over, lives := p.handlerContext(ctx)
@@ -83,7 +83,7 @@ func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], next func(
 	}
 	defer over()
 	p.watch.called(j.ID(), j.Kind())
-	defer func() { // also after a panic
+	defer func() { // deferred, so that it runs after a panic too
 		p.pass(MidStep, j.Kind())
 		p.pass(BeforeFinish, j.Kind())
 		p.watch.returned(j.ID())
@@ -94,15 +94,15 @@ func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], next func(
 	return next(ctx)
 }
 
-// pass is called when a job of a kind passes a point, at which the pod may die.
+// pass is called when a job of a kind reaches a point. The pod dies if a death is due there.
 func (p *pod) pass(at Point, kind string) {
 	if !p.isDead() && p.harness.strikes(at, kind) {
 		p.die()
 	}
 }
 
-// handlerContext returns a context for a handler that ends when the pod dies, and false if the pod is dead. The caller calls over after
-// the handler.
+// handlerContext returns a context for a handler that is cancelled when the pod dies. It returns false if the pod is dead. The caller must
+// call over when the handler has returned.
 func (p *pod) handlerContext(ctx context.Context) (_ context.Context, over func(), lives bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +122,7 @@ func (p *pod) handlerContext(ctx context.Context) (_ context.Context, over func(
 	}, true
 }
 
-// die cuts the pod off: from now on it reaches neither the database nor a handler.
+// die cuts the pod off. It can no longer reach the database or call a handler.
 func (p *pod) die() {
 	p.dying.Do(func() {
 		p.wire.sever()
@@ -147,17 +147,17 @@ func (p *pod) isDead() bool {
 	}
 }
 
-// stop makes the pod end without a grace period: at once if no job runs. close waits for it.
+// stop stops the pod without a grace period, at once if no job is running. close waits until it has stopped.
 func (p *pod) stop() {
 	p.runner.HandBackNow()
 	p.quit()
 }
 
-// closeWithin limits how long a pod may take to end.
+// closeWithin is the maximum time that a pod may take to stop.
 const closeWithin = 15 * time.Second
 
-// close waits until the pod has ended, and closes its connections. For a dead pod it waits only for the handlers: the rest tries
-// in vain for some seconds to reach the database, and then ends by itself.
+// close waits until the pod has stopped, and closes its connections. For a dead pod it waits only for the handlers. Its other goroutines
+// try in vain for some seconds to reach the database, and then end.
 func (p *pod) close() error {
 	closed, handled := make(chan struct{}), make(chan struct{})
 	go func() {

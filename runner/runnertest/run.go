@@ -9,9 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// leftSQL lists the jobs that keep the harness from being idle: running jobs, due jobs that may run, and waiting jobs to be
-// settled. $1 lists the kinds with a handler here. A job that may not run, because its lane is drained or the queue is paused,
-// does not count.
+// leftSQL lists the jobs that keep the harness from being idle: running jobs, due jobs that may run, and waiting jobs that need to be
+// settled. $1 lists the kinds with a handler here. It omits jobs that may not run because their lane is drained or the queue is paused.
 const leftSQL = `
 select l.id, l.kind, l.state, l.attempt, l.crashes,
 	case when l.state = 'running' then coalesce((select p.name from trapeze.pods p where p.boot = l.pod), '') else '' end as pod
@@ -46,11 +45,11 @@ func (l left) String() string {
 // pollInterval is the interval at which RunUntilIdle checks for remaining jobs.
 const pollInterval = 5 * time.Millisecond
 
-// RunUntilIdle runs all due jobs, and those that become due as a result, until no job is due or running. All jobs have then
-// ended, or wait for a time, an approval, their branches or a completion. When a pod dies, it lets the lease expire as
-// [Harness.Advance] does, and continues with a new pod. After [Harness].Patience it fails the test and lists the remaining jobs.
+// RunUntilIdle runs all due jobs, and those that become due as a result, until no job is due or running. All remaining jobs wait for a
+// time, an approval, their branches or a completion. If the pod dies, RunUntilIdle lets its lease expire as [Harness.Advance] does, and
+// continues with a new pod. After [Harness].Patience, it fails the test and lists the jobs that are left.
 //
-// It also does the periodic work of a runner: it ends jobs that are too old or were not approved in time.
+// It also performs a runner's periodic maintenance: it ends jobs that are too old or were not approved in time.
 func (h *Harness) RunUntilIdle() {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), h.Patience)
@@ -71,14 +70,14 @@ func (h *Harness) RunUntilIdle() {
 		if !p.isDead() {
 			h.fatal(p.close(), "stop a pod")
 		}
-		if !p.isDead() { // it may have died while it stopped: the commit of the last end was visible before its reply arrived
+		if !p.isDead() { // it may have died while stopping: the last commit may be visible before its reply arrives
 			return
 		}
 		h.fatal(h.bury(ctx, p), "take over from %s", p.name)
 	}
 }
 
-// watchPod returns the remaining jobs when the pod has died, when none remain, or at the deadline.
+// watchPod returns the remaining jobs once the pod has died, no jobs remain, or the deadline has passed.
 func (h *Harness) watchPod(p *pod, deadline time.Time) []left {
 	h.t.Helper()
 	tick := time.NewTicker(pollInterval)
@@ -118,13 +117,13 @@ func list(rest []left) string {
 	return strings.Join(lines, "\n")
 }
 
-// bury waits until the server has closed the connections of a dead pod, and lets its lease expire.
+// bury waits until the server has closed a dead pod's connections, and then lets the pod's lease expire.
 func (h *Harness) bury(ctx context.Context, p *pod) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		var open int
-		// A statement that waits for a lock does not notice that its client is gone.
+		// A statement that is waiting for a lock does not notice that its client has disconnected, so terminate the sessions.
 		err := h.host.QueryRow(ctx, `select count(pg_terminate_backend(pid)) from pg_stat_activity
 			where datname = current_database() and pid = any($1::int[])`, p.wire.processes()).Scan(&open)
 		if err != nil {

@@ -9,18 +9,18 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// watch is a pgx tracer that follows the statements of a pod's connections, to know when its jobs pass a point. It is called
-// before a statement is sent and after its reply.
+// watch is a pgx tracer that observes the statements on a pod's connections, to detect when the pod's jobs reach a point. It is called
+// before a statement is sent and after its reply has arrived.
 type watch struct {
 	pod     *pod
 	effects map[string]store.Effect
 
 	mu      sync.Mutex
 	jobs    map[int64]*watched
-	holding map[*pgx.Conn][]int64 // the jobs whose claims the connection's transaction locks
+	holding map[*pgx.Conn][]int64 // ids of the jobs whose claims the connection's transaction has locked
 }
 
-// watched is a job whose handler was called.
+// watched is a job whose handler has been called.
 type watched struct {
 	kind     string
 	returned bool
@@ -30,7 +30,7 @@ func newWatch(p *pod, schema string) *watch {
 	return &watch{pod: p, effects: store.Effects(schema), jobs: map[int64]*watched{}, holding: map[*pgx.Conn][]int64{}}
 }
 
-// called and returned record the state of a job's handler.
+// called and returned record that a job's handler was called and that it returned.
 func (w *watch) called(id int64, kind string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,7 +43,8 @@ func (w *watch) returned(id int64) {
 	w.jobs[id].returned = true
 }
 
-// sent describes the effects of a statement in flight: it ends the claims of jobs of some kinds, or commits data of a handler.
+// sent describes the effects of an in-flight statement. ends lists the kinds of the jobs whose claims it ends. keeps lists the kinds of the
+// jobs whose handlers' data it commits.
 type sent struct {
 	ends, keeps []string
 }
@@ -80,7 +81,7 @@ func (w *watch) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBa
 	w.end(ctx, data.Err)
 }
 
-// start passes the points before statements that are about to be sent.
+// start reports the points that jobs reach before statements are sent.
 func (w *watch) start(ctx context.Context, s sent) context.Context {
 	for _, kind := range s.ends {
 		w.pod.pass(InFlush, kind)
@@ -88,7 +89,7 @@ func (w *watch) start(ctx context.Context, s sent) context.Context {
 	return context.WithValue(ctx, sentKey{}, s)
 }
 
-// end passes the points after statements whose replies arrived.
+// end reports the points that jobs reach when the replies to statements have arrived.
 func (w *watch) end(ctx context.Context, err error) {
 	s, _ := ctx.Value(sentKey{}).(sent)
 	if err != nil || w.pod.isDead() {
@@ -113,14 +114,14 @@ func (w *watch) read(conn *pgx.Conn, sql string, args []any) (s sent) {
 		s.keeps = w.kinds(store.JobsOf(args))
 	case store.Ends:
 		s.ends = w.kinds(store.JobsOf(args))
-		delete(w.holding, conn) // the same batch commits
+		delete(w.holding, conn) // the commit is in the same batch
 	}
 	switch sql {
 	case "rollback":
 		delete(w.holding, conn)
 	case "commit":
 		for _, id := range w.holding[conn] {
-			// After the handler has returned, the commit ends the job.
+			// Once the handler has returned, the commit ends the job.
 			if one := w.jobs[id]; one != nil && one.returned {
 				s.ends = append(s.ends, one.kind)
 			} else if one != nil {

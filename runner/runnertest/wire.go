@@ -10,19 +10,19 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// wire is the network of one pod, until it is cut.
+// wire is the network connection of one pod. It can be cut.
 type wire struct {
 	dial pgconn.DialFunc
 
 	mu    sync.Mutex
 	conns []net.Conn
 	cut   bool
-	pids  []uint32 // of the server's processes at the other end
+	pids  []uint32 // process ids of the server sessions
 }
 
 var errCut = errors.New("runnertest: the connections of a dead pod are cut")
 
-// open is a [pgconn.DialFunc].
+// open implements [pgconn.DialFunc].
 func (w *wire) open(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := w.dial(ctx, network, address)
 	if err != nil {
@@ -38,20 +38,20 @@ func (w *wire) open(ctx context.Context, network, address string) (net.Conn, err
 	return conn, nil
 }
 
-// opened records the server process of a connection.
+// opened records a connection's server process.
 func (w *wire) opened(pid uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pids = append(w.pids, pid)
 }
 
-// sever closes all connections for good.
+// sever closes all connections and rejects new ones.
 func (w *wire) sever() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cut = true
 	for _, c := range w.conns {
-		_ = c.Close() // an error means that the connection was closed before
+		_ = c.Close() // an error means that it is already closed
 	}
 	w.conns = nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// writer is the [work.Writer] of a job without a database: it records the handler's writes.
+// writer is a [work.Writer] without a database. It records the handler's writes.
 type writer struct {
 	id       int64
 	token    string
