@@ -11,9 +11,9 @@ import (
 	"github.com/matryer/is"
 )
 
-// source counts sweeps and answers what a test sets.
+// source counts its sweeps and returns what the test sets.
 type source struct {
-	more  int // how many sweeps report that there is more
+	more  int // number of sweeps that report more work
 	takes time.Duration
 
 	mu     sync.Mutex
@@ -51,7 +51,7 @@ func (s *source) NextDue() time.Time {
 	return s.due
 }
 
-// bubble runs a poller in a bubble of its own time while do looks on.
+// bubble runs a poller in a synctest bubble and calls do.
 func bubble(t *testing.T, s *source, every time.Duration, do func(is *is.I, p *Poller)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -69,17 +69,17 @@ func bubble(t *testing.T, s *source, every time.Duration, do func(is *is.I, p *P
 func TestItSweepsAtOnceAndThenAtEveryIntervalWithSpread(t *testing.T) {
 	s := &source{}
 	bubble(t, s, 10*time.Second, func(is *is.I, p *Poller) {
-		is.Equal(len(s.seen()), 1) // at once
+		is.Equal(len(s.seen()), 1) // the first sweep is immediate
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		is.True(len(s.seen()) > 340 && len(s.seen()) < 380) // an hour of rounds
+		is.True(len(s.seen()) > 340 && len(s.seen()) < 380) // about 360 sweeps in an hour
 		distinct := map[time.Duration]bool{}
 		for i := range s.seen()[1:] {
 			gap := s.seen()[i+1].Sub(s.seen()[i])
 			distinct[gap] = true
-			is.True(gap >= 9*time.Second && gap <= 11*time.Second) // ± 10 %
+			is.True(gap >= 9*time.Second && gap <= 11*time.Second) // within ± 10 %
 		}
-		is.True(len(distinct) > 100) // not in step
+		is.True(len(distinct) > 100) // the intervals vary
 	})
 }
 
@@ -87,23 +87,23 @@ func TestItSweepsUntilDry(t *testing.T) {
 	s := &source{more: 5}
 	bubble(t, s, 10*time.Second, func(is *is.I, p *Poller) {
 		is.Equal(len(s.seen()), 6)
-		is.Equal(s.seen()[5].Sub(s.seen()[0]), time.Duration(0)) // without a wait in between
+		is.Equal(s.seen()[5].Sub(s.seen()[0]), time.Duration(0)) // there is no wait between sweeps
 	})
 }
 
 func TestAnyNumberOfWakeUpsDuringASweepAreOne(t *testing.T) {
 	s := &source{takes: time.Second}
 	bubble(t, s, time.Hour, func(is *is.I, p *Poller) {
-		is.Equal(len(s.seen()), 1) // under way
+		is.Equal(len(s.seen()), 1) // the first sweep is in progress
 		for range 1000 {
 			p.Wake()
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		is.Equal(len(s.seen()), 2) // one more, after it
+		is.Equal(len(s.seen()), 2) // one more sweep follows
 		p.Wake()
 		synctest.Wait()
-		is.Equal(len(s.seen()), 3) // idle: at once
+		is.Equal(len(s.seen()), 3) // an idle poller sweeps at once
 	})
 }
 
@@ -114,17 +114,17 @@ func TestADueMomentIsKept(t *testing.T) {
 		s.setDue(due)
 		p.Nudge()
 		synctest.Wait()
-		is.Equal(len(s.seen()), 1) // a nudge costs no sweep
+		is.Equal(len(s.seen()), 1) // a nudge causes no sweep
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		is.Equal(len(s.seen()), 1) // not before
+		is.Equal(len(s.seen()), 1) // it does not sweep before the due time
 		time.Sleep(time.Second)
 		synctest.Wait()
 		is.Equal(len(s.seen()), 2)
-		is.Equal(s.seen()[1], due) // at the moment
+		is.Equal(s.seen()[1], due) // it sweeps at the due time
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
-		is.Equal(len(s.seen()), 2) // and once
+		is.Equal(len(s.seen()), 2) // it sweeps only once
 	})
 }
 
@@ -152,11 +152,11 @@ func TestASourceThatCannotLookDoesNotSpin(t *testing.T) {
 		time.Sleep(time.Second)
 		cancel()
 		<-ended
-		is.True(s.sweeps <= 52) // 20 ms apart
+		is.True(s.sweeps <= 52) // sweeps are at least 20 ms apart
 	})
 }
 
-// stubborn is always due.
+// stubborn is a source that is always due.
 type stubborn struct {
 	sweeps int
 	due    time.Time
@@ -171,7 +171,7 @@ func TestTheEndIsSeenBetweenSweeps(t *testing.T) {
 		is := is.New(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 		defer cancel()
-		New(s, time.Hour).Run(ctx) // returns, though the source never runs dry
+		New(s, time.Hour).Run(ctx) // returns even though the source always has more
 		is.Equal(len(s.seen()), 11)
 	})
 }
@@ -182,12 +182,12 @@ func TestAnIntervalIsChangedWhileItIsWaitedFor(t *testing.T) {
 		time.Sleep(time.Minute)
 		p.SetEvery(time.Second)
 		time.Sleep(10 * time.Second)
-		is.True(len(s.seen()) >= 9) // at once, not after the hour
+		is.True(len(s.seen()) >= 9) // the new interval applies at once
 		p.SetEvery(time.Hour)
 		time.Sleep(2 * time.Second)
 		n := len(s.seen())
 		time.Sleep(30 * time.Minute)
-		is.Equal(len(s.seen()), n) // and rarely again
+		is.Equal(len(s.seen()), n) // the longer interval applies again
 		p.SetEvery(time.Hour)
 		time.Sleep(40 * time.Minute)
 		is.Equal(len(s.seen()), n+1)

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// calls are the jobs whose handlers were called, in order.
+// calls records the ids of the jobs whose handlers were called, in order.
 type calls struct {
 	sync.Mutex
 	ids []int64
@@ -34,8 +34,8 @@ func (c *calls) all() []int64 {
 	return slices.Clone(c.ids)
 }
 
-// quick starts a pod whose jobs of kind quick have returned at once so often that they are claimed ahead. One of kind slow waits until open is
-// called, or its context ends.
+// quick starts a pod on which so many jobs of kind quick have returned at once that it claims them ahead. The handler of kind slow blocks
+// until open is called or its context ends.
 func quick(t *testing.T, pool *pgxpool.Pool, o runner.Options) (r *runner.Runner, called *calls, open func()) {
 	t.Helper()
 	called = &calls{}
@@ -64,7 +64,7 @@ func quick(t *testing.T, pool *pgxpool.Pool, o runner.Options) (r *runner.Runner
 	return r, called, open
 }
 
-// taken counts the jobs of kind quick that were claimed and have not ended: one that was returned has its fence still.
+// taken counts the claimed, unfinished jobs of kind quick. It includes returned jobs, because they keep their fence.
 const taken = `select count(*) from trapeze.live where kind = 'quick' and fence > 0`
 
 func TestClaimsAheadReturnUnspentWhenNoSlotComesFree(t *testing.T) {
@@ -93,7 +93,7 @@ func TestClaimsAheadReturnUnspentWhenNoSlotComesFree(t *testing.T) {
 
 func TestAMoreUrgentJobOvertakesClaimsAhead(t *testing.T) {
 	t.Parallel()
-	for range 20 { // on a slow machine the others return before the urgent one comes
+	for range 20 { // on a slow machine, the others may return before the urgent job arrives
 		if overtakes(t) {
 			return
 		}
@@ -101,7 +101,7 @@ func TestAMoreUrgentJobOvertakesClaimsAhead(t *testing.T) {
 	t.Error("no urgent job was claimed while others waited for the slot")
 }
 
-// overtakes submits an urgent job behind claims ahead, and reports whether it was claimed as well before a slot was free.
+// overtakes submits an urgent job behind jobs claimed ahead. It reports whether the urgent job was claimed before a slot was free.
 func overtakes(t *testing.T) (claimed bool) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -181,8 +181,8 @@ func TestWithoutClaimsAheadNoMoreJobsAreClaimedThanSlotsAreFree(t *testing.T) {
 	is.True(most <= 2)
 }
 
-// Whatever mix of priorities, kinds, cancels and pods, each job that is not cancelled runs once, unless it was recovered, and on a pod with one
-// slot those that waited together run in their order.
+// For random priorities, kinds, cancellations and pods, each job that is not cancelled runs once, unless it is recovered. On a pod with one
+// slot, jobs that waited together run in priority order.
 func TestClaimsAheadKeepTheOrderOfALane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

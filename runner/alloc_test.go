@@ -18,10 +18,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// What a job costs in this process, by `go test -run '^$' -bench . -benchmem ./runner`: one op is one job, on a real
-// database; allocations and bytes are those of the whole process while the clock runs.
+// These benchmarks measure what a job costs in this process: `go test -run '^$' -bench . -benchmem ./runner`. One op is one job, on a real
+// database. Allocations and bytes are those of the whole process while the benchmark timer is running.
 
-// letter is a job with arguments that count how often they are encoded.
+// letter is a job that counts how often its arguments are encoded.
 type letter struct {
 	Text    string `json:"text"`
 	encoded *atomic.Int64
@@ -60,11 +60,11 @@ func TestArgsAreEncodedOnce(t *testing.T) {
 	_, err := r.EnqueueMany(t.Context(), []job.Args{letter{Text: "third", encoded: &encoded}})
 	is.NoErr(err)
 	quiet(t, pool)
-	is.Equal(len(got), 3)              // the job, its next step, and the one that was claimed
-	is.Equal(encoded.Load(), int64(3)) // one encoding each
+	is.Equal(len(got), 3)              // the job, its next step, and the claimed job
+	is.Equal(encoded.Load(), int64(3)) // each was encoded once
 }
 
-// bench makes a runner on a new database, with one handler of the kind "k".
+// bench returns a runner with one handler, for kind "k", on a new database.
 func bench(b *testing.B, o runner.Options, handler does) (*pgxpool.Pool, *runner.Runner) {
 	b.Helper()
 	o.Logger = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -91,7 +91,7 @@ func begin(b *testing.B, r *runner.Runner) {
 	})
 }
 
-// endedWell waits until as many jobs have succeeded, which it asks the database for once handled is closed.
+// endedWell waits until n jobs have succeeded. It starts polling the database once handled is closed.
 func endedWell(b *testing.B, pool *pgxpool.Pool, handled <-chan struct{}, n int) {
 	<-handled
 	for done := 0; done < n; time.Sleep(time.Millisecond) {
@@ -101,7 +101,7 @@ func endedWell(b *testing.B, pool *pgxpool.Pool, handled <-chan struct{}, n int)
 	}
 }
 
-// counting is a handler that closes handled at its nth call.
+// counting returns a handler that closes handled on its n-th call.
 func counting(n int, then func(*raw) *runner.Outcome) (handler does, handled chan struct{}) {
 	var calls atomic.Int64
 	handled = make(chan struct{})
@@ -115,7 +115,7 @@ func counting(n int, then func(*raw) *runner.Outcome) (handler does, handled cha
 
 func nothingThen(*raw) *runner.Outcome { return nil }
 
-// BenchmarkClaimRunFinish works off jobs that are there already.
+// BenchmarkClaimRunFinish runs jobs that were submitted beforehand.
 func BenchmarkClaimRunFinish(b *testing.B) {
 	handler, handled := counting(b.N, nothingThen)
 	pool, r := bench(b, runner.Options{Slots: 100}, handler)
@@ -133,7 +133,7 @@ func BenchmarkClaimRunFinish(b *testing.B) {
 	b.StopTimer()
 }
 
-// BenchmarkHandOff goes from step to step, of a hundred chains at once.
+// BenchmarkHandOff runs a hundred chains at once, step by step.
 func BenchmarkHandOff(b *testing.B) {
 	const chains = 100
 	each := (b.N + chains - 1) / chains
@@ -158,7 +158,7 @@ func BenchmarkHandOff(b *testing.B) {
 	b.StopTimer()
 }
 
-// BenchmarkEnqueueRunFinish submits jobs one by one to the pod that runs them: each is born running.
+// BenchmarkEnqueueRunFinish submits jobs one by one to the pod that runs them, so each is started on insert.
 func BenchmarkEnqueueRunFinish(b *testing.B) {
 	handler, handled := counting(b.N, nothingThen)
 	pool, r := bench(b, runner.Options{}, handler)
@@ -177,7 +177,7 @@ func BenchmarkEnqueueRunFinish(b *testing.B) {
 	b.StopTimer()
 }
 
-// BenchmarkEnqueueMany submits jobs with arguments of 1.5 kB in calls of 2,000.
+// BenchmarkEnqueueMany submits jobs with 1.5 kB of arguments, 2,000 per call.
 func BenchmarkEnqueueMany(b *testing.B) {
 	pool, r := bench(b, runner.Options{}, nothing)
 	list := make([]job.Args, min(b.N, 2000))

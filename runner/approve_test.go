@@ -47,7 +47,7 @@ func TestEveryWayOfSubmittingHonoursApproval(t *testing.T) {
 		ids = append(ids, made.ID)
 		return err
 	}))
-	for _, n := range []int{3, 250} { // by the statement, and as many as go by COPY elsewhere
+	for _, n := range []int{3, 250} { // a few, and enough for COPY
 		list := make([]job.Args, n)
 		for i := range list {
 			list[i] = of("a")
@@ -58,8 +58,8 @@ func TestEveryWayOfSubmittingHonoursApproval(t *testing.T) {
 	}
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where id = any($1) and state = 'awaiting_approval'`, ids), len(ids))
 	free := enqueue(t, r, of("a"))
-	is.Equal(ended(t, r, free).State, job.Succeeded)                                   // others go by
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where fence > 0`), 1) // and none of them has started
+	is.Equal(ended(t, r, free).State, job.Succeeded)                                   // a job that needs no approval runs
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where fence > 0`), 1) // no other job has started
 
 	for _, id := range ids[:10] {
 		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
@@ -79,7 +79,7 @@ func TestAnApprovalWakesTheOtherPods(t *testing.T) {
 	start(t, pool, runner.Options{Name: "b", PollEvery: time.Hour}, map[string]does{"k": nothing})
 	id := enqueue(t, a, of("k"), runner.NeedsApproval())
 	is.NoErr(a.Admin().Approve(t.Context(), id, ""))
-	is.Equal(ended(t, a, id).State, job.Succeeded) // by a wake-up: the poll is an hour away
+	is.Equal(ended(t, a, id).State, job.Succeeded) // woken by the approval: the next poll is an hour away
 }
 
 func TestAPipelineIsApprovedOnce(t *testing.T) {
@@ -97,11 +97,11 @@ func TestAPipelineIsApprovedOnce(t *testing.T) {
 	quiet(t, pool)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, id), 2)
 	_, err := r.Enqueue(t.Context(), runner.Chain(of("a"), runner.Step(of("b"), runner.NeedsApproval())))
-	is.True(errors.Is(err, job.ErrInvalid)) // a step takes none
+	is.True(errors.Is(err, job.ErrInvalid)) // a step of a chain cannot require approval
 	asks := enqueue(t, r, of("asks"))
 	is.NoErr(r.Admin().Approve(t.Context(), asks, ""))
 	j := ended(t, r, asks)
-	is.Equal(j.State, job.Failed) // rather than its wish be forgotten
+	is.Equal(j.State, job.Failed) // it fails instead of ignoring the request for approval
 	is.True(strings.Contains(message(j), "approval is for submissions"))
 	checkHistory(t, pool, r)
 }
@@ -113,13 +113,14 @@ func TestWhatNobodyApprovesExpires(t *testing.T) {
 	r := make1(t, pool, runner.Options{ApprovalTTL: 50 * time.Millisecond}, map[string]does{"a": nothing})
 	id := enqueue(t, r, of("a"), runner.NeedsApproval())
 	run(t, r)
-	j := ended(t, r, id) // by the first round of the maintenance
+	j := ended(t, r, id) // expires in the first maintenance run
 	is.Equal(j.State, job.Cancelled)
 	is.Equal(why(j), job.ReasonExpired)
 	checkHistory(t, pool, r)
 }
 
-// A user who may cancel and retry their own jobs must not be able to bypass approval that way: the retried jobs have not been approved.
+// A user who may cancel and retry their own jobs must not be able to bypass approval that way. A retried job that was never approved awaits
+// approval again.
 func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -134,7 +135,7 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 	}
 	again, err := r.Admin().RunAgain(t.Context(), asks, "ann", nil)
 	is.NoErr(err)
-	is.Equal(len(again), 0) // none is pending
+	is.Equal(len(again), 0) // no job is pending
 	many, err := r.Admin().RunManyAgain(t.Context(), runner.Filter{Lane: "careful", States: []job.State{job.Cancelled}}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{many.Done, many.Passed}, []int{1, 0})
@@ -145,12 +146,12 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 	}
 	again, err = r.Admin().RunAgain(t.Context(), asks, "ann", nil)
 	is.NoErr(err)
-	is.Equal(again, []int64{asks}) // this was approved
+	is.Equal(again, []int64{asks}) // this job was approved before
 	pgtest.Wait(t, "it has failed again", func() bool { j := get(t, r, asks); return j.State == job.Failed && j.Epoch == 3 })
 	for _, id := range []int64{asks, lane} {
 		_, err = r.Admin().RunAgain(t.Context(), id, "ann", json.RawMessage("true"))
 		is.NoErr(err)
-		is.Equal(get(t, r, id).State, job.AwaitingApproval) // these arguments were not
+		is.Equal(get(t, r, id).State, job.AwaitingApproval) // the new arguments were not approved
 		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
 		is.Equal(inState(t, r, id, job.Succeeded).StartedAt != nil, true)
 	}
@@ -164,6 +165,6 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 	is.NoErr(err)
 	again, err = r.Admin().RunAgain(t.Context(), free, "ann", nil)
 	is.NoErr(err)
-	is.Equal(again, []int64{free}) // what needs no approval awaits none
+	is.Equal(again, []int64{free}) // a job that never needed approval runs at once
 	checkHistory(t, pool, r)
 }

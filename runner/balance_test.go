@@ -14,7 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Whoever completes the last part inserts the join: also a program that has never heard of lanes puts it into its kind's.
+// The join is inserted by the process that completes the last part. It goes to the lane of its kind even if that process has no lanes
+// configured.
 func TestAJoinGoesToItsKindsLaneWhoeverInsertsIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -38,7 +39,7 @@ func TestAJoinGoesToItsKindsLaneWhoeverInsertsIt(t *testing.T) {
 	is.Equal(one[string](t, pool, `select lane from trapeze.jobs where kind = 'join'`), "slow")
 }
 
-// Approval is for submissions: a child that asks for it is refused, rather than performed without it.
+// Only submissions can require approval. A child that requires it is rejected rather than run without approval.
 func TestAChildCannotAskForApproval(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -54,7 +55,7 @@ func TestAChildCannotAskForApproval(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'child'`), 0)
 }
 
-// Unique keys that a transaction of the host's holds keep fan-outs waiting, and nothing else.
+// If a transaction of the host holds a unique key, only the fan-outs that need that key wait for it.
 func TestFanOutsThatWaitForAKeyDoNotKeepOtherJobsFromEnding(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -74,7 +75,7 @@ func TestFanOutsThatWaitForAKeyDoNotKeepOtherJobsFromEnding(t *testing.T) {
 	_, err = r.EnqueueTx(t.Context(), tx, of("child"), runner.Unique("key", runner.WhileActive))
 	is.NoErr(err)
 	var parents []int64
-	for range 6 { // more than the runner's own connections
+	for range 6 { // more than the runner has connections
 		parents = append(parents, begun(t, r, of("parent")))
 	}
 	observer := pgtest.Connect(t, pool.Config().ConnConfig.ConnString())
@@ -91,7 +92,7 @@ func TestFanOutsThatWaitForAKeyDoNotKeepOtherJobsFromEnding(t *testing.T) {
 	}
 }
 
-// A branch whose row somebody holds cannot be cancelled yet: that keeps no pod from its other work.
+// A branch whose row is locked cannot be cancelled yet, but this does not keep any pod from its other work.
 func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -115,7 +116,7 @@ func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
 	pgtest.Wait(t, "it is off balance", func() bool {
 		return one[bool](t, pool, `select ended and open = 2 from trapeze.fan_outs`)
 	})
-	for range 5 { // each claimed by a sweep of the pod
+	for range 5 { // a sweep of the pod claims each of them
 		began := time.Now()
 		other := enqueue(t, submitter, of("other"))
 		is.Equal(ended(t, r, other).State, job.Succeeded)
@@ -126,7 +127,7 @@ func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 3)
 }
 
-// A handler that was told to end, and fans out all the same, ends cancelled.
+// A handler that fans out although its job was cancelled ends as cancelled.
 func TestAFanOutOfAHandlerThatWasToldToEndIsCancelled(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

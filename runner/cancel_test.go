@@ -31,13 +31,13 @@ func TestAJobThatWaitsIsCancelledAtOnceAndNeverRuns(t *testing.T) {
 			}
 			c, err := end(t.Context(), id, "ada")
 			is.NoErr(err)
-			is.Equal(c.State, job.Cancelled) // at once
+			is.Equal(c.State, job.Cancelled) // it is cancelled at once
 			j := get(t, r, id)
 			is.Equal(j.State, job.Cancelled)
 			is.Equal(why(j), want)
 			c, err = end(t.Context(), id, "ada")
-			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // a second time is refused
-			is.Equal(c.State, job.Cancelled)                // and tells where it ended
+			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // a second cancel is rejected
+			is.Equal(c.State, job.Cancelled)                // and returns the final state
 			events, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 10)
 			is.NoErr(err)
 			is.Equal(events[len(events)-1].Actor, "ada")
@@ -46,7 +46,7 @@ func TestAJobThatWaitsIsCancelledAtOnceAndNeverRuns(t *testing.T) {
 	_, err := r.Admin().Cancel(t.Context(), 1<<40, "")
 	is.True(errors.Is(err, job.ErrNotFound))
 	run(t, r)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where fence > 0`), 0) // none ever ran
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where fence > 0`), 0) // no job was ever claimed
 	checkHistory(t, pool, make1(t, pool, runner.Options{}, nil))
 }
 
@@ -87,8 +87,8 @@ func TestARunningJobIsCancelledWhateverItsHandlerReturns(t *testing.T) {
 					}
 					c, err := end(t.Context(), id, "")
 					is.NoErr(err)
-					is.Equal(c.State == job.Cancelled, stop) // a stop is terminal at once
-					is.True(errors.Is(<-causes, cause))      // the handler learns why
+					is.Equal(c.State == job.Cancelled, stop) // only a stop ends the job at once
+					is.True(errors.Is(<-causes, cause))      // the handler's context has the cause
 					j := ended(t, a, id)
 					is.Equal(j.State, job.Cancelled)
 					is.Equal(why(j), reason)
@@ -101,9 +101,9 @@ func TestARunningJobIsCancelledWhateverItsHandlerReturns(t *testing.T) {
 		}
 	}
 	is := is.New(t)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0) // no child
-	is.Equal(one[int](t, pool, `select count(*) from rows`), 0)                                     // no write
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.parked`), 0)                           // no retry
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0) // no child was inserted
+	is.Equal(one[int](t, pool, `select count(*) from rows`), 0)                                     // nothing was written
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.parked`), 0)                           // no job waits for a retry
 	checkHistory(t, pool, a)
 }
 
@@ -125,17 +125,17 @@ func TestACancelRacingTheEndTellsTheTruth(t *testing.T) {
 			is.Equal(c.State, job.Succeeded)
 		default:
 			is.NoErr(err)
-			is.Equal(j.State, job.Cancelled) // accepted is kept
+			is.Equal(j.State, job.Cancelled) // a cancel that was accepted takes effect
 		}
 		children := one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, id)
-		is.Equal(children == 1, j.State == job.Succeeded) // a child exactly when it succeeded
+		is.Equal(children == 1, j.State == job.Succeeded) // there is a child only if the job succeeded
 	}
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // no subject stays taken
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // no subject is still in use
 	checkHistory(t, pool, r)
 }
 
-// What a handler kept before it was killed stays: its progress, its checkpoint and what it had committed.
+// A stopped job keeps everything that its handler had stored: its progress, its checkpoint and its commits.
 func TestAKilledJobKeepsWhatItHasDone(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -149,7 +149,7 @@ func TestAKilledJobKeepsWhatItHasDone(t *testing.T) {
 			return nil, err
 		}
 		j.Progress(5, 10)
-		<-ctx.Done() // its next yield
+		<-ctx.Done() // the handler ends when it next checks its context
 		return nil, context.Cause(ctx)
 	}})
 	id := begun(t, r, of("k"))

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// last reads the checkpoint that a run finds.
+// last returns the checkpoint with which a run starts.
 func last(j *raw) (at int, err error) {
 	_, err = j.LastCheckpoint(&at)
 	return at, err
@@ -49,8 +49,8 @@ func TestACheckpointSurvivesErrorsAndIsTheLatestWithinItsRun(t *testing.T) {
 		return nil, nil
 	}}, runner.Retry(3, soon))
 	is.Equal(ended(t, r, enqueue(t, r, of("counts"))).State, job.Succeeded)
-	is.Equal(<-looks, look{1, 0, 1}) // kept, and seen by the run that kept it
-	is.Equal(<-looks, look{2, 1, 2}) // one that was kept with writes as well
+	is.Equal(<-looks, look{1, 0, 1}) // a run sees the checkpoint it has stored
+	is.Equal(<-looks, look{2, 1, 2}) // the same for a checkpoint stored with Tx
 	is.Equal(<-looks, look{3, 2, 3})
 }
 
@@ -67,7 +67,7 @@ func TestATakeoverGoesOnFromTheCheckpointAndAFormerOwnerKeepsNone(t *testing.T) 
 			return nil, err
 		}
 		close(kept)
-		<-wait // deaf: it goes on when its lease is long lost
+		<-wait // ignores its context and continues long after its lease is lost
 		late <- j.Checkpoint(context.WithoutCancel(ctx), 8)
 		return nil, nil
 	}}, runner.KeepRunning())
@@ -82,10 +82,10 @@ func TestATakeoverGoesOnFromTheCheckpointAndAFormerOwnerKeepsNone(t *testing.T) 
 		<-hold
 		return runner.Done(at), err
 	}})
-	is.Equal(<-taken, 7) // what the pod kept that lapsed
+	is.Equal(<-taken, 7) // the checkpoint of the pod that lost its lease
 	proxy.Pass()
 	open()
-	is.True(errors.Is(<-late, job.ErrLeaseLost)) // the former owner is refused
+	is.True(errors.Is(<-late, job.ErrLeaseLost)) // the former owner's write is rejected
 	release()
 	is.Equal(string(ended(t, b, id).Result), "7")
 	is.Equal(one[string](t, direct, `select checkpoint::text from trapeze.job_progress where id = $1`, id), "7")
@@ -138,7 +138,7 @@ func TestACheckpointOfACancelledJobIsRefused(t *testing.T) {
 	id := begun(t, r, of("k"))
 	_, err := r.Admin().Cancel(t.Context(), id, "")
 	is.NoErr(err)
-	is.True(errors.Is(<-got, job.ErrCancelled)) // by its context
-	is.True(errors.Is(<-got, job.ErrCancelled)) // by the row
+	is.True(errors.Is(<-got, job.ErrCancelled)) // because of the cancelled context
+	is.True(errors.Is(<-got, job.ErrCancelled)) // because of the job's row
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_progress where id = $1`, id), 0)
 }

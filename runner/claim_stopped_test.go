@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A claim may be committed while the runner stops: the row is ours then, and no handler will be given it.
+// A claim may be committed while the runner is stopping. The pod then holds the job, but no handler will run it.
 func TestAClaimThatComesTooLateForARunnerIsLookedFor(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -25,23 +25,23 @@ func TestAClaimThatComesTooLateForARunnerIsLookedFor(t *testing.T) {
 	is.True(!r.pod.Unknown.Due())
 	reserved := map[string]int{"default": 1}
 	r.pod.LaunchClaims(r.Boot(), store.Claims{Jobs: []store.Claimed{{ID: 7, Kind: "k", Lane: "default", Fence: 1}}, Seen: 1}, reserved)
-	is.True(r.pod.Unknown.Due())     // so that it is given back, unspent, before the pod leaves
-	is.Equal(reserved["default"], 1) // its slot is still kept for the caller to give back
+	is.True(r.pod.Unknown.Due())     // the claim will be handed back before the pod leaves
+	is.Equal(reserved["default"], 1) // the caller still has to release the reserved slot
 	is.Equal(r.pod.Runs.Len(), 0)
 }
 
-// A pod may lose its lease and register anew between the commit of a claim and the start of its handler. The claim is another pod's then:
-// its handler is told before it begins.
+// A pod may lose its lease and register again between the commit of a claim and the start of its handler. The claim then belongs to the
+// former pod, so the handler's context is cancelled before it starts.
 func TestAClaimOfAFormerLeaseIsCancelledBeforeItsHandlerBegins(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)})
 	is.NoErr(err)
 	defer r.Close()
-	HandleRaw(r, "k", never, KeepRunning()) // it outlives trust, not the lease
+	HandleRaw(r, "k", never, KeepRunning()) // KeepRunning does not apply to a lost lease
 	one := r.pod.NewRun(store.Claimed{ID: 7, Kind: "k", Lane: "default", Fence: 1}, "the boot id before")
 	is.True(errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost))
 }
 
-// never is a handler of jobs that are not run.
+// never is a handler that must not be called.
 func never(context.Context, *Job[Raw]) (*Outcome, error) { panic("it runs") }

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// After a failover the table may give a pod claims that it does not know, such as one that it had ended.
+// After a failover, the table may contain claims that a pod does not know, for example for a job that it had finished.
 func TestAPodThatHearsOfAnotherHistoryReadsBackItsClaims(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -24,7 +24,7 @@ func TestAPodThatHearsOfAnotherHistoryReadsBackItsClaims(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(claimed.Jobs), 1)
 	pgtest.Wait(t, "the pod has agreed on a history", func() bool { return inside.Of(r).Store.History() != "" })
-	exec(t, pool, `update trapeze.cluster set timeline = timeline - 1`) // as if a standby had been promoted
+	exec(t, pool, `update trapeze.cluster set timeline = timeline - 1`) // simulates the promotion of a standby
 	pgtest.Wait(t, "the claim is given back", func() bool {
 		return one[bool](t, pool, `select state = 'pending' from trapeze.live where id = $1`, id)
 	})

@@ -36,8 +36,8 @@ func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) 
 	})
 	id := begun(t, r, of("lost"))
 	exec(t, pool, takesClaim, id)
-	is.True(errors.Is(soonest(t, causes), job.ErrLeaseLost)) // though every heartbeat was answered
-	j := ended(t, r, id)                                     // in the only slot of the pod
+	is.True(errors.Is(soonest(t, causes), job.ErrLeaseLost)) // although every heartbeat succeeded
+	j := ended(t, r, id)                                     // it runs in the pod's only slot
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(string(j.Result), `"accepted"`)
 	is.Equal(j.Attempt, 1)
@@ -46,7 +46,7 @@ func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) 
 	is.Equal(log.Count("cancelled handlers without a claim in the table"), 1)
 }
 
-// An operator's stop is one, however soon after it the handlers are compared with the table.
+// When an operator stops a job, its handler is told so, even if the handlers are compared with the table right afterwards.
 func TestAHandlerThatAnOperatorStoppedIsNotToldThatItsLeaseWasLost(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -68,7 +68,7 @@ func TestAHandlerThatAnOperatorStoppedIsNotToldThatItsLeaseWasLost(t *testing.T)
 	}
 }
 
-// soonest waits for the next value of a channel, though not for ever.
+// soonest returns the next value from a channel, or fails the test after a timeout.
 func soonest[T any](t *testing.T, from <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -79,7 +79,8 @@ func soonest[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// claimUnknown makes a job that the table gives to a pod which does not know of it: its claim's reply, or the commit of its end, was lost.
+// claimUnknown creates a job that the table assigns to a pod that does not know it, as if the reply to its claim, or the commit of its end,
+// had been lost.
 func claimUnknown(t *testing.T, by *runner.Runner, boot string) (id int64) {
 	t.Helper()
 	id = enqueue(t, by, of("unknown"), runner.Foreign())
@@ -104,10 +105,10 @@ func TestAClaimThatItsPodDoesNotKnowIsHandedBackAfterAFailedHeartbeat(t *testing
 	proxy.Refuse()
 	proxy.Reset()
 	pgtest.Wait(t, "a heartbeat fails", func() bool { return value(t, r, "trapeze_db_errors_total") > fails })
-	time.Sleep(2 * o.HeartbeatEvery) // one that is sent again at once fails as well
+	time.Sleep(2 * o.HeartbeatEvery) // the immediate retry must fail as well
 	is.Equal(get(t, direct, id).State, job.Running)
 	proxy.Pass()
 	pgtest.WaitFor(t, 20*time.Second, "the job waits again", func() bool { return get(t, direct, id).State == job.Pending })
 	is.True(slices.Contains(told(t, direct, id), "job.handed_back"))
-	is.Equal(get(t, direct, id).Attempt, 0) // unspent
+	is.Equal(get(t, direct, id).Attempt, 0) // the claim did not count as an attempt
 }

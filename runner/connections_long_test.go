@@ -26,14 +26,14 @@ func TestTwentyPodsStartOnADefaultServerAndRunJobs(t *testing.T) {
 	admin := pgtest.Connect(t, server.URL())
 	is.Equal(one[string](t, admin, `show max_connections`), "100")
 	var pods []*runner.Runner
-	for n := range 20 { // each with a pool of its host
+	for n := range 20 { // each with its own host pool
 		o := runner.Options{Name: fmt.Sprint("pod-", n), HeartbeatEvery: 2 * time.Second}
 		pods = append(pods, start(t, pgtest.Connect(t, server.URL()), o, map[string]does{"k": nothing}))
 	}
 	errs := make(chan error, 20*10)
 	var busy sync.WaitGroup
 	for _, r := range pods {
-		for range 10 { // all want more connections at once than the server has
+		for range 10 { // together they want more connections than the server allows
 			busy.Go(func() {
 				for range 5 {
 					if _, err := r.Enqueue(t.Context(), of("k")); err != nil {
@@ -55,7 +55,7 @@ func TestTwentyPodsStartOnADefaultServerAndRunJobs(t *testing.T) {
 	is.Equal(one[int](t, admin, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
 }
 
-// takeAll takes every connection that a server has left, and those that come free, until the test ends.
+// takeAll takes all free connections of a server, and keeps taking those that are released, until the test ends.
 func takeAll(t *testing.T, url string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	full, done := make(chan struct{}), make(chan struct{})
@@ -84,7 +84,7 @@ func takeAll(t *testing.T, url string) {
 	}
 }
 
-// A heartbeat that is late keeps its connection: the server would give no other.
+// A heartbeat that is late keeps its connection, because the server would not provide a new one.
 func TestAHostThatTakesAllConnectionsMakesNoLivingPodLapse(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -125,8 +125,8 @@ func TestAHostThatTakesAllConnectionsMakesNoLivingPodLapse(t *testing.T) {
 		renewed := one[time.Time](t, watch, `select lease_until from trapeze.pods`)
 		return one[bool](t, watch, `select $1 > $2::timestamptz + interval '9 seconds'`, renewed, until)
 	})
-	is.True(one[bool](t, watch, `select exists (select from pg_stat_activity where pid = $1)`, beats)) // on the same connection
+	is.True(one[bool](t, watch, `select exists (select from pg_stat_activity where pid = $1)`, beats)) // the heartbeat uses the same connection
 	is.Equal(r.Boot(), boot)
-	ended(t, r, enqueue(t, r, of("k"))) // on the connections that it has
+	ended(t, r, enqueue(t, r, of("k"))) // the pod's existing connections suffice
 	is.Equal(one[int](t, watch, `select count(*) from trapeze.job_event where event = 'pod.lapsed'`), 0)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// ofPods are the sessions of pods in a database, beside those of their hosts' pools.
+// ofPods selects the sessions of pods in this database, without those of the host pools.
 const ofPods = `from pg_stat_activity where datname = current_database() and application_name like 'trapeze%'`
 
 func TestAnIdlePodKeepsTheSameThreeConnections(t *testing.T) {
@@ -49,7 +49,7 @@ func TestAnIdlePodKeepsTheSameThreeConnections(t *testing.T) {
 	ended(t, r, enqueue(t, r, of("k")))
 }
 
-// Statements of the feed and of remote workers hang, then those of lists: neither takes the connection that is left to commands.
+// First the statements of the feed and of remote workers hang, then those of lists. Commands still have a connection in both cases.
 func TestFeedsAndListsLeaveAConnectionToCommands(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -78,7 +78,7 @@ func TestFeedsAndListsLeaveAConnectionToCommands(t *testing.T) {
 			is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded)
 		}
 		is.Equal(hangs(), 1)
-		is.True(time.Since(began) < 8*time.Second) // before the statements gave up
+		is.True(time.Since(began) < 8*time.Second) // before the hanging statements time out
 		_, err = holder.Exec(t.Context(), `select pg_advisory_unlock(7)`)
 		is.NoErr(err)
 		hanging.Wait()

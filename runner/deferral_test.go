@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// deferring is a runner whose jobs of kind "deferred" wait for parts; it sends id and token of each to whoever does the work.
+// deferring returns a runner whose jobs of kind "deferred" wait for parts. Their tokens are sent on the channel.
 func deferring(t *testing.T, parts int) (r *runner.Runner, tokens <-chan string) {
 	c := make(chan string, 10)
 	return start(t, pgtest.Pool(t), named("a"), map[string]does{
@@ -39,7 +39,7 @@ func deferring(t *testing.T, parts int) (r *runner.Runner, tokens <-chan string)
 	}), c
 }
 
-// S5 3: the parent ends exactly once, at N and not at N−1, whoever completes its parts at the same moment.
+// The parent ends exactly once, after its last part, even if parts are completed concurrently.
 func TestADeferredJobEndsWithItsLastPart(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -51,7 +51,7 @@ func TestADeferredJobEndsWithItsLastPart(t *testing.T) {
 	complete := func(from, to int) {
 		var all sync.WaitGroup
 		for i := from; i < to; i++ {
-			for range 2 { // twice, at the same moment: it counts once
+			for range 2 { // completing a part twice concurrently counts once
 				all.Go(func() {
 					err := r.Complete(t.Context(), id, token, i, runner.Part(fmt.Sprintf("%02d", i)))
 					if err != nil && !errors.Is(err, job.ErrAlreadyTerminal) {
@@ -72,17 +72,17 @@ func TestADeferredJobEndsWithItsLastPart(t *testing.T) {
 	pool := inside.Of(r).Store.Pool()
 	quiet(t, pool)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 1)
-	is.NoErr(r.Complete(t.Context(), id, token, 5, runner.Part("05")))                                            // a part that is known: nothing to say
-	is.True(errors.Is(r.Complete(t.Context(), id, token, 5, runner.Part("99")), job.ErrAlreadyTerminal))          // one too many
-	is.True(errors.Is(r.Complete(t.Context(), id, "guess", 5, runner.Part("05")), job.ErrWrongToken))             // a token that is not its
-	is.True(errors.Is(r.Complete(t.Context(), id+1, token, 5), job.ErrNotFound))                                  // a job that handed out none
-	is.True(errors.Is(r.Complete(t.Context(), id, token, 5, runner.Part("a\x00b")), job.ErrInvalid))              // no text
-	is.True(errors.Is(r.Complete(t.Context(), id, token, make(chan int), runner.Part("06")), job.ErrInvalidArgs)) // no JSON
+	is.NoErr(r.Complete(t.Context(), id, token, 5, runner.Part("05")))                                            // this part is already complete
+	is.True(errors.Is(r.Complete(t.Context(), id, token, 5, runner.Part("99")), job.ErrAlreadyTerminal))          // more parts than the job has
+	is.True(errors.Is(r.Complete(t.Context(), id, "guess", 5, runner.Part("05")), job.ErrWrongToken))             // wrong token
+	is.True(errors.Is(r.Complete(t.Context(), id+1, token, 5), job.ErrNotFound))                                  // a job without a token
+	is.True(errors.Is(r.Complete(t.Context(), id, token, 5, runner.Part("a\x00b")), job.ErrInvalid))              // not valid text
+	is.True(errors.Is(r.Complete(t.Context(), id, token, make(chan int), runner.Part("06")), job.ErrInvalidArgs)) // not valid JSON
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.parts where id = $1`, id), parts)
 	checkHistory(t, pool, r)
 }
 
-// S5 4: by policy, a part that failed is a part that is done; but when all did, there is nothing to go on with.
+// A failed part counts as complete, but if all parts fail, the job fails.
 func TestPartsMayFail(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -109,7 +109,7 @@ func TestPartsMayFail(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// Whoever does the work may be faster than the handler that asked for it.
+// A part may be completed before the handler that requested it has returned.
 func TestPartsMayBeCompletedBeforeTheJobWaits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -134,6 +134,6 @@ func TestPartsMayBeCompletedBeforeTheJobWaits(t *testing.T) {
 	inState(t, cancelled, id, job.Waiting)
 	_, err := cancelled.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
-	is.True(errors.Is(cancelled.Complete(t.Context(), id, <-tokens, 1), job.ErrAlreadyTerminal)) // nobody waits for it any more
+	is.True(errors.Is(cancelled.Complete(t.Context(), id, <-tokens, 1), job.ErrAlreadyTerminal)) // no job waits for this part any more
 	checkHistory(t, pool, r)
 }

@@ -17,14 +17,14 @@ type invoice struct{ Order int }
 
 func (invoice) Kind() string { return "invoice" }
 
-// enqueuer is the part of a runner that a service of ours needs, as an interface of its own.
+// enqueuer is the subset of a runner that the service under test needs.
 type enqueuer interface {
 	Enqueue(ctx context.Context, args runner.Args, options ...runner.EnqueueOption) (runner.Submitted, error)
 }
 
 var _ enqueuer = (*runner.Runner)(nil)
 
-// written is an enqueuer that keeps the submissions.
+// written is an enqueuer that records the submissions.
 type written struct{ jobs []runner.Submission }
 
 func (w *written) Enqueue(_ context.Context, args runner.Args, options ...runner.EnqueueOption) (runner.Submitted, error) {
@@ -50,7 +50,7 @@ func TestAFakeReadsTheOptionsOfASubmission(t *testing.T) {
 	is.Equal(string(s.Args), `{"Order":7}`)
 	is.Equal(*s.Subject, "order 7")
 	is.Equal(s.Lane, "money")
-	is.Equal(*s.Priority, 0) // given, and not as the default
+	is.Equal(*s.Priority, 0) // set explicitly, so not the default
 	is.Equal(s.Delay, time.Hour)
 	is.Equal(s.MaxAttempts, 3)
 	is.Equal(s.UniqueKey, "7")
@@ -97,7 +97,7 @@ func TestADescriptionRefusesWhatASubmissionRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			_, err := runner.Describe(c.args, c.options...)
-			is.True(errors.Is(err, c.want)) // the same error as of Enqueue
+			is.True(errors.Is(err, c.want)) // the same error as from Enqueue
 		})
 	}
 }

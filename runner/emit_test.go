@@ -19,10 +19,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// listener counts the statements of a pool, and of the runners on it, by a text that they hold.
+// listener counts the statements that contain certain texts, on a pool and on the runners that use it.
 type listener struct {
 	mu    sync.Mutex
-	heard map[string]int // by the text to count
+	heard map[string]int // counts by text
 }
 
 func (l *listener) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
@@ -54,7 +54,7 @@ func (l *listener) count(text string) int {
 	return l.heard[text]
 }
 
-// heardPool is a pool whose statements that hold one of the texts are counted.
+// heardPool returns a pool that counts the statements that contain one of the texts.
 func heardPool(t *testing.T, url string, texts ...string) (*pgxpool.Pool, *listener) {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
@@ -74,7 +74,7 @@ func heardPool(t *testing.T, url string, texts ...string) (*pgxpool.Pool, *liste
 	return pool, l
 }
 
-// emitted lists the messages of a job's events of one name, in order.
+// emitted returns the messages of a job's events with a given name, in order.
 func emitted(t *testing.T, pool *pgxpool.Pool, id int64, event string) []string {
 	t.Helper()
 	return one[[]string](t, pool, `select coalesce(array_agg(message order by event_no), '{}') from trapeze.job_event where job = $1 and event = $2`, id, event)
@@ -94,7 +94,7 @@ func TestATightLoopOfEventsAndNotesCostsAFewWritesASecond(t *testing.T) {
 				return nil, err
 			}
 			j.Progress(int64(i+1), n)
-			for time.Since(began) < time.Duration(i)*time.Second/n { // 10,000 of each in a second
+			for time.Since(began) < time.Duration(i)*time.Second/n { // 10,000 events and progress updates per second
 				runtime.Gosched()
 			}
 		}
@@ -103,22 +103,22 @@ func TestATightLoopOfEventsAndNotesCostsAFewWritesASecond(t *testing.T) {
 	}})
 	id := enqueue(t, r, of("loop"))
 	is.Equal(ended(t, r, id).State, job.Succeeded)
-	most := 3 + int(4*(<-took).Seconds()) // four a second, the first and the last
+	most := 3 + int(4*(<-took).Seconds()) // four per second, plus the first and the last
 	t.Logf("%d writes of events and %d of progress, at most %d", heard.count(emits), heard.count(notes), most)
 	is.True(heard.count(emits) >= 2 && heard.count(emits) <= most)
 	is.True(heard.count(notes) >= 2 && heard.count(notes) <= most)
 	list := emitted(t, pool, id, "tick")
-	is.Equal(len(list), n) // nothing is lost
+	is.Equal(len(list), n) // no event is lost
 	for i, message := range list {
 		if message != fmt.Sprint(i) {
 			t.Fatalf("event %d is the one of %s", i, message)
 		}
 	}
-	is.Equal(*get(t, r, id).Progress.Done, int64(n)) // the last note is there
-	checkHistory(t, pool, r)                         // numbered without gaps
+	is.Equal(*get(t, r, id).Progress.Done, int64(n)) // the latest progress was written
+	checkHistory(t, pool, r)                         // events are numbered without gaps
 }
 
-// However a run ends, what its handler emitted stands in the history before the end.
+// However a run ends, the events that its handler emitted are written before the event of its end.
 func TestEventsThatWaitAreWrittenBeforeEveryEnd(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -159,9 +159,9 @@ func TestEventsThatWaitAreWrittenBeforeEveryEnd(t *testing.T) {
 					want = append(want, fmt.Sprintf("%d.%d", fence+1, i))
 				}
 			}
-			is.Equal(emitted(t, pool, id, "tick"), want) // all of every run, in order
+			is.Equal(emitted(t, pool, id, "tick"), want) // all events of every run, in order
 			names := told(t, r, id)
-			is.True(strings.HasPrefix(names[len(names)-1], "job.")) // before the end
+			is.True(strings.HasPrefix(names[len(names)-1], "job.")) // the last event is the job's end
 		})
 	}
 	checkHistory(t, pool, r)
@@ -206,7 +206,7 @@ func TestAnEventThatCouldNotBeWrittenLaterIsToldByTheNextEmit(t *testing.T) {
 		got <- j.Emit(ctx, "first", "", "", nil)
 		close(first)
 		<-go1
-		got <- j.Emit(ctx, "second", "", "", nil) // held, for the first was written a moment ago
+		got <- j.Emit(ctx, "second", "", "", nil) // buffered, because the first event was written a moment ago
 		var err error
 		for err == nil && ctx.Err() == nil {
 			err = j.Emit(ctx, "third", "", "", nil)
@@ -220,9 +220,9 @@ func TestAnEventThatCouldNotBeWrittenLaterIsToldByTheNextEmit(t *testing.T) {
 	exec(t, pool, `alter table trapeze.job_events add constraint shut check (event not in ('second', 'third'))`)
 	close(go1)
 	is.NoErr(<-got)
-	<-got // of the second: of its own write when the machine was slow
+	<-got // the second event, which is written at once on a slow machine
 	err := <-got
-	is.True(err != nil && strings.Contains(err.Error(), "shut")) // the constraint that refused it
+	is.True(err != nil && strings.Contains(err.Error(), "shut")) // the error names the constraint
 	is.Equal(ended(t, r, id).State, job.Succeeded)
 	checkHistory(t, pool, r)
 }

@@ -44,10 +44,10 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 		return enqueue(t, a, of(kind), append(options, runner.Foreign())...)
 	}
 
-	submit("expires", runner.NeedsApproval()) // of the first round of the maintenance, on either pod
+	submit("expires", runner.NeedsApproval()) // expires in the first maintenance run, on either pod
 	overdue := submit("overdue", runner.Lane("brief"))
 	exec(t, pool, `update trapeze.live set ready_at = now() - interval '1 hour' where id = $1`, overdue)
-	time.Sleep(60 * time.Millisecond) // ApprovalTTL, by the clock of the database
+	time.Sleep(60 * time.Millisecond) // wait for ApprovalTTL on the database's clock
 	run(t, a)
 	run(t, b)
 	quiet(t, pool)
@@ -57,7 +57,7 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 	}
 	_, err := b.Admin().Cancel(t.Context(), submit("cancelled", runner.Delay(time.Hour)), "me")
 	is.NoErr(err)
-	_, err = a.Admin().Cancel(t.Context(), submit("cancelled"), "me") // due, and nobody runs it
+	_, err = a.Admin().Cancel(t.Context(), submit("cancelled"), "me") // the job is due, but no pod runs it
 	is.NoErr(err)
 	for range 3 {
 		submit("crowd", runner.Delay(time.Hour))
@@ -68,13 +68,13 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 		func(r *runner.Runner, id int64) error { _, err := r.Admin().Cancel(t.Context(), id, "me"); return err },
 		func(r *runner.Runner, id int64) error { _, err := r.Admin().Stop(t.Context(), id, "me"); return err },
 	} {
-		for _, r := range []*runner.Runner{a, b} { // one of them runs it
+		for _, r := range []*runner.Runner{a, b} { // one of the two pods runs the job
 			id := submit("runs")
 			inState(t, a, id, job.Running)
 			is.NoErr(end(r, id))
 		}
 	}
-	id := submit("shrugs") // it succeeds after its cancel was committed, which wins
+	id := submit("shrugs") // succeeds after its cancellation was committed, so it is cancelled
 	inState(t, a, id, job.Running)
 	_, err = a.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
@@ -86,12 +86,12 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 	chain := enqueue(t, a, runner.Chain(of("fine"), of("fine")), runner.Delay(time.Hour))
 	_, err = a.Admin().AbortPipeline(t.Context(), chain, "me")
 	is.NoErr(err)
-	submit("fans") // "later" has no handler here, and is cancelled when its sister fails
+	submit("fans") // "later" has no handler here; it is cancelled when its sibling fails
 	pgtest.Wait(t, "every job has ended", func() bool {
 		return one[int](t, pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
 	})
 
-	dies() // what the handler of the pod that died returns counts for nothing
+	dies() // the result of the dead pod's handler is ignored
 	counted := allCounted(t, pool, a, b)
 	for end, n := range map[endOf]int{
 		{"", "expires", "cancelled"}: 1, {"deadline", "overdue", "failed"}: 1, {"", "cancelled", "cancelled"}: 2, {"", "crowd", "cancelled"}: 3,
@@ -143,5 +143,5 @@ func TestKindsThatOnlyOtherProgramsHaveAreCountedUpToABound(t *testing.T) {
 			series++
 		}
 	})
-	is.Equal(series, 1001) // 1000 kinds, and all others as one
+	is.Equal(series, 1001) // 1000 kinds, and one series for all others
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Many jobs of a transaction exist if and only if it commits, whether they go in by COPY or by one statement.
+// Jobs submitted in a transaction exist if and only if it commits, whether they are inserted with COPY or with a single statement.
 func TestManySubmissionsInATransactionLiveAndDieWithIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -45,7 +45,7 @@ func TestManySubmissionsInATransactionLiveAndDieWithIt(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// A refusal undoes its own jobs alone: what the transaction did before stands, if the caller wants it to.
+// If a submission is rejected, only its own jobs are rolled back. The caller can still commit the rest of the transaction.
 func TestManySubmissionsThatAreRefusedLeaveTheTransactionOpen(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -79,7 +79,7 @@ func TestManySubmissionsThatAreRefusedLeaveTheTransactionOpen(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.jobs`), 0)
 }
 
-// A lane's rule and a delay hold for many jobs of a transaction as for one.
+// A lane's approval rule and a delay apply to many jobs in a transaction as they do to a single job.
 func TestManySubmissionsInATransactionWaitWhereOneWould(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

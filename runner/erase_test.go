@@ -16,10 +16,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// planted marks the data of the subject that is erased, wherever a program or a person may put it.
+// planted marks the data of the erased subject, wherever a program or a person may store it.
 const planted = "PLANTED"
 
-// tablesWith lists the tables of the schema, and the partitions, with rows whose text contains a word.
+// tablesWith returns the tables and partitions of the schema that have rows containing a word.
 func tablesWith(t *testing.T, pool *pgxpool.Pool, word string) (list []string) {
 	t.Helper()
 	tables := column[string](t, pool, `select c.relname from pg_class c where c.relnamespace = 'trapeze'::regnamespace and c.relkind in ('r', 'm') order by 1`)
@@ -34,7 +34,7 @@ func tablesWith(t *testing.T, pool *pgxpool.Pool, word string) (list []string) {
 	return list
 }
 
-// erasable starts a pod whose handlers write the text of their args wherever a handler can.
+// erasable starts a pod whose handlers write the text of their arguments to every place a handler can write to.
 func erasable(t *testing.T, pool *pgxpool.Pool) *runner.Runner {
 	fails := func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		return nil, job.Permanent(job.Code(strings.Trim(string(j.Args.JSON), `"`), errors.New(string(j.Args.JSON))))
@@ -87,10 +87,10 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 	chain := submit(runner.Chain(of("works", text), runner.Step(of("works", text), runner.Subject("later")), of("fails", text)))
 	over(t, pool, chain)
 	over(t, pool, submit(of("fans", text), runner.Pipeline("fan")))
-	// A job of another subject plans a step of this one, which never runs.
+	// A job of another subject has a planned step for this subject, which never runs.
 	planner := enqueue(t, r, runner.Chain(of("fails", `"TZ"`), runner.Step(of("works", text), of1)), runner.Subject("planner"))
 	ended(t, r, planner)
-	// One of two children has the subject.
+	// Only one of the two children has the subject.
 	mixed := enqueue(t, r, of("mixed", `"`+planted+` child"`))
 	over(t, pool, mixed)
 	fast := enqueue(t, r, of("fast", `"`+planted+` child"`))
@@ -100,20 +100,20 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 	token := one[string](t, pool, `select token from trapeze.deferrals where id = $1`, deferred)
 	is.NoErr(r.Complete(t.Context(), deferred, token, planted, runner.Part(planted)))
 	ended(t, r, deferred)
-	// Operators name it.
+	// Operators mention the subject in their commands.
 	submit(of("nothing", text), runner.Delay(time.Hour))
 	_, err := r.Admin().CancelMany(ctx, job.Filter{Subject: planted}, false, "ann")
 	is.NoErr(err)
-	// Days before.
+	// Move the job a day into the past.
 	exec(t, pool, `update trapeze.done set finished_at = finished_at - interval '1 day' where id = $1`, failed)
 	exec(t, pool, `update trapeze.job_events set at = at - interval '1 day' where job = $1`, failed)
-	// Others: another subject, and one that begins like this.
+	// Jobs that must not be erased: another subject, and one that starts with the same text.
 	other := enqueue(t, r, of("works", `"KEPT"`), runner.Subject(planted+"2"))
 	before := ended(t, r, other)
 	quiet(t, pool)
 	waits := submit(of("works", text), runner.Delay(time.Hour))
 	untouched := one[string](t, pool, `select string_agg(e::text, ' ' order by event_no) from trapeze.job_events e where job = $1`, other)
-	exec(t, pool, `update trapeze.jobs set subject = 'alike' where id = $1`, other) // so that the search finds what is to go alone
+	exec(t, pool, `update trapeze.jobs set subject = 'alike' where id = $1`, other) // so that the search finds only data that must be erased
 	exec(t, pool, `delete from trapeze.current_runs where job_id = $1`, other)
 
 	had := tablesWith(t, pool, planted)
@@ -131,7 +131,7 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(did.Jobs, dry.Jobs)
 	is.Equal(did.AuditEntries, dry.AuditEntries)
-	is.Equal(did.Sample, []int64{waits}) // it has not ended
+	is.Equal(did.Sample, []int64{waits}) // this job has not finished
 	is.Equal(did.Open, 1)
 	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.jobs where id = $1 and args::text like '%PLANTED%'`, waits), 1)
 	_, err = r.Admin().Cancel(t.Context(), waits, "ann")
@@ -140,24 +140,24 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(did.Jobs, 1)
 	is.Equal(did.Open, 0)
-	exec(t, pool, `update trapeze.jobs set args = '{}' where id = any($1)`, []int64{mixed, fast}) // the parents have no subject: their args are their own
+	exec(t, pool, `update trapeze.jobs set args = '{}' where id = any($1)`, []int64{mixed, fast}) // the parents do not have the subject, so their args are not erased
 	is.Equal(tablesWith(t, pool, planted), []string(nil))
-	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.submissions`), 0) // nor a hash of it
+	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.submissions`), 0) // no hash of the subject remains either
 
-	// It is recorded, once a batch, without the subject.
+	// Each batch is recorded in the audit log, without the subject.
 	is.Equal(one[int](t, pool, `select sum((after ->> 'jobs')::int)::int from trapeze.audit where action = 'subject.erase' and target like 'subject sha256:%' and actor = 'ann'`), dry.Jobs+1)
 	events := told(t, r, failed)
 	is.Equal(events, []string{"job.enqueued", "job.claimed", "job.failed", "job.followed", "job.erased"})
-	is.Equal(why(ended(t, r, failed)), job.ReasonError) // what happened stays
+	is.Equal(why(ended(t, r, failed)), job.ReasonError) // the outcome is kept
 
-	// Nothing of it runs again with args that are gone.
+	// An erased job cannot run again.
 	for _, id := range []int64{failed, planner, fast, one[int64](t, pool, `select id from trapeze.jobs where parent_id = $1 and group_id is null`, mixed), one[int64](t, pool, `select id from trapeze.jobs where pipeline_id = $1 and kind = 'fails'`, chain)} {
 		_, err := r.Admin().RunAgain(t.Context(), id, "ann", nil)
 		if !errors.Is(err, job.ErrPruned) {
 			t.Errorf("job %d runs again: %v", id, err)
 		}
 	}
-	// Others are as they were.
+	// Other jobs are unchanged.
 	after := get(t, r, other)
 	is.Equal(string(after.Args), string(before.Args))
 	is.Equal(string(after.Result), string(before.Result))
@@ -187,16 +187,16 @@ func TestAnErasureLeavesJobsWhoseDescendantsStillRun(t *testing.T) {
 	is.Equal(did.Jobs, 0)
 	did, err = r.Admin().Erase(ctx, runner.Erasure{Subject: "a"}, "ann")
 	is.NoErr(err)
-	is.Equal(did.Jobs, 1) // the one alone
+	is.Equal(did.Jobs, 1) // only the job without descendants
 	is.Equal(did.Schedules, []string{"daily"})
 	for _, id := range []int64{chain, failed} {
-		is.Equal(string(get(t, r, id).Args), `"args"`) // whose descendants may read them
+		is.Equal(string(get(t, r, id).Args), `"args"`) // kept, because its descendants may read it
 	}
 	open()
 	quiet(t, pool)
 	did, err = r.Admin().Erase(ctx, runner.Erasure{Subject: "a"}, "ann")
 	is.NoErr(err)
-	is.Equal(did.Jobs, 4) // with what followed
+	is.Equal(did.Jobs, 4) // including the jobs that followed
 	is.Equal(did.Open, 0)
 	_, err = r.Admin().Erase(ctx, runner.Erasure{}, "ann")
 	is.True(errors.Is(err, job.ErrInvalid))
@@ -231,7 +231,7 @@ func TestAnErasureKeepsAJobThatRunsAgainWhileItWaitsForItsLocks(t *testing.T) {
 	quiet(t, pool)
 	is.NoErr(tx.Rollback(t.Context()))
 	is.NoErr(<-erased)
-	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann") // finds it, if it stayed
+	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann") // finds the job if it was kept
 	is.NoErr(err)
 	is.Equal(did.Open, 0)
 	is.Equal(followers(), 0)
@@ -254,7 +254,7 @@ func TestAnErasureFindsOnFailureJobsWhoseEventsArePruned(t *testing.T) {
 	exec(t, pool, `delete from trapeze.job_events where event = 'job.followed'`)
 	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a", Kind: "nothing"}, "ann")
 	is.NoErr(err)
-	is.Equal(did.Jobs, 3) // the chain of two, and the job that followed from its second step
+	is.Equal(did.Jobs, 3) // the chain of two, and the job that its second step's failure submitted
 	did, err = r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann")
 	is.NoErr(err)
 	is.Equal(did.Jobs, 2)
@@ -289,7 +289,7 @@ func TestAnErasureFindsEverySpellingOfASubjectInTheAudit(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(did.AuditEntries, 3)
 	is.Equal(one[string](t, pool, `select after ->> 'asked' from trapeze.audit where after ->> 'asked' <> ''`), "/jobs?subject=%C3%84nn+Lee%3A12")
-	_, err = r.Admin().Erase(t.Context(), runner.Erasure{Subject: strings.Repeat("Ä :%", 100)}, "ann") // as long as a subject may be
+	_, err = r.Admin().Erase(t.Context(), runner.Erasure{Subject: strings.Repeat("Ä :%", 100)}, "ann") // the longest possible subject
 	is.NoErr(err)
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// declined is an error that knows its code.
+// declined is an error that provides its own code.
 type declined struct{}
 
 func (declined) Error() string { return "the card was declined" }
@@ -33,7 +33,7 @@ type broken struct{ code string }
 func (*broken) Error() string  { return "broken" }
 func (b *broken) Code() string { return b.code }
 
-// failure is a handler, and the class and the code with which its jobs fail.
+// failure is a handler, with the class and code of the errors it causes.
 type failure struct {
 	class, code string
 	handler     does
@@ -75,7 +75,7 @@ func failures(pool *pgxpool.Pool) map[string]failure {
 		}},
 		"timeout": {"timeout", "", func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			<-ctx.Done()
-			return nil, errors.Join(ctx.Err(), twice(context.WithoutCancel(ctx), pool)) // its SQLSTATE is not why it failed
+			return nil, errors.Join(ctx.Err(), twice(context.WithoutCancel(ctx), pool)) // its SQLSTATE is not the reason for the failure
 		}},
 		"timeout_coded": {"timeout", "late", func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			<-ctx.Done()
@@ -83,7 +83,7 @@ func failures(pool *pgxpool.Pool) map[string]failure {
 		}},
 		"args": {"invalid_args", "", fails(fmt.Errorf("%w: no", job.ErrInvalidArgs))},
 		"refused": {"unstorable", "", func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.Then(of("taken", `{"once":"x"}`)), nil // as another job, which an index of the test's forbids
+			return runner.Then(of("taken", `{"once":"x"}`)), nil // an index of the test rejects this step
 		}},
 		"large": {"unstorable", "", func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.Done(strings.Repeat("x", 2<<20)), nil
@@ -113,11 +113,11 @@ func TestAFailedJobSaysTheClassAndTheCodeOfItsError(t *testing.T) {
 			class, code := f.class, f.code
 			end, ok := errors.AsType[*job.EndError](err)
 			is.True(ok)
-			is.Equal(string(end.Class), class) // for who waits
+			is.Equal(string(end.Class), class) // returned to waiters
 			is.Equal(end.Code, code)
 			j := get(t, r, id)
 			is.Equal(j.State, job.Failed)
-			is.Equal(string(*j.ErrorClass), class) // in its row
+			is.Equal(string(*j.ErrorClass), class) // stored in the job's row
 			is.Equal(text(j.ErrorCode), code)
 			var fields struct {
 				Reason string `json:"reason"`
@@ -127,13 +127,13 @@ func TestAFailedJobSaysTheClassAndTheCodeOfItsError(t *testing.T) {
 			e := lastEvent(t, r, id)
 			is.Equal(e.Event, "job.failed")
 			is.NoErr(json.Unmarshal(e.Fields, &fields))
-			is.Equal(fields.Reason, string(why(j))) // in its history
+			is.Equal(fields.Reason, string(why(j))) // recorded in the history
 			is.Equal(fields.Class, class)
 			is.Equal(fields.Code, code)
 			pgtest.Wait(t, "it is counted", func() bool { return finished(t, r)[endOf{class, kind, "failed"}] >= 1 })
 			page, err := view.Jobs(t.Context(), inside.Of(r).Store, runner.Filter{Kind: kind, ErrorClass: job.ErrorClass(class), ErrorCode: code})
 			is.NoErr(err)
-			is.True(len(page.Jobs) >= 1 && page.Jobs[0].ID == id) // in lists
+			is.True(len(page.Jobs) >= 1 && page.Jobs[0].ID == id) // lists can filter by them
 		})
 	}
 }
@@ -150,7 +150,7 @@ func TestATryThatFailedSaysTheClassAndTheCodeOfItsError(t *testing.T) {
 	id := enqueue(t, r, of("k"))
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Succeeded)
-	is.True(j.ErrorClass == nil && j.ErrorCode == nil) // what succeeded has none
+	is.True(j.ErrorClass == nil && j.ErrorCode == nil) // a job that succeeded has neither
 	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 100)
 	is.NoErr(err)
 	var fields map[string]any
@@ -194,9 +194,9 @@ func TestALogLineOfAFailureHasItsErrorAndTheStackOfAPanic(t *testing.T) {
 	is.True(strings.Contains(fails, "error_class=error error_code=quota"))
 	panics := line("panics")
 	is.True(strings.Contains(panics, "panic: out of wine"))
-	is.True(strings.Contains(panics, "error_class_test.go")) // the stack names the line
+	is.True(strings.Contains(panics, "error_class_test.go")) // the stack trace contains the source line
 	is.True(strings.Contains(panics, "error_class=panic"))
-	is.True(strings.Contains(line("fans"), `err="1 of 1 children failed"`)) // no handler returned it
+	is.True(strings.Contains(line("fans"), `err="1 of 1 children failed"`)) // although no handler returned it
 }
 
 func lastEvent(t *testing.T, r *runner.Runner, id int64) job.Event {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// docs/errors.md has each error of this package, and no other.
+// docs/errors.md lists each error of this package, and no others.
 func TestEveryErrorIsOnThePageOfErrors(t *testing.T) {
 	t.Parallel()
 	read := func(path string) string {

@@ -14,8 +14,7 @@ type Crawl struct{ Pages int }
 
 func (Crawl) Kind() string { return "crawl" }
 
-// A run goes on from the checkpoint of the run before, on whichever pod, whether that ended with an error, a crash or a
-// shutdown.
+// A run continues from the previous run's checkpoint on any pod, whether that run ended with an error, a crash or a shutdown.
 func ExampleJob_checkpoint() {
 	ctx, r, stop := serve(func(r *runner.Runner) {
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[Crawl]) (*runner.Outcome, error) {

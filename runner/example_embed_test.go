@@ -21,7 +21,7 @@ type Report struct{ Length int }
 
 func (Report) Kind() string { return "report" }
 
-// Two steps, from an empty database to the end of the second.
+// A pipeline of two steps, starting with an empty database.
 func Example() {
 	url, drop := pgtest.ExampleURL()
 	defer drop()
@@ -40,7 +40,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[Measure]) (*runner.Outcome, error) {
-		return runner.Then(Report{Length: len(j.Args.Text)}), nil // the next step: same commit, same process
+		return runner.Then(Report{Length: len(j.Args.Text)}), nil // the next step, in the same commit and process
 	})
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[Report]) (*runner.Outcome, error) {
 		fmt.Println("length:", j.Args.Length)
@@ -50,7 +50,7 @@ func Example() {
 	if _, err := r.Enqueue(ctx, Measure{Text: "trapeze"}, runner.Subject("texts/1")); err != nil {
 		log.Fatal(err)
 	}
-	err = r.Run(ctx) // until ctx ends, then drains
+	err = r.Run(ctx) // runs until ctx ends, then drains
 
 	r.Close()
 	pool.Close()
@@ -60,7 +60,7 @@ func Example() {
 	// Output: length: 7
 }
 
-// emptied leaves nothing of ours in the database.
+// emptied removes everything that the example created from the database.
 func emptied(ctx context.Context, url string) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -18,14 +18,14 @@ type Mail struct{ To string }
 
 func (Mail) Kind() string { return "mail" }
 
-// must ends an example that went wrong.
+// must ends the example if err is not nil.
 func must(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// printMail registers a handler that prints whom it writes to.
+// printMail registers a handler that prints the recipient of each mail.
 func printMail(r *runner.Runner) {
 	runner.Handle(r, func(_ context.Context, j *runner.Job[Mail]) (*runner.Outcome, error) {
 		fmt.Println("mail to", j.Args.To)
@@ -40,7 +40,7 @@ func ExampleRunner_EnqueueTx() {
 			if _, err := r.EnqueueTx(ctx, tx, Mail{"eve"}); err != nil {
 				return err
 			}
-			return errors.New("the order is refused") // and so there is no mail
+			return errors.New("the order is refused") // the transaction rolls back, so no mail is sent
 		})
 		fmt.Println(err)
 		var made runner.Submitted
@@ -56,7 +56,7 @@ func ExampleRunner_EnqueueTx() {
 	// succeeded
 }
 
-// What InTx writes is in the commit that ends the job: it happens exactly once, however often the handler is called.
+// Writes in InTx are part of the commit that ends the job, so they happen exactly once, however often the handler is called.
 func ExampleOutcome_InTx() {
 	calls := 0
 	during(func(r *runner.Runner) {
@@ -86,7 +86,7 @@ func ExampleOutcome_InTx() {
 	// 2 calls, 1 row
 }
 
-// A statement of Write is in the commit that ends the job as well, which other jobs that end at the same time share.
+// A statement added with Write is part of the commit that ends the job. Jobs that end at the same time can share this commit.
 func ExampleOutcome_Write() {
 	during(func(r *runner.Runner) {
 		runner.Handle(r, func(_ context.Context, j *runner.Job[Mail]) (*runner.Outcome, error) {
@@ -109,7 +109,7 @@ func ExampleOutcome_Write() {
 	// ada
 }
 
-// While a job holds the key, a submission makes none and returns that one.
+// While a job holds the key, another submission creates no job and returns the existing one.
 func ExampleUnique() {
 	during(printMail, func(ctx context.Context, r *runner.Runner) {
 		first, err := r.Enqueue(ctx, Mail{"ada"}, runner.Unique("ada", runner.WhileActive), runner.Delay(time.Hour))
@@ -121,7 +121,7 @@ func ExampleUnique() {
 	// Output: true true
 }
 
-// A client that does not know whether its request arrived sends it again with the same key: it is the same job, also after it has ended.
+// A client that does not know whether its request arrived repeats it with the same key. It gets the same job, even if that has finished.
 func ExampleIdempotencyKey() {
 	during(printMail, func(ctx context.Context, r *runner.Runner) {
 		first, err := r.Enqueue(ctx, Mail{"ada"}, runner.IdempotencyKey("request 7"))
@@ -140,7 +140,7 @@ func ExampleIdempotencyKey() {
 	// true
 }
 
-// Of the jobs with one kind and subject one runs at a time, on all pods together.
+// Only one job with the same kind and subject runs at a time, across all pods.
 func ExampleSubject() {
 	var running, overlaps atomic.Int32
 	during(func(r *runner.Runner) {
@@ -167,7 +167,7 @@ func ExampleSubject() {
 	// Output: 0 ran beside another
 }
 
-// Nothing happens until a person has approved the job.
+// The job does not run until an operator approves it.
 func ExampleNeedsApproval() {
 	during(printMail, func(ctx context.Context, r *runner.Runner) {
 		made, err := r.Enqueue(ctx, Mail{"everybody"}, runner.NeedsApproval())
@@ -182,7 +182,7 @@ func ExampleNeedsApproval() {
 	// succeeded
 }
 
-// A handler that returns an error is called again, after a wait that grows.
+// A handler that returns an error is called again after a delay, which grows with each attempt.
 func ExampleRetry() {
 	during(func(r *runner.Runner) {
 		runner.Handle(r, func(_ context.Context, j *runner.Job[Mail]) (*runner.Outcome, error) {
@@ -204,7 +204,7 @@ func ExampleRetry() {
 	// succeeded
 }
 
-// The schedule is kept in the database: once for all pods, in its time zone. Here an operator does not wait for half past two.
+// The schedule is stored in the database and fires once for all pods, in its own time zone. Here an operator triggers it early.
 func ExampleRunner_DeclareSchedule() {
 	during(func(r *runner.Runner) {
 		printMail(r)
@@ -224,7 +224,7 @@ func ExampleRunner_DeclareSchedule() {
 	// succeeded
 }
 
-// A lane is a limit for some kinds, on all pods together. Operators change it while it runs.
+// A lane limits how many jobs of some kinds run at once, across all pods. Operators can change it at run time.
 func ExampleAdmin_SetLane() {
 	during(printMail, func(ctx context.Context, r *runner.Runner) {
 		_, err := r.Admin().SetLane(ctx, "mail", job.LaneChange{Slots: job.To(2), Kinds: &[]string{"mail"}}, "the boss")

@@ -30,8 +30,8 @@ type Ship struct{ To string }
 
 func (Ship) Kind() string { return "ship" }
 
-// A saga: each step that succeeds says what undoes it. When a later one fails, or the pipeline is cancelled, that is done in reverse, as a
-// pipeline of its own.
+// A saga: each step that succeeds names the job that undoes it. When a later step fails or the pipeline is cancelled, these jobs run in
+// reverse order, as a separate pipeline.
 func ExampleOutcome_OnFailureOrCancel() {
 	undone := make(chan struct{})
 	during(func(r *runner.Runner) {
@@ -80,7 +80,7 @@ type Alert struct{ Channel string }
 
 func (Alert) Kind() string { return "alert" }
 
-// A kind whose failures somebody is told of.
+// When a job of this kind fails, another job sends a notification.
 func ExampleOnFailure() {
 	told := make(chan struct{})
 	during(func(r *runner.Runner) {

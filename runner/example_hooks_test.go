@@ -15,12 +15,11 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Debit is a job.
 type Debit struct{ Order int }
 
 func (Debit) Kind() string { return "debit" }
 
-// Middleware sees submissions and calls of handlers; hooks see how tries and jobs end.
+// Middleware wraps submissions and handler calls; hooks report how attempts and jobs end.
 func Example_hooks() {
 	url, drop := pgtest.ExampleURL()
 	defer drop()

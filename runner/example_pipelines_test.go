@@ -31,7 +31,7 @@ type Publish struct{}
 
 func (Publish) Kind() string { return "publish" }
 
-// during runs a runner on a database of its own while do is at work.
+// during runs a runner on a new database while do runs.
 func during(register func(r *runner.Runner), do func(ctx context.Context, r *runner.Runner)) {
 	url, drop := pgtest.ExampleURL()
 	defer drop()
@@ -52,7 +52,7 @@ func during(register func(r *runner.Runner), do func(ctx context.Context, r *run
 	go func() { ended <- r.Run(ctx) }()
 	do(ctx, r)
 	stop()
-	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) { // stopped before it had started
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) { // context.Canceled: stopped before it had started
 		log.Fatal(err)
 	}
 }
@@ -76,7 +76,7 @@ func await(ctx context.Context, r *runner.Runner, id int64) {
 	}
 }
 
-// A pipeline that its caller declares: the handlers need not know each other.
+// The caller declares the pipeline, so its handlers need not know about each other.
 func ExampleChain() {
 	during(func(r *runner.Runner) {
 		runner.Handle(r, func(_ context.Context, j *runner.Job[Year]) (*runner.Outcome, error) {
@@ -84,7 +84,7 @@ func ExampleChain() {
 		})
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[Publish]) (*runner.Outcome, error) {
 			var number int
-			err := j.PreviousResult(ctx, &number) // the result of the step before
+			err := j.PreviousResult(ctx, &number) // the result of the previous step
 			fmt.Println("published", number)
 			return nil, err
 		})
@@ -100,7 +100,7 @@ func ExampleChain() {
 	// succeeded
 }
 
-// One job becomes many, and a join follows when all have ended.
+// A job fans out into several children, and a join runs when all of them have finished.
 func ExampleFanOut() {
 	during(func(r *runner.Runner) {
 		runner.Handle(r, func(_ context.Context, j *runner.Job[Year]) (*runner.Outcome, error) {
@@ -140,7 +140,7 @@ func ExampleFanOut() {
 	// partial
 }
 
-// A job that somebody else completes: it holds neither slot nor goroutine meanwhile, and survives any restart.
+// A job that is completed from outside. While it waits, it uses neither a slot nor a goroutine, and it survives restarts.
 func ExampleDeferred() {
 	tokens := make(chan string, 1)
 	during(func(r *runner.Runner) {
@@ -149,7 +149,7 @@ func ExampleDeferred() {
 			if err != nil {
 				return nil, err
 			}
-			tokens <- token // hand it to whoever does the work, with j.ID()
+			tokens <- token // pass it, with j.ID(), to the system that does the work
 			return runner.Deferred(2).Join(Totals{}), nil
 		})
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[Totals]) (*runner.Outcome, error) {
@@ -169,7 +169,7 @@ func ExampleDeferred() {
 			log.Fatal(err)
 		}
 		token := <-tokens
-		for _, half := range []string{"first", "second", "second"} { // a part counts once
+		for _, half := range []string{"first", "second", "second"} { // each part counts once
 			if err := r.Complete(ctx, made.ID, token, 12, runner.Part(half)); err != nil {
 				log.Fatal(err)
 			}
@@ -182,7 +182,7 @@ func ExampleDeferred() {
 	// succeeded
 }
 
-// What cannot be done now waits, without a verdict and without an attempt.
+// A job that cannot do its work yet is snoozed, which does not count as an attempt.
 func ExampleSnooze() {
 	asked := 0
 	during(func(r *runner.Runner) {

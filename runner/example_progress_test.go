@@ -12,7 +12,7 @@ type Scan struct{ Rows int }
 
 func (Scan) Kind() string { return "scan" }
 
-// Progress and events may be told as often as there is something to tell: both cost the database a few writes a second.
+// A handler can report progress and emit events as often as it likes: both cause only a few database writes per second.
 func ExampleJob_progress() {
 	ctx, r, stop := serve(func(r *runner.Runner) {
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[Scan]) (*runner.Outcome, error) {

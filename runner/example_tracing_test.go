@@ -21,8 +21,8 @@ type Index struct{ Pages int }
 
 func (Index) Kind() string { return "index" }
 
-// A pipeline is one trace, from the submission on. Here the spans are kept in memory; a program gives the exporter of its choice
-// to the provider, or to otel.SetTracerProvider, and then needs no option.
+// A pipeline is one trace, starting with its submission. This example keeps the spans in memory. A real program configures the provider
+// with an exporter, or passes the provider to otel.SetTracerProvider and needs no option.
 func Example_tracing() {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
@@ -42,7 +42,7 @@ func Example_tracing() {
 	defer r.Close()
 	ended := make(chan struct{})
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[Fetch]) (*runner.Outcome, error) {
-		_, span := provider.Tracer("example").Start(ctx, "GET") // ctx has the run's span
+		_, span := provider.Tracer("example").Start(ctx, "GET") // a child of the run's span, which is in ctx
 		defer span.End()
 		return runner.Then(Index{Pages: 1}), nil
 	})
@@ -62,7 +62,7 @@ func Example_tracing() {
 		log.Fatal(err)
 	}
 	all := spans.GetSpans()
-	for span := range all { // from the first span on, each below its parent
+	for span := range all { // starting with the root span, each below its parent
 		if !all[span].Parent.IsValid() {
 			tell(all, all[span], "")
 		}

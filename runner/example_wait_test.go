@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// serve makes a runner on a database of its own, with what set registers, and runs it until stop is called.
+// serve creates a runner on a new database, calls set to register handlers, and runs it until stop is called.
 func serve(set func(r *runner.Runner)) (ctx context.Context, r *runner.Runner, stop func()) {
 	url, drop := pgtest.ExampleURL()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -41,7 +41,7 @@ type Square struct{ N int }
 
 func (Square) Kind() string { return "square" }
 
-// Any process can wait for a job, also one that runs none.
+// Any process can wait for a job, even one that runs no jobs.
 func ExampleResult() {
 	ctx, r, stop := serve(func(r *runner.Runner) {
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[Square]) (*runner.Outcome, error) {
@@ -73,7 +73,7 @@ func ExampleResult() {
 	// failed for: too large
 }
 
-// Wait returns the job itself, whatever became of it.
+// Wait returns the job, whether or not it succeeded.
 func ExampleRunner_Wait() {
 	ctx, r, stop := serve(func(r *runner.Runner) {
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[Square]) (*runner.Outcome, error) { return nil, nil })

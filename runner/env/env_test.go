@@ -19,11 +19,11 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// set sets variables, and unsets all others until the test ends.
+// set sets the given variables and unsets all others until the test ends.
 func set(t *testing.T, values map[string]string) {
 	t.Helper()
 	for _, one := range envvar.Variables() {
-		t.Setenv(one.Name, "") // which puts the value back
+		t.Setenv(one.Name, "") // makes the test restore the value
 		os.Unsetenv(one.Name)
 	}
 	for name, value := range values {
@@ -47,7 +47,7 @@ func TestEveryWrongVariableIsNamedAtOnceWithWhatItWants(t *testing.T) {
 	set(t, values)
 	config, err := env.Load()
 	is.True(err != nil)
-	is.Equal(config, env.Config{}) // nothing that could be used by mistake
+	is.Equal(config, env.Config{}) // contains nothing that a caller could use by mistake
 	for name, one := range wrong {
 		line := ""
 		for each := range strings.SplitSeq(err.Error(), "\n") {
@@ -98,18 +98,18 @@ func TestValuesAtTheirLimits(t *testing.T) {
 	c, err := env.Load()
 	is.NoErr(err)
 	o, two := c.Options, 2
-	is.Equal(o.PollEvery, 100*time.Millisecond) // allowed with demo handlers
+	is.Equal(o.PollEvery, 100*time.Millisecond) // the minimum, which is allowed with demo handlers
 	is.Equal(o.HeartbeatEvery, 500*time.Millisecond)
 	is.Equal(o.Kinds, []string{"a", "b"})
-	is.True(o.RetainEvents < 0) // 0 keeps for ever, which the runner spells as negative
+	is.True(o.RetainEvents < 0) // 0 keeps events for ever, which is negative in the runner's options
 	is.True(o.MaxAge == 0 && o.ApprovalTTL == 0)
-	is.Equal(o.StaleAfter, time.Duration(0))    // and off, which it is by default
-	is.True(o.ShutdownGrace < time.Millisecond) // 0 is no grace, not the default
+	is.Equal(o.StaleAfter, time.Duration(0))    // 0 turns it off, which is the default
+	is.True(o.ShutdownGrace < time.Millisecond) // 0 means no grace period, not the default
 	is.True(o.Disabled && o.NoClaimAhead)
 	is.True(reflect.DeepEqual(o.Lanes, []runner.LaneSetup{{Name: "slow", Slots: &two, Kinds: []string{"a", "b"}}, {Name: "other"}}))
 }
 
-// Each variable sets its option and no other. The guide names the options that no variable sets.
+// Each variable sets one option and no other. The guide lists the options that no variable sets.
 func TestEachVariableSetsItsOption(t *testing.T) {
 	is := is.New(t)
 	values := map[string]string{
@@ -139,7 +139,7 @@ func TestEachVariableSetsItsOption(t *testing.T) {
 				changed = append(changed, options.Field(i).Name)
 			}
 		}
-		is.Equal(len(changed), 1) // it sets one option
+		is.Equal(len(changed), 1) // it sets exactly one option
 		is.Equal(setBy[changed[0]], "")
 		setBy[changed[0]] = name
 	}
@@ -154,7 +154,7 @@ func TestEachVariableSetsItsOption(t *testing.T) {
 	}
 }
 
-// What New would refuse is reported with all other mistakes.
+// Load also reports values that New would reject, together with all other mistakes.
 func TestAValueThatNoRunnerTakesIsRefusedAtOnce(t *testing.T) {
 	is := is.New(t)
 	set(t, map[string]string{"TRAPEZE_SLOTS": "1000000", "TRAPEZE_MAX_ATTEMPTS": "3000000000"})
@@ -178,17 +178,17 @@ func TestAHostsRunnerIsMadeOfItsEnvironment(t *testing.T) {
 	is.Equal(r.PodName(), "web-1")
 	var there bool
 	is.NoErr(pool.QueryRow(t.Context(), "select to_regclass('jobs_of_host.jobs') is not null").Scan(&there))
-	is.True(there) // in the schema of the variable
+	is.True(there) // the tables are in the schema from the variable
 }
 
 func TestAPoolIsOpenedOnAServerThatAcceptsWritesOnly(t *testing.T) {
 	is := is.New(t)
 	_, err := env.Config{}.Open(t.Context())
-	is.True(errors.Is(err, env.ErrDatabaseURL)) // it is not set
+	is.True(errors.Is(err, env.ErrDatabaseURL)) // the variable is not set
 	_, err = env.Config{DatabaseURL: "postgres://h:x/y"}.Open(t.Context())
 	is.True(errors.Is(err, env.ErrDatabaseURL))
 	_, err = env.Config{DatabaseURL: "postgres://app:secret@127.0.0.1:1/app"}.Open(t.Context())
-	is.True(err != nil && !errors.Is(err, env.ErrDatabaseURL)) // it may answer later
+	is.True(err != nil && !errors.Is(err, env.ErrDatabaseURL)) // the server may respond later
 	is.True(!strings.Contains(err.Error(), "secret"))
 
 	readOnly := env.Config{DatabaseURL: pgtest.EmptyURL(t)}
