@@ -30,7 +30,7 @@ func TestAnAddressThatLeadsToAStandbyForAWhileLeavesNoConnectionThere(t *testing
 	next.CaughtUp(t)
 	other.CaughtUp(t)
 
-	where.lead(other) // which stays a standby
+	where.lead(other) // this server remains a standby
 	former.Kill(t)
 	pgtest.Wait(t, "the pod has tried the standby", func() bool {
 		_, err := r.Enqueue(t.Context(), of("k"))
@@ -86,7 +86,7 @@ func TestOnTheHostsPoolOnlyAStaleConnectionIsClosed(t *testing.T) {
 	}
 	first := pid()
 	_ = enqueueIn(pgx.TxOptions{AccessMode: pgx.ReadOnly})
-	is.Equal(pid(), first) // the transaction was the caller's own doing: its connection stays
+	is.Equal(pid(), first) // the caller chose a read-only transaction, so the connection is kept
 
 	other := pgtest.Connect(t, server.URL())
 	exec(t, other, `alter system set default_transaction_read_only = on`)
@@ -94,7 +94,7 @@ func TestOnTheHostsPoolOnlyAStaleConnectionIsClosed(t *testing.T) {
 	pgtest.Wait(t, "the session hears of it", func() bool { return one[string](t, pool, `show default_transaction_read_only`) == "on" })
 	is.Equal(pid(), first)
 	_ = enqueueIn(pgx.TxOptions{})
-	is.True(pid() != first) // the server accepts no writes any more
+	is.True(pid() != first) // the server no longer accepts writes
 }
 
 func TestARunnerStartsOnceTheStandbyThatItReachesIsPromoted(t *testing.T) {

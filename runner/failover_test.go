@@ -18,14 +18,14 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// address is one address that leads to one server after another, as a name or a proxy does. Open connections stay where they
-// are.
+// address is a network address that can be pointed at one server after another, like a DNS name or a proxy. Open connections stay where
+// they are.
 type address struct {
 	*faultnet.Proxy
 	port  atomic.Int64
-	dials atomic.Int64 // of the current server
+	dials atomic.Int64 // number of connections to the current server
 
-	options string // of the connection string
+	options string // options in the connection string
 }
 
 func leadsTo(t *testing.T, node *pgtest.Node) *address {
@@ -47,7 +47,7 @@ func leadsTo(t *testing.T, node *pgtest.Node) *address {
 func (a *address) lead(node *pgtest.Node) {
 	a.port.Store(int64(node.Port()))
 	a.dials.Store(0)
-	if a.options == "" { // the password is the same on all
+	if a.options == "" { // all servers have the same password
 		_, a.options, _ = strings.Cut(node.URL(), "?")
 	}
 }
@@ -56,7 +56,7 @@ func (a *address) url() string {
 	return "postgres://postgres@" + a.Addr() + "/postgres?" + a.options
 }
 
-// readOnly makes a primary one that stays up and refuses writes, in open sessions too.
+// readOnly makes a primary reject writes while it stays up, even in open sessions.
 func readOnly(t *testing.T, node *pgtest.Node) {
 	t.Helper()
 	node.Exec(t, `alter system set default_transaction_read_only = on`)
@@ -67,7 +67,7 @@ func readOnly(t *testing.T, node *pgtest.Node) {
 	})
 }
 
-// narrow is a pool of one connection.
+// narrow returns a pool with a single connection.
 func narrow(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
@@ -83,7 +83,7 @@ func narrow(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
-// sessions is the number of connections that the pods' own pools have open on a server.
+// sessions counts the open connections of the pods' own pools to a server.
 const sessions = `select count(*) from pg_stat_activity where application_name = 'trapeze'`
 
 func TestAPodLeavesAFormerPrimaryThatKeepsItsConnectionsOpen(t *testing.T) {
@@ -129,7 +129,7 @@ func TestAPodLeavesAFormerPrimaryThatKeepsItsConnectionsOpen(t *testing.T) {
 	t.Logf("jobs ran again %s after the change", time.Since(began))
 	is.True(time.Since(began) < 8*time.Second)
 	open()
-	is.Equal(ended(t, r, long).State, job.Succeeded) // which ran meanwhile, and writes through the host's pool
+	is.Equal(ended(t, r, long).State, job.Succeeded) // it ran during the failover and writes through the host's pool
 	is.Equal(one[int](t, then, `select count(*) from written`), 1)
 	pgtest.Wait(t, "nothing of the pod's own stays on the former primary", func() bool { return one[int](t, before, sessions) == 0 })
 	pgtest.Wait(t, "the pod listens and leads where writes are accepted", func() bool { return one[int](t, then, listens) > 0 && one[int](t, then, locks) > 0 })
@@ -164,7 +164,7 @@ func TestTheHooksOfTheHostsPoolMakeTheDirectConnectionsToo(t *testing.T) {
 	is := is.New(t)
 	config, err := pgxpool.ParseConfig(pgtest.URL(t))
 	is.NoErr(err)
-	// A token instead of a password: without the hook there is no user that PostgreSQL knows.
+	// The hook sets the user, as a hook for access tokens would. Without it, PostgreSQL rejects the connection.
 	user := config.ConnConfig.User
 	config.ConnConfig.User = "nobody_of_this_name"
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { c.User = user; return nil }
@@ -193,9 +193,9 @@ func TestAPodThatIsCutOffReportsNeitherTheLeadNorWakeUps(t *testing.T) {
 	}
 	pgtest.WaitFor(t, 40*time.Second, "it listens and leads", reports(1))
 	proxy.Refuse()
-	proxy.Stall() // nothing ends: the connections are half open
+	proxy.Stall() // the connections stay half-open
 	pgtest.WaitFor(t, 30*time.Second, "it reports neither", reports(0))
-	proxy.Reset() // else its session would keep the lead in the server
+	proxy.Reset() // otherwise the session would keep the leader lock on the server
 	proxy.Pass()
 	pgtest.WaitFor(t, 60*time.Second, "it listens and leads again", reports(1))
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// followers returns the jobs that follow the failure of a job: of one commit with it, each a pipeline of its own, and in its history.
+// followers returns the jobs that followed the failure of a job. It fails the test unless they were committed together with the failure,
+// each begins its own pipeline, and all are recorded in the job's history.
 func followers(t *testing.T, pool *pgxpool.Pool, id int64) []string {
 	t.Helper()
 	together := one[int](t, pool, `select count(*)::int from trapeze.job_event failed
@@ -50,14 +51,14 @@ func TestEveryFailureIsFollowedInItsCommit(t *testing.T) {
 			is := is.New(t)
 			id := enqueue(t, r, of(kind), runner.OnFailure(of("after", `{"kg": 12.50}`)))
 			is.Equal(ended(t, r, id).State, job.Failed)
-			is.Equal(followers(t, pool, id), []string{`after{"kg":12.50}`}) // the number as it was given
+			is.Equal(followers(t, pool, id), []string{`after{"kg":12.50}`}) // the number is stored unchanged
 		})
 	}
 	quiet(t, pool)
 	checkHistory(t, pool, r)
 }
 
-// A pod dies with the job, and the one that closes it knows neither kind.
+// The pod that runs the job dies, and the pod that recovers the job knows neither kind.
 func TestTheFailureOfACrashLimitIsFollowed(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -120,7 +121,7 @@ func TestOnlyAFailureForGoodIsFollowed(t *testing.T) {
 	is.Equal(why(ended(t, r, never)), job.ReasonAttemptsExhausted)
 	is.Equal(len(followers(t, pool, never)), 1)
 
-	// However it is cancelled, it is followed only where that was asked for.
+	// However a job is cancelled, only OnFailureOrCancel submits a job.
 	operator := r.Admin()
 	cancel := func(id int64) error { _, err := operator.Cancel(t.Context(), id, "ann"); return err }
 	stop := func(id int64) error { _, err := operator.Stop(t.Context(), id, "ann"); return err }
@@ -154,12 +155,12 @@ func TestOnlyAFailureForGoodIsFollowed(t *testing.T) {
 	quiet(t, pool)
 }
 
-// kindOnly is a job that can be compared.
+// kindOnly is a comparable job type.
 type kindOnly string
 
 func (k kindOnly) Kind() string { return string(k) }
 
-// trail notes the jobs that ran, in order.
+// trail records the jobs that ran, in order.
 type trail struct {
 	mu   sync.Mutex
 	seen []string
@@ -177,7 +178,7 @@ func (n *trail) String() string {
 	return strings.Join(n.seen, " ")
 }
 
-// saga registers steps that succeed and name what undoes them, one that fails, and what undoes.
+// saga returns handlers for a saga: steps that succeed and set a compensation, a step that fails, and the compensations.
 func saga(n *trail) map[string]does {
 	step := func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		n.note("%s", j.Kind())
@@ -212,11 +213,11 @@ func TestWhatStepsAskedForIsUndoneInReverse(t *testing.T) {
 	var n trail
 	r := start(t, pool, runner.Options{}, saga(&n))
 	id := enqueue(t, r, runner.Chain(of("charge"), runner.Step(of("reserve"), runner.OnFailure(of("own"))), of("label"), runner.Step(of("ship"), runner.OnFailure(of("own")))), runner.Subject("order 7"))
-	is.Equal(over(t, pool, id), "failed") // and stays so
+	is.Equal(over(t, pool, id), "failed") // the compensations do not change the status
 	quiet(t, pool)
 	is.Equal(n.String(), `charge reserve label ship own(ship: no carrier) undo"label"(ship error) undo"reserve"(ship error) undo"charge"(ship error)`)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where subject <> 'order 7'`), 0)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null and step = 0`), 1) // one pipeline undoes it all
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null and step = 0`), 1) // a single pipeline runs all compensations
 	checkHistory(t, pool, r)
 }
 
@@ -232,7 +233,7 @@ func TestNothingIsUndoneOfAPipelineThatSucceeds(t *testing.T) {
 	is.Equal(n.String(), "charge reserve label")
 	lone := enqueue(t, r, of("charge"), runner.OnFailure(of("own")))
 	is.Equal(ended(t, r, lone).State, job.Succeeded)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.pipelines where id = $1`, lone), 0) // it is no pipeline of several steps
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.pipelines where id = $1`, lone), 0) // a single job is not listed as a pipeline
 }
 
 func TestACancelledPipelineIsUndoneAsAsked(t *testing.T) {
@@ -243,7 +244,7 @@ func TestACancelledPipelineIsUndoneAsAsked(t *testing.T) {
 	handlers := saga(&n)
 	wait, open := gate(t)
 	handlers["slow"] = func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-		<-wait // it does not heed its context, and succeeds
+		<-wait // ignores its context and succeeds
 		n.note("slow")
 		return runner.Done(nil).OnFailure(of("undo", `"never"`)).OnFailureOrCancel(of("undo", `"slow"`)), nil
 	}
@@ -257,10 +258,10 @@ func TestACancelledPipelineIsUndoneAsAsked(t *testing.T) {
 	open()
 	is.Equal(over(t, pool, id), "cancelled")
 	quiet(t, pool)
-	is.Equal(n.String(), `charge slow undo"slow"(slow cancelled) undo"charge"(slow cancelled)`) // also what the cancelled step did
+	is.Equal(n.String(), `charge slow undo"slow"(slow cancelled) undo"charge"(slow cancelled)`) // the cancelled step is undone too
 }
 
-// The fan-out itself, one of its branches, and what comes after it: each fails with what was asked for before it.
+// When a branch fails, the compensations of the branch, of the fan-out and of the steps before it all run.
 func TestAFanOutIsUndone(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -278,11 +279,11 @@ func TestAFanOutIsUndone(t *testing.T) {
 	said := n.String()
 	fan, charge := strings.Index(said, `undo"fan"(fan children_failed)`), strings.Index(said, `undo"charge"(fan children_failed)`)
 	is.True(strings.Contains(said, `undo"branch"(ship error)`) && strings.Contains(said, `undo"label"(ship error)`))
-	is.True(fan >= 0 && fan < charge) // the latest first; those of the branches run beside them
+	is.True(fan >= 0 && fan < charge) // the latest step is undone first; the branches are undone concurrently
 	is.True(!strings.Contains(said, "reserve") && !strings.Contains(said, "own"))
 }
 
-// Each branch that has succeeded is undone, whichever was still running; what joins them does not run.
+// An abort undoes the steps of a branch that have succeeded, even if the branch is still running. The join does not run.
 func TestAnAbortUndoesTheBranchesThatHaveSucceeded(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -337,7 +338,7 @@ func TestAJobWithAnotherPriorityIsStillFollowed(t *testing.T) {
 	run(t, r)
 	is.Equal(ended(t, r, id).State, job.Failed)
 	is.Equal(len(followers(t, pool, id)), 1)
-	is.Equal(one[int](t, pool, `select priority from trapeze.job where parent_id = $1`, id), 42) // it is as urgent
+	is.Equal(one[int](t, pool, `select priority from trapeze.job where parent_id = $1`, id), 42) // the new job has the same priority
 }
 
 func TestAStepMayEndItsChainOrReplaceIt(t *testing.T) {
@@ -421,7 +422,7 @@ func TestAJoinThatAlwaysRunsSeesWhatBecameOfEachBranch(t *testing.T) {
 			fan := get(t, r, id)
 			is.Equal(fan.State, job.Succeeded)
 			is.Equal(*fan.Outcome, job.Warning)
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'next'`), 1) // and the chain goes on
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'next'`), 1) // the chain continues
 		})
 	}
 }
@@ -496,7 +497,7 @@ func TestWhatCannotFollowAFailureIsRefused(t *testing.T) {
 		r := make1(t, pool, runner.Options{}, nil)
 		runner.HandleRaw(r, "a", nothing, runner.OnFailure(runner.Chain(of("x"), of("b"))))
 		runner.HandleRaw(r, "b", nothing, runner.OnFailure(of("c")))
-		runner.HandleRaw(r, "c", nothing, runner.OnFailure(of("a"))) // each after the other
+		runner.HandleRaw(r, "c", nothing, runner.OnFailure(of("a"))) // a cycle of three kinds
 	}()
 	for _, kind := range []string{"later", "odd", "fan"} {
 		is.Equal(ended(t, r, enqueue(t, r, of(kind))).State, job.Failed)

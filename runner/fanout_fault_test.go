@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Whatever reply is lost on the way through a fan-out, its children run once and its join does.
+// If any reply is lost during a fan-out, each child and the join still run exactly once.
 func TestALostReplyOfAFanOutLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]string{
@@ -67,7 +67,8 @@ func TestALostReplyOfAFanOutLosesAndDoublesNothing(t *testing.T) {
 	}
 }
 
-// As many commits of fan-outs as the pod has connections for are in doubt at once: what reads them back needs those connections.
+// The outcomes of several fan-out commits are unknown at once, as many as the pod has connections. Reading them back needs those
+// connections.
 func TestFanOutsWhoseCommitsAreInDoubtTogetherAreAllReadBack(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -99,7 +100,7 @@ func TestFanOutsWhoseCommitsAreInDoubtTogetherAreAllReadBack(t *testing.T) {
 		return one[int](t, direct, `select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'`) == 3
 	})
 	for range 20 {
-		enqueue(t, r, of("later"), runner.Foreign()) // a connection is left
+		enqueue(t, r, of("later"), runner.Foreign()) // a connection is still free
 	}
 	proxy.Reset()
 	_, err = holder.Exec(t.Context(), `select pg_advisory_unlock(7)`)
@@ -110,7 +111,7 @@ func TestFanOutsWhoseCommitsAreInDoubtTogetherAreAllReadBack(t *testing.T) {
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 6)
 }
 
-// The pod that wrote the end of the last branch is gone before it could end the parent: another one's heartbeat tells it.
+// The pod that finished the last branch is gone before it could end the parent. Another pod's heartbeat finds the parent and ends it.
 func TestWhatOnePodLeavesOffBalanceAnotherBalances(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -135,7 +136,7 @@ func TestWhatOnePodLeavesOffBalanceAnotherBalances(t *testing.T) {
 	}
 	ended, err := s.Finish(t.Context(), boot, ends)
 	is.NoErr(err)
-	is.Equal(*ended[ends[0].ID].OffBalance, id) // it is told, and does nothing
+	is.Equal(*ended[ends[0].ID].OffBalance, id) // the reply names the parent, but nothing settles it here
 	is.NoErr(s.Leave(t.Context(), boot))
 	is.Equal(over(t, pool, id), "succeeded")
 	is.Equal(joined.Load(), int64(1))
@@ -170,15 +171,15 @@ func TestAWaitingJobIsCancelledWithItsBranches(t *testing.T) {
 	id := enqueue(t, r, of("parent"))
 	inState(t, r, id, job.Waiting)
 	pgtest.Wait(t, "three children run", func() bool { return r.Running() == 3 })
-	// From a program that runs no jobs, as an operator's command is.
+	// The cancel comes from a program that runs no jobs, as an operator's command does.
 	operator := make1(t, pool, named("operator"), nil)
 	c, err := operator.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
 	is.Equal(c.State, job.Cancelled)
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state <> 'cancelled'`), 0) // with all its branches
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state <> 'cancelled'`), 0) // all branches were cancelled too
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'join'`), 0)
-	is.Equal(told.Load() > 0, true) // running handlers are told
+	is.Equal(told.Load() > 0, true) // the contexts of running handlers were cancelled
 	is.Equal(statusOf(t, pool, id), "cancelled")
 	is.Equal(joined.Load(), int64(0))
 	pgtest.Wait(t, "nothing is off balance", func() bool {
@@ -187,7 +188,7 @@ func TestAWaitingJobIsCancelledWithItsBranches(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// S1 17: the second of two fan-outs about the same leaves out what is waiting already, and makes anew what has started.
+// The second of two fan-outs with the same unique children skips those that are still waiting and inserts those that have started.
 func TestAUniqueChildIsMadeOnceWhileItWaits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -221,21 +222,21 @@ func TestAUniqueChildIsMadeOnceWhileItWaits(t *testing.T) {
 	inState(t, r, first, job.Waiting)
 	second := enqueue(t, r, of("parent"))
 	inState(t, r, second, job.Waiting)
-	is.Equal([]int{count("1"), count("2"), count("3")}, []int{1, 1, 2}) // what waits is not made twice
+	is.Equal([]int{count("1"), count("2"), count("3")}, []int{1, 1, 2}) // waiting unique children are not inserted twice
 	is.Equal(one[int](t, pool, `select branches from trapeze.fan_outs where id = $1`, first), 3)
-	is.Equal(one[int](t, pool, `select branches from trapeze.fan_outs where id = $1`, second), 1) // nobody waits for another's
+	is.Equal(one[int](t, pool, `select branches from trapeze.fan_outs where id = $1`, second), 1) // the second parent does not wait for the first one's children
 	exec(t, pool, `update trapeze.lanes set enabled = true where name = 'slow'`)
 	pgtest.Wait(t, "the keyed ones run", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'child'`) == 2
 	})
 	no := false
-	_, err := r.Admin().SetLane(t.Context(), "slow", job.LaneChange{Enabled: &no}, "me") // which its pod heeds at once
+	_, err := r.Admin().SetLane(t.Context(), "slow", job.LaneChange{Enabled: &no}, "me") // its pod applies this at once
 	is.NoErr(err)
 	operator := make1(t, pool, named("operator"), map[string]does{"parent": nothing})
 	third := enqueue(t, operator, of("parent"))
 	open()
 	inState(t, r, third, job.Waiting)
-	is.Equal(count("1"), 2) // the first has started: a trigger after that makes a new one
+	is.Equal(count("1"), 2) // the first child has started, so another one is inserted
 	exec(t, pool, `update trapeze.lanes set enabled = true where name = 'slow'`)
 	for _, id := range []int64{first, second, third} {
 		is.Equal(over(t, pool, id), "succeeded")

@@ -21,10 +21,10 @@ import (
 
 func statusOf(t *testing.T, pool *pgxpool.Pool, id int64) string {
 	t.Helper()
-	return one[string](t, pool, `select coalesce((select status from trapeze.pipeline where id = $1), 'running')`, id) // a job that has had no next step is none yet
+	return one[string](t, pool, `select coalesce((select status from trapeze.pipeline where id = $1), 'running')`, id) // a job without a next step has no pipeline row yet
 }
 
-// over waits until a pipeline has ended, and returns its status.
+// over waits until a pipeline has finished and returns its status.
 func over(t *testing.T, pool *pgxpool.Pool, id int64) (status string) {
 	t.Helper()
 	pgtest.WaitFor(t, time.Minute, fmt.Sprintf("pipeline %d is over", id), func() bool {
@@ -34,7 +34,7 @@ func over(t *testing.T, pool *pgxpool.Pool, id int64) (status string) {
 	return status
 }
 
-// many are n children of a kind, each with its number as arguments.
+// many returns n children of a kind, each with its number as arguments.
 func many(kind string, n int) []job.Args {
 	list := make([]job.Args, n)
 	for i := range list {
@@ -43,10 +43,10 @@ func many(kind string, n int) []job.Args {
 	return list
 }
 
-// number is the handler of a job whose result is its arguments.
+// number is a handler that returns the job's arguments as its result.
 func number(_ context.Context, j *raw) (*runner.Outcome, error) { return runner.Done(j.Args.JSON), nil }
 
-// sum is the handler of a join: it adds up the results of the branches that succeeded.
+// sum returns the handler of a join. It adds up the results of the branches that succeeded.
 func sum(t *testing.T, joined *atomic.Int64) does {
 	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		joined.Add(1)
@@ -92,21 +92,21 @@ func TestAJobWaitsForItsChildrenAndIsFollowedByTheJoinOnce(t *testing.T) {
 	pgtest.Wait(t, "49 children have ended", func() bool {
 		return one[int](t, pool, `select open from trapeze.fan_outs where id = $1`, id) == 1
 	})
-	is.Equal(parent.Pod, nil) // it holds neither lease
+	is.Equal(parent.Pod, nil) // it holds no lease
 	pgtest.Wait(t, "it holds no slot: only the last child runs", func() bool { return r.Running() == 1 })
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // and its subject is free
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs where state = 'running'`), 0) // its subject is free
 	waiting := get(t, r, id)
-	is.Equal(*waiting.Progress.Done, int64(49)) // its progress is that of its children
+	is.Equal(*waiting.Progress.Done, int64(49)) // its progress counts its finished children
 	is.Equal(*waiting.Progress.Total, int64(50))
-	is.Equal(statusOf(t, pool, id), "running") // and the pipeline is not over
+	is.Equal(statusOf(t, pool, id), "running") // the pipeline is still running
 	open()
 	is.Equal(over(t, pool, id), "succeeded")
 	is.Equal(joined.Load(), int64(1))
 	join := get(t, r, one[int64](t, pool, `select id from trapeze.jobs where kind = 'join'`))
-	is.Equal(string(join.Result), `{"failed":0,"total":1275}`) // it saw every result
+	is.Equal(string(join.Result), `{"failed":0,"total":1275}`) // the join saw every result
 	is.Equal(*join.ParentID, id)
 	is.Equal(join.PipelineID, id)
-	is.Equal(join.Subject, "s") // as a next step has it
+	is.Equal(join.Subject, "s") // inherited, as by a next step
 	ended := get(t, r, id)
 	is.Equal(ended.State, job.Succeeded)
 	is.Equal(string(ended.Result), `"from the parent"`)
@@ -114,7 +114,7 @@ func TestAJobWaitsForItsChildrenAndIsFollowedByTheJoinOnce(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// A fan-out of none is over at once, and none is too few to fail.
+// A fan-out without children succeeds at once, and its join runs.
 func TestAFanOutOfNoneGoesOn(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -132,7 +132,7 @@ func TestAFanOutOfNoneGoesOn(t *testing.T) {
 func TestFailedChildrenEndThePipelineAsItsPolicySays(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		bad      int // so many of four children fail
+		bad      int // number of children that fail, out of four
 		failFast bool
 		join     bool
 		parent   job.State
@@ -166,7 +166,7 @@ func TestFailedChildrenEndThePipelineAsItsPolicySays(t *testing.T) {
 						return nil, errors.New("bad")
 					}
 					if c.failFast && c.bad > 0 {
-						<-ctx.Done() // cancelled with its siblings
+						<-ctx.Done() // cancelled because a sibling failed
 						return nil, context.Cause(ctx)
 					}
 					return number(ctx, j)
@@ -184,7 +184,7 @@ func TestFailedChildrenEndThePipelineAsItsPolicySays(t *testing.T) {
 				is.Equal(message(parent), fmt.Sprintf("%d of 4 children failed", c.bad))
 			}
 			if c.failFast && c.bad > 0 {
-				is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 3) // the siblings
+				is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 3) // the siblings were cancelled
 			}
 			pgtest.Wait(t, "the fan-out is balanced", func() bool {
 				return one[bool](t, pool, `select ended and open = 0 from trapeze.fan_outs where id = $1`, id)
@@ -194,7 +194,7 @@ func TestFailedChildrenEndThePipelineAsItsPolicySays(t *testing.T) {
 	}
 }
 
-// A branch is a child and all that follows it: a chain, a fan-out of its own with its join.
+// A branch includes everything that follows the child: a chain, or another fan-out with its join.
 func TestBranchesMayBeChainsAndFanOuts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -230,10 +230,10 @@ func TestBranchesMayBeChainsAndFanOuts(t *testing.T) {
 		},
 	})
 	id := enqueue(t, r, runner.Chain(of("parent"), of("child", "7")))
-	is.Equal(over(t, pool, id), "partial") // a branch of a branch has failed
+	is.Equal(over(t, pool, id), "partial") // a nested branch failed
 	is.Equal(joined.Load(), int64(1))
 	is.Equal(inner.Load(), int64(1))
-	is.Equal(one[string](t, pool, `select string_agg(result::text, ' ' order by step) from trapeze.job where kind = 'last' or group_id is null and kind = 'child'`), "1111 7") // 10 + 1000 + 100; and the plan goes on after the join
+	is.Equal(one[string](t, pool, `select string_agg(result::text, ' ' order by step) from trapeze.job where kind = 'last' or group_id is null and kind = 'child'`), "1111 7") // 10 + 1000 + 100; the chain continues after the join
 	checkHistory(t, pool, r)
 }
 
@@ -250,11 +250,11 @@ func TestAFanOutThatIsTooLargeIsRefusedWhole(t *testing.T) {
 	j := ended(t, r, enqueue(t, r, of("parent")))
 	is.Equal(j.State, job.Failed)
 	is.Equal(message(j), "too large: fan-out of 4 children, at most 3")
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child of it
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child was inserted
 	checkHistory(t, pool, r)
 }
 
-// Foreign stands for its own step: a misspelt kind further on would leave the chain waiting for ever.
+// Foreign applies to a single step only. Otherwise a misspelt kind later in the chain would wait for ever.
 func TestEveryStepOfAJoinIsKnownOrForeignItself(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -268,10 +268,10 @@ func TestEveryStepOfAJoinIsKnownOrForeignItself(t *testing.T) {
 	j := ended(t, r, enqueue(t, r, of("parent")))
 	is.Equal(j.State, job.Failed)
 	is.True(strings.Contains(message(j), `plan step "misspelt"`))
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child of it
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child was inserted
 }
 
-// Writes of the handler, its end as running, and its children are one commit: a child finds what its parent wrote.
+// The handler's writes, the end of its run and its children are one commit, so a child can read what its parent wrote.
 func TestChildrenSeeWhatTheirParentWrote(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

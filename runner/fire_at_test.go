@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// FireAt decides what is due at a moment that the database's clock is said to show, on a runner that need not run.
+// FireAt fires the schedules that are due at the given time. The runner need not be running.
 func (r *Runner) FireAt(ctx context.Context, at time.Time) {
 	r.pod.Calendar.FireDue(ctx, &at)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Events of many jobs at the same moment share a commit, and one that PostgreSQL refuses harms no other.
+// Events that many jobs emit at the same time share a commit. If PostgreSQL rejects one of them, the others are still written.
 func TestFirstEventsOfManyJobsShareACommitAndNoneHarmsAnother(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -51,7 +51,7 @@ func TestFirstEventsOfManyJobsShareACommitAndNoneHarmsAnother(t *testing.T) {
 		is.Equal(told(t, r, id), []string{"job.enqueued", "job.claimed", "my.event", "job.succeeded"})
 	}
 	is.Equal(len(refused), 1)
-	is.True(strings.Contains(refused["7"].Error(), "none_of_7")) // it alone is told
+	is.True(strings.Contains(refused["7"].Error(), "none_of_7")) // only the handler of this event gets the error
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'my.event'`), n-1)
 	exec(t, pool, `alter table trapeze.job_events drop constraint none_of_7`)
 
@@ -63,6 +63,6 @@ func TestFirstEventsOfManyJobsShareACommitAndNoneHarmsAnother(t *testing.T) {
 	quiet(t, pool)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'my.event'`), 2*n-1)
 	transactions := one[int](t, pool, `select count(distinct xid::text) from trapeze.job_events where event = 'my.event'`)
-	is.True(transactions <= n+n/4) // of the first time some went alone, of the second they go together
+	is.True(transactions <= n+n/4) // some events of the first batch were written singly; those of the second share commits
 	checkHistory(t, pool, r)
 }

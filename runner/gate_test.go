@@ -28,8 +28,8 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 		enqueue(t, r, of("k"))
 	}
 	before := claims.Claims.Load()
-	is.True(before > 0)                // they are heard
-	time.Sleep(500 * time.Millisecond) // five polls: an absence can only be given time
+	is.True(before > 0)                // claims are counted
+	time.Sleep(500 * time.Millisecond) // five polls; only waiting can show that nothing happens
 	is.Equal(claims.Claims.Load(), before)
 	open()
 	is.Equal(ended(t, r, runs).State, job.Succeeded) // running jobs are unaffected
@@ -41,7 +41,7 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 	restarted := start(t, pgtest.Connect(t, url), runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": nothing})
 	s, err := restarted.Enqueue(t.Context(), of("k"))
 	is.NoErr(err)
-	is.Equal(s.State, job.Pending) // also after a start
+	is.Equal(s.State, job.Pending) // also after a restart
 	_, err = restarted.Admin().Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	quiet(t, pool)
@@ -60,23 +60,23 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	stop := run(t, r)
 	s, err := r.Enqueue(t.Context(), of("k"))
 	is.NoErr(err)
-	is.Equal(s.State, job.Pending) // unknown is closed
+	is.Equal(s.State, job.Pending) // an unknown queue state counts as closed
 	now, err := operator.Status(t.Context())
 	is.NoErr(err)
 	is.True(now.Queue.Paused)
 	_, err = operator.Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	is.Equal(ended(t, r, s.ID).State, job.Succeeded)
-	stop() // it would run what the other one leaves
+	stop() // otherwise it would run the jobs meant for the other pod
 
-	// What a pod was told stays in force while it cannot be told anything.
+	// While a pod cannot reach the database, the last known queue state stays in force.
 	wait, open := gate(t)
 	proxy, proxied := cable(t, url)
 	cut := start(t, proxied, runner.Options{LeaseFor: time.Minute}, map[string]does{"w": until(wait), "k": nothing})
 	runs := begun(t, cut, of("w"))
 	_, err = operator.Pause(t.Context(), "ann")
 	is.NoErr(err)
-	heartbeats(t, pool, cut, 2) // it has heard
+	heartbeats(t, pool, cut, 2) // it has applied the pause
 	waits, err := cut.Enqueue(t.Context(), of("k"))
 	is.NoErr(err)
 	is.Equal(waits.State, job.Pending)
@@ -87,7 +87,7 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	proxy.Pass()
 	open()
 	is.Equal(ended(t, idle, runs).State, job.Succeeded)
-	is.Equal(get(t, idle, waits.ID).State, job.Pending) // and nothing else was begun
+	is.Equal(get(t, idle, waits.ID).State, job.Pending) // no other job was started
 	_, err = operator.Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	quiet(t, pool)

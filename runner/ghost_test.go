@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A submission with both keys whose unique key is taken answers with the holder, and so must its repetition.
+// A submission with both keys returns the job that holds the unique key. Repeating it must return the same job.
 func TestAnIdempotencyKeyNeverNamesAJobThatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A running job is deleted, and its handler returns: whatever it returns, nothing is written and the log gives the reason gone.
+// A job is deleted while its handler runs. Whatever the handler returns, nothing is written and the log gives the reason gone.
 func TestTheEndOfADeletedJobIsDiscardedAsGone(t *testing.T) {
 	t.Parallel()
 	write := func(ctx context.Context, tx pgx.Tx) error {
@@ -57,15 +57,15 @@ func TestTheEndOfADeletedJobIsDiscardedAsGone(t *testing.T) {
 	}
 }
 
-// Whatever a handler writes for its deleted job is refused as gone, and its context ends with that cause. A job that has been given to
-// another claim is lost, not gone.
+// Every write of a handler for its deleted job returns ErrGone, and the handler's context is cancelled with that cause. If another claim
+// holds the job, the error is ErrLeaseLost instead.
 func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(ctx context.Context, j *raw) error{
 		"emit":       func(ctx context.Context, j *raw) error { return j.Emit(ctx, "it.happened", "", "", nil) },
 		"checkpoint": func(ctx context.Context, j *raw) error { return j.Checkpoint(ctx, 1) },
 		"tx":         func(ctx context.Context, j *raw) error { return j.Tx(ctx, func(pgx.Tx) error { return nil }, 1) },
-		"progress": func(ctx context.Context, j *raw) error { // nobody waits for it: the cause tells
+		"progress": func(ctx context.Context, j *raw) error { // returns no error, so check the context's cause
 			j.Progress(1, 2)
 			select {
 			case <-ctx.Done():
@@ -77,7 +77,7 @@ func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 	} {
 		for _, deleted := range []bool{true, false} {
 			if name == "progress" && !deleted {
-				continue // the heartbeat decides
+				continue // the next heartbeat would decide
 			}
 			what := "lost"
 			if deleted {
@@ -97,7 +97,7 @@ func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 				}})
 				id := begun(t, r, of("wait"))
 				if deleted {
-					// At once: a heartbeat between the two would take the claim for lost.
+					// Delete both rows in one statement. A heartbeat between two statements would treat the claim as lost.
 					exec(t, pool, `with claim as (delete from trapeze.live where id = $1) delete from trapeze.jobs where id = $1`, id)
 				} else {
 					exec(t, pool, `update trapeze.live set fence = fence + 1, pod = gen_random_uuid() where id = $1`, id)
@@ -105,7 +105,7 @@ func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 				open()
 				err, why := <-refused, <-cause
 				is.Equal(errors.Is(err, runner.ErrGone), deleted)
-				is.True(errors.Is(err, runner.ErrLeaseLost)) // it is that too, for those who know no more
+				is.True(errors.Is(err, runner.ErrLeaseLost)) // ErrGone also matches ErrLeaseLost, for callers that do not know it
 				if deleted {
 					is.True(errors.Is(why, runner.ErrGone))
 				}
@@ -113,7 +113,7 @@ func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 				is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'it.happened'`), 0)
 				pgtest.Wait(t, "the claim is closed", func() bool { return r.Running() == 0 })
 				if !deleted {
-					exec(t, pool, `update trapeze.live set state = 'pending', pod = null where id = $1`, id) // for the checks of histories
+					exec(t, pool, `update trapeze.live set state = 'pending', pod = null where id = $1`, id) // keeps the later history checks from failing
 				}
 			})
 		}

@@ -11,7 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A lane that is deleted and made anew between two heartbeats has forgotten who holds its slots: the holder is to ask again.
+// If a lane is deleted and recreated between two heartbeats, the database no longer knows which pod holds its slots. The holder must
+// request them again.
 func TestALaneThatIsMadeAnewIsNotOverfilledByWhoHeldTheOldOne(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -37,7 +38,7 @@ func TestALaneThatIsMadeAnewIsNotOverfilledByWhoHeldTheOldOne(t *testing.T) {
 		_, err := pods[i%2].Enqueue(ctx, of("k"), runner.Lane("one"))
 		is.NoErr(err)
 	}
-	is.Equal(c.all.Load(), int64(0)) // the lane is full
+	is.Equal(c.all.Load(), int64(0)) // no job runs, because the lane is full
 	open()
 	quiet(t, pool)
 	is.Equal(c.most.Load(), int64(1))

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod that has just asked for a slot of a lane in vain, as nothing waited there, does not ask again for a moment. What is submitted in that
-// moment must be asked for after it, also by a pod that hears no notification: one without a direct connection, or that has only begun.
+// A pod that has requested a slot for a lane while no job waited there does not repeat the request for a moment. A job submitted in that
+// moment must trigger a request afterwards, even on a pod without a direct connection that receives no notifications.
 func TestAJobOfALimitedLaneThatComesRightAfterAQuestionInVainDoesNotWaitForThePoll(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -20,11 +20,11 @@ func TestAJobOfALimitedLaneThatComesRightAfterAQuestionInVainDoesNotWaitForThePo
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
 	o := runner.Options{Slots: 4, HeartbeatEvery: 2 * time.Second, PollEvery: time.Minute, DirectURL: "off"}
 	pod := start(t, pool, o, map[string]does{"k": nothing})
-	ids, err := pod.EnqueueMany(t.Context(), []job.Args{of("k")}) // is claimed by a look, which asks for a slot of the other lane too
+	ids, err := pod.EnqueueMany(t.Context(), []job.Args{of("k")}) // claimed by a poll, which requests a slot of the other lane too
 	is.NoErr(err)
 	is.Equal(ended(t, pod, ids[0]).State, job.Succeeded)
 	began := time.Now()
 	k := enqueue(t, pod, of("k"), runner.Lane("one"))
 	is.Equal(ended(t, pod, k).State, job.Succeeded)
-	is.True(time.Since(began) < 10*time.Second) // not by the poll
+	is.True(time.Since(began) < 10*time.Second) // without waiting for the next poll
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// relimit changes a lane's limit, and waits until every open pod has heard of it: its lease was renewed twice since.
+// relimit changes a lane's limit and waits until every open pod has applied it, that is, until each lease has been renewed twice.
 func relimit(t *testing.T, pool *pgxpool.Pool, lane string, slots int) {
 	t.Helper()
 	exec(t, pool, `update trapeze.lanes set slots = $2 where name = $1`, lane, slots)
@@ -25,7 +25,7 @@ func relimit(t *testing.T, pool *pgxpool.Pool, lane string, slots int) {
 	}
 }
 
-// endless is a handler whose chain goes on until the test ends.
+// endless returns a handler whose chain continues until the test ends.
 func (c *crowd) endless(t *testing.T, d time.Duration) does {
 	stop, _ := gate(t)
 	run := c.handler(d)
@@ -40,7 +40,7 @@ func (c *crowd) endless(t *testing.T, d time.Duration) does {
 	}
 }
 
-// Each pod holds one slot and is never without work, so that none has a reason of its own to give it back.
+// Each pod holds one slot and always has work, so no pod returns its slot of its own accord.
 func TestALimitBelowTheNumberOfPodsThatRunIsReached(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -63,7 +63,7 @@ func TestALimitBelowTheNumberOfPodsThatRunIsReached(t *testing.T) {
 	c.most.Store(0)
 	before := c.all.Load()
 	pgtest.Wait(t, "the lane goes on", func() bool { return c.all.Load() > before+50 })
-	is.Equal(c.most.Load(), int64(1)) // one at a time
+	is.Equal(c.most.Load(), int64(1)) // only one job runs at a time
 	accounted(t, pool)
 }
 
@@ -81,12 +81,12 @@ func TestALaneWithoutSlotsDoesNotGoOnWithItsChains(t *testing.T) {
 	pgtest.Wait(t, "both run", func() bool { return c.now.Load() == 2 })
 	relimit(t, pool, "l", 0)
 	pgtest.Wait(t, "what ran has ended", func() bool { return c.now.Load() == 0 })
-	is.True(!c.runsWithin(500 * time.Millisecond)) // and nothing follows
+	is.True(!c.runsWithin(500 * time.Millisecond)) // no next step starts
 	relimit(t, pool, "l", 1)
 	is.True(c.runsWithin(5 * time.Second))
 }
 
-// A pod waits for the slot of a lane, and then is full of other work.
+// A pod requests a slot of a lane, and then fills up with other work before it gets one.
 func TestAPodThatIsFullDoesNotKeepTheSlotThatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -114,11 +114,11 @@ func TestAPodThatIsFullDoesNotKeepTheSlotThatItWaitedFor(t *testing.T) {
 	begun(t, waits, of("long"))
 	begun(t, waits, of("long"))
 	release()
-	is.Equal(ended(t, has, k).State, job.Succeeded) // the first pod has room, and so has the lane
+	is.Equal(ended(t, has, k).State, job.Succeeded) // the first pod and the lane both have a free slot
 	open()
 }
 
-// A pod that stops needs its slots for what still runs there, not for what it might have claimed.
+// A pod that is stopping keeps slots only for jobs that are still running, not for jobs it could have claimed.
 func TestAPodThatStopsKeepsNoSlotThatItDoesNotUse(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

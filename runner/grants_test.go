@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// crowd counts who runs at the same time.
+// crowd counts concurrently running jobs.
 type crowd struct{ now, most, all atomic.Int64 }
 
 func (c *crowd) handler(d time.Duration) does {
@@ -39,7 +39,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// fleet starts pods on one database, each with a pool of its own.
+// fleet starts n pods on one database, each with its own pool.
 func fleet(t *testing.T, url string, n int, o runner.Options, handlers map[string]does) []*runner.Runner {
 	t.Helper()
 	var pods []*runner.Runner
@@ -47,13 +47,13 @@ func fleet(t *testing.T, url string, n int, o runner.Options, handlers map[strin
 		o.Name = fmt.Sprint("pod-", i)
 		pods = append(pods, start(t, pgtest.Connect(t, url), o, handlers))
 	}
-	for _, p := range pods { // before, what is submitted to one is claimed by another
+	for _, p := range pods { // until a pod is ready, other pods claim the jobs submitted to it
 		pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := p.Ready(); return ready })
 	}
 	return pods
 }
 
-// accounted fails unless the sum of what pods hold is what the lane says.
+// accounted fails the test unless the slots that the pods hold add up to the number recorded for each lane.
 func accounted(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	if n := one[int](t, pool, `select count(*)::int from trapeze.lanes l where l.granted <>
@@ -78,7 +78,7 @@ func TestALaneLimitedOverAllPodsIsFullAndNeverOverfull(t *testing.T) {
 			}
 			quiet(t, pool)
 			is.Equal(c.all.Load(), int64(200))
-			is.Equal(c.most.Load(), int64(slots)) // all slots were used, and never more
+			is.Equal(c.most.Load(), int64(slots)) // all slots were used, but never more
 			accounted(t, pool)
 			pgtest.Wait(t, "idle pods give their slots back", func() bool {
 				return one[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0
@@ -87,7 +87,7 @@ func TestALaneLimitedOverAllPodsIsFullAndNeverOverfull(t *testing.T) {
 	}
 }
 
-// With one slot and three pods, each with a chain that never ends and would hand the slot on to itself for ever.
+// There is one slot and three pods. Each pod runs an endless chain, which could keep the slot for ever.
 func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -109,7 +109,7 @@ func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
 		select {
 		case <-stop:
 			return nil, nil
-		default: // a thousand steps are a chain's limit
+		default: // a chain has at most a thousand steps
 			return runner.Then(of("endless")), pause(ctx, 10*time.Millisecond)
 		}
 	}})
@@ -128,7 +128,7 @@ func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
 	accounted(t, pool)
 }
 
-// Who has nothing to run wants no slots: what is limited over all pods costs an idle pod nothing but the look of a poll.
+// A pod without jobs requests no slots. A lane with a limit across all pods costs an idle pod no more than its polls.
 func TestAnIdlePodAsksForNoSlots(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -139,7 +139,7 @@ func TestAnIdlePodAsksForNoSlots(t *testing.T) {
 	pgtest.Wait(t, "the slot goes back after an idle heartbeat", func() bool {
 		return one[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0
 	})
-	// It may ask once more when it hears its own news of that, late on a busy machine, or after its looks for passed rows.
+	// The pod may request slots once more when it receives its own notification late on a busy machine, or after polling for skipped rows.
 	pgtest.Wait(t, "ten heartbeats pass without a question", func() bool {
 		asked := one[int64](t, pool, `select asked from trapeze.slot_grants`)
 		heartbeats(t, pool, r, 10)
@@ -147,7 +147,7 @@ func TestAnIdlePodAsksForNoSlots(t *testing.T) {
 	})
 }
 
-// heartbeats waits until a pod has sent some. The answer to the last one may still be on its way.
+// heartbeats waits until a pod has sent n heartbeats. The reply to the last one may still be in flight.
 func heartbeats(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, n int) {
 	t.Helper()
 	for range n {
@@ -205,14 +205,14 @@ func TestALimitOfALaneIsChangedLive(t *testing.T) {
 	limit := func(n any) {
 		exec(t, pool, `update trapeze.lanes set slots = $1 where name = 'l'`, n)
 		beats := one[time.Time](t, pool, `select now()`)
-		pgtest.Wait(t, "every pod knows", func() bool { // a lease that was renewed twice since
+		pgtest.Wait(t, "every pod knows", func() bool { // each lease was renewed twice since
 			return one[bool](t, pool, `select bool_and(lease_until > $1::timestamptz + interval '8.5 seconds') from trapeze.pods`, beats)
 		})
 	}
 	for range 3 {
 		begun(t, pods[0], of("long"), runner.Lane("l"))
 	}
-	limit(2) // three run: none is killed, none starts
+	limit(2) // of three running jobs none is stopped, and no other starts
 	waits := enqueue(t, pods[1], of("k"), runner.Lane("l"))
 	is.True(!c.runsWithin(700 * time.Millisecond))
 	open()
@@ -231,7 +231,7 @@ func TestALimitOfALaneIsChangedLive(t *testing.T) {
 	accounted(t, pool)
 }
 
-// runsWithin reports whether any job starts within a while.
+// runsWithin reports whether any job starts within d.
 func (c *crowd) runsWithin(d time.Duration) bool {
 	before := c.all.Load()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A chain goes on in another lane, and leaves its slot in the first one to whoever waits there: here, or on another pod.
+// When a chain moves to another lane, a waiting job takes over its slot in the first lane, on this pod or on another one.
 func TestTheSlotOfALaneThatAChainLeavesIsFilledAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]string{"on each pod": "slots_per_pod", "on all pods": "slots"} {
@@ -41,7 +41,7 @@ func TestTheSlotOfALaneThatAChainLeavesIsFilledAtOnce(t *testing.T) {
 			began := time.Now()
 			open()
 			is.Equal(ended(t, pod, k).State, job.Succeeded)
-			is.True(time.Since(began) < 10*time.Second) // not by the poll
+			is.True(time.Since(began) < 10*time.Second) // without waiting for the next poll
 			end()
 		})
 	}

@@ -36,12 +36,12 @@ func TestRunningIsVisibleBeforeTheHandlerStartsAndNoTransactionStaysOpen(t *test
 	}})
 	id := enqueue(t, r, of("look"))
 	s := <-got
-	is.Equal(s.state, "running") // another connection sees it while the handler runs
-	is.Equal(s.open, 0)          // and nobody holds a transaction open meanwhile
+	is.Equal(s.state, "running") // another connection sees the state while the handler runs
+	is.Equal(s.open, 0)          // no transaction is open meanwhile
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(j.Attempt, 1)
-	is.Equal(told(t, r, id), []string{"job.enqueued", "job.claimed", "job.succeeded"}) // every transition is in the history
+	is.Equal(told(t, r, id), []string{"job.enqueued", "job.claimed", "job.succeeded"}) // every transition is recorded
 	is.True(!j.FinishedAt.Before(*j.StartedAt))
 }
 
@@ -75,8 +75,8 @@ func TestAChildAlwaysReadsWhatItsParentWrote(t *testing.T) {
 		enqueue(t, r, of("write", fmt.Sprint(n)))
 	}
 	quiet(t, pool)
-	is.Equal(len(missing), 0)                                                                            // rows and the parent's end were there, always
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 2*rounds) // each once
+	is.Equal(len(missing), 0)                                                                            // each child saw the rows and its parent's end
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 2*rounds) // each job ran once
 	checkHistory(t, pool, r)
 }
 
@@ -96,13 +96,14 @@ func TestADeclaredChainGivesItsStepsTheirOwnOptions(t *testing.T) {
 	id := enqueue(t, r, runner.Chain(of("a"), runner.Step(runner.Step(of("b"), runner.Lane("slow"), runner.Priority(9)), runner.Subject("other"), runner.Priority(3)), of("c")),
 		runner.Subject("s"), runner.Priority(20))
 	is.Equal(<-seen, `a step 0 in default about s at 20 after ""`)
-	is.Equal(<-seen, `b step 1 in slow about other at 3 after "the result of a"`) // its own options, the outer ones first
-	is.Equal(<-seen, `c step 2 in slow about other at 3 after "the result of b"`) // what it has not is its parent's
+	is.Equal(<-seen, `b step 1 in slow about other at 3 after "the result of a"`) // its own options; the outer ones win
+	is.Equal(<-seen, `c step 2 in slow about other at 3 after "the result of b"`) // it inherits all other settings from its parent
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where pipeline_id = $1`, id), 3) // one pipeline
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where pipeline_id = $1`, id), 3) // all steps are one pipeline
 }
 
-// A step is refused for what it is, however long it took to find out: the time of a handler that has returned is over for nobody.
+// A step with an unknown lane is rejected with that reason, even if the handler's timeout expires during the check. The handler has already
+// returned by then.
 func TestAStepThatIsRefusedAfterTheTimeOfItsHandlerIsNoTimeout(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -111,7 +112,7 @@ func TestAStepThatIsRefusedAfterTheTimeOfItsHandlerIsNoTimeout(t *testing.T) {
 	tx, err := pool.Begin(t.Context())
 	is.NoErr(err)
 	r := start(t, pool, runner.Options{LeaseFor: time.Minute}, map[string]does{"k": func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
-		if _, err := tx.Exec(ctx, `lock table trapeze.lanes in access exclusive mode`); err != nil { // the check of the step's lane waits for it
+		if _, err := tx.Exec(ctx, `lock table trapeze.lanes in access exclusive mode`); err != nil { // blocks the check of the step's lane
 			return nil, err
 		}
 		contexts <- ctx
@@ -145,8 +146,8 @@ func TestAChainOnItsOwnSubjectNeverRunsTwice(t *testing.T) {
 		enqueue(t, r, of("again"), runner.Subject("same"))
 	}
 	quiet(t, pool)
-	is.Equal(most, 1)                                                           // three chains and one subject: one job at a time
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs`), 1) // the pointer is at the latest run
+	is.Equal(most, 1)                                                           // three chains share a subject, so one job runs at a time
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.current_runs`), 1) // the row refers to the latest run
 	is.Equal(one[string](t, pool, `select state from trapeze.current_runs`), "ended")
 	checkHistory(t, pool, r)
 }
@@ -175,16 +176,16 @@ func TestAStepThatCannotBeFailsItsParentForGood(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			is := is.New(t)
 			j := ended(t, r, enqueue(t, r, of(kind)))
-			is.Equal(j.State, job.Failed) // at once, whatever attempts are left
+			is.Equal(j.State, job.Failed) // it fails at once, even with attempts left
 			is.Equal(j.Attempt, 1)
-			is.True(strings.Contains(message(j), want))                                                    // it says why
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0) // no child
+			is.True(strings.Contains(message(j), want))                                                    // the error states the reason
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0) // no child was inserted
 		})
 	}
-	ended(t, r, enqueue(t, r, of("fine"))) // the pod goes on
+	ended(t, r, enqueue(t, r, of("fine"))) // the pod still runs other jobs
 }
 
-// pointed is a kind whose Kind panics on a nil pointer.
+// pointed is an args type whose Kind method panics on a nil pointer.
 type pointed struct{ name string }
 
 func (p *pointed) Kind() string { return p.name }
@@ -215,7 +216,7 @@ func TestAChainDoesNotOvertakeWhatIsMoreUrgent(t *testing.T) {
 	enqueue(t, r, of("urgent"), runner.Priority(50))
 	open()
 	quiet(t, pool)
-	is.Equal(order, []string{"parent", "urgent", "equal", "child"}) // the child queued behind what was there before
+	is.Equal(order, []string{"parent", "urgent", "equal", "child"}) // the child queues behind jobs that were already waiting
 	order = nil
 	wait2, open2 := gate(t)
 	wait = wait2
@@ -223,7 +224,7 @@ func TestAChainDoesNotOvertakeWhatIsMoreUrgent(t *testing.T) {
 	enqueue(t, r, of("equal"))
 	open2()
 	quiet(t, pool)
-	is.Equal(order, []string{"parent", "child", "equal"}) // against its equals a pipeline goes on
+	is.Equal(order, []string{"parent", "child", "equal"}) // at equal priority, the pipeline continues first
 }
 
 func TestPollerAloneAndFastPathAloneGiveTheSameResults(t *testing.T) {
@@ -261,11 +262,11 @@ func TestPollerAloneAndFastPathAloneGiveTheSameResults(t *testing.T) {
 		return rows, fast
 	}
 	byPoll, fast := run(true)
-	is.Equal(fast, 0) // no step was born running
+	is.Equal(fast, 0) // no step was started on insert
 	byHand, fast := run(false)
-	is.Equal(fast, 20) // each step was
+	is.Equal(fast, 20) // each step was started on insert
 	is.Equal(len(byPoll), 30)
 	slices.Sort(byPoll)
 	slices.Sort(byHand)
-	is.Equal(byPoll, byHand) // and the rows are the same
+	is.Equal(byPoll, byHand) // the resulting rows are the same
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Two jobs whose rows somebody has locked hold up the ends of nobody else.
+// If the rows of two jobs are locked, other jobs can still finish.
 func TestLockedJobsHoldUpNoOtherJobsEnd(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -31,12 +31,12 @@ func TestLockedJobsHoldUpNoOtherJobsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	open()
-	time.Sleep(500 * time.Millisecond) // their ends pass by the locked rows, which shows nowhere
+	time.Sleep(500 * time.Millisecond) // give the pod time to skip the locked rows; nothing shows when it has
 	id := enqueue(t, r, of("free"))
 	pgtest.Wait(t, "the free job has ended", func() bool { return get(t, r, id).State == job.Succeeded })
 }
 
-// A finish whose next step waits for somebody else's subject holds up the ends of nobody else.
+// If the finish of a job waits because the subject of its next step is locked, other jobs can still finish.
 func TestAFinishThatWaitsHoldsUpNoOtherJobsEnd(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

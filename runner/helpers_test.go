@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// raw is a job of a kind that a test names; does is its handler.
+// raw is a job whose kind the test chooses at run time, and does is its handler.
 type (
 	raw    = runner.Job[runner.Raw]
 	does   = runner.Func[runner.Raw]

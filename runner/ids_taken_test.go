@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// occupy has jobs of another pod take the next n ids of each block that a pod has reserved.
+// occupy inserts jobs of another pod with the next n ids of each block that a pod has reserved.
 func occupy(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	exec(t, pool, `with taken as (
@@ -31,7 +31,7 @@ func occupy(t *testing.T, pool *pgxpool.Pool, n int) {
 		select id, 'scheduled', now() + interval '1 day', 1, 10, 'default', 'theirs', '' from taken`, n)
 }
 
-// Two pods have the same ids after a failover that lost the reservation of one, where PostgreSQL does not tell of it.
+// A failover that loses an id reservation can leave two pods with the same ids, if PostgreSQL does not report the failover.
 func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 	t.Parallel()
 	submits := func(args job.Args, options ...runner.EnqueueOption) func(*testing.T, *pgxpool.Pool, *runner.Runner, string) error {
@@ -63,8 +63,8 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		does func(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, key string) error
-		jobs int  // that come of it
-		late bool // the ids are taken while the first of the jobs runs
+		jobs int  // number of resulting jobs
+		late bool // the ids are taken while the first job runs
 	}{
 		"a job that starts at once": {submits(of("plain")), 1, false},
 		"a job that is delayed":     {submits(of("plain"), runner.Delay(time.Millisecond)), 1, false},
@@ -93,7 +93,7 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 		"many jobs": {func(t *testing.T, _ *pgxpool.Pool, r *runner.Runner, _ string) error {
 			ids, err := r.EnqueueMany(t.Context(), many("plain", 20))
 			if err == nil {
-				_, err = r.Wait(t.Context(), ids[19]) // the ids returned are those of the jobs
+				_, err = r.Wait(t.Context(), ids[19]) // the returned ids refer to existing jobs
 			}
 			return err
 		}, 20, false},
@@ -200,7 +200,7 @@ func TestAScheduleWhoseJobHasAnIDInUseFiresWithAnother(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'failed'`), 0)
 }
 
-// The reply to an insert is lost, and a job of another pod has its id: a failover took the insert back.
+// The reply to an insert is lost, and a failover rolls the insert back. Another pod's job then has the same id.
 func TestAReadBackAfterALostReplyTakesNoOtherJobForItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string][]runner.EnqueueOption{
@@ -221,7 +221,7 @@ func TestAReadBackAfterALostReplyTakesNoOtherJobForItsOwn(t *testing.T) {
 			if options != nil {
 				what = "commit"
 			}
-			// The commit reaches the server, and is taken back there before the pod asks for it.
+			// The commit reaches the server, but is rolled back there before the pod reads it back.
 			exec(t, direct, `create function take_back() returns trigger language plpgsql as $$
 				begin
 					update trapeze.jobs set kind = 'theirs' where id = new.id;

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// gathered collects a runner's metrics once, those with one label as name{label}. Those with more are summed up.
+// gathered collects a runner's metrics once. A metric with one label is keyed as name{label}; series with more labels are summed.
 func gathered(t *testing.T, r *runner.Runner) map[string]float64 {
 	t.Helper()
 	all := map[string]float64{}
@@ -42,11 +42,11 @@ func TestWhatWaitsInTheFleetIsReadFromTheDatabase(t *testing.T) {
 	exec(t, pool, `update trapeze.live set ready_at = now() - interval '1 hour' where id = (select min(id) from trapeze.live)`)
 	exec(t, pool, `update trapeze.live set ready_at = 'epoch' where id = (select max(id) from trapeze.live)`)
 	all := gathered(t, a)
-	is.Equal(all["trapeze_pods"], 2.0)                        // of the fleet
-	is.Equal(all["trapeze_lane_waiting{slow}"], 3.0)          // also the one that was recovered
-	is.True(all["trapeze_lane_oldest_seconds{slow}"] >= 3600) // the oldest counts
-	is.True(all["trapeze_lane_oldest_seconds{slow}"] < 3660)  // and one that was recovered is not as old as the epoch
-	is.Equal(all["trapeze_lane_waiting{default}"], 0.0)       // a lane in which nothing waits says so
+	is.Equal(all["trapeze_pods"], 2.0)                        // counts all pods, not only this one
+	is.Equal(all["trapeze_lane_waiting{slow}"], 3.0)          // includes the recovered job
+	is.True(all["trapeze_lane_oldest_seconds{slow}"] >= 3600) // age of the oldest job
+	is.True(all["trapeze_lane_oldest_seconds{slow}"] < 3660)  // the recovered job's ready_at, the epoch, does not count
+	is.Equal(all["trapeze_lane_waiting{default}"], 0.0)       // a lane without waiting jobs reports 0
 	is.Equal(all["trapeze_lane_oldest_seconds{default}"], 0.0)
 }
 
@@ -58,10 +58,10 @@ func TestManyScrapesAreOneStatement(t *testing.T) {
 	asked := func() (n int) { return o.so()["select n.name, (select count(*)::int from ("] }
 	began := time.Now()
 	for range 20 {
-		is.Equal(len(gathered(t, r)) > 0, true) // it is answered
+		is.Equal(len(gathered(t, r)) > 0, true) // each scrape succeeds
 	}
-	is.True(asked() >= 1)                                    // the database is asked
-	is.True(asked() <= 1+int(time.Since(began).Seconds()/5)) // once in five seconds
+	is.True(asked() >= 1)                                    // the database was queried
+	is.True(asked() <= 1+int(time.Since(began).Seconds()/5)) // at most once every five seconds
 }
 
 func TestAScrapeDoesNotFailWhileTheDatabaseIsAway(t *testing.T) {
@@ -73,11 +73,11 @@ func TestAScrapeDoesNotFailWhileTheDatabaseIsAway(t *testing.T) {
 	defer proxy.Pass()
 	began := time.Now()
 	all := gathered(t, r)
-	is.True(time.Since(began) < 10*time.Second) // and waits for it a second at most
+	is.True(time.Since(began) < 10*time.Second) // it waits for at most a second
 	_, told := all["trapeze_pods"]
-	is.True(!told) // what is not known has no value
+	is.True(!told) // unknown metrics are omitted
 	_, told = all["trapeze_leader"]
-	is.True(told) // what is, has
+	is.True(told) // known metrics are reported
 }
 
 func TestEveryCounterOfTheNormalWayCounts(t *testing.T) {
@@ -91,14 +91,14 @@ func TestEveryCounterOfTheNormalWayCounts(t *testing.T) {
 	})
 	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := r.Ready(); return ready })
 	enqueue(t, r, of("first"))
-	_, err := r.EnqueueMany(t.Context(), []job.Args{of("fails"), of("fails")}) // these are claimed
+	_, err := r.EnqueueMany(t.Context(), []job.Args{of("fails"), of("fails")}) // these jobs are claimed by a poll
 	is.NoErr(err)
 	quiet(t, pool)
 	pgtest.Wait(t, "every end is counted", func() bool { return value(t, r, "trapeze_jobs_finished_total") == 4 })
-	is.Equal(value(t, r, "trapeze_jobs_enqueued_total"), 3.0) // the next step is no submission
+	is.Equal(value(t, r, "trapeze_jobs_enqueued_total"), 3.0) // a next step is not a submission
 	is.True(value(t, r, "trapeze_claims_total") >= 2)
 	is.Equal(value(t, r, "trapeze_handoffs_total"), 4.0)
 	is.True(value(t, r, "trapeze_handoff_seconds") >= 1)
 	is.Equal(value(t, r, "trapeze_run_seconds"), 4.0)
-	is.Equal(value(t, r, "trapeze_wait_seconds"), value(t, r, "trapeze_claims_total")) // one wait a claim
+	is.Equal(value(t, r, "trapeze_wait_seconds"), value(t, r, "trapeze_claims_total")) // one wait per claim
 }

@@ -13,14 +13,15 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A cancel that comes between any two statements of the transaction that ends a job either ends the job, without its rows, or comes too late.
+// A cancel arrives between two statements of the transaction that ends a job. It either cancels the job, with nothing written, or comes too
+// late.
 func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table mine (job bigint, no int)`)
 	var r *runner.Runner
 	cancelled := make(chan error, 1)
-	// cancel gives the command at a moment, and returns when that has ended or waits for the job's row.
+	// cancel sends the command at the given point. It returns when the command has finished or waits for the job's row.
 	cancel := func(ctx context.Context, j *raw, at string) {
 		if j.Args.Name != at {
 			return
@@ -66,7 +67,7 @@ func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
 		rows, next := one[int](t, pool, `select count(*) from mine where job = $1`, id), one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, id)
 		t.Logf("%s: %s, the command: %v", at, state, err)
 		if state == job.Succeeded {
-			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // it came too late, and says so
+			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // the cancel came too late and reports it
 			is.Equal(rows, 2)
 			is.Equal(next, 1)
 		} else {
@@ -76,14 +77,14 @@ func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
 			is.Equal(next, 0)
 		}
 	}
-	quiet(t, pool) // the last next step may still run
+	quiet(t, pool) // the last next step may still be running
 	checkHistory(t, pool, r)
 }
 
-// waitForLocks counts the sessions of this database that wait for a lock.
+// waitForLocks counts the sessions in this database that are waiting for a lock.
 const waitForLocks = `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
 
-// kindOf is a kind's name for a moment.
+// kindOf turns a point in time, such as "between two", into the name of a kind.
 func kindOf(at string) string {
 	b := []byte(at)
 	for i, c := range b {
@@ -94,8 +95,8 @@ func kindOf(at string) string {
 	return string(b)
 }
 
-// The first COMMIT hangs in the server when its connection breaks, and is committed, or rolled back, while the pod tries again: one of the two
-// transactions counts.
+// The connection breaks while the first COMMIT hangs on the server. The COMMIT then succeeds or is rolled back while the pod retries.
+// Exactly one of the two transactions must take effect.
 func TestACommitThatIsLateAndItsRetryWriteOnce(t *testing.T) {
 	t.Parallel()
 	const insert = `insert into mine values ($1, nextval('tries'))`
@@ -133,7 +134,8 @@ func TestACommitThatIsLateAndItsRetryWriteOnce(t *testing.T) {
 				url := pgtest.URL(t)
 				direct := pgtest.Connect(t, url)
 				proxy, cut := cable(t, url)
-				// A commit hangs without waiting for a lock, since that of a group has a limit. Its lock marks it.
+				// The commit must hang without waiting for a lock, because a group commit has a lock timeout. The advisory lock shows that
+				// it hangs.
 				exec(t, direct, `create table mine (job bigint, try int); create sequence tries; create table closed (); insert into closed default values;
 					create function hangs() returns trigger language plpgsql as $$ begin
 						perform pg_advisory_xact_lock_shared(42);
@@ -147,7 +149,7 @@ func TestACommitThatIsLateAndItsRetryWriteOnce(t *testing.T) {
 				pgtest.Wait(t, "the commit hangs", func() bool { return one[int](t, direct, hangs) == 1 })
 				proxy.Reset()
 				pgtest.Wait(t, "the retry waits behind it", func() bool { return one[int](t, direct, waitForLocks) == 1 })
-				is.Equal(one[int](t, direct, hangs), 1) // nobody has ended the first
+				is.Equal(one[int](t, direct, hangs), 1) // the first commit is still in progress
 				exec(t, direct, late)
 				exec(t, direct, `delete from closed`)
 				is.Equal(ended(t, r, id).State, job.Succeeded)
@@ -158,7 +160,7 @@ func TestACommitThatIsLateAndItsRetryWriteOnce(t *testing.T) {
 				}
 				is.Equal(one[int](t, direct, `select max(try) from mine`), want)
 				is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where parent_id = $1`, id), 1)
-				quiet(t, direct) // the next step may still run
+				quiet(t, direct) // the next step may still be running
 				checkHistory(t, direct, r)
 			})
 		}

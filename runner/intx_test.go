@@ -56,12 +56,12 @@ func TestWritesOfTheFinishAreRolledBackWithIt(t *testing.T) {
 			is.Equal(j.State, job.Failed)
 			is.True(strings.Contains(message(j), e.says))
 			is.Equal(string(j.Result), "")
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0) // no child
-			is.Equal(one[int](t, pool, `select count(*) from unique_rows where n = 2`), 0)                 // no row
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0) // no child was inserted
+			is.Equal(one[int](t, pool, `select count(*) from unique_rows where n = 2`), 0)                 // no row was written
 		})
 	}
 	is := is.New(t)
-	is.Equal(calls.Load(), int64(1))                                       // an error of its own that looks like the network's is not tried again
+	is.Equal(calls.Load(), int64(1))                                       // a handler's error that looks like a network error is not retried
 	is.Equal(ended(t, r, enqueue(t, r, of("child"))).State, job.Succeeded) // the slot is free
 	checkHistory(t, pool, r)
 }
@@ -95,7 +95,7 @@ func TestTwoWritesOfTheFinishAreBothWrittenInTheirOrder(t *testing.T) {
 	is.Equal(one[string](t, pool, `select string_agg(what, ' ' order by id) from notes`), "first second third")
 }
 
-// A transaction of a job inside another one would wait for itself; one beside it waits its turn.
+// A job's transaction inside another one of the same job would wait for itself, so it is rejected. A concurrent one waits its turn.
 func TestATransactionInsideAnotherOfItsJobIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -107,7 +107,7 @@ func TestATransactionInsideAnotherOfItsJobIsRefusedAtOnce(t *testing.T) {
 	}
 	said := make(chan error, 3)
 	r := start(t, pool, runner.Options{}, map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-		inside, cancel := context.WithTimeout(ctx, 5*time.Second) // it would wait for as long
+		inside, cancel := context.WithTimeout(ctx, 5*time.Second) // how long it would wait if it were not rejected
 		defer cancel()
 		err := j.Tx(ctx, func(tx pgx.Tx) error {
 			said <- j.Tx(inside, func(tx pgx.Tx) error { return note(ctx, tx, "inside") }, nil)
@@ -155,7 +155,7 @@ func TestAFailedWriteIsRetriedByPolicyAndWrittenOnce(t *testing.T) {
 		}), nil
 	}}, runner.Retry(3, soon))
 	is.Equal(ended(t, r, enqueue(t, r, of("a"))).State, job.Succeeded)
-	is.True(one[bool](t, pool, `select array_agg(attempt) = '{3}' from rows`)) // the last attempt's, once
+	is.True(one[bool](t, pool, `select array_agg(attempt) = '{3}' from rows`)) // only the last attempt's write, and only once
 }
 
 func TestABatchAndItsCheckpointAreOneCommitAndSurviveRetries(t *testing.T) {
@@ -187,12 +187,13 @@ func TestABatchAndItsCheckpointAreOneCommitAndSurviveRetries(t *testing.T) {
 	j := ended(t, r, enqueue(t, r, of("batches")))
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(j.Attempt, 3)
-	is.Equal(string(j.Result), "6") // the third attempt began after the sixth batch
+	is.Equal(string(j.Result), "6") // the third attempt started after the sixth batch
 	is.Equal(one[int](t, pool, `select count(*) from rows`), 9)
-	is.Equal(one[int](t, pool, `select count(distinct n) from rows`), 9) // none twice
+	is.Equal(one[int](t, pool, `select count(distinct n) from rows`), 9) // no row was written twice
 }
 
-// What a handler's transaction lets nobody write is the handler's error, and not tried as if the server were a standby.
+// If a handler makes its own transaction read-only, the resulting error counts as the handler's. It is not retried as if the server were a
+// standby.
 func TestATransactionThatItsHandlerMadeReadOnlyFailsTheJob(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
