@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// queued is a batch of statements without arguments.
+// queued returns a batch of statements without arguments.
 func queued(statements ...string) *pgx.Batch {
 	b := &pgx.Batch{}
 	for _, s := range statements {
@@ -23,7 +23,8 @@ func queued(statements ...string) *pgx.Batch {
 	return b
 }
 
-// pages has a handler write a page of two rows in each batch, from the page after its checkpoint on. Rows are unique: a page written twice is an error.
+// pages returns a handler that writes n pages of two rows, one batch per page, starting after its checkpoint. Rows are unique, so writing a
+// page twice is an error.
 func pages(n int, before func(ctx context.Context, j *raw, page int, b *pgx.Batch) error) does {
 	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		done, err := last(j)
@@ -64,12 +65,12 @@ func TestAPageAndItsCheckpointAreOneCommitAlsoWhenAStatementFails(t *testing.T) 
 	j := ended(t, r, enqueue(t, r, of("pages")))
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(j.Attempt, 3)
-	is.Equal(string(j.Result), "6") // the third attempt began after the sixth page
+	is.Equal(string(j.Result), "6") // the third attempt started after the sixth page
 	is.Equal(one[int](t, pool, `select count(*) from pages`), 18)
 	checkHistory(t, pool, r)
 }
 
-// The pod of the first claim dies between two pages. It wakes when another pod has gone on, and writes nothing any more.
+// The pod of the first claim freezes between two pages. When it wakes up, another pod has continued the job, so it can no longer write.
 func TestAFormerOwnerWritesNoPageAndTheNextGoesOnAfterTheLast(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -100,7 +101,7 @@ func TestAFormerOwnerWritesNoPageAndTheNextGoesOnAfterTheLast(t *testing.T) {
 		}
 		return nil
 	})})
-	is.Equal(<-taken, 4) // after the last page of the dead pod
+	is.Equal(<-taken, 4) // it continues after the dead pod's last page
 	proxy.Pass()
 	open()
 	is.True(errors.Is(<-late, job.ErrLeaseLost))
@@ -125,8 +126,8 @@ func TestAPageOfACancelledJobIsRefused(t *testing.T) {
 	id := begun(t, r, of("k"))
 	_, err := r.Admin().Cancel(t.Context(), id, "")
 	is.NoErr(err)
-	is.True(errors.Is(<-got, job.ErrCancelled)) // by its context
-	is.True(errors.Is(<-got, job.ErrCancelled)) // by the row
+	is.True(errors.Is(<-got, job.ErrCancelled)) // because of the cancelled context
+	is.True(errors.Is(<-got, job.ErrCancelled)) // because of the job's row
 	is.Equal(ended(t, r, id).State, job.Cancelled)
 	is.Equal(one[int](t, pool, `select count(*) from pages`), 0)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_progress where id = $1`, id), 0)
@@ -140,7 +141,7 @@ func TestAPageWhoseReplyIsLostIsWrittenOnce(t *testing.T) {
 	exec(t, direct, pagesTable)
 	proxy, cut := cable(t, url)
 	r := start(t, cut, named("a"), map[string]does{"k": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-		for page, sent := range []string{"insert into pages", `"marked"`} { // the statements; the checkpoint and the commit
+		for page, sent := range []string{"insert into pages", `"marked"`} { // first the statements, then the checkpoint with the commit
 			lost := proxy.CutReplyOnce(holds(sent))
 			b := &pgx.Batch{}
 			b.Queue(`insert into pages values ($1, 1)`, page)
@@ -212,7 +213,7 @@ func TestWhatJobWriteRefusesIsNotWrittenAndTheJobGoesOn(t *testing.T) {
 				is.Equal(kept == 1, name != "no checkpoint")
 				return
 			}
-			is.True(strings.Contains(err.Error(), c.says)) // err.Error()
+			is.True(strings.Contains(err.Error(), c.says)) // the error states the reason
 			is.True(c.is == nil || errors.Is(err, c.is))
 			is.Equal(kept, 0)
 			is.Equal(one[int](t, pool, `select count(*) from pages`), 0)

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// together calls do n times at once and returns the distinct ids.
+// together calls do n times concurrently and returns the distinct ids.
 func together(t *testing.T, n int, do func() (runner.Submitted, error)) []int64 {
 	t.Helper()
 	var (
@@ -54,7 +54,7 @@ func TestAnIdempotencyKeyMakesManySubmissionsOneJob(t *testing.T) {
 	ended(t, r, ids[0])
 	s, err := r.Enqueue(t.Context(), of("a", "1"), runner.IdempotencyKey("k"))
 	is.NoErr(err)
-	is.True(s.ID == ids[0] && s.Duplicate) // also when it has ended
+	is.True(s.ID == ids[0] && s.Duplicate) // even after the job has finished
 	for _, other := range []func() (runner.Submitted, error){
 		func() (runner.Submitted, error) {
 			return r.Enqueue(t.Context(), runner.Chain(of("a", "1"), of("a", "2")), runner.IdempotencyKey("k"))
@@ -67,7 +67,7 @@ func TestAnIdempotencyKeyMakesManySubmissionsOneJob(t *testing.T) {
 		},
 	} {
 		_, err = other()
-		is.True(errors.Is(err, job.ErrKeyReused)) // other content is a mistake
+		is.True(errors.Is(err, job.ErrKeyReused)) // the same key with different content is an error
 	}
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1)
 }
@@ -86,18 +86,18 @@ func TestAUniqueKeyIsTakenWhilePendingOrWhileActive(t *testing.T) {
 				return r.Enqueue(context.WithoutCancel(t.Context()), of("a"), runner.Unique("k", while))
 			}
 			ids := together(t, 50, submit)
-			is.Equal(len(ids), 1) // one job while it is pending
+			is.Equal(len(ids), 1) // only one job is inserted while it is pending
 			run(t, r)
 			inState(t, r, ids[0], job.Running)
 			next, err := submit()
 			is.NoErr(err)
-			is.Equal(next.ID == ids[0], while == runner.WhileActive) // running: by choice
+			is.Equal(next.ID == ids[0], while == runner.WhileActive) // whether a running job holds the key depends on the option
 			open()
 			ended(t, r, ids[0])
 			ended(t, r, next.ID)
 			last, err := submit()
 			is.NoErr(err)
-			is.True(last.ID != ids[0] && last.ID != next.ID) // ended: a new job, never a corpse
+			is.True(last.ID != ids[0] && last.ID != next.ID) // a finished job no longer holds the key
 		})
 	}
 }
@@ -118,11 +118,11 @@ func TestASubmissionInATransactionLivesAndDiesWithIt(t *testing.T) {
 	no := errors.New("no")
 	is.True(errors.Is(r.Tx(t.Context(), func(tx pgx.Tx) error { return errors.Join(submit(tx), no) }), no))
 	_, err := r.Job(t.Context(), made.ID)
-	is.True(errors.Is(err, job.ErrNotFound)) // rolled back
+	is.True(errors.Is(err, job.ErrNotFound)) // the submission was rolled back
 	is.NoErr(r.Tx(t.Context(), submit))
-	is.Equal(ended(t, r, made.ID).State, job.Succeeded) // its poll is an hour away: the commit woke the pod
+	is.Equal(ended(t, r, made.ID).State, job.Succeeded) // the commit woke the pod: its next poll is an hour away
 	is.NoErr(pgx.BeginFunc(t.Context(), pool, submit))
-	is.Equal(ended(t, r, made.ID).State, job.Succeeded) // a transaction that is not ours wakes by notification
+	is.Equal(ended(t, r, made.ID).State, job.Succeeded) // another transaction wakes the pod with a notification
 	is.Equal(one[int](t, pool, `select count(*) from orders`), 2)
 }
 
@@ -144,7 +144,7 @@ func TestATransactionLearnsWhatItsSubmissionCameTo(t *testing.T) {
 			return err
 		}
 		again, err = r.EnqueueTx(t.Context(), tx, of("a"), runner.NeedsApproval(), runner.IdempotencyKey("mine"))
-		is.True(again.ID == other.ID && again.Duplicate) // of this very transaction
+		is.True(again.ID == other.ID && again.Duplicate) // the first submission is in the same transaction
 		return err
 	}))
 	run(t, r)
@@ -174,7 +174,7 @@ func TestManyJobsAreSubmittedInOrderAndEachRunsOnce(t *testing.T) {
 	pgtest.WaitFor(t, time.Minute, "all have ended", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`) == 5000
 	})
-	is.Equal(runs.Load(), int64(5000)) // a job that was claimed ahead may have been claimed twice
+	is.Equal(runs.Load(), int64(5000)) // even a job that was claimed ahead and claimed again runs once
 }
 
 func TestBadInputIsRefusedByNameAndNothingIsInserted(t *testing.T) {
@@ -220,13 +220,13 @@ func TestBadInputIsRefusedByNameAndNothingIsInserted(t *testing.T) {
 				_, err := r.EnqueueTx(t.Context(), tx, c.args, c.options...)
 				return err
 			})
-			is.True(errors.Is(err, c.want)) // in a transaction too
+			is.True(errors.Is(err, c.want)) // the same in a transaction
 			_, err = r.EnqueueMany(t.Context(), []job.Args{of("a"), c.args}, c.options...)
-			is.True(err != nil) // and among many
+			is.True(err != nil) // and in EnqueueMany
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0)
 		})
 	}
 	is := is.New(t)
 	id := enqueue(t, r, of("a", `{"path": "C:\\u0000"}`))
-	is.Equal(string(get(t, r, id).Args), `{"path":"C:\\u0000"}`) // an escaped backslash is no NUL
+	is.Equal(string(get(t, r, id).Args), `{"path":"C:\\u0000"}`) // an escaped backslash is not a NUL
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// holder holds the answer to the first statement that reads the lanes of kinds, until the channel is closed.
+// holder holds back the reply to the first statement that reads the lanes of kinds, until release is closed.
 type holder struct {
 	first   sync.Once
-	read    chan struct{} // closed when the database has answered
+	read    chan struct{} // closed when the database has replied
 	release chan struct{}
 }
 
@@ -41,7 +41,7 @@ func (h *holder) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuer
 	}
 }
 
-// A pod that starts has read its settings, and has not applied them yet, when a command changes a lane.
+// A command changes a lane while a starting pod has read its settings but not applied them yet.
 func TestALaneThatIsSetWhileThePodStartsAppliesToTheNextSubmission(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// meter counts what runs at once, by lane and in all.
+// meter counts concurrently running jobs, per lane and in total.
 type meter struct {
 	mu        sync.Mutex
 	now, most map[string]int
@@ -36,7 +36,7 @@ func (m *meter) run(ctx context.Context, j *raw) (*runner.Outcome, error) {
 	defer change(-1)
 	select {
 	case <-ctx.Done():
-	case <-time.After(3 * time.Millisecond): // work
+	case <-time.After(3 * time.Millisecond): // simulated work
 	}
 	if j.Step() == 0 && j.ID()%2 == 0 {
 		return runner.Then(of(j.Kind()), runner.Lane(map[string]string{"default": "narrow", "narrow": "default"}[j.Lane()])), nil
@@ -66,10 +66,10 @@ func TestSlotsOfThePodAndOfALaneAreNeverExceeded(t *testing.T) {
 	quiet(t, pool)
 	is.True(m.most["narrow"] <= 2)
 	is.True(m.most["all"] <= 5)
-	is.Equal(m.most["narrow"], 2) // and they are used
+	is.Equal(m.most["narrow"], 2) // both slots are used
 	is.Equal(m.most["all"], 5)
 	pgtest.Wait(t, "no slot is taken", func() bool { return r.Running() == 0 })
-	// After all of it the account is even: as many run at once as before.
+	// No slot has leaked: as many jobs run at once as before.
 	m.most = map[string]int{}
 	for i := range 40 {
 		enqueue(t, r, of("a"), runner.Lane([]string{"default", "narrow"}[i%2]))
@@ -127,12 +127,12 @@ func TestAClosedLaneOrGateStartsNothingAndAnOpenOneGoesOn(t *testing.T) {
 			submitted := enqueue(t, r, of("b"))
 			is.Equal(get(t, r, submitted).State, job.Pending)
 			open()
-			is.Equal(ended(t, r, parent).State, job.Succeeded)                                                      // what runs goes on to its end
-			is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, parent), "pending") // its step waits
-			beats()                                                                                                 // and polls
+			is.Equal(ended(t, r, parent).State, job.Succeeded)                                                      // running jobs continue
+			is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, parent), "pending") // its next step waits
+			beats()                                                                                                 // let the pod poll in the meantime
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.live where state = 'pending' and fence = 0`), 2)
 			exec(t, pool, c.open)
-			quiet(t, pool) // open again: both are claimed
+			quiet(t, pool) // both jobs are claimed after reopening
 			checkHistory(t, pool, r)
 		})
 	}
@@ -161,13 +161,13 @@ func TestADisabledPodSubmitsAndNeverClaims(t *testing.T) {
 	pool := pgtest.Pool(t)
 	web := start(t, pool, runner.Options{Disabled: true, PollEvery: 100 * time.Millisecond}, map[string]does{"a": nothing})
 	id := enqueue(t, web, of("a"))
-	time.Sleep(300 * time.Millisecond) // two polls: an absence can only be given time
+	time.Sleep(300 * time.Millisecond) // two polls; only waiting can show that nothing happens
 	is.Equal(get(t, web, id).State, job.Pending)
 	worker := start(t, pool, runner.Options{}, map[string]does{"a": nothing})
 	is.Equal(*ended(t, web, id).Pod, worker.Boot())
 }
 
-// With fewer free slots than lanes a look takes several claims: a job is not left to the next poll because others' lanes came first.
+// With fewer free slots than lanes, one poll makes several claims. A job is therefore found by this poll, even if other lanes come first.
 func TestAPodWithOneSlotFindsTheJobWhicheverLaneItIsIn(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -189,7 +189,7 @@ func TestWhatSaysNothingOfItsPriorityHasTen(t *testing.T) {
 	is := is.New(t)
 	r := make1(t, pgtest.Pool(t), runner.Options{}, map[string]does{"a": nothing})
 	is.Equal(get(t, r, enqueue(t, r, of("a"))).Priority, 10)
-	is.Equal(get(t, r, enqueue(t, r, of("a"), runner.Priority(0))).Priority, 0) // which is one too
+	is.Equal(get(t, r, enqueue(t, r, of("a"), runner.Priority(0))).Priority, 0) // 0 is a valid priority, not the default
 	for _, beyond := range []int{-101, 101} {
 		_, err := r.Enqueue(t.Context(), of("a"), runner.Priority(beyond))
 		is.True(errors.Is(err, job.ErrInvalid))

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
-// leading are those of some runners that say that they lead.
+// leading returns the runners that report being the leader.
 func leading(t *testing.T, pods ...*runner.Runner) (who []*runner.Runner) {
 	t.Helper()
 	for _, r := range pods {
@@ -48,7 +48,7 @@ func TestOnePodLeadsAndAnotherSoonTakesOver(t *testing.T) {
 	}
 	pgtest.Wait(t, "one leads", func() bool { return len(leading(t, a, b)) == 1 && holders() == 1 })
 
-	// Its connection is cut.
+	// The leader loses its connection.
 	for range 3 {
 		pid := one[int](t, pool, `select pid from pg_locks where locktype = 'advisory' and objid = 420021
 			and database = (select oid from pg_database where datname = current_database())`)
@@ -61,7 +61,7 @@ func TestOnePodLeadsAndAnotherSoonTakesOver(t *testing.T) {
 		t.Logf("led again after %s", time.Since(began))
 	}
 
-	// It ends.
+	// The leader stops.
 	was := leading(t, a, b)[0]
 	other := a
 	if was == a {
@@ -105,12 +105,12 @@ func TestMaintenanceIsDoneWhereNobodyCanBeAskedWhoLeads(t *testing.T) {
 				return value(t, a, "trapeze_maintenance_seconds") + value(t, b, "trapeze_maintenance_seconds")
 			}
 			pgtest.Wait(t, "every pod has made partitions", func() bool { return rounds() >= 12+2 })
-			is.Equal(rounds(), 12.0+2.0) // of the two the first that comes does all else
+			is.Equal(rounds(), 12.0+2.0) // each shared task ran on only one of the two pods
 		})
 	}
 }
 
-// A pod that is frozen keeps its session and its lock; what it does not do, others do.
+// A frozen pod keeps its session and its leader lock. Other pods perform the tasks that it neglects.
 func TestWhatAFrozenLeaderDoesNotDoAnotherPodDoes(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -128,6 +128,6 @@ func TestWhatAFrozenLeaderDoesNotDoAnotherPodDoes(t *testing.T) {
 	pgtest.Wait(t, "what is overdue is done", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.maintenance where chore in ('approval', 'vacuum') and pod = 'a' and done_at is not null`) == 2
 	})
-	is.Equal(one[string](t, pool, `select pod from trapeze.maintenance where chore = 'deadline'`), "frozen") // not overdue yet
-	is.Equal(len(leading(t, r)), 0)                                                                          // and it does not say that it leads
+	is.Equal(one[string](t, pool, `select pod from trapeze.maintenance where chore = 'deadline'`), "frozen") // this task is not overdue yet
+	is.Equal(len(leading(t, r)), 0)                                                                          // the pod does not report being the leader
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// short are leases for tests that let them lapse.
+// short sets short leases, for tests in which leases expire.
 var short = runner.Options{LeaseFor: 1200 * time.Millisecond, HeartbeatEvery: 250 * time.Millisecond, PollEvery: 300 * time.Millisecond}
 
 func named(name string) runner.Options {
@@ -26,7 +26,7 @@ func named(name string) runner.Options {
 	return o
 }
 
-// cable is a pod's own way to the database, which a test can cut.
+// cable returns a pool that connects through its own proxy. The test can cut the proxy.
 func cable(t *testing.T, url string) (*faultnet.Proxy, *pgxpool.Pool) {
 	proxy := pgtest.NewProxy(t, url)
 	t.Cleanup(func() { proxy.Pass(); proxy.Reset() })
@@ -80,32 +80,32 @@ func TestAFrozenPodsJobsAreTakenOverAndItsLateResultsRefused(t *testing.T) {
 	inState(t, b, slow, job.Running)
 	inState(t, b, failing, job.Running)
 	proxy.Blackhole()
-	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // at the trust deadline, without hearing from the database
+	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // once it no longer trusts its lease, without a reply from the database
 	for _, id := range []int64{slow, failing} {
 		j := ended(t, b, id)
 		is.Equal(j.State, job.Succeeded)
 		is.Equal(string(j.Result), `"b"`)
 		is.Equal(j.Fence, int64(2))
 		is.Equal(j.Crashes, 1)
-		is.Equal(j.Attempt, 1) // the pod's death is not the job's attempt
+		is.Equal(j.Attempt, 1) // a dead pod does not cost an attempt
 	}
-	is.Equal(value(t, b, "trapeze_orphans_recovered_total"), 2.0) // the net says that it works
-	is.True(value(t, b, "trapeze_recovery_seconds") >= 1)         // and how soon
+	is.Equal(value(t, b, "trapeze_orphans_recovered_total"), 2.0) // the recovery is counted
+	is.True(value(t, b, "trapeze_recovery_seconds") >= 1)         // its delay is measured
 	quiet(t, direct)
 	before := one[int](t, direct, `select count(*) from trapeze.job_event where job is not null`)
 	proxy.Pass()
 	pgtest.Wait(t, "a is back under a new boot id", func() bool { ready, _ := a.Ready(); return ready && a.Boot() != boot })
 	open()
 	pgtest.Wait(t, "a's handlers have returned", func() bool { return a.Running() == 0 })
-	is.True(value(t, a, "trapeze_stale_writes_rejected_total") >= 2) // refused, and counted
+	is.True(value(t, a, "trapeze_stale_writes_rejected_total") >= 2) // the late writes are rejected and counted
 	is.Equal(value(t, a, "trapeze_leases_lost_total"), 1.0)
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.job_event where job is not null`), before) // no event
-	is.Equal(one[int](t, direct, `select count(*) from rows where fence = 1`), 0)                         // no row of the handler's
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.job_progress`), 0)                         // no progress, no checkpoint
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 2)            // no second child
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.job_event where job is not null`), before) // no event was written
+	is.Equal(one[int](t, direct, `select count(*) from rows where fence = 1`), 0)                         // the handler's row was not written
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.job_progress`), 0)                         // neither progress nor a checkpoint was written
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 2)            // no second child was inserted
 	checkHistory(t, direct, b)
 	id := enqueue(t, a, of("child"))
-	is.Equal(ended(t, b, id).State, job.Succeeded) // and a is a pod like any other again
+	is.Equal(ended(t, b, id).State, job.Succeeded) // pod a works normally again
 }
 
 func TestALapseThatNobodyRecoveredIsRenewed(t *testing.T) {
@@ -148,13 +148,13 @@ func TestALapseThatNobodyRecoveredIsRenewed(t *testing.T) {
 	proxy.Pass()
 	j := ended(t, r, heeds)
 	is.Equal(j.State, job.Succeeded)
-	is.Equal(j.Crashes, 0) // handed back, unspent
+	is.Equal(j.Crashes, 0) // it was handed back, which does not count as a crash
 	is.Equal(j.Attempt, 1)
 	open()
 	j = ended(t, r, goesOn)
-	is.Equal(j.State, job.Succeeded) // it never noticed
+	is.Equal(j.State, job.Succeeded) // its handler was not interrupted
 	is.Equal(j.Fence, int64(1))
-	is.Equal(r.Boot(), boot) // the pod is who it was
+	is.Equal(r.Boot(), boot) // the pod keeps its boot id
 	checkHistory(t, direct, r)
 }
 
@@ -178,14 +178,14 @@ func TestOneMissedHeartbeatIsNoLapse(t *testing.T) {
 	b := start(t, direct, o, nil)
 	id := begun(t, r, of("wait"))
 	boot := r.Boot()
-	proxy.Stall() // every connection is dead and nobody says so
+	proxy.Stall() // every connection is dead, but none reports an error
 	fails := value(t, r, "trapeze_db_errors_total")
 	pgtest.Wait(t, "a heartbeat fails", func() bool { return value(t, r, "trapeze_db_errors_total") > fails })
 	pgtest.Wait(t, "a whole lease passes", func() bool {
 		return one[bool](t, direct, `select exists (select from trapeze.live where id = $1 and claimed_at < now() - interval '4 seconds')`, id)
 	})
 	j := get(t, b, id)
-	is.Equal(j.State, job.Running) // the next heartbeat went over a new connection, in time
+	is.Equal(j.State, job.Running) // the next heartbeat used a new connection in time
 	is.Equal(j.Fence, int64(1))
 	is.Equal(r.Boot(), boot)
 	proxy.Reset()
@@ -211,11 +211,11 @@ func TestAHeartbeatNeverWaitsForALockedTable(t *testing.T) {
 		return one[bool](t, direct, `select exists (select from pg_locks where not granted
 			and database = (select oid from pg_database where datname = current_database()))`)
 	})
-	proxy.Reset()                  // a does not know what became of its claim
-	time.Sleep(3 * short.LeaseFor) // an absence can only be given time
+	proxy.Reset()                  // the outcome of a's claim is unknown
+	time.Sleep(3 * short.LeaseFor) // only waiting can show that nothing happens
 	is.Equal(r.Boot(), boot)
 	ready, _ := r.Ready()
-	is.True(ready) // its lease never lapsed
+	is.True(ready) // its lease never expired
 	is.NoErr(tx.Rollback(t.Context()))
 	is.Equal(ended(t, b, enqueue(t, r, of("fine"))).State, job.Succeeded)
 }
@@ -239,7 +239,7 @@ func TestAJobThatIsDeletedWhileItRunsIsGone(t *testing.T) {
 	open()
 	pgtest.Wait(t, "the handler returns", func() bool { return r.Running() == 0 })
 	is.Equal(value(t, r, "trapeze_stale_writes_rejected_total"), 1.0)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0) // no write, no child
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0) // nothing was written and no child was inserted
 	is.Equal(ended(t, r, enqueue(t, r, of("fine"))).State, job.Succeeded)
 }
 
@@ -247,7 +247,7 @@ func TestAJobThatKillsItsPodsFailsAtTheCrashLimitAndACheckpointForgives(t *testi
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	lapse := func(id int64) { // its pod dies: the row says so, and a recovery runs
+	lapse := func(id int64) { // makes it look as if the job's pod had died, so that a recovery runs
 		exec(t, pool, `insert into trapeze.pods (boot, name, lease_until, closed_at, closed) values (gen_random_uuid(), 'dead', now(), now(), 'lapsed')`)
 		exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead' order by closed_at desc limit 1) where id = $1`, id)
 	}
@@ -294,7 +294,7 @@ func TestAJobThatKillsItsPodsFailsAtTheCrashLimitAndACheckpointForgives(t *testi
 	}
 	is.Equal(<-claimed, int64(4))
 	j = ended(t, r, id)
-	is.Equal(j.State, job.Succeeded) // three crashes, but it advanced after the first
+	is.Equal(j.State, job.Succeeded) // three crashes, but a checkpoint after the first one reset the count
 	is.Equal(string(j.Result), `"half"`)
 	is.True(slices.Contains(told(t, r, id), "job.recovered"))
 }

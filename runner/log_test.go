@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// debugging returns a logger that tells everything, and what it has told.
+// debugging returns a logger that logs all levels, and its output.
 func debugging() (*slog.Logger, *podtest.Log) {
 	var p podtest.Log
 	return slog.New(slog.NewTextHandler(&p, &slog.HandlerOptions{Level: slog.LevelDebug})), &p
@@ -24,7 +24,7 @@ func debugging() (*slog.Logger, *podtest.Log) {
 
 const canary = "canary-0f6c2e9b"
 
-// secret are the arguments of a job that nobody else may read. Its text refuses to be decoded when it says so.
+// secret holds the secret arguments of a job. Then selects what the handler does.
 type secret struct {
 	Password string `json:"password"`
 	Then     string `json:"then"`
@@ -32,7 +32,7 @@ type secret struct {
 
 func (secret) Kind() string { return "secret" }
 
-// other has the kind of secret and cannot decode it.
+// other has the same kind as secret, but cannot decode its arguments.
 type other struct {
 	Password int `json:"password"`
 }
@@ -69,16 +69,16 @@ func TestNoLevelOfTheLogTellsArgsOrResults(t *testing.T) {
 	for _, then := range []string{"", "fail", "panic", "chain", "fan", "large", "again"} {
 		enqueue(t, r, secret{Password: canary, Then: then}, runner.MaxAttempts(2))
 	}
-	enqueue(t, r, of("other", `{"password":"`+canary+`"}`)) // it cannot be decoded
+	enqueue(t, r, of("other", `{"password":"`+canary+`"}`)) // these arguments cannot be decoded
 	quiet(t, pool)
-	_, err := r.Enqueue(t.Context(), of("secret", `{"password":"`+canary)) // it cannot be encoded
+	_, err := r.Enqueue(t.Context(), of("secret", `{"password":"`+canary)) // these arguments cannot be encoded
 	is.True(errors.Is(err, job.ErrInvalidArgs))
-	is.True(!strings.Contains(err.Error(), canary)) // also in what the caller may log
+	is.True(!strings.Contains(err.Error(), canary)) // nor does the returned error, which the caller may log
 	pgtest.Wait(t, "the log has the failures", func() bool {
 		return strings.Count(said.String(), "job failed and will be retried") >= 1 && strings.Contains(said.String(), "job failed\"")
 	})
-	is.True(strings.Contains(said.String(), "level=DEBUG")) // everything is told
-	is.True(!strings.Contains(said.String(), canary))       // and nothing of what is the job's
+	is.True(strings.Contains(said.String(), "level=DEBUG")) // all levels are logged
+	is.True(!strings.Contains(said.String(), canary))       // no data of the job is logged
 }
 
 func TestNoTextOfAJobForgesALineOfTheLog(t *testing.T) {
@@ -100,8 +100,8 @@ func TestNoTextOfAJobForgesALineOfTheLog(t *testing.T) {
 	pgtest.Wait(t, "the log has the end", func() bool { return strings.Contains(said.String(), `msg="job failed"`) })
 	line := regexp.MustCompile(`^time=202[^ ]+ level=(DEBUG|INFO|WARN|ERROR) msg=("[^"]+"|\S+)( |$)`)
 	for _, l := range strings.Split(strings.TrimSuffix(said.String(), "\n"), "\n") {
-		is.True(line.MatchString(l))                  // each line is one of ours
-		is.True(!strings.Contains(l, `msg="forged"`)) // and no text of a job's
+		is.True(line.MatchString(l))                  // each line is a regular log line
+		is.True(!strings.Contains(l, `msg="forged"`)) // no text of a job became a line
 	}
 }
 

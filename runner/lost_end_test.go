@@ -14,9 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The reply to the commit of a finish is lost. Before the outcome can be read back, the handler's timeout ends its context, or the pod
-// stops trusting its lease. The latter happens when the database was unreachable for too long. The finish stands all the same, and the next
-// steps run.
+// The reply to the commit of a finish is lost. Before the outcome can be read back, the handler's timeout cancels its context, or the pod
+// stops trusting its lease because the database was unreachable for too long. The finish must still take effect, and the next steps must
+// run.
 func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func() *runner.Outcome{
@@ -25,7 +25,7 @@ func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 	}
 	for name, end := range ends {
 		for why, option := range map[string]runner.HandleOption{
-			"its time is over": runner.Timeout(2 * time.Second), // enough to reach the commit on a busy machine
+			"its time is over": runner.Timeout(2 * time.Second), // long enough to reach the commit on a busy machine
 			"trust is over":    runner.Timeout(time.Hour),
 		} {
 			t.Run(name+", "+why, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 				contexts, cuts := make(chan context.Context, 1), make(chan (<-chan struct{}), 1)
 				r := start(t, pool, short, map[string]does{"next": nothing, "first": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 					contexts <- ctx
-					cut, _ := proxy.CutReply("insert into rows") // of the commit of its transaction
+					cut, _ := proxy.CutReply("insert into rows") // the reply to the commit of its transaction
 					cuts <- cut
 					return end().InTx(func(ctx context.Context, tx pgx.Tx) error {
 						_, err := tx.Exec(ctx, `insert into rows values ($1)`, j.ID())
@@ -50,12 +50,12 @@ func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 				<-cut
 				proxy.Refuse()
 				proxy.Reset()
-				if why == "trust is over" { // which does not end the context of a handler that has returned
+				if why == "trust is over" { // this does not cancel the context of a handler that has returned
 					pgtest.Wait(t, "the pod does not trust its lease", func() bool { ready, _ := r.Ready(); return !ready })
 				} else {
 					<-ctx.Done()
 				}
-				time.Sleep(100 * time.Millisecond) // whoever gives up does so now
+				time.Sleep(100 * time.Millisecond) // time for any goroutine to give up
 				proxy.Pass()
 				quiet(t, direct)
 				is.Equal(get(t, r, id).State, job.Succeeded)
@@ -83,7 +83,7 @@ func TestAStepThatBeginsAfterTheGraceIsTold(t *testing.T) {
 	r := make1(t, pool, o, map[string]does{
 		"next": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			steps <- ctx
-			<-open // it ignores the end of its context
+			<-open // ignores the cancellation of its context
 			return nil, nil
 		},
 		"first": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
@@ -110,7 +110,7 @@ func TestAStepThatBeginsAfterTheGraceIsTold(t *testing.T) {
 	select {
 	case step := <-steps:
 		is.True(errors.Is(context.Cause(step), job.ErrShutdown))
-	default: // it was found too late to begin
+	default: // it was found too late to start
 	}
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.live where kind = 'next' and state = 'pending'`), 1) // and it is anybody's
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.live where kind = 'next' and state = 'pending'`), 1) // any pod can claim it
 }

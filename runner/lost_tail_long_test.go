@@ -20,14 +20,14 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// failover is a primary whose standby is going to be promoted without the last commits.
+// failover is a primary and a standby that will be promoted without the primary's last commits.
 type failover struct {
 	t                *testing.T
 	primary, standby *pgtest.Node
-	old              *pgxpool.Pool // on the primary
+	old              *pgxpool.Pool // connected to the primary
 }
 
-// newFailover starts both, with a migrated schema in which a pod has run.
+// newFailover starts both servers, with a migrated schema in which a pod has already run.
 func newFailover(t *testing.T) *failover {
 	t.Helper()
 	f := &failover{t: t, primary: pgtest.Primary(t)}
@@ -37,24 +37,24 @@ func newFailover(t *testing.T) *failover {
 	return f
 }
 
-// pool is that of a pod which finds whichever server accepts writes.
+// pool returns a pool for a pod that connects to whichever server accepts writes.
 func (f *failover) pool() *pgxpool.Pool {
 	return pgtest.Connect(f.t, pgtest.URLs(f.primary, f.standby)+"&target_session_attrs=read-write")
 }
 
-// loseTail has the standby miss what is committed from now on, and every block of ids among it.
+// loseTail makes the standby miss all further commits, including every block of ids reserved from now on.
 func (f *failover) loseTail() {
 	f.t.Helper()
 	f.standby.CaughtUp(f.t)
 	f.standby.LoseTail(f.t)
-	// A standby has the sequence as far as its primary has logged it, 32 blocks ahead.
+	// The primary logs sequence values 32 blocks in advance, and the standby already has those.
 	now := pgtest.Connect(f.t, f.standby.URL())
 	logged := one[int64](f.t, now, `select last_value from trapeze.job_ids`)
 	for one[int64](f.t, f.old, `select nextval('trapeze.job_ids')`) < logged {
 	}
 }
 
-// promote ends the primary and has the standby take its place.
+// promote kills the primary and promotes the standby.
 func (f *failover) promote() *pgxpool.Pool {
 	f.t.Helper()
 	f.primary.Kill(f.t)
@@ -62,7 +62,7 @@ func (f *failover) promote() *pgxpool.Pool {
 	return pgtest.Connect(f.t, f.standby.URL())
 }
 
-// load is a few submissions of each shape.
+// load submits a few jobs of each shape.
 func load(t *testing.T, r *runner.Runner) (ids []int64) {
 	t.Helper()
 	for i := range 5 {
@@ -97,7 +97,7 @@ func TestNoIDIsUsedAgainAfterAFailoverThatLostCommitsWithThePodsThatMadeThem(t *
 		ended(t, survivor, id)
 	}
 	f.loseTail()
-	killed := start(t, pgtest.Connect(t, f.primary.URL()), named("killed"), shapes()) // it will never reach the other server
+	killed := start(t, pgtest.Connect(t, f.primary.URL()), named("killed"), shapes()) // it never reaches the other server
 	before := load(t, killed)
 	for _, id := range before {
 		ended(t, killed, id)
@@ -105,7 +105,7 @@ func TestNoIDIsUsedAgainAfterAFailoverThatLostCommitsWithThePodsThatMadeThem(t *
 	before = column[int64](t, f.old, `select id from trapeze.jobs`)
 	now := f.promote()
 	kept := column[int64](t, now, `select id from trapeze.jobs`)
-	is.True(len(kept) < len(before)) // the tail is lost
+	is.True(len(kept) < len(before)) // the last commits are lost
 	used := map[int64]bool{}
 	for _, id := range before {
 		used[id] = true
@@ -126,9 +126,9 @@ func TestNoIDIsUsedAgainAfterAFailoverThatLostCommitsWithThePodsThatMadeThem(t *
 		is.True(!used[id])
 	}
 	is.Equal(one[int](t, now, `select count(*) from trapeze.jobs where kind in ('first', 'second')`), 2*15)
-	is.Equal(one[int](t, now, `select count(*) from trapeze.jobs where kind = 'third'`), 2*15) // of each chain, and each fan-out
+	is.Equal(one[int](t, now, `select count(*) from trapeze.jobs where kind = 'third'`), 2*15) // one for each chain and each fan-out
 	is.Equal(one[int](t, now, `select count(*) from trapeze.done where state <> 'succeeded'`), 0)
-	is.Equal(one[int](t, now, `select epoch from trapeze.cluster`), 1) // both pods noticed, one began it
+	is.Equal(one[int](t, now, `select epoch from trapeze.cluster`), 1) // both pods noticed the failover, but only one began a new epoch
 	checkHistory(t, now, fresh)
 }
 
@@ -153,14 +153,14 @@ func TestAClaimThatWasLostInAFailoverIsMadeAgainWithAnotherFence(t *testing.T) {
 	exec(t, f.old, `update trapeze.lanes set enabled = true where name = 'later'`)
 	before := <-fences
 	is.Equal(before, int64(1))
-	seen := readUntil(t, events, "job.claimed")                                                                               // of which the standby does not know
-	is.Equal(one[int64](t, pgtest.Connect(t, f.standby.URL()), `select fence from trapeze.live where id = $1`, id), int64(0)) // it will be lost
+	seen := readUntil(t, events, "job.claimed")                                                                               // the standby does not have this claim
+	is.Equal(one[int64](t, pgtest.Connect(t, f.standby.URL()), `select fence from trapeze.live where id = $1`, id), int64(0)) // so the claim will be lost
 	now := f.promote()
 	exec(t, now, `update trapeze.lanes set enabled = true where name = 'later'`)
 	after := <-fences
-	is.Equal(after, int64(10_000_000_001)) // on the same pod
+	is.Equal(after, int64(10_000_000_001)) // claimed by the same pod
 	pgtest.Wait(t, "the job ends", func() bool { return one[int](t, now, `select count(*) from trapeze.done where id = $1`, id) == 1 })
-	// The stream ends, and who comes back is told that events may be missing.
+	// The stream ends, and a client that reconnects is notified that events may be missing.
 	pgtest.Wait(t, "the stream has ended", func() bool {
 		_, err := events.Next(t.Context(), time.Millisecond)
 		return err != nil
@@ -184,7 +184,7 @@ func stream(t *testing.T, r *runner.Runner, after string) *feed.Stream {
 	return s
 }
 
-// readUntil reads a stream up to an event, and returns its cursor.
+// readUntil reads a stream up to the given event and returns its cursor.
 func readUntil(t *testing.T, s *feed.Stream, event string) (cursor string) {
 	t.Helper()
 	pgtest.Wait(t, "an event "+event, func() bool {

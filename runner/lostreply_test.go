@@ -21,17 +21,17 @@ func holds(text string) func([]byte) bool {
 	return func(b []byte) bool { return bytes.Contains(b, []byte(text)) }
 }
 
-// Each case loses the server's reply to one commit of job "a", which chains to "b": nothing may be lost, doubled or left
-// running for ever.
+// Each case loses the server's reply to one commit of job "a", which chains to "b". No job may be lost, duplicated or left running for
+// ever.
 func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		cut     string // of the request
+		cut     string // a part of the request whose reply is cut
 		commit  string // a statement of the transaction whose commit is cut
 		options []runner.EnqueueOption
-		front   bool                                         // the reply is lost on the submitter's side
-		handler func(j *raw, n int) (*runner.Outcome, error) // of a; n counts its calls
-		runsA   int                                          // how often a's handler may be called
+		front   bool                                         // the submitter loses the reply
+		handler func(j *raw, n int) (*runner.Outcome, error) // the handler of a; n is the number of the call
+		runsA   int                                          // how many times the handler of a is called
 		fence   int64
 	}{
 		"of a claim":                      {cut: "kind-a", runsA: 1, fence: 2},
@@ -91,12 +91,12 @@ func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
 			is.Equal(j.State, job.Succeeded)
 			is.True(j.Fence <= c.fence)
 			is.Equal(j.Crashes, 0)
-			quiet(t, direct) // nothing stays running under the pod
+			quiet(t, direct) // no job is left running on the pod
 			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'kind-a'`), 1)
-			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'kind-b'`), 1) // one child
+			is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'kind-b'`), 1) // there is one child
 			mu.Lock()
 			defer mu.Unlock()
-			is.Equal(runs, map[string]int{"a": c.runsA, "b": 1}) // which ran once
+			is.Equal(runs, map[string]int{"a": c.runsA, "b": 1}) // the child ran once
 			is.Equal(one[int](t, direct, `select count(*) from rows`) == 1, c.commit != "")
 			checkHistory(t, direct, submitter)
 		})
@@ -128,8 +128,8 @@ func onceLater(_ *raw, n int) (*runner.Outcome, error) {
 	return runner.Then(of("kind-b")), nil
 }
 
-// When a connection breaks while its statement still waits on the server for a lock, reading back finds nothing, and the
-// statement that is sent again waits behind the first one, which then wins.
+// The connection breaks while its statement still waits for a lock on the server, so reading back finds nothing. The repeated statement
+// then waits behind the first one, which takes effect.
 func TestAStatementThatOutlivesItsConnectionIsNotTakenForALostLease(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"finish", "enqueue", "enqueue with a key", "enqueue with a unique key"} {
@@ -196,7 +196,7 @@ func TestAStatementThatOutlivesItsConnectionIsNotTakenForALostLease(t *testing.T
 				open()
 			}
 			is.Equal(ended(t, reader, made.ID).State, job.Succeeded)
-			quiet(t, direct) // nothing stays running under the pod
+			quiet(t, direct) // no job is left running on the pod
 			close(ran)
 			is.Equal(slices.Collect(func(yield func(string) bool) {
 				for s := range ran {
@@ -229,7 +229,7 @@ func TestAnEndThatTheDatabaseCannotTakeYetIsWrittenWhenItCan(t *testing.T) {
 	pgtest.Wait(t, "the end is refused", func() bool { return value(t, r, "trapeze_db_errors_total") > 1 })
 	exec(t, pool, `alter table trapeze.elsewhere rename to done`)
 	j := ended(t, r, id)
-	is.Equal(j.State, job.Succeeded) // not lost, not run again
+	is.Equal(j.State, job.Succeeded) // neither lost nor run again
 	is.Equal(j.Fence, int64(1))
 	quiet(t, pool)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done`), 2)

@@ -39,7 +39,7 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 	is.True(errors.Is(err, job.ErrNotFound))
 	anew, err := r.Enqueue(t.Context(), of("k"), runner.IdempotencyKey("key"))
 	is.NoErr(err)
-	is.True(!anew.Duplicate) // its key does not answer with a job that is not there
+	is.True(!anew.Duplicate) // the key of a deleted job is free
 	inState(t, r, anew.ID, job.Succeeded)
 	_, err = r.Admin().Delete(t.Context(), anew.ID, "ann")
 	is.NoErr(err)
@@ -52,16 +52,16 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 	_, err = r.Admin().Delete(t.Context(), parent, "ann")
 	is.True(errors.Is(err, job.ErrNotTerminal))
 	_, err = r.Admin().Delete(t.Context(), branch, "ann")
-	is.True(errors.Is(err, job.ErrPartOfPipeline)) // its join will read it
+	is.True(errors.Is(err, job.ErrPartOfPipeline)) // the join will read it
 	open()
 	quiet(t, pool)
 	_, err = r.Admin().Delete(t.Context(), branch, "ann")
-	is.True(errors.Is(err, job.ErrPartOfPipeline)) // without it, the others' counts would be wrong
+	is.True(errors.Is(err, job.ErrPartOfPipeline)) // deleting it would falsify the counts of the fan-out
 	n, err = r.Admin().Delete(t.Context(), parent, "ann")
 	is.NoErr(err)
 	is.Equal(n, 4)
 	for _, table := range []string{"jobs", "done", "fan_outs", "pipelines", "job_progress"} {
-		is.Equal(one[int](t, pool, `select count(*) from trapeze.`+table), 0) // nothing is left
+		is.Equal(one[int](t, pool, `select count(*) from trapeze.`+table), 0) // no row is left
 	}
 }
 
@@ -93,7 +93,7 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	dry, err := r.Admin().CancelMany(t.Context(), runner.Filter{Kind: "k"}, true, "ann")
 	is.NoErr(err)
 	is.Equal([]int{dry.Matched, dry.Done, len(dry.Sample)}, []int{n, 0, 10})
-	is.Equal(len(deeds(t, r, "jobs")), 0) // nothing was done
+	is.Equal(len(deeds(t, r, "jobs")), 0) // a dry run changes nothing
 	m, err := r.Admin().CancelMany(t.Context(), runner.Filter{Kind: "k"}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{m.Matched, m.Done, m.Passed}, []int{n, n, 0})
@@ -106,14 +106,14 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 
 	m, err = r.Admin().RunManyAgain(t.Context(), runner.Filter{Kind: "k"}, false, "bob")
 	is.NoErr(err)
-	is.Equal(m.Matched, 0) // none has failed, and the cancelled ones were not named
+	is.Equal(m.Matched, 0) // no job failed, and the filter does not include cancelled jobs
 	m, err = r.Admin().RunManyAgain(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}, Since: time.Now().Add(-time.Hour)}, false, "bob")
 	is.NoErr(err)
 	is.Equal([]int{m.Matched, m.Done, m.Passed}, []int{n, n, 0})
 	pgtest.Wait(t, "all of them ran", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.job where kind = 'k' and state = 'succeeded' and epoch = 2`) == n
 	})
-	is.Equal(deeds(t, r, "jobs"), []string{"jobs.cancel by ann", "jobs.cancel by ann", "jobs.retry by bob"}) // one a command
+	is.Equal(deeds(t, r, "jobs"), []string{"jobs.cancel by ann", "jobs.cancel by ann", "jobs.retry by bob"}) // one audit entry per command
 
 	for _, f := range []runner.Filter{{}, {States: []job.State{job.Succeeded}}} {
 		_, err = r.Admin().CancelMany(t.Context(), f, true, "ann")
@@ -123,7 +123,7 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	}
 }
 
-// A whole pipeline that was aborted goes on with a filter that names its parents, its children, or both.
+// An aborted pipeline can be retried with a filter that selects its parents, its children, or both.
 func TestAFilterMayNameAFanOutAndItsBranches(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -158,7 +158,7 @@ func TestAFilterMayNameAFanOutAndItsBranches(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(len(aborted), 7)
 	quiet(t, pool)
-	is.Equal(deeds(t, r, fmt.Sprint("pipeline ", id)), []string{"pipeline.abort by ann"}) // and no row for each job
+	is.Equal(deeds(t, r, fmt.Sprint("pipeline ", id)), []string{"pipeline.abort by ann"}) // a single audit entry, not one per job
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.audit`), 1)
 	free.Store(true)
 	m, err := r.Admin().RunManyAgain(t.Context(), runner.Filter{Pipeline: id, States: []job.State{job.Cancelled}}, false, "ann")
@@ -169,5 +169,5 @@ func TestAFilterMayNameAFanOutAndItsBranches(t *testing.T) {
 	p, err := r.Admin().Pipeline(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(p.Status, job.PipelineSucceeded)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1`, id), 10) // each join once
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.job where pipeline_id = $1`, id), 10) // each join ran once
 }

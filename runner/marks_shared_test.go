@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// What stands before a mark is not found by claims, which begin there; a look at everything must follow when the marks'
-// time is over, and not only with the next poll.
+// Claims start at the low-water mark, so they do not find jobs before it. A full poll must follow when the mark expires, not only at the
+// next poll interval.
 func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
@@ -33,11 +33,10 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 	}
 }
 
-// State that rests on commits that may be missing is dropped when the database has another history: slots that its table granted, low-water
-// marks and sweeps.
+// When the database has another history, state that may depend on lost commits is dropped: granted slots, low-water marks and sweeps.
 func TestAnotherHistoryDropsGrantsAndMarks(t *testing.T) {
 	t.Parallel()
-	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)}) // it does not run: no heartbeat changes anything
+	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)}) // the runner is not running, so no heartbeat interferes
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,8 @@ func TestWithoutTablesAnErrorSaysWhatToCall(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), `schema "trapeze" has no tables: call migrate.Up`))
 }
 
-// Pods of two releases may share the tables of one minor version; a pod on other tables ends with what to do.
+// Pods of two releases with the same minor schema version can share the tables. With any other version, Run returns an error that states
+// what to do.
 func TestASchemaOfAnotherVersionIsRefusedByRun(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -35,18 +36,18 @@ func TestASchemaOfAnotherVersionIsRefusedByRun(t *testing.T) {
 	is.Equal(run().Error(), fmt.Sprintf("start the runner: schema trapeze is at version %d, this program knows %d: the database's schema is newer than this program: use the newer release", latest+1000, latest))
 	exec(t, pool, `delete from trapeze.migrations where version_id > $1`, latest)
 	is.Equal(run().Error(), fmt.Sprintf("start the runner: schema trapeze is at version %d of %d: the database's schema is older than this program: run `trapeze migrate up`", latest-1, latest))
-	exec(t, pool, `insert into trapeze.migrations (version_id, is_applied) values ($1, true)`, latest+1) // as a newer pod of this minor version made it
+	exec(t, pool, `insert into trapeze.migrations (version_id, is_applied) values ($1, true)`, latest+1) // as a newer pod of the same minor version would
 	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
 	ended(t, r, enqueue(t, r, of("k")))
 }
 
-// A program that only submits finds the lanes that its options name, though no pod has run yet.
+// A program that only submits can use the lanes in its options before any pod has run.
 func TestLanesAreThereOnceTheTablesAre(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
 	o := runner.Options{Lanes: []runner.LaneSetup{{Name: "mail", Slots: new(4), SlotsPerPod: new(2), Kinds: []string{"k"}}}}
-	for range 2 { // a second time changes nothing
+	for range 2 { // the second call changes nothing
 		is.NoErr(migrate.Up(t.Context(), pool, o))
 	}
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})

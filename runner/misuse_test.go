@@ -37,7 +37,7 @@ func TestOptionsThatCannotBeAreRefusedByName(t *testing.T) {
 	is.New(t).Equal(fmt.Sprint(err), "runner: the pool is nil")
 }
 
-// The problem comes first: what is wrong is read before where.
+// An error starts with the problem, followed by where it occurred.
 func TestErrorsOfSubmissionsAndSettingsBeginWithTheProblem(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -156,7 +156,7 @@ func TestAnEmptyIdempotencyKeyIsRefused(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 0)
 }
 
-// What a handler returns and cannot be fails its job at once, and says why.
+// An invalid outcome fails the job at once, with the reason.
 func TestOutcomesThatCannotBeFailTheirJob(t *testing.T) {
 	t.Parallel()
 	outcomes := map[string]func() *runner.Outcome{
@@ -181,7 +181,7 @@ func TestOutcomesThatCannotBeFailTheirJob(t *testing.T) {
 			pool := pgtest.Pool(t)
 			j := said(t, pool, outcome())
 			is.Equal(j.State, job.Failed)
-			is.Equal(j.Attempt, 1) // another try would return the same
+			is.Equal(j.Attempt, 1) // not retried, because the handler would return the same
 			is.True(strings.Contains(message(j), strings.TrimPrefix(says, "next step k: ")))
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1)
 		})
@@ -227,7 +227,7 @@ func TestErrorsSayWhetherTheyArePermanentOrACancel(t *testing.T) {
 	err := errors.New("no")
 	is.True(runner.IsPermanent(fmt.Errorf("of it: %w", runner.Permanent(err))))
 	is.True(!runner.IsPermanent(err))
-	is.True(!runner.IsPermanent(runner.Retryable(runner.Permanent(err)))) // the outermost counts
+	is.True(!runner.IsPermanent(runner.Retryable(runner.Permanent(err)))) // the outermost wrapper decides
 	is.True(runner.IsCancelled(fmt.Errorf("of it: %w", runner.ErrStopped)))
 	is.True(runner.IsCancelled(runner.ErrCancelled))
 	is.True(!runner.IsCancelled(runner.ErrTimeout) && !runner.IsCancelled(nil))

@@ -30,9 +30,9 @@ func TestAKindThatMovesToAnotherLaneTakesItsWaitingJobsAlong(t *testing.T) {
 	dry, err := r.Admin().SetLane(t.Context(), "careful", job.LaneChange{Kinds: &kinds, Slots: job.To(2), DryRun: true}, "ann")
 	is.NoErr(err)
 	is.True(dry.Created && dry.DryRun)
-	is.Equal(dry.Moved, 3) // so many it would touch
+	is.Equal(dry.Moved, 3) // number of jobs that would move
 	is.Equal(dry.Changed, []string{"slots", "kinds"})
-	is.Equal(lane(due), "default") // and nothing was
+	is.Equal(lane(due), "default") // nothing was moved
 	is.Equal(len(audited(t, r)), 0)
 
 	done, err := r.Admin().SetLane(t.Context(), "careful", job.LaneChange{Kinds: &kinds, Slots: job.To(2)}, "ann")
@@ -47,7 +47,7 @@ func TestAKindThatMovesToAnotherLaneTakesItsWaitingJobsAlong(t *testing.T) {
 	pgtest.Wait(t, "new jobs go to the lane of their kind", func() bool { return lane(enqueue(t, r, of("a"))) == "careful" })
 	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "careful")
 
-	none := []string{} // and back, to the lane default
+	none := []string{} // moves the kind back to the lane default
 	done, err = r.Admin().SetLane(t.Context(), "careful", job.LaneChange{Kinds: &none}, "ann")
 	is.NoErr(err)
 	is.True(done.Moved >= 3)
@@ -85,7 +85,7 @@ func TestALaneWithJobsIsDeletedOnlyWhenTheyHaveSomewhereToGo(t *testing.T) {
 	is.True(errors.Is(del("old", "nowhere"), job.ErrUnknownLane))
 	is.True(errors.Is(del("nowhere", "new"), job.ErrUnknownLane))
 	is.True(errors.Is(del("default", "new"), job.ErrInvalidSetting))
-	is.Equal(get(t, r, due).Lane, "old") // a refusal moves nothing
+	is.Equal(get(t, r, due).Lane, "old") // a rejected command moves no jobs
 	dry, err := r.Admin().DeleteLane(t.Context(), "old", "new", "ann", true)
 	is.NoErr(err)
 	is.Equal([]int{dry.Running, dry.Waiting, dry.Moved}, []int{1, 1, 2})
@@ -94,10 +94,10 @@ func TestALaneWithJobsIsDeletedOnlyWhenTheyHaveSomewhereToGo(t *testing.T) {
 	done, err := r.Admin().DeleteLane(t.Context(), "old", "new", "ann", false)
 	is.NoErr(err)
 	is.Equal([]int{done.Running, done.Moved}, []int{1, 2})
-	is.Equal([]string{get(t, r, due).Lane, get(t, r, later).Lane, get(t, r, runs).Lane}, []string{"new", "new", "old"}) // what runs goes on
+	is.Equal([]string{get(t, r, due).Lane, get(t, r, later).Lane, get(t, r, runs).Lane}, []string{"new", "new", "old"}) // the running job stays in its lane
 	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "new")
 	is.NoErr(del("empty", ""))
-	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'x'`), "default") // where its kinds go
+	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'x'`), "default") // its kinds move to the lane default
 	is.Equal(audited(t, r), []string{"ann lane.delete lane old", "ann lane.delete lane empty"})
 	open()
 	is.Equal(ended(t, r, runs).State, job.Succeeded)
@@ -121,7 +121,7 @@ func TestAJobOfALaneThatWasDeletedMeanwhileIsFound(t *testing.T) {
 		is.NoErr(err)
 		ids = append(ids, made.ID)
 	}
-	_, err = r.Admin().DeleteLane(t.Context(), "old", "", "ann", false) // nobody can see them yet
+	_, err = r.Admin().DeleteLane(t.Context(), "old", "", "ann", false) // the jobs are not visible before the commit
 	is.NoErr(err)
 	pgtest.Wait(t, "the pod has heard", func() bool {
 		_, err := r.Enqueue(t.Context(), of("a"), runner.Lane("old"), runner.Delay(time.Hour))
@@ -130,7 +130,7 @@ func TestAJobOfALaneThatWasDeletedMeanwhileIsFound(t *testing.T) {
 	is.NoErr(tx.Commit(t.Context()))
 	for i, lane := range []string{"default", "careful"} {
 		is.Equal(ended(t, r, ids[i]).State, job.Succeeded)
-		is.Equal(get(t, r, ids[i]).Lane, lane) // that of its kind
+		is.Equal(get(t, r, ids[i]).Lane, lane) // the lane of its kind
 	}
 	checkHistory(t, pool, r)
 }
@@ -167,5 +167,5 @@ func TestALaneThatIsSetWrongIsRefused(t *testing.T) {
 	}
 	exec(t, pool, `insert into trapeze.lanes (name) values ('a lane of old')`)
 	_, err := r.Admin().SetLane(t.Context(), "a lane of old", job.LaneChange{Slots: job.To(1)}, "ann")
-	is.New(t).NoErr(err) // one that is there may have any name
+	is.New(t).NoErr(err) // an existing lane can have any name
 }

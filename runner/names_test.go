@@ -21,14 +21,14 @@ func TestNewKindsAndNamesAreOfTheDocumentedAlphabet(t *testing.T) {
 	is.NoErr(err)
 	defer r.Close()
 	func() {
-		defer func() { is.True(recover() != nil) }() // it is wired wrong
+		defer func() { is.True(recover() != nil) }() // registering the kind panics
 		runner.HandleRaw(r, evil, nothing)
 	}()
 	runner.HandleRaw(r, "k", nothing)
 	_, err = r.Enqueue(t.Context(), of(evil), runner.Foreign())
 	is.True(errors.Is(err, job.ErrInvalid))
 	_, err = r.Enqueue(t.Context(), runner.Chain(of("k"), runner.Step(of(evil))), runner.Foreign())
-	is.True(errors.Is(err, job.ErrInvalid)) // nor as a later step
+	is.True(errors.Is(err, job.ErrInvalid)) // the same for a later step
 	kind, expression := evil, "@daily"
 	_, err = r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Kind: &kind, Expression: &expression}, "ann")
 	is.True(errors.Is(err, job.ErrInvalidSchedule))

@@ -25,13 +25,13 @@ func TestANicedJobGoesByItsNewPriorityAndItsAge(t *testing.T) {
 		"k": func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			order = append(order, j.ID())
 			return nil, nil
-		}, // one slot: one at a time
+		}, // with a single slot, jobs run one at a time
 	})
 	var ids []int64
 	for _, priority := range []int{10, 10, 10, 30, 0} {
 		ids = append(ids, enqueue(t, r, of("k"), runner.Priority(priority)))
 	}
-	is.NoErr(r.Admin().SetPriority(t.Context(), ids[4], 30, false, "ann")) // after ids[3], its elder
+	is.NoErr(r.Admin().SetPriority(t.Context(), ids[4], 30, false, "ann")) // runs after ids[3], which is older
 	is.NoErr(r.Admin().SetPriority(t.Context(), ids[1], 50, false, "ann"))
 	is.NoErr(r.Admin().SetPriority(t.Context(), ids[3], 10, false, "ann"))
 	is.NoErr(r.Admin().SetPriority(t.Context(), ids[0], -100, false, "ann"))
@@ -43,7 +43,7 @@ func TestANicedJobGoesByItsNewPriorityAndItsAge(t *testing.T) {
 	is.True(errors.Is(r.Admin().SetPriority(t.Context(), 1<<40, 0, false, "ann"), job.ErrNotFound))
 	run(t, r)
 	quiet(t, pool)
-	is.Equal(order, []int64{ids[1], ids[4], ids[2], ids[3], ids[0]}) // ties: first ready, first out
+	is.Equal(order, []int64{ids[1], ids[4], ids[2], ids[3], ids[0]}) // at equal priority, the job that was ready first runs first
 	is.True(errors.Is(r.Admin().SetPriority(t.Context(), ids[0], 1, false, "ann"), job.ErrAlreadyTerminal))
 }
 
@@ -77,7 +77,7 @@ func TestWhatWaitsForItsMomentOrItsBranchesIsNicedAndWhatRunsIsNot(t *testing.T)
 		spine, err := view.Spine(t.Context(), inside.Of(r).Store, parent)
 		is.NoErr(err)
 		for _, j := range spine {
-			is.Equal(j.Priority, 60) // the join, and what the chain had planned after it
+			is.Equal(j.Priority, 60) // both the join and the steps that the chain planned after it
 		}
 		return len(spine) == 3
 	})
@@ -110,5 +110,5 @@ func TestAChainIsNicedAsAWhole(t *testing.T) {
 	is.NoErr(err)
 	b, err := view.Spine(t.Context(), inside.Of(r).Store, whole)
 	is.NoErr(err)
-	is.Equal(string(b[1].Args), string(a[1].Args)) // a step keeps its arguments
+	is.Equal(string(b[1].Args), string(a[1].Args)) // the step's arguments are unchanged
 }

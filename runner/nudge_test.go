@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/poller"
 )
 
-// dueSource has something due until it is swept.
+// dueSource is due until it is swept.
 type dueSource struct {
 	due    atomic.Int64
 	sweeps atomic.Int64
@@ -23,7 +23,7 @@ func (s *dueSource) NextDue() time.Time {
 	return time.Time{}
 }
 
-// Every job that is parked nudges the poller: a stream of them must not put off a moment that has come.
+// Each job that starts to wait nudges the poller. A stream of nudges must not postpone a sweep that is due.
 func TestAStreamOfNudgesDoesNotPutOffWhatIsDue(t *testing.T) {
 	t.Parallel()
 	s := &dueSource{}

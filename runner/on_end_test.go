@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// ends are the calls of a hook.
+// ends records the calls of a hook.
 type ends struct {
 	mu   sync.Mutex
 	list []job.End
@@ -31,7 +31,7 @@ func (e *ends) add(_ context.Context, end job.End) {
 	e.list = append(e.list, end)
 }
 
-// of returns the ends of a job, without waiting for one.
+// of returns the recorded ends of a job, without waiting.
 func (e *ends) of(id int64) (list []job.End) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -43,14 +43,14 @@ func (e *ends) of(id int64) (list []job.End) {
 	return list
 }
 
-// wait waits for the end of a job.
+// wait waits until the end of a job has been recorded and returns it.
 func (e *ends) wait(t *testing.T, id int64) job.End {
 	t.Helper()
 	pgtest.Wait(t, "the end is told", func() bool { return len(e.of(id)) > 0 })
 	return e.of(id)[0]
 }
 
-// check waits until as many ends were told as the database has, and compares them.
+// check waits until the hook has reported as many ends as the database contains, and compares them.
 func (e *ends) check(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), `select d.id, j.pipeline_id, j.kind, d.lane, j.subject, d.attempt, d.state, d.reason, coalesce(d.error, '') as error,
@@ -72,7 +72,7 @@ func (e *ends) check(t *testing.T, pool *pgxpool.Pool) {
 	})
 	slices.SortFunc(told, func(a, b job.End) int { return cmp.Compare(a.ID, b.ID) })
 	for i, end := range told {
-		if end.Stack != "" { // the database keeps both as one text
+		if end.Stack != "" { // the database stores error and stack as one text
 			end.Error, end.Stack = end.Error+"\n"+end.Stack, ""
 		}
 		if i >= len(want) || end != want[i] {
@@ -96,12 +96,12 @@ func TestTheHookIsCalledHoweverAJobFails(t *testing.T) {
 		"deaf":  func(context.Context, *raw) (*runner.Outcome, error) { <-open; return nil, nil },
 	}
 	ways := map[string]struct {
-		run     does // nil: one of handlers
+		run     does // nil to use the entry in handlers
 		reason  job.Reason
 		class   job.ErrorClass
 		attempt int
-		error   string // the beginning of it
-		stack   string // in it
+		error   string // the start of the error
+		stack   string // a part of the stack
 	}{
 		"permanent": {fails(job.Permanent(job.Code("declined", errors.New("no card")))), job.ReasonError, job.ClassError, 1, "no card", ""},
 		"exhausted": {fails(errors.New("no luck")), job.ReasonAttemptsExhausted, job.ClassError, 2, "no luck", ""},
@@ -152,15 +152,15 @@ func TestTheHookIsCalledHoweverAJobFails(t *testing.T) {
 				is := is.New(t)
 				id := enqueue(t, r, of(kind), runner.Subject("about "+kind))
 				e := told.wait(t, id)
-				is.Equal(get(t, r, id).State, job.Failed) // it was committed before
+				is.Equal(get(t, r, id).State, job.Failed) // the end was committed before the call
 				is.Equal([]any{e.PipelineID, e.Kind, e.Lane, e.Subject, e.State}, []any{id, kind, "default", "about " + kind, job.Failed})
 				is.Equal(e.Reason, way.reason)
 				is.Equal(e.ErrorClass, way.class)
 				is.Equal(e.Attempt, way.attempt)
 				is.True(strings.Contains(e.Error, way.error))
-				is.Equal(strings.Contains(e.Error, "goroutine"), false) // the stack is not in the error
-				is.Equal(e.Stack != "", way.stack != "")                // there is one if it panicked
-				is.True(strings.Contains(e.Stack, way.stack))           // from where it did
+				is.Equal(strings.Contains(e.Error, "goroutine"), false) // the error does not contain the stack
+				is.Equal(e.Stack != "", way.stack != "")                // only a panic has a stack
+				is.True(strings.Contains(e.Stack, way.stack))           // the stack shows where the panic occurred
 				is.Equal(e.ErrorCode, map[string]string{"permanent": "declined", "sql": "22012"}[kind])
 			})
 		}
@@ -170,7 +170,7 @@ func TestTheHookIsCalledHoweverAJobFails(t *testing.T) {
 	told.check(t, pool)
 }
 
-// Each failed try is reported by one of the two hooks, and what middleware does not see by these alone.
+// Each failed attempt is reported by exactly one of the two hooks. Middleware does not see all of these failures.
 func TestAHookSeesEachTryThatAnotherOneFollows(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -266,7 +266,7 @@ func TestTheHookIsCalledForRunsThatAreStaleOrTooOld(t *testing.T) {
 	e = told.wait(t, waiting)
 	is.Equal([]any{e.State, e.Reason, e.ErrorClass, e.Attempt}, []any{job.Failed, job.ReasonDeadline, job.ClassDeadline, 0})
 	pgtest.Wait(t, "the handler returns", func() bool { return r.Running() == 0 })
-	told.check(t, pool) // what it returned is no second end
+	told.check(t, pool) // the handler's late result is not reported as another end
 }
 
 func TestThePodThatRecoversAJobIsToldThatItCrashedOnceTooOften(t *testing.T) {
@@ -288,7 +288,7 @@ func TestThePodThatRecoversAJobIsToldThatItCrashedOnceTooOften(t *testing.T) {
 		Error: "the pod dead that ran it died or lost its lease", ErrorClass: job.ClassCrashLimit})
 	dies()
 	pgtest.Wait(t, "the handler returns", func() bool { return a.Running() == 0 })
-	is.Equal(len(owner.of(id))+len(other.of(id)), 1) // and the owner's late error is no second end
+	is.Equal(len(owner.of(id))+len(other.of(id)), 1) // the owner's late error is not reported as another end
 	is.Equal(b.Running(), 0)
 }
 
@@ -307,7 +307,7 @@ func TestAHookThatHangsKeepsNeitherJobsNorTheirPod(t *testing.T) {
 	over := make(chan error, 1)
 	go func() { over <- r.Run(ctx) }()
 	for range 20 {
-		is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded) // while its first call hangs
+		is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded) // while the first call of the hook hangs
 	}
 	stop()
 	pgtest.Wait(t, "the pod has left", func() bool {
@@ -316,7 +316,7 @@ func TestAHookThatHangsKeepsNeitherJobsNorTheirPod(t *testing.T) {
 	select {
 	case err := <-over:
 		t.Fatal("Run does not wait for the calls that are left", err)
-	case <-time.After(250 * time.Millisecond): // an absence can only be given time
+	case <-time.After(250 * time.Millisecond): // only waiting can show that Run does not return
 	}
 	open()
 	is.NoErr(<-over)

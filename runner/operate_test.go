@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// until works until it may go on, or its context ends.
+// until returns a handler that blocks until wait is closed or its context ends.
 func until(wait <-chan struct{}) does {
 	return func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		select {
@@ -29,7 +29,7 @@ func until(wait <-chan struct{}) does {
 	}
 }
 
-// audited lists what the audit says was done, oldest first.
+// audited returns the actions in the audit log, oldest first.
 func audited(t *testing.T, r *runner.Runner) (actions []string) {
 	t.Helper()
 	list, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{})
@@ -42,13 +42,13 @@ func audited(t *testing.T, r *runner.Runner) (actions []string) {
 	return actions
 }
 
-// happened counts the events of a name.
+// happened counts the events with the given name.
 func happened(t *testing.T, pool *pgxpool.Pool, event string) int {
 	t.Helper()
 	return one[int](t, pool, `select count(*)::int from trapeze.job_event where event = $1`, event)
 }
 
-// The pods of these tests beat their hearts and poll so rarely that whatever they follow, they were told.
+// With these options, pods send heartbeats and poll so rarely that they can only learn of a change through a notification.
 var rarely = runner.Options{Slots: 4, HeartbeatEvery: 20 * time.Second, LeaseFor: time.Minute, PollEvery: time.Hour}
 
 func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
@@ -58,7 +58,7 @@ func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	wait, open := gate(t)
 	pods := fleet(t, url, 2, rarely, map[string]does{"k": until(wait)})
-	operator := make1(t, pgtest.Connect(t, url), runner.Options{}, nil) // a program that never runs jobs
+	operator := make1(t, pgtest.Connect(t, url), runner.Options{}, nil) // a program that runs no jobs
 	for range 12 {
 		enqueue(t, pods[0], of("k"))
 	}
@@ -68,11 +68,11 @@ func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(changed.Changed, []string{"max_age_s", "enabled"})
 	is.Equal([]int{changed.Running, changed.Waiting}, []int{8, 4})
-	is.Equal(running(t, pool), 8) // what runs goes on
+	is.Equal(running(t, pool), 8) // running jobs continue
 	again, err := operator.Admin().SetLane(t.Context(), "default", job.LaneChange{MaxAge: job.To(job.Seconds(time.Hour))}, "ann")
 	is.NoErr(err)
 	is.Equal(len(again.Changed), 0)
-	is.Equal(audited(t, operator), []string{"ann lane.set lane default"}) // what changes nothing leaves no trace
+	is.Equal(audited(t, operator), []string{"ann lane.set lane default"}) // a command without effect is not audited
 	is.Equal(happened(t, pool, "lane.changed"), 1)
 	shut := func() {
 		for _, r := range pods {
@@ -83,14 +83,14 @@ func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
 			})
 		}
 	}
-	shut() // their slots are full; and when they are free:
+	shut() // all slots are in use until this point
 	open()
 	pgtest.Wait(t, "what ran has ended", func() bool { return running(t, pool) == 0 })
 	shut()
 	yes := true
 	_, err = operator.Admin().SetLane(t.Context(), "default", job.LaneChange{Enabled: &yes}, "ann")
 	is.NoErr(err)
-	quiet(t, pool) // all pods go on at once
+	quiet(t, pool) // all pods resume at once
 
 	paused, err := operator.Admin().Pause(t.Context(), "bob")
 	is.NoErr(err)
@@ -110,10 +110,10 @@ func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	o := rarely
-	o.DirectURL = "off" // no notification may help
+	o.DirectURL = "off" // without notifications
 	o.HeartbeatEvery, o.LeaseFor = 100*time.Millisecond, 10*time.Second
 	r := start(t, pool, o, map[string]does{"k": nothing})
-	other := make1(t, pool, runner.Options{DirectURL: "off"}, nil) // whose submissions nobody hears
+	other := make1(t, pool, runner.Options{DirectURL: "off"}, nil) // no pod is notified of its submissions
 	_, err := other.Admin().SetLane(t.Context(), "quick", job.LaneChange{PollInterval: job.To(job.Millis(100 * time.Millisecond))}, "")
 	is.NoErr(err)
 	pgtest.Wait(t, "the pod knows the lane", func() bool {
@@ -122,10 +122,10 @@ func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
 	})
 	quick := func() {
 		id := enqueue(t, other, of("k"), runner.Foreign(), runner.Lane("quick"))
-		is.Equal(ended(t, other, id).State, job.Succeeded) // the pod's own poll is an hour away
+		is.Equal(ended(t, other, id).State, job.Succeeded) // the pod's own poll interval is an hour
 	}
 	quick()
-	quick() // the look at everything that the new lane caused is over
+	quick() // the full poll caused by the new lane is over
 	slow := enqueue(t, other, of("k"), runner.Foreign())
 	left := func() bool {
 		for range 3 {
@@ -133,13 +133,13 @@ func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
 		}
 		return get(t, other, slow).State == job.Pending
 	}
-	for range 20 { // where statements take long, on a busy machine, a pod now and then looks at everything
+	for range 20 { // on a busy machine with slow statements, a pod occasionally polls all lanes
 		if left() {
 			break
 		}
 		slow = enqueue(t, other, of("k"), runner.Foreign())
 	}
-	is.True(left()) // that of the other lane is not looked at as often
+	is.True(left()) // the other lane is not polled as often
 	exec(t, pool, `update trapeze.lanes set poll_interval_ms = 100 where name = 'default'`)
 	is.Equal(ended(t, other, slow).State, job.Succeeded)
 }
@@ -153,9 +153,9 @@ func TestALaneSaysWhenAHandlerIsStale(t *testing.T) {
 	id := begun(t, r, of("k"))
 	_, err := r.Admin().SetLane(t.Context(), "default", job.LaneChange{StaleAfter: job.To(job.Seconds(time.Second))}, "ann")
 	is.NoErr(err)
-	j := ended(t, r, id) // it ran before there was a limit
+	j := ended(t, r, id) // the job was already running when the limit was set
 	is.Equal(why(j), job.ReasonStale)
-	is.Equal(why(ended(t, r, enqueue(t, r, of("k")))), job.ReasonStale) // and the next from its start
+	is.Equal(why(ended(t, r, enqueue(t, r, of("k")))), job.ReasonStale) // the next job has the limit from the start
 }
 
 func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
@@ -180,9 +180,9 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	before := beat()
 	q, err := r.Admin().DrainLane(t.Context(), "default", 200*time.Millisecond, "ann")
 	is.NoErr(err)
-	is.True(q.TimedOut && !q.Quiet) // it was waited for in vain,
-	is.Equal(q.Running, 1)          // and is said so
-	is.Equal(running(t, pool), 1)   // nothing was killed
+	is.True(q.TimedOut && !q.Quiet) // the wait timed out
+	is.Equal(q.Running, 1)          // and the result reports the running job
+	is.Equal(running(t, pool), 1)   // no job was stopped
 	pgtest.Wait(t, "the heartbeat of the other pod that the notification causes", func() bool { return beat().After(before) })
 	var waits int64
 	pgtest.Wait(t, "the other pod has heard of it", func() bool {
@@ -197,7 +197,7 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	is.NoErr(err)
 	is.True(q.Quiet && !q.Changed)
 	is.Equal(get(t, r, waits).State, job.Pending)
-	is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, first), "pending") // the chain's step too
+	is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, first), "pending") // the chain's next step waits too
 
 	_, err = r.Admin().SetLane(t.Context(), "other", job.LaneChange{}, "ann")
 	is.NoErr(err)
@@ -206,7 +206,7 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	is.True(q.Changed && q.Quiet)
 	frozen, err := r.Enqueue(t.Context(), of("next"), runner.Lane("other"))
 	is.NoErr(err)
-	is.Equal(frozen.State, job.Pending) // neither on the fast path
+	is.Equal(frozen.State, job.Pending) // it does not start on insert
 	now, err := r.Admin().Status(t.Context())
 	is.NoErr(err)
 	is.Equal(now.Queue, job.QueueState{Frozen: true})
@@ -214,7 +214,7 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	is.NoErr(err)
 	is.True(thawed)
 	is.Equal(ended(t, r, frozen.ID).State, job.Succeeded)
-	is.Equal(get(t, r, waits).State, job.Pending) // what was drained before stays drained
+	is.Equal(get(t, r, waits).State, job.Pending) // the lane drained before stays drained
 
 	resumed, err := pods[1].Admin().ResumeLane(t.Context(), "default", "ann")
 	is.NoErr(err)
@@ -239,7 +239,7 @@ func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
 		}
 		return runner.Then(of("next")), nil
 	}}
-	// The other pod starts later: what is submitted while a claim has every slot reserved is claimed by any pod.
+	// The other pod starts later. Otherwise it could claim a job that is submitted while a claim has reserved every slot of the first pod.
 	pods := fleet(t, url, 1, rarely, kinds)
 	var chains []int64
 	for range 3 {
@@ -261,17 +261,17 @@ func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
 	open()
 	quiet(t, pool)
 	for _, id := range chains {
-		is.Equal(*get(t, pods[0], id).Pod, pods[0].Boot())                                                           // it ended what it ran,
-		is.Equal(one[string](t, pool, `select pod::text from trapeze.job where parent_id = $1`, id), pods[1].Boot()) // and another took the step
+		is.Equal(*get(t, pods[0], id).Pod, pods[0].Boot())                                                           // it finished its running jobs
+		is.Equal(one[string](t, pool, `select pod::text from trapeze.job where parent_id = $1`, id), pods[1].Boot()) // and the other pod ran the next step
 	}
 	for range 5 {
-		is.Equal(*ended(t, pods[0], enqueue(t, pods[0], of("next"))).Pod, pods[1].Boot()) // what is submitted there too
+		is.Equal(*ended(t, pods[0], enqueue(t, pods[0], of("next"))).Pod, pods[1].Boot()) // the other pod runs jobs submitted here too
 	}
-	q, err = pods[1].Admin().DrainPod(t.Context(), pods[0].Boot(), 20*time.Second, "ann") // by its boot id, again
+	q, err = pods[1].Admin().DrainPod(t.Context(), pods[0].Boot(), 20*time.Second, "ann") // drains it again, by boot id
 	is.NoErr(err)
 	is.Equal(q, job.Quiet{Quiet: true})
 	pod := one[bool](t, pool, `select draining from trapeze.pods where boot = $1`, pods[0].Boot())
-	is.True(!pod) // it is alive, and does not stop
+	is.True(!pod) // the pod is not shutting down
 
 	resumed, err := pods[1].Admin().ResumePod(t.Context(), "pod-0", "ann")
 	is.NoErr(err)
@@ -302,7 +302,7 @@ func TestAPodThatComesBackUnderItsNameIsStillDrained(t *testing.T) {
 	pgtest.Wait(t, "it is ready", func() bool { ready, _ := second.Ready(); return ready })
 }
 
-// A pod that lapses while it is drained, and is resumed before it comes back, is not drained by what it heard last.
+// A pod loses its lease while it is drained, and is resumed before it comes back. It must not stay drained because of what it heard last.
 func TestAPodThatWasResumedWhileItWasAwayIsNotDrained(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -335,7 +335,7 @@ func TestWhoClosesTheGateOnAPodSubmitsToAClosedOne(t *testing.T) {
 		is.NoErr(err)
 		s, err := r.Enqueue(t.Context(), of("k"))
 		is.NoErr(err)
-		is.Equal(s.State, job.Pending) // with the answer the pod itself has heard
+		is.Equal(s.State, job.Pending) // the pod has applied the pause when the call returns
 		_, err = r.Admin().Unpause(t.Context(), "ann")
 		is.NoErr(err)
 		_, err = runner.Result[any](t.Context(), r, s.ID)

@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// After an outage that cut off every pod for longer than the lease, the pods reconnect one after the other. Those that are late live, and
-// keep their jobs. A pod that died in the outage is found out all the same, at most a lease later.
+// An outage cuts off all pods for longer than their leases, and then the pods reconnect one after another. The late pods are alive and must
+// keep their jobs. A pod that died during the outage is still detected, at most one lease later.
 func TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -47,7 +47,7 @@ func TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease(t *testing.T) {
 		boots[name] = pods[name].Boot()
 		jobs[name] = begun(t, pods[name], of(name))
 	}
-	is.Equal(one[int](t, direct, `select count(distinct pod) from trapeze.live`), len(names)) // one job on each
+	is.Equal(one[int](t, direct, `select count(distinct pod) from trapeze.live`), len(names)) // each pod runs one job
 	cut := one[time.Time](t, direct, `select clock_timestamp()`)
 	for _, name := range names {
 		proxies[name].Refuse()
@@ -56,7 +56,7 @@ func TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease(t *testing.T) {
 	pgtest.WaitFor(t, time.Minute, "all leases have ended", func() bool {
 		return one[bool](t, direct, `select bool_and(lease_until < now()) from trapeze.pods`)
 	})
-	beats := func(name string, n int) { // each renews the lease
+	beats := func(name string, n int) { // waits for n heartbeats, each of which renews the lease
 		t.Helper()
 		latest := time.Time{}
 		for range n {
@@ -73,7 +73,7 @@ func TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease(t *testing.T) {
 	proxies["a"].Pass()
 	beats("a", 1)
 	back := one[time.Time](t, direct, `select clock_timestamp()`)
-	beats("a", 3) // two give it the right to judge
+	beats("a", 3) // after two heartbeats, it may declare other pods dead
 	proxies["b"].Pass()
 	beats("b", 3)
 	proxies["c"].Pass()
@@ -86,12 +86,12 @@ func TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease(t *testing.T) {
 	})
 	is.Equal(get(t, pods["a"], jobs["dies"]).Crashes, 1)
 	took := one[time.Time](t, direct, `select closed_at from trapeze.pods where boot = $1`, boots["dies"]).Sub(back)
-	is.True(took < 2*lease) // one lease, and not another one
+	is.True(took < 2*lease) // it waited for one lease, not two
 	open()
 	for _, name := range names[1:] {
 		j := ended(t, pods["a"], jobs[name])
-		is.Equal(fmt.Sprint(name, j.State, j.Fence, j.Crashes), fmt.Sprint(name, job.Succeeded, 1, 0)) // it kept its job
-		is.Equal(pods[name].Boot(), boots[name])                                                       // and was never taken for dead
+		is.Equal(fmt.Sprint(name, j.State, j.Fence, j.Crashes), fmt.Sprint(name, job.Succeeded, 1, 0)) // the pod kept its job
+		is.Equal(pods[name].Boot(), boots[name])                                                       // and was never declared dead
 		mu.Lock()
 		is.Equal(calls[jobs[name]], 1)
 		mu.Unlock()
@@ -99,7 +99,7 @@ func TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease(t *testing.T) {
 	checkHistory(t, direct, pods["a"])
 }
 
-// A pod that has just started knows of no outage: it takes over at once what pods left that died long ago.
+// A pod that has just started has seen no outage, so it recovers the jobs of pods that died long ago at once.
 func TestAFreshPodSparesNobody(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -118,15 +118,15 @@ func TestAFreshPodSparesNobody(t *testing.T) {
 	}
 	began := time.Now()
 	for _, name := range []string{"fresh-1", "fresh-2"} {
-		start(t, pool, runner.Options{Name: name, HeartbeatEvery: 2 * time.Second}, map[string]does{"k": nothing}) // the defaults
+		start(t, pool, runner.Options{Name: name, HeartbeatEvery: 2 * time.Second}, map[string]does{"k": nothing}) // with default options
 	}
 	for _, id := range ids {
 		pgtest.WaitFor(t, time.Minute, "it has ended", func() bool { return get(t, dead, id).State == job.Succeeded })
 	}
-	is.True(time.Since(began) < 10*time.Second) // all are recovered
+	is.True(time.Since(began) < 10*time.Second) // all jobs are recovered quickly
 }
 
-// listens is a log handler that tells when a message comes.
+// listens is a log handler that signals when a certain message is logged.
 type listens struct {
 	slog.Handler
 	message string
@@ -147,7 +147,7 @@ func (l listens) Handle(_ context.Context, r slog.Record) error {
 
 func (l listens) WithAttrs([]slog.Attr) slog.Handler { return l }
 
-// Behind a proxy that keeps leading to the former primary for a while, a pod must not wait for the turn of its next heartbeat.
+// A proxy may keep leading to the former primary for a while. When a heartbeat fails there, the pod must not wait for the next regular one.
 func TestAHeartbeatThatFailedIsSentAgainBeforeItsTurn(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -166,7 +166,7 @@ func TestAHeartbeatThatFailedIsSentAgainBeforeItsTurn(t *testing.T) {
 	proxy.Pass()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	p.Following.AppliedSince(ctx, before, func() {}) // nobody asks for one
+	p.Following.AppliedSince(ctx, before, func() {}) // without requesting a heartbeat
 	if ctx.Err() != nil {
 		t.Error("no heartbeat was sent after one that failed")
 	}

@@ -29,7 +29,7 @@ func TestAJobThatIsTooOldFailsAndItsHandlerIsTold(t *testing.T) {
 			return nil, job.Retryable(errors.New("late"))
 		}
 	}
-	// One of the two maintains, and tells itself; the other learns it by its heartbeat.
+	// The pod that runs the maintenance applies the deadline itself; the other one learns of it from its heartbeat.
 	a := start(t, pool, runner.Options{Name: "a", Kinds: []string{"a"}, MaxAge: time.Second}, handlers)
 	start(t, pool, runner.Options{Name: "b", Kinds: []string{"b"}, MaxAge: time.Second}, handlers)
 	ids := []int64{
@@ -45,7 +45,7 @@ func TestAJobThatIsTooOldFailsAndItsHandlerIsTold(t *testing.T) {
 	is.True(errors.Is(<-causes, job.ErrDeadline))
 	is.True(errors.Is(<-causes, job.ErrDeadline))
 	pgtest.Wait(t, "the slot is free", func() bool { return a.Running() == 0 })
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0) // a late result counts for nothing
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0) // a late result is ignored
 	is.Equal(get(t, a, later).State, job.Pending)
 	checkHistory(t, pool, a)
 }

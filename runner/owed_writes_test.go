@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// refuses makes every row of live or parked that is about to wait again an error which is neither of the connection nor of
-// the values: a right that was taken away for a moment.
+// refuses rejects every update by which a row of live or parked would wait again. The error, a missing privilege, concerns neither the
+// connection nor the values. mend removes it.
 func refuses(t *testing.T, pool *pgxpool.Pool, table string) (mend func()) {
 	t.Helper()
 	exec(t, pool, `create or replace function public.refuse() returns trigger language plpgsql as $$
@@ -28,7 +28,7 @@ func refuses(t *testing.T, pool *pgxpool.Pool, table string) (mend func()) {
 	return func() { exec(t, pool, `drop trigger if exists refuse on trapeze.`+table) }
 }
 
-// A retry that could not be written at once is still a retry.
+// A retry that cannot be written at once is written later.
 func TestARetryOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -48,7 +48,7 @@ func TestARetryOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 	}
 }
 
-// A claim that could not be handed back at once is handed back later: nobody else looks for the jobs of a living pod.
+// A claim that cannot be handed back at once is handed back later, because no other pod recovers the jobs of a living pod.
 func TestAHandBackOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -68,7 +68,7 @@ func TestAHandBackOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 	pgtest.Wait(t, "ready", func() bool { ok, _ := r.Ready(); return ok })
 	id := enqueue(t, r, of("k"))
 	<-began
-	// The heartbeat is held up until trust is over; nobody recovers.
+	// Block the heartbeat until the pod no longer trusts its lease. No other pod recovers its jobs.
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
