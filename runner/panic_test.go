@@ -27,7 +27,7 @@ func TestAPanicIsAFailedAttemptWithItsStack(t *testing.T) {
 	j := ended(t, r, enqueue(t, r, of("panic")))
 	is.Equal(j.State, job.Failed)
 	is.True(strings.Contains(message(j), "panic: out of cheese"))
-	is.True(strings.Contains(message(j), "panic_test.go")) // the stack names the line
+	is.True(strings.Contains(message(j), "panic_test.go")) // the stack trace contains the source line
 	j = ended(t, r, enqueue(t, r, of("goexit")))
 	is.Equal(j.State, job.Failed)
 	is.True(strings.Contains(message(j), "exited its goroutine without returning"))
@@ -94,14 +94,14 @@ func TestAHandlerThatIgnoresItsContextIsSettledWithoutItAndKeepsItsSlot(t *testi
 	is.Equal(why(j), job.ReasonTimeout)
 	is.True(strings.Contains(message(j), "ignored its cancelled context"))
 	is.Equal(value(t, r, "trapeze_stuck_handlers"), 1.0)
-	is.Equal(r.Running(), 1) // its slot stays taken, for it still uses this process
+	is.Equal(r.Running(), 1) // its slot stays in use, because the handler is still running
 	next := enqueue(t, r, of("fine"))
-	time.Sleep(250 * time.Millisecond) // two polls: an absence can only be given time
+	time.Sleep(250 * time.Millisecond) // two polls; only waiting can show that nothing happens
 	is.Equal(get(t, r, next).State, job.Pending)
 	open()
-	is.Equal(ended(t, r, next).State, job.Succeeded) // it returned: the slot is free
+	is.Equal(ended(t, r, next).State, job.Succeeded) // the handler has returned, so the slot is free
 	pgtest.Wait(t, "it is not stuck any more", func() bool { return value(t, r, "trapeze_stuck_handlers") == 0 })
-	is.Equal(get(t, r, id).EventNo, j.EventNo) // what it returned changed nothing
+	is.Equal(get(t, r, id).EventNo, j.EventNo) // its late result is ignored
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0)
 }
 
@@ -120,9 +120,9 @@ func TestAStuckHandlerWithAttemptsLeftIsRetriedBesideIt(t *testing.T) {
 	}, runner.Timeout(50*time.Millisecond), runner.Retry(2, soon))
 	j := ended(t, r, enqueue(t, r, of("deaf"), runner.Subject("s")))
 	is.Equal(j.State, job.Succeeded)
-	is.Equal(string(j.Result), "2") // the second claim's result
+	is.Equal(string(j.Result), "2") // the result of the second claim
 	open()
 	pgtest.Wait(t, "the stuck handler returns", func() bool { return r.Running() == 0 })
-	is.Equal(get(t, r, j.ID).EventNo, j.EventNo) // the first one's is nowhere
+	is.Equal(get(t, r, j.ID).EventNo, j.EventNo) // the first result is ignored
 	checkHistory(t, pool, r)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The fast path is no other way to the same end, and the poll no lesser one. Nothing is born running in a lane where something
-// more urgent waits, and what nobody here can perform waits for ever; a poll an hour is none.
+// Starting on insert and polling must give the same results. With a more urgent job waiting that no pod here can run, no job starts on
+// insert. With a poll interval of an hour, no job is found by polling.
 func TestThePollAloneAndTheFastPathAloneComeToTheSame(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -52,15 +52,15 @@ func TestThePollAloneAndTheFastPathAloneComeToTheSame(t *testing.T) {
 		for _, r := range came[i] {
 			f := m.fates[r.Path]
 			is.Equal(r.State, f.state)
-			is.Equal(o.starts[r.Path], f.starts) // no run more, no run less
+			is.Equal(o.starts[r.Path], f.starts) // the handler was called as often as expected
 			is.Equal(o.sees[r.Path], f.sees)
 		}
 		checkHistory(t, pool, o.a)
 	}
-	is.Equal(came[0], came[1]) // row by row
+	is.Equal(came[0], came[1]) // all rows are the same
 }
 
-// calm leaves no race in a tree: which sibling a failure finds at work is nobody's to say.
+// calm removes races from a tree. With FailFast, it is unpredictable which siblings are still running when one fails.
 func calm(list []*node) {
 	for _, n := range list {
 		n.FailFast = false

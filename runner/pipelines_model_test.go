@@ -10,25 +10,25 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// node is the arguments of the one kind of which random pipelines are made: what a job does, and what is to follow it.
+// node describes a job of a random pipeline: what its handler does and what follows it. It is also the job's arguments.
 type node struct {
-	Path     string    `json:"path"`               // its name in the tree
-	Later    bool      `json:"later,omitempty"`    // its first run is put off
+	Path     string    `json:"path"`               // its position in the tree
+	Later    bool      `json:"later,omitempty"`    // its first run is snoozed
 	Flaky    bool      `json:"flaky,omitempty"`    // its first attempt fails
 	End      string    `json:"end"`                // ok, error, permanent or fan
-	Then     []*node   `json:"then,omitempty"`     // of ok: the steps that it returns
-	Kids     [][]*node `json:"kids,omitempty"`     // of fan: a chain each
-	Join     []*node   `json:"join,omitempty"`     // of fan: a chain, or none
-	FailFast bool      `json:"failFast,omitempty"` // of fan
-	InTx     bool      `json:"inTx,omitempty"`     // it has writes of its own
-	DelayMS  int       `json:"delayMS,omitempty"`  // of a child
+	Then     []*node   `json:"then,omitempty"`     // for ok: the next steps that it returns
+	Kids     [][]*node `json:"kids,omitempty"`     // for fan: the children, each a chain
+	Join     []*node   `json:"join,omitempty"`     // for fan: the join, a chain or nothing
+	FailFast bool      `json:"failFast,omitempty"` // for fan
+	InTx     bool      `json:"inTx,omitempty"`     // it writes in InTx
+	DelayMS  int       `json:"delayMS,omitempty"`  // delay of a child
 	Subject  string    `json:"subject,omitempty"`
-	AfterFan bool      `json:"afterFan,omitempty"` // the job before it fanned out: it reads the branches
+	AfterFan bool      `json:"afterFan,omitempty"` // it follows a fan-out and reads its branches
 }
 
 func (node) Kind() string { return "node" }
 
-// chainOf is a declared chain of nodes.
+// chainOf returns a declared chain of nodes.
 func chainOf(list []*node) job.Args {
 	steps := make([]job.Args, len(list))
 	for i, n := range list {
@@ -39,16 +39,16 @@ func chainOf(list []*node) job.Args {
 	return runner.Chain(steps[0], steps[1:]...)
 }
 
-// forest is some trees, each a chain of nodes.
+// forest is a list of trees, each a chain of nodes.
 type forest [][]*node
 
-// GoString is the forest as JSON.
+// GoString returns the forest as JSON.
 func (f forest) GoString() string {
 	text, _ := json.Marshal(f)
 	return string(text)
 }
 
-// plantable draws a forest.
+// plantable generates a random forest.
 func plantable(t *rapid.T) (f forest) {
 	for i := range rapid.IntRange(1, 6).Draw(t, "trees") {
 		g := &grower{t: t, left: 25}
@@ -59,16 +59,16 @@ func plantable(t *rapid.T) (f forest) {
 	return f
 }
 
-// grower draws trees of at most so many more nodes.
+// grower generates random trees. left limits how many more nodes it may create.
 type grower struct {
 	t    *rapid.T
 	left int
 }
 
 func (g *grower) roll(n int) int        { return rapid.IntRange(0, n-1).Draw(g.t, "roll") }
-func (g *grower) oneIn(n int) (is bool) { return g.roll(n) == n-1 } // what is simple is drawn as 0
+func (g *grower) oneIn(n int) (is bool) { return g.roll(n) == n-1 } // 0 stands for the simplest case, so that rapid can shrink
 
-// chain draws a chain of at least one node; those of it may fan out depth levels deep.
+// chain generates a chain of at least one node, in which fan-outs are nested at most depth levels deep.
 func (g *grower) chain(longest, depth int) (list []*node) {
 	for range 1 + g.roll(longest) {
 		if g.left--; g.left < 0 && len(list) > 0 {
@@ -102,8 +102,8 @@ func (g *grower) node(depth int) *node {
 	return n
 }
 
-// name gives the nodes of a chain their paths, and tells those that follow a fan-out. after says that the job before is one, and
-// name returns it of the job that comes after the chain.
+// name sets the paths of a chain's nodes and marks those that follow a fan-out. after reports whether the job before the chain fanned out.
+// name returns the same for the job after the chain.
 func name(list []*node, prefix string, after bool) bool {
 	for i, n := range list {
 		n.Path, n.AfterFan = fmt.Sprint(prefix, ".", i), after
@@ -116,29 +116,29 @@ func name(list []*node, prefix string, after bool) bool {
 	return after
 }
 
-// fate is what the model says of a job.
+// fate is the outcome that the model predicts for a job.
 type fate struct {
 	state   job.State
 	outcome job.OutcomeStatus
 	reason  job.Reason
-	message string   // empty: any
-	starts  int      // of its handler
-	sees    []string // of the branches before it
-	doomed  bool     // a sibling fails fast: it may also be cancelled, or never come to be
+	message string   // empty for any message
+	starts  int      // number of calls of its handler
+	sees    []string // outcomes of the preceding branches
+	doomed  bool     // a sibling fails fast, so this job may be cancelled or never inserted
 }
 
-// came is what a chain comes to.
+// came is the outcome that the model predicts for a chain.
 type came struct {
-	last     string // the path of its last job
+	last     string // path of its last job
 	ends     fate
 	impaired bool
 }
 
-// model is what becomes of pipelines, by the paths of their jobs. It knows nothing of rows, counters or pods: a job that fans out
-// comes to what its branches come to.
+// model predicts the outcomes of pipelines, by the paths of their jobs. It knows nothing about rows, counters or pods: the outcome of a job
+// that fans out follows from those of its branches.
 type model struct {
 	fates map[string]fate
-	fast  map[string][]string // what fails fast: one of these at least has failed
+	fast  map[string][]string // for each job that fails fast, the children of which at least one has failed
 }
 
 func newModel() *model { return &model{fates: map[string]fate{}, fast: map[string][]string{}} }
@@ -172,7 +172,7 @@ func (m *model) chain(list []*node) (c came) {
 	return c
 }
 
-// fan adds what becomes of a job because of its branches, and of these. It returns what the next job sees of them.
+// fan predicts the outcomes of a job that fans out and of its branches. It returns the branch outcomes that the next job sees.
 func (m *model) fan(n *node, f *fate) (sees []string) {
 	inner := newModel()
 	var bad []string
@@ -216,7 +216,7 @@ func (m *model) fan(n *node, f *fate) (sees []string) {
 	return sees
 }
 
-// status is that of a pipeline which comes to c.
+// status returns the status of a pipeline with outcome c.
 func (c came) status() string {
 	switch {
 	case c.ends.state != job.Succeeded:
@@ -227,7 +227,7 @@ func (c came) status() string {
 	return "succeeded"
 }
 
-// saw is a branch as a join tells of it.
+// saw formats a branch outcome as a join sees it.
 func saw(no int, state job.State, outcome job.OutcomeStatus, reason job.Reason, result string) string {
 	return fmt.Sprintf("%d %s %s %s %s", no, state, outcome, reason, result)
 }

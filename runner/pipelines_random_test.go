@@ -20,31 +20,31 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// patience is how long tries of one property are begun.
+// patience is the time after which no new attempts to refute a property are started.
 const patience = 4 * time.Second
 
-// orchard is where random pipelines run: two pods of one database.
+// orchard runs random pipelines on two pods that share a database.
 type orchard struct {
 	pool  *pgxpool.Pool
 	a, b  *runner.Runner
-	roots map[int64]came // the model's, by the id of the pipeline
+	roots map[int64]came // predicted outcomes, by pipeline id
 
 	mu     sync.Mutex
-	starts map[string]int      // of handlers, by path
-	sees   map[string][]string // of joins
+	starts map[string]int      // number of handler calls, by path
+	sees   map[string][]string // branch outcomes that joins have read, by path
 }
 
 func newOrchard(pool *pgxpool.Pool) *orchard {
 	return &orchard{pool: pool, roots: map[int64]came{}, starts: map[string]int{}, sees: map[string][]string{}}
 }
 
-// inOrchards tries a property on random pipelines, each time with empty tables and new pods.
+// inOrchards checks a property with random pipelines. Each check starts with empty tables and new pods.
 func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest)) {
 	pool := pgtest.Pool(t)
 	began, failed, tries, jobs := time.Now(), false, 0, 0
 	rapid.Check(t, func(try *rapid.T) {
 		if !failed && time.Since(began) > patience {
-			return // a slow machine makes fewer tries
+			return // a slow machine makes fewer checks
 		}
 		trees := rapid.Custom(plantable).Draw(try, "trees")
 		exec(try, pool, `delete from trapeze.jobs; delete from trapeze.done; delete from trapeze.fan_outs; delete from trapeze.pipelines;
@@ -59,7 +59,7 @@ func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest
 			defer stop[i]()
 		}
 		ended := false
-		defer func() { failed = failed || !ended }() // once one has failed it is run again and again, to make it shorter
+		defer func() { failed = failed || !ended }() // after a failure, rapid repeats the check to shrink the input
 		property(try, o, trees)
 		tries++
 		jobs += one[int](try, pool, `select count(*) from trapeze.jobs`)
@@ -68,7 +68,7 @@ func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest
 	t.Logf("%d tries, %d jobs", tries, jobs)
 }
 
-// perform is the handler: it does what the node says.
+// perform is the handler of all jobs. It does what the node describes.
 func (o *orchard) perform(ctx context.Context, j *runner.Job[node]) (*runner.Outcome, error) {
 	n := j.Args
 	o.mu.Lock()
@@ -113,7 +113,7 @@ func (o *orchard) perform(ctx context.Context, j *runner.Job[node]) (*runner.Out
 	return out, nil
 }
 
-// look tells of the branches that a job joins.
+// look returns the outcomes of the branches that a job joins.
 func look(ctx context.Context, j *runner.Job[node]) (list []string, err error) {
 	for b, err := range j.Branches(ctx) {
 		if err != nil {
@@ -130,7 +130,7 @@ func look(ctx context.Context, j *runner.Job[node]) (list []string, err error) {
 	return list, nil
 }
 
-// plant submits the trees, and returns what the model says of them.
+// plant submits the trees and returns the model's predictions for them.
 func (o *orchard) plant(t tester, trees forest) *model {
 	m := newModel()
 	for i, tree := range trees {
@@ -147,7 +147,7 @@ func (o *orchard) plant(t tester, trees forest) *model {
 	return m
 }
 
-// greenTooEarlySQL finds jobs that have not ended, nor are being cancelled, of pipelines that say that they have.
+// greenTooEarlySQL finds an unfinished job, not being cancelled, in a pipeline whose status says that it has finished.
 const greenTooEarlySQL = `
 select format('pipeline %s is %s, and its job %s %s', p.id, p.status, j.id, j.state)
 from trapeze.pipeline p join trapeze.job j on j.pipeline_id = p.id
@@ -157,7 +157,7 @@ where p.status <> 'running' and j.state not in ('succeeded', 'failed', 'cancelle
 	) select from around join trapeze.fan_outs f on f.id = around.id where f.ended)
 limit 1`
 
-// rest waits until every job has ended, and looks all the while at what the pipelines say of themselves.
+// rest waits until every job has finished. While it waits, it checks that no pipeline reports a final status too early.
 func (o *orchard) rest(t tester) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -187,7 +187,7 @@ func (o *orchard) rest(t tester) {
 	}
 }
 
-// sound checks what holds whatever has happened.
+// sound checks invariants that hold in every case.
 func (o *orchard) sound(t tester) {
 	for claim, sql := range map[string]string{
 		"every job has ended once": `select count(*) from trapeze.jobs j
@@ -210,7 +210,7 @@ func (o *orchard) sound(t tester) {
 	checkHistory(t, o.pool, o.a)
 }
 
-// row is what became of a job.
+// row is the outcome of a job.
 type row struct {
 	Path    string
 	State   job.State
@@ -219,7 +219,7 @@ type row struct {
 	Error   string
 }
 
-// compare compares what became of every job with the model.
+// compare compares the outcome of every job with the model.
 func (o *orchard) compare(t tester, m *model) {
 	rows, _ := o.pool.Query(t.Context(), `select args->>'path', state, outcome, reason, coalesce(error, '') from trapeze.job`)
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
@@ -267,8 +267,8 @@ func (o *orchard) compare(t tester, m *model) {
 	}
 }
 
-// Chains, fan-outs and joins at any depth, with failures, retries, delays and jobs that are put off: what becomes of every job, how
-// often it starts, what joins see, and what the pipeline says, is what a model says that knows nothing of how it is done.
+// Random pipelines contain nested chains, fan-outs and joins, with failures, retries, delays and snoozes. The outcome of every job, the
+// number of its runs, the branches that joins read and the pipeline's status must all match an independent model.
 func TestAnyPipelineEndsAsTheModelSays(t *testing.T) {
 	t.Parallel()
 	inOrchards(t, func(try *rapid.T, o *orchard, trees forest) {
@@ -279,7 +279,7 @@ func TestAnyPipelineEndsAsTheModelSays(t *testing.T) {
 	})
 }
 
-// Whatever is cancelled at whatever moment: all ends, once, and nothing says so before.
+// Random jobs are cancelled at random times. Every job must still end exactly once, and no pipeline may report its end too early.
 func TestCancelsLeaveNoPipelineHalfDone(t *testing.T) {
 	t.Parallel()
 	inOrchards(t, func(try *rapid.T, o *orchard, trees forest) {
@@ -290,7 +290,7 @@ func TestCancelsLeaveNoPipelineHalfDone(t *testing.T) {
 			cancelling.Go(func() {
 				dice := rand.New(rand.NewPCG(seed, uint64(i)))
 				r := []*runner.Runner{o.a, o.b}[dice.IntN(2)]
-				<-time.After(time.Duration(dice.IntN(60)) * time.Millisecond) // any moment will do
+				<-time.After(time.Duration(dice.IntN(60)) * time.Millisecond) // at a random time
 				var id int64
 				err := o.pool.QueryRow(try.Context(), `select id from trapeze.jobs order by id offset $1 * (select count(*) from trapeze.jobs) limit 1`,
 					dice.Float64()*0.999).Scan(&id)

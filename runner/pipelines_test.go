@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// S1 20 and the planned steps: what is to come is seen before it exists.
+// A pipeline lists its planned steps before they exist.
 func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -43,7 +43,7 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	for _, part := range strings.Split(string(p.Planned), `"kind":"`)[1:] {
 		kinds = append(kinds, part[:strings.Index(part, `"`)])
 	}
-	is.Equal(kinds, []string{"join", "last"}) // what follows, before it exists
+	is.Equal(kinds, []string{"join", "last"}) // the planned steps do not exist yet
 	open()
 	is.Equal(over(t, pool, id), "succeeded")
 	p, err = r.Admin().Pipeline(t.Context(), id)
@@ -53,21 +53,21 @@ func TestAPipelineShowsItsPlanAndIsOverWithItsLastStep(t *testing.T) {
 	is.True(p.FinishedAt != nil)
 	lone := enqueue(t, r, of("last"))
 	ended(t, r, lone)
-	p, err = r.Admin().Pipeline(t.Context(), lone) // a single job is one of one step
+	p, err = r.Admin().Pipeline(t.Context(), lone) // a single job is a pipeline of one step
 	is.NoErr(err)
 	is.Equal(p.Status, job.PipelineSucceeded)
 	page, err := view.Pipelines(t.Context(), inside.Of(r).Store, view.PipelineFilter{})
 	is.NoErr(err)
-	is.Equal(len(page.Pipelines), 1) // but nobody wants them all listed
+	is.Equal(len(page.Pipelines), 1) // single jobs are not listed as pipelines
 	is.Equal(page.Pipelines[0].ID, id)
 	jobs, err := view.Jobs(t.Context(), inside.Of(r).Store, job.Filter{})
 	is.NoErr(err)
-	is.Equal(len(jobs.Jobs), 4) // nor children among the jobs
+	is.Equal(len(jobs.Jobs), 4) // children are not listed among the jobs
 	_, err = r.Admin().Pipeline(t.Context(), 12345678)
 	is.True(errors.Is(err, job.ErrNotFound))
 }
 
-// S1 21: only what has not ended is aborted, and told which it was.
+// An abort cancels only unfinished jobs and returns their ids.
 func TestAbortEndsWhatIsOpenOfAPipelineAndNothingFollows(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -87,7 +87,7 @@ func TestAbortEndsWhatIsOpenOfAPipelineAndNothingFollows(t *testing.T) {
 			if errors.Is(context.Cause(ctx), job.ErrCancelled) {
 				told.Add(1)
 			}
-			return runner.Then(of("join")), nil // not any more
+			return runner.Then(of("join")), nil // the aborted pipeline does not continue
 		},
 		"join": nothing,
 		"only": nothing,
@@ -100,7 +100,7 @@ func TestAbortEndsWhatIsOpenOfAPipelineAndNothingFollows(t *testing.T) {
 	operator := make1(t, pool, named("operator"), nil)
 	aborted, err := operator.Admin().AbortPipeline(t.Context(), id, "me")
 	is.NoErr(err)
-	is.Equal(aborted, open) // the parent that waited, two that waited for a slot, three that ran
+	is.Equal(aborted, open) // the waiting parent, two pending jobs and three running ones
 	quiet(t, pool)
 	is.Equal(over(t, pool, id), "cancelled")
 	is.Equal(told.Load(), int64(3))
@@ -135,11 +135,11 @@ func TestAFailedPipelineGoesOnFromItsFailedStepWithOtherArguments(t *testing.T) 
 	again, err := r.Admin().RunPipelineAgain(t.Context(), id, "me", nil)
 	is.NoErr(err)
 	is.Equal(len(again), 1)
-	is.Equal(over(t, pool, id), "failed") // nothing has changed
+	is.Equal(over(t, pool, id), "failed") // it fails again for the same reason
 	again, err = r.Admin().RunPipelineAgain(t.Context(), id, "me", map[string]bool{"good": true})
 	is.NoErr(err)
 	is.Equal(over(t, pool, id), "succeeded")
-	is.Equal(firsts.Load(), int64(1)) // the step before is not done again
+	is.Equal(firsts.Load(), int64(1)) // the previous step does not run again
 	j := get(t, r, again[0])
 	is.Equal(j.Epoch, 3)
 	is.Equal(told(t, r, again[0])[3:5], []string{"job.operator_retry", "job.claimed"})
@@ -148,7 +148,7 @@ func TestAFailedPipelineGoesOnFromItsFailedStepWithOtherArguments(t *testing.T) 
 	checkHistory(t, pool, r)
 }
 
-// Of a fan-out, that is repeated which had not succeeded, at any depth; and the join sees all of it.
+// Retrying a fan-out repeats only the branches that did not succeed, at any depth. The join sees the results of all branches.
 func TestAFailedFanOutGoesOnWithTheBranchesThatHadFailed(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -176,7 +176,7 @@ func TestAFailedFanOutGoesOnWithTheBranchesThatHadFailed(t *testing.T) {
 	quiet(t, pool)
 	good := ran.Load()
 	_, err := r.Admin().RunPipelineAgain(t.Context(), id, "me", map[string]bool{"good": true})
-	is.True(errors.Is(err, job.ErrInvalid)) // the parent is not performed again
+	is.True(errors.Is(err, job.ErrInvalid)) // the parent does not run again, so it cannot take arguments
 	healed.Store(true)
 	before := one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded' and id in (select id from trapeze.jobs where kind = 'good')`)
 	again, err := r.Admin().RunPipelineAgain(t.Context(), id, "me", nil)
@@ -185,11 +185,11 @@ func TestAFailedFanOutGoesOnWithTheBranchesThatHadFailed(t *testing.T) {
 	is.Equal(over(t, pool, id), "succeeded")
 	is.Equal(joined.Load(), int64(1))
 	is.Equal(one[string](t, pool, `select result::text from trapeze.job where kind = 'join'`), `{"failed":0,"total":111}`)
-	is.True(before == 0 || ran.Load() == good) // what had succeeded is not done again
+	is.True(before == 0 || ran.Load() == good) // branches that had succeeded do not run again
 	checkHistory(t, pool, r)
 }
 
-// S1 19, S5 4: a partial pipeline is over, and its last step has seen what failed.
+// A partial pipeline has finished, and its last step has seen what failed.
 func TestAPartialPipelineHasNothingToGoOnFrom(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -205,7 +205,7 @@ func TestAPartialPipelineHasNothingToGoOnFrom(t *testing.T) {
 	is.True(errors.Is(err, job.ErrNotFailed))
 }
 
-// Rows that somebody deletes by hand must not make a pipeline wait for ever.
+// Rows that an operator deletes with SQL must not make a pipeline wait for ever.
 func TestDriftIsCorrectedAndReported(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -222,7 +222,7 @@ func TestDriftIsCorrectedAndReported(t *testing.T) {
 	inState(t, r, id, job.Waiting)
 	last, drifts, err := upkeep.Reconcile(t.Context(), inside.Of(r).Store, 0, 10)
 	is.NoErr(err)
-	is.Equal(len(drifts), 0) // all is well
+	is.Equal(len(drifts), 0) // nothing to correct
 	is.Equal(last, int64(0))
 	exec(t, pool, `delete from trapeze.parked where kind = 'gone'`)
 	exec(t, pool, `update trapeze.fan_outs set open = 7 where id = $1`, id)

@@ -18,15 +18,15 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// batchOf is how many jobs the batches here have: as many as one statement ends.
+// batchOf is the number of jobs per batch in these tests, which is the most that one statement can finish.
 const batchOf = 500
 
-// deep is args that encode to well-formed JSON which is too deep for PostgreSQL: its parser needs stack.
+// deep is an args type that encodes to valid JSON that is nested too deeply for PostgreSQL's recursive parser.
 type deep []any
 
 func (deep) Kind() string { return "deep" }
 
-// tooDeep is deeper than any release parses with its default max_stack_depth.
+// tooDeep is nested more deeply than any PostgreSQL release can parse with the default max_stack_depth.
 var tooDeep = deep{nested(100_000)}
 
 func nested(levels int) any {
@@ -52,7 +52,7 @@ func (c *runsOf) add(id int64) {
 	c.by[id]++
 }
 
-// onceEach reports whether so many jobs ran, each once.
+// onceEach reports whether exactly n jobs ran, each of them once.
 func (c *runsOf) onceEach(n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,13 +64,13 @@ func (c *runsOf) onceEach(n int) bool {
 	return len(c.by) == n
 }
 
-// A call of many jobs is refused as a whole before any of its part is written, says why, and returns what is in already; so
-// the caller who sends the rest without the poisoned one has lost nothing and doubled nothing.
+// If a batch of many jobs contains an invalid one, none of that batch is written. The call returns the reason and the ids of the batches
+// before it. The caller can then submit the rest without the invalid job, and no job is lost or duplicated.
 func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 	t.Parallel()
 	for name, poison := range map[string]struct {
 		args job.Args
-		want error // nil: the database's own
+		want error // nil for an error of the database
 	}{
 		"oversized":                         {of("k", `"`, strings.Repeat("x", job.MaxArgsBytes), `"`), job.ErrTooLarge},
 		"a NUL character":                   {of("k", `{"text":"a\u0000b"}`), job.ErrInvalidArgs},
@@ -91,7 +91,7 @@ func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 				ran.add(j.ID())
 				return nil, nil
 			}, "deep": nothing})
-			const first = 2000 // the jobs of one statement, before those of the poisoned one
+			const first = 2000 // the jobs of the first statement, without the invalid job
 			list := make([]job.Args, first+batchOf)
 			for i := range list {
 				list[i] = of("k", fmt.Sprint(i))
@@ -100,24 +100,24 @@ func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 			list[at] = poison.args
 
 			ids, err := r.EnqueueMany(t.Context(), list)
-			is.True(err != nil)                                        // it is refused
-			is.True(poison.want == nil || errors.Is(err, poison.want)) // and why
-			is.Equal(len(ids), first)                                  // the part before it is in, and known to be
+			is.True(err != nil)                                        // the call fails
+			is.True(poison.want == nil || errors.Is(err, poison.want)) // with the expected reason
+			is.Equal(len(ids), first)                                  // the batch before it was committed, and its ids are returned
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), first)
 
 			rest, err := r.EnqueueMany(t.Context(), append(list[first:at:at], list[at+1:]...))
-			is.NoErr(err) // the others can be sent again
+			is.NoErr(err) // the other jobs can be submitted again
 			is.Equal(len(rest), batchOf-1)
 			quiet(t, pool)
-			is.True(ran.onceEach(len(list) - 1)) // every job but the poisoned one ran, once
+			is.True(ran.onceEach(len(list) - 1)) // every job but the invalid one ran once
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), len(list)-1)
-			is.Equal(one[int](t, pool, `select count(distinct args::text) from trapeze.jobs`), len(list)-1) // none is doubled
+			is.Equal(one[int](t, pool, `select count(distinct args::text) from trapeze.jobs`), len(list)-1) // no job is duplicated
 		})
 	}
 }
 
-// Keys are for jobs that are submitted one by one, in a transaction of the host's perhaps: one that is refused leaves the
-// transaction usable for the others.
+// Jobs with keys are submitted one at a time, possibly in the host's transaction. A rejected one must leave that transaction usable for the
+// others.
 func TestARefusedJobLeavesTheOthersOfItsTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -141,21 +141,21 @@ func TestARefusedJobLeavesTheOthersOfItsTransaction(t *testing.T) {
 				options = append(options, runner.Subject("a\x00b"))
 			}
 			_, err := r.EnqueueTx(t.Context(), tx, args, options...)
-			is.True(errors.Is(err, wants[i])) // each that is refused says why, and only those are
+			is.True(errors.Is(err, wants[i])) // only the invalid submissions fail, each with its reason
 		}
 		return nil
 	})
 	is.NoErr(err)
 	quiet(t, pool)
-	is.True(ran.onceEach(1 + 100 - len(wants))) // all others ran, once
+	is.True(ran.onceEach(1 + 100 - len(wants))) // all other jobs ran once
 }
 
-// after is a next step whose args are one of a kind, by an index that the test adds.
+// after returns a next step. An index of the test makes its args unique.
 func after(once string) runner.Raw {
 	return runner.Raw{Name: "after", JSON: json.RawMessage(`{"once":"` + once + `"}`)}
 }
 
-// noise is text that does not compress.
+// noise returns text that does not compress.
 func noise(bytes int) string {
 	text := make([]byte, bytes)
 	for i := range text {
@@ -164,14 +164,14 @@ func noise(bytes int) string {
 	return string(text)
 }
 
-// Steps that end together are written together. One that PostgreSQL refuses, or that is refused before, ends as failed and
-// says why; all others end and hand over as if it had not been among them.
+// Jobs that end together are written together. If PostgreSQL or an earlier check rejects one of them, that job fails with the reason. All
+// others finish and continue their pipelines as if it were not there.
 func TestAPoisonedEndFailsAloneAndTheOthersHandOver(t *testing.T) {
 	t.Parallel()
 	for name, poison := range map[string]struct {
 		outcome *runner.Outcome
-		reason  job.Reason // empty: any, so long as there is an error
-		says    string     // in the job's error
+		reason  job.Reason // empty for any reason, as long as there is an error
+		says    string     // a part of the job's error
 	}{
 		"conflict":                    {runner.Then(after("taken")), job.ReasonUnstorable, "23505"},
 		"oversized for an index":      {runner.Then(after(noise(100_000))), job.ReasonUnstorable, "54000"},
@@ -222,18 +222,18 @@ func TestAPoisonedEndFailsAloneAndTheOthersHandOver(t *testing.T) {
 			pgtest.Wait(t, "all others have ended, and the steps after them", func() bool {
 				return one[int](t, pool, `select count(*) `+others, ids[at]) == 2*(batchOf-1)+1
 			})
-			is.Equal(one[int](t, pool, `select count(distinct j.parent_id) `+others+` and j.kind = 'after'`, ids[at]), batchOf-1) // each has its step
-			is.Equal(one[int](t, pool, `select count(*) `+others+` and d.result::text = j.id::text`, ids[at]), batchOf-1)         // and its result
+			is.Equal(one[int](t, pool, `select count(distinct j.parent_id) `+others+` and j.kind = 'after'`, ids[at]), batchOf-1) // each job has its next step
+			is.Equal(one[int](t, pool, `select count(*) `+others+` and d.result::text = j.id::text`, ids[at]), batchOf-1)         // and its own result
 
 			failed := inState(t, r, ids[at], job.Failed)
-			is.True(poison.reason == "" || why(failed) == poison.reason) // the poisoned one says of what kind its failure is
+			is.True(poison.reason == "" || why(failed) == poison.reason) // the failed job has the expected reason
 			is.True(message(failed) != "")
-			is.True(strings.Contains(message(failed), poison.says)) // and in words what it was
+			is.True(strings.Contains(message(failed), poison.says)) // and the expected error text
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, ids[at]), 0)
 			quiet(t, pool)
-			is.True(ran.onceEach(2 * batchOf))                                          // everything ran, once
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 2*batchOf) // nothing is lost
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.done`), 2*batchOf) // and nothing ended twice
+			is.True(ran.onceEach(2 * batchOf))                                          // every job ran once
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 2*batchOf) // no job is lost
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.done`), 2*batchOf) // no job ended twice
 			pgtest.Wait(t, "the slots are free", func() bool { return r.Running() == 0 })
 		})
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// pooled is a database behind PgBouncer in transaction mode: through is a pool of the host that goes through it, with the
-// one setting that such a host needs, and direct is not.
+// pooled returns two host pools for a database: through connects via PgBouncer in transaction mode, with the one setting that this
+// requires, and direct does not.
 func pooled(t *testing.T) (through, direct *pgxpool.Pool) {
 	t.Helper()
 	url := pgtest.URL(t)
@@ -30,7 +30,7 @@ func viaPooler(t *testing.T, url string) *pgxpool.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // no statement is prepared that the next backend lacks
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // prepare no statements, because the next backend would not have them
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -105,17 +105,17 @@ func TestEverythingWorksBehindATransactionPooler(t *testing.T) {
 	}
 	_, err = r.Admin().Cancel(t.Context(), hanging, "me")
 	is.NoErr(err)
-	is.Equal(ended(t, r, hanging).State, job.Cancelled) // told by the heartbeat: nobody listens
+	is.Equal(ended(t, r, hanging).State, job.Cancelled) // the pod learns of it from its heartbeat, because it cannot listen
 	release()
 	quiet(t, direct)
 	is.Equal(one[int](t, direct, `select sum(n)::int from seen`), 3+20*10)
 	is.Equal(one[int](t, direct, `select count(*)::int from trapeze.done where state = 'succeeded'`), 3300+40+5)
 	ready, why := r.Ready()
-	is.True(ready) // also without LISTEN
+	is.True(ready) // even without LISTEN
 	is.Equal(len(why), 0)
 }
 
-// Two pods share four backends, so that every statement may meet a session that another has used.
+// Two pods share four backends, so any statement may run in a session that another pod has used.
 func TestBehindATransactionPoolerAnotherPodTakesOver(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -21,7 +21,7 @@ func TestASnoozeWaitsAsLongEachTimeAndWithBackoffTwiceAsLong(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
 		snooze func() *runner.Outcome
-		want   []int // count and wait of each
+		want   []int // pairs of count and wait in ms
 	}{
 		"plain":        {func() *runner.Outcome { return runner.Snooze(10*time.Millisecond, "GPU busy") }, []int{1, 10, 2, 10, 3, 10, 4, 10}},
 		"with backoff": {func() *runner.Outcome { return runner.Snooze(10*time.Millisecond, "GPU busy").WithBackoff() }, []int{1, 10, 2, 20, 3, 40, 4, 80}},
@@ -44,7 +44,7 @@ func snoozes(t *testing.T, snooze func() *runner.Outcome, want []int) {
 		return runner.Done(j.Attempt()), nil
 	}})
 	j := ended(t, r, enqueue(t, r, of("gpu")))
-	is.Equal(string(j.Result), "1") // no attempt was spent
+	is.Equal(string(j.Result), "1") // still the first attempt
 	is.Equal(counts, []int{0, 1, 2, 3, 4})
 	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, j.ID, 0, 100)
 	is.NoErr(err)
@@ -62,7 +62,7 @@ func snoozes(t *testing.T, snooze func() *runner.Outcome, want []int) {
 		is.Equal(*e.Message, "GPU busy")
 		after := list[i+1:]
 		next := after[slices.IndexFunc(after, func(e job.Event) bool { return e.To == job.Running })]
-		is.True(next.At.Sub(e.At) >= time.Duration(fields.DelayMS)*time.Millisecond) // it did wait
+		is.True(next.At.Sub(e.At) >= time.Duration(fields.DelayMS)*time.Millisecond) // the next run started after the wait
 	}
 	is.Equal(waits, want)
 	checkHistory(t, pool, r)
@@ -83,13 +83,13 @@ func TestAJobThatWasPutOffHoldsNoSlotAndOutlivesItsPod(t *testing.T) {
 	stop := run(t, a)
 	id := enqueue(t, a, of("gpu"), runner.Subject("s"))
 	pgtest.Wait(t, "it is put off", func() bool { return slices.Contains(told(t, a, id), "job.retry_later") })
-	is.Equal(ended(t, a, enqueue(t, a, of("other"), runner.Subject("s"))).State, job.Succeeded) // the one slot is free
+	is.Equal(ended(t, a, enqueue(t, a, of("other"), runner.Subject("s"))).State, job.Succeeded) // the only slot is free
 	stop()
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.live`), 0) // nothing of it was the pod's
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.live`), 0) // the pod no longer holds the job
 	free.Store(true)
 	exec(t, pool, `update trapeze.parked set run_after = now() where id = $1`, id)
 	b := start(t, pool, runner.Options{}, handlers)
 	j := ended(t, b, id)
-	is.Equal(string(j.Result), "1") // put off once, on a pod that is gone
+	is.Equal(string(j.Result), "1") // the snooze on the former pod is counted
 	checkHistory(t, pool, b)
 }

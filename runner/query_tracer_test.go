@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// What the host's tracer hears of a runner: the host's own transactions, and the rest only when asked to.
+// The tracer of the host's pool sees the host's own transactions. It sees the runner's other statements only if TraceQueries is set.
 func TestTheTracerOfTheHostsPoolHearsNothingOfOurPolling(t *testing.T) {
 	t.Parallel()
 	const heartbeats, listens, submits, writes = "trapeze.pods", "listen ", "trapeze.jobs", "insert into mine"
@@ -47,8 +47,8 @@ func TestTheTracerOfTheHostsPoolHearsNothingOfOurPolling(t *testing.T) {
 					}), nil
 				}})
 				is.Equal(ended(t, r, enqueue(t, r, of("k"))).State, job.Succeeded)
-				is.True(l.count(submits) > 0 == all) // submitted on a connection of the runner's
-				is.Equal(l.count(writes), 1)         // in the host's pool
+				is.True(l.count(submits) > 0 == all) // submitted on a connection of the runner
+				is.Equal(l.count(writes), 1)         // written through the host's pool
 				lease := one[time.Time](t, observer, `select lease_until from trapeze.pods`)
 				pgtest.Wait(t, "heartbeats", func() bool {
 					return one[time.Time](t, observer, `select lease_until from trapeze.pods`).After(lease.Add(200 * time.Millisecond))
@@ -64,7 +64,7 @@ func TestTheTracerOfTheHostsPoolHearsNothingOfOurPolling(t *testing.T) {
 					_, err := r.EnqueueTx(t.Context(), tx, of("k"))
 					return err
 				}))
-				is.True(l.count(submits) > before) // in the host's transaction
+				is.True(l.count(submits) > before) // submitted in the host's transaction
 			})
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A random history over two pods, one of which loses its connections now and then: chains, failures, retries, cancels,
-// subjects. Whatever happens, the history is legal and every job ends once.
+// A random load runs on two pods, one of which occasionally loses its connections. It includes chains, failures, retries, cancels and
+// subjects. In every case, the history must be valid and every job must end exactly once.
 func TestAnyHistoryIsLegal(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -100,7 +100,7 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 	pgtest.WaitFor(t, 30*time.Second, "every job has ended", func() bool {
 		return one[int](t, direct, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0
 	})
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), one[int](t, direct, `select count(*) from trapeze.done`)) // each ended once
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), one[int](t, direct, `select count(*) from trapeze.done`)) // each job ended once
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
 	checkHistory(t, direct, b)
 }

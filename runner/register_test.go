@@ -7,13 +7,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A pod whose new row is closed before its first heartbeat (frozen or cut off again just then) tries with another one.
+// A pod that comes back registers a new row. If that row is closed before its first heartbeat, because it was cut off again, the pod
+// registers another one.
 func TestAPodThatLapsesWhileItRegistersAgainComesBack(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	r := start(t, pool, short, map[string]does{"k": nothing})
 	inState(t, r, enqueue(t, r, of("k")), job.Succeeded)
-	// The second row of the pod is closed as soon as it is there.
+	// Close the pod's second row as soon as it is inserted.
 	exec(t, pool, `create function public.lapse() returns trigger language plpgsql as $$
 		begin
 			if (select count(*) from trapeze.pods) = 1 then new.closed_at := now(); new.closed := 'lapsed'; end if;

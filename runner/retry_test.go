@@ -48,7 +48,7 @@ func TestAHandlerThatSaysOfItselfThatItsLeaseIsLostFails(t *testing.T) {
 	}})
 	j := ended(t, r, enqueue(t, r, of("liar")))
 	is.Equal(j.State, job.Failed)
-	is.Equal(calls.Load(), int64(1)) // handed back unspent, it would be called for ever
+	is.Equal(calls.Load(), int64(1)) // if it were handed back as unspent, it would run for ever
 }
 
 func TestARetryPolicyIsFollowedUntilAttemptsAreExhausted(t *testing.T) {
@@ -67,8 +67,8 @@ func TestARetryPolicyIsFollowedUntilAttemptsAreExhausted(t *testing.T) {
 	is.Equal(why(j), job.ReasonAttemptsExhausted)
 	is.Equal(message(j), "try 3")
 	is.Equal(j.Attempt, 3)
-	is.Equal(j.Fence, int64(3))                                      // each claim had a new fence
-	is.True(j.Lane == "slow" && j.Subject == "s" && j.Priority == 7) // nothing else changed
+	is.Equal(j.Fence, int64(3))                                      // each claim got a new fence
+	is.True(j.Lane == "slow" && j.Subject == "s" && j.Priority == 7) // its settings are unchanged
 	is.Equal(string(j.Args), `{"n":12345678901234567890}`)
 	is.Equal(strings.Count(fmt.Sprint(told(t, r, id)), "job.retried"), 2)
 	checkHistory(t, pool, r)
@@ -112,8 +112,8 @@ func TestRetryAfterWaitsThatLong(t *testing.T) {
 	j := get(t, r, id)
 	is.Equal(j.State, job.Pending)
 	is.Equal(why(j), job.Reason("retry"))
-	is.True(time.Until(*j.RunAfter) > 59*time.Minute) // and it shows until when
-	is.Equal(j.Pod, nil)                              // and no lease
+	is.True(time.Until(*j.RunAfter) > 59*time.Minute) // the time of the next attempt is visible
+	is.Equal(j.Pod, nil)                              // it holds no lease
 	pgtest.Wait(t, "it holds no slot", func() bool { return r.Running() == 0 })
 }
 
@@ -130,12 +130,12 @@ func TestASnoozeSpendsNoAttempt(t *testing.T) {
 	}})
 	j := ended(t, r, enqueue(t, r, of("gpu"), runner.Subject("s")))
 	is.Equal(j.State, job.Succeeded)
-	is.Equal(string(j.Result), "1") // the first attempt, after four waits
+	is.Equal(string(j.Result), "1") // still the first attempt, after four waits
 	is.Equal(j.Fence, int64(5))
 	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, j.ID, 0, 100)
 	is.NoErr(err)
 	i := slices.IndexFunc(list, func(e job.Event) bool { return e.Event == "job.retry_later" })
-	is.Equal(*list[i].Message, "GPU busy") // the reason is in the history
+	is.Equal(*list[i].Message, "GPU busy") // the history contains the reason
 	checkHistory(t, pool, r)
 }
 
@@ -147,8 +147,8 @@ func TestADueMomentIsNotMissed(t *testing.T) {
 	for range 5 {
 		ended(t, r, enqueue(t, r, of("late"), runner.Delay(30*time.Millisecond)))
 	}
-	is.True(time.Since(began) >= 150*time.Millisecond) // never before its moment
-	is.True(time.Since(began) < 5*time.Second)         // a local timer, not the poll, finds it
+	is.True(time.Since(began) >= 150*time.Millisecond) // no job ran before it was due
+	is.True(time.Since(began) < 5*time.Second)         // they were started by a local timer, not by the poll
 }
 
 func TestAnErrorTextIsMadeStorable(t *testing.T) {
@@ -164,13 +164,13 @@ func TestAnErrorTextIsMadeStorable(t *testing.T) {
 	for _, kind := range []string{"fail", "panic"} {
 		j := ended(t, r, enqueue(t, r, of(kind)))
 		is.Equal(j.State, job.Failed)
-		is.True(utf8.ValidString(message(j)) && len(message(j)) <= job.MaxErrorBytes && len(message(j)) > 1000) // cut, and text
+		is.True(utf8.ValidString(message(j)) && len(message(j)) <= job.MaxErrorBytes && len(message(j)) > 1000) // truncated, and valid text
 	}
 	later := enqueue(t, r, of("later"))
 	pgtest.Wait(t, "the wait is noted", func() bool { return slices.Contains(told(t, r, later), "job.retry_later") })
 }
 
-// huge cannot be stored as a result; unspeakable cannot be encoded; explosive panics when it is.
+// explosive is a result type that panics when it is encoded.
 type explosive struct{}
 
 func (explosive) MarshalJSON() ([]byte, error) { panic("boom in MarshalJSON") }
@@ -196,13 +196,13 @@ func TestAResultThatCannotBeStoredFailsTheJobWithTheReason(t *testing.T) {
 			j := ended(t, r, enqueue(t, r, of(name)))
 			is.Equal(j.State, job.Failed)
 			is.Equal(why(j), want)
-			is.Equal(j.Attempt, 1) // running it again would not help
+			is.Equal(j.Attempt, 1) // it was not retried, because that would not help
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0)
 		})
 	}
 }
 
-// nilError is an error whose method panics when it is nil, as happens to a typed nil pointer that becomes an error.
+// nilError is an error type whose Error method panics on a nil pointer.
 type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }

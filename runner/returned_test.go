@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A handler notes progress and returns when its time runs out; the note still waits for a lock.
+// A handler records progress and returns when its timeout expires, while the progress update still waits for a lock.
 func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -40,7 +40,7 @@ func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.
 	is.NoErr(err)
 	open()
 	<-returned
-	time.Sleep(500 * time.Millisecond) // an absence can only be given time
+	time.Sleep(500 * time.Millisecond) // only waiting can show that nothing happens
 	is.NoErr(tx.Rollback(t.Context()))
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Succeeded)
@@ -48,8 +48,8 @@ func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.
 	is.Equal(log.Count("handler ignores its cancelled context"), 0)
 }
 
-// Handlers return while the database is away, before the pod stops to trust its lease. What they returned is kept until the database is
-// back, and is written, for nobody has taken over. The handlers that still ran when the trust ended were cancelled.
+// Handlers return during a database outage, while the pod still trusts its lease. Their outcomes are kept until the database is back, and
+// then written, because no other pod has taken over the jobs. Handlers still running when the pod stops trusting its lease are cancelled.
 func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -95,7 +95,7 @@ func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
 	open()
 	<-returned
 	<-returned
-	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // at the trust deadline
+	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // when the pod stops trusting its lease
 	pgtest.Wait(t, "the lease has run out", func() bool {
 		return one[bool](t, direct, `select lease_until < now() - interval '500 milliseconds' from trapeze.pods`)
 	})

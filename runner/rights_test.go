@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
-// rights returns the statements below a heading of docs/grants.md, with role in the place of the example's name.
+// rights returns the statements below a heading of docs/grants.md, with role instead of the role in the example.
 func rights(t *testing.T, heading, example, role string) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/grants.md")
@@ -38,7 +38,7 @@ func rights(t *testing.T, heading, example, role string) string {
 	return strings.ReplaceAll(sql, example, role)
 }
 
-// given returns a role with the rights below a heading, its pool and a pool of the owner of the tables.
+// given creates a role with the permissions listed below a heading. It returns the role, a pool for it and a pool for the tables' owner.
 func given(t *testing.T, heading, example string) (role string, pool, owner *pgxpool.Pool) {
 	t.Helper()
 	url := pgtest.URL(t)
@@ -50,7 +50,7 @@ func given(t *testing.T, heading, example string) (role string, pool, owner *pgx
 	return role, pgtest.Connect(t, as), owner
 }
 
-// erases returns a role with the rights of the guide for one that erases, on top of those of a role that runs jobs.
+// erases creates a role with the permissions that the guide lists for erasing, in addition to those for running jobs.
 func erases(t *testing.T, owner *pgxpool.Pool, app string) (role string) {
 	t.Helper()
 	role, _ = pgtest.Role(t, owner.Config().ConnString())
@@ -85,8 +85,8 @@ func TestTheRoleOfTheGuideMakesTheTables(t *testing.T) {
 	is.NoErr(migrate.Up(t.Context(), pgtest.Connect(t, as), runner.Options{}))
 }
 
-// Everything that a pod and an operator do, by a role that owns nothing. No statement of it may be refused, also not one whose error is only
-// logged.
+// A role that owns nothing performs everything that pods and operators do. No statement may fail for lack of permission, even one whose
+// error is only logged.
 func TestTheRightsOfTheGuideAreEnoughToRunJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -100,7 +100,7 @@ func TestTheRightsOfTheGuideAreEnoughToRunJobs(t *testing.T) {
 	}
 	log, waiting := &podtest.Log{}, make(chan string, 1)
 	o := runner.Options{Logger: log.Logger(), PollEvery: 100 * time.Millisecond, Lanes: []runner.LaneSetup{{Name: "mail", Slots: new(2), Kinds: []string{"fails"}}}}
-	is.NoErr(migrate.Up(ctx, pool, o)) // makes the lane, and nothing else is missing
+	is.NoErr(migrate.Up(ctx, pool, o)) // creates the lane; everything else exists
 	r := make1(t, pool, o, map[string]does{
 		"plain": nothing,
 		"writes": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
@@ -191,16 +191,16 @@ func TestTheRightsOfTheGuideAreEnoughToRunJobs(t *testing.T) {
 	pgtest.Wait(t, "the schedule fires", func() bool {
 		return one[int](t, owner, `select count(*)::int from trapeze.schedule_fires where schedule = 'often'`) > 0
 	})
-	for _, day := range []string{"done_succeeded", "job_events"} { // one that retention drops
+	for _, day := range []string{"done_succeeded", "job_events"} { // a partition that retention drops
 		podtest.Exec(t, owner, `create table trapeze.`+day+`_20200101 partition of trapeze.`+day+` for values from ('2020-01-01') to ('2020-01-02')`)
 	}
 	is.NoErr(r.Maintain(ctx))
 	is.Equal(one[int](t, owner, `select count(*)::int from pg_class where relname like '%\_20200101'`), 0)
 	pgtest.Wait(t, "no heartbeat fails", func() bool { ready, _ := r.Ready(); return ready })
-	is.True(!strings.Contains(log.String(), "permission denied")) // whatever was only logged
+	is.True(!strings.Contains(log.String(), "permission denied")) // including errors that are only logged
 }
 
-// A function with its owner's rights looks for nothing in the caller's search_path, and is for the roles that the guide names.
+// Functions that run with their owner's permissions must set search_path, and only the roles named in the guide may execute them.
 func TestFunctionsWithTheirOwnersRightsAreNotForEverybody(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -211,8 +211,8 @@ func TestFunctionsWithTheirOwnersRightsAreNotForEverybody(t *testing.T) {
 		or not coalesce(proconfig[1] ~ '^search_path=pg_catalog, (trapeze, )?pg_temp$', false))`), " "), "")
 }
 
-// The statements of our packages change no table that the role may not change, and call no function that it may not call: also those that
-// the test above does not send.
+// The permissions cover every table that our statements change and every function that they call, including statements that the test above
+// does not run.
 func TestTheRightsOfTheGuideCoverEveryStatement(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -256,13 +256,13 @@ func TestTheRightsOfTheGuideCoverEveryStatement(t *testing.T) {
 		`delete from trapeze.job_events`} {
 		_, err := pool.Exec(t.Context(), forbidden)
 		if err == nil && forbidden == `create table mine ()` {
-			continue // PostgreSQL 14 lets everybody create in public
+			continue // PostgreSQL 14 allows every role to create tables in public
 		}
-		is.True(err != nil) // no right to
+		is.True(err != nil) // the role lacks the permission
 	}
 }
 
-// A program that submits has the rights that it needs, and none of them is superfluous.
+// A program that only submits jobs has all the permissions it needs and no others.
 func TestTheRightsOfTheGuideAreWhatSubmittingNeeds(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -270,7 +270,7 @@ func TestTheRightsOfTheGuideAreWhatSubmittingNeeds(t *testing.T) {
 	kinds := map[string]does{"k": nothing, "l": nothing}
 	start(t, owner, runner.Options{}, kinds)
 	submit := func() error {
-		r, err := runner.New(pool, runner.Options{}) // with ids of its own
+		r, err := runner.New(pool, runner.Options{}) // a new runner reserves its own ids
 		if err != nil {
 			return err
 		}
@@ -287,7 +287,7 @@ func TestTheRightsOfTheGuideAreWhatSubmittingNeeds(t *testing.T) {
 		if _, err := runner.Result[any](ctx, r, made.ID); err != nil {
 			return err
 		}
-		for range 2 { // the second ones are duplicates
+		for range 2 { // the second submission of each pair is a duplicate
 			for _, options := range [][]runner.EnqueueOption{
 				{runner.Unique("u", runner.WhileActive), runner.Delay(time.Hour)}, {runner.IdempotencyKey("i")}, {runner.NeedsApproval()},
 			} {
@@ -314,7 +314,7 @@ func TestTheRightsOfTheGuideAreWhatSubmittingNeeds(t *testing.T) {
 	is.NoErr(submit())
 	r := make1(t, pool, runner.Options{}, kinds)
 	err := r.Run(t.Context())
-	is.True(err != nil && strings.Contains(err.Error(), "permission denied")) // it runs nothing
+	is.True(err != nil && strings.Contains(err.Error(), "permission denied")) // the role may not run jobs
 	_, err = r.Admin().Cancel(t.Context(), enqueue(t, r, of("k"), runner.Delay(time.Hour)), "ann")
 	is.True(err != nil && strings.Contains(err.Error(), "permission denied"))
 
@@ -322,7 +322,7 @@ func TestTheRightsOfTheGuideAreWhatSubmittingNeeds(t *testing.T) {
 		from information_schema.role_table_grants where grantee = $1 order by 1`, role), "\n"), "\n") {
 		verb, table, _ := strings.Cut(row, " ")
 		if row == "update submissions" {
-			continue // for ids that are in use after a failover
+			continue // needed only if ids are in use after a failover
 		}
 		podtest.Exec(t, owner, `revoke `+verb+` on trapeze.`+table+` from `+role)
 		if submit() == nil {

@@ -18,13 +18,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// trips counts the round trips of one connection: each time something is sent after something was received.
+// trips counts the round trips on a connection. A round trip begins with each write that follows a read.
 type trips struct {
 	net.Conn
 	mu       sync.Mutex
 	received bool
 	n        int
-	writes   bool // statements of handlers came this way
+	writes   bool // handlers' statements were sent on this connection
 }
 
 func (c *trips) Read(b []byte) (int, error) {
@@ -60,13 +60,13 @@ func TestWritesTakeFewRoundTrips(t *testing.T) {
 	}{
 		"in-tx": {func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			return runner.Done(nil).InTx(func(ctx context.Context, tx pgx.Tx) error { return write(ctx, tx, j) }), nil
-		}, 3}, // one is the handler's own
+		}, 3}, // one of them for the handler's own statement
 		"write": {func(_ context.Context, j *raw) (*runner.Outcome, error) {
 			return runner.Done(nil).Write(insert, j.ID()).Write(insert, j.ID()), nil
 		}, 2},
 		"job-tx": {func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			return nil, j.Tx(ctx, func(tx pgx.Tx) error { return write(ctx, tx, j) }, 1)
-		}, 3}, // one is the handler's own
+		}, 3}, // one of them for the handler's own statement
 		"job-write": {func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 			b := &pgx.Batch{}
 			b.Queue(insert, j.ID())
@@ -103,7 +103,7 @@ func TestWritesTakeFewRoundTrips(t *testing.T) {
 			is.NoErr(err)
 			t.Cleanup(pool.Close)
 			r := start(t, pool, runner.Options{}, map[string]does{name: way.handler})
-			count := func() (n int) { // on the connections of the host's pool that wrote
+			count := func() (n int) { // counts connections of the host's pool that wrote
 				mu.Lock()
 				defer mu.Unlock()
 				for _, c := range all {
@@ -116,17 +116,17 @@ func TestWritesTakeFewRoundTrips(t *testing.T) {
 				return n
 			}
 			var took []int
-			for range 10 { // the first ones prepare, and one may ping
+			for range 10 { // the first runs prepare statements, and one may ping
 				before := count()
 				is.Equal(ended(t, r, enqueue(t, r, of(name))).State, job.Succeeded)
 				took = append(took, count()-before)
 			}
-			is.Equal(slices.Min(took), way.trips) // took
+			is.Equal(slices.Min(took), way.trips) // the number of round trips is as expected
 		})
 	}
 }
 
-// Calls that cannot share a round trip with others work in InTx too.
+// InTx also supports calls that cannot be batched with other statements.
 func TestInTxMayCopyAndUseItsConnection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -154,7 +154,7 @@ func TestInTxMayCopyAndUseItsConnection(t *testing.T) {
 	is.Equal(ended(t, r, id).State, job.Succeeded)
 	is.Equal(column[int](t, pool, `select no from mine where job = $1 order by no`, id), []int{1, 2, 3})
 	is.Equal(one[int](t, pool, `select count(distinct xmin::text) from mine`), 1)
-	is.Equal(one[int](t, pool, `select count(*) from mine m join trapeze.done d on d.id = m.job where d.xid::xid <> m.xmin`), 0) // with the end
-	quiet(t, pool)                                                                                                               // the next step has ended too
+	is.Equal(one[int](t, pool, `select count(*) from mine m join trapeze.done d on d.id = m.job where d.xid::xid <> m.xmin`), 0) // committed together with the job's end
+	quiet(t, pool)                                                                                                               // wait for the next step
 	checkHistory(t, pool, r)
 }
