@@ -69,7 +69,7 @@ type Options struct {
 	Disabled bool
 	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. By default it claims ahead when a kind's handlers return
 	// faster than a claim takes. It then claims at most 10 × Slots and at most 100 extra jobs, which wait for at most 200 ms. See
-	// docs/guarantees.md for the crash limit of such jobs. Default false.
+	// docs/guarantees.md for the crash limit of such jobs. It also keeps ends of jobs and claims from sharing commits. Default false.
 	NoClaimAhead bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
 	Kinds []string

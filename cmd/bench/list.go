@@ -18,6 +18,7 @@ var workloads = []workload{
 	{"args", (*lab).args},
 	{"retries", (*lab).retries},
 	{"priorities", (*lab).priorities},
+	{"few-slots", (*lab).fewSlots},
 	{"subjects", (*lab).subjects},
 	{"hot-subject", (*lab).hotSubject},
 	{"blocked-head", (*lab).blockedHead},

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,13 +23,16 @@ type claimer struct {
 	*Identity
 	exec *executor
 
-	round     round       // used only by the poller
-	looked    time.Time   // when all lanes were last claimed; used only by the poller
 	heard     atomic.Bool // other pods may have changed the available slots of limited lanes
 	asksAgain atomic.Bool // a claim is scheduled for slots whose request was postponed
 
+	mu        sync.Mutex // locked during a claim; guards the following fields
+	round     round
+	looked    time.Time     // when all lanes were last claimed
 	roundTrip time.Duration // moving average over the latest claims
+	away      time.Duration // part of a claim's round trip that the statement does not account for: network and commit
 	dry       bool          // the latest claim ahead of all kinds found fewer jobs than requested
+	unjoined  time.Time     // the latest claim after which ends and claims must not share a commit for a while
 }
 
 // claimDue claims due jobs for every free slot and starts them. It reports whether another claim may immediately find more.
@@ -39,6 +43,8 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	if len(c.HandledKinds) == 0 || c.Closing.Load() {
 		return false, nil
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	keys := c.freed.take()
 	tick := !look && len(keys) == 0 && !c.backlog.hasMore()
 	if len(keys) > 0 {
@@ -102,6 +108,9 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	quick := !slots.Slow(found.Took, len(found.Jobs))
 	most, wake := c.Member.MarkLimit()
 	sweeping := c.Marks.Claimed(wants, found, quick, most, wake)
+	if !quick {
+		c.unjoined = time.Now()
+	}
 	if !quick && !sweeping {
 		c.findMarks(ctx)
 	}
@@ -137,6 +146,7 @@ func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, 
 	took := time.Since(began)
 	c.roundTrip = cmp.Or(c.roundTrip, took)
 	c.roundTrip += (took - c.roundTrip) / 8
+	c.noteAway(took - found.Took)
 	c.exec.LaunchClaims(boot, found, reserved)
 	return found, nil
 }

@@ -54,7 +54,7 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 		for i, w := range batch {
 			endings[i] = w.ending
 		}
-		ended, err := f.Store.Finish(ctx, pod, endings)
+		ended, err := f.finish(ctx, pod, batch, endings)
 		if err == nil {
 			var written, missing []*flush
 			for _, w := range batch {
@@ -103,6 +103,16 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 		}
 		batch = f.readBack(ctx, pod, batch)
 	}
+}
+
+// finish writes the ends of a batch, together with a claim if one can share their commit.
+func (f *flusher) finish(ctx context.Context, pod string, batch []*flush, endings []store.Ending) (map[int64]store.Ended, error) {
+	if f.join != nil {
+		if j := f.join(pod, batch); j != nil {
+			return j.finish(ctx, pod, batch, endings)
+		}
+	}
+	return f.Store.Finish(ctx, pod, endings)
 }
 
 // split splits a rejected batch into at least two parts of similar weight. A large completion is more likely to be the culprit, and this

@@ -21,6 +21,7 @@ type flusher struct {
 	atMost  int                                       // maximum number of completions in a batch
 	written func(ends []*flush)                       // called with completions that have no waiting caller
 	soon    func() bool                               // reports whether handlers are about to be called
+	join    func(boot string, batch []*flush) *joined // returns the claim that shares the commit of a batch, if any; nil: none ever does
 	alive   context.Context                           // ends when the engine gives up writing
 	die     context.CancelFunc
 	some    wait.Signal // set when the queue may not be empty

@@ -311,9 +311,9 @@ const (
 )`
 
 	// claimOpen selects the rows of picked and spare that this pod may claim, before their subjects are checked, with the next fence of
-	// each. It reads keyed.
+	// each. It reads keyed. Jobs in spare wait for a slot, except when they take over the slots of jobs that end in the same commit.
 	claimOpen = `open as materialized (
-	select p.*, ` + nextFence + ` as next_fence from (select *, false as ahead from picked union all select *, true from spare) p
+	select p.*, ` + nextFence + ` as next_fence from (select *, false as ahead from picked union all select *, @waits::boolean from spare) p
 	where (p.unique_while is distinct from 'pending' or p.id in (select job_id from keyed))
 		and (not p.isolated or p.id = (select min(i.id) from picked i where i.isolated))
 )`
@@ -379,21 +379,27 @@ func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []st
 
 // ClaimAhead is like [Store.Claim] but also claims jobs ahead, only of the kinds in short.
 func (s *Store) ClaimAhead(ctx context.Context, boot string, wants []Want, kinds, short []string, isolated bool) (Claims, error) {
+	sql, forWorker, by := claimOf(boot, wants, kinds, isolated, true)
+	if s.stream > 0 {
+		return claim(ctx, s, forWorker, append(by, args{{"stream", s.stream}}...))
+	}
+	return claim(ctx, s, sql, append(by, args{{"short", short}}...))
+}
+
+// claimOf returns the statement of a claim, that of a remote worker's claim, and the arguments that both have.
+func claimOf(boot string, wants []Want, kinds []string, isolated, waits bool) (sql, forWorker *statement, by args) {
 	lanes, numbers, aheads := make([]string, len(wants)), make([]int32, len(wants)), make([]int32, len(wants))
 	marked := false
 	for i, w := range wants {
 		lanes[i], numbers[i], aheads[i] = w.Lane, int4(w.N), int4(w.Ahead)
 		marked = marked || !w.Since.IsZero() || w.After != nil || w.Above != nil
 	}
-	by := args{{"boot", boot}, {"lanes", lanes}, {"wants", numbers}, {"aheads", aheads}, {"kinds", kinds}, {"isolated", isolated}}
-	sql, forWorker := claimSQL, workerClaimSQL
+	by = args{{"boot", boot}, {"lanes", lanes}, {"wants", numbers}, {"aheads", aheads}, {"kinds", kinds}, {"isolated", isolated}, {"waits", waits}}
+	sql, forWorker = claimSQL, workerClaimSQL
 	if marked {
 		by, sql, forWorker = append(by, claimStarts(wants)...), claimSinceSQL, workerSinceSQL
 	}
-	if s.stream > 0 {
-		return claim(ctx, s, forWorker, append(by, args{{"stream", s.stream}}...))
-	}
-	return claim(ctx, s, sql, append(by, args{{"short", short}}...))
+	return sql, forWorker, by
 }
 
 // claimStarts returns the arguments that set where a claim begins in each lane and how far it reads.
@@ -428,7 +434,7 @@ func (s *Store) ClaimSubjects(ctx context.Context, boot string, keys []Key, lane
 	for i, k := range keys {
 		kinds[i], subjects[i] = k.Kind, k.Subject
 	}
-	by := args{{"boot", boot}, {"kinds", kinds}, {"subjects", subjects}, {"lanes", lanes}}
+	by := args{{"boot", boot}, {"kinds", kinds}, {"subjects", subjects}, {"lanes", lanes}, {"waits", true}}
 	if s.stream > 0 {
 		return claim(ctx, s, workerSubjectsSQL, append(by, args{{"stream", s.stream}}...))
 	}
@@ -449,7 +455,12 @@ func claim(ctx context.Context, s *Store, sql *statement, by args) (Claims, erro
 	if err != nil {
 		return Claims{}, fmt.Errorf("claim: %w", err)
 	}
-	found := Claims{Seen: list[0].seen, Took: list[0].took}
+	return claimsOf(list)
+}
+
+// claimsOf returns the claims of the rows of a claim statement.
+func claimsOf(list []claimedRow) (found Claims, err error) {
+	found = Claims{Seen: list[0].seen, Took: list[0].took}
 	if found.Reached, err = reached(list[0].reached); err != nil {
 		return Claims{}, fmt.Errorf("claim: %w", err)
 	}

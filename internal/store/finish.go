@@ -220,11 +220,15 @@ func (s *Store) Finish(ctx context.Context, boot string, list []Ending) (map[int
 	if err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
+	return endedByID(found), nil
+}
+
+func endedByID(found []endedRow) map[int64]Ended {
 	ended := make(map[int64]Ended, len(found))
 	for _, f := range found {
 		ended[f.id] = f.Ended
 	}
-	return ended, nil
+	return ended
 }
 
 // queueFinish queues [Store.Finish], pinned, for a transaction that has locked all claims of the list and does nothing else after it. None

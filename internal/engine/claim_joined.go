@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/slots"
+	"github.com/trapeze-run/trapeze/internal/store"
+)
+
+// joined is a claim that shares a round trip and a commit with a batch of ends. It claims jobs for the slots of the jobs that end without a
+// next step. See ADR 0043.
+type joined struct {
+	*claimer
+	want store.Want // Ahead is the number of slots
+}
+
+// joinRest is how long no claim is joined after a slow claim, or after a joined claim that failed or found too few jobs. Jobs with a subject,
+// a unique key or an earlier claim are left to normal claims.
+const joinRest = 100 * time.Millisecond
+
+// farAway is the minimum time for network and commit at which claims are joined. Below it, separate claims for more slots at a time cost the
+// server less: 195 µs per job instead of 250, at the same rate, with 5 slots and jobs of 2 ms.
+const farAway = time.Millisecond
+
+// noteAway records the part of a claim's round trip that its statement does not account for. A shorter time takes effect at once, because a
+// longer one may include planning.
+func (c *claimer) noteAway(away time.Duration) {
+	if c.away == 0 || away < c.away {
+		c.away = away
+	}
+	c.away += (away - c.away) / 8
+}
+
+// join returns a claim that can share the commit of a batch, or nil. If it returns one, the caller must call [joined.finish]. A pod that serves
+// several lanes joins no claims, because its lanes take turns with the slots.
+func (c *claimer) join(boot string, batch []*flush) *joined {
+	lanes := c.Lanes.Names()
+	if !c.Opts.ClaimAhead || len(lanes) != 1 || !c.backlog.hasMore() || c.ahead.Any() || c.Closing.Load() || !c.Lease.Trusted() || boot != c.Boot() {
+		return nil
+	}
+	n := 0
+	for _, w := range batch {
+		if w.tries > 0 || w.unknown {
+			return nil
+		}
+		if w.passes(lanes[0]) {
+			n++
+		}
+	}
+	if n == 0 || c.Lanes.UnsharedSlots(lanes[0]) == 0 || !c.mu.TryLock() {
+		return nil
+	}
+	j := &joined{c, store.Want{Lane: lanes[0], Ahead: n}}
+	if c.Marks.ForClaim(&j.want); j.want.After != nil || c.away < farAway || time.Since(c.unjoined) < joinRest {
+		c.mu.Unlock()
+		return nil
+	}
+	return j
+}
+
+// passes reports whether the slot of an end can go on to another job of the lane.
+func (w *flush) passes(lane string) bool {
+	return w.next == nil && w.done == nil && !w.one.ahead.passed && w.one.Claimed.Lane == lane
+}
+
+// finish writes the ends of a batch and claims jobs in one commit, and starts these jobs in the slots of the ended ones. If that fails, it
+// writes the ends alone.
+func (j *joined) finish(ctx context.Context, boot string, batch []*flush, endings []store.Ending) (map[int64]store.Ended, error) {
+	began := time.Now()
+	ended, found, err := j.Store.FinishAndClaim(ctx, boot, endings, j.want, j.HandledKinds, !j.Runs.isolated())
+	if err != nil || len(found.Jobs) < j.want.Ahead || slots.Slow(found.Took, len(found.Jobs)) {
+		j.unjoined = time.Now()
+	}
+	if err == nil {
+		j.noteAway(time.Since(began) - found.Took)
+	}
+	j.mu.Unlock()
+	switch {
+	case store.Unknown(err):
+		j.Unknown.Raise()
+		return nil, err
+	case err != nil:
+		_ = j.DBError(err)
+		return j.Store.Finish(ctx, boot, endings)
+	case len(found.Jobs) == 0:
+		return ended, nil
+	}
+	left := len(found.Jobs)
+	for _, written := range []bool{true, false} { // an end whose row was locked will be sent again
+		for _, w := range batch {
+			if _, ok := ended[w.ending.ID]; ok == written && left > 0 && w.passes(j.want.Lane) {
+				w.one.ahead.passed = true
+				left--
+			}
+		}
+	}
+	j.exec.passed.Add(int64(len(found.Jobs)))
+	j.exec.LaunchClaims(boot, found, map[string]int{j.want.Lane: len(found.Jobs)})
+	return ended, nil
+}

@@ -1,0 +1,95 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// claimLockWait is the lock timeout for the claim of [Store.FinishAndClaim]. The claim skips locked rows, so it waits only for table locks.
+const claimLockWait = 20 * time.Millisecond
+
+// FinishAndClaim is like [Store.Finish] and claims up to w.Ahead jobs of one lane in the same commit. The claimed jobs start at once. The
+// claim stops before the first job that has a subject, a unique key or an earlier claim, because claiming such a job may wait for another
+// transaction.
+//
+// It does not retry. After an error for which [Unknown] is false, nothing was written. The claim may be the cause, so send the ends alone.
+func (s *Store) FinishAndClaim(ctx context.Context, boot string, list []Ending, w Want, kinds []string, isolated bool) (map[int64]Ended, Claims, error) {
+	end, by := finishOneOf(boot, list)
+	if end == nil {
+		end, by = finishManyOf(boot, list)
+	}
+	w.N = 0
+	claim, _, wanted := claimOf(boot, []Want{w}, kinds, isolated, false)
+	wanted = append(wanted, args{{"short", kinds}}...)
+	var ended []endedRow
+	var claimed []claimedRow
+	err := s.inOneCommit(ctx, []string{end.text, claim.text}, func(batch *pgx.Batch) error {
+		if err := queue(batch, s, scanEnded, end, by, &ended); err != nil {
+			return err
+		}
+		batch.Queue(shortWaitSQL, claimLockWait.Milliseconds())
+		return queue(batch, s, scanClaim, claim, wanted, &claimed)
+	})
+	if err != nil {
+		return nil, Claims{}, fmt.Errorf("finish and claim: %w", err)
+	}
+	found, err := claimsOf(claimed)
+	return endedByID(ended), found, err
+}
+
+// inOneCommit runs the statements that add queues, pinned, in one implicit transaction on the store's own pool. texts are the statements to
+// prepare first.
+func (s *Store) inOneCommit(ctx context.Context, texts []string, add func(*pgx.Batch) error) error {
+	batch := &pgx.Batch{}
+	if s.pooled {
+		batch.Queue(pinSQL)
+	}
+	if err := add(batch); err != nil {
+		return err
+	}
+	ctx, cancel := s.Bounded(ctx)
+	defer cancel()
+	end, err := s.Turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return s.attempt(ctx, func() error {
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		if !s.pooled {
+			if err := s.prepare(ctx, conn.Conn(), texts); err != nil {
+				return err
+			}
+		}
+		return conn.SendBatch(ctx, batch).Close()
+	})
+}
+
+// prepare prepares each statement once per connection. Preparing also takes table locks, so it has the lock timeout [claimLockWait].
+func (s *Store) prepare(ctx context.Context, conn *pgx.Conn, texts []string) error {
+	known := conn.PgConn().CustomData()
+	for _, sql := range texts {
+		if sql = s.In(sql); known[sql] == true {
+			continue
+		}
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, shortWaitSQL, claimLockWait.Milliseconds()); err != nil {
+				return err
+			}
+			_, err := tx.Prepare(ctx, sql, sql)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		known[sql] = true
+	}
+	return nil
+}

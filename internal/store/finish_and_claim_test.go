@@ -1,0 +1,80 @@
+package store_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// finishAndClaim ends claims of a pod and claims as many jobs of kind k in the same commit.
+func (w *world) finishAndClaim(boot string, list []store.Claimed, next ...*store.NewJob) (map[int64]store.Ended, store.Claims, error) {
+	ends := make([]store.Ending, len(list))
+	for i, c := range list {
+		ends[i] = store.Ending{ID: c.ID, Fence: c.Fence, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}
+		if i < len(next) {
+			ends[i].Next = next[i]
+		}
+	}
+	return w.FinishAndClaim(w.ctx(), boot, ends, store.Want{Lane: "default", Ahead: len(list)}, []string{"k"}, true)
+}
+
+func TestEndsAndTheNextClaimShareACommit(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 2} { // the statements for one end and for many
+		w := newWorld(t)
+		boot := w.pod("a")
+		ids := w.put(slices.Repeat([]func(*store.NewJob){plain}, 2*n+1)...)
+		first := w.claims(boot, n)
+		ended, found, err := w.finishAndClaim(boot, first)
+		w.is.NoErr(err)
+		w.is.Equal(len(ended), n)
+		w.is.Equal(idsOf(found.Jobs), ids[n:2*n])
+		for _, c := range found.Jobs {
+			w.is.True(!c.Ahead) // they start at once
+			w.is.True(w.at(c.ID).StartedAt != nil)
+		}
+		w.is.Equal(w.count(`select count(distinct x) from (select xid from trapeze.done union all select claim_xid from trapeze.live where state = 'running') as t(x)`), 1)
+	}
+}
+
+func TestAClaimWithEndsStopsBeforeJobsWhoseClaimMayWait(t *testing.T) {
+	t.Parallel()
+	for name, other := range map[string]func(*store.NewJob){
+		"a subject": about("s"), "a unique key": func(n *store.NewJob) { while := "active"; n.UniqueWhile = &while },
+	} {
+		w := newWorld(t)
+		boot := w.pod(name)
+		ids := w.put(plain, plain, plain, other, plain)
+		_, found, err := w.finishAndClaim(boot, w.claims(boot, 2))
+		w.is.NoErr(err)
+		w.is.Equal(idsOf(found.Jobs), ids[2:3]) // none behind it overtakes it
+	}
+}
+
+func TestARefusedEndClaimsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	ids := w.put(plain, plain, plain)
+	c := w.one(boot)
+	_, _, err := w.finishAndClaim(boot, []store.Claimed{c}, &store.NewJob{ID: ids[2], Kind: "k", Lane: "default", Args: json.RawMessage(`{}`)}) // its id is in use
+	w.is.True(store.Refused(err))
+	w.is.Equal(w.at(c.ID).State, job.Running)
+	w.is.Equal(w.at(ids[1]).State, job.Pending)
+}
+
+func TestAClaimWithEndsDoesNotWaitForALockedTable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	boot := w.pod("a")
+	w.put(plain, plain)
+	c := w.one(boot)
+	release := w.freeze(`lock table trapeze.job_progress in access exclusive mode`) // which the claim reads
+	_, _, err := w.finishAndClaim(boot, []store.Claimed{c})
+	w.is.True(store.Transient(err) && !store.Unknown(err))
+	w.is.Equal(w.count(`select count(*) from trapeze.live where id = $1 and state = 'running'`, c.ID), 1) // its end is to be sent alone
+	release(false)
+}

@@ -1,0 +1,137 @@
+package runner_test
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/faultnet"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// far starts a pod with one or more slots whose database is so far away that ends and claims share commits. None of its jobs is claimed ahead.
+// direct is a short way to the same database.
+func far(t *testing.T, slots int, kind string, handler does) (r *runner.Runner, proxy *faultnet.Proxy, direct *pgxpool.Pool) {
+	t.Helper()
+	url := pgtest.URL(t)
+	proxy, pool := cable(t, url)
+	proxy.Delay(time.Millisecond)
+	return start(t, pool, runner.Options{Slots: slots}, map[string]does{kind: handler}, runner.MaxCrashes(1)), proxy, pgtest.Connect(t, url)
+}
+
+// shared counts the claims that shared a commit with the end of another job.
+const shared = `select count(*) from trapeze.done c where exists (select from trapeze.done e where e.xid = c.claim_xid)`
+
+func TestTheSlotOfAJobGoesToTheNextInTheCommitOfItsEnd(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var most atomic.Int64
+	var r *runner.Runner
+	var pool *pgxpool.Pool
+	r, _, pool = far(t, 2, "job", func(context.Context, *raw) (*runner.Outcome, error) {
+		n := one[int64](t, pool, `select count(*) from trapeze.live where state = 'running'`)
+		for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
+		}
+		return nil, nil
+	})
+	for one[int](t, pool, shared) < 10 { // a slow machine shares fewer commits
+		ids, err := r.EnqueueMany(t.Context(), many("job", 30))
+		is.NoErr(err)
+		for _, id := range ids {
+			is.Equal(ended(t, r, id).Attempt, 1)
+		}
+	}
+	is.Equal(most.Load(), int64(2)) // never more jobs than slots
+	checkHistory(t, pool, r)
+}
+
+func TestClaimsWithEndsKeepTheOrderOfALane(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	called := &calls{}
+	r, _, pool := far(t, 1, "job", func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		called.add(j.ID())
+		return nil, nil
+	})
+	_, err := r.Admin().Pause(t.Context(), "me")
+	is.NoErr(err)
+	var want []int64
+	for i := range 5 { // a claim with an end leaves those with a subject to a normal claim
+		ids, err := r.EnqueueMany(t.Context(), many("job", 5))
+		is.NoErr(err)
+		want = append(append(want, ids...), enqueue(t, r, of("job"), runner.Subject(string(rune('a'+i)))))
+	}
+	_, err = r.Admin().Unpause(t.Context(), "me")
+	is.NoErr(err)
+	for _, id := range want {
+		ended(t, r, id)
+	}
+	is.Equal(called.all(), want)
+	is.True(one[int](t, pool, shared) > 0)
+}
+
+func TestALostReplyToAnEndWithAClaimLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	called := &calls{}
+	r, proxy, direct := far(t, 1, "kind-a", func(_ context.Context, j *raw) (*runner.Outcome, error) {
+		called.add(j.ID())
+		return runner.Done("result-of-a"), nil
+	})
+	reader := make1(t, direct, runner.Options{}, nil)
+	cut := proxy.CutReplyOnce(func(b []byte) bool {
+		return bytes.Contains(b, []byte("result-of-a")) && bytes.Contains(b, []byte("kind-a"))
+	})
+	var all []int64
+	for lost := false; !lost; { // a slow machine shares fewer commits
+		ids, err := r.EnqueueMany(t.Context(), many("kind-a", 20))
+		is.NoErr(err)
+		for _, id := range ids {
+			j := ended(t, reader, id)
+			is.Equal(j.State, job.Succeeded)
+			is.Equal(j.Crashes, 0)
+		}
+		all = append(all, ids...)
+		select {
+		case <-cut:
+			lost = true
+		default:
+		}
+	}
+	quiet(t, direct)
+	got := called.all()
+	slices.Sort(got)
+	is.Equal(got, all) // each ran once
+	checkHistory(t, direct, reader)
+}
+
+func TestAnEndDoesNotWaitForAClaimThatIsLocked(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	wait, open := gate(t)
+	r, _, pool := far(t, 1, "job", func(context.Context, *raw) (*runner.Outcome, error) {
+		<-wait
+		return nil, nil
+	})
+	first := begun(t, r, of("job"))
+	rest, err := r.EnqueueMany(t.Context(), many("job", 3))
+	is.NoErr(err)
+	lock, err := pool.Begin(t.Context())
+	is.NoErr(err)
+	_, err = lock.Exec(t.Context(), `lock table trapeze.job_progress in access exclusive mode`) // which only claims read
+	is.NoErr(err)
+	open()
+	pgtest.Wait(t, "the first job has ended", func() bool { return one[int](t, pool, `select count(*) from trapeze.done where id = $1`, first) == 1 })
+	is.NoErr(lock.Rollback(t.Context()))
+	for _, id := range rest {
+		ended(t, r, id)
+	}
+}
