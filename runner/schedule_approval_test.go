@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Setting a schedule for a lane that requires approval takes the permission to approve, so its jobs need none: whoever sets it, and
-// however it fires. What is submitted to the lane still waits.
+// Setting a schedule for a lane that requires approval takes approval permission, so jobs created by its fires need no further approval.
+// This applies to declared, scheduled and triggered fires. Jobs submitted directly to the lane still wait for approval.
 func TestFiresOfAScheduleIntoALaneThatRequiresApprovalRun(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -27,7 +27,7 @@ func TestFiresOfAScheduleIntoALaneThatRequiresApprovalRun(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(triggered.State, job.Pending)
 	inState(t, r, *triggered.JobID, job.Succeeded)
-	pgtest.Wait(t, "the job of a fire has run", func() bool {
+	pgtest.Wait(t, "a scheduled job has run", func() bool {
 		return one[bool](t, pool, `select exists (select from trapeze.schedule_fires f join trapeze.job j on j.id = f.job_id
 			where f.schedule = 'declared' and j.state = 'succeeded')`)
 	})

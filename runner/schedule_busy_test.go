@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Each trigger is one transaction on one connection: none waits for a second one that the others have.
+// Each trigger uses one transaction on one connection, so concurrent triggers cannot exhaust the pool by waiting for a second connection.
 func TestManyTriggersAtOnceDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -34,7 +34,7 @@ func TestManyTriggersAtOnceDoNotWaitForEachOther(t *testing.T) {
 	is.True(time.Since(began) < 5*time.Second)
 }
 
-// Who holds a unique key in an open transaction keeps its schedule waiting, and no other.
+// An open transaction that holds a unique key delays only the schedule that uses this key.
 func TestAKeyInAnOpenTransactionHoldsUpNoOtherSchedule(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -54,10 +54,10 @@ func TestAKeyInAnOpenTransactionHoldsUpNoOtherSchedule(t *testing.T) {
 	late := func() float64 {
 		return one[float64](t, pool, `select coalesce(max(extract(epoch from decided_at - fire_at)), 0)::float8 from trapeze.schedule_fires where schedule = 'free'`)
 	}
-	pgtest.Wait(t, "the free one fires", func() bool { return len(fires(t, r, "free")) >= 6 })
+	pgtest.Wait(t, "the free schedule fires", func() bool { return len(fires(t, r, "free")) >= 6 })
 	is.True(late() < 10) // seconds
 	is.NoErr(tx.Commit(t.Context()))
-	pgtest.Wait(t, "the keyed one fires too", func() bool {
+	pgtest.Wait(t, "the keyed schedule fires, too", func() bool {
 		return ofOutcome(fires(t, r, "keyed"), job.FireFired)+ofOutcome(fires(t, r, "keyed"), job.FireDuplicate) > 3
 	})
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// dueAtNoon makes schedules that are due at noon, by name.
+// dueAtNoon inserts $2 schedules named s001, s002, … that are all due at noon ($1).
 const dueAtNoon = `
 insert into trapeze.schedules (name, expression, kind, lane, unique_key, overlap, planned, next_at, anchor)
 select 's' || lpad(n::text, 3, '0'), '0 12 * * *', 'k', '', '', 'queue', true, $1, $1::timestamptz - interval '1 hour' from generate_series(1, $2::int) n`
 
-// Schedules that are decided together are decided as each by itself: by its policies, its key and its lane.
+// Schedules decided in one batch each follow their own policies, unique key and lane.
 func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -33,7 +33,7 @@ func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T
 	exec(t, pool, `update trapeze.schedules set overlap = 'skip' where name in ('s010', 's011')`)
 	exec(t, pool, `update trapeze.schedules set expression = 'now and then' where name = 's012'`)
 	exec(t, pool, `update trapeze.schedules set planned = true, next_at = $1`, noon)
-	exec(t, pool, `insert into trapeze.schedule_fires (schedule, fire_at, outcome) values ('s013', $1, 'fired')`, noon) // by another pod
+	exec(t, pool, `insert into trapeze.schedule_fires (schedule, fire_at, outcome) values ('s013', $1, 'fired')`, noon) // fired by another pod
 	trigger, err := r.Admin().TriggerSchedule(t.Context(), "s011", "ann")
 	is.NoErr(err)
 	r.FireAt(t.Context(), noon)
@@ -42,12 +42,12 @@ func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T
 		list := slices.DeleteFunc(fires(t, r, name), func(f job.Fire) bool { return f.Manual })
 		switch outcome, odd := want[name]; {
 		case name == "s012":
-			is.Equal(len(list), 0) // its expression says nothing
+			is.Equal(len(list), 0) // its expression is invalid
 		case odd:
 			is.Equal(list[0].Outcome, outcome)
 			is.True(list[0].JobID == nil)
 		case name == "s013":
-			is.True(list[0].JobID == nil) // decided before, elsewhere
+			is.True(list[0].JobID == nil) // already decided by another pod
 		default:
 			is.Equal(list[0].Outcome, job.FireFired)
 			is.True(list[0].FireAt.Equal(noon))
@@ -56,13 +56,13 @@ func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T
 	}
 	is.Equal(one[string](t, pool, `select j.state from trapeze.job j join trapeze.schedule_fires f on f.job_id = j.id where f.schedule = 's005'`), "pending") // no approval needed
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 40-7+1)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), 40-7+1) // the trigger's too
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), 40-7+1) // including the manual trigger
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where error <> ''`), 3)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where next_at = $1`, noon.AddDate(0, 0, 1)), 39)
 	is.True(trigger.JobID != nil)
 }
 
-// One of them cannot be decided: the others of its batch are, one by one, and those after them together again.
+// When one schedule of a batch cannot be decided, the rest of that batch is decided one by one. Later batches are decided together again.
 func TestAScheduleThatCannotFireHoldsUpNoneOfItsBatch(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -78,8 +78,8 @@ func TestAScheduleThatCannotFireHoldsUpNoneOfItsBatch(t *testing.T) {
 	r.FireAt(t.Context(), noon)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`), many-2)
 	is.Equal(column[string](t, pool, `select schedule from trapeze.schedule_fires where outcome = 'failed'`), []string{"s160"}) // its job was refused
-	is.Equal(column[string](t, pool, `select name from trapeze.schedules where next_at = $1`, noon), []string{"s070"})          // not decided, and tried again
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), many-2)                                                    // a job each
+	is.Equal(column[string](t, pool, `select name from trapeze.schedules where next_at = $1`, noon), []string{"s070"})          // not decided, so it is retried
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), many-2)                                                    // one job per fire
 	exec(t, pool, `drop trigger refuse on trapeze.schedule_fires`)
 	r.FireAt(t.Context(), noon.Add(time.Second))
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`), many-1)

@@ -10,7 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A thousand schedules are due at one moment: two pods share them, each fires once and on time, and the pods keep their leases meanwhile.
+// When a thousand schedules are due at the same time, two pods share the work. Each schedule fires once and on time, and both pods keep
+// their leases.
 func TestManySchedulesAtOneMomentAllFire(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -22,7 +23,7 @@ func TestManySchedulesAtOneMomentAllFire(t *testing.T) {
 		select 's' || n, '@every 8760h', 'k', 'skip', true, t.at, t.at - interval '8760 hours'
 		from (select clock_timestamp() as at) t, generate_series(1, $1::int) n`, many)
 	began := time.Now()
-	pgtest.WaitFor(t, time.Minute, "all have fired", func() bool {
+	pgtest.WaitFor(t, time.Minute, "all schedules have fired", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`) == many
 	})
 	t.Logf("%d fires in %s", many, time.Since(began))

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Nobody is there from 09:00 to 12:00:30, while fires of every quarter of an hour are due.
+// No pod runs from 09:00 to 12:00:30, while a fire is due every 15 minutes.
 func TestAnOutageIsMadeUpForAsThePolicySays(t *testing.T) {
 	t.Parallel()
 	at := func(clock string) time.Time { return utc(t, "05-05T"+clock) }
@@ -23,7 +23,7 @@ func TestAnOutageIsMadeUpForAsThePolicySays(t *testing.T) {
 	}{
 		"coalesce": {job.MissedCoalesce, 10, []job.Fire{
 			{FireAt: at("11:45"), Outcome: job.FireFired, Missed: 10}, // 09:15 to 11:30
-			{FireAt: at("12:00"), Outcome: job.FireFired},             // half a minute late is on time
+			{FireAt: at("12:00"), Outcome: job.FireFired},             // half a minute late counts as on time
 		}},
 		"catch up": {job.MissedCatchUp, 3, []job.Fire{
 			{FireAt: at("11:00"), Outcome: job.FireMissed, Missed: 7},
@@ -60,7 +60,7 @@ func TestAnOutageIsMadeUpForAsThePolicySays(t *testing.T) {
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), ofOutcome(got, job.FireFired))
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.missed'`), ofOutcome(got, job.FireMissed))
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), ofOutcome(got, job.FireFired))
-			is.True(one[time.Time](t, pool, `select next_at from trapeze.schedules`).Equal(at("12:15"))) // it goes on
+			is.True(one[time.Time](t, pool, `select next_at from trapeze.schedules`).Equal(at("12:15"))) // the schedule continues
 		})
 	}
 }
@@ -77,7 +77,7 @@ func TestALongOutageIsCountedToALimit(t *testing.T) {
 	now := from.AddDate(0, 9, 0)
 	r.FireAt(t.Context(), now)
 	list := fires(t, r, "s")
-	is.Equal(len(list), 1+61)                                               // one for all that were missed, one for each of the last minute
-	is.Equal(list[61].Missed, 999)                                          // of a thousand that were counted
-	is.True(list[61].FireAt.Equal(now.Add(-job.MissedAfter - time.Second))) // the latest of them
+	is.Equal(len(list), 1+61)                                               // one for all missed fires, and one for each fire of the last minute
+	is.Equal(list[61].Missed, 999)                                          // counting stops at a thousand fires, including this one
+	is.True(list[61].FireAt.Equal(now.Add(-job.MissedAfter - time.Second))) // the latest missed fire
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// nightly runs a program that declares the schedule nightly, and stops it again.
+// nightly starts a program that declares the schedule "nightly", then stops it.
 func nightly(t *testing.T, pool *pgxpool.Pool, expression string, options ...runner.ScheduleOption) {
 	t.Helper()
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
@@ -21,7 +21,7 @@ func nightly(t *testing.T, pool *pgxpool.Pool, expression string, options ...run
 	run(t, r)()
 }
 
-// What the policy does is tested with those of operators: see TestAnOutageIsMadeUpForAsThePolicySays.
+// TestAnOutageIsMadeUpForAsThePolicySays tests the effect of the policy.
 func TestAProgramDeclaresThatMissedFiresAreSkipped(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -54,7 +54,7 @@ func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *tes
 	})
 	changed, audited := s.UpdatedAt, one[int](t, pool, `select count(*) from trapeze.audit`)
 	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"), runner.Lane("default"), runner.Subject("all"), runner.SkipOverlap(), runner.CatchUp(3))
-	is.Equal(now().UpdatedAt, changed) // nothing is new
+	is.Equal(now().UpdatedAt, changed) // unchanged
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.audit`), audited)
 
 	expression, subject := "15 4 * * *", "some"
@@ -62,9 +62,9 @@ func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *tes
 	is.NoErr(err)
 	nightly(t, pool, "45 1 * * *", runner.Zone("UTC"), runner.Priority(-5), runner.Subject("all"))
 	s = now()
-	is.Equal(s.Expression, "15 4 * * *") // ann's, though the program has another now
-	is.Equal(s.Subject, "some")          // hers, and the program's is as it was
-	is.Equal(s.Zone, "UTC")              // nobody but the program has touched it
+	is.Equal(s.Expression, "15 4 * * *") // ann's value wins although the declaration has changed
+	is.Equal(s.Subject, "some")          // ann's value wins; the declaration has not changed
+	is.Equal(s.Zone, "UTC")              // only the program has set the zone
 	is.Equal(s.Priority, -5)
 	is.Equal(s.Lane, "")
 	is.Equal(s.Overlap, job.OverlapQueue)
@@ -72,20 +72,20 @@ func TestWhatAnOperatorChangedStaysWhenTheProgramDeclaresItsScheduleAgain(t *tes
 	_, err = r.Admin().PauseSchedule(t.Context(), "nightly", "ann")
 	is.NoErr(err)
 	nightly(t, pool, "45 1 * * *")
-	is.True(now().Paused) // a start is no reason to fire again
+	is.True(now().Paused) // restarting the program does not resume the schedule
 
 	is.NoErr(r.Admin().DeleteSchedule(t.Context(), "nightly", "ann"))
-	is.Equal(column[string](t, pool, `select args::text || subject || unique_key from trapeze.schedules`), []string{"{}"}) // hers are gone
+	is.Equal(column[string](t, pool, `select args::text || subject || unique_key from trapeze.schedules`), []string{"{}"}) // ann's changes are gone
 	nightly(t, pool, "50 1 * * *")
 	list, err := r.Admin().Schedules(t.Context())
 	is.NoErr(err)
-	is.Equal(len(list), 0) // taken away is taken away
+	is.Equal(len(list), 0) // a deleted schedule stays deleted
 	_, err = r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{Existing: true}, "ann")
 	is.True(errors.Is(err, job.ErrUnknownSchedule))
 	done, err := r.Admin().SetSchedule(t.Context(), "nightly", job.ScheduleChange{}, "ann")
 	is.NoErr(err)
 	is.True(done.Created)
-	is.Equal(now().Expression, "50 1 * * *") // back as the program says
+	is.Equal(now().Expression, "50 1 * * *") // restored as declared
 	is.True(!now().Paused)
 }
 
@@ -101,7 +101,7 @@ func TestAScheduleOfAnOperatorIsNotTakenOverByTheProgram(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(one[0].Expression, "@hourly")
 	is.Equal(string(one[0].Args), "{}")
-	is.True(one[0].FromCode) // what the program says otherwise from now on comes in
+	is.True(one[0].FromCode) // later changes to the declaration take effect
 	nightly(t, pool, "30 2 * * *", runner.Zone("Europe/Zurich"))
 	one, err = r.Admin().Schedules(t.Context())
 	is.NoErr(err)
@@ -133,7 +133,7 @@ func TestMistakesInDeclarationsAreErrorsOfRun(t *testing.T) {
 	}
 	is := is.New(t)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules`), 0)
-	defer func() { is.True(recover() != nil) }() // a name twice is a mistake in the wiring
+	defer func() { is.True(recover() != nil) }() // declaring the same name twice is a programming error
 	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing})
 	r.DeclareSchedule("s", "@daily", of("k"))
 	r.DeclareSchedule("s", "@hourly", of("k"))
@@ -149,13 +149,13 @@ func TestWhatOperatorsDoToSchedulesIsWrittenDown(t *testing.T) {
 	done, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
 	is.NoErr(err)
 	is.True(done.Created && done.DryRun && len(done.NextFires) == 5)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules`), 0) // nothing was done
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules`), 0) // a dry run changes nothing
 	change.DryRun = false
 	_, err = r.Admin().SetSchedule(t.Context(), "s", change, "ann")
 	is.NoErr(err)
 	again, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
 	is.NoErr(err)
-	is.Equal(again.Changed, []string{}) // and leaves no trace
+	is.Equal(again.Changed, []string{}) // a change without effect is not recorded
 	changed, err := r.Admin().PauseSchedule(t.Context(), "s", "bob")
 	is.NoErr(err)
 	is.True(changed)
@@ -164,10 +164,10 @@ func TestWhatOperatorsDoToSchedulesIsWrittenDown(t *testing.T) {
 	is.True(!changed)
 	list, err := r.Admin().Schedules(t.Context())
 	is.NoErr(err)
-	is.Equal(len(list[0].NextFires), 0) // it does not fire
+	is.Equal(len(list[0].NextFires), 0) // a paused schedule has no next fires
 	f, err := r.Admin().TriggerSchedule(t.Context(), "s", "bob")
 	is.NoErr(err)
-	is.True(f.Manual && f.Outcome == job.FireFired) // but when it is asked to
+	is.True(f.Manual && f.Outcome == job.FireFired) // but it can be triggered
 	is.Equal(get(t, r, *f.JobID).Kind, "k")
 	changed, err = r.Admin().ResumeSchedule(t.Context(), "s", "bob")
 	is.NoErr(err)
@@ -181,7 +181,7 @@ func TestWhatOperatorsDoToSchedulesIsWrittenDown(t *testing.T) {
 	is.True(errors.Is(r.Admin().DeleteSchedule(t.Context(), "s", "bob"), job.ErrUnknownSchedule))
 	_, err = r.Admin().TriggerSchedule(t.Context(), "s", "bob")
 	is.True(errors.Is(err, job.ErrUnknownSchedule))
-	is.Equal(len(fires(t, r, "s")), 1) // what it did is not forgotten with it
+	is.Equal(len(fires(t, r, "s")), 1) // deleting a schedule keeps its history
 	is.Equal(column[string](t, pool, `select actor || ' ' || action || ' ' || target from trapeze.audit order by id`), []string{
 		"ann schedule.set schedule s", "bob schedule.pause schedule s", "bob schedule.trigger schedule s", "bob schedule.resume schedule s",
 		"bob schedule.delete schedule s",

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The deployment was late: what the program declares for one moment is over when it comes.
+// If a deployment is late, the time of a one-off schedule may have passed before the program declares it. The schedule then does not fire.
 func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -26,19 +26,19 @@ func TestWhatIsDeclaredAfterItsMomentIsOver(t *testing.T) {
 		return r, told
 	}
 	r, told := declares()
-	pgtest.Wait(t, "it is planned", func() bool { return one[bool](t, pool, `select planned from trapeze.schedules`) })
-	is.True(strings.Contains(told.String(), "schedule was declared after its time")) // warned of, once
+	pgtest.Wait(t, "the schedule is planned", func() bool { return one[bool](t, pool, `select planned from trapeze.schedules`) })
+	is.True(strings.Contains(told.String(), "schedule was declared after its time")) // the program warns once
 	s, err := r.Admin().ScheduleByName(t.Context(), "once")
 	is.NoErr(err)
-	is.Equal(s.Error, "") // nothing is wrong with it
+	is.Equal(s.Error, "") // the schedule itself is valid
 	is.Equal(s.Words, "once, on 2001-01-31 at 03:00:00, Europe/Zurich")
 	is.Equal(len(s.NextFires), 0)
-	is.Equal(len(s.LastFires), 0) // it has not fired
-	_, told = declares()          // again, with nothing new
+	is.Equal(len(s.LastFires), 0) // it has never fired
+	_, told = declares()          // declared again, unchanged
 	is.True(!strings.Contains(told.String(), "after its time"))
 	by, err := r.Admin().TriggerSchedule(t.Context(), "once", "ann")
 	is.NoErr(err)
-	inState(t, r, *by.JobID, job.Succeeded) // who wants it all the same
+	inState(t, r, *by.JobID, job.Succeeded) // an operator can still trigger it
 	_, err = r.Admin().SetSchedule(t.Context(), "other", every("@at 2001-01-31T03:00"), "ann")
-	is.True(errors.Is(err, job.ErrInvalidSchedule)) // who sets it has mistaken the date
+	is.True(errors.Is(err, job.ErrInvalidSchedule)) // an operator who sets a past date has probably made a mistake
 }

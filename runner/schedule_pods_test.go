@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Five pods fire twelve schedules every second; of two of them the connections break at any moment, and one ends. Pods that both believe
-// that it is theirs to fire are the usual case: all of them do.
+// Five pods fire twelve schedules every second. The connections of two pods break at random moments, and a third pod stops. All pods
+// usually try to fire the same schedules at once.
 func TestFivePodsFireOnceWhateverBecomesOfThem(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -49,23 +49,23 @@ func TestFivePodsFireOnceWhateverBecomesOfThem(t *testing.T) {
 	})
 	breaking.Wait()
 	stops[2]()
-	pgtest.Wait(t, "fires of eight seconds", func() bool { return decided() >= 12*8 })
+	pgtest.Wait(t, "eight seconds of fires", func() bool { return decided() >= 12*8 })
 	for name, at := range first {
 		list := fires(t, operator, name)
 		for i, f := range list {
 			is.Equal(f.Outcome, job.FireFired)
-			is.True(f.FireAt.Equal(at.Add(time.Duration(len(list)-1-i) * time.Second))) // every second, none left out
+			is.True(f.FireAt.Equal(at.Add(time.Duration(len(list)-1-i) * time.Second))) // every second, without gaps
 			is.True(f.JobID != nil)
 			is.Equal(one[string](t, direct, `select name from trapeze.pipelines where id = $1`, *f.JobID), name)
 		}
 	}
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select from trapeze.schedule_fires f where f.job_id = j.id)`), 0) // no job but those
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select from trapeze.schedule_fires f where f.job_id = j.id)`), 0) // every job belongs to a fire
 	is.Equal(one[int](t, direct, `select count(*) - count(distinct job_id) from trapeze.schedule_fires`), 0)
-	// Neither early nor, where nobody is hindered, late: by the database's clock.
+	// No schedule fires early by the database's clock.
 	is.True(one[float64](t, direct, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) >= 0)
 }
 
-// Web pods alone make the jobs, which wait for somebody to run them.
+// A pod that runs no jobs, such as a web process, still fires schedules. The jobs wait for a pod that can run them.
 func TestAPodThatRunsNothingFires(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -76,7 +76,7 @@ func TestAPodThatRunsNothingFires(t *testing.T) {
 	is.Equal(get(t, r, *fires(t, r, "s")[0].JobID).State, job.Pending)
 }
 
-// A kind that no program here has is another's to fire.
+// A pod does not fire schedules for kinds that it does not handle.
 func TestSchedulesOfAnotherProgramAreLeftToIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -88,5 +88,5 @@ func TestSchedulesOfAnotherProgramAreLeftToIt(t *testing.T) {
 	is.Equal(len(fires(t, r, "s")), 0)
 	f, err := r.Admin().TriggerSchedule(t.Context(), "s", "ann")
 	is.NoErr(err)
-	is.Equal(f.Outcome, job.FireFired) // an operator may all the same
+	is.Equal(f.Outcome, job.FireFired) // but an operator can trigger it
 }

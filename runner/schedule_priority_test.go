@@ -14,7 +14,7 @@ func TestJobsOfSchedulesHaveTheDefaultPriorityOfAllJobs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
-	// As the version before left them: its default was 0.
+	// Rows as written by the previous version, whose default priority was 0.
 	exec(t, pool, `insert into trapeze.schedules (name, expression, kind, priority, declared) values
 		('set-before', '@yearly', 'k', 0, null),
 		('declared-before', '@yearly', 'k', 0, '{"expression":"@yearly","zone":"UTC","kind":"k","args":{},"missed":"coalesce","catch_up":10,"overlap":"queue"}'),
@@ -32,7 +32,7 @@ func TestJobsOfSchedulesHaveTheDefaultPriorityOfAllJobs(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(inState(t, r, *fire.JobID, job.Succeeded).Priority, job.DefaultPriority)
 	want := map[string]int{"set-before": 0, "declared-before": 10, "explicit-before": 0, "in-SQL": 10, "declared": 10, "set": 10}
-	pgtest.Wait(t, "the declarations are in the database", func() bool {
+	pgtest.Wait(t, "the declarations are stored", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.schedules`) == len(want)
 	})
 	for name, priority := range want {

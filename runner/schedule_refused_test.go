@@ -23,19 +23,19 @@ func TestAFireIsSkippedWhileThePipelineOfTheOneBeforeGoesOn(t *testing.T) {
 		"next": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 	}
 	r := start(t, pool, runner.Options{}, handlers)
-	other := make1(t, pool, runner.Options{}, handlers) // decides
+	other := make1(t, pool, runner.Options{}, handlers) // decides the fires
 	skip := job.OverlapSkip
 	change := every("* * * * *")
 	change.Overlap = &skip
 	_, err := r.Admin().SetSchedule(t.Context(), "s", change, "ann")
 	is.NoErr(err)
-	noon := time.Now().AddDate(1, 0, 0).Truncate(24 * time.Hour) // nothing is due for the pod that runs
+	noon := time.Now().AddDate(1, 0, 0).Truncate(24 * time.Hour) // a year from now, so that nothing is due for the running pod
 	exec(t, pool, `update trapeze.schedules set next_at = $1`, noon)
 	decide := func(at time.Time) { other.FireAt(t.Context(), at) }
 	decide(noon)
 	first := fires(t, r, "s")[0]
 	is.Equal(first.Outcome, job.FireFired)
-	inState(t, r, *first.JobID, job.Succeeded) // but what follows from it goes on
+	inState(t, r, *first.JobID, job.Succeeded) // but its next step is still running
 	decide(noon.Add(time.Minute))
 	second := fires(t, r, "s")[0]
 	is.Equal(second.Outcome, job.FireOverlap)
@@ -43,11 +43,11 @@ func TestAFireIsSkippedWhileThePipelineOfTheOneBeforeGoesOn(t *testing.T) {
 	is.True(second.Message != "")
 	by, err := r.Admin().TriggerSchedule(t.Context(), "s", "ann")
 	is.NoErr(err)
-	is.Equal(by.Outcome, job.FireFired) // who asks for it gets it
+	is.Equal(by.Outcome, job.FireFired) // a manual trigger ignores the overlap policy
 	open()
 	quiet(t, pool)
 	decide(noon.Add(2 * time.Minute))
-	is.Equal(one[string](t, pool, `select outcome from trapeze.schedule_fires where fire_at = $1`, noon.Add(2*time.Minute)), "fired") // all has ended
+	is.Equal(one[string](t, pool, `select outcome from trapeze.schedule_fires where fire_at = $1`, noon.Add(2*time.Minute)), "fired") // the pipelines have finished
 }
 
 func TestAFireWhoseKeyIsHeldMakesNoJob(t *testing.T) {
@@ -69,14 +69,14 @@ func TestAFireWhoseKeyIsHeldMakesNoJob(t *testing.T) {
 	is.True(f.JobID == nil)
 	_, err = r.Admin().Cancel(t.Context(), held, "ann")
 	is.NoErr(err)
-	r.FireAt(t.Context(), noon.Add(5*time.Minute)) // five fires: the first takes the key
+	r.FireAt(t.Context(), noon.Add(5*time.Minute)) // five fires are due, and the first one takes the key
 	list := fires(t, r, "s")
 	is.Equal(ofOutcome(list, job.FireFired), 1)
 	is.Equal(ofOutcome(list, job.FireDuplicate), 5)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 2)
 }
 
-// What somebody's SQL made of a schedule is told, and holds up no other.
+// If SQL statements have made a schedule invalid, its error is reported and all other schedules still fire.
 func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -100,20 +100,20 @@ func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 		list := column[string](t, pool, `select outcome from trapeze.schedule_fires where schedule = $1`, name)
 		return strings.Join(list, " ")
 	}
-	is.Equal(outcome("good"), "fired")  // whatever stands before it
+	is.Equal(outcome("good"), "fired")  // although invalid schedules precede it
 	is.Equal(outcome("lane"), "failed") // its job was refused
-	is.Equal(outcome("args"), "failed") // likewise
-	is.Equal(outcome("stubborn"), "")   // not decided, and tried again
-	is.Equal(outcome("expression"), "") // never
+	is.Equal(outcome("args"), "failed") // its job was refused, too
+	is.Equal(outcome("stubborn"), "")   // not decided, so it is retried
+	is.Equal(outcome("expression"), "") // it never fires
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where error <> '' and name in ('expression', 'zone', 'lane', 'args')`), 4) // told
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where planned and next_at is null`), 1)                                    // what no pod can read
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where next_at = $1`, noon.Add(time.Minute)), 3)                            // the others go on
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where error <> '' and name in ('expression', 'zone', 'lane', 'args')`), 4) // the errors are reported
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where planned and next_at is null`), 1)                                    // an expression that no pod can parse
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where next_at = $1`, noon.Add(time.Minute)), 3)                            // the other schedules continue
 	exec(t, pool, `drop trigger refuse on trapeze.schedule_fires`)
 	exec(t, pool, `update trapeze.schedules set lane = '' where name = 'lane'`)
 	r.FireAt(t.Context(), noon.Add(time.Minute))
-	is.Equal(outcome("stubborn"), "fired fired")                                                  // what was due first, too
-	is.Equal(one[string](t, pool, `select error from trapeze.schedules where name = 'lane'`), "") // mended
+	is.Equal(outcome("stubborn"), "fired fired")                                                  // including the fire that failed before
+	is.Equal(one[string](t, pool, `select error from trapeze.schedules where name = 'lane'`), "") // fixed
 }
 
 func TestACommitWhoseReplyIsLostFiresOnce(t *testing.T) {
@@ -130,7 +130,7 @@ func TestACommitWhoseReplyIsLostFiresOnce(t *testing.T) {
 	cut := proxy.CutReplyOnce(holds("commit"))
 	r.FireAt(t.Context(), noon)
 	<-cut
-	r.FireAt(t.Context(), noon.Add(time.Second)) // as after the next heartbeat
+	r.FireAt(t.Context(), noon.Add(time.Second)) // as on the next heartbeat
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`), 1)
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), 1)
 }

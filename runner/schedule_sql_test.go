@@ -13,7 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A moment that no clock shows, in somebody's SQL, is refused, before a pod could read it in the answer to its heartbeat.
+// Timestamps that a pod cannot represent, such as infinity, must be refused when they are written with SQL. Otherwise they would reach pods
+// in their heartbeat responses.
 func TestNoMomentInARowOfAScheduleHurtsAPod(t *testing.T) {
 	t.Parallel()
 	for _, moment := range []string{"infinity", "-infinity", "20000-01-01", "0300-01-01 BC"} {
@@ -26,18 +27,18 @@ func TestNoMomentInARowOfAScheduleHurtsAPod(t *testing.T) {
 			is.NoErr(err)
 			for _, sql := range []string{`update trapeze.schedules set next_at = $1::text::timestamptz`, `update trapeze.schedules set anchor = $1::text::timestamptz`} {
 				_, err = pool.Exec(t.Context(), sql, moment)
-				is.True(store.Refused(err)) // whoever wrote it is told
+				is.True(store.Refused(err)) // the SQL client gets the error
 			}
 			lease := func() time.Time { return one[time.Time](t, pool, `select lease_until from trapeze.pods`) }
 			before := lease()
 			pgtest.Wait(t, "the lease is renewed", func() bool { return lease().After(before.Add(time.Second)) })
 			_, err = r.Admin().SetSchedule(t.Context(), "other", every("@every 1s"), "ann")
 			is.NoErr(err)
-			pgtest.Wait(t, "the other one fires", func() bool { return ofOutcome(fires(t, r, "other"), job.FireFired) > 0 })
+			pgtest.Wait(t, "the other schedule fires", func() bool { return ofOutcome(fires(t, r, "other"), job.FireFired) > 0 })
 			list, err := r.Admin().Schedules(t.Context())
 			is.NoErr(err)
 			_, err = json.Marshal(list)
-			is.NoErr(err) // it can be shown
+			is.NoErr(err) // the list can still be encoded
 		})
 	}
 }

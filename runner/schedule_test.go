@@ -13,13 +13,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// every is a change that makes a schedule of kind k.
+// every returns a change that creates a schedule for kind k.
 func every(expression string) job.ScheduleChange {
 	kind := "k"
 	return job.ScheduleChange{Expression: &expression, Kind: &kind}
 }
 
-// ofOutcome counts fires.
+// ofOutcome counts the fires with the given outcome.
 func ofOutcome(list []job.Fire, want job.FireOutcome) (n int) {
 	for _, f := range list {
 		if f.Outcome == want {
@@ -47,23 +47,23 @@ func TestAScheduleFiresOnTimeAndItsJobRuns(t *testing.T) {
 	change.Args = &args
 	done, err := r.Admin().SetSchedule(t.Context(), "often", change, "ann")
 	is.NoErr(err)
-	is.True(done.Created)            // there was none
-	is.Equal(len(done.NextFires), 5) // and it is planned at once
-	is.Equal(done.After.Zone, "UTC") // what is not said has its default
+	is.True(done.Created)            // it did not exist before
+	is.Equal(len(done.NextFires), 5) // it is planned at once
+	is.Equal(done.After.Zone, "UTC") // omitted fields have their defaults
 	is.Equal(string(done.After.Args), `{"n":1}`)
 	pgtest.Wait(t, "two fires", func() bool { return ofOutcome(fires(t, r, "often"), job.FireFired) >= 2 })
 	list := fires(t, r, "often")
 	for i, f := range list {
-		is.Equal(f.FireAt.Sub(done.NextFires[0]), time.Duration(len(list)-1-i)*time.Second) // as announced, none left out
+		is.Equal(f.FireAt.Sub(done.NextFires[0]), time.Duration(len(list)-1-i)*time.Second) // as announced, without gaps
 		is.True(f.DecidedAt.Sub(f.FireAt) >= 0)                                             // never early
 	}
 	j := inState(t, r, *list[len(list)-1].JobID, job.Succeeded)
 	is.Equal(j.Priority, job.DefaultPriority)
-	is.Equal(j.Submitter, "") // nobody's: it is the program's
+	is.Equal(j.Submitter, "") // a scheduled job has no submitter
 	is.Equal(string(j.Args), `{"n":1}`)
 	p, err := r.Admin().Pipeline(t.Context(), j.ID)
 	is.NoErr(err)
-	is.Equal(p.Name, "often") // listed by the schedule's name
+	is.Equal(p.Name, "often") // the pipeline is named after the schedule
 }
 
 func TestAScheduleThatCannotBeIsRefusedWhenItIsSet(t *testing.T) {
@@ -72,11 +72,11 @@ func TestAScheduleThatCannotBeIsRefusedWhenItIsSet(t *testing.T) {
 	r := make1(t, pgtest.Pool(t), runner.Options{MinScheduleInterval: time.Minute}, map[string]does{"k": nothing})
 	for _, expression := range []string{"", "no", "* * * * * *", "@every 30s", "0 0 30 2 *"} {
 		_, err := r.Admin().SetSchedule(t.Context(), "s", every(expression), "ann")
-		is.True(errors.Is(err, job.ErrInvalidSchedule)) // never, too often, or nothing that can be read
+		is.True(errors.Is(err, job.ErrInvalidSchedule)) // unreadable, too often, or never
 	}
 	_, err := r.Admin().SetSchedule(t.Context(), "not a name", every("@daily"), "ann")
 	is.True(errors.Is(err, job.ErrInvalidSchedule))
 	list, err := r.Admin().Schedules(t.Context())
 	is.NoErr(err)
-	is.Equal(len(list), 0) // nothing was left behind
+	is.Equal(len(list), 0) // no schedule was stored
 }

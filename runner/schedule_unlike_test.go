@@ -12,21 +12,21 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod whose zones are of another year has planned the next fire for another hour than this one would: the fire is moved, not lost, and
-// not doubled.
+// A pod with another version of the time zone database has planned the next fire for a different hour. The fire is moved, but neither lost
+// nor doubled.
 func TestAFireThatAPodWithOtherZonesPlannedIsMovedNotLost(t *testing.T) {
 	t.Parallel()
 	at := func(day string) time.Time { return utc(t, day) }
 	for name, c := range map[string]struct {
 		planned time.Time
 		now     time.Time
-		want    []time.Time // fires
+		want    []time.Time // expected fires
 		next    time.Time
 	}{
-		"it should have been an hour ago": {at("05-05T02:30"), at("05-05T02:30"), []time.Time{at("05-05T01:30")}, at("05-06T01:30")},
-		"it is in an hour":                {at("05-05T00:30"), at("05-05T00:30"), nil, at("05-05T01:30")},
-		"an hour ago, and seen late":      {at("05-05T02:30"), at("05-06T01:30"), []time.Time{at("05-05T01:30"), at("05-06T01:30")}, at("05-07T01:30")},
-		"as planned here":                 {at("05-05T01:30"), at("05-05T01:30"), []time.Time{at("05-05T01:30")}, at("05-06T01:30")},
+		"planned an hour late":               {at("05-05T02:30"), at("05-05T02:30"), []time.Time{at("05-05T01:30")}, at("05-06T01:30")},
+		"planned an hour early":              {at("05-05T00:30"), at("05-05T00:30"), nil, at("05-05T01:30")},
+		"planned an hour late, decided late": {at("05-05T02:30"), at("05-06T01:30"), []time.Time{at("05-05T01:30"), at("05-06T01:30")}, at("05-07T01:30")},
+		"planned correctly":                  {at("05-05T01:30"), at("05-05T01:30"), []time.Time{at("05-05T01:30")}, at("05-06T01:30")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +47,7 @@ func TestAFireThatAPodWithOtherZonesPlannedIsMovedNotLost(t *testing.T) {
 	}
 }
 
-// A pod that does not know a zone says so, and leaves the schedule to the pods that know it.
+// A pod that does not know a schedule's zone reports an error and leaves the schedule to other pods.
 func TestAScheduleInAZoneThatAPodDoesNotKnowIsLeftToOthers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -57,15 +57,15 @@ func TestAScheduleInAZoneThatAPodDoesNotKnowIsLeftToOthers(t *testing.T) {
 	is.NoErr(err)
 	_, err = r.Admin().SetSchedule(t.Context(), "other", every("* * * * * *"), "ann")
 	is.NoErr(err)
-	pgtest.Wait(t, "it fires", func() bool { return ofOutcome(fires(t, r, "s"), job.FireFired) > 0 })
+	pgtest.Wait(t, "the schedule fires", func() bool { return ofOutcome(fires(t, r, "s"), job.FireFired) > 0 })
 	exec(t, pool, `update trapeze.schedules set zone = 'Mars/Olympus' where name = 's'`)
 	wrong := func() string { return one[string](t, pool, `select error from trapeze.schedules where name = 's'`) }
-	pgtest.Wait(t, "it is told", func() bool { return strings.Contains(wrong(), "Mars/Olympus") })
-	is.Equal(one[bool](t, pool, `select planned from trapeze.schedules where name = 's'`), false) // still to be planned, by who can
+	pgtest.Wait(t, "the error is reported", func() bool { return strings.Contains(wrong(), "Mars/Olympus") })
+	is.Equal(one[bool](t, pool, `select planned from trapeze.schedules where name = 's'`), false) // left for a pod that knows the zone
 	before := len(fires(t, r, "other"))
-	pgtest.Wait(t, "the other one fires", func() bool { return len(fires(t, r, "other")) >= before+3 })
+	pgtest.Wait(t, "the other schedule fires", func() bool { return len(fires(t, r, "other")) >= before+3 })
 	exec(t, pool, `update trapeze.schedules set zone = 'Europe/Zurich' where name = 's'`)
 	before = len(fires(t, r, "s"))
-	pgtest.Wait(t, "it fires again", func() bool { return len(fires(t, r, "s")) > before })
+	pgtest.Wait(t, "the schedule fires again", func() bool { return len(fires(t, r, "s")) > before })
 	is.Equal(wrong(), "")
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A walk along the wall clock, minute by minute, that knows nothing of expressions or rules: a day's fire is the first minute that shows
-// its time, or a later one of that day where none does.
+// The expected fires come from a minute-by-minute walk along the wall clock that knows no expressions or rules. A day's fire is the first
+// minute that shows the scheduled time. If no minute of that day shows it, the fire is the first later minute.
 func TestADailyScheduleFiresAsAWalkAlongTheWallClockSays(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -33,7 +33,7 @@ func TestADailyScheduleFiresAsAWalkAlongTheWallClockSays(t *testing.T) {
 			change.Zone, change.Missed, change.CatchUp = &zone, &missed, &most
 			_, err := r.Admin().SetSchedule(t.Context(), name, change, "ann")
 			is.NoErr(err)
-			last := from.In(loc).Format("2006-01-02") // the day of which the fire is past
+			last := from.In(loc).Format("2006-01-02") // the last day whose fire is past
 			if from.In(loc).Format("15:04") < fmt.Sprintf("%02d:17", hour) {
 				last = ""
 			}
@@ -48,8 +48,8 @@ func TestADailyScheduleFiresAsAWalkAlongTheWallClockSays(t *testing.T) {
 	exec(t, pool, `update trapeze.schedules set anchor = $1, planned = false, next_at = null`, from)
 	r.FireAt(t.Context(), until)
 	for _, got := range column[string](t, pool, `select schedule || to_char(fire_at at time zone 'UTC', ' YYYY-MM-DD"T"HH24:MI:SS') from trapeze.schedule_fires`) {
-		is.True(want[got]) // the walk has it too
+		is.True(want[got]) // each actual fire was expected
 		delete(want, got)
 	}
-	is.Equal(len(want), 0) // and nothing else
+	is.Equal(len(want), 0) // each expected fire happened
 }

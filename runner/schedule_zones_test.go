@@ -15,10 +15,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Each case is one change of the clocks, as a list of what fires about it: a time that does not exist is the moment after the gap, once; a
-// time that comes twice is the first of the two.
+// clockChanges lists the expected fires around clock changes. A schedule whose time is skipped fires once, right after the gap. A schedule
+// whose time occurs twice fires the first time.
 var clockChanges = []struct {
-	zone, expression, from, until string // in UTC; after from, and until then
+	zone, expression, from, until string // from (exclusive) and until (inclusive) are in UTC
 	want                          []string
 }{
 	{"Europe/Zurich", "30 2 * * *", "03-27T23:00", "03-30T22:00", []string{"03-28T01:30", "03-29T01:00", "03-30T00:30"}},
@@ -43,7 +43,7 @@ func utc(t *testing.T, s string) time.Time {
 	return at
 }
 
-// The database's clock is led through each change in random steps, for several pods at a time.
+// Several pods decide fires at the same time while time advances through each clock change in random steps.
 func TestSchedulesFireOnceThroughTheChangesOfTheClocks(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -59,7 +59,7 @@ func TestSchedulesFireOnceThroughTheChangesOfTheClocks(t *testing.T) {
 	for i, c := range clockChanges {
 		name, missed, most := fmt.Sprintf("s%d", i), job.MissedCatchUp, job.MaxCatchUp
 		change := every(c.expression)
-		change.Zone, change.Missed, change.CatchUp = &c.zone, &missed, &most // so that no step is too large
+		change.Zone, change.Missed, change.CatchUp = &c.zone, &missed, &most // catch up on every fire, however large the step
 		_, err := pods[0].Admin().SetSchedule(t.Context(), name, change, "ann")
 		is.NoErr(err)
 		from, until := utc(t, c.from), utc(t, c.until)
@@ -74,7 +74,7 @@ func TestSchedulesFireOnceThroughTheChangesOfTheClocks(t *testing.T) {
 				all.Go(func() { r.FireAt(t.Context(), at) })
 			}
 			all.Wait()
-			pods[0].FireAt(t.Context(), at) // whoever found the row in another's hands had nothing to do
+			pods[0].FireAt(t.Context(), at) // a pod that found the row locked did nothing
 		}
 		exec(t, pool, `update trapeze.schedules set paused = true where name = $1`, name)
 		for _, at := range c.want {
@@ -85,8 +85,8 @@ func TestSchedulesFireOnceThroughTheChangesOfTheClocks(t *testing.T) {
 		where outcome = 'fired' order by fire_at, schedule`)
 	slices.Sort(got)
 	slices.Sort(want)
-	is.Equal(got, want)                                                                   // as listed by hand
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires`), len(want)) // and nothing else was decided
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), len(want))           // a job for each
+	is.Equal(got, want)                                                                   // as in the table
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires`), len(want)) // nothing else was decided
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), len(want))           // one job per fire
 	is.Equal(one[int](t, pool, `select count(distinct job_id) from trapeze.schedule_fires`), len(want))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A submission has its own settings of the planner, for its statement alone.
+// A submission changes planner settings for its own statement only.
 func TestASubmissionKeepsTheSettingsOfTheCallersTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -44,6 +44,6 @@ func TestASubmissionKeepsTheSettingsOfTheCallersTransaction(t *testing.T) {
 		is.Equal(settings(), inside)
 		return nil
 	}))
-	before[4] = "off" // set for the session
+	before[4] = "off" // set for the whole session
 	is.Equal(settings(), before)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// goes runs a runner until stop, which returns when Run has.
+// goes runs r in the background. stop cancels its context, and ended receives the result of Run.
 func goes(t *testing.T, r *runner.Runner) (stop func(), ended <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -45,18 +45,18 @@ func TestAShutdownLetsHandlersEndAndLeavesTheirNextStepsToOthers(t *testing.T) {
 	stop, done := goes(t, r)
 	id := begun(t, r, of("a"))
 	stop()
-	pgtest.Wait(t, "it says that it drains", func() bool {
+	pgtest.Wait(t, "the pod reports that it is draining", func() bool {
 		ready, reasons := r.Ready()
 		return !ready && reasons[0] == "draining"
 	})
 	later := enqueue(t, r, of("b"))
-	is.Equal(get(t, r, later).State, job.Pending) // a submission goes on, but nothing starts here
+	is.Equal(get(t, r, later).State, job.Pending) // jobs can still be submitted, but none starts here
 	open()
 	is.NoErr(<-done)
 	j := get(t, r, id)
 	is.Equal(j.State, job.Succeeded)
-	is.Equal(string(j.Result), "true")                                                                  // its context did not end within the grace
-	is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, id), "pending") // the next step waits for another pod
+	is.Equal(string(j.Result), "true")                                                                  // its context was not cancelled during the grace period
+	is.Equal(one[string](t, pool, `select state from trapeze.job where parent_id = $1`, id), "pending") // another pod has to run the next step
 	is.Equal(one[string](t, pool, `select closed from trapeze.pods`), "left")
 	start(t, pool, runner.Options{}, handlers)
 	quiet(t, pool)
@@ -67,7 +67,7 @@ func TestAShutdownLetsHandlersEndAndLeavesTheirNextStepsToOthers(t *testing.T) {
 func TestAHandlerThatOutlastsTheGraceIsHandedBackUnspent(t *testing.T) {
 	t.Parallel()
 	for _, hurry := range []bool{false, true} {
-		t.Run(map[bool]string{false: "after the grace", true: "at once when asked"}[hurry], func(t *testing.T) {
+		t.Run(map[bool]string{false: "after the grace period", true: "at once on request"}[hurry], func(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			pool := pgtest.Pool(t)
@@ -90,15 +90,15 @@ func TestAHandlerThatOutlastsTheGraceIsHandedBackUnspent(t *testing.T) {
 			stop()
 			if hurry {
 				r.HandBackNow()
-				r.HandBackNow() // a second time is no more
+				r.HandBackNow() // a second call has no effect
 			}
 			is.True(errors.Is(<-causes, job.ErrShutdown))
 			is.NoErr(<-done)
 			j := get(t, r, id)
 			is.Equal(j.State, job.Pending)
-			is.Equal(j.Attempt, 0) // unspent
+			is.Equal(j.Attempt, 0) // no attempt was spent
 			is.Equal(j.Crashes, 0)
-			is.Equal(j.Fence, int64(1)) // and the fence is kept
+			is.Equal(j.Fence, int64(1)) // the fence is not reset
 			is.Equal(told(t, r, id)[2], "job.handed_back")
 			b := start(t, pool, runner.Options{}, handlers)
 			is.Equal(ended(t, b, id).Fence, int64(2))
@@ -107,7 +107,8 @@ func TestAHandlerThatOutlastsTheGraceIsHandedBackUnspent(t *testing.T) {
 	}
 }
 
-// A process that is told to stop at any moment of its start has done so without an error. A row that it has registered is closed.
+// A process can be told to stop at any point during startup. Run then returns no error and closes the pod's row if it was already
+// registered.
 func TestARunnerThatIsStoppedWhileItStartsReturnsNoError(t *testing.T) {
 	t.Parallel()
 	const heartbeat = "update trapeze.pods"
@@ -127,7 +128,7 @@ func TestARunnerThatIsStoppedWhileItStartsReturnsNoError(t *testing.T) {
 			})
 			r := make1(t, pgtest.Connect(t, proxy.URL()), runner.Options{}, map[string]does{"k": nothing})
 			is.NoErr(r.Run(ctx))
-			is.True(ctx.Err() != nil) // it came that far
+			is.True(ctx.Err() != nil) // startup reached the statement
 			if statement == heartbeat {
 				is.Equal(one[string](t, direct, `select closed from trapeze.pods`), "left")
 			}
@@ -145,7 +146,7 @@ func TestARunnerThatIsStoppedWhileItStartsReturnsNoError(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
 		go func() { ran <- r.Run(ctx) }()
-		pgtest.Wait(t, "it waits for the database", func() bool { return strings.Contains(log.String(), "not started yet") })
+		pgtest.Wait(t, "the runner waits for the database", func() bool { return strings.Contains(log.String(), "not started yet") })
 		stop()
 		is.NoErr(<-ran)
 		is.Equal(strings.Count(log.String(), "runner stopped before it had started"), 1)
@@ -163,15 +164,15 @@ func TestAHandlerThatIgnoresTheShutdownIsHandedBackAndRunReturns(t *testing.T) {
 	id := begun(t, a, of("deaf"))
 	b := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"deaf": nothing})
 	stop()
-	is.NoErr(<-done) // it does not wait for ever
+	is.NoErr(<-done) // Run does not wait for the handler
 	j := ended(t, b, id)
-	is.Equal(j.State, job.Succeeded) // b was woken; its poll is an hour away
+	is.Equal(j.State, job.Succeeded) // b was notified; its next poll is an hour away
 	is.Equal(j.Crashes, 0)
 	is.Equal(value(t, a, "trapeze_stuck_handlers"), 1.0)
 	open()
 	pgtest.Wait(t, "the handler returns", func() bool { return a.Running() == 0 })
 	is.Equal(value(t, a, "trapeze_stuck_handlers"), 0.0)
-	is.Equal(get(t, b, id).EventNo, j.EventNo) // what it returned changed nothing
+	is.Equal(get(t, b, id).EventNo, j.EventNo) // the handler's late result changed nothing
 	checkHistory(t, pool, b)
 }
 
@@ -200,15 +201,15 @@ func TestADatabaseThatIsGoneDoesNotKeepTheProcess(t *testing.T) {
 	case err := <-done:
 		is.NoErr(err)
 	case <-time.After(15 * time.Second):
-		t.Fatal("Run waits for a database that does not answer")
+		t.Fatal("Run is still waiting for an unresponsive database")
 	}
 	b := start(t, direct, named("b"), map[string]does{"deaf": nothing, "heeds": nothing, "ends": nothing})
-	quiet(t, direct) // the net has what could not be handed back
+	quiet(t, direct) // recovery requeues the jobs that could not be handed back
 	checkHistory(t, direct, b)
 }
 
 func TestNoGoroutineOutlivesRunAndClose(t *testing.T) {
-	is := is.New(t) // not parallel: it counts goroutines
+	is := is.New(t) // not parallel because it counts goroutines
 	pool := pgtest.Pool(t)
 	exec(t, pool, `select 1`)
 	r := make1(t, pool, runner.Options{}, map[string]does{
@@ -229,7 +230,7 @@ func TestNoGoroutineOutlivesRunAndClose(t *testing.T) {
 	pgtest.Wait(t, "every goroutine of the runner ends:\n"+ours(), func() bool { return ours() == "" })
 }
 
-// ours are the stacks of goroutines that run this module's code or gocron's, the test's own aside.
+// ours returns the stacks of all goroutines that run code from this module or gocron, except the test's own.
 func ours() string {
 	buf := make([]byte, 1<<20)
 	buf = buf[:runtime.Stack(buf, true)]

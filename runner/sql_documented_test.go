@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// The page on submitting from SQL lists the parameters that the function has, and its statements run.
+// The page about submitting from SQL must list the function's parameters, and its example statements must run.
 func TestThePageOnSQLSaysWhatTheFunctionTakes(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -34,11 +34,11 @@ func TestThePageOnSQLSaysWhatTheFunctionTakes(t *testing.T) {
 		said := strings.Trim(rows[i][3], "`")
 		switch value = strings.Trim(value, "'"); {
 		case !optional:
-			is.Equal(said, "") // the page: no default
+			is.Equal(said, "") // the page shows no default
 		case value == "NULL" || value == "":
-			is.True(said != "") // the page: words for what happens without it
+			is.True(said != "") // the page describes what happens without a value
 		default:
-			is.Equal(said, value) // the page: the default
+			is.Equal(said, value) // the page shows the default
 		}
 	}
 	exec(t, pool, `create table orders (no int)`)

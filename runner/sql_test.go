@@ -58,7 +58,7 @@ func TestAJobOfSQLIsWhatTheLibraryWouldHaveMadeOfIt(t *testing.T) {
 					from trapeze.jobs j left join trapeze.live l using (id) left join trapeze.parked p using (id) left join trapeze.pipelines i using (id) where j.id = $1`, id)
 			}
 			got := row(theirs.ID)
-			if name == "keys" { // they would be taken
+			if name == "keys" { // free the keys for the second submission
 				exec(t, pool, `delete from trapeze.unique_keys; delete from trapeze.submissions`)
 			}
 			ours, err := r.Enqueue(t.Context(), c.args, options...)
@@ -107,7 +107,7 @@ func TestWhatSQLMayNotSubmitIsRefusedAsInTheLibrary(t *testing.T) {
 			is := is.New(t)
 			_, err := db.ExecContext(t.Context(), `select trapeze.enqueue(`+c.args+`)`)
 			is.True(err != nil && strings.Contains(err.Error(), c.message))
-			is.True(strings.Contains(err.Error(), strings.Replace(c.is.Error(), "invalid request", "invalid submission", 1))) // the function takes nothing else
+			is.True(strings.Contains(err.Error(), strings.Replace(c.is.Error(), "invalid request", "invalid submission", 1))) // the function accepts only submissions, so its errors name them
 			is.True(errors.Is(work.SQLError(err), c.is))
 		})
 	}
@@ -122,17 +122,18 @@ func TestSQLMaySubmitWhatTheLibraryReads(t *testing.T) {
 	for _, args := range []string{
 		strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
 		"[" + strings.Repeat(`{"a":[]},`, 6000) + "1]",
-		`["` + strings.Repeat(`[\"{\\`, 6000) + `"]`, // brackets within a text
+		`["` + strings.Repeat(`[\"{\\`, 6000) + `"]`, // brackets inside a string
 	} {
 		theirs := one[int64](t, pool, `select id from trapeze.enqueue(kind => 'k', args => $1)`, args)
 		is.Equal(one[string](t, pool, `select args::text from trapeze.jobs where id = $1`, theirs), args)
-		enqueue(t, r, of("k", args)) // the library takes it too
+		enqueue(t, r, of("k", args)) // the library accepts them, too
 		_, err := json.Marshal(get(t, r, theirs))
 		is.NoErr(err)
 	}
 }
 
-// Programs call the function by its name and these parameters. Never edit these lines: a release that needs others adds a function.
+// Programs call the function by its name with these parameters. Never edit these lines: a release that needs other parameters adds a new
+// function.
 const (
 	enqueueParameters = "kind text, args json DEFAULT '{}'::json, lane text DEFAULT NULL::text, subject text DEFAULT ''::text, priority integer DEFAULT 10, " +
 		"run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, idempotency_key text DEFAULT NULL::text, unique_key text DEFAULT NULL::text, " +
@@ -154,7 +155,6 @@ func TestTheFunctionKeepsItsPromiseToProducers(t *testing.T) {
 	is.Equal(one[string](t, pool, `select submitter || kind || args from trapeze.jobs`), `annk{"a":1}`)
 }
 
-// A job of SQL has its place in the trace of whoever submits it.
 func TestAJobOfSQLContinuesTheTraceOfItsSubmitter(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -189,20 +189,20 @@ func TestSubmissionsOfSQLKeepTheirKeys(t *testing.T) {
 	taken := submit(of("k", `4`), runner.Unique("u", runner.WhileActive), runner.IdempotencyKey("j"))
 	is.True(taken.Duplicate)
 	is.Equal(taken.ID, holder.ID)
-	is.Equal(submit(of("k", `4`), runner.IdempotencyKey("j")).ID, holder.ID) // the key answers with that job
+	is.Equal(submit(of("k", `4`), runner.IdempotencyKey("j")).ID, holder.ID) // the idempotency key belongs to that job
 
-	// The library and SQL share keys of one submitter.
+	// The library and SQL share the keys of a submitter.
 	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
 	user := one[string](t, pool, `select session_user::text`)
 	s, err := r.Enqueue(t.Context(), of("k", `1`), runner.IdempotencyKey("i"), runner.Submitter(user))
 	is.NoErr(err)
 	is.Equal(s.ID, first.ID)
 	quiet(t, pool)
-	is.True(!submit(of("k", `5`), runner.Unique("u", runner.WhileActive)).Duplicate) // its holder has ended
+	is.True(!submit(of("k", `5`), runner.Unique("u", runner.WhileActive)).Duplicate) // the job that held the key has finished
 	quiet(t, pool)
 }
 
-// A role that may execute the function may do nothing else, and speaks for itself.
+// A role that may only execute the function cannot do anything else, and it can submit only under its own name.
 func TestAProducerMaySubmitAndNoMore(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -230,7 +230,7 @@ func TestAProducerMaySubmitAndNoMore(t *testing.T) {
 	}
 	s, err = runner.EnqueueSQL(t.Context(), conn, of("k"))
 	is.NoErr(err)
-	is.Equal(one[string](t, pool, `select submitter from trapeze.jobs where id = $1`, s.ID), member) // who logged in, not the role that it took
+	is.Equal(one[string](t, pool, `select submitter from trapeze.jobs where id = $1`, s.ID), member) // the session user, not the current role
 	for _, forbidden := range []string{`select * from trapeze.jobs`, `insert into trapeze.live (id) values (1)`, `select trapeze.single_job_id()`,
 		`select trapeze.check_job('', 'k', '{}', null, '', 1)`, `select trapeze.advance_job_ids(1)`, `select trapeze.settle_history()`} {
 		_, err := db.ExecContext(t.Context(), forbidden)
@@ -238,14 +238,14 @@ func TestAProducerMaySubmitAndNoMore(t *testing.T) {
 	}
 }
 
-// Rows and jobs of random commits, rollbacks and connections that are cut: there is a job exactly where there is a row, each runs
-// once, and their ids do not burn blocks.
+// Transactions commit, roll back or lose their client at random. A job exists exactly when its row does, and each job runs once. Single
+// submissions do not waste blocks of job IDs.
 func TestAJobOfSQLExistsIfAndOnlyIfItsTransactionCommits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table orders (no int primary key)`)
-	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"k": nothing}) // the wake-up has to come
+	r := start(t, pool, runner.Options{PollEvery: time.Hour}, map[string]does{"k": nothing}) // polls are too rare to help, so the wake-up has to arrive
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
 	before := one[int64](t, pool, `select last_value from trapeze.job_ids`)
@@ -262,7 +262,7 @@ func TestAJobOfSQLExistsIfAndOnlyIfItsTransactionCommits(t *testing.T) {
 		case 0:
 			_ = tx.Rollback()
 		case 1:
-			cancel() // the client is gone
+			cancel() // the client disconnects
 			_ = tx.Commit()
 		default:
 			is.NoErr(tx.Commit())
@@ -273,7 +273,7 @@ func TestAJobOfSQLExistsIfAndOnlyIfItsTransactionCommits(t *testing.T) {
 	is.True(made > 0)
 	const odd = `select count(*)::int from orders o full join (select args::text::int as no from trapeze.jobs where kind = 'k') j using (no) where o.no is null or j.no is null`
 	is.Equal(one[int](t, pool, odd), 0)
-	pgtest.Wait(t, "each has run", func() bool {
+	pgtest.Wait(t, "each job has run", func() bool {
 		return one[int](t, pool, `select count(*)::int from trapeze.done where state = 'succeeded'`) == one[int](t, pool, `select count(*)::int from orders`)
 	})
 	is.True(one[int64](t, pool, `select last_value from trapeze.job_ids`)-before <= 2000)
@@ -281,7 +281,7 @@ func TestAJobOfSQLExistsIfAndOnlyIfItsTransactionCommits(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// All of them find the sequence behind what a restore brought back.
+// All concurrent submissions find the sequence behind the restored rows, but each one must get a different ID.
 func TestIDsThatTheDatabaseGivesAtOnceAreUnlike(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -324,7 +324,7 @@ func TestIDsOfTheDatabaseGoOnAboveThoseThatARestoreBroughtBack(t *testing.T) {
 	is.Equal(s.ID, int64(5000))
 	exec(t, pool, `select trapeze.settle_history()`)
 	exec(t, pool, `update trapeze.cluster set timeline = timeline + 1`)
-	exec(t, pool, `select trapeze.settle_history()`) // finds another timeline
+	exec(t, pool, `select trapeze.settle_history()`) // detects the new timeline
 	s, err = runner.EnqueueSQL(t.Context(), db, of("k"))
 	is.NoErr(err)
 	is.True(s.ID > 1<<32)
@@ -332,7 +332,7 @@ func TestIDsOfTheDatabaseGoOnAboveThoseThatARestoreBroughtBack(t *testing.T) {
 	_, err = db.ExecContext(t.Context(), `select trapeze.enqueue(kind => 'k', run_at => '-infinity', needs_approval => true)`)
 	is.NoErr(err)
 	is.True(one[bool](t, pool, `select run_after > now() - interval '1 minute' from trapeze.parked`))
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing}) // ids of the database beside its own blocks are no ids in use
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing}) // IDs that SQL submissions took outside the runner's blocks do not count as used
 	for range 3 {
 		is.True(enqueue(t, r, of("k")) < s.ID+1_000_000)
 	}

@@ -23,7 +23,7 @@ func TestAHandlerWithoutASignOfLifeSpendsItsAttempts(t *testing.T) {
 	pool := pgtest.Pool(t)
 	causes := make(chan error, 2)
 	r := start(t, pool, runner.Options{}, map[string]does{"hangs": func(ctx context.Context, j *raw) (*runner.Outcome, error) {
-		j.Progress(1, 10) // once, and then nothing
+		j.Progress(1, 10) // one sign of life, then none
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
 		return nil, errors.New("gave up")
@@ -32,15 +32,15 @@ func TestAHandlerWithoutASignOfLifeSpendsItsAttempts(t *testing.T) {
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Failed)
 	is.Equal(why(j), job.ReasonStale)
-	is.Equal(j.Attempt, 2)                                // requeued while attempts last
-	is.True(strings.Contains(message(j), "sign of life")) // whatever the handler says
+	is.Equal(j.Attempt, 2)                                // requeued until no attempts are left
+	is.True(strings.Contains(message(j), "sign of life")) // whatever error the handler returns
 	is.True(strings.Contains(message(j), "gave up"))
 	is.True(errors.Is(<-causes, job.ErrStale))
 	is.True(errors.Is(<-causes, job.ErrStale))
 	list, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 10)
 	is.NoErr(err)
 	is.Equal(list[2].Event, "job.retried")
-	is.True(strings.Contains(*list[2].Message, "sign of life")) // the reason is in the history
+	is.True(strings.Contains(*list[2].Message, "sign of life")) // the history includes the reason
 	checkHistory(t, pool, r)
 }
 
@@ -79,7 +79,7 @@ func TestSignsOfLifeKeepAHandlerGoing(t *testing.T) {
 		ids = append(ids, enqueue(t, r, of(kind)))
 	}
 	for _, id := range ids {
-		is.Equal(ended(t, r, id).State, job.Succeeded) // each sign counts
+		is.Equal(ended(t, r, id).State, job.Succeeded) // each kind of sign counts
 	}
 }
 
@@ -92,7 +92,7 @@ func TestAStaleHandlerThatIgnoresItsContextIsSettledWithoutIt(t *testing.T) {
 	j := ended(t, r, enqueue(t, r, of("deaf")))
 	is.Equal(j.State, job.Failed)
 	is.Equal(why(j), job.ReasonStale)
-	is.Equal(r.Running(), 1) // its goroutine still uses the process
+	is.Equal(r.Running(), 1) // its goroutine still occupies the slot
 	open()
 	pgtest.Wait(t, "the slot is free", func() bool { return r.Running() == 0 })
 }
@@ -120,8 +120,8 @@ func TestAKindSaysOtherwiseThanTheOptions(t *testing.T) {
 	})
 	id := begun(t, r, of("quiet"))
 	for range 3 {
-		is.Equal(why(ended(t, watched, enqueue(t, watched, of("watched")))), job.ReasonStale) // three times as long as the default
+		is.Equal(why(ended(t, watched, enqueue(t, watched, of("watched")))), job.ReasonStale) // each takes as long as the default limit
 	}
 	open()
-	is.Equal(ended(t, r, id).State, job.Succeeded) // and it was left alone
+	is.Equal(ended(t, r, id).State, job.Succeeded) // the default limit did not apply to it
 }

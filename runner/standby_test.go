@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// overheard are the statements that all connections of a pool, and of a runner on it, have sent, by their first line.
+// overheard counts the statements sent on all connections of a pool and of a runner that uses it, by their first line.
 type overheard struct {
 	mu   sync.Mutex
 	said map[string]int
@@ -51,7 +51,8 @@ func (o *overheard) so() map[string]int {
 	return maps.Clone(o.said)
 }
 
-// pool is a pool on a new database that is listened in on, on the wire: a tracer would not hear the pool's own pings.
+// pool returns a pool for a new database and records its statements at the network level, because a tracer does not see the pool's own
+// pings.
 func (o *overheard) pool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	o.said = map[string]int{}
@@ -80,7 +81,7 @@ func TestAnIdlePodSendsOneStatementAHeartbeatAndOneAPoll(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		beat, poll   time.Duration
-		beats, polls int // that are waited for
+		beats, polls int // minimum numbers to wait for
 	}{
 		{"when both come often", 100 * time.Millisecond, 250 * time.Millisecond, 20, 8},
 		{"when a connection rests for seconds between them", 1500 * time.Millisecond, 2 * time.Second, 4, 3},
@@ -90,7 +91,7 @@ func TestAnIdlePodSendsOneStatementAHeartbeatAndOneAPoll(t *testing.T) {
 			is := is.New(t)
 			var o overheard
 			start(t, o.pool(t), runner.Options{HeartbeatEvery: c.beat, LeaseFor: max(5*c.beat, 2*time.Second), PollEvery: c.poll}, map[string]does{"k": nothing})
-			pgtest.WaitFor(t, 20*time.Second, "what is done once is over", func() bool {
+			pgtest.WaitFor(t, 20*time.Second, "startup is complete", func() bool {
 				now := o.so()
 				return now["listen"] == 1 && now["poll"] >= 2+1 && now["heartbeat"] >= 3 && now["chore done"] >= 13 && now["lead"] >= 1
 			})
@@ -106,14 +107,14 @@ func TestAnIdlePodSendsOneStatementAHeartbeatAndOneAPoll(t *testing.T) {
 			})
 			took := time.Since(began)
 			t.Logf("in %s: %v", took, heard)
-			delete(heard, "select trapeze.analyze_emptied()")                        // nor this
-			delete(heard, "discard plans")                                           // not of a pod at rest: the machine is so busy that a statement took long
-			delete(heard, "marks")                                                   // nor is this: a look took long
-			is.True(heard["heartbeat"] <= int(took/c.beat)+2)                        // no more heartbeats than were due
-			is.True(heard["poll"] <= int(took/(c.poll*9/10))+1)                      // no more looks than were due
-			is.True(heard["lead"] <= int(took/(c.poll*16/10))+1)                     // asks every other poll if it still leads
-			delete(heard, "lead")                                                    //
-			is.Equal(slices.Sorted(maps.Keys(heard)), []string{"heartbeat", "poll"}) // and nothing else
+			delete(heard, "select trapeze.analyze_emptied()")    // sent only after a slow statement
+			delete(heard, "discard plans")                       // sent only after a slow statement, when the machine is busy
+			delete(heard, "marks")                               // sent only after a slow poll
+			is.True(heard["heartbeat"] <= int(took/c.beat)+2)    // no more heartbeats than due
+			is.True(heard["poll"] <= int(took/(c.poll*9/10))+1)  // no more polls than due
+			is.True(heard["lead"] <= int(took/(c.poll*16/10))+1) // the pod checks every other poll whether it still leads
+			delete(heard, "lead")
+			is.Equal(slices.Sorted(maps.Keys(heard)), []string{"heartbeat", "poll"}) // nothing else
 		})
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The event of a claim is the start of an attempt: an event of its own for that would tell nothing new, and cost a row a job.
+// The claim event marks the start of an attempt. A separate start event would cost a row per job and add no information.
 func TestAJobsHistorySaysThatItWasClaimedBeforeItsHandlerIsCalled(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	pool := pgtest.Pool(t)
 	type seen struct {
 		events []string
-		fence  int64 // of the latest
+		fence  int64 // fence of the latest event
 		state  job.State
 	}
 	got := make(chan seen, 3)
@@ -29,18 +29,18 @@ func TestAJobsHistorySaysThatItWasClaimedBeforeItsHandlerIsCalled(t *testing.T) 
 		got <- s
 		return runner.Done(nil), err
 	}})
-	enqueue(t, r, of("look"))                                    // is born running
-	_, err := r.EnqueueMany(t.Context(), []job.Args{of("look")}) // is claimed
+	enqueue(t, r, of("look"))                                    // started on insert
+	_, err := r.EnqueueMany(t.Context(), []job.Args{of("look")}) // claimed by a poll
 	is.NoErr(err)
-	enqueue(t, r, of("look"), runner.Delay(1)) // is promoted, then claimed
+	enqueue(t, r, of("look"), runner.Delay(1)) // promoted, then claimed
 	quiet(t, pool)
 	for range 3 {
 		s := <-got
 		is.Equal(s.events[0], "job.enqueued")
-		is.Equal(s.events[len(s.events)-1], "job.claimed") // for everybody to see, while the handler runs
+		is.Equal(s.events[len(s.events)-1], "job.claimed") // committed before the handler runs
 		is.Equal(s.fence, int64(1))
 		is.Equal(s.state, job.Running)
 	}
 	is.Equal(column[string](t, pool, `select distinct event from trapeze.job_event where job is not null order by 1`),
-		[]string{"job.claimed", "job.enqueued", "job.promoted", "job.succeeded"}) // and nothing else
+		[]string{"job.claimed", "job.enqueued", "job.promoted", "job.succeeded"}) // nothing else
 }

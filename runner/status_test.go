@@ -30,7 +30,7 @@ func TestTheStatusAgreesWithTheRows(t *testing.T) {
 	for range 3 {
 		enqueue(t, pods[1], of("n"))
 	}
-	pgtest.Wait(t, "the narrow lane is full, and progress is noted", func() bool {
+	pgtest.Wait(t, "the narrow lane is full, and progress is stored", func() bool {
 		return running(t, pool) == 2 && one[int](t, pool, `select count(*)::int from trapeze.job_progress where message is not null`) == 1
 	})
 
@@ -65,15 +65,15 @@ func TestTheStatusAgreesWithTheRows(t *testing.T) {
 	is.Equal(now.Lanes[1].Waiting, 0)
 }
 
-// What the commands do can be done in SQL too: every pod follows with its next heartbeat.
+// The effects of the commands are available in plain SQL, too. Every pod applies them on its next heartbeat.
 func TestPlainSQLHasTheSameEffectWithinAHeartbeat(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ shut, open string }{
-		"frozen":           {`update trapeze.gate set frozen = true`, `update trapeze.gate set frozen = false`},
-		"drained pods":     {`update trapeze.pods set drained = true`, `update trapeze.pods set drained = false`},
-		"no slots at all":  {`update trapeze.lanes set slots = 0`, `update trapeze.lanes set slots = null`},
-		"a slower lane":    {`update trapeze.lanes set enabled = false, poll_interval_ms = 60000`, `update trapeze.lanes set enabled = true`},
-		"the gate is gone": {`delete from trapeze.gate`, `insert into trapeze.gate (paused) values (false)`},
+		"frozen":        {`update trapeze.gate set frozen = true`, `update trapeze.gate set frozen = false`},
+		"drained pods":  {`update trapeze.pods set drained = true`, `update trapeze.pods set drained = false`},
+		"no slots":      {`update trapeze.lanes set slots = 0`, `update trapeze.lanes set slots = null`},
+		"a slower lane": {`update trapeze.lanes set enabled = false, poll_interval_ms = 60000`, `update trapeze.lanes set enabled = true`},
+		"no gate row":   {`delete from trapeze.gate`, `insert into trapeze.gate (paused) values (false)`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,14 +83,14 @@ func TestPlainSQLHasTheSameEffectWithinAHeartbeat(t *testing.T) {
 			pods := fleet(t, url, 2, runner.Options{DirectURL: "off", PollEvery: time.Hour}, map[string]does{"k": nothing})
 			exec(t, pool, c.shut)
 			for _, r := range pods {
-				pgtest.Wait(t, "the pod has heard", func() bool {
+				pgtest.Wait(t, "the pod has applied the change", func() bool {
 					s, err := r.Enqueue(t.Context(), of("k"))
 					is.NoErr(err)
 					return s.State == job.Pending
 				})
 			}
 			exec(t, pool, c.open)
-			quiet(t, pool) // without a poll: what has opened is looked at
+			quiet(t, pool) // without a poll, because a pod claims jobs when its heartbeat reports the change
 		})
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// deeds lists what the audit says of a target, the oldest first, as action by actor.
+// deeds returns the audit entries for a target, oldest first, each as "action by actor".
 func deeds(t *testing.T, r *runner.Runner, target string) (list []string) {
 	t.Helper()
 	rows, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{Target: target})
@@ -48,24 +48,24 @@ func TestAFailedJobIsTriedAgainWithOtherArguments(t *testing.T) {
 	again, err := r.Admin().RunAgain(t.Context(), id, "ann", nil)
 	is.NoErr(err)
 	is.Equal(again, []int64{id})
-	pgtest.Wait(t, "it has failed again", func() bool { j := get(t, r, id); return j.State == job.Failed && j.Epoch == 2 })
+	pgtest.Wait(t, "the job has failed again", func() bool { j := get(t, r, id); return j.State == job.Failed && j.Epoch == 2 })
 	_, err = r.Admin().RunAgain(t.Context(), id, "bob", json.RawMessage("true"))
 	is.NoErr(err)
 	after := inState(t, r, id, job.Succeeded)
 	is.Equal(after.Epoch, before.Epoch+2)
-	is.Equal(after.Fence, before.Fence+2) // the fence goes on, one a claim
-	is.Equal(after.Attempt, 1)            // the attempts begin anew
+	is.Equal(after.Fence, before.Fence+2) // each claim increments the fence
+	is.Equal(after.Attempt, 1)            // attempts start again at 1
 	is.Equal(told(t, r, id), []string{"job.enqueued", "job.claimed", "job.failed", "job.operator_retry", "job.claimed", "job.failed",
 		"job.operator_retry", "job.claimed", "job.succeeded"})
 	is.Equal(deeds(t, r, fmt.Sprint("job ", id)), []string{"job.retry by ann", "job.retry by bob"})
 
 	_, err = r.Admin().RunAgain(t.Context(), id, "ann", nil)
-	is.True(errors.Is(err, job.ErrNotFailed)) // it has succeeded
+	is.True(errors.Is(err, job.ErrNotFailed)) // the job has already succeeded
 	_, err = r.Admin().RunAgain(t.Context(), 1<<40, "ann", nil)
 	is.True(errors.Is(err, job.ErrNotFound))
 	_, err = r.Admin().RunAgain(t.Context(), id, "ann", make(chan int))
 	is.True(errors.Is(err, job.ErrInvalidArgs))
-	is.Equal(len(deeds(t, r, fmt.Sprint("job ", id))), 2) // what was refused was not done
+	is.Equal(len(deeds(t, r, fmt.Sprint("job ", id))), 2) // refused commands are not recorded
 }
 
 func TestARetriedJobRespectsItsUniqueKey(t *testing.T) {
@@ -79,18 +79,18 @@ func TestARetriedJobRespectsItsUniqueKey(t *testing.T) {
 	second := enqueue(t, r, of("k"), unique)
 	is.True(second != first)
 	_, err = r.Admin().RunAgain(t.Context(), first, "ann", nil)
-	is.True(errors.Is(err, job.ErrKeyHeld)) // one of a key waits, not two
+	is.True(errors.Is(err, job.ErrKeyHeld)) // another pending job holds the key
 	_, err = r.Admin().Cancel(t.Context(), second, "ann")
 	is.NoErr(err)
 	_, err = r.Admin().RunAgain(t.Context(), first, "ann", nil)
 	is.NoErr(err)
-	is.Equal(enqueue(t, r, of("k"), unique), first) // it holds its key again
+	is.Equal(enqueue(t, r, of("k"), unique), first) // the retried job holds the key again
 	many, err := r.Admin().RunManyAgain(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}}, false, "ann")
 	is.NoErr(err)
 	is.Equal([]int{many.Matched, many.Done, many.Passed}, []int{1, 0, 1})
 }
 
-// A branch that is tried again is counted once: while its fan-out waits it counts again, and when that is over not any more.
+// A retried branch is counted once. Its new result counts while the fan-out is still waiting, but not after the fan-out has finished.
 func TestABranchThatIsTriedAgainIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -132,18 +132,18 @@ func TestABranchThatIsTriedAgainIsCountedOnce(t *testing.T) {
 	_, err := r.Admin().RunAgain(t.Context(), failed[0], "ann", nil)
 	is.NoErr(err)
 	inState(t, r, failed[0], job.Succeeded)
-	is.Equal(counts(), [3]int{3, 1, 1}) // it was waited for again
+	is.Equal(counts(), [3]int{3, 1, 1}) // the new result counts
 	open()
 	inState(t, r, parent, job.Succeeded)
-	pgtest.Wait(t, "the join ran", func() bool { return joins.Load() == 1 })
+	pgtest.Wait(t, "the join has run", func() bool { return joins.Load() == 1 })
 
 	_, err = r.Admin().RunAgain(t.Context(), failed[1], "ann", nil)
 	is.NoErr(err)
 	inState(t, r, failed[1], job.Succeeded)
-	is.Equal(counts(), [3]int{3, 0, 1}) // its fan-out was over
+	is.Equal(counts(), [3]int{3, 0, 1}) // the fan-out had already finished
 	is.Equal(get(t, r, parent).State, job.Succeeded)
 	quiet(t, pool)
-	is.Equal(joins.Load(), int32(1)) // and what follows it came once
+	is.Equal(joins.Load(), int32(1)) // the join ran only once
 	off, err := inside.Of(r).Store.OffBalance(t.Context(), 10)
 	is.NoErr(err)
 	is.Equal(len(off), 0)
@@ -191,5 +191,5 @@ func TestCommandsAreWrittenDownWithTheirOrigin(t *testing.T) {
 	}
 	is.NoErr(r.Complete(ctx, defers, secret, nil, runner.Part("a")))
 	is.NoErr(r.Complete(ctx, defers, secret, nil, runner.Part("b"), runner.CompletedBy("bob")))
-	is.Equal(deeds(t, r, fmt.Sprint("job ", defers)), []string{"job.complete by bob"}) // whoever has the token is no operator
+	is.Equal(deeds(t, r, fmt.Sprint("job ", defers)), []string{"job.complete by bob"}) // a token holder without a name is not an operator
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// A pod hears notifications as fast as they come, however seldom it looks because of them: one that kept them waiting would
-// go on looking for minutes after a storm, and learn only then that its connection has ended.
+// A pod reads notifications as fast as they arrive, even though it limits the polls that they trigger. If it read them more slowly, it
+// would keep polling for minutes after a storm and notice only then that its connection is closed.
 func TestAStormOfNotificationsIsOverWhenItEnds(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

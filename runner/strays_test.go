@@ -38,7 +38,7 @@ func reviewRunnerTelling(t *testing.T, onEnd func(context.Context, job.End), kin
 	return r
 }
 
-// A claim whose reply was lost and whose job is then cancelled by an operator, before the pod has looked for strays.
+// The reply to a claim is lost, and an operator cancels the job before the pod has looked for orphaned claims.
 func TestAStrayThatIsCancelledEnds(t *testing.T) {
 	t.Parallel()
 	told := make(chan job.End, 2)
@@ -52,12 +52,12 @@ func TestAStrayThatIsCancelledEnds(t *testing.T) {
 	if err != nil || len(found.Jobs) != 1 {
 		t.Fatal(found, err)
 	}
-	// The reply is lost here.
+	// The runner does not know about this claim, as if the reply had been lost.
 	if _, err := r.Admin().Cancel(t.Context(), made.ID, "me"); err != nil {
 		t.Fatal(err)
 	}
 	r.pod.Unknown.Raise()
-	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
+	pgtest.WaitFor(t, 8*time.Second, "the job has finished", func() bool {
 		j, err := r.Job(t.Context(), made.ID)
 		return err == nil && j.State == job.Cancelled
 	})
@@ -68,7 +68,7 @@ func TestAStrayThatIsCancelledEnds(t *testing.T) {
 	}
 }
 
-// claiming is how many slots the claims hold that are under way.
+// claiming returns the number of slots held by claims in progress.
 func claiming(r *Runner) int {
 	used, sum := 0, map[string]slots.Use{}
 	r.pod.Lanes.AddUse(sum)
@@ -78,7 +78,7 @@ func claiming(r *Runner) int {
 	return used - r.Running()
 }
 
-// takeTurns takes the turns of claims and ends, as many as a pod has.
+// takeTurns acquires all three turns that a pod has for claims and finishes. release returns them.
 func takeTurns(t *testing.T, s *store.Store) (release func()) {
 	t.Helper()
 	var ends []func()
@@ -96,7 +96,7 @@ func takeTurns(t *testing.T, s *store.Store) (release func()) {
 	}
 }
 
-// A job that is born running while a look for strays waits for its connection is none.
+// A job that starts on insert while the search for orphaned claims waits for a connection must not be treated as orphaned.
 func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -115,14 +115,14 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 	var s Submitted
 	for try := 0; s.State != job.Running; try++ {
 		if try == 20 {
-			t.Fatal("no job was born running during a look for strays")
+			t.Fatal("no job started on insert during a search for orphaned claims")
 		}
-		pgtest.Wait(t, "no claim is under way", func() bool { return claiming(r) == 0 })
-		release := takeTurns(t, r.pod.Store) // its connections are busy, as after an outage
+		pgtest.Wait(t, "no claim is in progress", func() bool { return claiming(r) == 0 })
+		release := takeTurns(t, r.pod.Store) // as after an outage, all connections are busy
 		r.pod.Unknown.Raise()
 		r.pod.Poller.Wake()
-		time.Sleep(200 * time.Millisecond) // a look that waits for a connection shows nowhere
-		// A claim that is under way holds every free slot, and the job is born pending: not what is asked here.
+		time.Sleep(200 * time.Millisecond) // there is no sign that the search is waiting for a connection
+		// If a claim in progress holds every free slot, the job is inserted as pending, and the loop tries again.
 		var err error
 		s, err = r.Enqueue(t.Context(), Raw{Name: "k"})
 		release()
@@ -133,7 +133,7 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 			if _, err := r.Admin().Cancel(t.Context(), s.ID, "me"); err != nil {
 				t.Fatal(err)
 			}
-			pgtest.Wait(t, "it is gone", func() bool {
+			pgtest.Wait(t, "the job is cancelled", func() bool {
 				j, err := r.Job(t.Context(), s.ID)
 				return err == nil && j.State.Terminal() && r.Running() == 0
 			})
@@ -141,7 +141,7 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 	}
 	time.Sleep(1500 * time.Millisecond)
 	close(end)
-	pgtest.WaitFor(t, 8*time.Second, "the job has ended", func() bool {
+	pgtest.WaitFor(t, 8*time.Second, "the job has finished", func() bool {
 		j, err := r.Job(t.Context(), s.ID)
 		return err == nil && j.State == job.Succeeded
 	})
@@ -152,8 +152,8 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 	}
 }
 
-// A handler that ignores its context keeps its job among those known here; a later claim of the same job whose reply is
-// lost is a stray all the same.
+// A handler that ignores its context keeps its job in the pod's list of running jobs. If the reply to a later claim of the same job is
+// lost, that claim must still be recognized as orphaned.
 func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 	t.Parallel()
 	block := make(chan struct{})
@@ -171,17 +171,18 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 	}
 	pgtest.Wait(t, "the stuck job is parked", func() bool {
 		if runs.Load() == 0 {
-			return false // it may be pending still, before its claim
+			return false // the job may still be waiting for its first claim
 		}
 		j, _ := r.Job(t.Context(), s.ID)
 		return j.State == job.Pending
 	})
-	// Due again, and claimed by a statement whose reply is lost; the runner itself is kept from it.
+	// The test makes the job due again and claims it without telling the runner, as if the reply had been lost. Pausing the queue keeps the
+	// runner from claiming the job itself.
 	gate := func(paused bool) {
 		if _, err := r.pod.Pool.Exec(t.Context(), `update trapeze.gate set paused = $1`, paused); err != nil {
 			t.Fatal(err)
 		}
-		pgtest.Wait(t, "the runner knows of the gate, and no claim is under way", func() bool {
+		pgtest.Wait(t, "the runner has applied the change, and no claim is in progress", func() bool {
 			is := len(r.pod.Lanes.Open()) == 0
 			return is == paused && (!paused || claiming(r) == 0)
 		})
@@ -190,7 +191,7 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 	if _, err := r.pod.Pool.Exec(t.Context(), `update trapeze.parked set run_after = now() - interval '1 second'`); err != nil {
 		t.Fatal(err)
 	}
-	pgtest.Wait(t, "it is promoted, by us or by the runner, and claimed", func() bool {
+	pgtest.Wait(t, "the job is promoted and claimed", func() bool {
 		if _, err := r.pod.Store.Promote(t.Context(), 10); err != nil {
 			t.Fatal(err)
 		}
@@ -202,13 +203,14 @@ func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 	})
 	r.pod.Unknown.Raise()
 	gate(false)
-	pgtest.WaitFor(t, 10*time.Second, "the job has ended", func() bool {
+	pgtest.WaitFor(t, 10*time.Second, "the job has finished", func() bool {
 		j, err := r.Job(t.Context(), s.ID)
 		return err == nil && j.State == job.Succeeded
 	})
 }
 
-// A branch whose claim's reply was lost, and which is cancelled before the pod has looked for strays, counts as a branch that ended.
+// The reply to a branch's claim is lost, and the branch is cancelled before the pod has looked for orphaned claims. The branch must still
+// count as finished.
 func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
 	t.Parallel()
 	r := reviewRunner(t, map[string]Func[Raw]{
@@ -228,17 +230,17 @@ func TestAStrayBranchThatIsCancelledIsCounted(t *testing.T) {
 	if err != nil || len(found.Jobs) != 1 {
 		t.Fatal(found, err)
 	}
-	// The reply is lost here.
+	// The runner does not know about this claim, as if the reply had been lost.
 	if _, err := r.Admin().Cancel(t.Context(), found.Jobs[0].ID, "me"); err != nil {
 		t.Fatal(err)
 	}
 	r.pod.Unknown.Raise()
-	pgtest.WaitFor(t, 8*time.Second, "the branch has ended", func() bool {
+	pgtest.WaitFor(t, 8*time.Second, "the branch has finished", func() bool {
 		j, err := r.Job(t.Context(), found.Jobs[0].ID)
 		return err == nil && j.State == job.Cancelled
 	})
 	w, err := r.pod.Store.Waiting(t.Context(), made.ID)
 	if err != nil || w.Open != 0 {
-		t.Fatalf("the branch has ended, and %d are open (%v)", w.Open, err)
+		t.Fatalf("the branch has finished, but %d are open (%v)", w.Open, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Who may see a pipeline, its lists and its streams, is decided by who submitted it: no step of it may be somebody else's.
+// The submitter decides who may see a pipeline, its lists and its streams, so all of its steps must have the same submitter.
 func TestAPipelineHasOneSubmitter(t *testing.T) {
 	t.Parallel()
 	for name, outcome := range map[string]*runner.Outcome{

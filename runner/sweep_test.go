@@ -12,15 +12,15 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// seldom is a poll that no test waits for.
+// seldom is a poll interval longer than any test waits.
 const seldom = 10 * time.Minute
 
 func TestFreeJobsBehindMoreBlockedJobsThanAClaimReadsRunBeforeThePoll(t *testing.T) {
 	t.Parallel()
 	for name, block := range map[string]func(t *testing.T, submitter *runner.Runner){
-		"of one busy subject": func(t *testing.T, submitter *runner.Runner) { flood(t, submitter, 3500, "hot", runner.Subject("busy")) },
-		"of a kind of no pod": func(t *testing.T, submitter *runner.Runner) { flood(t, submitter, 3500, "foreign") },
-		"of both, in several ranks": func(t *testing.T, submitter *runner.Runner) {
+		"of one busy subject":     func(t *testing.T, submitter *runner.Runner) { flood(t, submitter, 3500, "hot", runner.Subject("busy")) },
+		"of a kind without a pod": func(t *testing.T, submitter *runner.Runner) { flood(t, submitter, 3500, "foreign") },
+		"of both, at several priorities": func(t *testing.T, submitter *runner.Runner) {
 			flood(t, submitter, 1200, "foreign", runner.Priority(50))
 			flood(t, submitter, 1200, "hot", runner.Subject("busy"))
 			flood(t, submitter, 1200, "foreign", runner.Priority(-50))
@@ -30,7 +30,7 @@ func TestFreeJobsBehindMoreBlockedJobsThanAClaimReadsRunBeforeThePoll(t *testing
 			t.Parallel()
 			pool := pgtest.Pool(t)
 			handlers := map[string]does{"hot": nothing, "foreign": nothing, "free": nothing}
-			submitter := make1(t, pool, runner.Options{}, handlers) // which does not run
+			submitter := make1(t, pool, runner.Options{}, handlers) // never started
 			wait, _ := gate(t)
 			holder := enqueue(t, submitter, of("hot"), runner.Subject("busy"), runner.Priority(100))
 			var ran atomic.Int64
@@ -46,14 +46,14 @@ func TestFreeJobsBehindMoreBlockedJobsThanAClaimReadsRunBeforeThePoll(t *testing
 				return err == nil && j.State == job.Running
 			})
 			block(t, submitter)
-			flood(t, submitter, 20, "free", runner.Priority(-60)) // behind all of them
-			pgtest.WaitFor(t, 30*time.Second, "the jobs behind have run", func() bool { return ran.Load() == 20 })
-			// What comes later is found as well: the most urgent, the next in the same rank, and the least urgent.
+			flood(t, submitter, 20, "free", runner.Priority(-60)) // behind all blocked jobs
+			pgtest.WaitFor(t, 30*time.Second, "the jobs behind the blocked ones have run", func() bool { return ran.Load() == 20 })
+			// Jobs submitted later are found, too, whatever their priority.
 			random := rand.New(rand.NewPCG(1, 2))
 			for i := range int64(10) {
 				priority := []int{100, 10, -60, -100}[random.IntN(4)]
 				enqueue(t, submitter, of("free"), runner.Priority(priority))
-				pgtest.WaitFor(t, 30*time.Second, "a job that came later has run", func() bool { return ran.Load() == 21+i })
+				pgtest.WaitFor(t, 30*time.Second, "a job submitted later has run", func() bool { return ran.Load() == 21+i })
 			}
 		})
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// recorded is a provider whose ended spans can be looked at.
+// recorded is a tracer provider that records ended spans.
 type recorded struct {
 	*sdktrace.TracerProvider
 	spans *tracetest.SpanRecorder
@@ -33,7 +33,7 @@ func recorder() recorded {
 	return recorded{sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), spans}
 }
 
-// named waits for n ended spans of a name, and returns them in the order of their ends.
+// named waits until n spans with the given name have ended and returns them in that order.
 func (r recorded) named(t *testing.T, n int, name string) (found []sdktrace.ReadOnlySpan) {
 	t.Helper()
 	pgtest.Wait(t, fmt.Sprintf("%d spans %q have ended", n, name), func() bool {
@@ -72,7 +72,7 @@ func said(s sdktrace.ReadOnlySpan, key string) string {
 	return ""
 }
 
-// exception is what the event of that name says under a key.
+// exception returns an attribute of the span's exception event, or "" if there is none.
 func exception(s sdktrace.ReadOnlySpan, key attribute.Key) string {
 	for _, e := range s.Events() {
 		for _, a := range e.Attributes {
@@ -103,23 +103,23 @@ func TestAPipelineIsOneTrace(t *testing.T) {
 	request.End()
 	third := traces.one(t, "run third")
 	enqueued, first, second := traces.one(t, "enqueue first"), traces.one(t, "run first"), traces.one(t, "run second")
-	is.True(childOf(enqueued, traces.one(t, "request"))) // the host's request is where it begins
+	is.True(childOf(enqueued, traces.one(t, "request"))) // the trace starts with the host's request
 	is.True(childOf(first, enqueued))
 	is.True(childOf(second, first))
-	is.True(childOf(third, second)) // declared or returned, a step is its predecessor's child
+	is.True(childOf(third, second)) // declared or returned, a step is a child of the previous step
 	is.Equal((<-inside).SpanID(), second.SpanContext().SpanID())
 	is.Equal(enqueued.SpanKind(), trace.SpanKindProducer)
 	is.Equal(first.SpanKind(), trace.SpanKindConsumer)
-	is.Equal(len(first.Links()), 0) // what started at once needs none
+	is.Equal(len(first.Links()), 0) // a job that starts at once needs no link
 	for key, want := range map[string]string{
 		"messaging.system": "trapeze", "messaging.operation.name": "run", "messaging.operation.type": "process",
 		"messaging.destination.name": "first", "messaging.message.id": fmt.Sprint(made.ID), "trapeze.job.id": fmt.Sprint(made.ID),
 		"trapeze.kind": "first", "trapeze.lane": "default", "trapeze.attempt": "1", "trapeze.fence": "1", "trapeze.state": "succeeded",
 	} {
-		is.Equal(said(first, key), want) // what a reader filters by
+		is.Equal(said(first, key), want) // attributes that users filter by
 	}
 	for _, s := range traces.spans.Ended() {
-		is.True(!strings.Contains(fmt.Sprint(s.Attributes(), s.Events()), "canary")) // never the arguments
+		is.True(!strings.Contains(fmt.Sprint(s.Attributes(), s.Events()), "canary")) // arguments are never recorded
 	}
 }
 
@@ -137,7 +137,7 @@ func TestAClaimedJobIsInTheTraceOfItsSubmission(t *testing.T) {
 	}))
 	enqueue(t, r, of("key"), runner.IdempotencyKey("one"))
 	for _, run := range traces.named(t, 2, "run k") {
-		is.True(childOf(run, traces.one(t, "enqueue k"))) // both of them
+		is.True(childOf(run, traces.one(t, "enqueue k"))) // both jobs have one parent
 	}
 	is.Equal(said(traces.one(t, "enqueue k"), "messaging.batch.message_count"), "2")
 	is.True(childOf(traces.one(t, "run tx"), traces.one(t, "enqueue tx")))
@@ -161,8 +161,8 @@ func TestARetryIsATraceOfItsOwnThatPointsBack(t *testing.T) {
 	is.True(childOf(runs[0], traces.one(t, "enqueue k")))
 	is.Equal(runs[0].Status().Code, codes.Error)
 	is.Equal(exception(runs[0], "exception.message"), "not yet")
-	is.True(!runs[1].Parent().IsValid())                 // the second try
-	is.True(linked(runs[1], traces.one(t, "enqueue k"))) // says where it comes from
+	is.True(!runs[1].Parent().IsValid())                 // the second attempt
+	is.True(linked(runs[1], traces.one(t, "enqueue k"))) // links to its submission
 	is.Equal(said(runs[1], "trapeze.attempt"), "2")
 	is.Equal(said(runs[1], "trapeze.fence"), "2")
 }
@@ -191,7 +191,7 @@ func TestATakeoverIsATraceOfItsOwnThatPointsBack(t *testing.T) {
 	open()
 	late := traces.named(t, 2, "run k")[1]
 	is.True(childOf(late, traces.one(t, "enqueue k")))
-	is.Equal(said(late, "error.type"), "lease_lost") // the pod that was given up says so itself
+	is.Equal(said(late, "error.type"), "lease_lost") // reported by the pod that lost its lease
 }
 
 func TestAFanOutsChildrenHaveTracesOfTheirOwnAndTheJoinPointsToThem(t *testing.T) {
@@ -209,18 +209,18 @@ func TestAFanOutsChildrenHaveTracesOfTheirOwnAndTheJoinPointsToThem(t *testing.T
 	leaves, sent := traces.named(t, 3, "run leaf"), traces.named(t, 3, "enqueue leaf")
 	own := map[trace.TraceID]bool{fan.SpanContext().TraceID(): true, join.SpanContext().TraceID(): true}
 	for _, s := range sent {
-		is.True(linked(s, fan)) // the child says who fanned out
-		is.True(linked(fan, s)) // and the other way round
+		is.True(linked(s, fan)) // the child links to the job that fanned out
+		is.True(linked(fan, s)) // and vice versa
 		is.True(linked(join, s))
 		own[s.SpanContext().TraceID()] = true
 	}
-	is.Equal(len(own), 5) // a trace each
+	is.Equal(len(own), 5) // five separate traces
 	for _, leaf := range leaves {
-		is.True(own[leaf.SpanContext().TraceID()]) // a run is in its submission's
+		is.True(own[leaf.SpanContext().TraceID()]) // a run belongs to the trace of its submission
 		is.True(leaf.Parent().IsValid())
 	}
-	is.True(linked(join, traces.one(t, "enqueue fan"))) // and where the job that fanned out came from
-	is.True(childOf(after, join))                       // from there on it is one trace again
+	is.True(linked(join, traces.one(t, "enqueue fan"))) // the join links to the submission of the fan-out
+	is.True(childOf(after, join))                       // later steps stay in the join's trace
 }
 
 func TestAPanicIsInItsSpan(t *testing.T) {
@@ -235,7 +235,7 @@ func TestAPanicIsInItsSpan(t *testing.T) {
 	is.Equal(run.Status().Code, codes.Error)
 	is.Equal(exception(run, "exception.type"), "panic")
 	is.Equal(exception(run, "exception.message"), "at the disco")
-	is.True(strings.Contains(exception(run, "exception.stacktrace"), "TestAPanicIsInItsSpan")) // where it happened
+	is.True(strings.Contains(exception(run, "exception.stacktrace"), "TestAPanicIsInItsSpan")) // the stack shows where it happened
 	is.Equal(said(run, "error.type"), "error")
 	is.Equal(said(run, "trapeze.state"), "failed")
 }
@@ -250,13 +250,13 @@ func TestWithoutATracerNothingIsStored(t *testing.T) {
 			r := start(t, pool, o, map[string]does{"k": nothing, "f": func(context.Context, *raw) (*runner.Outcome, error) {
 				return runner.Then(of("k")), nil
 			}})
-			// A context that comes from elsewhere does not change that.
+			// A span in the caller's context does not change that.
 			ctx, span := recorder().Tracer("host").Start(t.Context(), "request")
 			defer span.End()
 			_, err := r.Enqueue(ctx, of("f"))
 			is.NoErr(err)
 			quiet(t, pool)
-			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where traceparent is not null`), 0) // not a byte
+			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where traceparent is not null`), 0) // nothing is stored
 		})
 	}
 }
@@ -270,7 +270,7 @@ func TestAPodThatDoesNotTraceBreaksNoTrace(t *testing.T) {
 	is.NoErr(err)
 	mute := start(t, pool, runner.Options{Kinds: []string{"first"}}, map[string]does{"first": nothing, "second": nothing})
 	start(t, pool, runner.Options{TracerProvider: traces, Kinds: []string{"second"}}, map[string]does{"first": nothing, "second": nothing})
-	is.True(childOf(traces.one(t, "run second"), traces.one(t, "enqueue first"))) // over the step that nobody saw
+	is.True(childOf(traces.one(t, "run second"), traces.one(t, "enqueue first"))) // across the untraced step
 	_ = mute
 }
 
@@ -280,7 +280,7 @@ func TestWhatStartsLateIsATraceOfItsOwnThatPointsBack(t *testing.T) {
 	traces, pool := recorder(), pgtest.Pool(t)
 	web := make1(t, pool, runner.Options{TracerProvider: traces, Disabled: true}, map[string]does{"k": nothing})
 	enqueue(t, web, of("k"))
-	exec(t, pool, `update trapeze.jobs set created_at = now() - interval '1 hour'`) // no trace is open for that long
+	exec(t, pool, `update trapeze.jobs set created_at = now() - interval '1 hour'`) // too long ago for the run to join the trace
 	start(t, pool, runner.Options{TracerProvider: traces}, map[string]does{"k": nothing})
 	run := traces.one(t, "run k")
 	is.True(!run.Parent().IsValid())

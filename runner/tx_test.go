@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A handler reports what it sees while it writes a batch.
+// A handler can emit events inside its own transaction without blocking itself.
 func TestAHandlerCanEmitDuringItsTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -23,15 +23,15 @@ func TestAHandlerCanEmitDuringItsTransaction(t *testing.T) {
 		err := j.Tx(ctx, func(pgx.Tx) error { return j.Emit(ctx, "row.bad", "warn", "line 3", nil) }, nil)
 		took <- time.Since(began)
 		return nil, err
-	}}, runner.Timeout(5*time.Second)) // without it the transaction is tried for eight minutes
+	}}, runner.Timeout(5*time.Second)) // otherwise a failing transaction is retried for eight minutes
 	id := enqueue(t, r, of("k"))
 	if d := <-took; d > 2*time.Second {
-		t.Errorf("it took %s", d)
+		t.Errorf("the handler took %s", d)
 	}
 	inState(t, r, id, job.Succeeded)
 }
 
-// Handlers that note progress and write long batches must not hold up submissions and reads.
+// Handlers that report progress and keep transactions open must not delay submissions.
 func TestProgressDuringATransactionHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Connections that broke while they were idle are found out by the next submission, which another connection takes.
+// The next submission detects connections that broke while idle and uses another connection.
 func TestConnectionsThatBrokeWhileIdleCostNoSubmission(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod that loses touch with the database for a moment and is not recovered meanwhile still owns its claims: what it does
-// not finish it must give back, for nobody else will.
+// A pod that briefly loses the database, without being recovered by another pod, still owns its claims. It must hand back the jobs that it
+// does not finish, because no other pod will.
 func TestWritesThatComeWhileTheLeaseIsNotTrustedLeaveNoJobRunningForEver(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -40,7 +40,7 @@ func TestWritesThatComeWhileTheLeaseIsNotTrustedLeaveNoJobRunningForEver(t *test
 	for range jobs {
 		ids = append(ids, begun(t, r, of("a")))
 	}
-	pgtest.Wait(t, "all run", func() bool { return r.Running() == jobs })
+	pgtest.Wait(t, "all jobs are running", func() bool { return r.Running() == jobs })
 	proxy.Blackhole()
 	for range jobs {
 		is.True(errors.Is(<-causes, job.ErrLeaseLost))
@@ -49,8 +49,8 @@ func TestWritesThatComeWhileTheLeaseIsNotTrustedLeaveNoJobRunningForEver(t *test
 	for _, id := range ids {
 		j := ended(t, r, id)
 		is.Equal(j.State, job.Succeeded)
-		is.Equal(j.Crashes, 0) // handed back, unspent
+		is.Equal(j.Crashes, 0) // handed back, which does not count as a crash
 	}
-	is.Equal(one[int](t, direct, `select count(*) from rows`), jobs) // each wrote once
+	is.Equal(one[int](t, direct, `select count(*) from rows`), jobs) // each job wrote one row
 	checkHistory(t, direct, r)
 }

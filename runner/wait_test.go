@@ -16,16 +16,16 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// looks is in the statement with which a process looks at the jobs that it waits for.
+// looks is a fragment of the statement that polls the jobs that a process waits for.
 const looks = "is null as gone"
 
-// looking is how many goroutines of this process look at jobs that are waited for.
+// looking returns the number of goroutines in this process that poll for awaited jobs.
 func looking() int {
 	buf := make([]byte, 8<<20)
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "await.(*Waiters).run(")
 }
 
-// This test counts the goroutines of the whole process, so it does not run beside others.
+// This test counts the goroutines of the whole process, so it does not run in parallel.
 func TestAThousandWaitersCostOneStatementALookAndLeaveNoGoroutine(t *testing.T) {
 	is := is.New(t)
 	url := pgtest.URL(t)
@@ -35,7 +35,7 @@ func TestAThousandWaitersCostOneStatementALookAndLeaveNoGoroutine(t *testing.T) 
 		return runner.Done(string(j.Args.JSON)), nil
 	}})
 	pool, heard := heardPool(t, url, looks)
-	client := make1(t, pool, runner.Options{TraceQueries: true}, nil) // of a program that runs no jobs
+	client := make1(t, pool, runner.Options{TraceQueries: true}, nil) // a program that runs no jobs
 	const n = 1000
 	list := make([]job.Args, n)
 	for i := range list {
@@ -56,8 +56,8 @@ func TestAThousandWaitersCostOneStatementALookAndLeaveNoGoroutine(t *testing.T) 
 			answers <- answer{i, result, err}
 		}()
 	}
-	pgtest.Wait(t, "several looks at all of them", func() bool { return heard.count(looks) > 5 })
-	is.Equal(looking(), 1) // one for all
+	pgtest.Wait(t, "several polls of all jobs", func() bool { return heard.count(looks) > 5 })
+	is.Equal(looking(), 1) // one goroutine for all waiters
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = client.Wait(gone, ids[0])
@@ -66,13 +66,13 @@ func TestAThousandWaitersCostOneStatementALookAndLeaveNoGoroutine(t *testing.T) 
 	for range n {
 		a := <-answers
 		is.NoErr(a.err)
-		is.Equal(a.result, fmt.Sprint(a.i)) // each its own
+		is.Equal(a.result, fmt.Sprint(a.i)) // each waiter gets its own result
 	}
-	// At most a look every 50 ms, and those for waiters that came one after the other.
+	// There is at most one poll every 50 ms, plus those caused by waiters that arrived one after another.
 	most := 60 + int(time.Since(began)/(50*time.Millisecond))
-	t.Logf("%d looks in %s", heard.count(looks), time.Since(began))
+	t.Logf("%d polls in %s", heard.count(looks), time.Since(began))
 	is.True(heard.count(looks) <= most)
-	pgtest.Wait(t, "nobody looks any more", func() bool { return looking() == 0 })
+	pgtest.Wait(t, "polling has stopped", func() bool { return looking() == 0 })
 	after := heard.count(looks)
 	_, err = client.Job(t.Context(), ids[0])
 	is.NoErr(err)
@@ -95,10 +95,10 @@ func TestAWaiterThatGivesUpLeavesTheOthersWaiting(t *testing.T) {
 	go func() { _, err := r.Wait(ctx, id); first <- err }()
 	go func() { _, err := r.Wait(t.Context(), id); second <- err }()
 	giveUp(bored)
-	is.True(errors.Is(<-first, bored)) // why its context ended
+	is.True(errors.Is(<-first, bored)) // the cause of its context
 	select {
 	case err := <-second:
-		t.Fatalf("the other one was told %v", err)
+		t.Fatalf("the other waiter got %v", err)
 	default:
 	}
 	open()
@@ -126,15 +126,15 @@ func TestAWaitGoesOnThroughAnOutageOfTheDatabase(t *testing.T) {
 		result, err := runner.Result[string](t.Context(), client, id)
 		got <- answer{result, err}
 	}()
-	pgtest.Wait(t, "it looks", func() bool { return proxy.Links() > 0 })
+	pgtest.Wait(t, "the client polls", func() bool { return proxy.Links() > 0 })
 	proxy.Refuse()
 	proxy.Reset()
-	pgtest.Wait(t, "looks fail", func() bool { return value(t, client, "trapeze_db_errors_total") >= 3 })
+	pgtest.Wait(t, "polls fail", func() bool { return value(t, client, "trapeze_db_errors_total") >= 3 })
 	open()
 	ended(t, other, id)
 	select {
 	case a := <-got:
-		t.Fatalf("an answer without a database: %+v", a)
+		t.Fatalf("got a result without a database: %+v", a)
 	default:
 	}
 	proxy.Pass()
@@ -158,8 +158,8 @@ func TestTheEndOfAJobInThisProcessIsSeenAtOnce(t *testing.T) {
 		_, _ = r.Wait(t.Context(), id)
 		woken <- time.Now()
 	}()
-	pgtest.Wait(t, "looks have become rare", func() bool { return heard.count(looks) >= 6 })
-	open() // the next look is 0.8 s away or more
+	pgtest.Wait(t, "polls have become rare", func() bool { return heard.count(looks) >= 6 })
+	open() // the next poll is at least 0.8 s away
 	is.True((<-woken).Sub(<-returned) < 600*time.Millisecond)
 }
 
@@ -185,15 +185,15 @@ func TestAWaitTellsHowTheLatestRunOfAJobEnded(t *testing.T) {
 	}
 	attempts, err := runner.Result[int](t.Context(), client, submit("retried"))
 	is.NoErr(err)
-	is.Equal(attempts, 3) // not before its last attempt
+	is.Equal(attempts, 3) // Result waits for the last attempt
 
 	id := submit("fails")
 	_, err = runner.Result[int](t.Context(), client, id)
 	var end *job.EndError
 	is.True(errors.As(err, &end))
 	is.Equal(*end, job.EndError{ID: id, State: job.Failed, Reason: job.ReasonError, Message: "torn\nin the middle", Class: job.ClassError})
-	j, err := client.Wait(t.Context(), id) // which has ended already
-	is.NoErr(err)                          // a failure of the job is none of Wait
+	j, err := client.Wait(t.Context(), id) // the job has already finished
+	is.NoErr(err)                          // Wait succeeds even if the job failed
 	is.Equal(j.State, job.Failed)
 
 	id = submit("fails", runner.Delay(time.Hour))
@@ -206,7 +206,7 @@ func TestAWaitTellsHowTheLatestRunOfAJobEnded(t *testing.T) {
 	id = submit("silent")
 	zero, err := runner.Result[*string](t.Context(), client, id)
 	is.NoErr(err)
-	is.True(zero == nil) // it had none
+	is.True(zero == nil) // the job has no result
 	_, err = runner.Result[int](t.Context(), client, submit("retried", runner.Delay(time.Millisecond)))
 	is.NoErr(err)
 	_, err = client.Wait(t.Context(), 1<<60)

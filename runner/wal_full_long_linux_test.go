@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// logOnSmallDisk moves the write-ahead log of a server that has ended to a file system of 96 MiB, and returns its folder.
+// logOnSmallDisk moves the write-ahead log of a stopped server to a 96 MiB file system and returns that file system's directory.
 func logOnSmallDisk(t *testing.T, server *pgtest.Node) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -39,7 +39,7 @@ func logOnSmallDisk(t *testing.T, server *pgtest.Node) string {
 	}
 	options := fmt.Sprintf("size=96m,mode=0700,uid=%d,gid=%d", owner.Uid, owner.Gid)
 	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, options); err != nil {
-		t.Skipf("no file system can be mounted here: %v", err)
+		t.Skipf("cannot mount a file system here: %v", err)
 	}
 	t.Cleanup(func() {
 		server.Halt(t)
@@ -53,14 +53,14 @@ func logOnSmallDisk(t *testing.T, server *pgtest.Node) string {
 	return small
 }
 
-// fill leaves no room on the file system of a folder, until the function that it returns is called.
+// fill fills up the file system that contains folder. free makes room again.
 func fill(t *testing.T, folder string) (free func()) {
 	t.Helper()
 	filler, err := os.Create(filepath.Join(folder, "filler"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = io.CopyN(filler, zeroes{}, 1<<30) // it fails when the disk is full
+	_, _ = io.CopyN(filler, zeroes{}, 1<<30) // fails when the disk is full
 	_ = filler.Close()
 	return func() { _ = os.Remove(filler.Name()) }
 }
@@ -72,8 +72,8 @@ func (zeroes) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// PostgreSQL ends with a panic when it cannot write its log, and cannot start again until there is room. What it had confirmed by then is
-// there, and the pod goes on by itself.
+// PostgreSQL panics when it cannot write its log, and it cannot restart until there is room. After the restart, no confirmed job is
+// missing, and the pod continues without intervention.
 func TestNothingIsLostWhenTheDiskOfTheWriteAheadLogIsFull(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -101,9 +101,9 @@ func TestNothingIsLostWhenTheDiskOfTheWriteAheadLogIsFull(t *testing.T) {
 			confirmed[made.ID] = true
 		}
 	}
-	// The segments that are there already are written to their end first.
+	// The server first fills the log segments that already exist.
 	n := 0
-	pgtest.WaitFor(t, time.Minute, "the server has ended", func() bool {
+	pgtest.WaitFor(t, time.Minute, "the server has stopped", func() bool {
 		submit(n)
 		n++
 		if conn, err := pgx.Connect(t.Context(), server.URL()); err == nil {
@@ -113,7 +113,7 @@ func TestNothingIsLostWhenTheDiskOfTheWriteAheadLogIsFull(t *testing.T) {
 		return len(server.PIDs()) == 0
 	})
 	is.True(len(confirmed) > 0)
-	submit(n) // is no success while there is no server
+	submit(n) // fails while the server is down
 	before := len(confirmed)
 	free()
 	server.Start(t)
@@ -127,6 +127,6 @@ func TestNothingIsLostWhenTheDiskOfTheWriteAheadLogIsFull(t *testing.T) {
 	}
 	pool := pgtest.Connect(t, server.URL())
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) - count(distinct job) from effects`), 0) // no effect is there twice
+	is.Equal(one[int](t, pool, `select count(*) - count(distinct job) from effects`), 0) // no job took effect twice
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where id not in (select job from effects)`), 0)
 }

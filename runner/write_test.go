@@ -44,12 +44,12 @@ func TestQueuedStatementsShareCommits(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), 3*jobs)
 	is.Equal(one[int](t, pool, `select count(distinct job) from mine`), 3*jobs)
 	is.Equal(one[int](t, pool, `select count(*) from mine`), 3*jobs)
-	is.True(one[int](t, pool, `select count(distinct xmin::text) from mine`) < jobs) // else each had a transaction of its own
+	is.True(one[int](t, pool, `select count(distinct xmin::text) from mine`) < jobs) // otherwise each job used its own transaction
 	is.Equal(one[int](t, pool, `select count(*) from mine m join trapeze.done d on d.id = m.job where d.xid::xid <> m.xmin`), 0)
 	checkHistory(t, pool, r)
 }
 
-// endTogether has jobs end at the same time: their handlers return when all have begun.
+// endTogether returns a handler that makes n jobs finish at the same time: on the first attempt, it waits until all n jobs have begun.
 func endTogether(n int, outcome func(j *raw) *runner.Outcome) does {
 	var begun sync.WaitGroup
 	begun.Add(n)
@@ -62,7 +62,7 @@ func endTogether(n int, outcome func(j *raw) *runner.Outcome) does {
 	}
 }
 
-// badValue panics when it is encoded.
+// badValue is a statement argument that panics when it is encoded.
 type badValue struct{}
 
 func (badValue) Value() (driver.Value, error) { panic("no value") }
@@ -118,7 +118,7 @@ func TestAQueuedStatementThatFailsFailsItsJobAlone(t *testing.T) {
 			}
 			j := ended(t, r, bad)
 			is.Equal(j.State, job.Failed)
-			is.True(strings.Contains(message(j), c.says)) // message(j)
+			is.True(strings.Contains(message(j), c.says))
 			is.Equal(*j.ErrorClass, c.class)
 			for _, id := range good {
 				is.Equal(ended(t, r, id).State, job.Succeeded)
@@ -163,14 +163,14 @@ func TestAStatementThatCannotBeQueuedFailsItsJob(t *testing.T) {
 			j := ended(t, r, enqueue(t, r, of(name)))
 			is.Equal(j.State, job.Failed)
 			is.Equal(j.Attempt, 1)
-			is.True(strings.Contains(message(j), c.says)) // message(j)
+			is.True(strings.Contains(message(j), c.says))
 			is.Equal(one[int](t, pool, `select count(*) from mine`), 0)
 		})
 	}
 }
 
-// A statement that waits for a lock delays the jobs of its group once, for as long as a group waits, not for as long as the lock is held. Jobs of its
-// kind are committed alone after that, and those of other kinds together.
+// A queued statement that waits for a lock delays the other jobs of its group only once. The delay is limited by the group's timeout, not
+// by how long the lock is held. After that, jobs of its kind are committed alone, while other kinds still share commits.
 func TestAQueuedStatementThatWaitsDelaysOthersOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -199,13 +199,13 @@ func TestAQueuedStatementThatWaitsDelaysOthersOnce(t *testing.T) {
 	for range jobs - 1 {
 		enqueue(t, r, of("a"))
 	}
-	waits := enqueue(t, r, of("waits")) // after the others in a group, by its id
-	pgtest.Wait(t, "the others have ended, and the one waits alone", func() bool {
+	waits := enqueue(t, r, of("waits")) // its higher ID places it last in the group
+	pgtest.Wait(t, "the other jobs have finished, and one job waits alone", func() bool {
 		return one[int](t, pool, `select count(*) from mine`) == jobs-1 && one[int](t, pool, `select count(*) from trapeze.live`) == 1 &&
 			one[int](t, pool, `select last_value from waited`) == 2
 	})
 	is.Equal(get(t, r, waits).State, job.Running)
-	is.True(one[int](t, pool, `select last_value from sent`) <= 2*(jobs-1)) // none was sent more than twice
+	is.True(one[int](t, pool, `select last_value from sent`) <= 2*(jobs-1)) // no statement was sent more than twice
 	is.NoErr(tx.Rollback(t.Context()))
 	is.Equal(ended(t, r, waits).State, job.Succeeded)
 	is.Equal(one[int](t, pool, `select n from held`), 1)
@@ -221,12 +221,12 @@ func TestAQueuedStatementThatWaitsDelaysOthersOnce(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// Errors that pass when a statement is sent again, and refusals at COMMIT, end no job and lose no write.
+// A transient error in a queued statement fails no job. An error at COMMIT fails only the job that caused it. No write is lost.
 func TestAGroupSurvivesErrorsThatPassAndRefusalsAtCommit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		statement string // of one job
-		fails     bool   // for good
+		statement string // queued by one of the jobs
+		fails     bool   // whether that job fails
 	}{
 		"a deadlock":              {`select fails_once('40P01')`, false},
 		"a serialization failure": {`select fails_once('40001')`, false},
@@ -275,7 +275,7 @@ func TestAGroupSurvivesErrorsThatPassAndRefusalsAtCommit(t *testing.T) {
 	}
 }
 
-// While a group waits, a claim of its pod is lost and another job is cancelled: neither writes anything.
+// While a group waits, one of its jobs loses its claim and another one is cancelled. Neither of these runs writes anything.
 func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -291,20 +291,21 @@ func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
 	for range jobs {
 		ids = append(ids, begun(t, r, of("a")))
 	}
-	exec(t, pool, `update trapeze.live set cancel_requested = true where id = $1`, ids[0]) // no heartbeat has told it yet
+	exec(t, pool, `update trapeze.live set cancel_requested = true where id = $1`, ids[0]) // no heartbeat has reported this yet
 	exec(t, pool, `update trapeze.live set state = 'pending', pod = null, claimed_at = null where id = $1`, ids[1])
 	open()
 	is.Equal(ended(t, r, ids[0]).State, job.Cancelled)
 	for _, id := range ids[2:] {
 		is.Equal(ended(t, r, id).State, job.Succeeded)
 	}
-	pgtest.Wait(t, "the lost one runs again", func() bool { return get(t, r, ids[1]).State == job.Succeeded })
+	pgtest.Wait(t, "the job that lost its claim runs again", func() bool { return get(t, r, ids[1]).State == job.Succeeded })
 	is.Equal(column[int64](t, pool, `select job from mine order by job`), ids[1:])
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'b'`), jobs-1)
 }
 
-// Whatever happens, a job that has succeeded, or fanned out, has all its rows once, and another has none, but perhaps its page, once: over two pods, one of which loses its connections and
-// replies, beside cancels, errors, deadlocks, and pods whose machine is cut off and wakes at the end.
+// Jobs run on two pods, with cancellations, errors, deadlocks and lost connections and replies. Further pods are cut off and reconnect at
+// the end. A job that succeeded or fanned out must have written each of its rows exactly once. Any other job may have written only its
+// first page, at most once.
 func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -322,7 +323,7 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	proxy, pool := cable(t, url)
 	exec(t, direct, `create table mine (job bigint, no int); create table counts (id int primary key, n int); insert into counts select generate_series(0, 3), 0`)
 	insert, count := `insert into mine values ($1, $2)`, `update counts set n = n + 1 where id = $1`
-	var beat atomic.Pointer[chan struct{}] // closed at each beat: jobs end on one, many together, whether the machine is fast or slow
+	var beat atomic.Pointer[chan struct{}] // closed at each tick, so that many jobs finish together on fast and slow machines
 	first := make(chan struct{})
 	beat.Store(&first)
 	go func() {
@@ -367,14 +368,15 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 			o.InTx(func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, insert, j.ID(), 2); return err })
 		case what == 1:
 			o.Write(insert, j.ID(), 2).Write(`select 1/0`)
-		case what <= 3: // two rows in any order: some groups deadlock
+		case what <= 3: // two rows in random order, so that some groups deadlock
 			o.Write(count, roll(4)).Write(count, roll(4)).Write(insert, j.ID(), 2)
 		default:
 			o.Write(insert, j.ID(), 2)
 		}
 		return o, nil
 	}
-	// After a statement that was refused, or waited for a lock, a pod commits the jobs of its kind alone for a minute: each round has a new bad kind.
+	// After a statement is refused or waits for a lock, the pod commits jobs of that kind alone for a minute. Each round therefore uses a
+	// new bad kind.
 	const rounds = 10
 	handlers := map[string]does{"good": write}
 	for round := range rounds {
@@ -386,7 +388,7 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	o.Name = "b"
 	b := start(t, direct, o, handlers, runner.Retry(6, soon))
 	var cables []*faultnet.Proxy
-	mortal := func() { // a pod whose machine will be gone; it wakes at the end, when nobody waits for it
+	mortal := func() { // starts a pod that is cut off later and reconnects only at the end
 		o.Name = fmt.Sprintf("mortal%d", len(cables))
 		cable, pool := cable(t, url)
 		cables = append(cables, cable)
@@ -404,7 +406,7 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 			exec(t, direct, `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and state <> 'idle' and pid <> pg_backend_pid()`)
 		case 4:
 			dies := cables[len(cables)-1]
-			dies.Blackhole() // what it asks is not heard any more
+			dies.Blackhole() // its requests no longer arrive
 			dies.Reset()
 			mortal()
 		}
@@ -426,13 +428,13 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	open := func() int {
 		return one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select 1 from trapeze.done d where d.id = j.id)`)
 	}
-	pgtest.WaitFor(t, 2*time.Minute, "the jobs of dead pods run elsewhere", func() bool {
+	pgtest.WaitFor(t, 2*time.Minute, "the jobs of the cut-off pods run elsewhere", func() bool {
 		return open() == 0 && one[int](t, direct, `select count(*) from trapeze.pods where closed_at is not null`) >= len(cables)-1
 	})
 	for _, c := range cables {
 		c.Pass()
 	}
-	pgtest.Wait(t, "the dead wake, and find that their jobs are others'", func() bool {
+	pgtest.Wait(t, "the cut-off pods reconnect and no job is open", func() bool {
 		return one[int](t, direct, `select count(*) from trapeze.pods where closed_at is null and lease_until > now()`) == len(cables)+2 && open() == 0
 	})
 	wrong := column[string](t, direct, `select format('%s %s %s: %s and %s', id, state, reason, pages, rows) from (
@@ -441,11 +443,11 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 		from trapeze.done d left join mine m on m.job = d.id group by d.id, d.state, d.reason) all_jobs
 		where rows <> case when written then 2 else 0 end or pages = 0 and written or doubles > 0`)
 	if len(wrong) > 0 {
-		t.Errorf("job, its state, its pages and rows: %q", wrong)
+		t.Errorf("jobs with wrong pages or rows: %q", wrong)
 	}
 	shared := one[int](t, direct, `select coalesce(sum(jobs), 0) from (select count(distinct job) as jobs from mine where no > 0 group by xmin::text) s where jobs > 1`)
 	t.Logf("%d of %d jobs shared a commit", shared, one[int](t, direct, `select count(distinct job) from mine`))
-	is.True(shared > 100) // groups are what this test is about
+	is.True(shared > 100) // this test is about groups, so many jobs must share a commit
 	is.True(one[int](t, direct, `select count(*) from trapeze.done where state = 'succeeded'`) > 100)
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.current_runs where state = 'running'`), 0)
 	checkHistory(t, direct, b)
