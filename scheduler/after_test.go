@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// running is a scheduler that runs until the test ends.
+// running returns a scheduler that runs until the test ends.
 func running(t *testing.T) *scheduler.Scheduler {
 	t.Helper()
 	s, err := scheduler.New(slog.New(slog.DiscardHandler))
@@ -32,14 +32,14 @@ func run(t *testing.T, s *scheduler.Scheduler) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-// wait returns what comes, and fails the test when nothing does.
+// wait returns the next value from a channel. It fails the test if none arrives within a minute.
 func wait[T any](t *testing.T, what <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-what:
 		return v
 	case <-time.After(time.Minute):
-		t.Fatal("nothing came within a minute")
+		t.Fatal("nothing arrived within a minute")
 		panic("unreachable")
 	}
 }
@@ -56,10 +56,10 @@ func TestAnAlarmGoesOffAtItsLatestMomentAndOnce(t *testing.T) {
 		is.NoErr(s.After("calendar", 2*time.Hour, do))
 		is.NoErr(s.After("other", 90*time.Minute, do))
 		is.NoErr(s.After("calendar", time.Minute, do))
-		is.Equal((<-rang).Round(time.Second), time.Minute)    // earlier than it was set at first
-		is.Equal((<-rang).Round(time.Second), 90*time.Minute) // names do not disturb each other
-		time.Sleep(24 * time.Hour)                            // of the bubble's clock
-		is.Equal(len(rang), 0)                                // what was replaced never comes
+		is.Equal((<-rang).Round(time.Second), time.Minute)    // earlier than first set
+		is.Equal((<-rang).Round(time.Second), 90*time.Minute) // another name is unaffected
+		time.Sleep(24 * time.Hour)                            // synthetic time
+		is.Equal(len(rang), 0)                                // replaced alarms never go off
 	})
 }
 
@@ -72,7 +72,7 @@ func TestAnAlarmThatIsDueBeforeRunGoesOffThen(t *testing.T) {
 		rang := make(chan struct{}, 10)
 		is.NoErr(s.After("calendar", -time.Second, func(context.Context) { rang <- struct{}{} }))
 		time.Sleep(time.Hour)
-		is.Equal(len(rang), 0) // not before Run
+		is.Equal(len(rang), 0) // does not go off before Run
 		run(t, s)
 		<-rang
 	})
@@ -96,7 +96,7 @@ func TestAnAlarmThatSetsItselfAgainLeavesNothingBehind(t *testing.T) {
 	}
 	is.NoErr(s.After("calendar", 0, do))
 	wait(t, done)
-	is.True(runtime.NumGoroutine() < before+100) // other tests have theirs
+	is.True(runtime.NumGoroutine() < before+100) // a margin for goroutines of other tests
 }
 
 func TestARunningAlarmEndsWithTheScheduler(t *testing.T) {
@@ -116,5 +116,5 @@ func TestARunningAlarmEndsWithTheScheduler(t *testing.T) {
 	wait(t, began)
 	cancel()
 	is.Equal(wait(t, ended), context.Canceled)
-	wait(t, done) // Run waits for it
+	wait(t, done) // Run waits for the alarm's function
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// TestExpressionsOfTheDocumentMeanWhatItSays reads the table of docs/scheduling.md: what fires on days and at times is told there in the
-// words that the program has for it, and sometimes more.
+// TestExpressionsOfTheDocumentMeanWhatItSays checks the table in docs/scheduling.md. The description of each cron expression must include
+// the words that the program generates for it.
 func TestExpressionsOfTheDocumentMeanWhatItSays(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -27,9 +27,9 @@ func TestExpressionsOfTheDocumentMeanWhatItSays(t *testing.T) {
 		for _, e := range code.FindAllStringSubmatch(row[1], -1) {
 			seen++
 			calendar, err := scheduler.Parse(e[1], "UTC", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-			is.NoErr(err) // what the document shows can be written
+			is.NoErr(err) // every documented expression is valid
 			if words := strings.TrimSuffix(calendar.Words(), " at 00:00"); e[1][0] != '@' && !strings.Contains(row[2], words) {
-				t.Errorf("%s: the document does not say %q", e[1], words)
+				t.Errorf("%s: the document does not contain %q", e[1], words)
 			}
 		}
 	}

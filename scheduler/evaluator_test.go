@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// The evaluator says when an expression fires without anything of what is tested: it reads the fields itself, asks of every wall
-// minute whether they match, and learns what a zone's clock shows by formatting every minute of UTC.
+// The evaluator computes fire times independently of the code under test. It parses the fields itself and checks every minute of the wall
+// clock for a match. To find out what the clock of a zone shows, it formats every minute of UTC.
 
-// pattern is what an expression of fields means: the numbers of each, and whether a field was given as *.
+// pattern is a parsed cron expression: the set of numbers that each field matches, and whether the field is a star.
 type pattern struct {
-	sets [6]map[int]bool // second, minute, hour, day of the month, month, day of the week
+	sets [6]map[int]bool // second, minute, hour, day of month, month, day of week
 	star [6]bool
 }
 
@@ -22,7 +22,7 @@ var limits = [6][2]int{{0, 59}, {0, 59}, {0, 23}, {1, 31}, {1, 12}, {0, 6}}
 
 var names = [6]string{4: "xxxjanfebmaraprmayjunjulaugsepoctnovdec", 5: "sunmontuewedthufrisat"}
 
-// read reads five or six fields; false: they are none.
+// read parses an expression with five or six fields and reports whether it is valid.
 func read(expression string) (p pattern, ok bool) {
 	texts := strings.Fields(expression)
 	if len(texts) == 5 {
@@ -42,7 +42,7 @@ func read(expression string) (p pattern, ok bool) {
 	return p, true
 }
 
-// add adds the numbers of one part of a list to the set of a field.
+// add adds the numbers that one list element matches to the set of field i. It reports whether the element is valid.
 func (p *pattern) add(i int, part string) bool {
 	bounds, stepText, stepped := strings.Cut(part, "/")
 	step := 1
@@ -89,7 +89,7 @@ func digits(text string) (int, bool) {
 	return n, err == nil && len(text) <= 2 && text[0] != '+' && text[0] != '-'
 }
 
-// onDay reports whether a day of the calendar matches.
+// onDay reports whether p matches the given day.
 func (p pattern) onDay(month time.Month, day int, weekday time.Weekday) bool {
 	if !p.sets[4][int(month)] {
 		return false
@@ -100,23 +100,23 @@ func (p pattern) onDay(month time.Month, day int, weekday time.Weekday) bool {
 	return p.sets[3][day] || p.sets[5][int(weekday)]
 }
 
-// minute reports whether a minute of the wall clock, written in UTC, matches.
+// minute reports whether p matches w, a wall clock time that is represented in UTC.
 func (p pattern) minute(w time.Time) bool {
 	return p.sets[1][w.Minute()] && p.sets[2][w.Hour()] && p.onDay(w.Month(), w.Day(), w.Weekday())
 }
 
-// A window is some days of a zone about a change of its clock.
+// A window covers the days around a clock change in a zone. Wall clock times are represented in UTC.
 type window struct {
 	zone   string
 	change time.Time
-	start  time.Time                  // of what is known
-	first  map[time.Time]time.Time    // what the clock shows, by the minute, written in UTC: the first moment at which it does
-	leaps  map[time.Time][2]time.Time // where it leaps ahead: from what it would have shown, to what it shows
+	start  time.Time                  // start of the window
+	first  map[time.Time]time.Time    // each wall clock minute, and the first time when the clock shows it
+	leaps  map[time.Time][2]time.Time // times when the clock jumps forward, with the expected and the actual wall clock time
 }
 
 const toMinute = "2006-01-02 15:04"
 
-// windows finds the changes of a zone's clock in a year and looks at three days about each.
+// windows finds the clock changes of a zone in a year and returns a three-day window around each of them.
 func windows(t *testing.T, zone string, year int) (list []window) {
 	t.Helper()
 	loc, err := time.LoadLocation(zone)
@@ -153,7 +153,7 @@ func look(zone string, loc *time.Location, change time.Time) window {
 	return w
 }
 
-// fires are all of a pattern in the window, in order.
+// fires returns all fire times of p in the window, in order.
 func (w window) fires(p pattern) []time.Time {
 	set := map[time.Time]bool{}
 	for shown, m := range w.first {

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// FuzzParse holds that whatever people write is refused with a reason, or fires in order.
+// FuzzParse checks that any input is either rejected with a reason or yields fire times in ascending order.
 func FuzzParse(f *testing.F) {
 	for _, expression := range []string{
 		"30 2 * * *", "15 30 2 * * *", "*/15 9-17 * * mon-fri", "@daily", "@every 1h30m", "@every 1.000001s", "@at 2027-01-31T03:00",
@@ -25,7 +25,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("0 0 1 1 *", "America/New_York", int64(1861920000)) // the last day of 2028
 	f.Add("0 0 1 1 *", "UTC", int64(253402300799))            // the last second of 9999
 	f.Fuzz(func(t *testing.T, expression, zone string, seconds int64) {
-		seconds %= 253402300800 // the years that RFC 3339 can write, and as many before 1970
+		seconds %= 253402300800 // years up to 9999, the last one in RFC 3339, and as many before 1970
 		anchor := time.Unix(seconds, 0)
 		calendar, err := scheduler.Parse(expression, zone, anchor)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// expressions are random ones of five and six fields, most of which fire on most days.
+// expressions draws a random expression with five or six fields. Most of them fire on most days.
 func expressions(t *rapid.T) string {
 	parts := []string{
 		rapid.SampledFrom([]string{"", "", "0", "*/20", "7,31"}).Draw(t, "second"),
@@ -27,7 +27,7 @@ func expressions(t *rapid.T) string {
 	return strings.TrimSpace(strings.Join(parts, " "))
 }
 
-// fieldOf is a random field, a list of up to three.
+// fieldOf draws a random field that is a list of up to three elements.
 func fieldOf(t *rapid.T, i int) string {
 	low, high := limits[i][0], limits[i][1]
 	var list []string
@@ -43,8 +43,8 @@ func fieldOf(t *rapid.T, i int) string {
 	return strings.Join(list, ",")
 }
 
-// TestFiresAreThoseOfTheEvaluator walks random expressions over every change of many zones' clocks: the hour and two of Europe,
-// Africa and the Antarctic, half an hour, midnights that do not exist, and a day that does not.
+// TestFiresAreThoseOfTheEvaluator compares the fires of random expressions around every clock change of many zones. The changes include
+// shifts of one hour, two hours and half an hour, skipped midnights, and a skipped day.
 func TestFiresAreThoseOfTheEvaluator(t *testing.T) {
 	t.Parallel()
 	for zone, year := range map[string]int{
@@ -52,7 +52,7 @@ func TestFiresAreThoseOfTheEvaluator(t *testing.T) {
 		"Asia/Beirut": 2026, "America/St_Johns": 2026, "Antarctica/Troll": 2026, "America/Santiago": 2026, "America/Havana": 2026,
 		"Pacific/Chatham": 2026, "Africa/Cairo": 2026, "Pacific/Apia": 2011, "Asia/Pyongyang": 2018, "America/Sao_Paulo": 2018,
 		"Europe/Istanbul": 2016, "Asia/Kathmandu": 1985, "America/Juneau": 1983,
-		"America/Los_Angeles": 2060, // beyond the table, by the rule at its end
+		"America/Los_Angeles": 2060, // after the last listed transition, where the zone's general rule applies
 	} {
 		t.Run(strings.ReplaceAll(zone, "/", " "), func(t *testing.T) {
 			t.Parallel()
@@ -96,12 +96,12 @@ func sameFires(t *rapid.T, w window) {
 	loc, _ := time.LoadLocation(w.zone)
 	for i := 1; i < len(got); i++ {
 		if before, after := got[i-1].In(loc).Format(time.DateTime), got[i].In(loc).Format(time.DateTime); before >= after {
-			t.Fatalf("%q in %s fires at %s after %s: a wall time comes once", text, w.zone, after, before)
+			t.Fatalf("%q in %s fires at %s after %s: a wall clock time must not repeat", text, w.zone, after, before)
 		}
 	}
 }
 
-// TestDaysAreThoseOfTheEvaluator walks twelve years of random days, with the leap day that 2100 has not.
+// TestDaysAreThoseOfTheEvaluator compares random day fields over twelve years around 2100, which is not a leap year.
 func TestDaysAreThoseOfTheEvaluator(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -109,7 +109,7 @@ func TestDaysAreThoseOfTheEvaluator(t *testing.T) {
 		p, _ := read(text)
 		begin, end := time.Date(2093, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(2106, 1, 1, 0, 0, 0, 0, time.UTC)
 		calendar, err := scheduler.Parse(text, "UTC", begin)
-		next := time.Time{} // of what is refused, since it never fires
+		next := time.Time{} // stays zero if the expression is rejected because it never fires
 		if err == nil {
 			next = calendar.Next(begin)
 		}
@@ -124,7 +124,7 @@ func TestDaysAreThoseOfTheEvaluator(t *testing.T) {
 	})
 }
 
-// TestLatestIsTheLastOfAWalk compares over stretches of years, which end where they end.
+// TestLatestIsTheLastOfAWalk compares Latest with the last result of repeated calls of Next, over random periods of up to several years.
 func TestLatestIsTheLastOfAWalk(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -146,7 +146,8 @@ func TestLatestIsTheLastOfAWalk(t *testing.T) {
 	})
 }
 
-// TestWordsTellSchedulesApart compares neighbours: an expression and the same with another field.
+// TestWordsTellSchedulesApart compares pairs of expressions that differ in one field. Their words must be equal exactly when their meaning
+// is.
 func TestWordsTellSchedulesApart(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -165,7 +166,7 @@ func TestWordsTellSchedulesApart(t *testing.T) {
 	})
 }
 
-// said returns the words for an expression, and when it fires.
+// said returns the words for an expression and a string that identifies when it fires.
 func said(t *rapid.T, parts [6]string) (words, means string) {
 	text := strings.Join(parts[:], " ")
 	calendar, err := scheduler.Parse(text, "UTC", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -193,6 +194,6 @@ func TestIntervalsAreAtLeastWhatIsSaid(t *testing.T) {
 	} {
 		calendar, err := scheduler.Parse(expression, "UTC", at(t, "2026-01-01T00:00:00Z"))
 		is.NoErr(err)
-		is.Equal(calendar.MinInterval(), want) // the least between neighbours
+		is.Equal(calendar.MinInterval(), want) // the shortest interval between two fires
 	}
 }

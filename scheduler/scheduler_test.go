@@ -25,10 +25,10 @@ func TestAChoreRunsAtOnceAndItsContextEndsWithTheScheduler(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); s.Run(ctx) }()
-	<-began // long before an hour
+	<-began // long before the first hour has passed
 	cancel()
 	is.Equal(<-ended, context.Canceled)
-	<-done // Run waits for what it started
+	<-done // Run waits for running tasks
 }
 
 func TestARunThatTakesLongIsNotStacked(t *testing.T) {
@@ -39,7 +39,7 @@ func TestARunThatTakesLongIsNotStacked(t *testing.T) {
 	running, most, rounds := make(chan struct{}, 10), 0, make(chan struct{}, 100)
 	is.NoErr(s.Every("chore", 2*time.Millisecond, func(context.Context) {
 		running <- struct{}{}
-		most = max(most, len(running)) // one at a time: nobody else writes it
+		most = max(most, len(running)) // safe without a lock because runs never overlap
 		<-time.After(10 * time.Millisecond)
 		<-running
 		rounds <- struct{}{}

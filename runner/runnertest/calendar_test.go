@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/runnertest"
 )
 
-// scheduled registers a handler of first that counts its calls, and declares a schedule of it.
+// scheduled registers a handler for kind first that counts its calls, and declares a schedule for that kind.
 func scheduled(calls *atomic.Int64, expression string, options ...runner.ScheduleOption) func(*runner.Runner) {
 	return func(r *runner.Runner) {
 		runner.Handle(r, func(context.Context, *runner.Job[first]) (*runner.Outcome, error) {
@@ -32,7 +32,7 @@ func TestAScheduleFiresWhenTheClockIsAdvanced(t *testing.T) {
 	var calls atomic.Int64
 	h := runnertest.New(t, effects(t), runner.Options{}, scheduled(&calls, "0 9 * * *", runner.Zone("Asia/Tokyo"), runner.Subject("daily")))
 	h.RunUntilIdle()
-	is.Equal(calls.Load(), int64(0)) // nothing fires before time passes
+	is.Equal(calls.Load(), int64(0)) // nothing fires until the clock is advanced
 	for day := 1; day <= 3; day++ {
 		h.Advance(24 * time.Hour)
 		h.RunUntilIdle()
@@ -45,7 +45,7 @@ func TestAScheduleFiresWhenTheClockIsAdvanced(t *testing.T) {
 	is.Equal(len(fires), 3)
 	zone, err := time.LoadLocation("Asia/Tokyo")
 	is.NoErr(err)
-	is.Equal(fires[0].FireAt.In(zone).Hour(), 9) // at the time of the calendar
+	is.Equal(fires[0].FireAt.In(zone).Hour(), 9) // in the schedule's time zone
 }
 
 func TestEachFireOnTheWayMakesAJob(t *testing.T) {
@@ -58,13 +58,13 @@ func TestEachFireOnTheWayMakesAJob(t *testing.T) {
 	is.Equal(calls.Load(), int64(0))
 	h.Advance(time.Microsecond)
 	h.RunUntilIdle()
-	is.Equal(calls.Load(), int64(1)) // to the microsecond
+	is.Equal(calls.Load(), int64(1)) // exact to the microsecond
 	h.Advance(3 * time.Hour)
-	is.Equal(len(h.Jobs("first")), 13) // none is missed, though all were passed at once
+	is.Equal(len(h.Jobs("first")), 13) // one call of Advance fires every occurrence
 	h.RunUntilIdle()
 	is.Equal(calls.Load(), int64(13))
 	jobs := h.Jobs("first")
-	is.True(jobs[12].CreatedAt.Sub(jobs[11].CreatedAt) >= 15*time.Minute) // each was made in its time
+	is.True(jobs[12].CreatedAt.Sub(jobs[11].CreatedAt) >= 15*time.Minute) // each job was created at its scheduled time
 }
 
 func TestAScheduleThatSkipsOverlapFiresWhenTheJobBeforeHasEnded(t *testing.T) {
@@ -74,7 +74,7 @@ func TestAScheduleThatSkipsOverlapFiresWhenTheJobBeforeHasEnded(t *testing.T) {
 	h := runnertest.New(t, effects(t), runner.Options{}, scheduled(&calls, "@every 1h", runner.SkipOverlap()))
 	h.Advance(2 * time.Hour)
 	h.RunUntilIdle()
-	is.Equal(calls.Load(), int64(1)) // the second fire found the first one's job pending
+	is.Equal(calls.Load(), int64(1)) // at the second fire, the first job was still pending
 	h.Advance(time.Hour)
 	h.RunUntilIdle()
 	is.Equal(calls.Load(), int64(2))
@@ -90,7 +90,7 @@ func TestAScheduleThatAnOperatorSetsBeginsAtTheTestsNow(t *testing.T) {
 	_, err := h.Runner().Admin().SetSchedule(t.Context(), "set", job.ScheduleChange{Kind: new("last"), Expression: new("@every 1h")}, "ann")
 	is.NoErr(err)
 	h.Advance(time.Hour - time.Second)
-	is.Equal(len(h.Jobs("last")), 0) // it was set an hour ago, less a second, and not a hundred hours
+	is.Equal(len(h.Jobs("last")), 0) // the schedule was set almost an hour ago, not a hundred hours ago
 	h.Advance(time.Second)
 	is.Equal(len(h.Jobs("last")), 1)
 	_, err = h.Runner().Admin().PauseSchedule(t.Context(), "set", "ann")
@@ -100,7 +100,7 @@ func TestAScheduleThatAnOperatorSetsBeginsAtTheTestsNow(t *testing.T) {
 	_, err = h.Runner().Admin().ResumeSchedule(t.Context(), "set", "ann")
 	is.NoErr(err)
 	h.Advance(time.Hour)
-	is.Equal(len(h.Jobs("last")), 2) // from now on, with nothing to make up for
+	is.Equal(len(h.Jobs("last")), 2) // it continues from now and does not catch up
 }
 
 func TestNoScheduleFiresByTheRealTime(t *testing.T) {
@@ -113,7 +113,7 @@ func TestNoScheduleFiresByTheRealTime(t *testing.T) {
 		scheduled(&calls, "@every 1h")(r)
 		runner.Handle(r, func(ctx context.Context, _ *runner.Job[last]) (*runner.Outcome, error) {
 			leases := map[time.Time]bool{}
-			pgtest.Wait(t, "the pod has sent heartbeats, whose answer says when a schedule is due", func() bool {
+			pgtest.Wait(t, "the pod has sent heartbeats, whose responses report when a schedule is due", func() bool {
 				var until time.Time
 				is.NoErr(pool.QueryRow(ctx, `select max(lease_until) from `+h.Schema()+`.pods`).Scan(&until))
 				leases[until] = true
@@ -122,10 +122,10 @@ func TestNoScheduleFiresByTheRealTime(t *testing.T) {
 			return nil, nil
 		})
 	})
-	// As if the test had taken hours.
+	// Pretend that the test has taken hours.
 	_, err := pool.Exec(t.Context(), `update `+h.Schema()+`.schedules set anchor = anchor - interval '5 hours', next_at = next_at - interval '5 hours'`)
 	is.NoErr(err)
-	h.Enqueue(last{}) // so that there is a pod
+	h.Enqueue(last{}) // starts a pod
 	h.RunUntilIdle()
 	is.Equal(len(h.Jobs("first")), 0)
 }

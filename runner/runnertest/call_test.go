@@ -22,7 +22,7 @@ import (
 
 type claim = runnertest.Claim
 
-// returns is a handler that returns one outcome, or an error.
+// returns creates a handler that always returns o and err.
 func returns(o *runner.Outcome, err error) runner.Func[step] {
 	return func(context.Context, *runner.Job[step]) (*runner.Outcome, error) { return o, err }
 }
@@ -41,7 +41,7 @@ func TestCallReturnsTheEndOfAJob(t *testing.T) {
 		"first error":  {returns(nil, errors.New("no")), claim{}, job.Pending, job.ReasonRetry, job.ClassError},
 		"fourth error": {returns(nil, errors.New("no")), claim{Attempt: 4}, job.Pending, job.ReasonRetry, job.ClassError},
 		"last error":   {returns(nil, errors.New("no")), claim{Attempt: 5}, job.Failed, job.ReasonAttemptsExhausted, job.ClassError},
-		"only try":     {returns(nil, errors.New("no")), claim{MaxAttempts: 1}, job.Failed, job.ReasonError, job.ClassError},
+		"only attempt": {returns(nil, errors.New("no")), claim{MaxAttempts: 1}, job.Failed, job.ReasonError, job.ClassError},
 		"permanent":    {returns(nil, runner.Permanent(errors.New("no"))), claim{}, job.Failed, job.ReasonError, job.ClassError},
 		"retryable":    {returns(nil, runner.Retryable(errors.New("no"))), claim{Attempt: 9}, job.Pending, job.ReasonRetry, job.ClassError},
 		"retryable, max": {returns(nil, runner.Retryable(errors.New("no"))), claim{Attempt: 5, MaxAttempts: 5},
@@ -69,20 +69,20 @@ func TestCallReturnsTheEndOfAJob(t *testing.T) {
 			is.Equal(run.Class, c.class)
 			is.Equal(run.Err != nil, c.class != "" || name == "stopped" || name == "shutdown") // errors are kept
 			if run.State != job.Waiting && run.State != job.Succeeded {
-				is.True(run.Next == nil && run.Children == nil) // nothing follows
+				is.True(run.Next == nil && run.Children == nil) // the job has no next step or children
 			}
 		})
 	}
 }
 
-// ended is a context that has ended with a cause.
+// ended returns a context that is already cancelled with the given cause.
 func ended(cause error) context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(cause)
 	return ctx
 }
 
-// The ends that Call reports are those that a pod gives the same job.
+// Call must report the same outcome that a pod would record for the job.
 func TestCallAgreesWithAPod(t *testing.T) {
 	t.Parallel()
 	handlers := map[string]runner.Func[step]{
@@ -114,7 +114,7 @@ func TestCallAgreesWithAPod(t *testing.T) {
 			run, on := runnertest.Call(t, handler, step{Name: name}, claim{MaxAttempts: 2}), h.Job(ids[name])
 			is.Equal(run.State, on.State)
 			is.Equal(run.Reason, value(on.Reason))
-			if on.State != job.Waiting { // the row has no outcome yet
+			if on.State != job.Waiting { // the stored job has no outcome yet
 				is.Equal(run.Status, value(on.Outcome))
 			}
 			is.Equal(string(run.Result), string(on.Result))
@@ -142,7 +142,7 @@ func TestCallReturnsWhatFollows(t *testing.T) {
 	is.Equal(string(run.Next.Args), `{"Name":"b"}`)
 	is.Equal(run.Next.Delay, time.Hour)
 	is.Equal(*run.Next.Subject, "s")
-	is.True(!run.Next.Foreign) // as the handler said
+	is.True(!run.Next.Foreign) // as set by the handler
 	is.Equal(string(run.Result), `"r"`)
 	is.Equal(run.Status, job.Warning)
 
@@ -198,10 +198,10 @@ func TestCallKeepsWhatAHandlerWritesMeanwhile(t *testing.T) {
 	run = runnertest.Call(t, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
 		commit := &pgx.Batch{}
 		commit.Queue(`commit`)
-		is.True(errors.Is(j.Write(ctx, nil, commit), job.ErrInvalid)) // refused as by a pod
+		is.True(errors.Is(j.Write(ctx, nil, commit), job.ErrInvalid)) // a pod refuses it, too
 		return nil, runner.Permanent(j.Emit(ctx, "job.mine", "", "", nil))
 	}, step{})
-	is.True(errors.Is(run.Err, job.ErrInvalid)) // refused as by a pod
+	is.True(errors.Is(run.Err, job.ErrInvalid)) // a pod refuses it, too
 }
 
 func TestAGoroutineThatOutlivesItsHandlerWritesNothing(t *testing.T) {
@@ -213,7 +213,7 @@ func TestAGoroutineThatOutlivesItsHandlerWritesNothing(t *testing.T) {
 		return nil, nil
 	}, step{})
 	left.Progress(1, 2)
-	is.True(errors.Is(left.Emit(t.Context(), "late", "", "", nil), job.ErrLeaseLost)) // as on a pod
+	is.True(errors.Is(left.Emit(t.Context(), "late", "", "", nil), job.ErrLeaseLost)) // as on a real pod
 	is.True(errors.Is(left.Checkpoint(t.Context(), 1), job.ErrLeaseLost))
 	is.True(errors.Is(left.Write(t.Context(), 1, nil), job.ErrLeaseLost))
 	is.Equal(len(run.Progress)+len(run.Events)+len(run.Checkpoints)+len(run.Batches), 0)
@@ -226,7 +226,7 @@ func TestTheWritesOfAHandlerRunInTheTestsTransaction(t *testing.T) {
 	run := runnertest.Call(t, returns(runner.Done(nil).InTx(leave("a")).InTx(leave("b")), nil), step{})
 	run.RequireState(job.Succeeded)
 	is.Equal(len(run.InTx), 2)
-	is.Equal(count(t, pool, "a"), 0) // Call runs none of them
+	is.Equal(count(t, pool, "a"), 0) // Call does not run the functions
 	is.NoErr(pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return run.Write(t.Context(), tx) }))
 	is.Equal(count(t, pool, "a"), 1)
 	is.Equal(count(t, pool, "b"), 1)
@@ -248,11 +248,11 @@ func TestCallEncodesTheArgumentsAsAStoredJobHasThem(t *testing.T) {
 	seen := time.Now()
 	run := runnertest.Call(t, func(_ context.Context, j *runner.Job[moment]) (*runner.Outcome, error) {
 		seen = j.Args.At
-		is.Equal(j.Args.hidden, 0) // a field that is not stored is not seen
+		is.Equal(j.Args.hidden, 0) // unexported fields are not stored
 		return nil, nil
 	}, moment{At: seen, hidden: 1})
 	run.RequireState(job.Succeeded)
-	is.True(seen == seen.Round(0)) // without the reading of a monotonic clock
+	is.True(seen == seen.Round(0)) // without a monotonic clock reading
 	raw := runnertest.Call(t, func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 		return runner.Done(j.Kind() + string(j.Args.JSON)), nil
 	}, runner.Raw{Name: "mail", JSON: json.RawMessage(`{"to": 1}`)})
@@ -286,7 +286,7 @@ func TestARunThatIsNotAsRequiredSaysWhy(t *testing.T) {
 	is.Equal(said, "runnertest: Call takes one Claim at most, not 2")
 }
 
-// full is a claim with a value of its own in each field.
+// full is a claim in which every field has a distinct value.
 var full = claim{
 	ID: 7, PipelineID: 6, Lane: "money", Subject: "order 7", Priority: new(3), Attempt: 2, MaxAttempts: 4, Crashes: 1, Snoozes: 9, Step: 5, Fence: 8,
 	CreatedAt: time.Unix(1, 0), ClaimedAt: time.Unix(2, 0), SubmittedBy: "ann", Boot: "boot", PodName: "pod", Token: "secret",
@@ -294,13 +294,13 @@ var full = claim{
 	Failure: &job.Failure{JobID: 3, Kind: "ship"}, Context: context.Background(),
 }
 
-// A method that is added to Job is called here too: in a job with defaults, and in one of which all is given.
+// This test calls every method of Job, including methods added later. It uses a job with default values and a job with every field set.
 func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	for field, value := range reflect.ValueOf(full).Fields() {
 		if value.IsZero() {
-			t.Errorf("give %s a value in full", field.Name)
+			t.Errorf("give %s a value in the variable full", field.Name)
 		}
 	}
 	given := map[string]any{
@@ -329,9 +329,9 @@ func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 			}, step{}, c.claim)
 			is.NoErr(run.Err) // no method panics
 			if want, ok := c.want[method.Name]; !ok {
-				t.Errorf("Job.%s is new: say here what it returns in Call, and give Claim a field for it", method.Name)
+				t.Errorf("Job.%s is new: add its results to this test and a field for it to Claim", method.Name)
 			} else if err, failed := got.(error); failed {
-				is.Equal(want, "error") // only a method that cannot work fails
+				is.Equal(want, "error") // only methods that need a database or a missing Claim field may fail
 				advice := strings.Contains(err.Error(), "runnertest.New") || strings.Contains(err.Error(), "Claim")
 				if !advice {
 					t.Errorf("Job.%s fails with %q, which does not say what to do", method.Name, err)
@@ -341,7 +341,7 @@ func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 			}
 		}
 	}
-	// Nor in a job that the test makes itself.
+	// The methods must not panic either if the test creates the Job itself.
 	for method := range reflect.TypeFor[*runner.Job[step]]().Methods() {
 		got := answer(t.Context(), t, reflect.ValueOf(&runner.Job[step]{}).MethodByName(method.Name), method.Name)
 		if err, failed := got.(error); failed {
@@ -350,7 +350,7 @@ func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 			}
 		}
 	}
-	// What a job kept in this run is its last checkpoint.
+	// A checkpoint saved during this run becomes the last checkpoint.
 	runnertest.Call(t, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
 		var kept string
 		is.NoErr(j.Checkpoint(ctx, "more"))
@@ -362,7 +362,7 @@ func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 	}, step{}, full)
 }
 
-// answer calls a method of a job with arguments of its types, and returns its error, or else what it returns or decodes.
+// answer calls a method of a job with arguments of the right types. It returns the method's error, or else its result or decoded value.
 func answer(ctx context.Context, t *testing.T, method reflect.Value, name string) any {
 	var in []reflect.Value
 	var decoded json.RawMessage
@@ -381,7 +381,7 @@ func answer(ctx context.Context, t *testing.T, method reflect.Value, name string
 		case of.Kind() == reflect.String, of.Kind() == reflect.Int64:
 			in = append(in, reflect.ValueOf(map[reflect.Kind]any{reflect.String: "text", reflect.Int64: int64(1)}[of.Kind()]))
 		default:
-			t.Errorf("Job.%s takes a %s: give it one here", name, of)
+			t.Errorf("Job.%s takes a %s, for which this test has no value", name, of)
 			return nil
 		}
 	}

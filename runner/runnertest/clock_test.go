@@ -22,7 +22,7 @@ func TestADelayedJobRunsWhenItsTimeHasCome(t *testing.T) {
 	h.RequireState(id, job.Pending)
 	h.Advance(59 * time.Minute)
 	h.RunUntilIdle()
-	h.RequireState(id, job.Pending) // a minute is left
+	h.RequireState(id, job.Pending) // one minute is left
 	h.Advance(time.Minute)
 	h.RunUntilIdle()
 	h.RequireState(id, job.Succeeded)
@@ -48,7 +48,7 @@ func TestAJobThatSnoozesWithBackoffComesBackLaterEachTime(t *testing.T) {
 	}{{0, 1}, {59 * time.Second, 1}, {time.Second, 2}, {time.Minute, 2}, {time.Minute, 3}} {
 		h.Advance(pass.by)
 		h.RunUntilIdle()
-		is.Equal(calls, pass.calls) // called after one minute, and after two more
+		is.Equal(calls, pass.calls) // called again after one minute, then after two more
 	}
 	h.RequireState(id, job.Succeeded)
 }
@@ -120,7 +120,8 @@ func TestADeferredJobWaitsUntilItIsCompleted(t *testing.T) {
 	h.RequireState(id, job.Succeeded)
 }
 
-// Without settings an error is forgiven four times, and nothing that waits is ever too old: an outage of a month costs no job.
+// By default, a job is retried after its first four errors, and a waiting job never expires. A job can therefore survive a month-long
+// outage.
 func TestWithoutSettingsErrorsAreForgivenAndWorkMayWait(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

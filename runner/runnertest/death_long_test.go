@@ -26,12 +26,12 @@ func TestAFanOutIsTakenOverWhereverThePodDies(t *testing.T) {
 				id := h.Enqueue(first{step{Name: "a", Fan: branches, Then: "c"}})
 				h.DieAt(at, kind)
 				h.RunUntilIdle()
-				is.Equal(h.Deaths(), 1)                                // the pod died where it was told to
-				is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded) // and another one went on
+				is.Equal(h.Deaths(), 1)                                // the pod died as requested
+				is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded) // another pod took over
 				for _, name := range append(branches, "a", "c") {
-					is.Equal(count(t, pool, name), 1) // each step counts once
+					is.Equal(count(t, pool, name), 1) // each step took effect once
 				}
-				is.Equal(len(h.Jobs("last")), 1) // one join
+				is.Equal(len(h.Jobs("last")), 1) // only one join
 			})
 		}
 	}

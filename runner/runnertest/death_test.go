@@ -35,14 +35,14 @@ func TestAChainIsTakenOverWhereverThePodDies(t *testing.T) {
 				id := h.Enqueue(first{step{Name: "a", Then: "b"}})
 				h.DieAt(at, kind)
 				h.RunUntilIdle()
-				is.Equal(h.Deaths(), 1)                                // the pod died where it was told to
-				is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded) // and another one went on
-				is.Equal(count(t, pool, "a"), 1)                       // each step counts once
-				is.Equal(count(t, pool, "b"), 1)                       // each step counts once
-				is.Equal(len(h.Jobs()), 2)                             // no step was handed over to twice
-				is.Equal(h.Transitions(id)[0], job.Pending)            // nothing runs before it is told to
+				is.Equal(h.Deaths(), 1)                                // the pod died as requested
+				is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded) // another pod took over
+				is.Equal(count(t, pool, "a"), 1)                       // each step took effect once
+				is.Equal(count(t, pool, "b"), 1)                       // each step took effect once
+				is.Equal(len(h.Jobs()), 2)                             // the next step was created once
+				is.Equal(h.Transitions(id)[0], job.Pending)            // no job starts before RunUntilIdle
 				taken := h.Jobs(kind)[0]
-				is.Equal(taken.Fence > 1, at != runnertest.AfterFinish) // what had not ended was claimed anew
+				is.Equal(taken.Fence > 1, at != runnertest.AfterFinish) // an unfinished job was claimed again
 			})
 		}
 	}
@@ -71,15 +71,15 @@ func TestAHandOffWithoutWritesIsTakenOverWhereverThePodDies(t *testing.T) {
 			is.Equal(h.Pipeline(id).Status, job.PipelineSucceeded)
 			is.Equal(count(t, pool, "end"), 1)
 			next := h.Jobs("last")
-			is.Equal(len(next), 1) // one next step
+			is.Equal(len(next), 1) // only one next step
 			switch at {
 			case runnertest.AfterClaim:
-				is.Equal(calls, 1) // the dead pod's handler was not called
+				is.Equal(calls, 1) // the dead pod had not called the handler
 			case runnertest.AfterFinish:
-				is.Equal(calls, 1)           // its end was committed
-				is.Equal(next[0].Crashes, 1) // and the next step was the dead pod's, which did not start it
+				is.Equal(calls, 1)           // the outcome had been committed
+				is.Equal(next[0].Crashes, 1) // the dead pod owned the next step but had not started it
 			default:
-				is.Equal(calls, 2) // its end was not committed
+				is.Equal(calls, 2) // the outcome had not been committed
 			}
 		})
 	}
@@ -101,11 +101,11 @@ func TestAWaitIsDecidedOnceWhenThePodDiesInTheMiddleOfIt(t *testing.T) {
 			id := h.Enqueue(step{})
 			h.DieAt(at)
 			h.RunUntilIdle()
-			is.Equal(calls, want) // the handler is asked again if its wish was not committed
+			is.Equal(calls, want) // the handler runs again if its snooze was not committed
 			h.RequireState(id, job.Pending)
 			h.Advance(time.Hour)
 			h.RunUntilIdle()
-			is.Equal(putOff, 1) // it was put off once
+			is.Equal(putOff, 1) // the job was snoozed only once
 		})
 	}
 }
@@ -154,7 +154,7 @@ func TestAHandlerGoesOnFromItsCheckpointAfterADeathMidStep(t *testing.T) {
 	h.DieAt(runnertest.MidStep)
 	h.RunUntilIdle()
 	is.Equal(h.Deaths(), 2)
-	is.Equal(found, []int{0, 1, 2}) // each run begins where the one before had come to
+	is.Equal(found, []int{0, 1, 2}) // each run continues from the last checkpoint
 	for batch := range 3 {
 		is.Equal(count(t, pool, fmt.Sprint("batch ", batch)), 1) // no batch is lost or doubled
 	}
@@ -172,7 +172,7 @@ func TestNothingOfADeadPodCounts(t *testing.T) {
 	h = runnertest.New(t, pool, runner.Options{}, func(r *runner.Runner) {
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[step]) (*runner.Outcome, error) {
 			if runs.Add(1) > 1 {
-				<-over // at the same time as the dead one's
+				<-over // run concurrently with the dead pod's handler
 				return runner.Done("second"), nil
 			}
 			defer close(over)
@@ -183,13 +183,13 @@ func TestNothingOfADeadPodCounts(t *testing.T) {
 	})
 	id := h.Enqueue(step{})
 	h.RunUntilIdle()
-	is.True(errors.Is(late, runnertest.ErrDead)) // its context ends
-	is.Equal(count(t, pool, "late"), 0)          // its writes do not arrive
+	is.True(errors.Is(late, runnertest.ErrDead)) // its context is cancelled
+	is.Equal(count(t, pool, "late"), 0)          // its writes have no effect
 	is.Equal(string(h.Job(id).Result), `"second"`)
 	is.Equal(h.Transitions(id), []job.State{job.Pending, job.Running, job.Pending, job.Running, job.Succeeded})
 }
 
-// onMessage is a log that calls a function at a message.
+// onMessage is a slog handler that calls a function when a given message is logged.
 type onMessage struct {
 	message string
 	call    func()
@@ -205,7 +205,8 @@ func (o onMessage) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// The commit of the last end is seen before the pod has its reply, at which it dies. What it holds is not to be held for its whole lease.
+// The test sees the commit of the last job before the pod has its reply and shuts down. The pod dies during this shutdown. Its claims must
+// not stay blocked until its lease expires.
 func TestAPodThatDiesAsItStopsIsTakenOver(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -217,7 +218,7 @@ func TestAPodThatDiesAsItStopsIsTakenOver(t *testing.T) {
 	is.Equal(h.Deaths(), 1)
 	var live int
 	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from `+h.Schema()+`.pods where closed_at is null and lease_until > now()`).Scan(&live))
-	is.Equal(live, 0) // its lease has passed
+	is.Equal(live, 0) // the lease has expired
 }
 
 func TestAJobThatKillsEveryPodFails(t *testing.T) {

@@ -25,7 +25,7 @@ type Remind struct{ Order int }
 
 func (Remind) Kind() string { return "remind" }
 
-// register registers the handlers of a shop, as its main function would.
+// register registers a shop's handlers, as its main function would.
 func register(r *runner.Runner) {
 	runner.Handle(r, func(_ context.Context, j *runner.Job[Charge]) (*runner.Outcome, error) {
 		order := j.Args.Order
@@ -47,12 +47,12 @@ func connect(t *testing.T) *pgxpool.Pool {
 
 // docs:begin
 func TestAnOrderIsChargedOnceWhateverDies(t *testing.T) {
-	pool := connect(t) // any pool on a PostgreSQL for tests
+	pool := connect(t) // any pool for a test database
 	h := runnertest.New(t, pool, runner.Options{}, register)
 
 	id := h.Enqueue(Charge{Order: 7})
-	h.DieAt(runnertest.InFlush, "charge") // the pod dies while the commit is on its way
-	h.RunUntilIdle()                      // another one takes over
+	h.DieAt(runnertest.InFlush, "charge") // the pod dies while its commit is in flight
+	h.RunUntilIdle()                      // another pod takes over
 
 	h.RequireState(id, runner.StateSucceeded)
 	var charged int
@@ -69,7 +69,7 @@ func TestAnOrderIsChargedOnceWhateverDies(t *testing.T) {
 
 // docs:end
 
-// refund pays an order back, unless the bank is closed.
+// refund refunds an order unless the bank is closed.
 func refund(ctx context.Context, j *runner.Job[Refund]) (*runner.Outcome, error) {
 	var charged struct{ Cents int }
 	if err := j.PreviousResult(ctx, &charged); err != nil {
@@ -91,12 +91,12 @@ func (Refund) Kind() string { return "refund" }
 
 // docs:begin
 func TestARefundIsPaidWhenTheBankIsOpen(t *testing.T) {
-	charged := map[string]int{"Cents": 250} // the result of the step before
+	charged := map[string]int{"Cents": 250} // the result of the previous step
 
 	run := runnertest.Call(t, refund, Refund{Order: 7}, runnertest.Claim{PreviousResult: charged})
-	run.RequireState(runner.StatePending) // it will be tried again
+	run.RequireState(runner.StatePending) // it will be retried
 	if run.RetryAfter == nil || *run.RetryAfter != time.Hour {
-		t.Error("it should be tried again after an hour:", run.Err)
+		t.Error("the job should be retried after an hour:", run.Err)
 	}
 
 	run = runnertest.Call(t, refund, Refund{Order: 7}, runnertest.Claim{PreviousResult: charged, Attempt: 2})
@@ -108,7 +108,7 @@ func TestARefundIsPaidWhenTheBankIsOpen(t *testing.T) {
 
 // docs:end
 
-// cancelOrder is code of a shop that enqueues in a transaction of its own.
+// cancelOrder represents application code that enqueues a job in its own transaction.
 func cancelOrder(ctx context.Context, tx pgx.Tx, r *runner.Runner, order int) error {
 	_, err := r.EnqueueTx(ctx, tx, Remind{order})
 	return err
@@ -123,7 +123,7 @@ func TestACancelledOrderIsRemindedOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.Background()) // leaves nothing behind
+	defer tx.Rollback(context.Background()) // removes the test's jobs
 	if err := cancelOrder(t.Context(), tx, h.Runner(), 7); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ type enqueuer interface {
 	Enqueue(ctx context.Context, args runner.Args, options ...runner.EnqueueOption) (runner.Submitted, error)
 }
 
-// fake is an enqueuer that keeps the submissions.
+// fake is an enqueuer that records submissions.
 type fake struct{ jobs []runner.Submission }
 
 func (f *fake) Enqueue(_ context.Context, args runner.Args, options ...runner.EnqueueOption) (runner.Submitted, error) {
@@ -179,10 +179,10 @@ func TestTheDocumentationShowsATestThatPasses(t *testing.T) {
 	page, err := os.ReadFile("../../docs/testing-your-jobs.md")
 	is.NoErr(err)
 	parts := strings.Split(string(source), "// docs:begin\n")[1:]
-	is.Equal(len(parts), strings.Count(string(page), "```go\n")) // the source marks each block of the page
+	is.Equal(len(parts), strings.Count(string(page), "```go\n")) // each code block on the page is marked in this file
 	for _, part := range parts {
 		body, _, ok := strings.Cut(part, "\n// docs:end\n")
-		is.True(ok)                                                     // and where it ends
-		is.True(strings.Contains(string(page), "```go\n"+body+"\n```")) // the page shows it as it is
+		is.True(ok)                                                     // each block has an end marker
+		is.True(strings.Contains(string(page), "```go\n"+body+"\n```")) // the page contains the block verbatim
 	}
 }

@@ -28,7 +28,7 @@ func TestAJobIsSeenInsideTheTransactionThatEnqueuesIt(t *testing.T) {
 		is.Equal(found.Subject, "s")
 		is.Equal(found.State, job.Pending)
 		runnertest.RequireNotEnqueued(t, tx, h.Schema(), step{Name: "b"})
-		runnertest.RequireNotEnqueued(t, pool, h.Schema(), step{Name: "a"}) // others do not see it yet
+		runnertest.RequireNotEnqueued(t, pool, h.Schema(), step{Name: "a"}) // not visible outside the transaction yet
 		h.RequireNotEnqueued(step{Name: "a"})
 		return undone
 	}), undone)
@@ -45,7 +45,7 @@ func TestAJobIsFoundByItsArgumentsWhateverItsState(t *testing.T) {
 	waits := h.Enqueue(last{step{Name: "b"}}, runner.NeedsApproval())
 	is.Equal(h.RequireEnqueued(runner.Raw{Name: "step", JSON: json.RawMessage(`{ "Name": "a" }`)}).ID, ended)
 	is.Equal(h.RequireEnqueued(last{step{Name: "b"}}).State, job.AwaitingApproval)
-	is.Equal(h.RequireEnqueued(runner.Raw{Name: "last"}).ID, waits) // any arguments
+	is.Equal(h.RequireEnqueued(runner.Raw{Name: "last"}).ID, waits) // matches any arguments
 	h.RequireNotEnqueued(runner.Raw{Name: "first"})
 }
 
@@ -62,7 +62,7 @@ func TestAFailureListsWhatIsEnqueuedInstead(t *testing.T) {
 			test(h)
 		})
 	}
-	numbered := func(text string) string { // ids differ from run to run
+	numbered := func(text string) string { // removes the job IDs, which differ between runs
 		lines := strings.Split(text, "\n")
 		for i, line := range lines {
 			if _, rest, ok := strings.Cut(line, ": "); ok && strings.HasPrefix(line, "\tjob ") {

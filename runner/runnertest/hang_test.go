@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/runnertest"
 )
 
-// double is a test that may fail.
+// double is a testing.TB that records failures, so that a test can be expected to fail.
 type double struct {
 	testing.TB
 	said     []string
@@ -33,7 +33,7 @@ func (d *double) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// failing runs a test to its end, and returns what it said.
+// failing runs a test to completion and returns its failure messages.
 func failing(t *testing.T, test func(t testing.TB)) string {
 	t.Helper()
 	d := &double{TB: t}
@@ -63,16 +63,16 @@ func TestATestFailsWhenAJobHangsAndSaysWhich(t *testing.T) {
 				return nil, context.Cause(ctx)
 			})
 		})
-		h.Patience = 8 * time.Second // by then the job runs, on a slow machine too
+		h.Patience = 8 * time.Second // long enough for the job to start, even on a slow machine
 		id = h.Enqueue(step{})
 		h.RunUntilIdle()
 		t.Errorf("it goes on")
 	})
 	is.Equal(said, fmt.Sprintf("runnertest: not idle after 8s:\n\tjob %d (step) is running on pod-1: attempt 1, crashes 0", id))
-	is.True(stopped) // nothing of it runs when the test has ended
+	is.True(stopped) // the handler does not outlive the test
 	var schemas int
 	is.NoErr(pool.QueryRow(t.Context(), `select count(*) from pg_namespace where nspname like 'runnertest%'`).Scan(&schemas))
-	is.Equal(schemas, 0) // and nothing is left of it
+	is.Equal(schemas, 0) // the schema has been dropped
 }
 
 func TestADeathThatNeverComesFailsTheTest(t *testing.T) {
@@ -95,14 +95,14 @@ func TestWhatIsNotAsRequiredIsSaid(t *testing.T) {
 		h := runnertest.New(t, pool, runner.Options{}, steps)
 		h.RequireState(h.Enqueue(last{}), job.Succeeded)
 	})
-	is.True(strings.Contains(said, "(last) is pending, want succeeded")) // the state that it has
+	is.True(strings.Contains(said, "(last) is pending, want succeeded")) // the message includes the actual state
 	said = failing(t, func(t testing.TB) {
 		h := runnertest.New(t, pool, runner.Options{}, steps)
 		h.Enqueue(step{Name: "a"})
-		is.Equal(h.RequireEnqueued(step{Name: "a"}).State, job.Pending) // what there is is returned
+		is.Equal(h.RequireEnqueued(step{Name: "a"}).State, job.Pending) // RequireEnqueued returns an existing job
 		h.RequireEnqueued(step{Name: "b"})
 	})
-	is.True(strings.HasPrefix(said, `runnertest: no job step with {"Name":"b"} is enqueued, but of its kind:`)) // what there is instead
+	is.True(strings.HasPrefix(said, `runnertest: no job step with {"Name":"b"} is enqueued, but of its kind:`)) // the message lists the jobs that do exist
 	is.True(strings.HasSuffix(said, `: step {"Name":"a"}, pending`))
 }
 

@@ -13,16 +13,16 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// step is a job that leaves one row in the table effects, in the commit that ends it, and goes on as it says.
+// step is a job that inserts one row into the table effects when its outcome is committed. Its fields determine what follows.
 type step struct {
 	Name string
-	Then string   `json:",omitempty"` // the next step
-	Fan  []string `json:",omitempty"` // branches, which Then joins
+	Then string   `json:",omitempty"` // name of the next step
+	Fan  []string `json:",omitempty"` // names of the branches that Then joins
 }
 
 func (s step) Kind() string { return "step" }
 
-// first and last are steps of other kinds, so that a death can be meant for one.
+// first and last are steps of other kinds, so that a test can make a pod die during one of them.
 type (
 	first struct{ step }
 	last  struct{ step }
@@ -31,7 +31,7 @@ type (
 func (first) Kind() string { return "first" }
 func (last) Kind() string  { return "last" }
 
-// effects makes a database with the table effects.
+// effects creates a database with the table effects.
 func effects(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
@@ -41,7 +41,7 @@ func effects(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// count is how often a step has left its effect.
+// count returns the number of rows that the step with the given name has inserted.
 func count(t *testing.T, pool *pgxpool.Pool, name string) (n int) {
 	t.Helper()
 	if err := pool.QueryRow(t.Context(), `select count(*) from effects where name = $1`, name).Scan(&n); err != nil {
@@ -57,7 +57,7 @@ func leave(name string) func(context.Context, pgx.Tx) error {
 	}
 }
 
-// do is what a step does.
+// do returns the outcome that s describes.
 func do(s step) *runner.Outcome {
 	o := runner.Done(s.Name)
 	switch {
@@ -73,7 +73,7 @@ func do(s step) *runner.Outcome {
 	return o.InTx(leave(s.Name))
 }
 
-// steps registers the handlers of all kinds of steps. Those of the first two keep a checkpoint.
+// steps registers handlers for first, step and last. All but the last one save a checkpoint.
 func steps(r *runner.Runner) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[first]) (*runner.Outcome, error) {
 		return do(j.Args.step), j.Checkpoint(ctx, "half")

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Whoever adds a moment to the tables decides here whether it passes with the test's clock.
+// For every new timestamp column, this test forces a decision: does its value move when a test advances the clock?
 func TestEveryMomentPassesOrIsHistory(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -33,13 +33,13 @@ func TestEveryMomentPassesOrIsHistory(t *testing.T) {
 	for _, name := range found {
 		table, _, _ := strings.Cut(name, ".")
 		history := strings.HasPrefix(table, "done") || strings.HasPrefix(table, "job_events") || table == "migrations" || table == "audit" || table == "cluster"
-		// Schedules fire by a clock of the harness: their moments are on its calendar, and do not move.
+		// Schedules follow the harness's own clock, so their timestamps do not move.
 		calendar := table == "schedules" || table == "schedule_fires" || table == "maintenance"
 		if !history && !calendar && !slices.Contains(known, name) {
-			t.Errorf("%s: does it pass when a test advances its clock? see moments", name)
+			t.Errorf("%s: add the column to moments if it moves when a test advances the clock, or else to this test", name)
 		}
 	}
 	for _, name := range known {
-		is.True(slices.Contains(found, name)) // what passes exists
+		is.True(slices.Contains(found, name)) // each listed column exists
 	}
 }
