@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Setting a schedule for a lane that requires approval takes approval permission, so jobs created by its fires need no further approval.
-// This applies to declared, scheduled and triggered fires. Jobs submitted directly to the lane still wait for approval.
+// Setting a schedule for a lane that requires approval takes approval permission, so the scheduled jobs run without further approval. This
+// applies whether a program or an operator sets the schedule, and to manual triggers. Jobs submitted to the lane directly still wait.
 func TestFiresOfAScheduleIntoALaneThatRequiresApprovalRun(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

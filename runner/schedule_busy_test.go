@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Each trigger uses one transaction on one connection, so concurrent triggers cannot exhaust the pool by waiting for a second connection.
+// Each trigger needs only one connection, so concurrent triggers cannot deadlock on an exhausted pool.
 func TestManyTriggersAtOnceDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -17,7 +17,7 @@ const dueAtNoon = `
 insert into trapeze.schedules (name, expression, kind, lane, unique_key, overlap, planned, next_at, anchor)
 select 's' || lpad(n::text, 3, '0'), '0 12 * * *', 'k', '', '', 'queue', true, $1, $1::timestamptz - interval '1 hour' from generate_series(1, $2::int) n`
 
-// Schedules decided in one batch each follow their own policies, unique key and lane.
+// Schedules that are decided in one batch still follow their individual policies, unique keys and lanes.
 func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -62,7 +62,7 @@ func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T
 	is.True(trigger.JobID != nil)
 }
 
-// When one schedule of a batch cannot be decided, the rest of that batch is decided one by one. Later batches are decided together again.
+// When one schedule in a batch cannot be decided, the rest of that batch is decided one by one. Later batches are decided as a whole again.
 func TestAScheduleThatCannotFireHoldsUpNoneOfItsBatch(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

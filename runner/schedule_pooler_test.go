@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Behind a transaction pooler, each statement may use a different backend and pods receive no notifications. Two pods still fire each
-// schedule once and on time, including many due at the same time, and an operator can trigger them.
+// Behind a transaction pooler, statements may use different backends and pods receive no notifications. Two pods still fire each schedule
+// once and on time, even if many are due at once, and manual triggers work.
 func TestSchedulesFireBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

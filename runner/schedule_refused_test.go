@@ -76,7 +76,7 @@ func TestAFireWhoseKeyIsHeldMakesNoJob(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 2)
 }
 
-// If SQL statements have made a schedule invalid, its error is reported and all other schedules still fire.
+// When SQL statements have made some schedules invalid, their errors are reported and all other schedules still fire.
 func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

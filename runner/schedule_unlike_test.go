@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod with another version of the time zone database has planned the next fire for a different hour. The fire is moved, but neither lost
-// nor doubled.
+// A pod with a different version of the time zone database has planned the next fire at another hour. This pod moves the fire, but neither
+// loses nor doubles it.
 func TestAFireThatAPodWithOtherZonesPlannedIsMovedNotLost(t *testing.T) {
 	t.Parallel()
 	at := func(day string) time.Time { return utc(t, day) }

@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The expected fires come from a minute-by-minute walk along the wall clock that knows no expressions or rules. A day's fire is the first
-// minute that shows the scheduled time. If no minute of that day shows it, the fire is the first later minute.
+// The expected fires come from a minute-by-minute walk along the wall clock, independent of the scheduler's rules. A day's fire is the
+// first minute that shows the scheduled time. If that time is skipped, it is the first minute after it.
 func TestADailyScheduleFiresAsAWalkAlongTheWallClockSays(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -43,7 +43,7 @@ func utc(t *testing.T, s string) time.Time {
 	return at
 }
 
-// Several pods decide fires at the same time while time advances through each clock change in random steps.
+// Several pods decide the fires concurrently while time advances through each clock change in random steps.
 func TestSchedulesFireOnceThroughTheChangesOfTheClocks(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -46,7 +46,7 @@ func TestAHandlerSeesItsLimitItsAgeAndItsSubmitter(t *testing.T) {
 			id := enqueue(t, r, of("first"), runner.Submitter("ann"), runner.MaxAttempts(3), runner.Delay(wait))
 			check(ended(t, r, id), 3)
 			next := one[int64](t, pool, `select id from trapeze.jobs where parent_id = $1`, id)
-			check(ended(t, r, next), 7) // a next step does not inherit the limit of the step before it
+			check(ended(t, r, next), 7) // a next step does not inherit the previous step's limit
 		})
 	}
 }

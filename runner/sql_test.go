@@ -107,7 +107,7 @@ func TestWhatSQLMayNotSubmitIsRefusedAsInTheLibrary(t *testing.T) {
 			is := is.New(t)
 			_, err := db.ExecContext(t.Context(), `select trapeze.enqueue(`+c.args+`)`)
 			is.True(err != nil && strings.Contains(err.Error(), c.message))
-			is.True(strings.Contains(err.Error(), strings.Replace(c.is.Error(), "invalid request", "invalid submission", 1))) // the function accepts only submissions, so its errors name them
+			is.True(strings.Contains(err.Error(), strings.Replace(c.is.Error(), "invalid request", "invalid submission", 1))) // the function accepts only submissions, and its errors use that word
 			is.True(errors.Is(work.SQLError(err), c.is))
 		})
 	}
@@ -132,7 +132,7 @@ func TestSQLMaySubmitWhatTheLibraryReads(t *testing.T) {
 	}
 }
 
-// Programs call the function by its name with these parameters. Never edit these lines: a release that needs other parameters adds a new
+// Programs call the function by name with these parameters. Never edit these lines: a release that needs other parameters adds a new
 // function.
 const (
 	enqueueParameters = "kind text, args json DEFAULT '{}'::json, lane text DEFAULT NULL::text, subject text DEFAULT ''::text, priority integer DEFAULT 10, " +
@@ -191,7 +191,7 @@ func TestSubmissionsOfSQLKeepTheirKeys(t *testing.T) {
 	is.Equal(taken.ID, holder.ID)
 	is.Equal(submit(of("k", `4`), runner.IdempotencyKey("j")).ID, holder.ID) // the idempotency key belongs to that job
 
-	// The library and SQL share the keys of a submitter.
+	// A submitter's idempotency keys are shared between the library and SQL.
 	r := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
 	user := one[string](t, pool, `select session_user::text`)
 	s, err := r.Enqueue(t.Context(), of("k", `1`), runner.IdempotencyKey("i"), runner.Submitter(user))
@@ -281,7 +281,7 @@ func TestAJobOfSQLExistsIfAndOnlyIfItsTransactionCommits(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// All concurrent submissions find the sequence behind the restored rows, but each one must get a different ID.
+// When the sequence has fallen behind existing IDs, as after a restore, concurrent submissions must still get distinct IDs.
 func TestIDsThatTheDatabaseGivesAtOnceAreUnlike(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -332,7 +332,7 @@ func TestIDsOfTheDatabaseGoOnAboveThoseThatARestoreBroughtBack(t *testing.T) {
 	_, err = db.ExecContext(t.Context(), `select trapeze.enqueue(kind => 'k', run_at => '-infinity', needs_approval => true)`)
 	is.NoErr(err)
 	is.True(one[bool](t, pool, `select run_after > now() - interval '1 minute' from trapeze.parked`))
-	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing}) // IDs that SQL submissions took outside the runner's blocks do not count as used
+	r := make1(t, pool, runner.Options{}, map[string]does{"k": nothing}) // SQL submissions take IDs outside the runner's blocks, which does not move the blocks ahead
 	for range 3 {
 		is.True(enqueue(t, r, of("k")) < s.ID+1_000_000)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// overheard counts the statements sent on all connections of a pool and of a runner that uses it, by their first line.
+// overheard counts the statements that a pool and its runner send, by first line.
 type overheard struct {
 	mu   sync.Mutex
 	said map[string]int

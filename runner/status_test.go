@@ -65,7 +65,7 @@ func TestTheStatusAgreesWithTheRows(t *testing.T) {
 	is.Equal(now.Lanes[1].Waiting, 0)
 }
 
-// The effects of the commands are available in plain SQL, too. Every pod applies them on its next heartbeat.
+// Plain SQL can do the same as the commands. Every pod applies the change on its next heartbeat.
 func TestPlainSQLHasTheSameEffectWithinAHeartbeat(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ shut, open string }{

@@ -90,7 +90,7 @@ func TestARetriedJobRespectsItsUniqueKey(t *testing.T) {
 	is.Equal([]int{many.Matched, many.Done, many.Passed}, []int{1, 0, 1})
 }
 
-// A retried branch is counted once. Its new result counts while the fan-out is still waiting, but not after the fan-out has finished.
+// A retried branch is counted once. Its new result counts while the fan-out is still waiting, and is ignored afterwards.
 func TestABranchThatIsTriedAgainIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -78,7 +78,7 @@ func claiming(r *Runner) int {
 	return used - r.Running()
 }
 
-// takeTurns acquires all three turns that a pod has for claims and finishes. release returns them.
+// takeTurns takes all three of a pod's database turns for claims and finishes. release gives them back.
 func takeTurns(t *testing.T, s *store.Store) (release func()) {
 	t.Helper()
 	var ends []func()
@@ -121,7 +121,7 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 		release := takeTurns(t, r.pod.Store) // as after an outage, all connections are busy
 		r.pod.Unknown.Raise()
 		r.pod.Poller.Wake()
-		time.Sleep(200 * time.Millisecond) // there is no sign that the search is waiting for a connection
+		time.Sleep(200 * time.Millisecond) // time for the search to start waiting, which cannot be observed
 		// If a claim in progress holds every free slot, the job is inserted as pending, and the loop tries again.
 		var err error
 		s, err = r.Enqueue(t.Context(), Raw{Name: "k"})
@@ -152,8 +152,8 @@ func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 	}
 }
 
-// A handler that ignores its context keeps its job in the pod's list of running jobs. If the reply to a later claim of the same job is
-// lost, that claim must still be recognized as orphaned.
+// A handler that ignores its context stays in the pod's list of running jobs. If the reply to a later claim of its job is lost, that claim
+// must still be recognized as orphaned.
 func TestAStrayOfAJobWhoseStuckHandlerIsStillHereIsHandedBack(t *testing.T) {
 	t.Parallel()
 	block := make(chan struct{})

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The submitter decides who may see a pipeline, its lists and its streams, so all of its steps must have the same submitter.
+// Access to a pipeline, its lists and its streams is granted to its submitter, so all of its steps must have the same submitter.
 func TestAPipelineHasOneSubmitter(t *testing.T) {
 	t.Parallel()
 	for name, outcome := range map[string]*runner.Outcome{

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// seldom is a poll interval longer than any test waits.
+// seldom is a poll interval that is longer than any test waits.
 const seldom = 10 * time.Minute
 
 func TestFreeJobsBehindMoreBlockedJobsThanAClaimReadsRunBeforeThePoll(t *testing.T) {
@@ -48,7 +48,7 @@ func TestFreeJobsBehindMoreBlockedJobsThanAClaimReadsRunBeforeThePoll(t *testing
 			block(t, submitter)
 			flood(t, submitter, 20, "free", runner.Priority(-60)) // behind all blocked jobs
 			pgtest.WaitFor(t, 30*time.Second, "the jobs behind the blocked ones have run", func() bool { return ran.Load() == 20 })
-			// Jobs submitted later are found, too, whatever their priority.
+			// Jobs submitted later must be found, too, whatever their priority.
 			random := rand.New(rand.NewPCG(1, 2))
 			for i := range int64(10) {
 				priority := []int{100, 10, -60, -100}[random.IntN(4)]

@@ -106,7 +106,7 @@ func TestAPipelineIsOneTrace(t *testing.T) {
 	is.True(childOf(enqueued, traces.one(t, "request"))) // the trace starts with the host's request
 	is.True(childOf(first, enqueued))
 	is.True(childOf(second, first))
-	is.True(childOf(third, second)) // declared or returned, a step is a child of the previous step
+	is.True(childOf(third, second)) // whether declared or returned, each step is a child of the previous one
 	is.Equal((<-inside).SpanID(), second.SpanContext().SpanID())
 	is.Equal(enqueued.SpanKind(), trace.SpanKindProducer)
 	is.Equal(first.SpanKind(), trace.SpanKindConsumer)

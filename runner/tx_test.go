@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A handler can emit events inside its own transaction without blocking itself.
+// A handler can emit an event inside its own transaction without blocking itself.
 func TestAHandlerCanEmitDuringItsTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// logOnSmallDisk moves the write-ahead log of a stopped server to a 96 MiB file system and returns that file system's directory.
+// logOnSmallDisk moves the write-ahead log of a stopped server to a new 96 MiB file system and returns its mount point.
 func logOnSmallDisk(t *testing.T, server *pgtest.Node) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -53,7 +53,7 @@ func logOnSmallDisk(t *testing.T, server *pgtest.Node) string {
 	return small
 }
 
-// fill fills up the file system that contains folder. free makes room again.
+// fill uses up all space on the file system that contains folder. free releases it.
 func fill(t *testing.T, folder string) (free func()) {
 	t.Helper()
 	filler, err := os.Create(filepath.Join(folder, "filler"))
@@ -72,8 +72,8 @@ func (zeroes) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// PostgreSQL panics when it cannot write its log, and it cannot restart until there is room. After the restart, no confirmed job is
-// missing, and the pod continues without intervention.
+// PostgreSQL panics when it cannot write its log, and it cannot restart until there is free space. After the restart, no confirmed job is
+// lost, and the pod continues by itself.
 func TestNothingIsLostWhenTheDiskOfTheWriteAheadLogIsFull(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

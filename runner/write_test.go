@@ -49,7 +49,7 @@ func TestQueuedStatementsShareCommits(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// endTogether returns a handler that makes n jobs finish at the same time: on the first attempt, it waits until all n jobs have begun.
+// endTogether returns a handler that makes n jobs finish at the same time. On the first attempt, it waits until all of them have begun.
 func endTogether(n int, outcome func(j *raw) *runner.Outcome) does {
 	var begun sync.WaitGroup
 	begun.Add(n)
@@ -169,8 +169,8 @@ func TestAStatementThatCannotBeQueuedFailsItsJob(t *testing.T) {
 	}
 }
 
-// A queued statement that waits for a lock delays the other jobs of its group only once. The delay is limited by the group's timeout, not
-// by how long the lock is held. After that, jobs of its kind are committed alone, while other kinds still share commits.
+// A queued statement that waits for a lock delays the other jobs of its group only once, and only until the group times out. After that,
+// jobs of its kind are committed alone, while other kinds still share commits.
 func TestAQueuedStatementThatWaitsDelaysOthersOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -303,9 +303,9 @@ func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where kind = 'b'`), jobs-1)
 }
 
-// Jobs run on two pods, with cancellations, errors, deadlocks and lost connections and replies. Further pods are cut off and reconnect at
-// the end. A job that succeeded or fanned out must have written each of its rows exactly once. Any other job may have written only its
-// first page, at most once.
+// Jobs run on two pods amid cancellations, errors, deadlocks, and lost connections and replies. Other pods are cut off and reconnect at the
+// end. A job that succeeded or fanned out must have written each of its rows exactly once. Any other job may have written its first page,
+// but only once.
 func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

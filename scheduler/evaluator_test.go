@@ -12,7 +12,7 @@ import (
 // The evaluator computes fire times independently of the code under test. It parses the fields itself and checks every minute of the wall
 // clock for a match. To find out what the clock of a zone shows, it formats every minute of UTC.
 
-// pattern is a parsed cron expression: the set of numbers that each field matches, and whether the field is a star.
+// pattern is a parsed cron expression. It holds the numbers that each field matches and whether the field is "*".
 type pattern struct {
 	sets [6]map[int]bool // second, minute, hour, day of month, month, day of week
 	star [6]bool
@@ -100,7 +100,7 @@ func (p pattern) onDay(month time.Month, day int, weekday time.Weekday) bool {
 	return p.sets[3][day] || p.sets[5][int(weekday)]
 }
 
-// minute reports whether p matches w, a wall clock time that is represented in UTC.
+// minute reports whether p matches the minute of w, a wall clock time represented in UTC.
 func (p pattern) minute(w time.Time) bool {
 	return p.sets[1][w.Minute()] && p.sets[2][w.Hour()] && p.onDay(w.Month(), w.Day(), w.Weekday())
 }

@@ -25,7 +25,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("0 0 1 1 *", "America/New_York", int64(1861920000)) // the last day of 2028
 	f.Add("0 0 1 1 *", "UTC", int64(253402300799))            // the last second of 9999
 	f.Fuzz(func(t *testing.T, expression, zone string, seconds int64) {
-		seconds %= 253402300800 // years up to 9999, the last one in RFC 3339, and as many before 1970
+		seconds %= 253402300800 // 1970 to 9999, the last year in RFC 3339, and as many years before 1970
 		anchor := time.Unix(seconds, 0)
 		calendar, err := scheduler.Parse(expression, zone, anchor)
 		if err != nil {

@@ -52,7 +52,7 @@ func TestFiresAreThoseOfTheEvaluator(t *testing.T) {
 		"Asia/Beirut": 2026, "America/St_Johns": 2026, "Antarctica/Troll": 2026, "America/Santiago": 2026, "America/Havana": 2026,
 		"Pacific/Chatham": 2026, "Africa/Cairo": 2026, "Pacific/Apia": 2011, "Asia/Pyongyang": 2018, "America/Sao_Paulo": 2018,
 		"Europe/Istanbul": 2016, "Asia/Kathmandu": 1985, "America/Juneau": 1983,
-		"America/Los_Angeles": 2060, // after the last listed transition, where the zone's general rule applies
+		"America/Los_Angeles": 2060, // after the last transition in the table, where the zone's rule applies
 	} {
 		t.Run(strings.ReplaceAll(zone, "/", " "), func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +124,7 @@ func TestDaysAreThoseOfTheEvaluator(t *testing.T) {
 	})
 }
 
-// TestLatestIsTheLastOfAWalk compares Latest with the last result of repeated calls of Next, over random periods of up to several years.
+// TestLatestIsTheLastOfAWalk compares Latest with repeated calls of Next over random periods of up to three years.
 func TestLatestIsTheLastOfAWalk(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -146,8 +146,8 @@ func TestLatestIsTheLastOfAWalk(t *testing.T) {
 	})
 }
 
-// TestWordsTellSchedulesApart compares pairs of expressions that differ in one field. Their words must be equal exactly when their meaning
-// is.
+// TestWordsTellSchedulesApart compares pairs of expressions that differ in one field. Their words must be equal if and only if their
+// meanings are.
 func TestWordsTellSchedulesApart(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

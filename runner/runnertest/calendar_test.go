@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/runnertest"
 )
 
-// scheduled registers a handler for kind first that counts its calls, and declares a schedule for that kind.
+// scheduled registers a handler for the kind "first" that counts its calls, and declares a schedule for that kind.
 func scheduled(calls *atomic.Int64, expression string, options ...runner.ScheduleOption) func(*runner.Runner) {
 	return func(r *runner.Runner) {
 		runner.Handle(r, func(context.Context, *runner.Job[first]) (*runner.Outcome, error) {

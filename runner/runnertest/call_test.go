@@ -331,7 +331,7 @@ func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 			if want, ok := c.want[method.Name]; !ok {
 				t.Errorf("Job.%s is new: add its results to this test and a field for it to Claim", method.Name)
 			} else if err, failed := got.(error); failed {
-				is.Equal(want, "error") // only methods that need a database or a missing Claim field may fail
+				is.Equal(want, "error") // a method may fail only if it needs a database or an unset Claim field
 				advice := strings.Contains(err.Error(), "runnertest.New") || strings.Contains(err.Error(), "Claim")
 				if !advice {
 					t.Errorf("Job.%s fails with %q, which does not say what to do", method.Name, err)
@@ -341,7 +341,7 @@ func TestEveryMethodOfAJobWorksWithoutADatabase(t *testing.T) {
 			}
 		}
 	}
-	// The methods must not panic either if the test creates the Job itself.
+	// The methods must not panic in a Job that the test creates itself either.
 	for method := range reflect.TypeFor[*runner.Job[step]]().Methods() {
 		got := answer(t.Context(), t, reflect.ValueOf(&runner.Job[step]{}).MethodByName(method.Name), method.Name)
 		if err, failed := got.(error); failed {

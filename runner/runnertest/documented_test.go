@@ -25,7 +25,7 @@ type Remind struct{ Order int }
 
 func (Remind) Kind() string { return "remind" }
 
-// register registers a shop's handlers, as its main function would.
+// register registers the handlers of a shop, as the shop's main function would.
 func register(r *runner.Runner) {
 	runner.Handle(r, func(_ context.Context, j *runner.Job[Charge]) (*runner.Outcome, error) {
 		order := j.Args.Order
@@ -108,7 +108,7 @@ func TestARefundIsPaidWhenTheBankIsOpen(t *testing.T) {
 
 // docs:end
 
-// cancelOrder represents application code that enqueues a job in its own transaction.
+// cancelOrder stands for application code that enqueues a job in its own transaction.
 func cancelOrder(ctx context.Context, tx pgx.Tx, r *runner.Runner, order int) error {
 	_, err := r.EnqueueTx(ctx, tx, Remind{order})
 	return err
