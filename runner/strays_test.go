@@ -64,7 +64,7 @@ func TestAStrayThatIsCancelledEnds(t *testing.T) {
 	pgtest.Wait(t, "the hook is called", func() bool { return len(told) > 0 })
 	if got, want := <-told, (job.End{ID: made.ID, PipelineID: made.ID, Kind: "stray", Lane: "default", Subject: "s", Attempt: 1, State: job.Cancelled,
 		Reason: job.ReasonCancelled}); got != want {
-		t.Errorf("told %+v, want %+v", got, want)
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 

@@ -35,7 +35,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if _, ok := read(expression); !ok && !strings.HasPrefix(strings.TrimSpace(expression), "@") {
-			t.Fatalf("the evaluator does not know %q", expression)
+			t.Fatalf("the evaluator cannot read %q", expression)
 		}
 		if calendar.Words() == "" || calendar.MinInterval() <= 0 {
 			t.Fatalf("%q: %q, every %s", expression, calendar.Words(), calendar.MinInterval())

@@ -76,7 +76,7 @@ func sameFires(t *rapid.T, w window) {
 	}
 	calendar, err := scheduler.Parse(text, w.zone, w.start.AddDate(-1, 0, 0))
 	if err != nil {
-		t.Skip("it never fires: " + err.Error())
+		t.Skip("the expression never fires: " + err.Error())
 	}
 	want := slices.DeleteFunc(w.fires(p), func(m time.Time) bool { return !m.After(from) || m.After(until) })
 	var got []time.Time
@@ -171,7 +171,7 @@ func said(t *rapid.T, parts [6]string) (words, means string) {
 	text := strings.Join(parts[:], " ")
 	calendar, err := scheduler.Parse(text, "UTC", time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	if err != nil {
-		t.Skip("it never fires: " + err.Error())
+		t.Skip("the expression never fires: " + err.Error())
 	}
 	p, _ := read(text)
 	days := []bool{}

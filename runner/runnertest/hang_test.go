@@ -66,7 +66,7 @@ func TestATestFailsWhenAJobHangsAndSaysWhich(t *testing.T) {
 		h.Patience = 8 * time.Second // long enough for the job to start, even on a slow machine
 		id = h.Enqueue(step{})
 		h.RunUntilIdle()
-		t.Errorf("it goes on")
+		t.Errorf("RunUntilIdle returned")
 	})
 	is.Equal(said, fmt.Sprintf("runnertest: not idle after 8s:\n\tjob %d (step) is running on pod-1: attempt 1, crashes 0", id))
 	is.True(stopped) // the handler does not outlive the test
