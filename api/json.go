@@ -69,6 +69,18 @@ func Decode(body io.Reader, v any) error {
 	return nil
 }
 
+// requestBody is the body of a request. A failed read is the client's error: the body is malformed, truncated or too slow.
+type requestBody struct{ io.ReadCloser }
+
+func (b requestBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
+	if err == nil || err == io.EOF || tooLarge { //nolint:errorlint // the end of a body is exactly io.EOF
+		return n, err
+	}
+	return n, &problem{status: http.StatusBadRequest, code: "invalid_request", message: "request body incomplete or malformed", err: err}
+}
+
 var (
 	errText = errors.New("invalid text")
 	errJSON = errors.New("JSON of an unexpected type")

@@ -105,7 +105,7 @@ func (s *service) serveRoute(c echo.Context, to Route) error {
 	if err != nil {
 		return err
 	}
-	c.Request().Body = http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)
+	c.Request().Body = requestBody{http.MaxBytesReader(c.Response(), c.Request().Body, s.opts.MaxBodyBytes)}
 	v, err := to.do(&call{Context: c, service: s, to: to, caller: access.Of(c.Request().Context())})
 	if err != nil || c.Response().Committed {
 		return err

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -30,6 +31,12 @@ type loginForm struct {
 func login(c *call) (any, error) {
 	if c.opts.Login == nil {
 		return nil, &problem{status: http.StatusNotFound, code: "not_found", message: "sessions are disabled"}
+	}
+	if err := c.Request().ParseForm(); err != nil {
+		if _, ok := errors.AsType[*problem](err); ok {
+			return nil, err
+		}
+		return nil, invalid("invalid form: %v", err)
 	}
 	token := strings.TrimSpace(c.Request().PostFormValue("token")) // never from the URL, because URLs are logged
 	next := ui.Onward(c.Request().PostFormValue("next"))
