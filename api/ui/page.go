@@ -93,7 +93,8 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 			err = p.mayEnter(v)
 		}
 		if other := p.firstPage(); errors.Is(err, errForbidden) && v.path == "/{$}" && other != "" {
-			http.Redirect(w, r, p.Root+other, http.StatusSeeOther) // #nosec G710 -- Root contains only ../
+			w.Header().Set("Location", p.Root+other) // http.Redirect would make it absolute, without the prefix that is stripped
+			w.WriteHeader(http.StatusSeeOther)
 			return
 		}
 		if err == nil {
@@ -148,6 +149,8 @@ var (
 	errForbidden = errors.New("permission denied")
 )
 
+	errNoSessions = errors.New("sessions are disabled")
+
 // problem is the content of an error page.
 type problem struct {
 	Status  int
@@ -165,6 +168,8 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 		said = problem{http.StatusForbidden, "Permission denied", "Ask an administrator of this service for the permission. " + err.Error() + "."}
 	case errors.Is(err, errNoPage):
 		said = problem{http.StatusNotFound, "Page not found", "Check the address."}
+	case errors.Is(err, errNoSessions):
+		said = problem{http.StatusNotFound, "No sign-in here", "This service has no browser sessions: a proxy or the host program authenticates requests, or none is required."}
 	case errors.Is(err, job.ErrNotFound):
 		said = problem{http.StatusNotFound, "Not found", "It does not exist, or was removed by retention."}
 	case errors.Is(err, job.ErrUnknownSchedule):
@@ -189,6 +194,10 @@ func (d *dashboard) login(w http.ResponseWriter, r *http.Request) {
 	p := d.page(r, view{})
 	p.Title, p.Still = "Sign in", true
 	p.Data = login{Failed: r.URL.Query().Get("failed") != "", Next: Onward(r.URL.Query().Get("next"))}
+	if !d.o.Sessions {
+		d.fail(w, r, p, errNoSessions)
+		return
+	}
 	d.render(w, r, http.StatusOK, "login.html", p)
 }
 
