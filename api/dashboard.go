@@ -13,7 +13,8 @@ import (
 
 // pageRoutes returns the routes of the dashboard at /ui/. The pages check permissions themselves, and answer errors with HTML.
 func (s *service) pageRoutes() []Route {
-	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Sessions: s.opts.Login != nil})
+	pages := ui.New(ui.Options{Store: s.lists, Calendar: s.r.Admin(), Visitor: s.visitor, Shown: s.jobShown, ShownSchedule: s.scheduleShown, Sessions: s.opts.Login != nil,
+		Challenge: s.opts.Challenge})
 	return []Route{
 		{Method: http.MethodGet, Path: "/ui", Needs: access.Nothing, do: func(c *call) (any, error) {
 			// The redirect is relative because only a proxy in front may know the prefix.

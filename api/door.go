@@ -51,9 +51,6 @@ func (d *door) admit(c echo.Context, to Route) error {
 	}
 	p, err := d.who(c.Request())
 	if err != nil {
-		if problemOf(err).status == http.StatusUnauthorized {
-			c.Response().Header().Set("WWW-Authenticate", `Bearer realm="trapeze"`)
-		}
 		return err
 	}
 	c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))

@@ -98,6 +98,26 @@ func TestRefusedChangesAreWrittenDownButNotAFloodOfThem(t *testing.T) {
 	is.True(nobodys > 0 && nobodys < 90) // a flood of rejections is sampled
 }
 
+func TestARefusalNamesTheSchemeThatTheServiceAccepts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	unknown := func(*http.Request) (api.Principal, error) { return api.Principal{}, api.ErrUnauthenticated }
+	for challenge, h := range map[string]*host{
+		`Bearer realm="trapeze"`: guarded(t, api.Options{}),
+		`X-Forwarded-User`:       newHost(t, api.Options{Authenticate: unknown, Challenge: "X-Forwarded-User"}),
+	} {
+		for _, path := range []string{"/jobs", "/ui/", "/ui/jobs"} {
+			no := h.send("GET", path, "")
+			is.Equal(no.status, http.StatusUnauthorized)
+			is.Equal(no.header.Get("WWW-Authenticate"), challenge)
+			is.Equal(strings.Contains(no.text, "send Authorization: Bearer"), path == "/jobs" && strings.HasPrefix(challenge, "Bearer"))
+		}
+	}
+	wrong := guarded(t, api.Options{}).send("POST", "/ui/login", "token=wrong", "Content-Type", "application/x-www-form-urlencoded")
+	is.Equal(wrong.status, http.StatusUnauthorized)
+	is.Equal(wrong.header.Get("WWW-Authenticate"), `Bearer realm="trapeze"`)
+}
+
 func TestABrowserHasASessionInsteadOfAToken(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

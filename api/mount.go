@@ -81,6 +81,9 @@ func (s *service) serve(to Route) echo.HandlerFunc {
 		begun := c.Response().Committed
 		s.door.refusals.note(c.Request(), to, err)
 		s.reportFailure(c.Request(), err)
+		if problemOf(err).status == http.StatusUnauthorized {
+			c.Response().Header().Set("WWW-Authenticate", s.opts.Challenge)
+		}
 		HandleError(err, c)
 		if begun && errors.Is(err, errPanic) {
 			panic(http.ErrAbortHandler) // otherwise the client could mistake a partial response for a complete one

@@ -13,6 +13,8 @@ type Options struct {
 	// Authenticate returns the sender of a request. It may use the host's sessions, [TokenFile], [KeysFile] or [TrustedProxies]. If it
 	// returns an error, the response is 401; the error text is written only to the log.
 	Authenticate func(*http.Request) (Principal, error)
+	// Challenge is the WWW-Authenticate header of a 401, which names the scheme that Authenticate accepts. Default: Bearer.
+	Challenge string
 	// InsecureAllowAll gives every request all permissions if Authenticate is nil. It is for tests, and for use behind a server that
 	// controls access.
 	InsecureAllowAll bool
@@ -68,6 +70,7 @@ func (o Options) withDefaults() Options {
 		}
 		o.Authenticate = o.allowAll
 	}
+	o.Challenge = cmp.Or(o.Challenge, bearerChallenge)
 	if o.MaxBodyBytes <= 0 {
 		o.MaxBodyBytes = 4 << 20
 	}
@@ -80,6 +83,8 @@ func (o Options) withDefaults() Options {
 	o.Streams = o.Streams.withDefaults()
 	return o
 }
+
+const bearerChallenge = `Bearer realm="trapeze"`
 
 func (o StreamOptions) withDefaults() StreamOptions {
 	if o.Most <= 0 {

@@ -18,6 +18,7 @@ import (
 // strangers counts, limits and logs unauthenticated requests. They use a separate bucket for each address, so that a flood does not lock
 // out authenticated callers at the same address. It is safe for concurrent use, and its size is bounded, see [buckets].
 type strangers struct {
+	challenge  string
 	each       *buckets
 	lines      *rate.Limiter // limits log lines
 	suppressed atomic.Int64  // number of suppressed log lines
@@ -25,7 +26,7 @@ type strangers struct {
 }
 
 func newStrangers(o Options) *strangers {
-	return &strangers{each: newBuckets(o.ChangesPerSecond, o.ChangesBurst), lines: rate.NewLimiter(1, 10), counted: prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &strangers{challenge: o.Challenge, each: newBuckets(o.ChangesPerSecond, o.ChangesBurst), lines: rate.NewLimiter(1, 10), counted: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trapeze_api_unauthenticated_total",
 		Help: "Requests that failed authentication, by credentials: none, or wrong.",
 	}, []string{"credentials"})}
@@ -43,6 +44,9 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 		return tooMany("too many requests without valid credentials", wait)
 	}
 	detail := "send Authorization: Bearer with a valid token"
+	if s.challenge != bearerChallenge {
+		detail = "send the request through the proxy or service that signs callers in"
+	}
 	if errors.Is(err, access.ErrUnknownCertificate) {
 		detail = err.Error()
 	}

@@ -125,6 +125,7 @@ func (c Config) Options() (api.Options, error) {
 	case "header":
 		// On a loopback address, a web page whose host name resolves to that address could send the trusted headers too.
 		o.Authenticate, o.LoopbackOnly, o.Hosts = proxies.Authenticate, c.OnLoopback(), c.vars.Hosts
+		o.Challenge = `X-Forwarded-User realm="trapeze"` // the header that the proxy must set
 	case "none":
 		o.InsecureAllowAll, o.LoopbackOnly = true, true
 	default:

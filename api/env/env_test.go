@@ -120,6 +120,16 @@ func TestAnAPIWithoutPermissionsIsForThisMachineAlone(t *testing.T) {
 	is.Equal(len(c.Warnings()), 1)
 }
 
+func TestTheHeaderOfAProxyIsNamedToCallersWithoutIt(t *testing.T) {
+	is := is.New(t)
+	set(t, map[string]string{"TRAPEZE_AUTH": "header", "TRAPEZE_TRUSTED_PROXIES": "10.1.0.0/16"})
+	c, err := env.Load()
+	is.NoErr(err)
+	o, err := c.Options()
+	is.NoErr(err)
+	is.Equal(o.Challenge, `X-Forwarded-User realm="trapeze"`)
+}
+
 func TestACertificateIsReadFromItsFiles(t *testing.T) {
 	is := is.New(t)
 	set(t, map[string]string{"TRAPEZE_TOKENS_FILE": "f"})

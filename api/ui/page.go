@@ -84,6 +84,7 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 		p := d.page(r, v)
 		who, err := d.o.Visitor(r)
 		if errors.Is(err, access.ErrUnauthenticated) && d.o.Sessions {
+			w.Header().Set("WWW-Authenticate", d.o.Challenge)
 			p.Title, p.Still, p.Data = "Sign in", true, login{Next: Onward(strings.TrimPrefix(r.URL.Path, "/") + "?" + r.URL.RawQuery)}
 			d.render(w, r, http.StatusUnauthorized, "login.html", p)
 			return
@@ -147,9 +148,9 @@ func (d *dashboard) render(w http.ResponseWriter, r *http.Request, status int, f
 var (
 	errNoPage    = errors.New("page not found")
 	errForbidden = errors.New("permission denied")
-)
 
 	errNoSessions = errors.New("sessions are disabled")
+)
 
 // problem is the content of an error page.
 type problem struct {
@@ -163,13 +164,14 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 	said := problem{http.StatusInternalServerError, "Internal error", "See the server's log for the cause."}
 	switch {
 	case errors.Is(err, access.ErrUnauthenticated):
+		w.Header().Set("WWW-Authenticate", d.o.Challenge)
 		said = problem{http.StatusUnauthorized, "You are not signed in", "Sign in to this service, then reload the page."}
 	case errors.Is(err, errForbidden):
 		said = problem{http.StatusForbidden, "Permission denied", "Ask an administrator of this service for the permission. " + err.Error() + "."}
-	case errors.Is(err, errNoPage):
-		said = problem{http.StatusNotFound, "Page not found", "Check the address."}
 	case errors.Is(err, errNoSessions):
 		said = problem{http.StatusNotFound, "No sign-in here", "This service has no browser sessions: a proxy or the host program authenticates requests, or none is required."}
+	case errors.Is(err, errNoPage):
+		said = problem{http.StatusNotFound, "Page not found", "Check the address."}
 	case errors.Is(err, job.ErrNotFound):
 		said = problem{http.StatusNotFound, "Not found", "It does not exist, or was removed by retention."}
 	case errors.Is(err, job.ErrUnknownSchedule):
@@ -189,15 +191,15 @@ func (d *dashboard) fail(w http.ResponseWriter, r *http.Request, p *page, err er
 	d.render(w, r, said.Status, "problem.html", p)
 }
 
-// login shows the login form.
+// login shows the login form, or a page that explains why there is none.
 func (d *dashboard) login(w http.ResponseWriter, r *http.Request) {
 	p := d.page(r, view{})
-	p.Title, p.Still = "Sign in", true
-	p.Data = login{Failed: r.URL.Query().Get("failed") != "", Next: Onward(r.URL.Query().Get("next"))}
 	if !d.o.Sessions {
 		d.fail(w, r, p, errNoSessions)
 		return
 	}
+	p.Title, p.Still = "Sign in", true
+	p.Data = login{Failed: r.URL.Query().Get("failed") != "", Next: Onward(r.URL.Query().Get("next"))}
 	d.render(w, r, http.StatusOK, "login.html", p)
 }
 

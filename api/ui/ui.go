@@ -27,6 +27,8 @@ type Options struct {
 	ShownSchedule func(request *http.Request, to access.Principal, name string, s job.ScheduleSetting) (job.ScheduleSetting, error)
 	// Sessions enables the login form. POST login must begin a session, and POST logout must end it.
 	Sessions bool
+	// Challenge is the WWW-Authenticate header of a 401. Required.
+	Challenge string
 	// Logger receives unexpected errors. Default [slog.Default].
 	Logger *slog.Logger
 }
