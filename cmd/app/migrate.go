@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trapeze-run/trapeze/internal/cli/client"
 	"github.com/trapeze-run/trapeze/internal/cli/env"
 	"github.com/trapeze-run/trapeze/internal/cli/exit"
 	"github.com/trapeze-run/trapeze/internal/cli/show"
@@ -22,7 +23,7 @@ func newMigrateCommand() *cobra.Command {
 		Use:   "migrate",
 		Short: "Change the database's schema",
 		Long: `Migrate the schema of Trapeze's tables to the version of this program, or back. Concurrent runs are safe. serve migrates when
-it starts, unless --no-migrate is set.`,
+it starts, unless --no-migrate is set. The command works on DATABASE_URL only; it is refused with --server.`,
 		Example: `  trapeze migrate up
   trapeze migrate status
   trapeze migrate down --to 0          # drops every table of Trapeze with its data
@@ -39,6 +40,9 @@ func withConfig(c *cobra.Command, writes bool, do func(ctx context.Context, conf
 	config, err := env.Load()
 	if err != nil {
 		return err
+	}
+	if client.Server(c, config) != "" {
+		return exit.Usage("migrate works on the database, not through a server: set DATABASE_URL, and omit --server (TRAPEZE_SERVER)")
 	}
 	if config.DatabaseURL == "" {
 		return env.ErrNoDatabase

@@ -160,3 +160,35 @@ func TestATokenIsSentAndNeverShown(t *testing.T) {
 	is.Equal(trapeze(t, []string{two}, "jobs").code, 2)                                              // a command accepts only one server
 	is.True(strings.Contains(trapeze(t, []string{two}, "worker").err, "TRAPEZE_DEMO_HANDLERS=true")) // a remote worker accepts several servers, so only the handlers are missing
 }
+
+func TestAPasswordInAServersAddressIsNeverShown(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	for _, address := range []string{"http://ops:hunter2@127.0.0.1:1", "https://ops:hunter2@jobs.example.org/ops", "http://ops:hunter2%zz@127.0.0.1:1", "ops:hunter2@127.0.0.1:1"} {
+		for _, command := range []string{"jobs", "doctor", "cancel", "migrate", "worker"} {
+			args := map[string][]string{"cancel": {"cancel", "7"}, "migrate": {"migrate", "status"}}[command]
+			if args == nil {
+				args = []string{command}
+			}
+			for _, s := range []said{
+				trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, append(args, "--server", address)...),
+				trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true", "TRAPEZE_SERVER=" + address}, args...),
+			} {
+				is.Equal(s.code, 2)
+				is.True(!strings.Contains(s.out+s.err, "hunter2"))
+			}
+		}
+	}
+}
+
+func TestACommandActsOnTheServerThatItNamesOrRefuses(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.EmptyURL(t)}
+	for _, args := range []string{"migrate up", "migrate status", "migrate down --to 0"} {
+		refused := db.run(append(strings.Fields(args), "--server", "http://127.0.0.1:1")...)
+		is.Equal(refused, said{code: 2, err: "trapeze: migrate works on the database, not through a server: set DATABASE_URL, and omit --server (TRAPEZE_SERVER)\n"})
+	}
+	is.True(strings.Contains(db.ok("migrate", "status"), "pending"))     // nothing was migrated
+	is.Equal(db.run("doctor", "--server", "http://127.0.0.1:1").code, 3) // it examines the server, not the database
+}

@@ -140,6 +140,9 @@ func (o Options) validate(registered map[string]bool) error {
 
 // client returns a client for one address.
 func (o Options) client(server string) (remotepb.WorkersClient, error) {
+	if strings.Contains(server, "@") { // the address is not shown, because it may contain a password
+		return nil, errors.New("a server's address has no user and password: want https://host:port, and Options.Token (TRAPEZE_TOKEN)")
+	}
 	at, err := url.Parse(server)
 	if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {
 		return nil, fmt.Errorf("server %q: want https://host:port, or http:// of a loopback address", server)

@@ -89,10 +89,13 @@ func (c Settings) MigrationURL() string {
 	return c.DatabaseURL
 }
 
-// ValidServer returns an error if text is not a valid server URL.
+// ValidServer returns an error if text is not a valid server URL. The error does not contain a password.
 func ValidServer(text string) error {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil {
+	if (err != nil || u.User != nil || u.Host == "") && strings.Contains(text, "@") {
+		return errors.New("want http://host:port or https://host, without a user and password: set TRAPEZE_TOKEN")
+	}
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" {
 		return fmt.Errorf("invalid server %q: want http://host:port or https://host, with the path prefix of its API", text)
 	}
 	return nil
