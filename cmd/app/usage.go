@@ -11,10 +11,14 @@ import (
 
 // plainUsage replaces cobra's and pflag's messages about invalid arguments and flag values, for c and its subcommands.
 func plainUsage(c *cobra.Command) {
-	if check := c.Args; check != nil && !c.HasSubCommands() {
+	if check := c.Args; check != nil {
+		c.SuggestionsMinimumDistance = 2
 		c.Args = func(c *cobra.Command, args []string) error {
 			if check(c, args) == nil {
 				return nil
+			}
+			if c.HasSubCommands() && check(c, nil) == nil {
+				return unknownCommand(c, args[0])
 			}
 			usage := c.CommandPath() + strings.TrimPrefix(c.Use, c.Name())
 			for more := args; len(more) < len(args)+3; {
@@ -28,6 +32,15 @@ func plainUsage(c *cobra.Command) {
 	for _, below := range c.Commands() {
 		plainUsage(below)
 	}
+}
+
+// unknownCommand returns the error for the name of a command that does not exist, with the names that resemble it.
+func unknownCommand(c *cobra.Command, name string) error {
+	like := ""
+	if names := c.SuggestionsFor(name); len(names) > 0 {
+		like = " (did you mean " + strings.Join(names, " or ") + "?)"
+	}
+	return fmt.Errorf("unknown command %q for %s%s", name, c.CommandPath(), like)
 }
 
 // wants describes the expected flag value for each flag type.

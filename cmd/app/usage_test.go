@@ -17,6 +17,9 @@ func TestArgumentsAreRefusedInTheWordsOfThisProgram(t *testing.T) {
 		{[]string{"job", "1", "2"}, "too many arguments: trapeze job ID"},
 		{[]string{"nice", "1"}, "missing argument: trapeze nice ID PRIORITY"},
 		{[]string{"ps", "1"}, "too many arguments: trapeze ps"},
+		{[]string{"jbos"}, `unknown command "jbos" for trapeze (did you mean job or jobs?)`},
+		{[]string{"cron", "sett"}, `unknown command "sett" for trapeze cron (did you mean next or set?)`},
+		{[]string{"something"}, `unknown command "something" for trapeze`},
 		{[]string{"jobs", "--limit", "x"}, `--limit "x": want a whole number`},
 		{[]string{"drain", "--wait", "x"}, `--wait "x": want a duration such as 90s`},
 	} {
