@@ -56,7 +56,7 @@ func Main(register Register) {
 
 // Run runs one command line and returns its exit code. It prints an error as one line on stderr.
 func Run(ctx context.Context, root *cobra.Command, args []string) int {
-	root.SetArgs(args)
+	root.SetArgs(numbersLast(root, args))
 	running := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { running = true }
 	command, err := root.ExecuteContextC(ctx)

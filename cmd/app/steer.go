@@ -3,6 +3,8 @@ package app
 import (
 	"encoding/json"
 	"net/http"
+	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -69,10 +71,10 @@ func newNiceCommand() *cobra.Command {
 		Use:   "nice ID PRIORITY",
 		Short: "Change the priority of a waiting job",
 		Long: `Change the priority of a waiting job, -100 to 100, higher first. Jobs of equal priority start in the order they became due. Next steps
-without a priority inherit it; --chain sets it for the other steps too. Write a negative priority after --.
+without a priority inherit it; --chain sets it for the other steps too.
 
 Exit code 1 when the job does not exist, is running, or has finished.`,
-		Example: "  trapeze nice 4711 50\n  trapeze nice --chain 4711 -- -20",
+		Example: "  trapeze nice 4711 50\n  trapeze nice 4711 -20 --chain",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, words []string) error {
 			priority, err := strconv.Atoi(words[1])
@@ -94,6 +96,33 @@ Exit code 1 when the job does not exist, is running, or has finished.`,
 }
 
 func newApproveCommand() *cobra.Command {
+// negative matches a negative number, which pflag takes for a flag.
+var negative = regexp.MustCompile(`^-[0-9]+$`)
+
+// numbersLast moves the negative numbers among the arguments of nice behind "--".
+func numbersLast(root *cobra.Command, args []string) []string {
+	c, _, err := root.Find(args)
+	if err != nil || c.Name() != "nice" || slices.Contains(args, "--") {
+		return args
+	}
+	var others, numbers []string
+	for i, one := range args {
+		if negative.MatchString(one) && !(i > 0 && takesValue(c, args[i-1])) {
+			numbers = append(numbers, one)
+		} else {
+			others = append(others, one)
+		}
+	}
+	return slices.Concat(others, []string{"--"}, numbers)
+}
+
+// takesValue reports whether an argument is a flag whose value is the next argument.
+func takesValue(c *cobra.Command, text string) bool {
+	name, long := strings.CutPrefix(text, "--")
+	flag := c.Flag(name)
+	return long && flag != nil && flag.NoOptDefVal == ""
+}
+
 	return &cobra.Command{
 		Use:   "approve ID",
 		Short: "Approve a job that awaits approval",

@@ -161,3 +161,19 @@ func TestExitCodesSayWhatWentWrong(t *testing.T) {
 		})
 	}
 }
+
+func TestANegativePriorityNeedsNoDashes(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	id := db.enqueue("some.kind")
+	for _, args := range [][]string{
+		{"nice", id, "-10"}, {"nice", id, "-10", "--chain"}, {"--reason", "-5", "nice", id, "-10"}, {"nice", "--chain", id, "--", "-10"},
+	} {
+		is.Equal(db.ok(args...), "job "+id+" has priority -10\n")
+		is.Equal(db.job(id).Priority, -10)
+		db.ok("nice", id, "7")
+	}
+	is.True(strings.Contains(db.run("nice", id, "-101").err, `priority "-101": want -100 to 100`))
+	is.True(strings.Contains(db.run("nice", "-10").err, "missing argument: trapeze nice ID PRIORITY"))
+}
