@@ -18,6 +18,7 @@ import (
 type manyOrOne struct {
 	which  jobFlags
 	dryRun bool
+	yes    bool
 	did    string // the past participle of the command, such as "cancelled"
 	one    func(c *cobra.Command, at *client.Client, id int64) error
 	many   string // the bulk route
@@ -26,6 +27,7 @@ type manyOrOne struct {
 func (m *manyOrOne) flags(c *cobra.Command) {
 	m.which.flags(c)
 	c.Flags().BoolVarP(&m.dryRun, "dry-run", "n", false, "show the number of matching jobs and the first ids, change nothing")
+	c.Flags().BoolVarP(&m.yes, "yes", "y", false, "do not ask before many jobs are "+m.did)
 }
 
 func (m *manyOrOne) run(c *cobra.Command, words []string) error {
@@ -41,14 +43,32 @@ func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 	if err != nil {
 		return err
 	}
-	selection.DryRun = m.dryRun
 	return onClient(c, func(at *client.Client) error {
+		if !m.dryRun && !m.yes && show.CanAsk(c) {
+			if err := m.confirm(c, at, selection); err != nil {
+				return err
+			}
+		}
+		selection.DryRun = m.dryRun
 		did, err := client.Post[api.Many](c.Context(), at, m.many, selection)
 		if err != nil {
 			return err
 		}
 		return show.Done(c, did, "%s", m.summary(did))
 	})
+}
+
+// unasked is the number of jobs that a bulk command changes without a question.
+const unasked = 100
+
+// confirm asks the operator before a command changes many jobs. It returns an error unless the operator agrees.
+func (m *manyOrOne) confirm(c *cobra.Command, at *client.Client, selection api.Selection) error {
+	selection.DryRun = true
+	would, err := client.Post[api.Many](c.Context(), at, m.many, selection)
+	if err != nil || would.Matched <= unasked || show.Confirm(c, fmt.Sprintf("%d jobs would be %s; continue?", would.Matched, m.did)) {
+		return err
+	}
+	return exit.Refused("no job was %s", m.did)
 }
 
 // summary describes the result of a bulk command in one line.
@@ -103,7 +123,8 @@ fan-out, only children that did not succeed run again. A job that needs approval
 change. For a whole pipeline, use trapeze pipeline retry.
 
 A filter instead of an id retries all failed jobs that match, at most 10,000 at a time, and cancelled jobs only with
---state cancelled. To see the matching jobs first, use --dry-run.
+--state cancelled. To see the matching jobs first, use --dry-run. At a terminal, the command asks before it retries
+more than 100 jobs; --yes skips the question.
 
 Exit code 1 when the job does not exist, is neither failed nor cancelled, or when another job holds its unique key.`,
 		Example: "  trapeze retry 4711\n  trapeze retry 4711 --args '{\"year\":2024}'\n  trapeze retry --kind csv_ingest --since 2h --dry-run",

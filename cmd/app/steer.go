@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +26,7 @@ func newCancelCommand() *cobra.Command {
 when the handler returns, regardless of the result. If the handler ignores its context, use trapeze stop.
 
 A filter instead of an id cancels all unfinished jobs that match, at most 10,000 at a time. To see the matching jobs first, use
---dry-run.
+--dry-run. At a terminal, the command asks before it cancels more than 100 jobs; --yes skips the question.
 
 Exit code 1 when the job does not exist or has finished.`,
 		Example: "  trapeze cancel 4711\n  trapeze cancel --kind csv_ingest --state pending --dry-run",
@@ -95,7 +96,6 @@ Exit code 1 when the job does not exist, is running, or has finished.`,
 	return c
 }
 
-func newApproveCommand() *cobra.Command {
 // negative matches a negative number, which pflag takes for a flag.
 var negative = regexp.MustCompile(`^-[0-9]+$`)
 
@@ -123,6 +123,7 @@ func takesValue(c *cobra.Command, text string) bool {
 	return long && flag != nil && flag.NoOptDefVal == ""
 }
 
+func newApproveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approve ID",
 		Short: "Approve a job that awaits approval",

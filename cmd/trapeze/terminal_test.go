@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,6 +42,51 @@ func TestPsDrawsInPlaceOnATerminal(t *testing.T) {
 	is.True(strings.Contains(drawn(), "\x1b[?1049h")) // switches to the alternate screen
 	is.True(strings.Contains(drawn(), "\x1b[2mLANE")) // uses colours
 	_ = command.Wait()
+}
+
+func TestManyJobsAreCancelledAtATerminalOnlyAfterAYes(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	if _, err := exec.LookPath("script"); err != nil {
+		t.Skip("no script(1) on this machine")
+	}
+	db := database{t, pgtest.URL(t)}
+	atTerminal := func(answer, args string) (string, int) {
+		command := exec.Command("script", "-qec", testBinary()+" "+args, filepath.Join(t.TempDir(), "typescript"))
+		command.Env, command.Stdin = environment("DATABASE_URL="+db.url, "TERM=xterm"), strings.NewReader(answer)
+		out, err := command.Output()
+		if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+			t.Fatal(err)
+		}
+		return string(out), command.ProcessState.ExitCode()
+	}
+	submit := func(n int) {
+		t.Helper()
+		_, err := pgtest.Connect(t, db.url).Exec(t.Context(), `select trapeze.enqueue('some.kind') from generate_series(1, $1)`, n)
+		is.NoErr(err)
+	}
+	submit(100)
+	text, code := atTerminal("", "cancel --kind some.kind")
+	is.True(strings.Contains(text, "100 jobs cancelled")) // few enough
+	is.Equal(code, 0)
+	submit(101)
+	for _, answer := range []string{"n\n", "\n", "\x04"} {
+		text, code = atTerminal(answer, "cancel --kind some.kind")
+		is.True(strings.Contains(text, "101 jobs would be cancelled; continue? [y/N]"))
+		is.True(strings.Contains(text, "no job was cancelled"))
+		is.Equal(code, 1)
+	}
+	text, code = atTerminal("", "cancel --kind some.kind --dry-run")
+	is.True(strings.Contains(text, "101 jobs would be cancelled: "))
+	is.Equal(code, 0)
+	text, _ = atTerminal("y\n", "cancel --kind some.kind")
+	is.True(strings.Contains(text, "101 jobs cancelled"))
+	submit(101)
+	text, _ = atTerminal("", "kill --kind some.kind --yes")
+	is.True(!strings.Contains(text, "continue?"))
+	is.True(strings.Contains(text, "101 jobs cancelled"))
+	submit(101)
+	is.Equal(db.ok("cancel", "--kind", "some.kind"), "101 jobs cancelled\n") // no terminal, no question
 }
 
 // testBinary returns the path of this program, which acts as the program under test if its environment requests it.

@@ -1,12 +1,16 @@
 package show
 
 import (
+	"bufio"
+	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/mattn/go-isatty"
 	"github.com/mattn/go-runewidth"
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
 
@@ -24,6 +28,20 @@ func screenOf(to io.Writer) *os.File {
 
 // IsTerminal reports whether a writer writes to a terminal.
 func IsTerminal(to io.Writer) bool { return screenOf(to) != nil }
+
+// CanAsk reports whether an operator at a terminal can answer a question.
+func CanAsk(c *cobra.Command) bool {
+	in, reads := c.InOrStdin().(*os.File)
+	out, writes := c.ErrOrStderr().(*os.File)
+	return reads && writes && isatty.IsTerminal(in.Fd()) && isatty.IsTerminal(out.Fd())
+}
+
+// Confirm asks a question on stderr, and reports whether the answer is yes.
+func Confirm(c *cobra.Command, question string) bool {
+	_, _ = fmt.Fprint(c.ErrOrStderr(), question+" [y/N] ")
+	answer, _ := bufio.NewReader(c.InOrStdin()).ReadString('\n') // the end of the input means no
+	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
+}
 
 // widthOf returns the number of columns of a terminal. It returns 0 if the writer is not a terminal, which means no limit.
 func widthOf(to io.Writer) int {
