@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/matryer/is"
@@ -50,7 +49,8 @@ func TestAJobIsSteeredOverHTTP(t *testing.T) {
 	refused(h.send("DELETE", "/jobs/"+running, ""), http.StatusConflict, "not_terminal")
 	early := h.send("POST", "/jobs/"+running+"/retry", "")
 	refused(early, http.StatusConflict, "not_failed")
-	is.True(strings.Contains(early.body["detail"].(string), "state running, epoch 1")) // a client needs both to decide whether to retry
+	is.Equal(early.body["detail"], "job "+running+" is running: only failed or cancelled jobs can be retried")
+	is.Equal(h.send("POST", "/jobs/"+later+"/retry", "").body["detail"], "job "+later+" succeeded, in epoch 2: only failed or cancelled jobs can be retried") // after a lost reply, a client needs the epoch
 	refused(h.send("POST", "/jobs/"+running+"/retry", `{"agrs":1}`), http.StatusBadRequest, "invalid_request")
 	refused(h.send("POST", "/jobs/"+running+"/retry", `{}`, "Content-Type", "text/plain"), http.StatusUnsupportedMediaType, "unsupported_media_type")
 

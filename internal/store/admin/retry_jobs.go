@@ -59,7 +59,10 @@ type endedJob struct {
 // [job.ErrInvalid] if args is given for a job that fanned out, because such a job does not run again.
 func Retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, actor string) (again []int64, err error) {
 	again, err = retry(ctx, s, id, args, actor, "job.retry", func(endedJob) string { return jobTarget(id) })
-	if err != nil {
+	switch {
+	case errors.Is(err, job.ErrNotFailed): // it names the job
+		return nil, err
+	case err != nil:
 		return nil, fmt.Errorf("retry job %d: %w", id, err)
 	}
 	return again, nil
@@ -92,14 +95,21 @@ func retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, 
 	return r.Again, err
 }
 
-// notFailed returns an error that explains why a job was not retried. It contains the job's epoch. After a lost reply, the epoch shows the
-// caller whether the first retry succeeded.
+// notFailed returns an error that explains why a job was not retried. It contains the job's epoch, unless that is the first one. After a
+// lost reply, the epoch shows the caller whether the first retry succeeded.
 func notFailed(ctx context.Context, s *store.Store, id int64, err error) error {
 	j, look := view.Job(ctx, s, id)
 	if look != nil {
 		return look
 	}
-	return fmt.Errorf("state %s, epoch %d: %w", j.State, j.Epoch, err)
+	is := "is " + string(j.State)
+	if j.State == job.Succeeded {
+		is = "succeeded"
+	}
+	if j.Epoch > 1 {
+		is += fmt.Sprintf(", in epoch %d", j.Epoch)
+	}
+	return fmt.Errorf("job %d %s: %w", id, is, err)
 }
 
 // RetryMany is like [Retry], for many jobs in one transaction. It skips jobs that cannot be retried. It writes the audit entry d unless d
