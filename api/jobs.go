@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -59,7 +58,10 @@ func filterOf(c echo.Context) (job.Filter, error) {
 		case "parent":
 			f.Parent, err = ParseID(value)
 		case "current":
-			f.Current, err = strconv.ParseBool(value)
+			var yes *bool
+			if yes, err = ParseYes(value); err == nil {
+				f.Current = *yes
+			}
 		case "since":
 			f.Since, err = ParseSince(value, time.Now())
 		case "children":

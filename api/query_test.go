@@ -80,3 +80,21 @@ func TestADeletionWithABrokenQueryDeletesNothing(t *testing.T) {
 	is.Equal(h.send("PUT", "/admin/workers/lanes/narrow", `{"slots":2}`).body["created"], false) // the lane still exists
 	is.Equal(h.send("DELETE", "/admin/workers/lanes/narrow?dry_run=true", "").status, http.StatusOK)
 }
+
+func TestAnInvalidValueIsRefusedInTheWordsOfThisProgram(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{})
+	is.Equal(h.send("GET", "/jobs?current=x", "").body["message"], `filter current: "x": want true or false`)
+	for _, route := range api.Routes() {
+		path := strings.NewReplacer(":id", "1", ":name", "default").Replace(route.Path)
+		for _, name := range api.Queries(route) {
+			if route.Method != http.MethodGet || strings.HasSuffix(route.Path, "/stream") {
+				continue
+			}
+			if text := h.send(route.Method, path+"?"+name+"=x", "").text; strings.Contains(text, "strconv") {
+				t.Errorf("%s %s?%s=x: %s", route.Method, path, name, text)
+			}
+		}
+	}
+}

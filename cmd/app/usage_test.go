@@ -1,10 +1,13 @@
 package app
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/matryer/is"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func TestArgumentsAreRefusedInTheWordsOfThisProgram(t *testing.T) {
@@ -17,6 +20,8 @@ func TestArgumentsAreRefusedInTheWordsOfThisProgram(t *testing.T) {
 		{[]string{"job", "1", "2"}, "too many arguments: trapeze job ID"},
 		{[]string{"nice", "1"}, "missing argument: trapeze nice ID PRIORITY"},
 		{[]string{"ps", "1"}, "too many arguments: trapeze ps"},
+		{[]string{"pipeline"}, "missing argument: trapeze pipeline ID"},
+		{[]string{"pipeline", "1", "2"}, "too many arguments: trapeze pipeline ID"},
 		{[]string{"jbos"}, `unknown command "jbos" for trapeze (did you mean job or jobs?)`},
 		{[]string{"cron", "sett"}, `unknown command "sett" for trapeze cron (did you mean next or set?)`},
 		{[]string{"something"}, `unknown command "something" for trapeze`},
@@ -31,4 +36,26 @@ func TestArgumentsAreRefusedInTheWordsOfThisProgram(t *testing.T) {
 		is.True(err != nil)
 		is.Equal(err.Error(), c.want)
 	}
+}
+
+func TestAnInvalidFlagValueIsRefusedInTheWordsOfThisProgram(t *testing.T) {
+	t.Parallel()
+	var check func(*cobra.Command, []string)
+	check = func(c *cobra.Command, path []string) {
+		c.Flags().VisitAll(func(flag *pflag.Flag) {
+			if strings.HasPrefix(flag.Value.Type(), "string") {
+				return
+			}
+			root := Command(Options{Name: "trapeze"})
+			root.SetArgs(append(slices.Clone(path), "--"+flag.Name+"=x"))
+			err := root.ExecuteContext(t.Context())
+			if err == nil || !strings.HasPrefix(err.Error(), "--"+flag.Name+` "x": want `) {
+				t.Errorf("trapeze %s --%s=x: %v", strings.Join(path, " "), flag.Name, err)
+			}
+		})
+		for _, below := range c.Commands() {
+			check(below, append(slices.Clone(path), below.Name()))
+		}
+	}
+	check(Command(Options{Name: "trapeze"}), nil)
 }
