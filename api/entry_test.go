@@ -36,6 +36,13 @@ func TestASubmitterWhoOpensTheDashboardIsLedToAPage(t *testing.T) {
 			is.Equal(answer.Request.URL.Path, prefix+"/ui/jobs")
 			is.True(strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html"))
 		}
+		for _, path := range []string{"/ui//jobs", "/ui/x/%2e%2e/jobs"} {
+			answer, err := web.Client().Get(web.URL + prefix + path)
+			is.NoErr(err)
+			is.NoErr(answer.Body.Close())
+			is.Equal(answer.StatusCode, http.StatusNotFound)
+			is.True(strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html")) // a page of the dashboard, not an answer of the API
+		}
 	}
 }
 

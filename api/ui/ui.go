@@ -3,6 +3,7 @@ package ui
 import (
 	"log/slog"
 	"net/http"
+	"path"
 	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
@@ -66,8 +67,15 @@ func New(o Options) http.Handler {
 	for _, p := range pages {
 		mux.HandleFunc("GET "+p.path, d.serve(p))
 	}
-	mux.HandleFunc("/", d.serve(view{path: "/", needs: access.Nothing, show: func(*dashboard, *page, *http.Request) error { return errNoPage }}))
-	return secured(mux)
+	nowhere := d.serve(view{path: "/", needs: access.Nothing, show: func(*dashboard, *page, *http.Request) error { return errNoPage }})
+	mux.HandleFunc("/", nowhere)
+	return secured(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if clean := path.Clean(r.URL.Path); r.URL.Path != clean && r.URL.Path != clean+"/" {
+			nowhere(w, r) // the mux would redirect to the clean path without the prefix, which is a route of the API
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
 }
 
 // view is one kind of page.
