@@ -10,8 +10,8 @@ import (
 )
 
 // bulkFrom is the smallest number of jobs that are inserted with COPY. COPY is as fast as the single statement of [Store.Enqueue] at 100
-// jobs and 1.5 times as fast at 2,000 (27 against 41 ms; two cores, PostgreSQL 15, 2026-11-21), because it neither reads arrays nor inserts
-// row by row.
+// jobs and 1.5 times as fast at 2,000 (27 against 41 ms; two cores, PostgreSQL 15, 2026-11-21), because it does not have to read arrays or
+// insert row by row.
 const bulkFrom = 200
 
 // bulkBegunSQL reads the values that all rows of a bulk insert share. It also reports whether any of their lanes requires approval, because
@@ -35,8 +35,8 @@ var (
 	bulkLive = []string{"id", "ready_at", "event_no", "priority", "state", "unique_while", "lane", "kind", "subject"}
 )
 
-// Bulky reports whether [EnqueueBulk] is worthwhile for a list of jobs: there are many, and none of them starts on insert, is delayed or
-// needs approval.
+// Bulky reports whether [EnqueueBulk] is worthwhile for a list of jobs. It is if the list is long and no job starts on insert, is delayed
+// or needs approval.
 func Bulky(list []NewJob) bool {
 	return len(list) >= bulkFrom && !slices.ContainsFunc(list, func(n NewJob) bool {
 		return n.Starts || n.DelayMillis > 0 || n.NeedsApproval
@@ -56,8 +56,9 @@ func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err e
 	return done, nil
 }
 
-// EnqueueManyIn inserts jobs in the caller's transaction, pending or parked, as [EnqueueIn] does. It uses COPY when there are many. After
-// an error none of them is inserted. A savepoint lets the transaction continue, unless its connection broke.
+// EnqueueManyIn inserts jobs in the caller's transaction, pending or parked, as [EnqueueIn] does. It uses COPY for long lists. If it
+// returns an error, no job was inserted. Because it uses a savepoint, the transaction can continue after an error unless the connection
+// broke.
 func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) error {
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		if Bulky(list) {

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// checkpointSQL stores a checkpoint, and resets the job's crash count because the job has made progress. It runs in a transaction that
-// locks the lease. Plan: primary key lookups.
+// checkpointSQL stores a checkpoint, and resets the job's crash count because the job has made progress. It runs in a transaction that has
+// locked the lease. Plan: primary key lookups.
 var (
 	checkpointSQL = newStatement(`
 insert into trapeze.job_progress (id, checkpoint) values (@id, @checkpoint::text::json)
@@ -19,7 +19,7 @@ on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = no
 	forgiveSQL = newStatement(`update trapeze.live set crashes = 0, isolated = false where id = @id and crashes > 0`)
 )
 
-// Checkpoint stores a checkpoint of the locked claim and commits the transaction, in one round trip.
+// Checkpoint stores a checkpoint for the locked claim and commits the transaction, in one round trip.
 func (h *Holding) Checkpoint(ctx context.Context, s *Store, id int64, checkpoint json.RawMessage) error {
 	if h.conn.Conn().PgConn().TxStatus() == 'I' {
 		return fmt.Errorf("keep checkpoint of job %d: the handler's writes have ended the transaction: %w", id, pgx.ErrTxClosed)
@@ -42,8 +42,8 @@ func (h *Holding) Checkpoint(ctx context.Context, s *Store, id int64, checkpoint
 	return nil
 }
 
-// keepSQL does the work of checkpointSQL and forgiveSQL for a handler that writes nothing else. It locks the lease itself. If the job is
-// about to be cancelled, it stores nothing. It is idempotent. Plan: primary key lookups; a HOT update, only after a crash.
+// keepSQL combines checkpointSQL and forgiveSQL for a handler that writes nothing else. It locks the lease itself. If the job is about to
+// be cancelled, keepSQL stores nothing. It is idempotent. Plan: primary key lookups; a HOT update, only after a crash.
 var keepSQL = newStatement(`
 with held as materialized (
 	select id, crashes, cancel_requested from trapeze.live where id = @id and fence = @fence and pod = @boot for no key update
@@ -56,7 +56,7 @@ with held as materialized (
 )
 select cancel_requested from held`)
 
-// Keep stores a checkpoint of a claim. It returns [job.ErrLeaseLost] if a newer claim exists, [job.ErrGone] if the job was deleted, and
+// Keep stores a checkpoint for a claim. It returns [job.ErrLeaseLost] if a newer claim exists, [job.ErrGone] if the job was deleted, and
 // [job.ErrCancelled] if a cancel request was committed first.
 func (s *Store) Keep(ctx context.Context, l job.Lease, checkpoint json.RawMessage) error {
 	found, err := run(ctx, s, pgx.RowTo[bool], keepSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"checkpoint", string(checkpoint)}})

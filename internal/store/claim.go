@@ -48,13 +48,13 @@ type Claimed struct {
 // Late reports whether the job was claimed a minute or more after its submission.
 func (c *Claimed) Late() bool { return c.ClaimedAt.Sub(c.CreatedAt) >= time.Minute }
 
-// Want is the number of jobs to claim in a lane.
+// Want is a request to claim jobs in one lane.
 type Want struct {
 	Lane  string
 	N     int           // number of jobs for free slots
-	Ahead int           // number of jobs to claim ahead, in addition to N; only of the kinds that the claim lists as short
+	Ahead int           // number of jobs to claim ahead, in addition to N; only kinds that the claim lists as short
 	Since time.Time     // skip jobs that became ready before this time; zero skips none
-	After *LanePosition // skip jobs up to this position, and in later ranks those that became ready before Since; nil skips none
+	After *LanePosition // skip jobs up to this position, and in less urgent ranks those that became ready before Since; nil skips none
 	Above *int          // read only jobs of a lower rank, which are more urgent; nil reads all
 }
 
@@ -78,7 +78,7 @@ func (c *Claimed) Position() LanePosition {
 	return LanePosition{Rank: -c.Priority, ReadyAt: c.ReadyAt, ID: c.ID}
 }
 
-// Reached reports how far a claim read in a lane where it found fewer jobs than wanted.
+// Reached reports how far a claim has read in a lane in which it found fewer jobs than wanted.
 type Reached struct {
 	Last  *LanePosition // the last row read, if more rows follow it; otherwise nil
 	Fresh time.Time     // jobs submitted after the claim become ready after this time
@@ -87,11 +87,11 @@ type Reached struct {
 // Claims is the result of one claim statement.
 type Claims struct {
 	Jobs []Claimed
-	// Seen is the number of jobs that were locked. If it exceeds len(Jobs), some of them lost the race for their subject or key, and
-	// another claim may find more jobs behind them.
+	// Seen is the number of jobs that were locked. If it exceeds len(Jobs), some of those jobs could not be claimed because their subject
+	// or key was taken, and another claim may find more jobs behind them.
 	Seen int
-	Took time.Duration // execution time in the server
-	// Reached has an entry for each lane in which fewer jobs were found than wanted.
+	Took time.Duration // execution time on the server
+	// Reached has an entry for each lane in which the claim found fewer jobs than wanted.
 	Reached map[string]Reached
 }
 
@@ -100,12 +100,12 @@ func (c Claims) Some(lane string) bool {
 	return slices.ContainsFunc(c.Jobs, func(one Claimed) bool { return one.Lane == lane })
 }
 
-// A claim statement is a list of CTEs. picked locks pending rows for free slots, spare locks further rows that are claimed ahead, and
-// reached reports how far picked read. These three differ between the claims. The CTEs of [claimTail] are the same for all: they claim the
-// picked rows in the order keyed → open → taken → claimed, of which claimed is the only HOT update. The remaining CTEs free keys, delete
-// superseded runs and write events.
+// A claim statement is a list of CTEs. picked locks pending rows for free slots, spare locks additional rows to claim ahead, and reached
+// reports how far picked has read. These three differ between the claim statements. The CTEs of [claimTail] are the same for all. They
+// claim the picked rows in the order keyed → open → taken → claimed; only claimed updates live, with a HOT update. The remaining CTEs free
+// keys, delete superseded runs and write events.
 
-// claimStatement builds a claim from its picked, spare and reached CTEs. The conditions in more apply to picked as a whole.
+// claimStatement builds a claim statement from its picked, spare and reached CTEs. The conditions in more apply to picked as a whole.
 func claimStatement(picked, spare, reached string, more ...string) *statement {
 	return newStatement(with("picked as materialized ("+picked+strings.Join(more, "")+"\n)", "spare as materialized ("+spare+"\n)", reached, claimTail), claimRows)
 }
@@ -116,9 +116,9 @@ func claimStatement(picked, spare, reached string, more ...string) *statement {
 // current_runs_one_running.
 //
 // A claim reads at most [ClaimReach] more pending rows than it wants, shared among its lanes. It reads them without locks, and no further
-// than needed. Each row that it may claim is locked by its primary key, and its latest version is checked again. The CTE reached lists the
-// lanes in which fewer jobs were found than wanted. For each it returns the last row that the lane's share covers, or nulls if the lane has
-// fewer rows. [claimSinceSQL] continues behind that row.
+// than needed. Each row that it may claim is then locked by primary key, and the latest version of the row is checked again. The CTE
+// reached lists the lanes in which fewer jobs were found than wanted. For each of them it returns the last row within the lane's share, or
+// nulls if the lane has fewer rows. [claimSinceSQL] continues behind that row.
 //
 // Plan: per lane, an Index Scan on live_for_claim that stops at the wanted number or at the share. Each row that may be claimed takes one
 // probe of live_pkey, with LockRows above it. A lane that was not filled takes one more Index Scan, up to the share. Finally, each job
@@ -126,9 +126,9 @@ func claimStatement(picked, spare, reached string, more ...string) *statement {
 // jobs, not with the backlog.
 //
 // claimSinceSQL is like claimSQL but skips jobs that became ready before a given time. In each rank it starts reading at that time, because
-// dead rows of finished jobs may come before it. As long as a transaction holds an old snapshot, every scan would read those dead rows
-// again. In a lane with a position it continues behind the position, and reads the less urgent ranks from the given time on. The nested
-// loops visit the ranks in order and stop at the limit.
+// dead rows of finished jobs may come before it. As long as a transaction holds an old snapshot, every scan would otherwise read those dead
+// rows again. In a lane with a position it continues behind the position, and reads the less urgent ranks from the given time on. The
+// nested loops visit the ranks in order and stop at the limit.
 //
 // Plan: per lane and rank, an Index Scan on live_for_claim from (lane, rank, time, id); otherwise as claimSQL.
 //
@@ -141,17 +141,17 @@ var (
 	claimSubjectsSQL = claimStatement(claimSubjectsPick, noSpare, claimSubjectsReached)
 )
 
-// A remote worker's claims are the same as a pod's, but only the pod that serves the worker's latest stream may make them. Otherwise a pod
-// that has not yet noticed the worker's reconnection elsewhere would claim jobs for slots that the other pod fills as well. Plans: those of
-// the claims above, plus a probe of remote_workers_pkey.
+// Claims for a remote worker are the same as claims for a pod, but only the pod that serves the worker's latest stream may make them.
+// Otherwise, a pod that has not yet noticed that the worker has reconnected elsewhere would claim jobs for slots that the other pod also
+// fills. Plans: as the claims above, plus a probe of remote_workers_pkey.
 var (
 	workerClaimSQL    = claimStatement(claimPick, noSpare, claimReached, latestStream)
 	workerSinceSQL    = claimStatement(claimSincePick, noSpare, claimSinceReached, latestStream)
 	workerSubjectsSQL = claimStatement(claimSubjectsPick, noSpare, claimSubjectsReached, latestStream)
 )
 
-// ClaimReach is the maximum number of pending rows that a claim reads beyond the wanted number, over all lanes together. A claim that
-// continues in some lanes reads up to ClaimReach rows more in those.
+// ClaimReach is the maximum number of pending rows that a claim reads beyond the wanted number, over all lanes together. If the claim
+// continues in some of its lanes, the continuation reads up to ClaimReach more rows in those lanes.
 const ClaimReach = 1000
 
 const (
@@ -173,8 +173,8 @@ const (
 	where ` + notFilled + `
 )`
 
-	// claimSpare locks the rows that are claimed ahead, in lane order. It reads at most 200 rows beyond the wanted number, so that a lane
-	// whose first job must not be claimed ahead costs little. Plan: as claimPick; nothing is read where no jobs are wanted ahead.
+	// claimSpare locks the rows to claim ahead, in lane order. It reads at most 200 rows beyond the wanted number, so that a lane whose
+	// first job must not be claimed ahead costs little. Plan: as claimPick; reads nothing if no jobs are to be claimed ahead.
 	claimSpare = `
 	select c.* from ` + lanesWanted + `
 	cross join lateral (
@@ -204,7 +204,7 @@ const (
 	) c
 	where ` + openPod
 
-	// claimSinceSpare is like claimSpare but starts at the given time. Plan: as claimSincePick; nothing is read where no jobs are wanted
+	// claimSinceSpare is like claimSpare but starts at the given time. Plan: as claimSincePick; reads nothing if no jobs are to be claimed
 	// ahead.
 	claimSinceSpare = `
 	select c.* from ` + lanesSince + `
@@ -228,7 +228,8 @@ const (
 	lanesSince = `unnest(@lanes::text[], @wants::int[], @aheads::int[], @since::timestamptz[], @after_ranks::int[], @after_ready::timestamptz[], @after_ids::bigint[], @reach::int[],
 		@above::int[]) as w(lane, want, ahead, since, after_rank, after_ready, after_id, reach, above)`
 
-	// rankRows selects the pending jobs in one rank of a lane, behind the position or from the given time on.
+	// rankRows selects the pending jobs in one rank of a lane that are behind the position or, without a position in that rank, became
+	// ready at or after the given time.
 	rankRows = ` from trapeze.live l where l.lane = w.lane and (-l.priority) = rank and l.state = 'pending'
 				and (l.ready_at, l.id) > (case when rank = w.after_rank then w.after_ready else w.since end,
 					case when rank = w.after_rank then w.after_id else 0 end)
@@ -249,11 +250,11 @@ const (
 		and not exists (select from trapeze.current_runs r
 			where r.kind = c.kind and r.subject = c.subject and r.state = 'running' offset 0)`
 
-	// noSpare is the spare CTE of claims that claim no jobs ahead.
+	// noSpare is the spare CTE for claims that claim no jobs ahead.
 	noSpare = `
 	select * from picked where false`
 
-	// claimSubjectsReached returns no rows, because this claim does not read beyond the first job of a subject.
+	// claimSubjectsReached returns no rows, because the claim by subject does not read beyond the first job of a subject.
 	claimSubjectsReached = `reached as (
 	select null::text as lane, null::int as rank, null::timestamptz as ready_at, null::bigint as id, null::timestamptz as fresh where false
 )`
@@ -263,16 +264,16 @@ const (
 	claimColumns = `k.id, k.kind, k.subject, k.fence, k.priority, k.ready_at, k.isolated, k.unique_while, k.lane`
 	// mayWait is the condition for claiming a row ahead. Only a job's first claim can be made ahead.
 	mayWait = `l.fence = 0 and l.subject = '' and l.unique_while is null and l.kind = any(@short::text[])`
-	// untilBlocked and unpicked exclude all rows after the first one that this pod may claim, but not claim ahead, so that no job overtakes
-	// it. The window function works row by row and reads no further than the claim does.
+	// untilBlocked and unpicked exclude all rows after the first one that this pod may claim but not claim ahead, so that no job overtakes
+	// that row. The window function works row by row and reads no further than the claim does.
 	untilBlocked = `select id, ok and not bool_or(claimable and not ok) over (rows unbounded preceding) as ok from (`
 	unpicked     = `) r where id not in (select id from picked)`
-	// stillMayWait locks such a row and checks its latest version. It is a subquery so that the planner cannot choose the order in which
-	// the tables are read.
+	// stillMayWait locks a row that can be claimed ahead and checks its latest version. It is a subquery so that the planner cannot choose
+	// the order in which the tables are read.
 	stillMayWait = `
 			select ` + claimColumns + ` from trapeze.live k where k.id = l.id and k.state = 'pending' and k.fence = 0 and (k.lane = w.lane) is true
 			for update skip locked`
-	// openPod is a condition of every claim: the pod's row must be open.
+	// openPod is a condition of every claim statement: the pod's row must be open.
 	openPod = `exists (select from trapeze.pods p where p.boot = @boot and p.closed_at is null)`
 	// latestStream is the condition that this pod serves the worker's latest stream.
 	latestStream = ` and (select w.stream from trapeze.remote_workers w where w.boot = @boot) = @stream::bigint`
@@ -287,16 +288,16 @@ const (
 	subjectRests = `(l.subject = '' or not exists (select from trapeze.current_runs r
 				where r.kind = l.kind and r.subject = l.subject and r.state = 'running' offset 0))`
 	// freshSince is a lower bound for the ready times of jobs whose submissions are not committed yet, unless a submitting transaction
-	// stays open longer than that.
+	// stays open longer than 200 ms.
 	freshSince = `now() - interval '200 milliseconds'`
-	// AllRanks lists all ranks, the most urgent first. A rank is a negated priority of package job. The planner estimates ten elements for
-	// an array, which keeps it on the plans that suit the few jobs that a claim reads.
+	// AllRanks lists all ranks, the most urgent first. A rank is a negated job priority. For an array, the planner assumes ten elements,
+	// and so chooses plans that suit the few jobs that a claim reads.
 	AllRanks = `unnest(array(select generate_series(-100, 100))) as rank`
-	// tookMicros is the time that the statement has run in the server, in microseconds.
+	// tookMicros is the time that the statement has been running on the server, in microseconds.
 	tookMicros = `(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint`
 )
 
-// claimTail claims the rows of picked: it sets their state, the next fence, the attempt number and the pod.
+// claimTail claims the rows of picked by setting their state, next fence, attempt number and pod.
 //
 // Some picked rows stay pending, and no attempt is counted for them: a job whose unique key is locked by an uncommitted submission; all
 // isolated jobs but one; and a job whose subject was taken by another job. Subjects are taken in key order, so two claims cannot deadlock.
@@ -304,7 +305,7 @@ const (
 var claimTail = list(claimKeyed, claimOpen, claimTaken, claimSuperseded, claimUpdate, claimFreed, claimEvents)
 
 const (
-	// claimKeyed locks the unique keys of those picked rows that hold a key while they are pending. Plan: unique_keys_of_job.
+	// claimKeyed locks the unique keys of picked rows that hold a key only while they are pending. Plan: unique_keys_of_job.
 	claimKeyed = `keyed as materialized (
 	select k.job_id from trapeze.unique_keys k join picked p on k.job_id = p.id
 	where p.unique_while = 'pending' for update of k skip locked
@@ -345,7 +346,7 @@ const (
 		l.ready_at, l.event_no, o.unique_while as was_unique, o.ahead
 )`
 
-	// claimFreed frees the keys of claimed jobs that were unique while pending. They are locked by keyed. Plan: unique_keys_of_job.
+	// claimFreed frees the keys of claimed jobs that were unique only while pending. keyed has locked those keys. Plan: unique_keys_of_job.
 	claimFreed = `freed as (
 	delete from trapeze.unique_keys k using claimed c where c.was_unique = 'pending' and k.job_id = c.id
 )`
@@ -371,13 +372,13 @@ const (
 from (values (1)) one(row) left join (claimed c join trapeze.jobs j on j.id = c.id) on true`
 )
 
-// Claim claims due jobs for a pod. isolated permits an isolated job among them. After an error for which [Unknown] is true, the claim may
-// have been committed; see [Store.Held].
+// Claim claims due jobs for a pod. If isolated is true, one of them may be an isolated job. After an error for which [Unknown] is true, the
+// claim may have been committed; see [Store.Held].
 func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []string, isolated bool) (Claims, error) {
 	return s.ClaimAhead(ctx, boot, wants, kinds, nil, isolated)
 }
 
-// ClaimAhead is like [Store.Claim] but also claims jobs ahead, only of the kinds in short.
+// ClaimAhead is like [Store.Claim] but also claims jobs ahead, if their kinds are listed in short.
 func (s *Store) ClaimAhead(ctx context.Context, boot string, wants []Want, kinds, short []string, isolated bool) (Claims, error) {
 	sql, forWorker, by := claimOf(boot, wants, kinds, isolated, true)
 	if s.stream > 0 {
@@ -386,7 +387,7 @@ func (s *Store) ClaimAhead(ctx context.Context, boot string, wants []Want, kinds
 	return claim(ctx, s, sql, append(by, args{{"short", short}}...))
 }
 
-// claimOf returns the statement of a claim, that of a remote worker's claim, and the arguments that both have.
+// claimOf returns the claim statement for a pod, the one for a remote worker, and the arguments that they share.
 func claimOf(boot string, wants []Want, kinds []string, isolated, waits bool) (sql, forWorker *statement, by args) {
 	lanes, numbers, aheads := make([]string, len(wants)), make([]int32, len(wants)), make([]int32, len(wants))
 	marked := false
@@ -450,7 +451,7 @@ func (s *Store) OfStream(stream int64) *Store {
 }
 
 func claim(ctx context.Context, s *Store, sql *statement, by args) (Claims, error) {
-	// scanClaim must not keep state: rows of a first attempt that was not committed must not appear in the result of the second.
+	// scanClaim must not keep state, because rows of a first attempt that was not committed must not appear in the result of the second.
 	list, err := run(ctx, s, scanClaim, sql, by)
 	if err != nil {
 		return Claims{}, fmt.Errorf("claim: %w", err)
@@ -458,7 +459,7 @@ func claim(ctx context.Context, s *Store, sql *statement, by args) (Claims, erro
 	return claimsOf(list)
 }
 
-// claimsOf returns the claims of the rows of a claim statement.
+// claimsOf converts the rows of a claim statement to claims.
 func claimsOf(list []claimedRow) (found Claims, err error) {
 	found = Claims{Seen: list[0].seen, Took: list[0].took}
 	if found.Reached, err = reached(list[0].reached); err != nil {

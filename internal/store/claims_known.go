@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// missingClaimsSQL selects those of a process's claims that the table no longer assigns to it, with the reason of the command that ended
+// missingClaimsSQL selects the claims known to a process that the table no longer assigns to it, with the reason of the command that ended
 // them, if any. It returns nothing on a standby, which may lag behind. Plan: a probe of live_pkey per claim, and a probe of cancel_requests
 // for each missing one.
 var missingClaimsSQL = newStatement(`
@@ -19,13 +19,13 @@ from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
 where not pg_is_in_recovery()
 	and not exists (select from trapeze.live l where l.id = w.id and l.fence = w.fence and l.pod = @boot::uuid offset 0)`)
 
-// MissingClaim is a claim that a process is working on but that the table no longer assigns to it.
+// MissingClaim is a claim that a process is still working on although the table no longer assigns it to the process.
 type MissingClaim struct {
 	ID, Fence int64
-	Reason    job.Reason // stopped or deadline; empty if the table records no command that ended it
+	Reason    job.Reason // stopped or deadline; empty if the table records no command that ended the claim
 }
 
-// MissingClaims returns those of a pod's claims that the table no longer assigns to it.
+// MissingClaims returns the given claims that the table no longer assigns to the pod.
 func MissingClaims(ctx context.Context, s *Store, boot string, claims []job.Lease) ([]MissingClaim, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
@@ -49,7 +49,8 @@ with own as materialized (
 )
 update trapeze.live l set started_at = o.started from own o where l.id = o.id returning l.id`)
 
-// NoteStarted records when the handlers of jobs that were claimed ahead were called. It returns the ids of the jobs for which it did.
+// NoteStarted records when the handlers of jobs that were claimed ahead were called. It returns the ids of the jobs whose start times were
+// recorded.
 func NoteStarted(ctx context.Context, s *Store, boot string, claims []job.Lease, started []time.Time) ([]int64, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
@@ -62,8 +63,8 @@ func NoteStarted(ctx context.Context, s *Store, boot string, claims []job.Lease,
 	return noted, nil
 }
 
-// heldPageSQL lists the claims of the given pods that are older than an age, within one page of live. If there are none, it returns one row
-// with id 0. Plan: Index Scan on live_pkey over the page.
+// heldPageSQL lists claims of the given pods that are older than a given age, within one page of live. If there are none, it returns one
+// row with id 0. Plan: Index Scan on live_pkey over the page.
 var heldPageSQL = newStatement(`
 with page as materialized (
 	select l.id, l.fence, l.pod, l.claimed_at from trapeze.live l where l.id > @after order by l.id limit @limit
@@ -80,7 +81,7 @@ type HeldPage struct {
 	Claims []job.Lease
 }
 
-// ReadHeldPage scans the next limit rows of live after an id, and returns the given pods' claims among them that are older than age.
+// ReadHeldPage scans the next limit rows of live after an id, and returns claims of the given pods among them that are older than age.
 func ReadHeldPage(ctx context.Context, s *Store, boots []string, after int64, limit int, age time.Duration) (HeldPage, error) {
 	type row struct {
 		Last      int64
@@ -101,7 +102,7 @@ func ReadHeldPage(ctx context.Context, s *Store, boots []string, after int64, li
 	return page, nil
 }
 
-// knownClaimsSQL records the number of claims that a pod's process knows. Plan: pods_pkey, one row; a HOT update.
+// knownClaimsSQL records the number of claims known to a pod's process. Plan: pods_pkey, one row; a HOT update.
 var knownClaimsSQL = newStatement(`update trapeze.pods set known_claims = @known where boot = @boot and closed_at is null returning known_claims`)
 
 // ReportKnownClaims records the number of claims that a pod's process has been working on for some time. [view.FindUnknownWork] reads it.

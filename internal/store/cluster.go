@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// cluster holds the database history that this process last read. All stores of a process share it.
+// cluster holds the database history that this process read most recently. All stores of a process share it.
 type cluster struct{ history atomic.Pointer[string] }
 
-// History returns the database history that this process last read, or an empty string before the first read.
+// History returns the database history that this process read most recently, or an empty string before the first read.
 func (c *cluster) History() string {
 	if known := c.history.Load(); known != nil {
 		return *known
@@ -27,16 +27,16 @@ func (c *cluster) learn(history string) {
 	}
 }
 
-// History returns the history ID of the database that this process last read, or an empty string before the first read. When it changes, a
-// standby was promoted or a backup was restored, and the latest commits may be missing.
+// History returns the ID of the database history that this process read most recently, or an empty string before the first read. When it
+// changes, a standby was promoted or a backup was restored, and the latest commits may be missing.
 func (s *Store) History() string { return s.cluster.History() }
 
 // settleHistorySQL records the identity of the cluster, and begins a new history if the identity has changed (migration 24). Plan: primary
 // key lookup in cluster.
 const settleHistorySQL = `select coalesce(trapeze.settle_history()::text, '')`
 
-// SettleHistory records the identity of the cluster after a statement has noticed a change, and returns the history. If several processes
-// call it concurrently, the first one begins the new history.
+// SettleHistory records the identity of the cluster after a statement has noticed a change, and returns the current history. If several
+// processes call it concurrently, the first one begins the new history.
 func (s *Store) SettleHistory(ctx context.Context) (string, error) {
 	found, err := Rows(ctx, s, pgx.RowTo[string], settleHistorySQL)
 	switch {
@@ -50,18 +50,19 @@ func (s *Store) SettleHistory(ctx context.Context) (string, error) {
 }
 
 // fencesPerEpoch is the number of fences that a job has in an epoch. A fence is epoch × fencesPerEpoch + the number of committed claims
-// that survived. It is a decimal number so that people can read it, and JavaScript represents it exactly for 900,000 epochs.
+// that survived. The factor is a power of ten so that people can read a fence, and JavaScript can represent fences exactly for 900,000
+// epochs.
 const fencesPerEpoch = 10_000_000_000
 
 // nextFence computes the fence of the next claim of a row p. It is higher than that of any claim in an earlier epoch, including claims
-// whose commits were lost. If no pod has noticed a new timeline yet, it uses the epoch that settle_history() is going to write.
+// whose commits were lost. If no pod has noticed a new timeline yet, it uses the epoch that settle_history() will write.
 const nextFence = `p.fence % 10000000000 + 1 + greatest(p.fence - p.fence % 10000000000, 10000000000 * (
 		select c.epoch + greatest(trapeze.timeline() - c.timeline, 0) from trapeze.cluster c where c.one))`
 
 // FirstClaim reports whether the job has no earlier claim on record.
 func (c *Claimed) FirstClaim() bool { return c.Fence%fencesPerEpoch == 1 }
 
-// clusterStateSQL reads the identity of the cluster that the pods last recorded, and the current one. Plan: cluster_pkey; a backward scan
+// clusterStateSQL reads the cluster identity that the pods recorded most recently, and the current one. Plan: cluster_pkey; a backward scan
 // of jobs_pkey that finds nothing unless the database has assigned ids itself.
 const clusterStateSQL = `
 select coalesce(c.timeline, 0), coalesce(i.timeline, 0), coalesce(i.system_id, 0) <> 0, trapeze.history() is not null, c.epoch, c.changed_at,
@@ -71,7 +72,7 @@ from trapeze.cluster c cross join trapeze.cluster_identity() i cross join trapez
 
 // ClusterState describes the identity of the cluster and the sequence of job ids.
 type ClusterState struct {
-	Agreed   int  // the timeline that the pods last recorded; 0 if there is none
+	Agreed   int  // the timeline that the pods recorded most recently; 0 if there is none
 	Timeline int  // the current timeline; 0 if PostgreSQL does not report it
 	Known    bool // PostgreSQL reports the system identifier
 	Settled  bool // the current identity matches the recorded one
@@ -81,7 +82,7 @@ type ClusterState struct {
 	Sequence int64      // the last block of ids that was reserved
 }
 
-// Behind reports whether the sequence is going to return ids that are already in use.
+// Behind reports whether the sequence is about to return ids that are already in use.
 func (c ClusterState) Behind() bool { return c.Highest >= c.Sequence+blockSize }
 
 func ReadClusterState(ctx context.Context, s *Store) (ClusterState, error) {

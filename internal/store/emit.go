@@ -19,8 +19,8 @@ type Emission struct {
 	At             time.Time       // when the handler emitted the event, by this machine's clock; only the age is used
 }
 
-// emitSQL appends a handler's events to its job's history, numbered consecutively under the row lock. Each event is dated by its age, so
-// that the history shows when it happened, not when it was written. Plan: live_pkey, one row; a HOT update.
+// emitSQL appends a handler's events to its job's history, numbered consecutively under the row lock. Each event's timestamp is computed
+// from the event's age, so that the history shows when it happened, not when it was written. Plan: live_pkey, one row; a HOT update.
 var emitSQL = newStatement(`
 with held as (
 	update trapeze.live set event_no = event_no + cardinality(@events::text[]) where id = @id and fence = @fence and pod = @boot
@@ -73,8 +73,8 @@ func emitted(l job.Lease, found []int, err error) error {
 	return nil
 }
 
-// emitManySQL appends one event to the history of each of many claims, as [emitSQL] does for one claim. It skips locked rows and claims
-// that are no longer the latest. Plan: live_pkey, one row per claim; a HOT update.
+// emitManySQL appends one event each to the histories of many claims, as [emitSQL] does for one claim. It skips locked rows and claims that
+// are no longer the latest. Plan: live_pkey, one row per claim; a HOT update.
 var emitManySQL = newStatement(`
 with held as materialized (
 	select e.* from unnest(@ids::bigint[], @fences::bigint[], @pods::uuid[], @events::text[], @levels::text[], @messages::text[], @fields::text[], @ages::bigint[])
@@ -100,7 +100,7 @@ type Emitted struct {
 }
 
 // EmitMany appends one event to the history of each claim, all in one commit. It returns the claims whose event was written. The others are
-// no longer the latest, or their rows are locked; [Store.Emit] returns the reason.
+// no longer the latest, or their rows are locked; call [Store.Emit] to find out why.
 func (s *Store) EmitMany(ctx context.Context, list []Emitted) (written map[job.Lease]bool, err error) {
 	var (
 		ids, fences, ages      []int64
@@ -127,7 +127,7 @@ func (s *Store) EmitMany(ctx context.Context, list []Emitted) (written map[job.L
 	return written, nil
 }
 
-// age returns the microseconds since a time, or 0 for the zero time.
+// age returns how long ago at was, in microseconds, or 0 for the zero time.
 func age(at time.Time) int64 {
 	if at.IsZero() {
 		return 0
@@ -135,8 +135,8 @@ func age(at time.Time) int64 {
 	return time.Since(at).Microseconds()
 }
 
-// EndJSON returns an SQL expression for the [job.End] of a row g that a statement deletes. The state, reason, failure and class are SQL
-// expressions too. Plan: jobs_pkey, one row.
+// EndJSON returns an SQL expression for the [job.End] of a deleted row g. The state, reason, failure and class are SQL expressions too.
+// Plan: jobs_pkey, one row.
 func EndJSON(state, reason, failure, class string) string {
 	return `json_build_object('id', g.id::text, 'pipeline_id', (select j.pipeline_id::text from trapeze.jobs j where j.id = g.id), 'kind', g.kind,
 		'lane', g.lane, 'subject', g.subject, 'attempt', g.attempt, 'state', ` + state + `, 'reason', ` + reason + `, 'error', ` + failure + `,

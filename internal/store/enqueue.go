@@ -13,21 +13,21 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// enqueueStatement builds a statement that inserts jobs: wish selects them, and place holds the remaining CTEs.
+// enqueueStatement builds a statement that inserts jobs. wish selects the jobs, and place contains the remaining CTEs.
 func enqueueStatement(wish, place string) *statement {
 	return newStatement(with(wish+"\n)", place), `select id, place, `+tookMicros+` from placed`)
 }
 
-// enqueueSQL inserts jobs, and starts them on insert where possible. Jobs of the same priority that already wait in the lane go first, so
-// ahead is the job's own rank. Plan: CTE scans and inserts; one probe of lanes per job. A job that asks to start takes at most one more
-// probe of live_for_claim and one of current_runs.
+// enqueueSQL inserts jobs, and starts them on insert where possible. Jobs of the same priority that are already waiting in the lane go
+// first, so ahead is the job's own rank. Plan: CTE scans and inserts; one probe of lanes per job. A job that asks to start takes at most
+// one more probe of live_for_claim and one of current_runs.
 //
 // enqueueSinceSQL is like enqueueSQL, for a lane in which all waiting jobs became ready after a given time. Plan: for each rank up to the
 // job's own, one probe of live_for_claim from (lane, rank, time); otherwise as enqueueSQL.
 //
-// enqueueFreeSQL is like enqueueSQL, for jobs that do not ask to start, in a transaction of the host application. Its round trip pins the
-// plan, which PostgreSQL would otherwise make again for each call, and then restores the caller's settings. It skips ids that are in use,
-// so that the transaction can continue. Plan: CTE scans and inserts; one probe of lanes and of jobs_pkey per job.
+// enqueueFreeSQL is like enqueueSQL, for jobs that do not ask to start, in a transaction of the host application. Its round trip first pins
+// the plan, which PostgreSQL would otherwise make again for each call, and finally restores the caller's settings. It skips ids that are in
+// use, so that the transaction can continue. Plan: CTE scans and inserts; one probe of lanes and of jobs_pkey per job.
 var (
 	enqueueSQL      = enqueueStatement(enqueueWish, placeParts(goesAhead))
 	enqueueSinceSQL = enqueueStatement(enqueueWish, placeParts(goesAheadSince))
@@ -36,8 +36,8 @@ var (
 )
 
 // enqueueWish is the CTE of new jobs for [placeParts]. It reads the lane's current row to decide whether a job needs approval, because the
-// process's own copy may be outdated. A pipeline step needs no approval, because its pipeline was approved. Neither does a scheduled job,
-// because creating a schedule for such a lane requires the permission to approve. Plan: one probe of lanes_pkey per job.
+// process's own copy may be outdated. A pipeline step needs no approval, because its pipeline was already approved. A scheduled job needs
+// none either, because creating a schedule for such a lane requires permission to approve. Plan: one probe of lanes_pkey per job.
 const enqueueWish = `wish as (
 	select w.*, false as handed, (-w.priority)::smallint as ahead, @boot::uuid as boot,
 		w.parent_id is null and coalesce(w.needs_approval,
@@ -47,7 +47,7 @@ const enqueueWish = `wish as (
 // Enqueued is the result of inserting jobs.
 type Enqueued struct {
 	Places map[int64]Place
-	Took   time.Duration // execution time in the server
+	Took   time.Duration // execution time on the server
 }
 
 // Enqueue inserts jobs with one statement on the store's own pool, and returns where each one was placed. After an error for which
@@ -177,8 +177,8 @@ func Fingerprint(n NewJob) []byte {
 	return h.Sum(nil)
 }
 
-// ReserveSubmission reserves an idempotency key for id, in the caller's transaction. It returns the id that holds the key: id itself, or
-// the job of an earlier submission with the same content. It returns [job.ErrKeyReused] if the content differs.
+// ReserveSubmission reserves an idempotency key for id, in the caller's transaction. It returns the id that holds the key: either id
+// itself, or the id of an earlier submission with the same content. It returns [job.ErrKeyReused] if the content differs.
 func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int64, fingerprint []byte) (int64, error) {
 	for range 100 {
 		reserved, err := do(ctx, s, db, reserveSubmissionSQL, args{{"key", key}, {"id", id}, {"fingerprint", fingerprint}})
@@ -198,7 +198,7 @@ func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int6
 			return 0, fmt.Errorf("read idempotency key: %w", err)
 		}
 		if !bytes.Equal(held, fingerprint) {
-			return 0, job.ErrKeyReused // the error omits the key, which has been hashed if there is a submitter
+			return 0, job.ErrKeyReused // the error omits the key, which was hashed if there is a submitter
 		}
 		return holder, nil
 	}
@@ -214,8 +214,7 @@ const (
 // Settings is the payload of a wake-up after lanes, pods or the queue have changed.
 const Settings = "settings"
 
-// NameSubmission points an idempotency key that was reserved in this transaction to the job that holds the unique key of the same
-// submission.
+// NameSubmission points an idempotency key that was reserved in this transaction to the job that already holds the submission's unique key.
 func NameSubmission(ctx context.Context, s *Store, db DB, key string, id int64) error {
 	if _, err := do(ctx, s, db, nameSubmissionSQL, args{{"key", key}, {"id", id}}); err != nil {
 		return fmt.Errorf("reserve idempotency key: %w", err)

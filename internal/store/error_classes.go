@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// retryable reports whether PostgreSQL rolled the whole statement back and it should be repeated: 40001 (serialization failure) or 40P01
-// (deadlock).
+// retryable reports whether PostgreSQL rolled the whole statement back and it should be retried. That is the case for 40001 (serialization
+// failure) and 40P01 (deadlock).
 func retryable(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == "40001" || pg.Code == "40P01")
@@ -26,16 +26,16 @@ func outdated(err error) bool {
 	return ok && (pg.Code == "0A000" || pg.Code == "26000")
 }
 
-// Unknown reports whether err leaves open whether the statement was committed: the connection broke, or the deadline passed, after
-// something had been sent. An error that PostgreSQL reported means that nothing was committed.
+// Unknown reports whether it is unknown if the statement was committed, because the connection broke or the deadline passed after something
+// had been sent. If PostgreSQL reported the error, nothing was committed.
 func Unknown(err error) bool {
-	// pgx 5.12 reports "conn closed" when the reply to a simple query or a batch, and thus to any commit, is lost. It wrongly marks that
-	// error as safe to retry.
+	// pgx 5.12 reports "conn closed" when it loses the reply to a simple query or a batch, which includes every commit. It wrongly marks
+	// that error as safe to retry.
 	if err == nil || pgconn.SafeToRetry(err) && !errors.Is(err, pgconn.ErrConnClosed) {
 		return false
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		// A backend that was terminated may have committed first (57P01 to 57P03 arrive instead of the reply).
+		// A terminated backend may have committed first; 57P01 to 57P03 then arrive instead of the reply.
 		return strings.HasPrefix(pg.Code, "57P") || strings.HasPrefix(pg.Code, "08") || pg.Code == "XX000"
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
@@ -45,7 +45,7 @@ func Unknown(err error) bool {
 }
 
 // unsent reports whether a connection ended before the statement, or the commit, could be sent on it. Nothing was done, so the statement
-// can be sent on another connection immediately.
+// can immediately be sent on another connection.
 func unsent(err error) bool {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || err == nil || Unknown(err) {
 		return false
@@ -53,8 +53,8 @@ func unsent(err error) bool {
 	return pgconn.SafeToRetry(err) && broken(err)
 }
 
-// Refused reports whether PostgreSQL rejected a statement because of its contents: a value cannot be stored, is too large or too deeply
-// nested, or violates a constraint. Such a statement fails again when it is repeated.
+// Refused reports whether PostgreSQL rejected a statement because of its data: a value cannot be stored, is too large or too deeply nested,
+// or violates a constraint. Repeating the statement fails again.
 func Refused(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && !dayMissing(pg) &&
@@ -62,7 +62,7 @@ func Refused(err error) bool {
 }
 
 // dayMissing reports whether there was no partition for a row's day, which PostgreSQL reports as a check violation without a constraint
-// name. The cause is the state of the server, which upkeep repairs.
+// name. Upkeep creates the missing partition, so a later attempt can succeed.
 func dayMissing(pg *pgconn.PgError) bool { return pg.Code == "23514" && pg.ConstraintName == "" }
 
 // Class returns the first two characters of the SQLSTATE in err, "conn" for a broken or refused connection, or an empty string.
@@ -79,7 +79,7 @@ func Class(err error) string {
 	return ""
 }
 
-// ErrCutOff is returned for reads on a pod whose heartbeats have failed for so long that it can no longer trust its lease.
+// ErrCutOff is returned for reads on a pod whose heartbeats have been failing for so long that it can no longer trust its lease.
 var ErrCutOff = errors.New("this pod has lost the database")
 
 // Transient reports whether err was caused by the connection or the server's state, not by the statement, so that another attempt may

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// FanOut describes the branches that a claim waits for: either child jobs, or parts that are completed from outside.
+// FanOut describes the branches that a claim waits for, which are either child jobs or parts completed from outside.
 type FanOut struct {
 	Lease    job.Lease
 	Started  time.Time // when the handler started
@@ -24,15 +24,16 @@ type FanOut struct {
 	Pipeline *string         // see [NewJob]
 }
 
-// lockDeferralSQL prevents parts from being completed while their job begins to wait. Otherwise such a part would not be counted at all.
-// When the job waits for children instead, its token and all parts completed with it are deleted. Plan: deferrals_pkey; parts_pkey.
+// lockDeferralSQL prevents parts from being completed while their job begins to wait, because a part completed at that moment would never
+// be counted. When the job waits for children instead, its token and all parts completed with it are deleted. Plan: deferrals_pkey;
+// parts_pkey.
 var (
 	lockDeferralSQL   = newStatement(`select id from trapeze.deferrals where id = @id for update`)
 	revokeDeferralSQL = newStatement(`delete from trapeze.deferrals where id = @id`)
 	revokePartsSQL    = newStatement(`delete from trapeze.parts where id = @id`)
 )
 
-// fanOutSQL parks a claim until its branches have ended. Parts that were completed earlier are counted. Plan: Index Scan on live_pkey and
+// fanOutSQL parks a claim until its branches have ended. It counts parts that were completed earlier. Plan: Index Scan on live_pkey and
 // current_runs_of_subject, one row each; parts_pkey.
 var fanOutSQL = newStatement(with(fanOutGone, fanOutParked, fanOutRow, fanOutPipeline, fanOutRun, fanOutEvent), `
 select open = 0 from fan_out`)
@@ -44,7 +45,7 @@ const (
 	returning *
 )`
 
-	// fanOutParked parks the job deleted by gone.
+	// fanOutParked parks the job that gone deleted.
 	fanOutParked = `waits as (
 	insert into trapeze.parked (id, why, started_at, fence, event_no, epoch, attempt, crashes, priority, isolated, unique_while,
 		lane, kind, subject)
@@ -52,7 +53,7 @@ const (
 		kind, subject from gone
 )`
 
-	// fanOutRow inserts the fan-out of the job, without the parts that were completed earlier. Plan: parts_pkey.
+	// fanOutRow inserts the job's fan-out. It subtracts the parts that were completed earlier. Plan: parts_pkey.
 	fanOutRow = `fan_out as (
 	insert into trapeze.fan_outs (id, fence, branches, open, failed, fail_fast, outcome, result, plan)
 	select g.id, g.fence, @branches::int, greatest(@branches::int - p.done, 0), p.failed, @fail_fast, @outcome, @result::json, @plan::json
@@ -79,12 +80,12 @@ const (
 )
 
 // FanOut parks a claim until its branches have ended, and inserts the children. It runs in the caller's transaction, which must commit and
-// do nothing else. A child whose unique key is taken is not inserted; the job that holds the key does the work. empty reports that no
+// do nothing else. A child whose unique key is taken is not inserted; the job that holds the key does the work. empty reports whether no
 // branch is open.
 //
 // FanOut does not settle the fan-out; other statements do that. When no branch is open, or when one has failed and the fan-out fails fast,
-// [Store.EndWaiting] must end the job. When the job has ended before its branches, they must be cancelled. [Store.OffBalance] lists the
-// fan-outs that still need either.
+// [Store.EndWaiting] must end the job. If the job ends before its branches, they must be cancelled. [Store.OffBalance] lists the fan-outs
+// that still need either of these.
 func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, err error) {
 	fail := func(err error) (bool, error) { return false, fmt.Errorf("fan out job %d: %w", f.Lease.JobID, err) }
 	children, err := ReserveKeys(ctx, s, tx, f.Children)
@@ -127,12 +128,12 @@ func settleDeferral(ctx context.Context, s *Store, tx pgx.Tx, id int64, revoke b
 	return err
 }
 
-// CountBranches subtracts branches that have just ended from the open branches of their fan-outs, and marks the fan-outs of waiting jobs
-// that have just ended. It reads the CTEs branches(group, state, impaired) and parents(id). It locks the rows of fan_outs in id order,
-// after those of live and parked. due reports that a fan-out needs to be settled; see [Store.FanOut].
+// CountBranches subtracts branches that have just ended from the open branches of their fan-outs, and marks the fan-outs whose waiting jobs
+// have just ended. It reads the CTEs branches(group, state, impaired) and parents(id). It locks the rows of fan_outs in id order, after
+// those of live and parked. due reports whether a fan-out must be settled; see [Store.FanOut].
 //
-// When a job that waits for parts ends, its number of open branches becomes 0, because there is nothing to cancel. A branch that ends in a
-// fan-out that is already over was counted before; an operator has retried the branch on its own.
+// When a job that waits for parts ends, its number of open branches becomes 0, because there is nothing to cancel. A branch that ends after
+// its fan-out is complete is not counted again; an operator has retried that branch on its own.
 //
 // Plan: fan_outs_pkey, one row per fan-out; deferrals_pkey, one row per job in parents.
 const CountBranches = `changes as materialized (

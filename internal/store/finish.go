@@ -24,10 +24,10 @@ type Ending struct {
 	Class   job.ErrorClass  // set if the job failed
 	Code    string          // empty if there is none
 	Undo    json.RawMessage // the undo plan that the handler returned, for a job that failed; nil if there is none
-	Started *time.Time      // when the handler of a job claimed ahead started; nil if the row has the time
+	Started *time.Time      // when the handler of a job claimed ahead started; nil if the start time is already in the row
 	Next    *NewJob         // nil ends the pipeline; set Next.Starts to start the step on insert
 	Branch                  // branch of the finished job
-	EventNo int             // only for a job that waited: the number that [Store.Waiting] read
+	EventNo int             // only for a job that was waiting: the number that [Store.Waiting] read
 }
 
 // Ended is the result of an accepted [Ending].
@@ -39,10 +39,10 @@ type Ended struct {
 	Here         bool      // Found, and an earlier attempt of this pod ended the claim, but its reply was lost
 }
 
-// A finish statement is a list of CTEs, and each batch uses a statement with only those it needs. ends holds the rows of the batch. free
-// locks the claims that this pod still holds, and gone deletes them. The other CTEs read gone: they insert into done, free keys, delete
-// cancel requests and write events. If there is a next step, [placeParts] inserts it and may hand its parent's run over to it. Otherwise
-// the run ends. If jobs belong to fan-outs, their branches are counted.
+// A finish statement is a list of CTEs, and each batch uses a statement that contains only the CTEs it needs. ends holds the rows of the
+// batch. free locks the claims that this pod still holds, and gone deletes them. The other CTEs read gone: they insert into done, free
+// keys, delete cancel requests and write events. If there is a next step, [placeParts] inserts it and may hand its parent's run over to it.
+// Otherwise the run ends. If jobs belong to fan-outs, their branches are counted.
 
 // finishStatement builds the statement for a batch in which jobs may have next steps or belong to fan-outs.
 func finishStatement(nextSteps, fanOuts bool) *statement {
@@ -84,8 +84,8 @@ func finishStatement(nextSteps, fanOuts bool) *statement {
 // would be a quarter of the cost. It compares only id, fence and pod, because a condition on state makes the planner choose a worse plan
 // (102 µs per job instead of 15.7). Plan: Index Scans on live_pkey, current_runs_of_subject; inserts.
 //
-// endBranchesSQL is like endSQL, for batches in which some jobs are the last of a fan-out branch. It counts those. Plan: as endSQL;
-// fan_outs_pkey.
+// endBranchesSQL is like endSQL, for batches in which some jobs are the last of a fan-out branch. It counts the branches that end. Plan: as
+// endSQL; fan_outs_pkey.
 //
 // finishSQL ends jobs and inserts their next steps. Plan: as endSQL and enqueueSQL.
 //
@@ -98,8 +98,8 @@ var (
 	finishBranchesSQL = finishStatement(true, true)
 )
 
-// The arrays of ends, and the names of their columns. A finished job and its next step share one row, because a join would compare every
-// job with every next step. The error classes and codes are null if no job of the batch failed.
+// These are the array arguments of ends and its column names. A finished job and its next step share one row, because a join would compare
+// every job with every next step. The arrays of error classes and codes are null if no job of the batch failed.
 const (
 	endArrays = `@ids::bigint[], @fences::bigint[], @states::text[], @outcomes::text[], @reasons::text[], @results::text[], @errors::text[],
 		@classes::text[], @codes::text[], @undos::text[], @started::timestamptz[]`
@@ -112,7 +112,7 @@ const (
 
 const (
 	// endFree locks the rows whose id, fence and pod match those in ends. Rows that it leaves out have lost their lease or are locked by
-	// another transaction, which the rest of the batch must not wait for. [Store.ClaimOutcomes] finds out which. Plan: live_pkey.
+	// another transaction, which must not delay the rest of the batch. [Store.ClaimOutcomes] finds out which is the case. Plan: live_pkey.
 	endFree = `free as materialized (
 	select e.* from ends e join trapeze.live l on l.id = e.id
 	where l.fence = e.fence and l.pod = @boot::uuid
@@ -120,8 +120,8 @@ const (
 )`
 
 	// endGone deletes the rows of free. For a row that it does not return, nothing else is written. A cancel request that was committed
-	// first wins, and such a job gets no next step. [branchReturned] and [nextReturned] add the columns that the CTEs for fan-outs and next
-	// steps read. Plan: live_pkey.
+	// first takes precedence, and the cancelled job gets no next step. [branchReturned] and [nextReturned] add the columns that the CTEs
+	// for fan-outs and next steps read. Plan: live_pkey.
 	endGone = `delete from trapeze.live l using free e
 	where l.id = e.id
 	returning l.id, case when l.cancel_requested then 'cancelled' else e.state end as state,
@@ -139,7 +139,8 @@ const (
 		e.args, e.pipeline_id, e.step, e.planned, e.max_attempts, e.max_crashes, e.submitter, e.actor, e.unique_key,
 		e.next_unique_while, e.next_priority, e.delay_ms, e.starts, e.pipeline, e.group_id, e.child_no, e.impaired, e.traceparent`
 
-	// nextWish selects the next steps of gone for [placeParts]. A step with its parent's (kind, subject) takes over the parent's run.
+	// nextWish selects the next steps of the jobs in gone for [placeParts]. A step with its parent's (kind, subject) takes over the
+	// parent's run.
 	nextWish = `wish as (
 	select next as id, next_kind as kind, next_lane as lane, next_subject as subject, args, pipeline_id, id as parent_id,
 		step, planned, max_attempts, max_crashes, submitter, actor, unique_key, next_unique_while as unique_while,
@@ -158,7 +159,7 @@ const (
 		and c.kind = p.kind and c.subject = p.subject and c.job_id = p.parent_id and c.state = 'running'
 )`
 
-	// endRunsNotHandedOver ends the runs of the subjects of gone, except those that were handed over. Plan: current_runs_of_subject.
+	// endRunsNotHandedOver ends the runs of the subjects in gone, except those that were handed over. Plan: current_runs_of_subject.
 	endRunsNotHandedOver = `ended_runs as (
 	update trapeze.current_runs c set state = 'ended'
 	from gone g
@@ -166,7 +167,7 @@ const (
 		and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 )`
 
-	// endRuns ends the runs of the subjects of gone. Plan: current_runs_of_subject.
+	// endRuns ends the runs of the subjects in gone. Plan: current_runs_of_subject.
 	endRuns = `ended_runs as (
 	update trapeze.current_runs c set state = 'ended'
 	from gone g
@@ -181,13 +182,14 @@ const (
 		lane, started_at, pg_current_xact_id(), claim_xid, undo::json from gone
 )`
 
-	// endTold deletes the cancel requests for the claims of gone. Plan: cancel_requests_pkey.
+	// endTold deletes the cancel requests for the claims in gone. Plan: cancel_requests_pkey.
 	endTold = `told as (
 	delete from trapeze.cancel_requests c using gone g
 	where g.cancel_requested and c.pod = @boot::uuid and c.job_id = g.id and c.fence = g.fence
 )`
 
-	// endEvents writes the events of gone: a single row for all jobs that succeeded without a warning, and one row for each other job.
+	// endEvents writes the events of the jobs in gone: a single row for all jobs that succeeded without a warning, and one row for each
+	// other job.
 	endEvents = `end_events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, job, event_no, fence, boot, from_state, to_state, event, level,
 		message, fields)
@@ -202,7 +204,7 @@ const (
 )
 
 // Finish ends a batch of this pod's claims in one statement and one commit. Each claim is fenced and reported separately. If an id is
-// missing from the result, nothing was written for it: its lease was lost, or its row is locked by another transaction.
+// missing from the result, nothing was written for it, because its lease was lost or its row is locked by another transaction.
 // [Store.ClaimOutcomes] reports which.
 //
 // After an error for which [Unknown] is true, read the outcome back with [Store.ClaimOutcomes] before sending the batch again. After an
@@ -231,8 +233,8 @@ func endedByID(found []endedRow) map[int64]Ended {
 	return ended
 }
 
-// queueFinish queues [Store.Finish], pinned, for a transaction that has locked all claims of the list and does nothing else after it. None
-// of the claims has a cancel request. The map is filled when the batch is sent.
+// queueFinish queues the statement of [Store.Finish], with pinned plans, for a transaction that has locked all claims in the list and does
+// nothing afterwards. None of the claims has a cancel request. The map is filled when the batch is sent.
 func queueFinish(batch *pgx.Batch, s *Store, boot string, list []Ending) (map[int64]Ended, error) {
 	sql, by := finishOneOf(boot, list)
 	if sql == nil {

@@ -11,11 +11,12 @@ import (
 // claimLockWait is the lock timeout for the claim of [Store.FinishAndClaim]. The claim skips locked rows, so it waits only for table locks.
 const claimLockWait = 20 * time.Millisecond
 
-// FinishAndClaim is like [Store.Finish] and claims up to w.Ahead jobs of one lane in the same commit. The claimed jobs start at once. The
-// claim stops before the first job that has a subject, a unique key or an earlier claim, because claiming such a job may wait for another
-// transaction.
+// FinishAndClaim is like [Store.Finish] and claims up to w.Ahead jobs of one lane in the same commit. The claimed jobs start immediately.
+// The claim stops before the first job that has a subject, a unique key or an earlier claim, because claiming such a job might wait for
+// another transaction.
 //
-// It does not retry. After an error for which [Unknown] is false, nothing was written. The claim may be the cause, so send the ends alone.
+// FinishAndClaim does not retry. After an error for which [Unknown] is false, nothing was written. The claim may be the cause, so send the
+// ends alone.
 func (s *Store) FinishAndClaim(ctx context.Context, boot string, list []Ending, w Want, kinds []string, isolated bool) (map[int64]Ended, Claims, error) {
 	end, by := finishOneOf(boot, list)
 	if end == nil {
@@ -40,8 +41,8 @@ func (s *Store) FinishAndClaim(ctx context.Context, boot string, list []Ending, 
 	return endedByID(ended), found, err
 }
 
-// inOneCommit runs the statements that add queues, pinned, in one implicit transaction on the store's own pool. texts are the statements to
-// prepare first.
+// inOneCommit runs the statements that add queues, with pinned plans, in one implicit transaction on the store's own pool. It first
+// prepares the statements listed in texts.
 func (s *Store) inOneCommit(ctx context.Context, texts []string, add func(*pgx.Batch) error) error {
 	batch := &pgx.Batch{}
 	if s.pooled {
@@ -72,7 +73,8 @@ func (s *Store) inOneCommit(ctx context.Context, texts []string, add func(*pgx.B
 	})
 }
 
-// prepare prepares each statement once per connection. Preparing also takes table locks, so it has the lock timeout [claimLockWait].
+// prepare prepares each statement once per connection. Preparing a statement also takes table locks, so prepare sets the lock timeout to
+// [claimLockWait].
 func (s *Store) prepare(ctx context.Context, conn *pgx.Conn, texts []string) error {
 	known := conn.PgConn().CustomData()
 	for _, sql := range texts {

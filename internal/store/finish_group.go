@@ -11,7 +11,7 @@ import (
 )
 
 // holdGroupSQL locks claims for a transaction that ends them all, and skips those with a cancel request. The ids must be sorted, because
-// two groups that lock in different orders would deadlock. The lateral query with its limit keeps the planner of the host's connection from
+// two groups that lock in different orders could deadlock. The lateral query with its limit keeps the planner of the host's connection from
 // reading the whole table. Plan: Index Scan on live_pkey, one row for each id.
 //
 // groupSettingsSQL limits how long the transaction waits for locks and how long it may be idle.
@@ -35,8 +35,8 @@ type Group struct {
 }
 
 // FinishGroup ends a group in one transaction on a connection of the pool, and commits it, in two round trips. It skips claims that were
-// lost or have a cancel request; they are missing from the map, and nothing is written for them. After an error nothing was written, unless
-// [Unknown] is true for it.
+// lost or have a cancel request; they are missing from the map, and nothing is written for them. If it returns an error, nothing was
+// written, unless [Unknown] is true for the error.
 func FinishGroup(ctx context.Context, s *Store, pool *pgxpool.Pool, g Group) (map[int64]Ended, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// goneSQL returns the jobs that have been deleted. These have no row in jobs, or none in live, parked and done. It runs only after a
-// rejected write. Plan: probes of the primary keys and of done_by_id.
+// goneSQL returns the jobs that have been deleted: those without a row in jobs, and those without a row in live, parked and done. It runs
+// only after a write was rejected. Plan: probes of the primary keys and of done_by_id.
 var goneSQL = newStatement("select w.id from unnest(@ids::bigint[]) as w(id) where ", deleted)
 
-// deleted is the condition that w.id has no row in jobs, or none in live, parked and done.
+// deleted is the condition that w.id has no row in jobs, or no row in any of live, parked and done.
 const deleted = `((select true from trapeze.jobs j where j.id = w.id limit 1) is null
 	or coalesce((select true from trapeze.live l where l.id = w.id limit 1), (select true from trapeze.parked p where p.id = w.id limit 1),
 		(select true from trapeze.done d where d.id = w.id limit 1)) is null)`
@@ -32,8 +32,8 @@ func (s *Store) Gone(ctx context.Context, ids ...int64) (map[int64]bool, error) 
 	return gone, nil
 }
 
-// Lost returns why a claim's write was rejected: [job.ErrGone] if the job has been deleted, and [job.ErrLeaseLost] otherwise. If the reason
-// cannot be read, it returns [job.ErrLeaseLost].
+// Lost returns the reason why a claim's write was rejected: [job.ErrGone] if the job has been deleted, and [job.ErrLeaseLost] otherwise. If
+// the reason cannot be read, it returns [job.ErrLeaseLost].
 func (s *Store) Lost(ctx context.Context, l job.Lease) error {
 	if gone, err := s.Gone(ctx, l.JobID); err == nil && gone[l.JobID] {
 		return job.ErrGone

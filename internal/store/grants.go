@@ -7,17 +7,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// settleSlotsSQL changes the slots that a pod holds in limited lanes to the number that it requests. Slots are granted while the lane has
-// some, and returned immediately. A request contains the number to hold, never a difference, so that it can be repeated after a lost reply.
+// settleSlotsSQL changes the slots that a pod holds in limited lanes to the number that it requests. Slots are granted as long as the lane
+// has free ones; returned slots are free immediately. A request contains the number to hold, never a difference, so that it can be repeated
+// after a lost reply.
 //
 // The row lock of a lane serializes the pods, and the lane's column granted is the sum that is compared with the limit. A sum over
 // slot_grants would come from a snapshot taken before the wait for the lock. For the same reason an upsert changes the pod's own row: it
-// sees the latest version, and it keeps the old number in was for the sum. A pod's requests are numbered. A late one, whose connection was
-// given up and which was followed by a newer request, has no effect.
+// sees the latest version, and it saves the old number in the column was for the sum. A pod's requests are numbered. If the connection of a
+// request was given up and a newer request followed, the late request has no effect.
 //
 // More slots are granted only if jobs that this pod can run are waiting, and one slot is left for each pod that has waited longer. Running
-// jobs are granted slots even beyond the limit, because lowering a limit ends no job. A pod that holds less than both its share and its wish
-// waits; waiting pods are served in order. Plan: primary keys; live_for_claim up to its first pending row of a handled kind.
+// jobs are granted slots even beyond the limit, because lowering a limit ends no job. A pod that holds less than both its share and its
+// wish waits; waiting pods are served in order. Plan: primary keys; live_for_claim up to its first pending row of a handled kind.
 var settleSlotsSQL = newStatement(`
 with asked as materialized (
 	select * from unnest(@lanes::text[], @targets::int[], @wishes::int[], @used::int[]) as a(lane, target, wish, used)
@@ -60,11 +61,11 @@ with asked as materialized (
 select h.lane, h.slots, r.share, r.others, h.slots - h.was > r.spare, h.was > h.slots or coalesce(h.wants_since = now(), r.waited), r.work
 from held h join room r on r.name = h.lane`)
 
-// Slots is the response for one limited lane.
+// Slots is the response to a request for one limited lane.
 type Slots struct {
 	Lane  string
 	Held  int  // number of jobs that this pod may run
-	Share int  // number of slots that it may keep while others wait: the lane's slots divided by the open pods; 0 means less than one slot each
+	Share int  // number of slots that the pod may keep while others wait: the lane's slots divided by the open pods; 0 means less than one slot each
 	Want  bool // another pod is waiting for its share
 	Over  bool // all pods together hold more slots than the lane has, because its limit is new or was lowered
 	Wake  bool // other pods must be woken, because they may get slots or must return some
@@ -79,11 +80,11 @@ type Ask struct {
 	Used   int // number of running jobs
 }
 
-// streamShift is the number of low bits of a request number that count the requests of a process. The stream number is above them.
+// streamShift is the number of low bits of a request number that count the requests of a process. The higher bits hold the stream number.
 const streamShift = 40
 
-// SettleSlots requests slots of limited lanes or returns them. It reports the slots that the pod then holds. A lane that is missing from
-// the response was deleted or is no longer limited. A closed pod holds no slots. After an error it can be repeated, but not concurrently
+// SettleSlots requests or returns slots of limited lanes, and reports the slots that the pod then holds. A lane that is missing from the
+// response was deleted or is no longer limited. A closed pod holds no slots. After an error, the call can be repeated, but not concurrently
 // with another call for the same pod.
 func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds []string) ([]Slots, error) {
 	lanes, targets := make([]string, len(asks)), make([]int32, len(asks))
@@ -99,7 +100,7 @@ func SettleSlots(ctx context.Context, s *Store, boot string, asks []Ask, kinds [
 }
 
 // voidSlotsSQL revokes all slots of closed pods. It locks the lanes first, as every other statement does. A statement of the closed pod
-// that was in flight may still grant it slots; the next recovery of the pod revokes those. Plan: slot_grants_of_pod.
+// that was in flight may still grant the pod slots; the pod's next recovery revokes those. Plan: slot_grants_of_pod.
 var voidSlotsSQL = newStatement(`
 with locked as materialized (
 	select l.name from trapeze.lanes l

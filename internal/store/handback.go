@@ -11,7 +11,7 @@ import (
 
 // handBackSQL returns jobs to their lanes. It spends no attempt and keeps the fence; the next claim sets a new one. It skips a job whose
 // cancel request was committed. A pod that has lost a lease holds an old fence, which matches no row. Plan: Index Scan on live_pkey; a HOT
-// update, because no index of live includes a column that is set here.
+// update, because no column set here is in an index of live.
 var handBackSQL = newStatement(`
 with mine as materialized (
 	select l.id from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
@@ -31,8 +31,8 @@ with mine as materialized (
 )
 select id from back`)
 
-// HandBack returns claims to their lanes without spending an attempt, and reports which ones it returned. The others have lost their lease
-// or have a cancel request.
+// HandBack returns claims to their lanes without spending an attempt, and reports which ones it returned. The pod no longer holds the
+// others, or they have a cancel request.
 func (s *Store) HandBack(ctx context.Context, boot string, claims []job.Lease, why string) (map[int64]bool, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
@@ -66,7 +66,7 @@ type Held struct {
 	Branch
 }
 
-// Held lists the claims that the table assigns to the given pods, including those that the pods' processes do not know.
+// Held lists the claims that the table assigns to the given pods, including claims unknown to the pods' processes.
 func (s *Store) Held(ctx context.Context, boots ...string) ([]Held, error) {
 	list, err := run(ctx, s, pgx.RowToStructByPos[Held], heldSQL, args{{"boots", boots}})
 	if err != nil {

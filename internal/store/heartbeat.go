@@ -18,12 +18,12 @@ type PodInfo struct {
 	Version string
 	Kinds   []string
 	Slots   int
-	Before  string // the previous boot id of this process, if it lost that; otherwise empty
+	Before  string // the previous boot id of this process, if it lost its lease; otherwise empty
 }
 
 // registerSQL opens a pod's row. A boot id is used only once. If an operator drained the pod by name, it stays drained until it is resumed,
-// even across restarts. A process with a new boot id copies the drain from its previous row, which distinguishes it from other processes
-// with its name. It locks that row until it commits; see lockPods. Plan: pods is small, and this runs once per start.
+// even across restarts. A process with a new boot id copies the drain from its own previous row, identified by the boot id, because other
+// processes may have the same name. It locks that row until it commits; see lockPods. Plan: pods is small, and this runs once per start.
 var registerSQL = newStatement(`
 with joined as (
 	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until, drained)
@@ -67,7 +67,7 @@ type LaneKind struct {
 	Lane string `json:"lane"`
 }
 
-// CancelRequest notifies a pod about one of its claims.
+// CancelRequest notifies a pod that one of its claims must be cancelled.
 type CancelRequest struct {
 	JobID  int64      `json:"job_id"`
 	Fence  int64      `json:"fence"`
@@ -83,7 +83,7 @@ type Beat struct {
 	Lanes      []Lane
 	LaneKinds  []LaneKind
 	Cancels    []CancelRequest
-	NextDue    *time.Time    // the earliest due time of a parked job
+	NextDue    *time.Time    // the earliest due time of any parked job
 	NextLapse  *time.Time    // the earliest expiry of a lease among the other open pods
 	SweepIsDue bool          // jobs of a closed pod must be recovered
 	OffBalance bool          // some fan-outs must be settled
@@ -93,26 +93,26 @@ type Beat struct {
 }
 
 // sweepDue is the condition for searching for jobs of a closed pod. The first search takes place immediately. Another follows whenever the
-// time since the pod closed has doubled, so that a claim that was in flight is found too. The last one takes place ten minutes or more
-// after the pod closed. Index: pods_to_sweep.
+// time since the pod was closed has doubled, to find claims that were in flight when the pod was closed. The last search takes place ten
+// minutes or more after the pod was closed. Index: pods_to_sweep.
 const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at - p.closed_at < interval '10 minutes')
 	and (p.swept_at is null or now() - p.swept_at > p.swept_at - p.closed_at + interval '2 seconds')`
 
 // heartbeatSQL renews a pod's lease and returns everything that a pod needs to know, in one statement. It renews an expired lease if no pod
-// has recovered it. A closed row stays closed. A remote worker's row appears closed to a pod that serves an older stream of the worker; the
-// pod with the latest stream may read without renewing. If lease_until is beyond now + 2 leases, a clock has jumped, and the lease counts
-// as expired. Plan: a primary key update of one narrow row; one page each of lanes, gate, pods and schedules; the first row of
-// parked_for_promotion; one row each of cluster and feed_epoch.
+// has recovered the pod's jobs yet. A closed row stays closed. If a pod serves an older stream of a remote worker, the worker's row appears
+// closed to it; the pod with the latest stream may read without renewing. If lease_until is beyond now + 2 leases, a clock has jumped, and
+// the lease counts as expired. Plan: a primary key update of one narrow row; one page each of lanes, gate, pods and schedules; the first
+// row of parked_for_promotion; one row each of cluster and feed_epoch.
 var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatMoments, beatWork, beatLeft, beatFire, beatHistory))
 
-// DueAt is an expression for the time when a schedule s must be decided. A schedule that has not been planned yet is due immediately; null
-// means never. The index schedules_due has the same expression.
+// DueAt is an expression for the time when the next occurrence of a schedule s must be decided. A schedule that has not been planned yet is
+// due immediately; null means never. The index schedules_due has the same expression.
 const DueAt = `(case when s.planned then s.next_at else '-infinity' end)`
 
 // Firing selects the schedules s that can fire.
 const Firing = `from trapeze.schedules s where not s.paused and not s.removed`
 
-// The columns that a heartbeat returns, in the order of [scanBeat].
+// These are the columns that a heartbeat returns, in the order in which [scanBeat] reads them.
 const (
 	// beatRenewed renews the lease if the pod's row is open. Plan: pods_pkey, one narrow row; remote_workers_pkey.
 	beatRenewed = `beat as (
@@ -126,7 +126,8 @@ const (
 	// drained.
 	beatLease = `exists (select from beat), clock_timestamp(), coalesce((select paused or frozen from trapeze.gate), true),
 	coalesce((select drained from beat), false)`
-	// beatSettings returns lanes, with the slots that the pod holds in each, and lane_kinds. Plan: one page each; slot_grants_pkey.
+	// beatSettings returns lanes, with the number of slots that the pod holds in each, and lane_kinds. Plan: one page each;
+	// slot_grants_pkey.
 	beatSettings = `
 	coalesce((select json_agg(json_build_object('name', n.name, 'slots', n.slots, 'slots_per_pod', n.slots_per_pod,
 			'wanted', n.slots is not null and exists (select from trapeze.slot_grants g
@@ -203,7 +204,7 @@ func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 	return b, nil
 }
 
-// leaveSQL closes a pod's row for good. The sweep finds any jobs that the pod still had.
+// leaveSQL closes a pod's row permanently. The sweep finds any jobs that the pod still had.
 var leaveSQL = newStatement(`
 with closed as (
 	update trapeze.pods set closed_at = now(), closed = 'left' where boot = @boot and closed_at is null returning boot, name

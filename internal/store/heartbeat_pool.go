@@ -13,8 +13,8 @@ import (
 )
 
 // renewal replaces the connections of a pool that must always have one. It opens a new connection before it closes an old one. A pgxpool
-// closes a connection at the end of its lifetime first. If the server is full, or the network accepts no new connections, the pod would
-// then lose its lease.
+// would first close a connection that reaches the end of its lifetime. If the server is full, or the network accepts no new connections,
+// the pod would then lose its lease.
 type renewal struct {
 	life time.Duration
 	pool *pgxpool.Pool
@@ -67,7 +67,7 @@ func (s *Store) Steady(ctx context.Context, connections int) (*Store, error) {
 // closed.
 const lateFor = 30 * time.Second
 
-// patient runs do. On a steady pool it returns when ctx ends, while do continues. Otherwise pgx would close the connection when ctx ends,
+// patient runs do. On a steady pool it returns when ctx ends, while do continues. Otherwise, pgx would close the connection when ctx ends,
 // and a full server would not accept a new one.
 func patient[T any](ctx context.Context, db *Database, do func(context.Context) (T, error)) (T, error) {
 	if !db.steady {
@@ -96,7 +96,7 @@ func patient[T any](ctx context.Context, db *Database, do func(context.Context) 
 }
 
 // keep reports whether to keep a connection that is about to be used. When the connection reaches the end of its lifetime, keep starts
-// opening another one.
+// opening its replacement.
 func (r *renewal) keep(conn *pgx.Conn) bool {
 	opened, _ := conn.PgConn().CustomData()[openedAt].(time.Time)
 	r.mu.Lock()
@@ -106,7 +106,7 @@ func (r *renewal) keep(conn *pgx.Conn) bool {
 	}
 	if now := time.Now(); now.Sub(opened) > r.life && !r.opening && now.After(r.retry) {
 		r.opening, r.retry = true, now.Add(r.life/20)
-		go r.open() // the pool opens a new connection, because conn is in use and there is no other
+		go r.open() // the pool opens a new connection, because conn is in use and no other exists
 	}
 	return true
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Holding is a transaction that locks a claim. Transactions that would take the job away wait or skip it. The server ends the transaction
-// when it has been idle for the length of a lease, so that a frozen process cannot hold it indefinitely. The handler may write in it, and
-// [Holding.End] closes it. It is not safe for concurrent use.
+// Holding is a transaction that locks a claim. Transactions that would take the job away wait for it or skip the job. The server ends the
+// transaction when it has been idle for the length of a lease, so that a frozen process cannot hold it indefinitely. The handler may write
+// in the transaction, and [Holding.End] closes it. A Holding is not safe for concurrent use.
 type Holding struct {
 	pgx.Tx
 	number int
 	conn   *pgxpool.Conn
 }
 
-// holdSQL locks a claim and increments the count of transactions that have locked it. After a lost reply to COMMIT, the count shows whether
-// the transaction was committed. Plan: Index Scan on live_pkey, one row; a HOT update.
+// holdSQL locks a claim and increments the number of transactions that have locked it. After a lost reply to COMMIT, that number shows
+// whether the transaction was committed. Plan: Index Scan on live_pkey, one row; a HOT update.
 //
-// holdToEndSQL is like holdSQL, for a transaction that ends the claim. There, the missing row is sufficient evidence of the commit. Plan:
-// Index Scan on live_pkey, one row.
+// holdToEndSQL is like holdSQL, for a transaction that ends the claim. In that case, the absence of the row is enough to prove the commit.
+// Plan: Index Scan on live_pkey, one row.
 var (
 	holdSQL = newStatement(`
 update trapeze.live set writes = writes + 1 where id = @id and fence = @fence and pod = @boot
@@ -37,12 +37,12 @@ with held as (select cancel_requested from trapeze.live where id = @id and fence
 select cancel_requested, `, strconv.Itoa(Uncounted), `, set_config('idle_in_transaction_session_timeout', @idle::bigint::text, true) from held`)
 )
 
-// Uncounted is the number of a transaction that ends its claim. The count of an active claim never reaches it.
+// Uncounted is the number of a transaction that ends its claim. The transaction count of an active claim never reaches it.
 const Uncounted = math.MaxInt32
 
-// Hold begins a transaction on a connection of the pool and locks a claim in it, in one round trip. ends states that the transaction is
-// going to end the claim. Hold returns [job.ErrLeaseLost] or [job.ErrGone], or [job.ErrCancelled] if a cancel request was committed first.
-// The caller must call [Holding.End].
+// Hold begins a transaction on a connection of the pool and locks a claim in it, in one round trip. ends states that the transaction will
+// end the claim. Hold returns [job.ErrLeaseLost] or [job.ErrGone], or [job.ErrCancelled] if a cancel request was committed first. The
+// caller must call [Holding.End].
 func Hold(ctx context.Context, s *Store, pool *pgxpool.Pool, l job.Lease, idle time.Duration, ends bool) (*Holding, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -117,8 +117,8 @@ func (h *Holding) Finish(ctx context.Context, s *Store, boot string, e Ending) (
 	return end, nil
 }
 
-// closed is a transaction that has already ended. It replaces a handler's transaction, so that the handler cannot write in the next
-// transaction on the same connection.
+// closed is a transaction that has already ended. It replaces the transaction that a handler used, so that the handler cannot write in the
+// next transaction on the same connection.
 var closed = func() pgx.Tx {
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{})
@@ -137,8 +137,8 @@ func (h *Holding) End(ctx context.Context) {
 	h.conn.Release()
 }
 
-// settledSQL reads how many transactions have locked a claim. It locks the row, and so waits for the transaction with the unknown outcome
-// if that is still running. A transaction id would not be sufficient, because after a crash PostgreSQL reuses the ids of transactions whose
+// settledSQL reads how many transactions have locked a claim. It locks the row, so it waits for the transaction with the unknown outcome if
+// that is still running. A transaction id would not be sufficient, because after a crash PostgreSQL reuses the ids of transactions whose
 // WAL was lost. Plan: Index Scan on live_pkey, one row.
 var settledSQL = newStatement(`select writes from trapeze.live where id = @id and fence = @fence and pod = @boot for no key update`)
 

@@ -12,10 +12,10 @@ import (
 // blockSize is the increment of the sequence job_ids. nextval reserves a block of this size and returns its first id.
 const blockSize = 1000
 
-// idBlocksSQL reserves blocks of ids. It returns the history in which they were reserved, and whether a job already has an id in a block,
-// as after a restore that left the sequence behind. If the history must be settled, it reserves nothing, unless that was just done. It
-// reads the history first, so that a block returned with a new history was reserved after the sequence was moved. Plan: nextval; per block
-// one probe of jobs_pkey, which stops at the first row.
+// idBlocksSQL reserves blocks of ids. It returns the history in which they were reserved, and whether a job already has an id in one of the
+// blocks, as happens after a restore that left the sequence behind. If a new history must first be recorded, it reserves nothing, unless
+// that was just done. It reads the history first, so that a block returned with a new history was reserved after the sequence was moved.
+// Plan: nextval; per block one probe of jobs_pkey, which stops at the first row.
 var idBlocksSQL = newStatement(`
 with h as materialized (select coalesce(trapeze.history()::text, '') as history),
 b as materialized (select h.history, nextval('trapeze.job_ids') as first from h cross join generate_series(1, @blocks::int) where h.history <> '' or @settled)
@@ -67,7 +67,7 @@ func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 	}
 }
 
-// DropIDs drops the reserved ids after one of them was found in use. The next ids come from a new block.
+// DropIDs drops the remaining reserved ids after one of them was found to be in use. The next ids come from a new block.
 func (s *Store) DropIDs() {
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()
@@ -97,7 +97,7 @@ func reserveBlocks(ctx context.Context, s *Store, n int) (spans []span, history 
 			continue
 		}
 		if history = list[0].history; history == "" {
-			history = settled // this role can read a part of the identity that the owner of the functions cannot
+			history = settled // this role can read a part of the identity that the functions' owner cannot
 		}
 		var inUse int64
 		for _, b := range list {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errIDTaken reports that an id was in use, so that nothing was inserted under it.
+// errIDTaken reports that an id was already in use, so that no job was inserted with it.
 var errIDTaken = errors.New("a job with this id exists already")
 
 // IDTaken reports whether jobs were not inserted because one of their ids was in use. They can be inserted with new ids.
@@ -25,15 +25,15 @@ func (s *Store) IDTaken(err error) bool {
 	return false
 }
 
-// submittedSQL reads which jobs were inserted, after a reply was lost. A job counts if its id and all requested values match. Plan:
+// submittedSQL reads which jobs were inserted, after a reply was lost. It counts a job only if its id and all requested values match. Plan:
 // jobs_pkey.
 var submittedSQL = newStatement(`
 select j.id from unnest(@ids::bigint[], @kinds::text[], @subjects::text[], @unique_keys::text[], @args::text[]) as w(id, kind, subject, unique_key, args)
 join trapeze.jobs j on j.id = w.id
 where j.kind = w.kind and j.subject = w.subject and j.unique_key is not distinct from w.unique_key and j.args::text = w.args`)
 
-// Submitted returns which of the new jobs were inserted. A different job with the same id, as after a failover that lost commits, does not
-// count.
+// Submitted returns which of the new jobs were inserted. It does not count a different job with the same id, which can exist after a
+// failover that lost commits.
 func (s *Store) Submitted(ctx context.Context, list []NewJob) (map[int64]bool, error) {
 	var c columns
 	for _, n := range list {

@@ -9,8 +9,8 @@ import (
 )
 
 // reserveKeySQL takes a unique key. If the key is already taken, lockKeySQL locks it instead, so that its job cannot be claimed before this
-// transaction has committed the data that the job should see. inheritKeySQL takes over the key of a job that has ended. The statement that
-// ended the job could not free the key while such a transaction was open. Plan: primary key lookups.
+// transaction has committed the data that the job should see. inheritKeySQL takes over the key of a job that has already ended. Such a key
+// exists if a transaction like this one had locked it when the job ended. Plan: primary key lookups.
 var (
 	reserveKeySQL = newStatement(`insert into trapeze.unique_keys (kind, key, job_id) values (@kind, @key, @id) on conflict (kind, key) do nothing`)
 	lockKeySQL    = newStatement(`select job_id from trapeze.unique_keys where kind = @kind and key = @key for update`)
@@ -80,7 +80,7 @@ returning w.job_id`)
 )
 
 // ReserveKeys takes the unique keys of new jobs in the caller's transaction. It returns the jobs that got their key or have none. It leaves
-// out the others, because the holders of their keys do their work.
+// out the others, because the jobs that hold their keys do the work.
 func ReserveKeys(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) ([]NewJob, error) {
 	type key struct{ Kind, Key string }
 	wanted := map[key]int64{} // the first job that wants the key
@@ -141,7 +141,7 @@ func ReserveKeys(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) ([]New
 		for _, h := range locked {
 			delete(wanted, key{h.Kind, h.Key}) // the holder is active, or the key was taken over
 		}
-		// A key that could not be locked has been freed in the meantime.
+		// A key that could not be locked has since been freed.
 	}
 	kept := make([]NewJob, 0, len(list))
 	for _, n := range list {

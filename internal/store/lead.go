@@ -9,13 +9,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/dburl"
 )
 
-// The maintenance lead is a session-level advisory lock. It is only a hint that saves work. Every schema has its own lock, because pods of
-// another schema know nothing about the jobs of this one.
+// The maintenance lead is a session-level advisory lock. It is only a hint that saves work. Every schema has its own lock, because the pods
+// of one schema know nothing about the jobs of another.
 const (
 	// takeLeadSQL takes the lock if it is free. It must run only once per session, because a lock that was taken twice must be released
 	// twice. A standby has separate locks, so a session on a standby cannot lead.
 	takeLeadSQL = `select case when ` + accepts + ` then pg_try_advisory_lock(` + leadKey + `) end`
-	// hasLeadSQL checks whether this session still has the lock. Behind an undeclared pooler, the session may have changed.
+	// hasLeadSQL checks whether this session still has the lock. Behind a pooler that was not declared, it may run in a different session.
 	hasLeadSQL = `
 select case when ` + accepts + ` then exists (select from pg_locks l where l.locktype = 'advisory' and l.granted and l.pid = pg_backend_pid() and l.objsubid = 1
 	and l.database = (select d.oid from pg_database d where d.datname = current_database())
@@ -23,7 +23,7 @@ select case when ` + accepts + ` then exists (select from pg_locks l where l.loc
 	leadKey = `(case when $1::text = 'trapeze' then 420021 else hashtextextended($1::text, 420021) end)`
 )
 
-// TakeLead takes the lead, if it is free, on a connection that is used for nothing else. Call it only once per connection.
+// TakeLead takes the lead, if it is free. conn must be used for nothing else. Call TakeLead only once per connection.
 func (db *Database) TakeLead(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return db.lead(ctx, conn, takeLeadSQL)
 }

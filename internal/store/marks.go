@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// marksSQL computes the low-water mark of each lane: a time before which no job became ready that this pod could claim. It is the ready
-// time of the first such row of any rank. If there is none, it is the current time minus 200 ms, which allows for submissions in flight. If
-// the first two hundred rows of a rank cannot be claimed, the last of them counts instead. Plan: per lane and rank, an Index Scan on
+// marksSQL computes the low-water mark of each lane: no job that this pod can claim became ready before that time. The mark is the earliest
+// ready time of such a job in any rank. If there is none, it is the current time minus 200 ms, which allows for submissions in flight. If
+// none of the first two hundred rows of a rank can be claimed, the last of them counts instead. Plan: per lane and rank, an Index Scan on
 // live_for_claim from (lane, rank, time) that stops at two hundred rows. It reads these rows, and the dead and running ones since the given
 // time, which claims that start at the mark then skip.
 var marksSQL = newStatement(`
@@ -27,9 +27,9 @@ left join lateral (
 ) r on true
 group by w.lane`)
 
-// Marks returns the low-water mark of each lane: a time before which no job became ready that could be claimed when Marks read the lane. It
-// also returns how long the statement took in the server. It reads the jobs that became ready since the given times; zero reads all. A job
-// that later becomes ready with an older time, such as from an open transaction, is before the mark.
+// Marks returns the low-water mark of each lane: when Marks read the lane, no job that could be claimed had become ready before that time.
+// It also returns how long the statement took on the server. It reads the jobs that became ready since the given times; zero reads all. A
+// job that appears later with an older ready time, for example from an open transaction, is before the mark.
 func (s *Store) Marks(ctx context.Context, since map[string]time.Time, kinds []string) (marks map[string]time.Time, took time.Duration, err error) {
 	lanes, moments := make([]string, 0, len(since)), make([]time.Time, 0, len(since))
 	for lane, moment := range since {

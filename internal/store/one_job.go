@@ -6,10 +6,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// These statements handle a single plain job: on a pod that is not busy, and in commits that include writes of the handler. They take plain
-// values instead of arrays, and contain only the CTEs that a plain job needs. They write the same rows as the statements for many jobs, but
-// take 80 µs in the server where [finishSQL] takes 190. In cases that they cannot handle they write nothing, and the statement for many
-// runs instead.
+// These statements handle a single plain job. They are used on a pod that is not busy, and in commits that include writes of the handler.
+// They take plain values instead of arrays, and contain only the CTEs that a plain job needs. They write the same rows as the statements
+// for many jobs, but take 80 µs on the server where [finishSQL] takes 190. In cases that they cannot handle they write nothing, and the
+// statement for many jobs runs instead.
 //
 // finishOneSQL ends a job that succeeded and inserts its next step. It writes nothing if a cancel request was committed first, or if the
 // row is locked. Plan: Index Scan on live_pkey, one row; one probe each of pods and live_for_claim; inserts.
@@ -90,8 +90,8 @@ const (
 	from next where runs`
 )
 
-// oneNext selects the new job from a row of parent_id, lane and ahead, and decides whether to start it on insert, as [mayStart] does for
-// jobs without a subject. Plan: one probe each of pods and live_for_claim.
+// oneNext selects the new job from a row with the columns parent_id, lane and ahead. It decides whether to start the job on insert, as
+// [mayStart] does for jobs without a subject. Plan: one probe each of pods and live_for_claim.
 func oneNext(ahead, from string) string {
 	return `next as materialized (
 	select w.*, @starts::boolean and exists (select from trapeze.pods where boot = @boot::uuid and closed_at is null)
@@ -107,7 +107,7 @@ func oneEvents(list ...string) string {
 )`
 }
 
-// plain reports whether a new job can be inserted by the statements for one job, which do not support subjects, keys, delays, approval and
+// plain reports whether a new job can be inserted by the statements for one job, which do not support subjects, keys, delays, approval or
 // fan-outs.
 func (n *NewJob) plain() bool {
 	return n.Subject == "" && n.UniqueKey == nil && n.UniqueWhile == nil && n.DelayMillis == 0 && !n.NeedsApproval && n.Group == nil && n.No == nil
@@ -121,7 +121,7 @@ func (n *NewJob) oneArgs() args {
 		{"priority", int4(n.Priority)}}...)
 }
 
-// submissionArgs returns the arguments for a plain job that was submitted on a pod, or on none if boot is nil.
+// submissionArgs returns the arguments for a plain job that was submitted on a pod, or outside any pod if boot is nil.
 func (n *NewJob) submissionArgs(boot any) args {
 	return append(n.oneArgs(), args{{"boot", boot}, {"parent", n.ParentID}, {"approved", n.Approved}}...)
 }

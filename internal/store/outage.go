@@ -15,9 +15,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// outage prevents every request from waiting for connections that cannot be opened while the database is down. Once attempts to connect
-// have failed for half a second, only one attempt runs at a time. Meanwhile, a caller that needs a new connection gets the latest error
-// without waiting. Heartbeats always try.
+// outage keeps requests from waiting for connections that cannot be opened while the database is down. Once attempts to connect have been
+// failing for half a second, only one attempt runs at a time. Meanwhile, a caller that needs a new connection gets the latest error without
+// waiting. Heartbeats always try.
 type outage struct {
 	mu      sync.Mutex
 	latest  error     // error of the latest attempt; nil if it succeeded
@@ -25,12 +25,12 @@ type outage struct {
 	trying  bool
 	attempt time.Time // end of the latest attempt
 
-	full   error // latest error that reported a server without free connections
+	full   error // latest error from a server that had no free connections
 	fullAt time.Time
 }
 
-// outageAfter is how long attempts to connect must fail before an outage is declared. It is not zero, because a single connection may be
-// reset while it is being opened.
+// outageAfter is how long attempts to connect must have been failing before an outage is declared. It is not zero, because a single
+// connection may be reset while it is being opened.
 const outageAfter = 500 * time.Millisecond
 
 // attemptsApart is the minimum interval between two attempts to connect during an outage.
@@ -43,8 +43,8 @@ func (u *unreachable) Error() string {
 	return "the database was not reached in time: " + u.err.Error()
 }
 
-// try runs do, which needs a connection, unless it would only wait for another failure. idle reports whether an open connection is free,
-// and opening whether one is being opened.
+// try runs do, which needs a connection, unless do would only wait for another failure. idle reports whether an open connection is free,
+// and opening reports whether one is being opened.
 func (o *outage) try(always bool, idle, opening func() bool, do func() error) error {
 	o.mu.Lock()
 	during := o.latest != nil && time.Since(o.since) >= outageAfter && !always
@@ -104,11 +104,11 @@ func full(err error) bool {
 	return ok && pg.Code == tooMany
 }
 
-// fullFor is how long no new connection is requested after the server had none free.
+// fullFor is how long no new connections are requested after the server reported that it had none free.
 const fullFor = 100 * time.Millisecond
 
-// spare keeps a pool from requesting connections if the server recently had none free. Otherwise, statements that wait for a connection of
-// the pool would request one all the time.
+// spare keeps a pool from requesting connections if the server recently had none free. Otherwise, statements that wait for a connection
+// from the pool would keep requesting new ones.
 func (o *outage) spare(config *pgxpool.Config) {
 	before := config.BeforeConnect
 	config.BeforeConnect = func(ctx context.Context, conn *pgx.ConnConfig) error {
@@ -145,8 +145,8 @@ func (db *Database) explain(err error) error {
 	return ExplainTooMany(err, db.connections.own, db.connections.host)
 }
 
-// ExplainTooMany adds to the error of a full server how many connections the pod uses, for its own pools and in the host's pool. It returns
-// other errors unchanged.
+// ExplainTooMany adds to the error from a full server how many connections the pod uses, in its own pools and in the host's pool. It
+// returns other errors unchanged.
 func ExplainTooMany(err error, own int, host *pgxpool.Pool) error {
 	if !full(err) {
 		return err

@@ -11,7 +11,7 @@ import (
 )
 
 // parkSQL ends a claim and moves the job to parked until it becomes due. A retry has spent its attempt. A snooze gets its attempt back and
-// is counted in job_progress. A job whose cancel request was committed does not match, because cancelling has precedence over retrying.
+// is counted in job_progress. A job whose cancel request was committed does not match, because cancelling takes precedence over retrying.
 // Plan: Index Scan on live_pkey and current_runs_of_subject, one row each; a retry does not touch job_progress.
 var parkSQL = newStatement(`
 with gone as (
@@ -39,22 +39,22 @@ with gone as (
 )
 select run_after from parked`)
 
-// Retry is the reason why a job is retried.
+// Retry describes why a job is retried.
 type Retry struct {
-	Started time.Time // when the handler of a job claimed ahead started; zero if the row has the time
+	Started time.Time // when the handler of a job claimed ahead started; zero if the start time is already in the row
 	Message string    // the handler's error
 	Class   job.ErrorClass
 	Code    string // empty if there is none
 }
 
-// Park ends a claim, and the job waits before another attempt. It returns the time at which the job becomes due. It returns
+// Park ends a claim and lets the job wait before another attempt. It returns the time at which the job becomes due. It returns
 // [job.ErrLeaseLost] if the lease was lost or a cancel request was committed first; in the latter case, finish the job.
 func (s *Store) Park(ctx context.Context, l job.Lease, wait time.Duration, why Retry) (time.Time, error) {
 	return park(ctx, s, l, "retry", 0, wait, why)
 }
 
-// Snooze ends a claim because its handler asked to be called later. It spends no attempt. times is the number of snoozes of the job,
-// including this one. The class and code of why are ignored. The results are those of [Store.Park].
+// Snooze ends a claim because its handler asked to be called later. It spends no attempt. times is the number of times the job has been
+// snoozed, including this one. The class and code of why are ignored. Snooze returns the same results as [Store.Park].
 func (s *Store) Snooze(ctx context.Context, l job.Lease, times int, wait time.Duration, why Retry) (time.Time, error) {
 	return park(ctx, s, l, "retry_later", times, wait, why)
 }
@@ -70,8 +70,8 @@ func park(ctx context.Context, s *Store, l job.Lease, place string, times int, w
 	return due[0], nil
 }
 
-// promoteSQL moves due jobs to live, in the order in which they became due. Their ready_at is that due time, so that a late promotion does
-// not cost them their position. Plan: Index Scan on parked_for_promotion that stops at the limit.
+// promoteSQL moves due jobs to live, in the order in which they became due. Their ready_at is that due time, so that they keep their
+// position even if they are promoted late. Plan: Index Scan on parked_for_promotion that stops at the limit.
 var promoteSQL = newStatement(`
 with due as materialized (
 	select p.id from trapeze.parked p

@@ -13,8 +13,8 @@ type NewJob struct {
 	Lane       string
 	Subject    string
 	Args       json.RawMessage
-	PipelineID int64   // 0 for the same value as ID
-	Pipeline   *string // the pipeline's name if a row must be inserted for it; nil if there is a row already, or none is needed
+	PipelineID int64   // 0 means the same value as ID
+	Pipeline   *string // the pipeline's name if a row must be inserted for it; nil if the row exists or none is needed
 	ParentID   *int64  // nil for a submitted job
 	Step       int
 	Branch
@@ -54,7 +54,7 @@ func (n *NewJob) actor() string {
 type Branch struct {
 	Group    *int64 // id of the job that waits for the branch; nil if there is none
 	No       *int32 // branch number
-	Impaired bool   // an earlier job of the branch failed without ending it
+	Impaired bool   // an earlier job of the branch failed without ending the branch
 }
 
 // Place reports where a new job was inserted.
@@ -73,22 +73,22 @@ const (
 // read placed. ahead is the condition that selects the jobs ahead of a job in its lane.
 //
 // A row starts on insert only if all of these conditions hold:
-//   - It requests that.
+//   - It asks to start.
 //   - Its pod's row is open. Recovery searches for the jobs of a closed pod only for a limited time.
 //   - No pending job in its lane has a rank of ahead or less. The rank is the negated priority, and the first pending row in live_for_claim
 //     ends that search.
 //   - Its subject is free: either its parent hands the subject over, or the insert into current_runs succeeds.
 //
 // The offset 0 makes the check a probe of current_runs_one_running. Without it, the planner would read all running subjects into a hash
-// table. A statement that sees a running row in its snapshot does not try to insert one. Inserts follow the key order, so no two statements
-// wait for each other. The ended runs of a reserved subject are deleted here.
+// table. A statement that sees a running row in its snapshot does not try to insert one. Inserts follow the key order, so two statements
+// cannot wait for each other. The ended runs of a reserved subject are deleted here.
 //
 // A row that needs approval is always parked; its run_after is the time at which it would have become due.
 func placeParts(ahead string) string {
 	return list("may as materialized (\n\tselect "+mayStart(ahead)+"\n)", placeRuns, placeSuperseded, placePlaced, placeRows)
 }
 
-// placeWaiting replaces those CTEs of placeParts that start jobs, for rows of wish that do not ask to start.
+// placeWaiting replaces the CTEs of placeParts that start jobs, for rows of wish that do not ask to start.
 const placeWaiting = `placed as materialized (
 	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 then 'parked' else 'pending' end as place from wish w
 ), ` + placeRows
@@ -264,7 +264,7 @@ func text(raw json.RawMessage) *string {
 	return &s
 }
 
-// Some returns a pointer to v, or nil if v is the zero value. nil costs nothing and becomes null in PostgreSQL.
+// Some returns a pointer to v, or nil if v is the zero value. A nil costs nothing and becomes null in PostgreSQL.
 func Some[T comparable](v T) *T {
 	var zero T
 	if v == zero {
@@ -282,7 +282,7 @@ func narrow(n *int) *int32 {
 	return &v
 }
 
-// int4 converts n to the range of PostgreSQL's int, and returns the nearest possible value.
+// int4 converts n to PostgreSQL's int, limiting it to that type's range.
 func int4(n int) int32 { return int32(max(math.MinInt32, min(n, math.MaxInt32))) }
 
 func placeOf(s string) (Place, error) {

@@ -11,7 +11,7 @@ import (
 )
 
 // progressSQL records the progress of a claim, and prevents the lease from being taken over during the write. A null done, total or message
-// keeps its value. Plan: primary key lookups.
+// leaves the stored value unchanged. Plan: primary key lookups.
 var progressSQL = newStatement(`
 with held as materialized (
 	select id from trapeze.live where id = @id and fence = @fence and pod = @boot for key share
@@ -36,8 +36,8 @@ func (s *Store) Progress(ctx context.Context, l job.Lease, p job.Progress) error
 	return nil
 }
 
-// staleResultSQL records that the result of a lost claim was discarded. It takes the event number from the job's row in live. No events are
-// added to a finished job, so it has no effect on one.
+// staleResultSQL records that the result of a lost claim was discarded. It takes the event number from the job's row in live. It has no
+// effect on a finished job, whose history is complete.
 var staleResultSQL = newStatement(`
 with held as (
 	update trapeze.live set event_no = event_no + 1 where id = @id and fence > @fence returning id, state, event_no
@@ -45,7 +45,7 @@ with held as (
 insert into trapeze.job_events (job, event_no, fence, boot, from_state, to_state, event, level, message)
 select id, event_no, @fence, @boot, state, state, 'job.stale_result', 'warn', @message from held`)
 
-// StaleResult records in the job's history that the result of an earlier claim was rejected.
+// StaleResult records in the job's history that the result of an outdated claim was rejected.
 func (s *Store) StaleResult(ctx context.Context, l job.Lease, what string) error {
 	_, err := run(ctx, s, pgx.RowTo[int], staleResultSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"message", what}})
 	return err

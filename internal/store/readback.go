@@ -12,8 +12,8 @@ import (
 
 // claimOutcomeSQL reads the outcomes of claims. A next step that was started on insert was claimed at the time it became ready, which is
 // the time of its transaction. If it was claimed later, it belongs to that claim, even if this pod's poller made it. A job can end twice
-// with one fence, if an operator retries it and cancels it before its next claim; the end that the pod wrote is read first. Results are
-// read only on request, because they may be large. Plan: probes of the primary keys and of done_by_id; with exists in the select list,
+// with one fence, if an operator retries it and cancels it before its next claim; the end that the pod wrote comes first. Results are read
+// only on request, because they may be large. Plan: probes of the primary keys and of done_by_id; with exists in the select list,
 // PostgreSQL 18 would hash whole tables.
 var claimOutcomeSQL = newStatement(`
 select w.id, w.fence, coalesce(l.pod = @boot::uuid, false), l.id is not null and l.pod is null,
@@ -46,11 +46,11 @@ type ClaimOutcome struct {
 	ByPod    bool            // the job was ended by the pod's claim
 	ByFinish bool            // the job was ended by [Store.Finish] or [Store.EndWaiting], not by a command, recovery or maintenance
 
-	NextRunning bool // the next step was started on insert and belongs to the pod; only its parent's run can start it
+	NextRunning bool // the next step was started on insert for this pod; no claim returns it, so the caller must run it
 }
 
 // ClaimOutcomes returns the outcomes of a pod's claims by job id. next[i] is the id of the next step of claims[i], or of any other job that
-// may have been started on insert here. A 0 means none, and a nil list means none for any claim.
+// may have been started on insert by this pod. A 0 means none, and a nil list means none for any claim.
 func (s *Store) ClaimOutcomes(ctx context.Context, boot string, claims []job.Lease, next []int64, results bool) (map[int64]ClaimOutcome, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {

@@ -11,8 +11,8 @@ import (
 )
 
 // closeLapsedSQL closes the rows of pods whose lease has expired, or expires later than now + 2 leases because a clock jumped. It leaves
-// leases that expire at or after spared: an outage had begun by then, and their pods may still be reconnecting. It skips locked rows,
-// because a heartbeat or another pod is updating them. Plan: pods_open; a handful of rows.
+// leases that expire at or after spared alone, because an outage had begun by then and their pods may still be reconnecting. It skips
+// locked rows, because a heartbeat or another pod is updating them. Plan: pods_open; a handful of rows.
 var closeLapsedSQL = newStatement(`
 with lapsed as materialized (
 	select p.boot from trapeze.pods p
@@ -51,7 +51,7 @@ var (
 	sweptSQL     = newStatement(`update trapeze.pods set swept_at = now() where boot = any(@boots::uuid[])`)
 )
 
-// SweepsDue lists the closed pods whose jobs must be searched for now.
+// SweepsDue lists the closed pods whose jobs are due to be searched for.
 func SweepsDue(ctx context.Context, s *Store) ([]string, error) {
 	list, err := Rows(ctx, s, pgx.RowTo[string], sweepsDueSQL)
 	if err != nil {
@@ -69,12 +69,12 @@ func Swept(ctx context.Context, s *Store, boots []string) error {
 }
 
 // recoverPageSQL recovers the jobs of closed pods within one page of live. A job becomes pending again, ahead of its lane's backlog; its
-// crash is counted and its attempt is not. A job that has reached its crash limit fails, and a job with a cancel request is cancelled. This
-// needs no slot, lane or handler. The fence does not change. A later write of the lapsed pod matches neither the pod nor, after the next
-// claim, the fence.
+// crash is counted and its attempt is not. A job that has reached its crash limit fails, and a job with a cancel request is cancelled.
+// Recovery needs no slot, lane or handler. The fence does not change. A later write of the lapsed pod matches neither the pod nor, after
+// the next claim, the fence.
 //
-// A job is isolated if its next crash would be its last, or if it has crashed twice. A pod runs only one isolated job at a time, so that a
-// job that kills its pods does not exhaust the crash limits of the jobs that run beside it.
+// A job is isolated if its next crash would be its last, or if it has crashed twice. A pod runs only one isolated job at a time. This way,
+// a job that kills its pods does not exhaust the crash limits of other suspected jobs.
 //
 // Plan: Index Scan on live_pkey over the page in id order, which costs the same with any table statistics.
 var recoverPageSQL = newStatement(with(recoverRead, recoverHit, recoverAgain, recoverGone, recoverDone, FreeKeys, recoverRuns, recoverEvents,
@@ -89,9 +89,9 @@ const (
 	select l.id, l.pod from trapeze.live l where l.id > @after order by l.id limit @limit
 )`
 
-	// recoverHit locks the rows of page that closed pods own. The crash limit is that of the job or of its kind. A job that was claimed
-	// ahead may not have started, so its crash does not count. It does count if the limit is one; the job is then not claimed ahead again.
-	// Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, one row each.
+	// recoverHit locks the rows of page that belong to closed pods. The crash limit is that of the job or, if it has none, of its kind. A
+	// job that was claimed ahead may not have started, so its crash does not count. It does count if the limit is one; the job is then not
+	// claimed ahead again. Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, one row each.
 	recoverHit = `hit as materialized (
 	select l.id, l.crashes + (l.started_at is not null or m.crashes = 1)::int as crashes, m.crashes as max_crashes, l.cancel_requested, l.pod, o.name
 	from page p
@@ -104,7 +104,7 @@ const (
 	order by l.id for update of l skip locked
 )`
 
-	// recoverAgain makes those rows of hit pending that can be retried. Plan: live_pkey.
+	// recoverAgain makes the rows of hit that can be retried pending. Plan: live_pkey.
 	recoverAgain = `again as (
 	update trapeze.live l set state = 'pending', pod = null, crashes = h.crashes, attempt = l.attempt - 1,
 		isolated = h.crashes >= least(2, h.max_crashes - 1), ready_at = 'epoch', event_no = l.event_no + 1

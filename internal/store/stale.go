@@ -14,9 +14,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// A stale connection leads to a server that no longer accepts writes. It may be a former primary that stayed up as a standby, or a standby
-// to which an address pointed for a while. The connection is otherwise healthy, so a pool would keep it. At the next write, the server
-// returns 25006 (read_only_sql_transaction).
+// A stale connection leads to a server that no longer accepts writes. The server may be a former primary that is now a standby, or a
+// standby to which an address pointed for a while. The connection is otherwise healthy, so a pool would keep it. At the next write, the
+// server returns 25006 (read_only_sql_transaction).
 //
 // Each connection of a store's pools is checked when it is opened, closed when a write on it fails with 25006, and replaced after
 // connectionLife. The first 25006 also resets the other pools of the process, because their connections lead to the same address.
@@ -25,14 +25,14 @@ import (
 const readOnly = "25006"
 
 const (
-	// connectionLife is the lifetime of a connection, to which up to connectionJitter is added.
+	// connectionLife is the lifetime of a connection; up to connectionJitter is added to it.
 	connectionLife   = 10 * time.Minute
 	connectionJitter = 2 * time.Minute
 	// resetsApart is the minimum interval between two resets of all pools.
 	resetsApart = time.Second
 )
 
-// ReadOnlyServer reports whether err means that the servers that responded accept no writes.
+// ReadOnlyServer reports whether err means that no server that responded accepts writes.
 func ReadOnlyServer(err error) bool { return errors.Is(err, dburl.ErrReadOnly) || stale(err) }
 
 // stale reports whether a statement failed because writes are not allowed. Nothing was done.
@@ -118,7 +118,8 @@ func (c *connections) resetAll() {
 	c.next, c.end = context.WithCancel(context.Background())
 }
 
-// beaten makes the owners of other connections check them, both when a heartbeat has failed and when heartbeats succeed again.
+// beaten records whether a heartbeat succeeded. When heartbeats fail, and when they succeed again, it makes the owners of other connections
+// check them.
 func (c *connections) beaten(well bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +169,7 @@ func (db *Database) CheckWrites(ctx context.Context, conn *pgx.Conn) error {
 
 // CloseStale closes a connection of the host on which one of the store's statements failed with 25006, and reports whether it did. A
 // transaction that its owner made read-only fails in the same way, but its connection is kept. ours states that the store began the
-// transaction, so that it was never made read-only.
+// transaction itself, which means that it was not made read-only.
 func CloseStale(conn *pgx.Conn, err error, ours bool) bool {
 	if !stale(err) || conn == nil {
 		return false

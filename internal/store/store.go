@@ -1,6 +1,6 @@
 // Package store holds the connections and the hot statements, which a pod sends for every job, heartbeat and recovery. Package admin has
-// the statements of operators, view those of readers, and upkeep those of maintenance. The package works with rows, and knows nothing about
-// handlers or goroutines. Its methods are safe for concurrent use.
+// the statements for operators, view those for readers, and upkeep those for maintenance. The package works with rows, and knows nothing
+// about handlers or goroutines. Its methods are safe for concurrent use.
 //
 // Every write of a worker carries its lease and matches the row of live by id, fence and pod, so a worker that has lost its lease writes
 // nothing. All statements lock rows in this order: schedules, lanes, live by id, parked by id, fan_outs by id, current_runs by (kind,
@@ -37,10 +37,11 @@ type Options struct {
 	BehindPooler bool
 	// Connections is the size of the store's own pool. The default is 4.
 	Connections int
-	// UsedEvery is the longest interval between two uses of a connection that must stay open. An idle connection is closed after three such
-	// intervals, or after a minute or the host pool's shorter idle time, whichever is later. The default is 0.
+	// UsedEvery is the longest interval between two uses of a connection that must stay open. An idle connection is closed after the longer
+	// of two times: three such intervals, and either a minute or the host pool's idle time if that is shorter. The default is 0.
 	UsedEvery time.Duration
-	// PodConnections is the maximum number of connections that a pod opens in addition to the host's pool. Error messages include it.
+	// PodConnections is the maximum number of connections that a pod opens in addition to those of the host's pool. Error messages include
+	// it.
 	PodConnections int
 	// AnyServer also accepts connections to a standby, for reads. By default, a server must accept writes.
 	AnyServer bool
@@ -52,15 +53,15 @@ type Options struct {
 }
 
 // restsFor is how long a connection can be idle before it is checked with a ping. It is longer than the poll interval, so that not every
-// poll sends a ping. If a connection was cut earlier than that, the next statement fails on it, as on a busy pod.
+// poll sends a ping. If the connection was cut within that time, the next statement fails on it, as on a busy pod.
 const restsFor = 15 * time.Second
 
 // idleFor is how long a connection can be idle before it is closed.
 const idleFor = time.Minute
 
-// Store provides the hot statements as methods, which a pod sends for the jobs that it claims. Every other statement is a function that
-// takes a Store. This package has those that run in the caller's transaction, for remote workers, and for lost leases. Packages admin, view
-// and upkeep have the rest.
+// Store provides as methods the hot statements that a pod sends for the jobs that it claims. Every other statement is a function that takes
+// a Store. This package has the functions that run in the caller's transaction, serve remote workers, or handle lost leases. Packages
+// admin, view and upkeep have the rest.
 type Store struct {
 	*Database
 	ids     *ids
@@ -69,15 +70,15 @@ type Store struct {
 	stream  int64         // stream of the remote worker that the store acts for; 0 for the pod itself
 }
 
-// Database is a separate connection pool. With it, neither the host's queries nor those of handlers can starve claims, finishes and
-// heartbeats. Its statements have pinned plans and a deadline, and are retried if they had no effect.
+// Database is a separate connection pool. Because it is separate, neither the host's queries nor those of handlers can starve claims,
+// finishes and heartbeats. Its statements have pinned plans and a deadline, and are retried if they had no effect.
 type Database struct {
 	pool        *pgxpool.Pool
 	schema      string
 	pooled      bool
 	shortWait   time.Duration // see BoundLocks
 	wait        time.Duration
-	SearchFor   time.Duration // how long a list of package view searches before it returns an incomplete page; the default is 2s
+	SearchFor   time.Duration // how long a list query of package view searches before it returns an incomplete page; the default is 2s
 	plans       *plans
 	connections *connections
 	steady      bool            // for heartbeats; see Steady
@@ -89,7 +90,7 @@ type Database struct {
 
 // pins keep the planner on index plans. Its estimates for arrays, and for tables that fill up and empty all day, lead it to hash joins over
 // whole tables (35–37 k jobs/s against 57–65 k). JIT costs 22 ms per claim at a million rows. A plan that was made while a table was empty
-// stays in use until the table is next analyzed. A claim must therefore not be planned as a bitmap scan and a sort over all waiting jobs,
+// stays in use until the table is next analyzed. Therefore, a claim must not be planned as a bitmap scan and a sort over all waiting jobs,
 // which is cheap only while there are none.
 var pins = map[string]string{
 	"plan_cache_mode":                     "force_generic_plan",
@@ -106,8 +107,8 @@ const pinSQL = `select set_config('plan_cache_mode', 'force_generic_plan', true)
 	set_config('enable_mergejoin', 'off', true), set_config('enable_seqscan', 'off', true),
 	set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)`
 
-// keepSettingsSQL saves the settings that pinSQL changes, and restoreSettingsSQL restores them. They surround a single statement in the
-// caller's transaction.
+// keepSettingsSQL saves the settings that pinSQL changes, and restoreSettingsSQL restores them. They run before and after a single
+// statement in the caller's transaction.
 const (
 	keepSettingsSQL = `select set_config('trapeze.plan_cache_mode', current_setting('plan_cache_mode'), true), set_config('trapeze.enable_hashjoin', current_setting('enable_hashjoin'), true),
 	set_config('trapeze.enable_mergejoin', current_setting('enable_mergejoin'), true), set_config('trapeze.enable_seqscan', current_setting('enable_seqscan'), true),
@@ -127,7 +128,7 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.MaxConnIdleTime = max(min(config.MaxConnIdleTime, idleFor), 3*o.UsedEvery)
 	// A pool reuses its most recently used connection, but each health check reverses their order (pgx 5.12). Connections that are not
-	// needed must have time to become idle between two checks.
+	// needed must have time to reach the idle limit between two checks.
 	config.HealthCheckPeriod = config.MaxConnIdleTime * 5 / 4
 	config.ConnConfig.ConnectTimeout = 5 * time.Second
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > restsFor }
@@ -185,8 +186,8 @@ func untraced(config *pgxpool.Config) {
 	}
 }
 
-// Beside returns a clone of s with a separate pool of the given size, so that its users neither wait for nor delay those of s. Close both
-// stores.
+// Beside returns a clone of s with a separate pool of the given size, so that users of the clone and users of s do not delay each other.
+// Close both stores.
 func (s *Store) Beside(ctx context.Context, connections int) (*Store, error) {
 	config := s.pool.Config()
 	config.MaxConns = int4(connections)
@@ -211,7 +212,7 @@ func (s *Store) clone(ctx context.Context, config *pgxpool.Config, steady bool) 
 // remain free for s. The clone is closed together with s. A transaction on it must not use another of its connections.
 func (s *Store) Modest(n int) *Store {
 	clone := s.on(func(db *Database) { db.turns = append([]chan struct{}{make(chan struct{}, n)}, db.turns...) })
-	clone.ids = &ids{} // separate, so that a caller that needs ids waits only for a turn of the clone
+	clone.ids = &ids{} // separate, so that a caller that needs ids waits only for a turn on the clone
 	return clone
 }
 
@@ -223,7 +224,7 @@ func (s *Store) on(change func(db *Database)) *Store {
 	return &clone
 }
 
-// Turn waits until the caller may use a connection, and returns a function that ends the turn. Statements and [Database.Tx] call it
+// Turn waits until the caller may use a connection, and returns a function that ends the turn. Statements and [Database.Tx] call Turn
 // themselves.
 func (db *Database) Turn(ctx context.Context) (end func(), err error) {
 	for i, turns := range db.turns { // the smallest limit first
@@ -258,7 +259,7 @@ func (db *Database) Pool() *pgxpool.Pool { return db.pool }
 
 var schemaDot = regexp.MustCompile(`\btrapeze\.`)
 
-// In returns a statement with the schema trapeze replaced by the configured schema.
+// In returns a statement with the schema name trapeze replaced by that of the configured schema.
 func (db *Database) In(sql string) string {
 	if db.schema == "trapeze" {
 		return sql
@@ -271,7 +272,7 @@ func (db *Database) In(sql string) string {
 	return named
 }
 
-// InSchema returns a statement with the schema trapeze replaced by the given schema, if that is not empty.
+// InSchema returns a statement with the schema name trapeze replaced by schema, if that is not empty.
 func InSchema(schema, sql string) string {
 	if schema == "" || schema == "trapeze" {
 		return sql
@@ -279,8 +280,8 @@ func InSchema(schema, sql string) string {
 	return schemaDot.ReplaceAllString(sql, schema+".")
 }
 
-// Bounded returns a context with the timeout of a statement. Cancelling a worker must not abort a write that it still has to make; pass
-// context.WithoutCancel for such writes.
+// Bounded returns a context with the timeout of a statement. If a worker is cancelled, that must not abort a write that it still has to
+// make; pass context.WithoutCancel for such writes.
 func (db *Database) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, db.wait)
 }
@@ -301,7 +302,7 @@ func Rows[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 			return err
 		})
 		if outdated(err) {
-			s.pool.Reset() // other connections have the same outdated statement
+			s.pool.Reset() // other connections have prepared the same outdated statement
 		}
 		if try < 4 && (retryable(err) || unsent(err) || outdated(err) || try == 0 && stale(err) || repeatable(ctx, sql, err)) {
 			continue
@@ -323,7 +324,7 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 			return nil, err
 		}
 		defer conn.Release()
-		// pgx itself would prepare a statement again after any error, which costs the next part of a split batch 2 ms.
+		// pgx itself would prepare a statement again after any error, which would add 2 ms to the next part of a split batch.
 		if _, err := conn.Conn().Prepare(ctx, sql, sql); err != nil {
 			return nil, err
 		}
@@ -337,7 +338,7 @@ func once[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], sql strin
 	return QueryPinned(ctx, s.pool, scan, sql, args)
 }
 
-// QueryPinned runs a statement in one round trip with the pins, which stay in effect for the rest of the transaction.
+// QueryPinned runs a statement in one round trip together with the pins, which stay in effect for the rest of the transaction.
 func QueryPinned[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql string, args []any) (list []T, err error) {
 	batch := &pgx.Batch{}
 	batch.Queue(pinSQL)
@@ -358,7 +359,7 @@ func Query[T any](ctx context.Context, s *Store, db DB, scan pgx.RowToFunc[T], s
 	return pgx.CollectRows(result, scan)
 }
 
-// QueryOne is like [Query] for a statement that returns one row. If there is no row, it returns the error none.
+// QueryOne is like [Query] for a statement that returns one row. If there is no row, it returns none as the error.
 func QueryOne[T any](ctx context.Context, s *Store, db DB, none error, sql string, args ...any) (row T, err error) {
 	list, err := Query(ctx, s, db, pgx.RowToStructByPos[T], sql, args...)
 	if err == nil && len(list) == 0 {

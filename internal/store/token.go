@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// tokenSQL stores the token of a job that is completed from outside. It keeps an existing token, so that the token from an earlier attempt
-// stays valid. Plan: Index Scan on live_pkey, one row.
+// tokenSQL stores the token of a job that is completed from outside. It keeps an existing token, so that a token handed out by an earlier
+// attempt stays valid. Plan: Index Scan on live_pkey, one row.
 //
 // #nosec G101 -- the token is an argument
 var tokenSQL = newStatement(`

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// offBalanceSQL lists fan-outs to be settled. Those whose job must end come first, because cancelling branches may take a while. Plan:
-// fan_outs_off_balance, which is usually empty.
+// offBalanceSQL lists the fan-outs that must be settled. Those whose job must end come first, because cancelling branches may take a while.
+// Plan: fan_outs_off_balance, which is usually empty.
 var offBalanceSQL = newStatement(`select f.id from trapeze.fan_outs f where ` + offBalance + ` order by f.ended, f.id limit @limit`)
 
 // OffBalance lists fan-outs whose job must end or whose branches must be cancelled.
@@ -23,7 +23,7 @@ func (s *Store) OffBalance(ctx context.Context, limit int) ([]int64, error) {
 	return list, nil
 }
 
-// waitingSQL reads a fan-out together with the data for ending its job. Plan: primary key lookups.
+// waitingSQL reads a fan-out together with the data needed to end its job. Plan: primary key lookups.
 var waitingSQL = newStatement(`
 select f.id, coalesce(p.fence, 0), coalesce(p.event_no, 0), f.branches, f.open, f.failed, f.impaired, f.fail_fast, p.id is not null, f.outcome, f.result, f.plan,
 	coalesce(p.priority, 0), coalesce(p.lane, ''), coalesce(p.attempt, 0), j.kind, j.subject, j.pipeline_id, j.step, j.submitter, j.group_id, j.child_no,
@@ -74,13 +74,13 @@ func scanWaiting(row pgx.CollectableRow) (w Waiting, err error) {
 }
 
 // endWaitingSQL ends a waiting job once its fan-out requires that, and inserts the next step in the same transaction. It compares the
-// number of the job's latest event. That distinguishes this wait from an earlier one with the same fence, before a retry. It also detects a
-// later change of priority or lane, which the step must inherit. Plan: primary key lookups; inserts; as enqueueSQL for the step.
+// number of the job's latest event. That number distinguishes this wait from an earlier one with the same fence, before a retry. It also
+// reveals a later change of priority or lane, which the step must inherit. Plan: primary key lookups; inserts; as enqueueSQL for the step.
 var endWaitingSQL = newStatement(with(waitingGone, waitingWish, placeParts(goesAhead), waitingDone, FreeKeys, waitingEvent, waitingBranches, waitingParents, CountBranches), `
 select coalesce((select place from placed), ''), (select c.id from counted c where c.id = @of_group::bigint and c.due) from gone`)
 
 const (
-	// waitingGone deletes the row of parked if the fan-out requires that the job end. Plan: parked_pkey, fan_outs_pkey.
+	// waitingGone deletes the job's row from parked if its fan-out requires the job to end. Plan: parked_pkey, fan_outs_pkey.
 	waitingGone = `gone as (
 	delete from trapeze.parked p
 	where p.id = @id and p.fence = @fence and p.event_no = @event_no::int and p.why = 'children'
@@ -110,7 +110,7 @@ const (
 )`
 
 	// waitingBranches selects the ended job as a branch of the enclosing fan-out; the branch ends unless there is a next step.
-	// waitingParents selects it as the waiting job of its own fan-out. Both are for [CountBranches].
+	// waitingParents selects the same job as the owner of its own fan-out. Both are for [CountBranches].
 	waitingBranches = `branches as (
 	select @of_group::bigint, @state::text, @was_impaired::boolean from gone where @of_group::bigint is not null and not exists (select from placed)
 )`
@@ -126,8 +126,8 @@ type EndedWaiting struct {
 	Here       bool   // this pod ended the job
 }
 
-// EndWaiting ends a waiting job. It returns false if another pod has ended the job, if nothing requires its end, or if it has changed since
-// it was read; read the job again. After an error for which [Unknown] is true, call [Store.ClaimOutcomes].
+// EndWaiting ends a waiting job. It returns false if another pod has ended the job, if nothing requires the job to end, or if the job has
+// changed since it was read; in that case, read the job again. After an error for which [Unknown] is true, call [Store.ClaimOutcomes].
 func (s *Store) EndWaiting(ctx context.Context, boot string, e Ending) (ended EndedWaiting, ok bool, err error) {
 	var c columns
 	if e.Next != nil {

@@ -2,7 +2,7 @@ package store
 
 import "sync"
 
-// Effect is the effect of a statement on the claims that it names. It is used by code that monitors a pod's connections.
+// Effect is the effect of a statement on the claims that it names. Code that monitors a pod's connections uses it.
 type Effect int
 
 const (
@@ -12,8 +12,9 @@ const (
 	Ends            // ends one or more claims, for good or until a later attempt
 )
 
-// Effects returns the statements that affect claims with a running handler, as they are sent for a schema. It omits those that run inside a
-// transaction that has locked a claim. The first argument of each contains the job ids; see [JobsOf].
+// Effects returns the statements that affect claims with a running handler, in the form in which they are sent for the given schema. It
+// omits statements that run inside a transaction that has already locked a claim. The first argument of each statement contains the job
+// ids; see [JobsOf].
 func Effects(schema string) map[string]Effect {
 	db := &Database{schema: schema, named: &sync.Map{}}
 	effects := map[string]Effect{db.In(holdSQL.text): Holds, db.In(holdToEndSQL.text): Holds, db.In(holdGroupSQL.text): Holds, db.In(keepSQL.text): Keeps}
@@ -23,7 +24,7 @@ func Effects(schema string) map[string]Effect {
 	return effects
 }
 
-// JobsOf returns the job ids from the arguments of a statement that [Effects] lists.
+// JobsOf returns the job ids from the arguments of a statement listed by [Effects].
 func JobsOf(args []any) []int64 {
 	if len(args) == 0 {
 		return nil

@@ -15,16 +15,16 @@ import (
 type WorkerRow struct {
 	Stream int64  // number of the latest stream
 	Key    []byte // key that signs the worker's assignments
-	Owner  string // principal that may act for the worker
+	Owner  string // principal that is allowed to act for the worker
 	Open   bool
-	// Acknowledged holds the claims of the latest heartbeat that reached a pod other than the one serving the stream, as pairs of job id
-	// and fence.
+	// Acknowledged holds the claims listed in the latest heartbeat that reached a pod other than the one serving the stream, as pairs of
+	// job id and fence.
 	Acknowledged []int64
 }
 
-// openWorkerSQL opens the row of a remote worker, or takes over an open one, whose previous stream it supersedes. It renews an expired
-// lease if no pod has recovered it, as a heartbeat does. It returns no row if the existing row is closed, belongs to another principal, or
-// is not a remote worker's. Plan: pods_pkey, remote_workers_pkey; both are small.
+// openWorkerSQL opens the row of a remote worker, or takes over an open row and supersedes the worker's previous stream. Like a heartbeat,
+// it renews an expired lease if no pod has recovered the worker's jobs. It returns no row if the existing row is closed, belongs to another
+// principal, or does not belong to a remote worker. Plan: pods_pkey, remote_workers_pkey; both are small.
 var openWorkerSQL = newStatement(`
 with mine as (
 	update trapeze.remote_workers w set stream = w.stream + 1, policies = @policies
@@ -49,7 +49,7 @@ with mine as (
 )
 select stream, stream_key, @owner::text, true, acknowledged from known union all select stream, stream_key, @owner::text, true, acknowledged from signed`)
 
-// OpenWorker opens the row of a remote worker for a new stream, or takes over the open row and its key. policies is JSON that is stored for
+// OpenWorker opens the row of a remote worker for a new stream, or takes over the open row and its key. policies is JSON to be returned by
 // [WorkerPolicies]. OpenWorker returns [job.ErrLeaseLost] if the row is closed or belongs to another principal.
 func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []byte, policies json.RawMessage, lease time.Duration) (WorkerRow, error) {
 	for last := false; ; last = true {
@@ -60,7 +60,8 @@ func OpenWorker(ctx context.Context, s *Store, p PodInfo, owner string, key []by
 		if len(found) > 0 {
 			return found[0], nil
 		}
-		// A concurrent earlier stream may have inserted the row after the statement's snapshot. The next attempt then takes that row over.
+		// A concurrent earlier stream may have inserted the row after the statement took its snapshot. The next attempt then takes that row
+		// over.
 		row, err := Worker(ctx, s, p.Boot)
 		if last || err != nil || !row.Open || row.Owner != owner {
 			return WorkerRow{}, fmt.Errorf("open the row of worker %s: %w", p.Boot, job.ErrLeaseLost)
@@ -89,8 +90,8 @@ func Worker(ctx context.Context, s *Store, boot string) (WorkerRow, error) {
 // remote_workers_pkey, one row.
 var acknowledgeSQL = newStatement(`update trapeze.remote_workers set acknowledged = @claims where boot = @boot and acknowledged <> @claims returning stream`)
 
-// Acknowledge stores the claims that a worker's heartbeat listed. The pod that serves the worker's stream finds them in Acknowledged of
-// [WorkerRow].
+// Acknowledge stores the claims that a worker's heartbeat listed. The pod that serves the worker's stream reads them from
+// WorkerRow.Acknowledged.
 func Acknowledge(ctx context.Context, s *Store, boot string, claims []job.Lease) error {
 	list := make([]int64, 0, 2*len(claims))
 	for _, c := range claims {
@@ -124,7 +125,7 @@ func WorkerHeartbeat(ctx context.Context, s *Store, boot string, lease time.Dura
 }
 
 // adoptSQL reads everything that another pod needs to continue running claims. Plan: primary key lookups, one row of live and of jobs for
-// each.
+// each claim.
 var adoptSQL = newStatement(`
 select l.id, l.kind, l.lane, l.subject, j.args, j.pipeline_id, j.parent_id, j.step, j.planned, j.max_attempts, j.max_crashes,
 	j.submitter, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at, l.ready_at, j.created_at,
@@ -143,7 +144,7 @@ type Adopted struct {
 	Ran             time.Duration // time since the claim
 }
 
-// Adopt returns those of the given claims that the pod still holds.
+// Adopt returns the given claims that the pod still holds.
 func Adopt(ctx context.Context, s *Store, boot string, claims []job.Lease) ([]Adopted, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
