@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ahead claims n jobs for free slots and further jobs of kind k ahead, and returns the ids of both.
+// ahead claims n jobs for free slots and up to ahead jobs of kind k ahead. It returns the ids of both.
 func (w *world) ahead(boot string, n, ahead int) (slots, spare []int64) {
 	w.t.Helper()
 	found, err := w.ClaimAhead(w.ctx(), boot, []store.Want{{Lane: "default", N: n, Ahead: ahead}}, []string{"k", "long"}, []string{"k"}, true)
@@ -37,7 +37,7 @@ func TestAClaimAheadTakesPlainJobsOfShortKindsBehindTheSlots(t *testing.T) {
 		boot := w.pod(name)
 		slots, spare := w.ahead(boot, 1, 3)
 		w.is.Equal(slots, ids[:1])
-		w.is.Equal(spare, ids[1:2]) // the next job must wait for a slot, and no job behind it overtakes it
+		w.is.Equal(spare, ids[1:2]) // the next job must wait for a slot, and no later job overtakes it
 		slots, spare = w.ahead(boot, 1, 3)
 		w.is.Equal(slots, ids[2:3])
 		w.is.Equal(spare, ids[3:])
@@ -59,7 +59,7 @@ func TestAJobThatAnotherTransactionLocksLeavesItsSlotToTheNext(t *testing.T) {
 	release(false)
 }
 
-// claimedAhead creates a job with the given crash limit, and lets pod a claim it ahead. by is another pod.
+// claimedAhead creates a job with the given crash limit and lets pod a claim it ahead. by is the boot id of another pod.
 func claimedAhead(t *testing.T, limit int) (w *world, id int64, a, by string) {
 	w = newWorld(t)
 	id = w.put(func(n *store.NewJob) { n.MaxCrashes = &limit })[0]
@@ -91,7 +91,7 @@ func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
 	slots, _ = w.ahead(c, 1, 0)
 	w.is.Equal(slots, []int64{id})
 	w.dies(c, by)
-	w.is.Equal(w.at(id).State, job.Failed) // the job fails one crash later than its limit
+	w.is.Equal(w.at(id).State, job.Failed) // the job fails one crash later than its limit would suggest
 }
 
 func TestAJobWhosePodsMayNotCrashIsNotRepeatedAfterAClaimAhead(t *testing.T) {
@@ -120,7 +120,7 @@ func TestTheStartOfAJobThatWasClaimedAheadIsThatOfItsHandler(t *testing.T) {
 	// Once the start of a long run has been recorded, a crash counts as usual.
 	noted, err := store.NoteStarted(w.ctx(), w.Store, a, []job.Lease{leaseOf(a, one), {JobID: other.ID, Fence: other.Fence + 1}}, []time.Time{started, started})
 	w.is.NoErr(err)
-	w.is.Equal(noted, []int64{one.ID}) // a claim is updated only if its fence matches
+	w.is.Equal(noted, []int64{one.ID}) // a claim's start is recorded only if the fence matches
 	for _, c := range []store.Claimed{alone, one, parked} {
 		w.is.True(w.at(c.ID).StartedAt.Equal(started))
 	}

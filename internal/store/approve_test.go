@@ -26,7 +26,7 @@ func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
 	places, err := w.Enqueue(w.ctx(), boot, list)
 	w.is.NoErr(err)
 	id := list[0].ID
-	w.is.Equal(places[id], store.PlacedAwaiting) // the job is not started on insert, although it requested that
+	w.is.Equal(places[id], store.PlacedAwaiting) // the job is not started on insert, although it asked to be
 	j := w.at(id)
 	w.is.Equal([]any{j.State, *j.Reason, j.Fence}, []any{job.AwaitingApproval, job.Reason("approval"), int64(0)})
 	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{list[1].ID})
@@ -40,7 +40,7 @@ func TestWhatAwaitsApprovalIsClaimedOnceApproved(t *testing.T) {
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval)) // a second approval is rejected
 	c := w.one(boot)
 	w.is.Equal([]int64{c.ID, c.Fence, int64(c.Attempt)}, []int64{id, 1, 1})
-	w.is.True(time.Since(c.ReadyAt) < time.Minute) // the job's age counts from the approval
+	w.is.True(time.Since(c.ReadyAt) < time.Minute) // the job's age is measured from the approval
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, id, "bob"), job.ErrNotAwaitingApproval))
 	w.is.True(errors.Is(admin.Approve(w.ctx(), w.Store, 1<<40, "bob"), job.ErrNotFound))
 	w.end(boot, ending(c))
@@ -87,7 +87,7 @@ func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndNotSteps(t *testing
 	child := store.Claimed{ID: next.ID, Fence: 1}
 	w.end(boot, ending(child))
 	w.exec(`update trapeze.lanes set requires_approval = false`)
-	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // the rule at the time of submission applies
+	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // the rule in effect at the time of submission applies
 	w.is.Equal(w.at(w.put(plain)[0]).State, job.Pending)
 }
 

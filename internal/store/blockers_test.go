@@ -60,7 +60,7 @@ func TestAJobThatWaitsSaysWhatIsInItsWay(t *testing.T) {
 	w.exec(`update trapeze.lanes set drained = true, enabled = false`)
 	w.exec(`update trapeze.pods set drained = true`)
 	w.is.Equal(w.why(later), only(job.BlockerScheduled, job.BlockerPaused, job.BlockerFrozen, job.BlockerDisabled, job.BlockerDrained,
-		job.BlockerPodsDrained)) // all blockers are reported at the same time
+		job.BlockerPodsDrained)) // all blockers are reported together
 }
 
 func TestAJobThatIsDueSaysWhoseSlotsAreFull(t *testing.T) {

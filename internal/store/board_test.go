@@ -27,9 +27,9 @@ func TestTheBoardSaysWhatWaitsAndWhy(t *testing.T) {
 		why[group.Why] = group
 	}
 	w.is.Equal(len(why), 5)
-	w.is.Equal(why["subject"].Jobs, 2) // both jobs wait for the subject
+	w.is.Equal(why["subject"].Jobs, 2) // both jobs are waiting for the subject
 	w.is.Equal(why["subject"].Subject, "travel")
-	w.is.Equal(*why["subject"].Blocker, blocker) // the group names the job that the others wait for
+	w.is.Equal(*why["subject"].Blocker, blocker) // the group names the job that the others are waiting for
 	w.is.Equal(why["due"].Jobs, 1)
 	w.is.True(why["due"].Since != nil)
 	w.is.Equal(why["no_handler"].Kind, "nobody")
@@ -77,7 +77,7 @@ func TestTheBoardCountsWhatRunsAndWaits(t *testing.T) {
 	w.is.Equal([]int{now.Lanes[0].Running, now.Pods[0].Running}, []int{2, 2}) // jobs beyond the limit are still counted
 }
 
-// Heartbeats claim nothing without the row, so every view must report that the queue is paused.
+// Without the row, heartbeats claim nothing, so every view must report that the queue is paused.
 func TestEveryViewSaysThatAQueueWithoutItsRowIsPaused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

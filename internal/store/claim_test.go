@@ -63,10 +63,10 @@ func TestABatchTakesOneJobOfASubjectTheMostUrgent(t *testing.T) {
 	list := w.put(about("s"), func(n *store.NewJob) { n.Subject, n.Priority = "s", 50 }, about("s"), about("t"), plain)
 	got := idsOf(w.claims(boot, 5))
 	slices.Sort(got)
-	w.is.Equal(got, []int64{list[1], list[3], list[4]}) // only the most urgent job of subject s
-	w.is.Equal(w.at(list[0]).Attempt, 0)                // no attempt of the other jobs is spent
+	w.is.Equal(got, []int64{list[1], list[3], list[4]}) // only the most urgent job of subject s is claimed
+	w.is.Equal(w.at(list[0]).Attempt, 0)                // the other jobs spend no attempt
 	w.is.Equal(w.at(list[0]).Fence, int64(0))
-	w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of s can be claimed while this one runs
+	w.is.Equal(len(w.claims(boot, 5)), 0) // no other job of s can be claimed while this one is running
 }
 
 func TestTheNextJobOfASubjectIsClaimedByItsIndexWhenTheRunHasEnded(t *testing.T) {
@@ -79,7 +79,7 @@ func TestTheNextJobOfASubjectIsClaimedByItsIndexWhenTheRunHasEnded(t *testing.T)
 	keys := []store.Key{{"k", "s"}, {"k", "nothing"}}
 	found, err := w.ClaimSubjects(w.ctx(), boot, keys, []string{"default"})
 	w.is.NoErr(err)
-	w.is.Equal(len(found.Jobs), 0) // the subject is still running
+	w.is.Equal(len(found.Jobs), 0) // the subject's job is still running
 	w.end(boot, ending(c))
 	found, err = w.ClaimSubjects(w.ctx(), boot, keys, []string{"elsewhere"})
 	w.is.NoErr(err)
@@ -105,7 +105,7 @@ func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
 	w.is.True(back[id])
 
 	c = w.one(a)
-	w.is.Equal(counters(c), [3]int{2, 1, 0}) // handing back returns the attempt, and the fence increases
+	w.is.Equal(counters(c), [3]int{2, 1, 0}) // handing a job back restores its attempt, but the fence still increases
 	_, err = w.Park(w.ctx(), leaseOf(a, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
 	w.promote(1)
@@ -125,10 +125,10 @@ func TestCountersThroughClaimHandBackParkAndRecovery(t *testing.T) {
 	_, ok := w.end(b, ending(c))
 	w.is.True(ok)
 	j := w.at(id)
-	w.is.Equal([]int{int(j.Fence), j.Attempt, j.Crashes}, []int{5, 2, 1}) // the counters remain readable
+	w.is.Equal([]int{int(j.Fence), j.Attempt, j.Crashes}, []int{5, 2, 1}) // the counters can still be read
 }
 
-// promote promotes the due jobs and checks that there are n of them.
+// promote promotes the due jobs and checks that there were n of them.
 func (w *world) promote(n int) {
 	w.t.Helper()
 	promoted, err := w.Promote(w.ctx(), 100)

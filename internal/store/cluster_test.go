@@ -42,7 +42,7 @@ func TestManyPodsThatFindAPromotedStandbyMoveTheIDsOnce(t *testing.T) {
 		pod, err := w.Beside(w.ctx(), 2)
 		w.is.NoErr(err)
 		defer pod.Close()
-		pod.ForgetCluster() // the store acts like that of a separate process
+		pod.ForgetCluster() // the store now acts as if it were in a separate process
 		all.Go(func() {
 			ids, err := pod.NewIDs(w.ctx(), 1)
 			if err != nil {
@@ -55,7 +55,7 @@ func TestManyPodsThatFindAPromotedStandbyMoveTheIDsOnce(t *testing.T) {
 	all.Wait()
 	w.is.Equal(w.epoch(), int64(1))
 	for _, id := range firsts {
-		w.is.True(id >= before+jump) // the new ids are above all ids that may have been lost
+		w.is.True(id >= before+jump) // the new ids are higher than any id that may have been lost
 	}
 	w.is.True(ask1[int64](w, `select last_value from trapeze.job_ids`) < first+2*jump)
 }
@@ -87,8 +87,8 @@ func TestAHeartbeatThatFindsAPromotedStandbyHasAllStoresDropTheirIDs(t *testing.
 	w.is.Equal(w.epoch(), int64(1))
 }
 
-// A failover can lose a claim together with its row, and the same pod can then claim the job again. The new claim must get another fence,
-// even if no pod has noticed the failover yet.
+// A failover can lose a claim together with its row, and the same pod can then claim the job again. The new claim must get a different
+// fence, even if no pod has noticed the failover yet.
 func TestAClaimAfterAPromotionHasAFenceThatNoClaimBeforeItHad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -105,7 +105,7 @@ func TestAClaimAfterAPromotionHasAFenceThatNoClaimBeforeItHad(t *testing.T) {
 	again := w.one(boot)
 	w.is.Equal(again.Fence, int64(store.FencesPerEpoch+1))
 	w.is.True(again.FirstClaim())
-	w.is.Equal(w.epoch(), int64(0)) // no pod has noticed the failover
+	w.is.Equal(w.epoch(), int64(0)) // no pod has noticed the failover yet
 	_, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, again)}, "a test")
 	w.is.NoErr(err)
 	w.is.True(w.historyOf(boot) != "")
@@ -144,7 +144,8 @@ func (w *world) historyOf(boot string) string {
 	return b.History
 }
 
-// Some providers revoke the functions that identify a cluster from all roles. A role can run jobs without owning anything.
+// Some providers revoke execution of the functions that identify a cluster from all roles. A pod must still be able to run jobs, even with
+// a role that owns nothing.
 func TestAPodRunsJobsWhereNoFunctionTellsTheClusterFromAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -178,7 +179,7 @@ func TestAPodRunsJobsWhereNoFunctionTellsTheClusterFromAnother(t *testing.T) {
 	}
 }
 
-// The sequence can be behind the ids in use without any sign of it, for example after only the tables were restored.
+// The sequence can be behind the ids in use without any indication, for example if only the tables were restored.
 func TestABlockOfIDsThatAreInUseIsPassedBy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

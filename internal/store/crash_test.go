@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// After a crash, PostgreSQL may reuse the id of a transaction whose WAL was lost. pg_xact_status therefore cannot resolve a lost reply, but
-// the row that the transaction locked can.
+// After a crash, PostgreSQL may reuse the id of a transaction whose WAL was lost. Therefore, pg_xact_status cannot resolve a lost reply,
+// but the row that the transaction locked can.
 func TestATransactionThatACrashTookIsNotTakenForCommitted(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

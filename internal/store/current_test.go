@@ -17,9 +17,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The newest run of a subject is found both by its subject and in the list of current runs. This holds while it runs, after it has ended,
-// after the next claim, and after earlier runs have been deleted. If the newest run is deleted itself, the newest remaining finished run
-// takes its place.
+// The newest run of a subject is found both by its subject and in the list of current runs. This holds while the run is in progress, after
+// it has ended, after the next claim, and after earlier runs have been deleted. If the newest run itself is deleted, the newest remaining
+// finished run takes its place.
 func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -60,7 +60,7 @@ func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 
 	page, err := view.Jobs(w.ctx(), w.Store, job.Filter{Current: true})
 	w.is.NoErr(err)
-	w.is.Equal(len(page.Jobs), 2) // one for each subject, newest first
+	w.is.Equal(len(page.Jobs), 2) // one job for each subject, newest first
 	w.is.Equal([]int64{page.Jobs[0].ID, page.Jobs[1].ID}, []int64{list[3], list[2]})
 	first, err := view.Jobs(w.ctx(), w.Store, job.Filter{Current: true, Limit: 1})
 	w.is.NoErr(err)
@@ -86,8 +86,8 @@ func TestTheCurrentRunOfASubjectIsAlwaysFound(t *testing.T) {
 	current(0)
 }
 
-// However busy a subject is, it has at most one running row in current_runs. It has further rows only for claims that raced, and the next
-// claim deletes those. The current run is a job that has run.
+// However busy a subject is, it has at most one running row in current_runs. It has additional rows only for claims that raced, and the
+// next claim deletes those. The current run is always a job that has run.
 func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -158,8 +158,8 @@ func TestAHotSubjectHasOneRowOfItsPast(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1)
 }
 
-// A claim that began before its subject's last run cannot see the row of that run, and leaves it behind. The subject's next claim deletes
-// all such rows. Until then, the current run is the running job or one of the last finished ones.
+// A claim that began before its subject's latest run cannot see the row of that run, and leaves it behind. The subject's next claim deletes
+// all such rows. Until then, the current run is the running job or one of the most recently finished ones.
 func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -181,7 +181,7 @@ func TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore(t *testing.T) {
 		}
 		return ids
 	}
-	// The early claim has picked the first two jobs, and waits for a transaction that has reserved subject a.
+	// The early claim has picked the first two jobs, and is waiting for a transaction that has reserved subject a.
 	release := w.freeze(`insert into trapeze.current_runs values ('k', 'a', -1, 1, 'running')`)
 	claim := async(func() (store.Claims, error) {
 		return w.Claim(context.Background(), early, []store.Want{{Lane: "default", N: 2}}, []string{"k"}, true)

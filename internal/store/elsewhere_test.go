@@ -41,7 +41,7 @@ func TestBehindAPoolerNoSessionStateIsNeeded(t *testing.T) {
 	var prepared int
 	w.is.NoErr(w.Pool().QueryRow(w.ctx(), `select current_setting('plan_cache_mode'), count(*) from pg_prepared_statements`).Scan(&mode, &prepared))
 	w.is.Equal(mode, "auto") // the pins end with the round trip
-	w.is.Equal(prepared, 0)  // no statement is prepared, because another client would not find it
+	w.is.Equal(prepared, 0)  // no statement is prepared, because a client that got the same server connection later could not use it
 	got, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[string], `select current_setting('plan_cache_mode')`)
 	w.is.NoErr(err)
 	w.is.Equal(got, []string{"force_generic_plan"}) // the pins apply within the round trip

@@ -27,7 +27,7 @@ func (w *world) history(id int64) string {
 	return strings.TrimSpace(b.String())
 }
 
-// Each of these ways to end a claim writes its event into a row that other jobs share.
+// Each of these ways to end a claim records its event in a row that it shares with other jobs.
 func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -57,7 +57,7 @@ func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.enqueued'`), 1) // all three events share one row
 	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.succeeded'`), 3)
 
-	// A pod of an earlier release that recovers a job does not record where the event of its claim is.
+	// When a pod of an earlier release recovers a job, it does not record where to find the event of the claim.
 	w.exec(`update trapeze.job_events set claim_xid = null where job = $1`, first[1].ID)
 	w.is.Equal(w.history(first[1].ID), "enqueued claimed/1 recovered/1 claimed/2 succeeded/2")
 }
@@ -74,7 +74,7 @@ func TestTheFeedHasEveryEventOnceWhateverItsPages(t *testing.T) {
 	all := w.count(`select count(*) from trapeze.job_event`)
 	for _, limit := range []int{1, 2, 3, 7, 1000} {
 		var seen map[string]bool
-		pgtest.Wait(t, "the feed has everything", func() bool { // transactions of other tests delay the feed
+		pgtest.Wait(t, "the feed has everything", func() bool { // transactions of other tests can delay the feed
 			seen = map[string]bool{}
 			for cursor := ""; ; {
 				page, err := view.Events(w.ctx(), w.Store, 0, cursor, limit)

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/plantest"
 )
 
-// hot lists the statements that run for every job or every heartbeat. Their plans are stored, so that a change shows up in a review.
+// hot lists the statements that run for every job or every heartbeat. Their plans are stored, so that changes show up in reviews.
 var hot = map[string]string{
 	"enqueue": enqueueSQL.text, "claim": claimSQL.text, "claim_subjects": claimSubjectsSQL.text, "finish": finishSQL.text,
 	"finish_alone": endSQL.text, "heartbeat": heartbeatSQL.text, "recover_page": recoverPageSQL.text, "promote": promoteSQL.text,
@@ -47,7 +47,7 @@ func TestStatementsOfThePinnedRoundTripAreThePins(t *testing.T) {
 	}
 }
 
-// InOrder returns the literals for the arguments of a statement in the order of their numbers, and null for missing ones.
+// InOrder returns the literals for the arguments of a statement, in order of their placeholder numbers. Missing arguments are null.
 func (s *statement) InOrder(literals map[string]string) (list []string) {
 	for _, name := range s.names {
 		list = append(list, cmp.Or(literals[name], "null"))

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Internals that the tests of package store_test need.
+// The following exports give the tests of package store_test access to internals.
 
 type (
 	Statement = statement
@@ -71,13 +71,13 @@ func (s *Store) Asked() *atomic.Int64     { return s.asked }
 func (s *Store) ForgetCluster()           { s.cluster = &cluster{} }
 func (db *Database) Wait(d time.Duration) { db.wait, db.shortWait = d, d }
 
-// ShortWait sets how long commands wait for a locked row.
+// ShortWait sets how long operator commands wait for a locked row.
 func (db *Database) ShortWait(d time.Duration) { db.shortWait = d }
 
-// SlowFrom sets the execution time from which a statement is considered slow, and resets the time of the last round of replanning.
+// SlowFrom sets the execution time above which a statement is considered slow, and resets the time of the last round of replanning.
 func (db *Database) SlowFrom(d time.Duration) { db.plans.slow, db.plans.at = d, time.Time{} }
 
-// Ran reports whether a statement of that duration begins a new round of replanning.
+// Ran reports whether a statement that took the given time begins a new round of replanning.
 func (db *Database) Ran(took time.Duration) bool { return db.plans.ran(took) }
 
 // Run runs a statement with named arguments.

@@ -32,7 +32,7 @@ func (w *world) fanOut(boot string, parent store.Claimed, f store.FanOut, change
 	return ids
 }
 
-// branchEnding returns an ending for a claim that belongs to a branch.
+// branchEnding returns an ending for the claim of a job that belongs to a branch.
 func branchEnding(c store.Claimed, state job.State) store.Ending {
 	e := ending(c)
 	if e.Branch = c.Branch; state == job.Failed {
@@ -41,7 +41,7 @@ func branchEnding(c store.Claimed, state job.State) store.Ending {
 	return e
 }
 
-// endOf returns the ending for a waiting job in its current state.
+// endOf returns the ending that a waiting job in its current state would get.
 func (w *world) endOf(id int64) store.Ending {
 	w.t.Helper()
 	f, err := w.Waiting(w.ctx(), id)
@@ -71,7 +71,7 @@ func (w *world) offBalance() []int64 {
 	return ids
 }
 
-// Two statements that end branches of the same fan-out wait for each other, and both are counted.
+// When two statements end branches of the same fan-out at the same time, one waits for the other, and both branches are counted.
 func TestEndsOfBranchesThatMeetAreBothCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -103,7 +103,7 @@ func TestEndsOfBranchesThatMeetAreBothCounted(t *testing.T) {
 			}
 		}
 	}
-	w.is.Equal(due, 1) // only the last branch to end reports the fan-out
+	w.is.Equal(due, 1) // only the last branch to end reports that the fan-out must be settled
 	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, parent.ID), 0)
 	w.is.Equal(w.count(`select failed from trapeze.fan_outs where id = $1`, parent.ID), 1)
 	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(parent.ID))
@@ -112,7 +112,7 @@ func TestEndsOfBranchesThatMeetAreBothCounted(t *testing.T) {
 	w.is.Equal(len(w.offBalance()), 0)
 }
 
-// A job that waits for parts has no branches to cancel. When it ends before its parts, the fan-out needs no settling.
+// A job that waits for parts has no branches to cancel. If it ends before its parts, its fan-out does not have to be settled.
 func TestADeferredJobThatEndsEarlyIsDone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -133,14 +133,14 @@ func TestADeferredJobThatEndsEarlyIsDone(t *testing.T) {
 	_, ok, err := w.EndWaiting(w.ctx(), boot, w.endOf(fast))
 	w.is.NoErr(err)
 	w.is.True(ok)
-	w.is.Equal(len(w.offBalance()), 0) // heartbeats do not keep reporting the fan-outs
+	w.is.Equal(len(w.offBalance()), 0) // heartbeats do not keep reporting the fan-outs as due
 	for _, id := range []int64{cancelled, stopped, aborted, fast} {
 		_, err = admin.Complete(w.ctx(), w.Store, id, "token", "z", nil, "", "")
 		w.is.True(errors.Is(err, job.ErrAlreadyTerminal))
 	}
 }
 
-// If a part is completed while its job is being cancelled, it is either counted before the cancellation or rejected after it.
+// If a part is completed while its job is being cancelled, the part is either counted before the cancellation or rejected after it.
 func TestAPartThatMeetsACancelLeavesNothingOffBalance(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -160,7 +160,7 @@ func TestAPartThatMeetsACancelLeavesNothingOffBalance(t *testing.T) {
 	w.is.Equal(len(w.offBalance()), 0)
 }
 
-// A deferred job whose parts failed is run again, because only its handler can start the work again.
+// A deferred job whose parts failed is run again from its handler, because only the handler can restart the work.
 func TestADeferredJobThatFailedIsTriedAgainFromItsHandler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -185,7 +185,7 @@ func TestADeferredJobThatFailedIsTriedAgainFromItsHandler(t *testing.T) {
 	w.is.Equal(w.count(`select open from trapeze.fan_outs where id = $1`, id), 1) // parts that succeeded are still counted
 	_, err = admin.Cancel(w.ctx(), w.Store, id, false, "me", untold)
 	w.is.NoErr(err)
-	again, err = admin.RetryPipeline(w.ctx(), w.Store, id, nil, "me") // a cancelled job can be retried too
+	again, err = admin.RetryPipeline(w.ctx(), w.Store, id, nil, "me") // a cancelled job can also be retried
 	w.is.NoErr(err)
 	w.is.Equal(again, []int64{id})
 }
@@ -210,7 +210,7 @@ func TestAPartIsNoChild(t *testing.T) {
 	w.is.Equal(len(drifts), 0)
 }
 
-// An ending that is based on the state of a fan-out before its job was retried is rejected.
+// An ending that was computed from the fan-out's state before its job was retried is rejected.
 func TestAnEndFromBeforeARetryIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -236,8 +236,7 @@ func TestAnEndFromBeforeARetryIsRefused(t *testing.T) {
 	w.is.Equal(w.at(parent.ID).State, job.Succeeded)
 }
 
-// An ending based on the state of a fan-out before its job got a new priority or lane is rejected, because its next step would have the old
-// one.
+// An ending computed before its job's priority or lane was changed is rejected, because its next step would still have the old values.
 func TestAnEndFromBeforeANiceIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -257,7 +256,7 @@ func TestAnEndFromBeforeANiceIsRefused(t *testing.T) {
 	w.is.Equal(w.at(parent.ID).Priority, 50)
 }
 
-// A fan-out with deleted branches cannot be retried, because the missing branches would be taken for successful ones.
+// A fan-out with deleted branches cannot be retried, because the missing branches would be mistaken for successful ones.
 func TestAFanOutWhoseBranchesAreForgottenIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -281,7 +280,7 @@ func TestAFanOutWhoseBranchesAreForgottenIsNotTriedAgain(t *testing.T) {
 	w.is.Equal(w.at(parent.ID).State, job.Failed)
 }
 
-// Finding the results that a large fan-out still needs must not read all of its children once for each child.
+// To find the results that a large fan-out still needs, retention must not read all of its children once per child.
 func TestADayIsForgottenBesideALargeFanOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

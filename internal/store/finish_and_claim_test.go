@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// finishAndClaim ends claims of a pod and claims as many jobs of kind k in the same commit.
+// finishAndClaim ends claims of a pod and claims the same number of jobs of kind k in the same commit.
 func (w *world) finishAndClaim(boot string, list []store.Claimed, next ...*store.NewJob) (map[int64]store.Ended, store.Claims, error) {
 	ends := make([]store.Ending, len(list))
 	for i, c := range list {
@@ -23,7 +23,7 @@ func (w *world) finishAndClaim(boot string, list []store.Claimed, next ...*store
 
 func TestEndsAndTheNextClaimShareACommit(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{1, 2} { // the statements for one end and for many
+	for _, n := range []int{1, 2} { // covers the statement for one end and the statement for many
 		w := newWorld(t)
 		boot := w.pod("a")
 		ids := w.put(slices.Repeat([]func(*store.NewJob){plain}, 2*n+1)...)
@@ -33,7 +33,7 @@ func TestEndsAndTheNextClaimShareACommit(t *testing.T) {
 		w.is.Equal(len(ended), n)
 		w.is.Equal(idsOf(found.Jobs), ids[n:2*n])
 		for _, c := range found.Jobs {
-			w.is.True(!c.Ahead) // they start at once
+			w.is.True(!c.Ahead) // the claimed jobs start immediately
 			w.is.True(w.at(c.ID).StartedAt != nil)
 		}
 		w.is.Equal(w.count(`select count(distinct x) from (select xid from trapeze.done union all select claim_xid from trapeze.live where state = 'running') as t(x)`), 1)
@@ -50,7 +50,7 @@ func TestAClaimWithEndsStopsBeforeJobsWhoseClaimMayWait(t *testing.T) {
 		ids := w.put(plain, plain, plain, other, plain)
 		_, found, err := w.finishAndClaim(boot, w.claims(boot, 2))
 		w.is.NoErr(err)
-		w.is.Equal(idsOf(found.Jobs), ids[2:3]) // none behind it overtakes it
+		w.is.Equal(idsOf(found.Jobs), ids[2:3]) // no later job overtakes the first one that cannot be claimed
 	}
 }
 
@@ -60,7 +60,7 @@ func TestARefusedEndClaimsNothing(t *testing.T) {
 	boot := w.pod("a")
 	ids := w.put(plain, plain, plain)
 	c := w.one(boot)
-	_, _, err := w.finishAndClaim(boot, []store.Claimed{c}, &store.NewJob{ID: ids[2], Kind: "k", Lane: "default", Args: json.RawMessage(`{}`)}) // its id is in use
+	_, _, err := w.finishAndClaim(boot, []store.Claimed{c}, &store.NewJob{ID: ids[2], Kind: "k", Lane: "default", Args: json.RawMessage(`{}`)}) // the id of the next step is already in use
 	w.is.True(store.Refused(err))
 	w.is.Equal(w.at(c.ID).State, job.Running)
 	w.is.Equal(w.at(ids[1]).State, job.Pending)
@@ -72,9 +72,9 @@ func TestAClaimWithEndsDoesNotWaitForALockedTable(t *testing.T) {
 	boot := w.pod("a")
 	w.put(plain, plain)
 	c := w.one(boot)
-	release := w.freeze(`lock table trapeze.job_progress in access exclusive mode`) // which the claim reads
+	release := w.freeze(`lock table trapeze.job_progress in access exclusive mode`) // the claim reads this table
 	_, _, err := w.finishAndClaim(boot, []store.Claimed{c})
 	w.is.True(store.Transient(err) && !store.Unknown(err))
-	w.is.Equal(w.count(`select count(*) from trapeze.live where id = $1 and state = 'running'`, c.ID), 1) // its end is to be sent alone
+	w.is.Equal(w.count(`select count(*) from trapeze.live where id = $1 and state = 'running'`, c.ID), 1) // the job has not ended, so its end must be sent alone
 	release(false)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The group waits for a row that another transaction changes, and then sees the change. It writes nothing for a claim that was lost or
+// The group waits for a row that another transaction is changing, and then sees the change. It writes nothing for a claim that was lost or
 // cancelled in the meantime.
 func TestAGroupPassesOverWhatChangesWhileItWaits(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,7 @@ func TestAHandOffIsOneCommitAndTheChildIsOurs(t *testing.T) {
 	end, ok := w.end(boot, e)
 	w.is.True(ok && end.ChildRunning)
 	w.is.Equal(end.State, job.Succeeded)
-	w.is.Equal(string(w.at(id).Result), `{"kg": 12.50}`) // the result has exactly the bytes that were passed
+	w.is.Equal(string(w.at(id).Result), `{"kg": 12.50}`) // the result consists of exactly the bytes that were passed
 	child := w.at(e.Next.ID)
 	w.is.Equal([]any{child.State, *child.Pod, child.Fence, child.Attempt, *child.ParentID, child.PipelineID},
 		[]any{job.Running, boot, int64(1), 1, id, id})
@@ -60,7 +60,7 @@ func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
 	w.is.Equal(parent.ID, ids[0])
 	busy := w.new(then(parent, about("busy")))[0]
 	end, ok := w.end(boot, endingWith(parent, busy))
-	w.is.True(ok && !end.ChildRunning) // the next step's subject is running
+	w.is.True(ok && !end.ChildRunning) // another job of the next step's subject is running
 	w.is.Equal(w.at(busy.ID).State, job.Pending)
 	w.end(boot, ending(claims[1]))
 
@@ -69,12 +69,12 @@ func TestAChildWaitsForWhatGoesBeforeIt(t *testing.T) {
 	w.put(plain)
 	equal := w.new(then(parent, about("x")))[0]
 	end, _ = w.end(boot, endingWith(parent, equal))
-	w.is.True(end.ChildRunning) // a next step is ahead of jobs of the same priority
+	w.is.True(end.ChildRunning) // a next step goes before waiting jobs of the same priority
 	parent = store.Claimed{ID: equal.ID, Fence: 1, PipelineID: equal.PipelineID}
 	w.put(func(n *store.NewJob) { n.Priority = 11 })
 	later := w.new(then(parent))[0]
 	end, _ = w.end(boot, endingWith(parent, later))
-	w.is.True(!end.ChildRunning) // a next step is not ahead of more urgent jobs
+	w.is.True(!end.ChildRunning) // a next step does not go before more urgent jobs
 }
 
 func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
@@ -120,7 +120,7 @@ func TestAPoisonedMemberHarmsNoOther(t *testing.T) {
 			before := w.count(`select count(*) from trapeze.job_event`)
 			_, err := w.Finish(w.ctx(), boot, batch)
 			w.is.True(err != nil)
-			w.is.True(store.Refused(err)) // the caller learns that the contents are the cause
+			w.is.True(store.Refused(err)) // the caller learns that the data is the cause
 			w.is.True(!store.Unknown(err))
 			w.is.Equal(w.count(`select count(*) from trapeze.job_event`), before) // nothing was written
 			for i, e := range batch {
@@ -151,7 +151,7 @@ func TestADayWithoutAPartitionIsTheServersFaultNotTheJobs(t *testing.T) {
 	w.is.NoErr(w.pool.QueryRow(w.ctx(), `select to_char(now() at time zone 'UTC', 'YYYYMMDD')`).Scan(&day))
 	w.exec(`alter table trapeze.done_succeeded detach partition trapeze.done_succeeded_` + day)
 	_, err := w.Finish(w.ctx(), boot, []store.Ending{ending(c)})
-	w.is.True(!store.Refused(err))  // the job can be finished on another day
+	w.is.True(!store.Refused(err))  // the same finish can succeed on another day
 	w.is.True(store.Transient(err)) // the finish is sent again later
 	w.exec(`alter table trapeze.done_succeeded attach partition trapeze.done_succeeded_` + day +
 		` for values from ('` + day + ` 00:00:00+00') to ('` + time.Now().UTC().AddDate(0, 0, 1).Format("20060102") + ` 00:00:00+00')`)
@@ -217,11 +217,12 @@ func TestAClaimsOutcomeIsReadBack(t *testing.T) {
 	w.is.True(at(0).NextRunning)
 	w.is.True(at(1).Parked)
 	w.is.True(at(2).Pending)
-	w.is.Equal(at(3), store.ClaimOutcome{ID: c[3].ID, Fence: 1}) // another pod has claimed the job since
+	w.is.Equal(at(3), store.ClaimOutcome{ID: c[3].ID, Fence: 1}) // another pod has claimed the job in the meantime
 	w.is.True(at(4).Held)
 }
 
-// A job that was not started on insert but claimed later also has a claim of this pod with fence 1. Only the claim may start it.
+// If the job was inserted as pending and claimed later, this pod can also hold a claim on it with fence 1. The code that inserted the job
+// must then leave it to that claim to start it.
 func TestWhoeverWasClaimedSinceIsNotTakenForBornRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -257,7 +258,7 @@ func TestClaimsWhoseReplyWasLostAreHandedBack(t *testing.T) {
 	back, err := w.HandBack(w.ctx(), boot, []job.Lease{leaseOf(boot, c[0]), leaseOf(boot, c[2])}, "its reply was lost")
 	w.is.NoErr(err)
 	w.is.Equal(back, map[int64]bool{c[0].ID: true, c[2].ID: true})
-	w.is.Equal(len(w.claims(boot, 3)), 2) // no attempt is spent, and the subject of the returned job is free again
+	w.is.Equal(len(w.claims(boot, 3)), 2) // no attempt was spent, and the subject of the returned job is free again
 }
 
 func TestAnEnqueueThatIsSentTwiceGoesInOnce(t *testing.T) {
@@ -270,7 +271,7 @@ func TestAnEnqueueThatIsSentTwiceGoesInOnce(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(placed, map[int64]store.Place{list[0].ID: store.PlacedPending, list[1].ID: store.PlacedRunning})
 	_, err = w.Enqueue(w.ctx(), boot, list)
-	w.is.True(store.Refused(err)) // the primary key rejects the second attempt
+	w.is.True(store.Refused(err)) // the second insert violates the primary key
 	w.is.True(w.IDTaken(err))
 	other := list[1]
 	other.Kind = "other"

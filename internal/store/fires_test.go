@@ -37,7 +37,7 @@ func TestOldFiresAreForgottenButForTheLatest(t *testing.T) {
 	w.fire("old", 60, 30, 1)
 	w.fire("few", 15, 30, 1)
 	w.fire("young", 60, 0, 1)
-	w.fire("busy", 6000, 30, 100) // a job runs so long that its occurrence is no longer one of the latest
+	w.fire("busy", 6000, 30, 100) // occurrences with a job may be older than the latest ones, as when a job runs for very long
 	w.fire("ahead", 60, 30, 1)
 	_, err := w.pool.Exec(w.ctx(), `insert into trapeze.schedules (name, expression, kind, planned, next_at)
 		select 'ahead', '@daily', 'k', true, now() - interval '30 days 50 hours 30 minutes'`)
@@ -48,14 +48,14 @@ func TestOldFiresAreForgottenButForTheLatest(t *testing.T) {
 	w.is.Equal(w.countFires("few"), 15)
 	w.is.Equal(w.countFires("young"), 60)
 	w.is.Equal(w.countFires("busy"), 20+20) // the latest occurrences and the latest ones with a job are kept
-	w.is.Equal(w.countFires("ahead"), 50)   // decisions about occurrences that the schedule has not passed are kept
+	w.is.Equal(w.countFires("ahead"), 50)   // decisions about occurrences that the schedule has not reached yet are kept
 	again, err := upkeep.PruneFires(w.ctx(), w.Store, 168*time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(again, 0)
 	w.is.Equal(n, 40+(6000-40)+10)
 }
 
-// Two transactions never decide about the same schedule at the same time, and neither waits for the other.
+// No two transactions decide about the same schedule at the same time, and neither waits for the other.
 func TestADueScheduleIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -82,12 +82,12 @@ func TestADueScheduleIsTakenOnce(t *testing.T) {
 		})
 	}))
 	w.is.NoErr(w.Tx(w.ctx(), func(tx pgx.Tx) error {
-		w.is.Equal(take(tx, "b"), "a") // a skipped schedule does not block others
+		w.is.Equal(take(tx, "b"), "a") // a schedule that was skipped does not block others
 		return nil
 	}))
 	now, next, err := admin.NextFire(w.ctx(), w.Store, []string{"k"})
 	w.is.NoErr(err)
-	w.is.True(next.After(now)) // a due schedule, which may be impossible to decide, does not hide later ones
+	w.is.True(next.After(now)) // a due schedule that cannot be decided does not hide later ones
 }
 
 // An occurrence is decided only once. Later attempts to decide it have no effect.

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
-// A job that starts while the pods are being read must be counted. Otherwise the job and its pod could both be missed.
+// A job that starts while the pods' states are being read must be counted. Otherwise, both the job and its pod could be missed.
 func TestWhatRunsIsCountedAfterThePodsWereAsked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -49,7 +49,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		old := w.pod("web")
-		// The drain has been made but not committed when the process registers.
+		// The drain has been written but not committed yet when the process registers.
 		release := w.freeze(`update trapeze.pods set drained = true where boot = $1::uuid`, old)
 		registered := async(func() (bool, error) {
 			return true, w.Register(context.Background(), store.PodInfo{Boot: uuid.NewString(), Name: "web", Kinds: []string{"k"}, Slots: 1}, lease)
@@ -64,7 +64,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		old := w.pod("web")
-		// The process has registered but not committed when the drain begins.
+		// The process has registered but not committed yet when the drain begins.
 		release := w.freeze(store.RegisterSQL.Text(), uuid.NewString(), "web", "v", []string{"k"}, 1, int64(60_000), nil)
 		drain := func(pod string) func() ([]string, error) {
 			return async(func() ([]string, error) {
@@ -96,7 +96,7 @@ func TestAPodThatRegistersWhileItsNameIsDrainedIsDrained(t *testing.T) {
 		w.exec(`update trapeze.pods set closed_at = now(), started_at = started_at + interval '1 second' where boot = $1::uuid`, w.pod("web"))
 		_, boots, err := admin.DrainPod(w.ctx(), w.Store, "web", true, "ann")
 		w.is.NoErr(err)
-		w.is.Equal(len(boots), 1) // the other pod is closed and need not be drained
+		w.is.Equal(len(boots), 1) // the other pod is closed and does not have to be drained
 		w.pod("web")
 		w.is.Equal(w.count(`select count(*) from trapeze.pods where name = 'web' and closed_at is null and not drained`), 0)
 	})

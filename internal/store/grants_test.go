@@ -12,14 +12,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// limited sets a limit on the default lane and adds a job.
+// limited sets a limit on the default lane and adds a job to it.
 func (w *world) limited(slots int) {
 	w.t.Helper()
 	w.exec(`update trapeze.lanes set slots = $1 where name = 'default'`, slots)
 	w.put(plain)
 	w.t.Cleanup(func() {
 		w.is.Equal(w.count(`select granted from trapeze.lanes where name = 'default'`),
-			w.count(`select coalesce(sum(slots), 0)::int from trapeze.slot_grants`)) // the lane's sum matches the slots of its pods
+			w.count(`select coalesce(sum(slots), 0)::int from trapeze.slot_grants`)) // the lane's sum matches the slots that its pods hold
 	})
 }
 
@@ -41,7 +41,7 @@ func TestSlotsAreGivenUpToTheLimitAndTakenBackAtOnce(t *testing.T) {
 	w.limited(3)
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
 	w.is.Equal(w.settle(b, 4, 4, 0).Held, 1)                                       // pod b gets the remaining slots
-	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)                                       // a repeated request, as after a lost reply, has the same result
+	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)                                       // repeating a request, as after a lost reply, gives the same result
 	w.is.Equal(w.settle(a, 0, 0, 0).Held, 0)                                       // pod a returns its slots
 	w.is.Equal(w.settle(b, 4, 4, 1).Held, 3)                                       // the returned slots are available to pod b
 	w.is.Equal(w.settle(b, 1, 4, 1).Held, 1)                                       // a pod can return slots at any time
@@ -61,7 +61,7 @@ func TestSlotsAreGivenOnlyWhereWorkWaits(t *testing.T) {
 	w.is.True(!held[0].Work)
 	w.is.Equal(w.settle(a, 2, 2, 0).Held, 2)
 	w.claims(a, 1)
-	w.is.Equal(w.settle(a, 3, 3, 1).Held, 2) // without waiting jobs the pod gets no more slots, but keeps its own
+	w.is.Equal(w.settle(a, 3, 3, 1).Held, 2) // without waiting jobs, the pod gets no more slots but keeps its own
 }
 
 func TestAPodThatWaitsForItsShareIsServedFirst(t *testing.T) {
@@ -71,13 +71,13 @@ func TestAPodThatWaitsForItsShareIsServedFirst(t *testing.T) {
 	w.limited(1)
 	w.is.Equal(w.settle(a, 1, 1, 0), store.Slots{Lane: "default", Held: 1, Work: true})
 	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Wake: true, Work: true})             // b waits, and the holder must be woken
-	w.is.Equal(w.settle(c, 1, 1, 0), store.Slots{Lane: "default", Want: true, Wake: true, Work: true}) // c waits too, and wakes the holder again
-	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Want: true, Work: true})             // b still waits, so no pod is woken again
-	w.is.True(w.settle(a, 1, 1, 1).Want)                                                               // the holder learns that others wait
-	back := w.settle(a, 0, 1, 0)                                                                       // a returns its slot and wants it back
+	w.is.Equal(w.settle(c, 1, 1, 0), store.Slots{Lane: "default", Want: true, Wake: true, Work: true}) // c must wait too, and the holder is woken again
+	w.is.Equal(w.settle(b, 1, 1, 0), store.Slots{Lane: "default", Want: true, Work: true})             // b is still waiting, so no pod is woken again
+	w.is.True(w.settle(a, 1, 1, 1).Want)                                                               // the holder learns that other pods are waiting
+	back := w.settle(a, 0, 1, 0)                                                                       // a returns its slot and immediately wants it back
 	w.is.Equal(back, store.Slots{Lane: "default", Want: true, Wake: true, Work: true})
 	w.is.Equal(w.settle(a, 1, 1, 0).Held, 0) // a must wait for the others
-	w.is.Equal(w.settle(c, 1, 1, 0).Held, 0) // c came second and still waits
+	w.is.Equal(w.settle(c, 1, 1, 0).Held, 0) // c came second and is still waiting
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1) // b came first and gets the slot
 	w.settle(b, 0, 1, 0)
 	w.is.Equal(w.settle(c, 1, 1, 0).Held, 1)
@@ -117,7 +117,7 @@ func TestALimitThatIsLoweredKillsNothingAndStartsNothing(t *testing.T) {
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0)
 	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 1)
-	w.is.Equal(w.settle(b, 3, 3, 3).Held, 3) // jobs that run without a grant are counted, as when the limit is new
+	w.is.Equal(w.settle(b, 3, 3, 3).Held, 3) // jobs running without a grant are counted, as happens when a limit has just been set
 }
 
 func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
@@ -134,16 +134,16 @@ func TestPodsAreToldWhenTheyHoldMoreThanTheLaneHas(t *testing.T) {
 	w.is.Equal(w.settle(b, 1, 1, 1).Over, false)
 	w.is.True(!overfull(a))
 	w.exec(`update trapeze.lanes set slots = 1 where name = 'default'`)
-	w.is.True(overfull(a) && overfull(b)) // both pods report it, because neither knows which of them must return slots
-	w.is.True(w.settle(a, 1, 1, 1).Over)  // the pods are still over the limit
+	w.is.True(overfull(a) && overfull(b)) // both pods report that the lane is over its limit, because neither knows which of them must return slots
+	w.is.True(w.settle(a, 1, 1, 1).Over)  // the pods together are still over the limit
 	w.is.True(!w.settle(b, 0, 1, 0).Over) // a returned slot counts immediately
 	w.is.True(!overfull(a))               // the remaining holder may use its slot
-	w.is.True(w.settle(b, 2, 2, 2).Over)  // jobs that run without a grant are counted too
+	w.is.True(w.settle(b, 2, 2, 2).Over)  // jobs running without a grant are counted too
 	w.exec(`update trapeze.lanes set slots = null where name = 'default'`)
-	w.is.True(!overfull(a)) // without a limit, no pod is over it
+	w.is.True(!overfull(a)) // without a limit, no pod can be over it
 }
 
-// A request whose connection was given up can reach the table long after a later request was answered.
+// A request whose connection was given up can still reach the table long after a later request was answered.
 func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -157,10 +157,10 @@ func TestAQuestionThatComesLateChangesNothing(t *testing.T) {
 	w.is.NoErr(err)
 	w.is.Equal(len(held), 0)
 	w.is.Equal(w.settle(b, 1, 1, 0).Held, 0) // the first pod keeps its three slots
-	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1) // b gets a slot only after a has returned some
+	w.is.Equal(w.settle(a, 1, 3, 1).Held, 1) // b gets a slot only after a has returned some of its slots
 }
 
-// Pods request and return slots concurrently, and some are closed in between. The limit is checked in snapshots.
+// Pods request and return slots concurrently, and some are closed in between. Snapshots taken meanwhile check that the limit holds.
 func TestTheLimitHoldsWhateverPodsAskForAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

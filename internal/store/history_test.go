@@ -12,10 +12,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// checkHistory checks what must be true of the database at any time. The events of each job are numbered from 1 without gaps. Each event
-// continues from the state of the previous one and makes a legal move. Fences count the claims of the job and never decrease, and an event
-// that leaves running has the fence of its claim. The last state is the one that the view job shows. Every subject has at most one running
-// row, for a job that is running.
+// checkHistory checks invariants that must hold for the database at any time. The events of each job are numbered from 1 without gaps. Each
+// event starts in the state in which the previous one ended, and its transition is legal. Fences count the claims of the job and never
+// decrease, and an event that leaves running has the fence of its claim. The last state is the one that the view job shows. Every subject
+// has at most one running row, and that row belongs to a running job.
 func (w *world) checkHistory() {
 	w.t.Helper()
 	ctx := context.Background()
@@ -118,8 +118,7 @@ func deref(fence *int64) any {
 	return *fence
 }
 
-// checkReading fails unless reading a job's history through the references in its rows returns all of its events. It checks the first few
-// jobs.
+// checkReading checks, for the first few jobs, that following the references in a job's rows returns all of the job's events.
 func (w *world) checkReading(jobs map[int64]bool) {
 	w.t.Helper()
 	ctx := context.Background()

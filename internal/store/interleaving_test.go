@@ -28,7 +28,7 @@ func TestTwoClaimsOfTheSameSubjectsInOppositeOrderDoNotDeadlock(t *testing.T) {
 		w.put(in("up", fmt.Sprint("s", i+10)))
 		w.put(in("down", fmt.Sprint("s", 29-i)))
 	}
-	// Both claims have locked their rows and wait for the first subject, which another transaction has reserved.
+	// Both claims have locked their rows and are waiting for the first subject, which another transaction has reserved.
 	release := w.freeze(`insert into trapeze.current_runs values ('k', 's10', -1, 1, 'running')`)
 	claim := func(boot, lane string) func() (store.Claims, error) {
 		return async(func() (store.Claims, error) {
@@ -45,7 +45,7 @@ func TestTwoClaimsOfTheSameSubjectsInOppositeOrderDoNotDeadlock(t *testing.T) {
 	w.is.Equal(len(x.Jobs)+len(y.Jobs), 20) // each subject went to one of the two claims
 	w.is.Equal(w.deadlocks(), 0)
 	w.is.Equal(w.count(`select count(*) from trapeze.live where state = 'pending' and (attempt > 0 or fence > 0)`), 0)
-	// No attempt of the jobs that lost is spent.
+	// The jobs that were not claimed spend no attempt.
 }
 
 // deadlocks returns the number of deadlocks that PostgreSQL had to resolve in this database. The store's retries would hide them.
@@ -68,7 +68,7 @@ func TestTwoFinishesWithCrossingParentsDoNotDeadlock(t *testing.T) {
 		return async(func() (map[int64]store.Ended, error) { return w.Finish(context.Background(), boot, []store.Ending{e}) })
 	}
 	x, y := finish(toTwo), finish(toOne)
-	w.waiting(2) // both have their snapshots, in which both subjects are running
+	w.waiting(2) // both statements have taken their snapshots, in which both subjects are running
 	release(false)
 	ex, err := x()
 	w.is.NoErr(err)
@@ -119,7 +119,7 @@ func TestACancelThatCommitsBeforeTheFinishWins(t *testing.T) {
 	boot := w.pod("a")
 	id := w.put(about("s"))[0]
 	c := w.one(boot)
-	// The cancel has changed the row but is not committed when the finish arrives.
+	// The cancel has changed the row but has not been committed yet when the finish arrives.
 	release := w.freeze(`with asked as (update trapeze.live set cancel_requested = true, event_no = event_no + 1 where id = $1
 			returning id, fence, event_no)
 		insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event)
@@ -128,7 +128,7 @@ func TestACancelThatCommitsBeforeTheFinishWins(t *testing.T) {
 	e := endingWith(c, child)
 	e.Result = json.RawMessage(`1`)
 	_, ok := w.end(boot, e)
-	w.is.True(!ok) // the row is locked, and is skipped so that the rest of a batch need not wait
+	w.is.True(!ok) // the row is locked, and is skipped so that the rest of a batch does not have to wait
 	at, err := w.ClaimOutcomes(w.ctx(), boot, []job.Lease{leaseOf(boot, c)}, []int64{child.ID}, false)
 	w.is.NoErr(err)
 	w.is.True(at[id].Held) // the finish must be sent again

@@ -56,10 +56,10 @@ func TestAKindIsKeptForItsOwnTimeAndTheChangeOfThatHoldsAtOnce(t *testing.T) {
 	c1, c9 := w.ended("other", 4)
 	w.exec(`insert into trapeze.kind_retention values ('chatty', 'succeeded', 3600), ('audited', 'succeeded', 0), ('other', 'failed', 1)`)
 
-	w.is.Equal(forget(-1), 2500) // a kind can be deleted while all others are kept forever
+	w.is.Equal(forget(-1), 2500) // jobs of one kind can be deleted even if all other jobs are kept forever
 	jobs, ends := w.left(b1, b9)
-	w.is.Equal([]int{jobs, ends}, []int{0, 0}) // nothing is left of the kind
-	w.is.Equal(forget(-1), 0)                  // the day is not read again
+	w.is.Equal([]int{jobs, ends}, []int{0, 0}) // no jobs of the kind are left
+	w.is.Equal(forget(-1), 0)                  // the day is not scanned again
 	jobs, ends = w.left(c1, c9)
 	w.is.Equal([]int{jobs, ends}, []int{4, 4}) // the rule for another state has no effect
 
@@ -69,8 +69,8 @@ func TestAKindIsKeptForItsOwnTimeAndTheChangeOfThatHoldsAtOnce(t *testing.T) {
 	w.is.Equal(w.oldDays(), 1)
 
 	w.exec(`update trapeze.kind_retention set keep_s = 7200 where kind = 'audited'`)
-	w.is.Equal(forget(30*time.Hour), 3) // the rule is read again
-	w.is.Equal(w.oldDays(), 0)          // the day is dropped with its last row
+	w.is.Equal(forget(30*time.Hour), 3) // the changed rule takes effect on the same day
+	w.is.Equal(w.oldDays(), 0)          // the day is dropped together with its last row
 }
 
 func TestARetentionThatIsEndedBetweenTwoBatchesIsCompletedByTheNext(t *testing.T) {
@@ -89,7 +89,7 @@ func TestARetentionThatIsEndedBetweenTwoBatchesIsCompletedByTheNext(t *testing.T
 	w.is.Equal(n, 4_000)            // the completed batches are counted
 	jobs, ends := w.left(first, last)
 	w.is.Equal(jobs, 10)
-	w.is.Equal(ends, 4_000+10) // the day stays
+	w.is.Equal(ends, 4_000+10) // the day remains
 	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", time.Hour, unpaced)
 	w.is.NoErr(err)
 	w.is.Equal(n, 10) // no job is counted twice
@@ -104,7 +104,7 @@ func TestARowThatIsHeldOrRefusedHoldsUpNoRetention(t *testing.T) {
 	w.exec(fmt.Sprintf(`create table trapeze.done_succeeded_%s (like trapeze.done_succeeded including all)`, other.Format("20060102")))
 	w.exec(fmt.Sprintf(`alter table trapeze.done_succeeded attach partition trapeze.done_succeeded_%s for values from ('%s 00:00+00') to ('%s 00:00+00')`,
 		other.Format("20060102"), other.Format(time.DateOnly), other.AddDate(0, 0, 1).Format(time.DateOnly)))
-	w.exec(`update trapeze.done set finished_at = finished_at - interval '1 day' where id between $1 and $2`, first, first+9) // these jobs, including the two problematic ones, ended on an older day
+	w.exec(`update trapeze.done set finished_at = finished_at - interval '1 day' where id between $1 and $2`, first, first+9) // these jobs, including the two that cannot be deleted, ended on an older day
 	w.exec(`create function refuse() returns trigger language plpgsql as 'begin raise exception ''no''; end'`)
 	w.exec(fmt.Sprintf(`create trigger refuse before delete on trapeze.jobs for each row when (old.id = %d) execute function refuse()`, first))
 	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, first+1)
@@ -152,7 +152,7 @@ func TestUniqueKeysOfJobsThatAreGoneAreFreeAndThoseInForceStay(t *testing.T) {
 	w := newWorld(t)
 	id := w.put(plain)[0]
 	w.exec(`insert into trapeze.unique_keys (kind, key, job_id) values ('k', 'mine', $1), ('k', 'old', $1 + 1000000), ('k', 'taken', $1 + 2000000)`, id)
-	release := w.freeze(`select from trapeze.unique_keys where key = 'taken' for update`) // a submission that takes over a key locks it like this
+	release := w.freeze(`select from trapeze.unique_keys where key = 'taken' for update`) // a submission that takes over a key locks it in this way
 	prune := func() (int, error) { return upkeep.PruneKeys(w.ctx(), w.Store, unpaced) }
 	x, y := async(prune), async(prune)
 	n1, err1 := x()

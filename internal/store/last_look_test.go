@@ -6,7 +6,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// If the last sweep for a closed pod's jobs skips a locked row, another sweep must follow.
+// If the last scheduled sweep for a closed pod's jobs skips a locked row, another sweep must follow.
 func TestARowThatIsLockedDuringTheLastLookIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -47,7 +47,7 @@ func TestALeaseFarInTheFutureCountsAsLapsed(t *testing.T) {
 	w.exec(`update trapeze.pods set lease_until = now() + interval '1 year' where boot = $1`, a)
 	beat, err := w.Heartbeat(w.ctx(), b, lease, false)
 	w.is.NoErr(err)
-	w.is.True(!beat.NextLapse.After(beat.Now)) // the other pods learn that they must check now
+	w.is.True(!beat.NextLapse.After(beat.Now)) // the other pods learn that they must check for lapsed leases now
 	closed, err := store.CloseLapsed(w.ctx(), w.Store, b, lease, time.Time{})
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 1)
@@ -59,7 +59,7 @@ func TestLeasesThatEndedAfterAnOutageBeganAreSpared(t *testing.T) {
 	before, after, jumped, by := w.pod("before"), w.pod("after"), w.pod("jumped"), w.pod("by")
 	w.exec(`update trapeze.pods set lease_until = now() - interval '20 s' where boot = $1`, before)
 	w.exec(`update trapeze.pods set lease_until = now() - interval '5 s' where boot = $1`, after)
-	w.exec(`update trapeze.pods set lease_until = now() + interval '1 hour' where boot = $1`, jumped) // set by the clock of the lost server
+	w.exec(`update trapeze.pods set lease_until = now() + interval '1 hour' where boot = $1`, jumped) // set by the clock of the server that was lost
 	closed, err := store.CloseLapsed(w.ctx(), w.Store, by, lease, time.Now().Add(-10*time.Second))
 	w.is.NoErr(err)
 	w.is.Equal(len(closed), 1)
@@ -94,7 +94,7 @@ func TestAClosedPodIsRefusedEverything(t *testing.T) {
 		lost(second(w.Park(w.ctx(), old, 0, store.Retry{Message: "boom"})))
 		lost(w.Keep(w.ctx(), old, []byte(`"late"`)))
 		lost(w.Emit(w.ctx(), old, store.Emission{Event: "my.event"}))
-		lost(second(store.Hold(w.ctx(), w.Store, w.pool, old, time.Minute, false))) // checkpoints use this transaction
+		lost(second(store.Hold(w.ctx(), w.Store, w.pool, old, time.Minute, false))) // checkpoints use the transaction that Hold begins
 		back, err := w.HandBack(w.ctx(), a, []job.Lease{old}, "late")
 		w.is.NoErr(err)
 		w.is.Equal(len(back), 0)
@@ -128,11 +128,11 @@ func TestAJobIsNotBornRunningInAClosedPod(t *testing.T) {
 	list[0].Starts, list[1].Starts = true, true
 	placed, err := w.Enqueue(w.ctx(), a, list)
 	w.is.NoErr(err)
-	w.is.Equal(placed[list[0].ID], store.PlacedPending) // recovery would not find the job once the sweeps for pod a are over
+	w.is.Equal(placed[list[0].ID], store.PlacedPending) // if it started here, recovery would not find the job once the sweeps for pod a are over
 	w.is.Equal(placed[list[1].ID], store.PlacedPending)
 	child := w.new(then(c))[0]
 	end, ok := w.end(a, endingWith(c, child))
-	w.is.True(ok) // the pod is closed but its jobs are not recovered yet, so no other pod has the job and the result is kept
+	w.is.True(ok) // the pod is closed but its jobs are not recovered yet; because no other pod has the job, the result is kept
 	w.is.True(!end.ChildRunning)
 	w.is.Equal(w.at(parent).State, job.Succeeded)
 	w.is.Equal(w.at(child.ID).State, job.Pending)
@@ -152,16 +152,16 @@ func TestClosedPodsAreSweptAgainForClaimsInFlightAtGrowingIntervals(t *testing.T
 		w.is.NoErr(err)
 		beat, err := w.Heartbeat(w.ctx(), b, lease, false)
 		w.is.NoErr(err)
-		w.is.Equal(beat.SweepIsDue, len(boots) == 1) // heartbeats report the same as SweepsDue
+		w.is.Equal(beat.SweepIsDue, len(boots) == 1) // heartbeats and SweepsDue agree
 		return len(boots) == 1
 	}
 	w.is.True(!due("1s", "1s"))
 	w.is.True(due("3s", "3s"))   // the second sweep is due two seconds after the first one
-	w.is.True(!due("10s", "5s")) // 5 s had passed since the pod closed, so the next sweep is due 5 + 2 s later
+	w.is.True(!due("10s", "5s")) // the previous sweep took place 5 s after the pod closed, so the next one is due another 5 + 2 s later
 	w.is.True(due("13s", "8s"))
 	w.is.True(!due("9m", "4m"))
 	w.is.True(due("9m", "5m"))
-	w.is.True(!due("11m", "1m")) // ten minutes had passed, and no claim stays in flight that long
+	w.is.True(!due("11m", "1m")) // the last sweep took place more than ten minutes after the pod closed, and no claim stays in flight that long
 	w.is.True(due("3d", "2d 23h 59m"))
 
 	// The commit of a claim that was in flight when its pod was closed arrives after the first sweep.

@@ -18,7 +18,7 @@ import (
 // urgent returns a change that sets a job's priority.
 func urgent(priority int) func(*store.NewJob) { return func(n *store.NewJob) { n.Priority = priority } }
 
-// ready sets how long ago a pending job became ready, and returns that time.
+// ready makes a pending job appear to have become ready the given time ago, and returns its ready time.
 func (w *world) ready(id int64, ago time.Duration) time.Time {
 	w.t.Helper()
 	var at time.Time
@@ -71,14 +71,14 @@ func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
 		return found["default"]
 	}
 	empty := mark(time.Time{})
-	w.is.True(time.Since(empty) > 150*time.Millisecond && time.Since(empty) < 10*time.Second) // jobs in flight become ready after the mark
+	w.is.True(time.Since(empty) > 150*time.Millisecond && time.Since(empty) < 10*time.Second) // the mark is old enough that jobs in flight become ready after it
 
 	ids := w.put(urgent(10), urgent(-100), urgent(100), about("busy"), about("busy"), func(n *store.NewJob) { n.Kind = "foreign" })
 	w.ready(ids[0], time.Hour)
 	second := w.ready(ids[2], 2*time.Hour)
 	first := w.ready(ids[1], 3*time.Hour)
 	w.ready(ids[5], 9*time.Hour)              // this pod does not handle the job's kind
-	w.is.True(mark(time.Time{}).Equal(first)) // the mark is the oldest job of any rank
+	w.is.True(mark(time.Time{}).Equal(first)) // the mark is the ready time of the oldest claimable job of any rank
 	w.is.True(mark(first.Add(time.Minute)).Equal(second))
 
 	running := w.ready(ids[3], 20*time.Hour)
@@ -86,7 +86,7 @@ func TestAMarkHidesNothingThatCouldBeClaimed(t *testing.T) {
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 2}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[2], ids[3]})
-	w.is.True(mark(running).Equal(first)) // the subject is running, and its next job is found by subject
+	w.is.True(mark(running).Equal(first)) // the subject is running, and its next job is found through the subject
 }
 
 func TestASubmissionFromAMarkOnWaitsBehindWhatIsReadySince(t *testing.T) {
@@ -101,17 +101,17 @@ func TestASubmissionFromAMarkOnWaitsBehindWhatIsReadySince(t *testing.T) {
 		w.is.NoErr(err)
 		return e.Places[n[0].ID]
 	}
-	w.is.Equal(submit(20, at), store.PlacedPending) // the new job has the same priority but is younger
+	w.is.Equal(submit(20, at), store.PlacedPending) // the new job has the same priority as the waiting one but is younger
 	w.is.Equal(submit(10, at), store.PlacedPending) // the new job is less urgent
 	w.is.Equal(submit(21, at), store.PlacedRunning) // the new job is more urgent
 	w.is.Equal(submit(21, at.Add(time.Minute)), store.PlacedRunning)
-	w.is.Equal(submit(19, at.Add(time.Minute)), store.PlacedPending) // this job waits behind the first of those submitted here
+	w.is.Equal(submit(19, at.Add(time.Minute)), store.PlacedPending) // this job waits behind the first job submitted in this test
 }
 
 var buffers = regexp.MustCompile(`Buffers: shared hit=(\d+)`)
 
-// Finished jobs leave dead rows in the table and its indexes. PostgreSQL cannot remove them while a transaction holds a snapshot in which
-// the jobs had not finished yet.
+// Finished jobs leave dead rows in the table and its indexes. PostgreSQL cannot remove them while a transaction holds a snapshot taken
+// before those jobs finished.
 func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -157,7 +157,7 @@ func TestDeadRowsUnderAHeldSnapshotAreNotWalkedOverFromAMarkOn(t *testing.T) {
 		whole = append(whole, pages(fmt.Sprint("claim", i), store.ClaimSQL))
 		since = append(since, pages(fmt.Sprint("claim_since", i), store.ClaimSinceSQL))
 	}
-	if whole[1] < 5*whole[0] || since[1] > since[0]+201 { // the index may read one more page per rank when it grows by a level
+	if whole[1] < 5*whole[0] || since[1] > since[0]+201 { // the index may need one more page per rank when it grows by a level
 		t.Errorf("behind 500 and 10,000 dead rows, a claim reads %d pages, and %d from a mark on", whole, since)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// step is one kind of step in a random history. do draws its verbs. Steps with a higher weight occur more often.
+// step is one kind of step in a random history. do draws the verbs that the step runs. Steps with a higher weight occur more often.
 type step struct {
 	name   string
 	weight int
@@ -44,7 +44,7 @@ func (b *bench) take(t *rapid.T) string {
 	return s.name
 }
 
-// evenly draws a number from 0 to n-1 with a roughly uniform distribution. The generators of rapid prefer small numbers.
+// evenly draws a number from 0 to n-1 with a roughly uniform distribution. rapid's own generators favor small numbers.
 func evenly(t *rapid.T, label string, n int) int {
 	return rapid.Custom(func(t *rapid.T) int {
 		sum := 0
@@ -89,7 +89,7 @@ func (b *bench) openPods() (boots []string) {
 	return boots
 }
 
-// drawPod draws a pod, usually an open one. Rarely, the pod is closed or was never registered.
+// drawPod draws a pod, usually an open one. Occasionally it draws a pod that is closed or was never registered.
 func (b *bench) drawPod(t *rapid.T) string {
 	boots := b.openPods()
 	if len(boots) == 0 || seldom(t, "closed pod", 10) {
@@ -127,7 +127,7 @@ func (b *bench) drawUnique(t *rapid.T) []verb {
 	return []verb{enqueuesUnique(b.drawJobs(t, 1, func(n *store.NewJob) { n.UniqueKey, n.UniqueWhile = &key, &while })[0])}
 }
 
-// drawClaim draws a claim of a pod, for some kinds, in the lanes that were open at the pod's last heartbeat.
+// drawClaim draws a claim by a pod, for some kinds, in the lanes that were open at the pod's last heartbeat.
 func (b *bench) drawClaim(t *rapid.T) []verb {
 	boot := b.drawPod(t)
 	var wants []store.Want
@@ -171,7 +171,7 @@ func (b *bench) drawLease(t *rapid.T) job.Lease {
 	return l
 }
 
-// drawLeases draws several leases of one pod on different jobs.
+// drawLeases draws several leases of one pod, each for a different job.
 func (b *bench) drawLeases(t *rapid.T, most int) []job.Lease {
 	list := []job.Lease{b.drawLease(t)}
 	for _, l := range drawSome(t, "with another", most-1, b.given) {
@@ -198,7 +198,7 @@ func (b *bench) drawOperatorRetry(t *rapid.T) []verb {
 	return []verb{retriesAgain(b.drawAny(t))}
 }
 
-// drawAny draws the id of a job in any state, often of a running one. Rarely, the job never existed.
+// drawAny draws the id of a job in any state, often that of a running job. Occasionally the job never existed.
 func (b *bench) drawAny(t *rapid.T) int64 {
 	if running := b.m.pick((*modelJob).runs); len(running) > 0 && seldom(t, "a running job", 2) {
 		return draw(t, "job", running...).ID

@@ -84,7 +84,7 @@ func (b *bench) drawCheckpoint(t *rapid.T) []verb {
 	return []verb{draw(t, "with writes", checkpoints, keeps)(l, checkpoint)}
 }
 
-// drawStale lets a former owner try every writing verb. Each must be rejected without changing anything.
+// drawStale makes a former owner try every verb that writes. Each must be rejected without changing anything.
 func (b *bench) drawStale(t *rapid.T) []verb {
 	var lost, outlived []job.Lease // outlived holds the lost leases whose job still exists and has a newer claim
 	for _, l := range b.given {
@@ -110,7 +110,7 @@ func (b *bench) drawStale(t *rapid.T) []verb {
 		harmless(parks(l, "retry", 0)), harmless(parks(l, "retry_later", 0)), harmless(handsBack(l.Pod, l)),
 		harmless(progresses(l, job.Progress{Done: ptr(int64(1))})), harmless(emits(l, 2)),
 		harmless(checkpoints(l, json.RawMessage(`{"line": 99}`))), harmless(keeps(l, json.RawMessage(`{"line": 98}`))), harmless(readsBack(l)),
-		notesStale(l), // the only write that is accepted from a former owner, if the job has a newer claim
+		notesStale(l), // the only write that a former owner may make, if the job has a newer claim
 	}
 }
 

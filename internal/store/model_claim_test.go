@@ -8,14 +8,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// wish is a new job with the data that decides its place.
+// wish is a new job together with the data that determines where it is inserted.
 type wish struct {
 	store.NewJob
 	handed bool // its parent hands the subject over
-	ahead  int  // waiting jobs of this priority or higher in the lane go first
+	ahead  int  // waiting jobs in the lane with this priority or a higher one go first
 }
 
-// Enqueue inserts each job where the store must insert it. Older jobs of the same or higher priority in its lane go first.
+// Enqueue inserts each job in the place where the store must insert it. Older jobs of the same or higher priority in its lane go first.
 func (m *model) Enqueue(boot string, list []store.NewJob) map[int64]store.Place {
 	wishes := make([]wish, len(list))
 	for i, n := range list {
@@ -36,7 +36,7 @@ func (m *model) EnqueueUnique(n store.NewJob) (holder int64) {
 	return n.ID
 }
 
-// places returns where new jobs go, based on the existing jobs. Of several new jobs with the same subject, only one runs.
+// places returns where each new job is inserted, based on the existing jobs. If several new jobs have the same subject, only one runs.
 func (m *model) places(boot string, list []wish) map[int64]store.Place {
 	at := map[int64]store.Place{}
 	free := make([]wish, 0, len(list))
@@ -64,7 +64,7 @@ func (m *model) places(boot string, list []wish) map[int64]store.Place {
 	return at
 }
 
-// bear inserts new jobs at their places.
+// bear inserts new jobs in their places.
 func (m *model) bear(boot string, list []wish, at map[int64]store.Place) map[int64]store.Place {
 	for _, w := range list {
 		j := &modelJob{NewJob: w.NewJob, place: "live", at: m.now}
@@ -86,7 +86,7 @@ func (m *model) bear(boot string, list []wish, at map[int64]store.Place) map[int
 	return at
 }
 
-// due returns the time after a delay. Delays in these tests are either zero or longer than any test.
+// due returns the time at which the given delay ends. Delays in these tests are either zero or longer than any test.
 func (m *model) due(millis int64) int64 { return m.now + millis<<32 }
 
 // start claims a pending job for a pod.
@@ -100,7 +100,7 @@ func (m *model) start(j *modelJob, boot, path string) {
 	}
 }
 
-// modelClaim holds the fields of a claim that are compared.
+// modelClaim holds the fields of a claim that the tests compare.
 type modelClaim struct {
 	ID, Fence                        int64
 	Attempt, Crashes, Priority, Step int
@@ -141,7 +141,7 @@ func (m *model) ClaimSubjects(boot string, keys []store.Key, lanes []string) mod
 	return m.take(boot, picked)
 }
 
-// take claims picked jobs for a pod, at most one per subject and one isolated job.
+// take claims the picked jobs for a pod, but only one job per subject and only one isolated job.
 func (m *model) take(boot string, picked []*modelJob) modelClaims {
 	if !m.open(boot) {
 		return modelClaims{}

@@ -7,7 +7,7 @@ import "time"
 // histories is the number of random histories in the long test run.
 const histories = 3000
 
-// patience is how long the test keeps starting new histories.
+// patience is how long the test continues to start new histories.
 const patience = 10 * time.Minute
 
 // pairEnds lists how the first of two verbs on one row ends: with a commit or a rollback.

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Cancel ends a job, or requests that its pod end it.
+// Cancel ends a job, or requests that its pod do so.
 func (m *model) Cancel(id int64, stop bool, actor string) (admin.Cancellation, error) {
 	j := m.jobs[id]
 	if j == nil {
@@ -50,7 +50,7 @@ func (m *model) Cancel(id int64, stop bool, actor string) (admin.Cancellation, e
 	return c, nil
 }
 
-// ending returns what a statement reports about the end of a job.
+// ending returns the job.End that a statement reports when it ends the job.
 func (j *modelJob) ending() *job.End {
 	pipeline := j.PipelineID
 	if pipeline == 0 {
@@ -171,7 +171,7 @@ func (m *model) RecoverPage(boots []string, after int64, limit, maxCrashes int) 
 	return r
 }
 
-// modelBeat holds the fields of a heartbeat response that are compared.
+// modelBeat holds the fields of a heartbeat response that the tests compare.
 type modelBeat struct {
 	Open, Paused, Due, Peers bool
 	Lanes                    []store.Lane
@@ -217,8 +217,8 @@ func (m *model) Promote(limit int) int {
 	return len(due)
 }
 
-// Forget deletes the jobs that ended in a state on a past day, except those whose result may still be read. If there are no such jobs,
-// dropDay then drops the day. Otherwise the rows of the other jobs are deleted immediately.
+// Forget deletes the jobs that ended in a state on a past day, except those whose result may still be read. If there are no such
+// exceptions, dropDay then drops the day. Otherwise, the rows of the deleted jobs are removed immediately.
 func (m *model) Forget(state job.State) (n int, drops bool) {
 	awaited := map[int64]bool{}
 	for _, j := range m.jobs {

@@ -7,7 +7,7 @@ import "time"
 // histories is the number of random histories. They have 30 steps on average, and each step takes 2 to 4 ms.
 const histories = 30
 
-// patience is how long the test keeps starting new histories.
+// patience is how long the test continues to start new histories.
 const patience = 20 * time.Second
 
 // pairEnds lists how the first of two verbs on one row ends. The long test run adds the rollback.

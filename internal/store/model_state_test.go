@@ -10,9 +10,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// model is the store as plain maps. It defines what the verbs do to a database that no one else is using. It does not model statements,
-// locks or snapshots, and it keeps the order of events instead of their times. Its methods have the names of the store's methods, and are
-// not safe for concurrent use.
+// model implements the store with plain maps. It defines what the verbs do to a database that has no other users. It does not model
+// statements, locks or snapshots, and it keeps the order of events instead of their times. Its methods have the same names as the store's
+// methods, and are not safe for concurrent use.
 type model struct {
 	now    int64 // the clock, which advances by one tick per verb
 	jobs   map[int64]*modelJob
@@ -23,7 +23,7 @@ type model struct {
 	lanes  map[string]store.Lane
 	paused bool
 	events []modelEvent
-	graves map[int64]grave // rows of done whose job was deleted and whose day has not been dropped yet
+	graves map[int64]grave // rows of done whose jobs were deleted and whose days have not been dropped yet
 }
 
 // modelJob is a job in live, parked or done.
@@ -65,7 +65,7 @@ type modelPod struct {
 	draining, lapsed, closed, swept bool
 }
 
-// modelEvent is an event of a job, or of a pod if job is 0. note is the most significant number or word of the event's fields.
+// modelEvent is an event of a job, or of a pod if job is 0. note is the most significant number or word in the event's fields.
 type modelEvent struct {
 	job                                   int64
 	no                                    int
@@ -119,7 +119,7 @@ func (j *modelJob) done() bool       { return j.place == "done" }
 func (j *modelJob) key() store.Key   { return store.Key{j.Kind, j.Subject} }
 func (j *modelJob) lease() job.Lease { return job.Lease{JobID: j.ID, Fence: j.fence, Pod: j.pod} }
 
-// urgency compares two jobs of a lane by the order in which they are claimed.
+// urgency compares two jobs in a lane by the order in which they are claimed.
 func urgency(a, b *modelJob) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.at, b.at), cmp.Compare(a.ID, b.ID))
 }
@@ -138,8 +138,8 @@ func (m *model) open(boot string) bool { p := m.pods[boot]; return p != nil && !
 // busy reports whether a job of this kind and subject is running.
 func (m *model) busy(k store.Key) bool { return k.Subject != "" && m.runs[k].state == "running" }
 
-// move changes a job's state and records an event. It panics on a move that job/state.go does not allow, which means that the model, or a
-// store that behaves in the same way, is wrong.
+// move changes a job's state and records an event. It panics on a transition that job/state.go does not allow, which means that the model
+// is wrong, and so is a store that agrees with it.
 func (m *model) move(j *modelJob, to job.State, e modelEvent) {
 	if !job.CanMove(j.state, to) {
 		panic(fmt.Sprintf("job %d: %s moves it from %q to %q", j.ID, e.event, j.state, to))
@@ -147,7 +147,7 @@ func (m *model) move(j *modelJob, to job.State, e modelEvent) {
 	m.note(j, to, e)
 }
 
-// note records an event of a job.
+// note records an event for a job.
 func (m *model) note(j *modelJob, to job.State, e modelEvent) {
 	j.eventNo++
 	e.job, e.no, e.from, e.to = j.ID, j.eventNo, j.state, to
@@ -158,7 +158,7 @@ func (m *model) note(j *modelJob, to job.State, e modelEvent) {
 	j.state = to
 }
 
-// of returns an event of a claim.
+// of returns an event for a claim.
 func of(l job.Lease, event string) modelEvent {
 	return modelEvent{event: event, boot: l.Pod, fence: &l.Fence}
 }

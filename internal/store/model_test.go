@@ -23,7 +23,7 @@ import (
 // The test runs random histories of all verbs against the real store and against a model made of plain maps. After each verb, the tables
 // and the results must match the model. At the end, every enqueued job must be able to finish.
 //
-// A failure prints its seed and its shortened history. -rapid.seed=N repeats it, and -rapid.checks=N runs N histories.
+// A failure prints its seed and a minimized history. -rapid.seed=N repeats it, and -rapid.checks=N runs N histories.
 func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -40,7 +40,7 @@ func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
 			return // a slow machine runs fewer histories
 		}
 		ended := false
-		defer func() { failed = failed || !ended }() // rapid repeats a failed history to shorten it
+		defer func() { failed = failed || !ended }() // rapid reruns a failed history to minimize it
 		b := newBench(t, st, pool)
 		for _, v := range []verb{b.join(), b.join(), enqueues(bootOf(1), b.drawJobs(t, 3, starts)), enqueues(bootOf(0), b.drawJobs(t, 3, plain))} {
 			b.try(v)
@@ -77,7 +77,7 @@ func TestAnyHistoryOfTheStoreIsTheModels(t *testing.T) {
 	}
 }
 
-// limitHistories sets the number of histories, unless the command line or the environment sets it.
+// limitHistories sets the number of histories, unless the command line or the environment already does.
 func limitHistories(t *testing.T) {
 	set := os.Getenv("RAPID_CHECKS") != ""
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "rapid.checks" })
@@ -95,10 +95,10 @@ type bench struct {
 	st    *store.Store
 	pool  *pgxpool.Pool
 	m     *model
-	jobs  int64                   // the last id given to a job
-	boots int                     // the last number given to a pod
+	jobs  int64                   // the last id assigned to a job
+	boots int                     // the last number assigned to a pod
 	beats map[string][]store.Lane // the lanes in the last heartbeat of each pod
-	given []job.Lease             // all leases that were ever given
+	given []job.Lease             // all leases that were ever issued
 	lost  int                     // number of results that reported a lost lease
 }
 
@@ -143,7 +143,7 @@ func (b *bench) same(after string) {
 	b.remember()
 }
 
-// remember keeps the current leases of all jobs, for tests with leases that have been lost.
+// remember stores the current leases of all jobs, so that later steps can use leases that have been lost by then.
 func (b *bench) remember() {
 	for _, j := range b.m.pick((*modelJob).runs) {
 		if !slices.Contains(b.given, j.lease()) {
@@ -164,7 +164,7 @@ func (b *bench) job() store.NewJob {
 	return store.NewJob{ID: b.jobs, Kind: "k", Lane: "default", Args: json.RawMessage(`{"n": 1}`), Priority: 10, Submitter: "ann", Actor: "ann"}
 }
 
-// sweep returns the verbs of a pod's recovery, page by page.
+// sweep returns the verbs with which a pod recovers jobs page by page.
 func (b *bench) sweep(by string, page, maxCrashes int) []verb {
 	var boots, unswept []string
 	for _, boot := range slices.Sorted(maps.Keys(b.m.pods)) {
@@ -184,7 +184,7 @@ func (b *bench) sweep(by string, page, maxCrashes int) []verb {
 	return append(list, recoversPage(boots, after, page, maxCrashes), swept(boots))
 }
 
-// settle lets all jobs end, because no accepted job may be lost.
+// settle lets all jobs finish, because no accepted job may be lost.
 func (b *bench) settle() {
 	b.t.Helper()
 	for _, boot := range slices.Sorted(maps.Keys(b.m.pods)) {

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// oldDay is how many days ago the jobs ended that retention deletes. It exceeds two because a day ends at midnight.
+// oldDay is the number of days since the jobs that retention deletes ended. It exceeds two because a day ends at midnight.
 const oldDay = 3
 
 // retention is how long a pod keeps finished jobs.
@@ -91,7 +91,7 @@ func recoversPage(boots []string, after int64, limit, maxCrashes int) verb {
 		})
 }
 
-// recovers sweeps for the jobs of one pod. It closes lapsed pods, and then recovers the jobs.
+// recovers recovers the jobs of one pod. It first closes lapsed pods.
 func recovers(by, from string) verb {
 	closing, page := closesLapsed(by), recoversPage([]string{from}, -1, 1000, 3)
 	return verb{"recover",
@@ -104,7 +104,7 @@ func recovers(by, from string) verb {
 		[]func(*model) (any, error){func(m *model) (any, error) { m.CloseLapsed(by); return nil, nil }, page.stages[0]}}
 }
 
-// sweepsDue lists the pods to be swept, which must include all that have not been swept yet.
+// sweepsDue lists the pods to be swept. The list must include every pod that has not been swept yet.
 func sweepsDue(unswept []string) verb {
 	return in("list the sweeps",
 		func(ctx context.Context, s *store.Store) ([]string, error) {
@@ -137,7 +137,7 @@ func promotes(limit int) verb {
 		func(m *model) (int, error) { return m.Promote(limit), nil })
 }
 
-// changesLane changes a lane as an operator does. Heartbeats report the change.
+// changesLane changes a lane as an operator would. Heartbeats report the change.
 func changesLane(l store.Lane) verb {
 	return bare(fmt.Sprintf("lane %s", told(l)),
 		func(ctx context.Context, s *store.Store) error {
@@ -157,8 +157,8 @@ func pauses(paused bool) verb {
 		func(m *model) error { m.paused = paused; return nil })
 }
 
-// forgets applies retention to the jobs that ended in one state. If two of them delete the same jobs, both count them, so the number is not
-// part of the result.
+// forgets applies retention to the jobs that ended in one state. If two such verbs delete the same jobs, both count them, so the number is
+// not part of the result.
 func forgets(state job.State) verb {
 	drops := false
 	return verb{"forget " + string(state),
@@ -231,7 +231,8 @@ func ages(ids ...int64) verb {
 		})
 }
 
-// ageEvents changes the times of the events of jobs. It first moves the events out of rows that are shared with other jobs.
+// ageEvents changes the times of jobs' events. If a row contains events of several jobs, ageEvents first moves the affected events to
+// separate rows.
 func ageEvents(ctx context.Context, pool *pgxpool.Pool, ids []int64, at time.Time) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		for _, sql := range []string{
@@ -251,7 +252,7 @@ func ageEvents(ctx context.Context, pool *pgxpool.Pool, ids []int64, at time.Tim
 	})
 }
 
-// makeOldDay creates the missing partitions of the past day.
+// makeOldDay creates the missing partitions for the past day.
 func makeOldDay(ctx context.Context, s *store.Store) error {
 	day := time.Now().UTC().AddDate(0, 0, -oldDay)
 	for _, parent := range []string{"done_succeeded", "done_failed", "done_cancelled", "job_events"} {

@@ -15,15 +15,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// verb is a call of the store together with its effect on the model. Both return their result as text. A verb with several transactions has
-// a stage for each of them, and its result is that of the last stage that returns one.
+// verb is a call to the store together with its effect on the model. Both return their result as text. A verb with several transactions has
+// one stage for each, and its result is that of the last stage that returns one.
 type verb struct {
 	name   string
 	do     func(ctx context.Context, s *store.Store) (any, error)
 	stages []func(m *model) (any, error)
 }
 
-// answer returns the result that a caller sees: a value, or a known error.
+// answer returns the result that a caller sees, which is either a value or a known error.
 func answer(value any, err error) string {
 	for _, known := range []error{job.ErrLeaseLost, job.ErrAlreadyTerminal, job.ErrNotFound, job.ErrCancelled, job.ErrNotQueued,
 		job.ErrNotFailed, job.ErrKeyHeld} {
@@ -39,7 +39,7 @@ func answer(value any, err error) string {
 
 func (v verb) ask(ctx context.Context, s *store.Store) string { return answer(v.do(ctx, s)) }
 
-// apply runs all stages on the model, each in one tick of its clock.
+// apply runs all stages on the model. Each stage takes one tick of the model's clock.
 func (v verb) apply(m *model) string {
 	last := ""
 	for i := range v.stages {
@@ -109,7 +109,7 @@ func claimsSubjects(boot string, keys []store.Key, lanes []string) verb {
 		func(m *model) (modelClaims, error) { return m.ClaimSubjects(boot, keys, lanes), nil })
 }
 
-// claimsOf reduces the result of a claim to the fields that the model knows.
+// claimsOf reduces the result of a claim to the fields that the model tracks.
 func claimsOf(c store.Claims, err error) (modelClaims, error) {
 	found := modelClaims{Seen: c.Seen}
 	for _, j := range c.Jobs {
@@ -133,7 +133,7 @@ func parks(l job.Lease, why string, millis int64) verb {
 	return bare(fmt.Sprintf("%s %+v after %d ms", why, l, millis),
 		func(ctx context.Context, s *store.Store) error {
 			wait := time.Duration(millis) * time.Millisecond
-			if why == "retry_later" { // any number of snoozes works here, so the fence is used
+			if why == "retry_later" { // any number of snoozes works here, and the fence is at hand
 				_, err := s.Snooze(ctx, l, int(l.Fence), wait, store.Retry{Message: "boom"})
 				return err
 			}

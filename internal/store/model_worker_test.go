@@ -54,7 +54,7 @@ func (m *model) finish(j *modelJob, e store.Ending) job.State {
 	return e.State
 }
 
-// Park ends a claim, and the job waits.
+// Park ends a claim and makes the job wait.
 func (m *model) Park(l job.Lease, why string, millis int64, message string) error {
 	j := m.held(l)
 	if j == nil || j.cancel {
@@ -72,7 +72,7 @@ func (m *model) Park(l job.Lease, why string, millis int64, message string) erro
 	m.rest(j)
 	m.move(j, job.Pending, event)
 	j.place, j.why, j.pod, j.at = "parked", why, "", m.due(millis)
-	j.writes = 0 // the row of live is deleted
+	j.writes = 0 // the row in live is deleted
 	return nil
 }
 
@@ -129,7 +129,7 @@ func (m *model) Checkpoint(l job.Lease, checkpoint json.RawMessage) (number int,
 	return j.writes, m.Keep(l, checkpoint)
 }
 
-// Keep stores a checkpoint without writes of the handler.
+// Keep stores a checkpoint for a handler that writes nothing else.
 func (m *model) Keep(l job.Lease, checkpoint json.RawMessage) error {
 	j := m.held(l)
 	switch {

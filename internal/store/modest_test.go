@@ -25,16 +25,16 @@ func TestSlowReadsLeaveAConnectionToCommands(t *testing.T) {
 	for range 6 {
 		reads = append(reads, async(func() ([]admin.AuditRow, error) { return admin.AuditTrail(w.ctx(), modest, admin.AuditFilter{}) }))
 	}
-	w.waiting(2) // the other reads wait for their turn
+	w.waiting(2) // the other reads are waiting for their turn
 	_, err := view.Job(w.ctx(), w.Store, w.put(plain)[0])
 	is.NoErr(err) // a command does not wait for them
 	soon, cancel := context.WithTimeout(w.ctx(), 50*time.Millisecond)
 	defer cancel()
 	_, err = admin.AuditTrail(soon, modest, admin.AuditFilter{})
-	is.True(errors.Is(err, context.DeadlineExceeded)) // waiting for a turn ends with the context
+	is.True(errors.Is(err, context.DeadlineExceeded)) // the wait for a turn ends with the context
 	soon, cancel = context.WithTimeout(w.ctx(), 50*time.Millisecond)
 	defer cancel()
-	is.True(errors.Is(modest.Tx(soon, func(pgx.Tx) error { return nil }), context.DeadlineExceeded)) // transactions wait for the same turns
+	is.True(errors.Is(modest.Tx(soon, func(pgx.Tx) error { return nil }), context.DeadlineExceeded)) // transactions also wait for a turn
 	release(true)
 	for _, read := range reads {
 		_, err := read()

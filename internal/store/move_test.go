@@ -22,7 +22,7 @@ func TestAMoveKeepsEveryTurnAndPassesByWhatSomebodyHolds(t *testing.T) {
 	moved, passed, err := admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
 	w.is.NoErr(err)
 	w.is.Equal([]int{moved, passed}, []int{2, 1})
-	w.is.Equal(w.at(first).Lane, "default") // the transaction that locked it may be starting it there
+	w.is.Equal(w.at(first).Lane, "default") // the transaction that locked the job may be about to start it there
 	release(false)
 	moved, passed, err = admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
 	w.is.NoErr(err)
@@ -34,7 +34,7 @@ func TestAMoveKeepsEveryTurnAndPassesByWhatSomebodyHolds(t *testing.T) {
 	w.is.Equal(idsOf(found.Jobs), []int64{third, first, second}) // by priority, then in the order of submission
 	moved, _, err = admin.Move(w.ctx(), w.Store, admin.Moving{From: "other", To: "default"}, "ann")
 	w.is.NoErr(err)
-	w.is.Equal(moved, 0) // running jobs stay in the lane of their slot
+	w.is.Equal(moved, 0) // running jobs stay in the lane whose slot they use
 }
 
 // Moving a lane's jobs reads each of them once, even if the planner's statistics claim that the table is empty.
@@ -54,7 +54,7 @@ func TestAMoveOfABacklogTakesAsLongAsItHasJobs(t *testing.T) {
 	moved, passed, err := admin.Move(w.ctx(), w.Store, admin.Moving{From: "default", To: "other"}, "ann")
 	w.is.NoErr(err)
 	w.is.Equal([]int{moved, passed}, []int{2 * backlog, 0})
-	w.is.True(time.Since(began) < 10*time.Second) // takes 0.5 s, or half a minute if each row is compared with the whole page
+	w.is.True(time.Since(began) < 10*time.Second) // takes 0.5 s, or half a minute if each row is compared with all rows of the page
 	w.exec(`truncate trapeze.live, trapeze.parked, trapeze.job_events`)
 }
 

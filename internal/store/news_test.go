@@ -43,8 +43,8 @@ func TestNewsTellEachEventOnceAndWaitForNoTransaction(t *testing.T) {
 	w.end(boot, ending(claimed))
 	list, seen, err = view.ReadNews(w.ctx(), w.Store, seen, jobs, nil)
 	w.is.NoErr(err)
-	w.is.Equal(names(list), []string{fmt.Sprintf("%d/2", other), fmt.Sprintf("%d/3", other)}) // these events appear immediately
-	w.is.Equal(len(seen.Open) > 0, true)                                                      // open transactions are remembered
+	w.is.Equal(names(list), []string{fmt.Sprintf("%d/2", other), fmt.Sprintf("%d/3", other)}) // the events of the other transactions appear immediately
+	w.is.Equal(len(seen.Open) > 0, true)                                                      // the position remembers open transactions
 	list, seen, err = view.ReadNews(w.ctx(), w.Store, seen, jobs, nil)
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 0) // no event appears twice
@@ -57,8 +57,8 @@ func TestNewsTellEachEventOnceAndWaitForNoTransaction(t *testing.T) {
 	w.is.Equal(len(list), 0)
 }
 
-// Whatever concurrent transactions do, a reader that polls, or that resumes from the end of any page, gets each event of a job once and in
-// order.
+// Whatever concurrent transactions do, a reader that polls, or that resumes from the end of any page, gets each of a job's events exactly
+// once and in order.
 func TestNewsOfAPipelineGoOnFromAnyPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -101,7 +101,7 @@ func TestTheFeedOfOneSubmitterHasHisJobsOnly(t *testing.T) {
 	})
 	all, err := view.FeedPage(w.ctx(), w.Store, view.Position{}, "", 10)
 	w.is.NoErr(err)
-	w.is.True(all[0].Job == nil) // the event of the pod that joined
+	w.is.True(all[0].Job == nil) // the event for the pod that joined
 	now, err := view.ReadFeedNow(w.ctx(), w.Store)
 	w.is.NoErr(err)
 	w.is.Equal(len(now.Epoch), 8)

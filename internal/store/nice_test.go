@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A mark covers all ranks. A job whose priority changes is still behind it, for claims and for submissions.
+// A mark covers all ranks. A job whose priority changes is still found after the mark, by claims and by submissions.
 func TestAMarkDoesNotHideAJobThatWasNiced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -36,7 +36,7 @@ func TestAMarkDoesNotHideAJobThatWasNiced(t *testing.T) {
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], n[0].ID, ids[2], ids[0]})
 }
 
-// Changing a priority inserts the row again, so the statement must list all columns. A column that a later migration adds would otherwise
+// Changing a priority inserts the row again, so the statement must list all columns. Otherwise, a column added by a later migration would
 // be lost.
 func TestANicedJobsRowKeepsAllItsColumns(t *testing.T) {
 	t.Parallel()
@@ -71,7 +71,7 @@ func TestANicedJobsRowKeepsAllItsColumns(t *testing.T) {
 	w.is.Equal(changed, []string{"event_no", "priority"})
 }
 
-// If a chain's priority changes during a claim, the claim skips the job, because it would have read the old plan.
+// If the priority of a chain changes during a claim, the claim skips the job, because the claim would otherwise return the old plan.
 func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -79,7 +79,7 @@ func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	id := w.put(func(n *store.NewJob) {
 		n.Planned = []byte(`[{"kind":"k","args":{"a": "<b>"},"priority":1},{"kind":"k","args":null}]`)
 	})[0]
-	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id) // the priority change has locked the row of live, but has not changed the plan yet
+	release := w.freeze(`select from trapeze.jobs where id = $1 for update`, id) // the priority change has locked the row in live, but has not changed the plan yet
 	niced := async(func() (int, error) { return 0, admin.SetPriority(w.ctx(), w.Store, id, 30, true, "ann") })
 	w.waiting(1)
 	w.is.Equal(len(w.claims(boot, 1)), 0)
@@ -93,7 +93,7 @@ func TestAClaimThatMeetsANiceLeavesTheJobToTheNextOne(t *testing.T) {
 	w.end(boot, ending(c))
 }
 
-// A delete locks a job's row of jobs before its row of done. A retry must do the same, so that the two cannot deadlock.
+// A delete locks a job's row in jobs before its row in done. A retry must lock them in the same order, so that the two cannot deadlock.
 func TestARetryThatWaitsForADeleteKeepsNothingFromIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -18,7 +18,7 @@ import (
 type scene struct {
 	subject, unique, closed, named, starts bool
 	cancelled, fence, approval             bool // cases in which the statements for one job write nothing
-	ahead                                  int  // priority of a job that waits in the lane; -1 if there is none
+	ahead                                  int  // priority of a job that is waiting in the lane; -1 if there is none
 	next                                   bool
 }
 
@@ -62,7 +62,8 @@ func (c scene) newJob() *NewJob {
 	return n
 }
 
-// written runs a statement in a savepoint, returns its result and all rows that it could have written, and rolls it back.
+// written runs a statement in a savepoint and then rolls it back. It returns the statement's result and all rows that it could have
+// written.
 func written(t *testing.T, tx pgx.Tx, sql *statement, by args) (answer, rows string) {
 	t.Helper()
 	values, err := sql.bind(by)
@@ -97,7 +98,7 @@ func written(t *testing.T, tx pgx.Tx, sql *statement, by args) (answer, rows str
 	return fmt.Sprint(list), rows
 }
 
-// scenes calls do for every combination.
+// scenes calls do for every combination of the fields of a scene.
 func scenes(do func(scene)) {
 	for bits := range 1 << 9 {
 		bit := func(n int) bool { return bits&(1<<n) != 0 }
@@ -117,7 +118,7 @@ func TestTheEndOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 	compared, passed := 0, 0
 	scenes(func(c scene) {
 		if c.approval || !c.next && (c.named || c.starts || c.ahead > 3) {
-			return // this combination does not apply to finishing a job
+			return // this combination cannot occur when a job finishes
 		}
 		tx, err := pool.Begin(t.Context())
 		is.NoErr(err)
@@ -157,7 +158,7 @@ func TestTheInsertOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 	compared, passed := 0, 0
 	scenes(func(c scene) {
 		if c.subject || c.unique || c.cancelled || c.fence {
-			return // this combination does not apply to inserting a job
+			return // this combination cannot occur when a job is inserted
 		}
 		tx, err := pool.Begin(t.Context())
 		is.NoErr(err)
@@ -198,8 +199,8 @@ func TestTheInsertOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 	is.True(compared > 100 && passed > 50)
 }
 
-// BenchmarkOneJob compares the statements for one job with those for many, given one job. It measures a round trip whose commit does not
-// wait for the WAL.
+// BenchmarkOneJob compares the statements for one job with those for many jobs when there is only one job. It measures a round trip whose
+// commit does not wait for the WAL.
 func BenchmarkOneJob(b *testing.B) {
 	conn, err := pgtest.Pool(b).Acquire(b.Context())
 	if err != nil {

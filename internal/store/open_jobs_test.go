@@ -25,7 +25,7 @@ func TestRareOpenJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 		from generate_series(1000001, 1000006) g`)
 	w.exec(`insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane)
 		select g, 'succeeded', 'ok', 'ok', 1, 3, 1, 1, 0, 10, 'default' from generate_series(1000007, 1000300) g`)
-	w.exec(`update trapeze.jobs set created_at = now() - id % 5 * interval '1 minute'`) // some jobs were created at the same time
+	w.exec(`update trapeze.jobs set created_at = now() - id % 5 * interval '1 minute'`) // gives some jobs the same creation time
 	all := func(f job.Filter) (ids []int64) {
 		for {
 			page, err := view.Jobs(w.ctx(), w.Store, f)
@@ -49,7 +49,7 @@ func TestRareOpenJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 	for name, f := range filters {
 		f.Limit = 2
 		begun := all(f)
-		f.States = append(slices.Clone(f.States), job.Cancelled) // there is no cancelled job, but it could be anywhere in the history
+		f.States = append(slices.Clone(f.States), job.Cancelled) // there is no cancelled job, but one could be anywhere in the history
 		if walked := all(f); !slices.Equal(begun, walked) {
 			t.Errorf("%s: %v, want %v", name, begun, walked)
 		}

@@ -87,7 +87,7 @@ func TestAConnectionForHeartbeatsIsReplacedBeforeItIsClosed(t *testing.T) {
 	proxy := pgtest.NewProxy(t, pgtest.URL(t))
 	config, err := pgxpool.ParseConfig(proxy.URL())
 	is.NoErr(err)
-	config.MaxConnLifetime = 100 * time.Millisecond // the host's setting, which is shorter than the default
+	config.MaxConnLifetime = 100 * time.Millisecond // set by the host, and shorter than the default
 	host, err := pgxpool.NewWithConfig(t.Context(), config)
 	is.NoErr(err)
 	defer host.Close()
@@ -106,7 +106,7 @@ func TestAConnectionForHeartbeatsIsReplacedBeforeItIsClosed(t *testing.T) {
 	pgtest.Wait(t, "it is replaced", func() bool { return backend() != first })
 
 	kept := map[int]bool{backend(): true}
-	proxy.Refuse() // new connections are refused
+	proxy.Refuse() // new connections are now refused
 	began := time.Now()
 	pgtest.Wait(t, "it has lived for long", func() bool { kept[backend()] = true; return time.Since(began) > time.Second })
 	is.True(len(kept) <= 2) // a new connection may have been opened just before
@@ -152,7 +152,7 @@ func TestAHeartbeatThatIsLateKeepsItsConnection(t *testing.T) {
 	is.True(late() != nil)
 	began := time.Now()
 	heart.Close()
-	is.True(time.Since(began) < 5*time.Second) // Close does not wait for the late statement
+	is.True(time.Since(began) < 5*time.Second) // Close does not wait for the statement that is past its deadline
 }
 
 func TestOnAFullServerAStatementWaitsForAConnectionOfItsPool(t *testing.T) {
@@ -214,7 +214,7 @@ func TestTheSessionsOfAPoolerThatLeadToAStandbyAreEnded(t *testing.T) {
 	is.NoErr(err)
 	t.Cleanup(host.Close)
 
-	// The address points to the standby for a while, and the pooler keeps the sessions that it opens there.
+	// The address points to the standby for a while, and the pooler keeps the sessions that it opened there.
 	var others sync.WaitGroup
 	for range 3 {
 		others.Go(func() { _, _ = host.Exec(t.Context(), `select pg_sleep(0.5)`) })

@@ -14,8 +14,8 @@ import (
 
 const aDay = 24 * time.Hour
 
-// overdue ends jobs older than their lane's limit, or older than a day by default. It returns the jobs that ended and those that were
-// skipped.
+// overdue ends jobs that are older than their lane's limit, or older than a day if the lane has none. It returns the jobs that ended and
+// those that were skipped.
 func (w *world) overdue(limit int) (ended, passed []int64) {
 	w.t.Helper()
 	list, err := upkeep.EndOverdue(w.ctx(), w.Store, aDay, limit)
@@ -30,7 +30,7 @@ func (w *world) overdue(limit int) (ended, passed []int64) {
 	return ended, passed
 }
 
-// due sets jobs in live to have become due the given number of hours ago.
+// due makes jobs in live appear to have become due the given number of hours ago.
 func (w *world) due(hours int, ids ...int64) {
 	w.t.Helper()
 	w.exec(`update trapeze.live set ready_at = now() - $1::int * interval '1 hour' where id = any($2)`, hours, ids)
@@ -48,20 +48,20 @@ func TestAJobThatIsTooOldFailsWhereverItStands(t *testing.T) {
 	w.due(23, young)
 	w.exec(`update trapeze.parked set run_after = now() - interval '25 hours'`)
 	ended, _ := w.overdue(10)
-	w.is.Equal(ended, []int64{running, old, low}) // the jobs end in the order of their ranks
+	w.is.Equal(ended, []int64{running, old, low}) // the jobs end in order of rank
 	for _, id := range ended {
 		j := w.at(id)
 		w.is.Equal([]any{j.State, *j.Reason, *j.Error}, []any{job.Failed, job.ReasonDeadline, "not ended within 24:00:00 of becoming due"})
 	}
 	w.is.Equal(w.at(young).State, job.Pending)
-	w.is.Equal(w.at(parked).State, job.Pending) // a job that waits for its due time does not age
+	w.is.Equal(w.at(parked).State, job.Pending) // a job does not age while it is waiting to become due
 	beat, err := w.Heartbeat(w.ctx(), boot, lease, false)
 	w.is.NoErr(err)
-	w.is.Equal(beat.Cancels, []store.CancelRequest{{running, 1, job.ReasonDeadline}}) // its pod is notified
+	w.is.Equal(beat.Cancels, []store.CancelRequest{{running, 1, job.ReasonDeadline}}) // the job's pod is notified
 	_, ok := w.end(boot, ending(c))
 	w.is.True(!ok) // the late result is rejected
 	next := w.put(about("s"))[0]
-	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{young, next}) // its subject is free
+	w.is.Equal(idsOf(w.claims(boot, 5)), []int64{young, next}) // the subjects of the ended jobs are free
 	ended, passed := w.overdue(10)
 	w.is.Equal(len(ended)+len(passed), 0)
 }
@@ -94,7 +94,7 @@ func TestARecoveredJobAgesFromItsLatestClaim(t *testing.T) {
 	w.one(a)
 	w.dies(a, b)
 	ended, passed := w.overdue(10)
-	w.is.Equal(len(ended)+len(passed), 0) // the job does not end, although its ready time is the earliest of all
+	w.is.Equal(len(ended)+len(passed), 0) // the job does not end, although its ready time is the earliest of all jobs
 	w.exec(`update trapeze.live set claimed_at = now() - interval '25 hours'`)
 	ended, _ = w.overdue(10)
 	w.is.Equal(ended, []int64{id})

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// heldBeforeCommitSQL makes every transaction of a marked connection wait for the advisory lock 7 when it commits. By then it has written
-// everything and holds all its locks. It is rolled back if the advisory lock 8 is taken.
+// heldBeforeCommitSQL makes every transaction on a marked connection wait for advisory lock 7 when it commits. By then, it has written
+// everything and holds all its locks. If advisory lock 8 is taken, the transaction rolls back.
 const heldBeforeCommitSQL = `
 create function trapeze.hold() returns trigger language plpgsql as $$
 begin
@@ -29,7 +29,7 @@ create constraint trigger hold after insert or update or delete on trapeze.jobs 
 create constraint trigger hold after insert or update or delete on trapeze.pods   deferrable initially deferred for each row execute function trapeze.hold();
 create constraint trigger hold after insert or update or delete on trapeze.lanes  deferrable initially deferred for each row execute function trapeze.hold();`
 
-// stage is a database in which the transactions of one store can be held before they commit.
+// stage is a database in which one store's transactions can be held just before they commit.
 type stage struct {
 	*world
 	st   *store.Store
@@ -51,7 +51,7 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Even on a slow machine, no statement may time out while the first verb is held.
+	// Even on a slow machine, no statement must time out while the first verb is being held.
 	for _, s := range []*store.Store{w.Store, held} {
 		s.Wait(5 * time.Minute)
 	}
@@ -64,7 +64,7 @@ func newStage(t *testing.T) *stage {
 	return &stage{world: w, st: w.Store, held: held}
 }
 
-// begin prepares the row for a test that starts from the given state.
+// begin prepares the row for a test that starts in the given state.
 func (s *stage) begin(t *testing.T, from string) *bench {
 	t.Helper()
 	b := newBench(t, s.st, s.pool)
@@ -84,7 +84,7 @@ func (s *stage) begin(t *testing.T, from string) *bench {
 	return b
 }
 
-// hold keeps the transactions of the held store from ending until release decides how they end.
+// hold keeps transactions of the held store from ending. release lets them end with a commit or a rollback.
 func (s *stage) hold(t *testing.T) (release func(commits bool)) {
 	t.Helper()
 	conn, err := s.pool.Acquire(context.Background())
@@ -116,7 +116,7 @@ func (s *stage) hold(t *testing.T) (release func(commits bool)) {
 	return release
 }
 
-// asked is a running verb. answer is set when done is closed.
+// asked is a verb that is running. answer is set before done is closed.
 type asked struct {
 	done   chan struct{}
 	answer string
@@ -131,7 +131,7 @@ func (s *stage) ask(v verb, st *store.Store) *asked {
 	return a
 }
 
-// waiting returns the number of the store's statements that wait for a lock.
+// waiting returns the number of the store's statements that are waiting for a lock.
 func (s *stage) waiting(t *testing.T) (n int) {
 	t.Helper()
 	err := s.pool.QueryRow(context.Background(), `select count(*) from pg_stat_activity
@@ -142,7 +142,7 @@ func (s *stage) waiting(t *testing.T) (n int) {
 	return n
 }
 
-// barred reports whether a statement waits for an exclusive lock on a table, which blocks all readers of that table.
+// barred reports whether a statement is waiting for an exclusive lock on a table, which blocks all readers of that table.
 func (s *stage) barred(t *testing.T) (is bool) {
 	t.Helper()
 	err := s.pool.QueryRow(context.Background(), `select exists (select from pg_locks where not granted

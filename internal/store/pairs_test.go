@@ -16,17 +16,17 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The only row of these tests is job 1, which has a subject and was first claimed by pod 1. Pod 1 or pod 3 claims it again, and pod 4
+// All these tests use a single row, job 1, which has a subject and was first claimed by pod 1. Pod 1 or pod 3 claims it again, and pod 4
 // recovers it.
 var (
 	theLease = job.Lease{JobID: 1, Fence: 1, Pod: bootOf(1)}
 	theNet   = bootOf(4)
 )
 
-// pairVerb is one of the fourteen verbs. Each pair of them is run on one row.
+// pairVerb is one of fourteen verbs. The test runs each pair of them on the same row.
 type pairVerb struct {
 	name  string
-	from  []string // states of the row in which the verb has something to write when it comes first
+	from  []string // states of the row in which the verb writes something if it comes first
 	again bool     // the verb skips locked rows, and its callers repeat it
 	verb  func(b *bench, first bool) verb
 }
@@ -35,13 +35,13 @@ var pairVerbs = []pairVerb{
 	{"claim", []string{"pending"}, true, func(_ *bench, first bool) verb {
 		boot := bootOf(3)
 		if first {
-			boot = theLease.Pod // then only the fence distinguishes the old claim from the new one
+			boot = theLease.Pod // only the fence then distinguishes the old claim from the new one
 		}
 		return claims(boot, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 	}},
 	{"heartbeat", []string{"running", "lapsed"}, false, func(*bench, bool) verb { return beats(theLease.Pod, false) }},
 	{"finish", []string{"running", "cancelling", "lapsed", "closed"}, true, func(b *bench, _ bool) verb {
-		child := b.job() // each finish has its own child, so that the tables show which one was accepted
+		child := b.job() // each finish has a different child, so that the tables show which one was accepted
 		child.ParentID, child.PipelineID, child.Step, child.Subject, child.Starts = ptr(int64(1)), 1, 1, "s", true
 		return finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Next: &child})
 	}},
@@ -62,13 +62,13 @@ var pairVerbs = []pairVerb{
 	{"retention", []string{"ended"}, false, func(*bench, bool) verb { return forgets(job.Succeeded) }},
 }
 
-// begin lists the verbs that take the row from running on pod 1 to the state in which a test begins.
+// begin lists the verbs that take the row from running on pod 1 to the state in which each test begins.
 var begin = map[string][]verb{
 	"running":    {},
 	"cancelling": {cancels(1, false)},
-	"pending":    {handsBack(theLease.Pod, theLease)}, // its former owner still sends writes
+	"pending":    {handsBack(theLease.Pod, theLease)}, // the former owner still sends writes
 	"running anew": {handsBack(theLease.Pod, theLease),
-		claims(theLease.Pod, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)}, // the claim is in the same pod, so that only the fence differs
+		claims(theLease.Pod, []store.Want{{Lane: "default", N: 1}}, []string{"k"}, true)}, // the same pod makes the new claim, so that only the fence differs
 	"lapsed":             {lapses(theLease.Pod)},
 	"closed":             {lapses(theLease.Pod), closesLapsed(theNet)},
 	"closed, cancelling": {cancels(1, false), lapses(theLease.Pod), closesLapsed(theNet)},
@@ -78,9 +78,9 @@ var begin = map[string][]verb{
 	"ended":              {finishes(theLease.Pod, store.Ending{ID: 1, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK}), ages(1)},
 }
 
-// Each pair of verbs meets on one row. The first verb has written everything and is held before its commit. The second one starts, and
-// either waits, skips the row, or is not affected. Then the first one commits or rolls back. The results of both and the contents of the
-// tables must be the same as if their transactions had run one after the other, in some order.
+// Every pair of verbs runs on the same row at the same time. The first verb has written everything and is held before its commit. The
+// second verb starts, and either waits, skips the row, or is not affected. Then the first verb commits or rolls back. The results of both
+// and the contents of the tables must be the same as if their transactions had run one after the other, in some order.
 func TestEveryTwoVerbsOnOneRowAreAsIfOneCameAfterTheOther(t *testing.T) {
 	t.Parallel()
 	ran := &tally{how: map[string]int{}, pairs: map[[2]string]int{}}
@@ -141,7 +141,7 @@ func (r *tally) add(first, second pairVerb, how string) {
 	r.pairs[[2]string{first.name, second.name}]++
 }
 
-// meet runs two verbs against each other, and returns how the second one behaved.
+// meet runs two verbs concurrently and returns how the second one behaved.
 func (s *stage) meet(t *testing.T, from string, first, second pairVerb, commits bool) (how string) {
 	b := s.begin(t, from)
 	one, two := first.verb(b, true), second.verb(b, false)
@@ -193,7 +193,7 @@ func (s *stage) meet(t *testing.T, from string, first, second pairVerb, commits 
 	return how
 }
 
-// checkMeanwhile checks what readers see while the first verb is held: everything from the second verb, nothing, or whole transactions.
+// checkMeanwhile checks what readers can see while the first verb is held: all, none, or some whole transactions of the second verb.
 func (s *stage) checkMeanwhile(t *testing.T, start *model, two verb) {
 	t.Helper()
 	if s.barred(t) {
@@ -209,7 +209,7 @@ func (s *stage) checkMeanwhile(t *testing.T, start *model, two verb) {
 	}
 }
 
-// outcome is the result of two verbs.
+// outcome is the combined result of two verbs.
 type outcome struct {
 	table    []string
 	one, two string
@@ -221,7 +221,7 @@ func allowed(legal []outcome, o outcome) bool {
 	})
 }
 
-// outcomes returns the results of all possible orders of the transactions of two verbs.
+// outcomes returns the results of all possible orders in which the transactions of two verbs can run.
 func outcomes(start *model, one, two verb) (list []outcome) {
 	var goOn func(m *model, i, j int, said outcome)
 	goOn = func(m *model, i, j int, said outcome) {

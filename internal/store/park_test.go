@@ -113,7 +113,7 @@ func TestNotesKeepTheirPlaceInTheHistory(t *testing.T) {
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(1)), Total: ptr(int64(3))}))
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(boot, c), job.Progress{Done: ptr(int64(2)), Message: ptr("half")}))
 	p := w.at(id).Progress
-	w.is.Equal([]int64{*p.Done, *p.Total}, []int64{2, 3}) // a nil field keeps its value
+	w.is.Equal([]int64{*p.Done, *p.Total}, []int64{2, 3}) // a nil field leaves the stored value unchanged
 	w.end(boot, ending(c))
 	list, err := view.JobEvents(w.ctx(), w.Store, id, 1, 10)
 	w.is.NoErr(err)
@@ -125,7 +125,7 @@ func TestNotesKeepTheirPlaceInTheHistory(t *testing.T) {
 	pgtest.Wait(t, "the feed to go on after its cursor, without gap or repeat", func() bool {
 		after, err := view.Events(w.ctx(), w.Store, 0, list[0].Cursor, 10)
 		w.is.NoErr(err)
-		return len(after) == 2 // the feed continues only after older transactions on the server have ended
+		return len(after) == 2 // the feed continues only after older transactions on the same server have ended
 	})
 	after, err := view.Events(w.ctx(), w.Store, id, list[1].Cursor, 10)
 	w.is.NoErr(err)

@@ -31,7 +31,7 @@ func TestAJobThatIsPutOffIsCountedAndSpendsNoAttempt(t *testing.T) {
 	w.is.NoErr(w.Progress(w.ctx(), leaseOf(b, c), job.Progress{Message: ptr("again")}))
 	w.dies(b, a)
 	c = w.one(a)
-	w.is.Equal(c.Snoozes, 1) // the number survives a crash and a progress report
+	w.is.Equal(c.Snoozes, 1) // the number survives both a crash and a progress report
 	_, err = w.Snooze(w.ctx(), leaseOf(a, c), 2, 0, store.Retry{Message: "GPU still busy"})
 	w.is.NoErr(err)
 
@@ -62,7 +62,7 @@ func TestARetryIsNotCountedAsPutOff(t *testing.T) {
 	c := w.one(boot)
 	_, err := w.Park(w.ctx(), leaseOf(boot, c), 0, store.Retry{Message: "boom"})
 	w.is.NoErr(err)
-	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0) // a retry after an error writes nothing there
+	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0) // a retry after an error writes nothing to job_progress
 	w.promote(1)
 	c = w.one(boot)
 	w.is.Equal([]int{c.Attempt, c.Snoozes}, []int{2, 0})
@@ -81,6 +81,6 @@ func TestAPutOffThatCameTooLateIsRefusedAndNotCounted(t *testing.T) {
 	_, err = admin.Cancel(w.ctx(), w.Store, id, false, "ann", untold)
 	w.is.NoErr(err)
 	_, err = w.Snooze(w.ctx(), leaseOf(b, c), 1, time.Hour, store.Retry{Message: "cancelled"})
-	w.is.True(err != nil) // the cancel request has precedence
+	w.is.True(err != nil) // the cancel request takes precedence
 	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 0)
 }

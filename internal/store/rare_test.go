@@ -39,7 +39,7 @@ func TestRareEndedJobsAreListedAsIfAllHistoryWereRead(t *testing.T) {
 	} {
 		f.Limit = 40
 		begun := all(f)
-		f.States = append(slices.Clone(f.States), job.Pending) // there is no pending job, but it could be anywhere
+		f.States = append(slices.Clone(f.States), job.Pending) // there is no pending job, but one could be anywhere
 		if walked := all(f); !slices.Equal(begun, walked) {
 			t.Errorf("%s: %v, want %v", name, begun, walked)
 		}
@@ -72,10 +72,10 @@ func TestRarePipelinesAreListedAsIfAllHistoryWereRead(t *testing.T) {
 	} {
 		f.Limit = 7
 		begun := all(f)
-		f.Statuses = append(slices.Clone(f.Statuses), job.PipelinePartial) // there is no partial pipeline, but it could be anywhere
+		f.Statuses = append(slices.Clone(f.Statuses), job.PipelinePartial) // there is no partial pipeline, but one could be anywhere
 		if walked := all(f); !slices.Equal(begun, walked) {
 			t.Errorf("%s: %v, want %v", name, begun, walked)
 		}
-		w.is.Equal(len(begun) == 0, name == "cancelled") // second steps have odd ids
+		w.is.Equal(len(begun) == 0, name == "cancelled") // the ids of second steps are odd
 	}
 }

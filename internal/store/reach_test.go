@@ -37,7 +37,7 @@ func TestAClaimBehindBlockedJobsTouchesNoMoreRowsThanItMayRead(t *testing.T) {
 	touchedBehindBlocked(t, 20_000)
 }
 
-// touchedBehindBlocked checks how much claims read behind n jobs that they cannot claim.
+// touchedBehindBlocked checks how much a claim reads when there are n jobs ahead that it cannot claim.
 func touchedBehindBlocked(t *testing.T, n int) {
 	for name, block := range map[string]func(w *world){
 		"jobs of one busy subject":           func(w *world) { w.flood(n, "k", "busy") },
@@ -105,17 +105,18 @@ func TestTheLanesOfAClaimShareWhatItMayRead(t *testing.T) {
 		found, err := w.Claim(w.ctx(), boot, wants, []string{"k"}, true)
 		w.is.NoErr(err)
 		w.is.Equal(len(found.Reached), 4)
-		w.is.Equal(found.Reached["b"].Last, nil) // no job waits there
+		w.is.Equal(found.Reached["b"].Last, nil) // no job is waiting in this lane
 		return found.Reached["default"]
 	}
 	first := claim()
 	w.is.Equal(first.Last.ID, int64(260))
-	wants[0].After = first.Last // only this lane continues, so it gets the whole share
+	wants[0].After = first.Last // only this lane continues, so it gets the entire share
 	w.is.Equal(claim().Last.ID, int64(260+1010))
 }
 
 // The test compares claims that stop at the maximum number of rows with a model, while jobs are submitted, finished and handed back. A
-// sweep skips no job that it can claim, in the order of the lane. When nothing changes any more, one sweep claims all remaining jobs.
+// sweep skips no job that it can claim, and follows the order of the lane. Once nothing changes any more, one sweep claims all remaining
+// jobs.
 func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -156,7 +157,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 			}
 			return -1
 		})
-		w.is.Equal(idsOf(got.Jobs), want) // the claim returns the first claimable jobs among those that it may read
+		w.is.Equal(idsOf(got.Jobs), want) // the claim returns the first claimable jobs among those within its reach
 		reached, short := got.Reached["default"]
 		if short && reached.Last != nil {
 			w.is.Equal(reached.Last.ID, last)
@@ -218,7 +219,7 @@ func TestClaimsThatContinueFindEveryJobOnce(t *testing.T) {
 	}
 }
 
-// waitingRow is a pending job as the model of a claim sees it.
+// waitingRow is a pending job with the columns that the model of a claim uses.
 type waitingRow struct {
 	ID       int64
 	Kind     string
@@ -236,8 +237,8 @@ func (w *world) waitingInOrder() []waitingRow {
 	return list
 }
 
-// modelReach returns the jobs that a claim of kind k claims, and the last row that it reads if it stops at the maximum. last is 0 if the
-// lane ends first, or if the claim is filled.
+// modelReach returns the jobs that a claim for kind k takes, and the last row that it reads if it stops at the maximum. last is 0 if the
+// lane ends first, or if the claim finds all the jobs it wants.
 func modelReach(waiting []waitingRow, want store.Want, busy bool) (taken []int64, last int64) {
 	read, picked := 0, 0
 	taken = []int64{}
@@ -265,7 +266,7 @@ func positionOf(c store.Claimed) store.LanePosition {
 	return store.LanePosition{Rank: -c.Priority, ReadyAt: c.ReadyAt, ID: c.ID}
 }
 
-// A position excludes the jobs before it in its own rank, and the jobs of later ranks that are older than the given time.
+// A position excludes the jobs before it in its own rank, and jobs in less urgent ranks that are older than the given time.
 func TestAClaimFromAPositionAndAMomentPassesByWhatStandsBeforeThem(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -296,7 +297,7 @@ func TestAClaimAboveARankTakesMoreUrgentJobsOnly(t *testing.T) {
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], ids[3]})
 	found, err = w.ClaimAhead(w.ctx(), boot, []store.Want{{Lane: "default", Ahead: 9, Above: &rank}}, []string{"k"}, []string{"k"}, true)
 	w.is.NoErr(err)
-	w.is.Equal(len(found.Jobs), 0) // the claim takes no jobs ahead either
+	w.is.Equal(len(found.Jobs), 0) // no jobs are claimed ahead either
 }
 
 func TestPositionsAreInTheOrderOfTheIndex(t *testing.T) {
@@ -310,7 +311,7 @@ func TestPositionsAreInTheOrderOfTheIndex(t *testing.T) {
 	}
 }
 
-// A claim does not lock the rows that it skips, so that others can change them immediately.
+// A claim does not lock the rows that it skips, so other transactions can change them immediately.
 func TestAClaimLocksNothingThatItDoesNotTake(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -28,7 +28,7 @@ func TestListsByReasonAndErrorShowWhatTheTablesHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedReasons()
-	w.SearchFor = 0 // a walk over all jobs would end each page early, but these lists start from the few jobs that failed, were cancelled, or are open
+	w.SearchFor = 0 // lists that walk over all jobs would now end each page early; the lists tested here instead start from the few jobs that failed, were cancelled, or are open
 	for name, one := range map[string]struct {
 		f     job.Filter
 		where string

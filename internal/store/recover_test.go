@@ -21,7 +21,7 @@ func TestARecoveredJobWithASubjectRunsAgain(t *testing.T) {
 	w.is.Equal(first(w.dies(a, b)), 1)
 	w.is.Equal(w.at(id).State, job.Pending)
 	again := w.one(b)
-	w.is.Equal(again.ID, id) // the row of the job's old run in current_runs does not block it
+	w.is.Equal(again.ID, id) // the row of the job's previous run in current_runs does not block the new claim
 	w.is.Equal(again.Fence, old.Fence+1)
 	_, ok := w.end(a, ending(old))
 	w.is.True(!ok) // the former owner is rejected
@@ -49,20 +49,20 @@ func TestAJobBornRunningBehindABacklogIsRecoveredInOneSweep(t *testing.T) {
 func testRecoveryBehindBacklog(t *testing.T, backlog int) {
 	w := newWorld(t)
 	a, b := w.pod("a"), w.pod("b")
-	w.exec(`select setval('trapeze.job_ids', $1)`, backlog+1) // the job's id is behind those of the backlog
+	w.exec(`select setval('trapeze.job_ids', $1)`, backlog+1) // the job's id comes after those of the backlog
 	w.put(plain)
 	parent := w.one(a)
 	w.seedPending(backlog)
 	child := w.new(then(parent))[0]
 	end, ok := w.end(a, endingWith(parent, child))
-	w.is.True(ok && end.ChildRunning) // no more urgent job waits, so the next step starts on insert
+	w.is.True(ok && end.ChildRunning) // no more urgent job is waiting, so the next step starts on insert
 	began := time.Now()
 	w.lapse(a)
 	pending, _ := w.recover(b, 5000)
 	took := time.Since(began)
 	w.is.Equal(pending, 1)
-	w.is.Equal(w.one(b).ID, child.ID) // the next step is ahead of the backlog
-	w.is.True(took < 5*time.Second)   // recovery takes one pass over live, however many jobs wait
+	w.is.Equal(w.one(b).ID, child.ID) // the next step goes before the backlog
+	w.is.True(took < 5*time.Second)   // recovery takes one pass over live, however many jobs are waiting
 	w.t.Logf("recovered behind %d jobs in %s", backlog, took)
 }
 
@@ -97,7 +97,7 @@ func TestACrashTooManyFailsAJobAndIsolatesItBefore(t *testing.T) {
 	by := w.pod("by")
 	for _, tt := range []struct {
 		limit    int
-		isolated []bool // expected value after each crash that the job survives
+		isolated []bool // the expected value after each crash that the job survives
 	}{{1, nil}, {2, []bool{true}}, {3, []bool{false, true}}, {5, []bool{false, true, true, true}}} {
 		id := w.put(limit(tt.limit))[0]
 		for _, isolated := range tt.isolated {
@@ -127,7 +127,7 @@ func TestAClaimTakesOneIsolatedJobOrNone(t *testing.T) {
 	w.exec(`update trapeze.live set crashes = 2, isolated = true where id = any($1)`, ids[:2])
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 3}}, []string{"k"}, false)
 	w.is.NoErr(err)
-	w.is.Equal(idsOf(found.Jobs), ids[2:]) // a pod that runs an isolated job claims no other
+	w.is.Equal(idsOf(found.Jobs), ids[2:]) // a pod that runs an isolated job claims no other isolated job
 	found, err = w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 3}}, []string{"k"}, true)
 	w.is.NoErr(err)
 	w.is.Equal(len(found.Jobs), 1) // a claim takes only one isolated job
@@ -175,7 +175,8 @@ func TestAPodThatClosedWhenNobodyWasThereIsSweptByTheNextOne(t *testing.T) {
 	a := w.pod("a")
 	id := w.put(plain)[0]
 	w.one(a)
-	// The pod was closed, because it left or because a pod closed it and died before recovering any jobs. Then no pod ran for a day.
+	// The pod was closed, either because it left or because another pod closed it and died before recovering any jobs. Then no pod ran for
+	// a day.
 	w.exec(`update trapeze.pods set closed_at = now() - interval '1 day', closed = 'left' where boot = $1`, a)
 	pending, _ := w.recover(w.pod("b"), 1000)
 	w.is.Equal(pending, 1)
@@ -202,7 +203,7 @@ func TestTwoPodsRecoverTheSameJobsOnce(t *testing.T) {
 	w.is.NoErr(err)
 	py, err := y()
 	w.is.NoErr(err)
-	w.is.Equal(px.Pending+py.Pending, 4) // each job is recovered once, by either pod
+	w.is.Equal(px.Pending+py.Pending, 4) // each job is recovered exactly once, by one of the two pods
 	w.is.Equal(w.count(`select count(*) from trapeze.live where crashes = 1`), 4)
 }
 

@@ -51,7 +51,7 @@ func TestASlowStatementHasAllConnectionsPlanAnewOnce(t *testing.T) {
 
 	w.SlowFrom(time.Hour)
 	is.True(w.Ran(time.Hour))
-	is.True(!w.Ran(time.Hour)) // the second slow statement is within the minimum interval
+	is.True(!w.Ran(time.Hour)) // the second slow statement comes within the minimum interval
 	w.claims(boot, 1)
 	w.claims(boot, 1)
 	is.Equal(heard.n.Load(), before+1)
@@ -61,5 +61,5 @@ func TestASlowStatementHasAllConnectionsPlanAnewOnce(t *testing.T) {
 	defer beside.Close()
 	_, err = beside.NewIDs(t.Context(), 1)
 	is.NoErr(err)
-	is.Equal(heard.n.Load(), before+2) // connections of a clone discard their plans too
+	is.Equal(heard.n.Load(), before+2) // connections of a clone also discard their plans
 }

@@ -16,7 +16,7 @@ func TestPartitionsAreMadeOnceWhoeverAsks(t *testing.T) {
 	w := newWorld(t)
 	n, err := upkeep.EnsurePartitions(w.ctx(), w.Store, 7)
 	w.is.NoErr(err)
-	w.is.Equal(n, 0) // the migration has created them
+	w.is.Equal(n, 0) // the migration has already created them
 	ensure := func() (int, error) { return upkeep.EnsurePartitions(w.ctx(), w.Store, 9) }
 	x, y, z := async(ensure), async(ensure), async(ensure)
 	made := 0
@@ -25,7 +25,7 @@ func TestPartitionsAreMadeOnceWhoeverAsks(t *testing.T) {
 		w.is.NoErr(err)
 		made += n
 	}
-	w.is.Equal(made, 2*4) // two more days for each of four tables are created
+	w.is.Equal(made, 2*4) // two more days are created for each of four tables
 }
 
 func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
@@ -49,8 +49,8 @@ func TestTheDaysOfUTCMeetWithoutAGapOrAnOverlap(t *testing.T) {
 	w.exec(`delete from trapeze.done`)
 }
 
-// age moves finished jobs and their history to a day three days ago, with its own partitions. That day is over by more than 30 hours at any
-// time of day.
+// age moves finished jobs and their history to a day three days ago, which has separate partitions. At any time of day, that day ended more
+// than 30 hours ago.
 func (w *world) age(ids ...int64) {
 	w.t.Helper()
 	day := time.Now().UTC().AddDate(0, 0, -3)
@@ -83,7 +83,7 @@ func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {
 	e.State, e.Outcome, e.Reason = job.Failed, job.Error, job.ReasonError
 	w.end(boot, e)
 	w.age(append(old, failed...)...)
-	// An operator has retried one of the old jobs, and its old row of done still exists.
+	// An operator has retried one of the old jobs, whose old row in done still exists.
 	w.exec(`insert into trapeze.live (id, ready_at, fence, event_no, epoch, priority, state, lane, kind, subject)
 		values ($1, now(), 1, 4, 2, 10, 'pending', 'default', 'k', '')`, old[2])
 
@@ -94,10 +94,10 @@ func TestForgetDropsOldDaysWithTheirJobsAndNothingYounger(t *testing.T) {
 		_, err := view.Job(w.ctx(), w.Store, id)
 		w.is.True(errors.Is(err, job.ErrNotFound))
 	}
-	w.is.Equal(w.at(old[2]).State, job.Pending)       // the retried job stays
-	w.is.Equal(*w.at(old[2]).Progress.Done, int64(1)) // the job's progress and checkpoint stay
-	w.is.Equal(w.at(young[0]).State, job.Succeeded)   // a younger job stays
-	w.is.Equal(w.at(failed[0]).State, job.Failed)     // a job with a different retention stays
+	w.is.Equal(w.at(old[2]).State, job.Pending)       // the retried job is kept
+	w.is.Equal(*w.at(old[2]).Progress.Done, int64(1)) // the job's progress and checkpoint are kept
+	w.is.Equal(w.at(young[0]).State, job.Succeeded)   // a more recent job is kept
+	w.is.Equal(w.at(failed[0]).State, job.Failed)     // a job with a different retention is kept
 	w.is.Equal(w.count(`select count(*) from trapeze.job_progress`), 1)
 	w.is.Equal(w.count(`select count(*) from trapeze.current_runs`), 1) // the row of subject s is deleted, but not that of t
 	n, err = upkeep.Forget(w.ctx(), w.Store, "succeeded", 30*time.Hour, unpaced)

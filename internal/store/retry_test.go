@@ -24,7 +24,7 @@ func (w *world) failing(boot string, changes ...func(*store.NewJob)) int64 {
 	return c.ID
 }
 
-// A job that is retried while retention processes its batch keeps everything that it needs.
+// If a job is retried while retention processes the batch that contains it, everything that the job needs is kept.
 func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -49,7 +49,7 @@ func TestAJobThatIsTriedAgainIsNotForgotten(t *testing.T) {
 	w.exec(`delete from trapeze.done where id = $1`, id)
 }
 
-// A job that has been deleted first cannot be retried.
+// A job that has already been deleted cannot be retried.
 func TestAJobThatIsForgottenIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -65,8 +65,8 @@ func TestAJobThatIsForgottenIsNotTriedAgain(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.live`), 0)
 }
 
-// Two retries of a pipeline run concurrently with a cancel. In any order, the job is retried at most once, each claim has a separate fence,
-// and the next step is inserted once.
+// Two retries of a pipeline run concurrently with a cancel. Whatever the order, the job is retried at most once, each claim gets a new
+// fence, and the next step is inserted once.
 func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 	t.Parallel()
 	for range 8 {
@@ -93,7 +93,7 @@ func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 		}
 		after := w.at(id)
 		w.is.Equal(after.Fence, before.Fence) // a retry is not a claim
-		// The claim is lost with its pod, and a recovery and a retry run concurrently.
+		// The claim is lost together with its pod, and a recovery and a retry run concurrently.
 		c := w.one(a)
 		w.is.Equal(c.Fence, before.Fence+1)
 		w.lapse(a)
@@ -112,7 +112,7 @@ func TestRetriesOfAPipelineTakeTurnsWithEachOtherAndWithACancel(t *testing.T) {
 	}
 }
 
-// An abort that runs concurrently with a retry of the same fan-out ends either all retried jobs or none of them.
+// An abort that runs concurrently with a retry of the same fan-out ends either all of the retried jobs or none of them.
 func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -131,7 +131,7 @@ func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
 	w.waiting(1)
 	open, err := admin.OpenOfPipeline(w.ctx(), w.Store, parent.ID, 10)
 	w.is.NoErr(err)
-	w.is.Equal(len(open), 0) // no job is open before the retry is committed
+	w.is.Equal(len(open), 0) // no job is open until the retry is committed
 	release(true)
 	again, err := retried()
 	w.is.NoErr(err)
@@ -154,8 +154,8 @@ func TestAnAbortMeetsTheRetryOfAFanOut(t *testing.T) {
 	w.is.Equal(len(w.offBalance()), 0)
 }
 
-// Even if retention keeps nothing, it does not delete anything that a waiting job or an open join needs. Afterwards it leaves nothing
-// behind.
+// Even if the retention is zero, nothing is deleted that a waiting job or an open join still needs. Once they have finished, no rows are
+// left behind.
 func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -205,7 +205,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	_, ok = w.end(boot, ending(c))
 	w.is.True(ok)
 
-	// A waiting deferred job keeps its parts. Two finished ones do not.
+	// A deferred job keeps its parts while it is waiting. Two finished ones do not.
 	waits, over := w.deferred(boot, 2, false), w.deferred(boot, 1, false)
 	for _, id := range []int64{waits, over} {
 		_, err := admin.Complete(w.ctx(), w.Store, id, "token", "a", nil, "", "")
@@ -226,13 +226,13 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	w.is.True(ok)
 	w.age(waits)
 	forget()
-	forget() // these rows were kept for another job before
+	forget() // these rows were previously kept for another job
 	for _, table := range []string{"jobs", "done", "fan_outs", "deferrals", "parts", "pipelines", "job_progress", "current_runs", "unique_keys"} {
 		w.is.Equal(w.count(`select count(*) from trapeze.`+table), 0) // no rows are left
 	}
 }
 
-// When a fan-out is retried, its finished branches are kept for its join, even if retention had already selected them.
+// When a fan-out is retried, its finished branches are kept for its join, even if retention has already selected them for deletion.
 func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -262,5 +262,5 @@ func TestTheBranchesOfAFanOutThatIsTriedAgainAreNotForgotten(t *testing.T) {
 	list, err := view.Branches(w.ctx(), w.Store, parent.ID, parent.ID, 0, 10)
 	w.is.NoErr(err)
 	w.is.Equal(len(list), 2)
-	w.exec(`delete from trapeze.done where id = $1`, other.ID) // the job was deleted, and its day is kept for the fan-out
+	w.exec(`delete from trapeze.done where id = $1`, other.ID) // the job itself was deleted, but its day is kept for the fan-out
 }

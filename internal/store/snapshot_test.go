@@ -22,12 +22,12 @@ func TestAClaimTakesAJobWhoseRowWasTouchedSinceItsSnapshot(t *testing.T) {
 			claim := async(func() (store.Claims, error) {
 				return store.RunClaim(context.Background(), w.Store, gated(store.ClaimSQL, store.LanesWanted, "lane, want, ahead"), fiveOf(boot))
 			})
-			w.waiting(1) // the statement has its snapshot but no row yet
+			w.waiting(1) // the statement has taken its snapshot but has not read a row yet
 			w.is.NoErr(w.StaleResult(w.ctx(), job.Lease{JobID: id, Fence: -1, Pod: boot}, "a former owner's"))
 			release(false)
 			found, err := claim()
 			w.is.NoErr(err)
-			w.is.Equal(idsOf(found.Jobs), []int64{id}) // the newer version of the row is checked again and claimed
+			w.is.Equal(idsOf(found.Jobs), []int64{id}) // the newer version of the row is checked and claimed
 			w.is.Equal(w.at(id).EventNo, 3)            // the concurrent update is not lost
 		})
 	}
@@ -46,7 +46,7 @@ func TestAClaimPassesByAJobThatWasTakenSinceItsSnapshot(t *testing.T) {
 	taken := w.one(b)
 	w.is.Equal(taken.ID, ids[0])
 	w.end(b, ending(taken))
-	next := w.one(b) // the run of this job is not over
+	next := w.one(b) // the run of this job has not ended
 	w.is.Equal(next.ID, ids[1])
 	again := w.put(about("t"))
 	release(false)
@@ -76,12 +76,12 @@ func TestAFinishWhoseChildsSubjectWasTakenSinceItsSnapshotLeavesItPending(t *tes
 	w.exec(`delete from trapeze.current_runs where job_id = -1`)
 }
 
-// fiveOf returns the arguments of a claim of five jobs.
+// fiveOf returns the arguments for claiming five jobs.
 func fiveOf(boot string) store.Args {
 	return store.By("boot", boot, "lanes", []string{"default"}, "wants", []int32{5}, "aheads", []int32{0}, "short", []string{}, "kinds", []string{"k"}, "isolated", true, "waits", true)
 }
 
-// gated returns a copy of the statement whose first row source waits for the advisory lock 7. By then the statement has taken its snapshot.
+// gated returns a copy of the statement whose first row source waits for advisory lock 7. By then, the statement has taken its snapshot.
 func gated(st *store.Statement, source, names string) *store.Statement {
 	source = store.Argument.ReplaceAllStringFunc(source, func(name string) string { return fmt.Sprintf("$%d", st.At(name[1:])) })
 	set, alias, _ := strings.Cut(source, " as ")

@@ -36,13 +36,13 @@ func TestAJobIsNotClaimedUntilTheNoOpThatLocksItsKeyHasCommitted(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	holder, err := store.ReserveKey(w.ctx(), w.Store, tx, "k", "sync", id+1)
 	w.is.NoErr(err)
-	w.is.Equal(holder, id) // the submission is a no-op, because a job is already waiting
+	w.is.Equal(holder, id) // the submission has no effect, because a job is already waiting
 	plainID := w.put(plain)[0]
 	found, err := w.Claim(w.ctx(), boot, []store.Want{{Lane: "default", N: 5}}, []string{"k"}, true)
 	w.is.NoErr(err)
-	w.is.Equal(idsOf(found.Jobs), []int64{plainID}) // the first job must see the data of the no-op's transaction; other jobs need not wait
+	w.is.Equal(idsOf(found.Jobs), []int64{plainID}) // the first job must see what the duplicate submission's transaction has written; other jobs do not have to wait
 	w.is.Equal(found.Seen, 2)
-	w.is.Equal(w.at(id).Attempt, 0) // no attempt is spent
+	w.is.Equal(w.at(id).Attempt, 0) // no attempt was spent
 	w.is.NoErr(tx.Commit(w.ctx()))
 	w.is.Equal(w.one(boot).ID, id)
 }
@@ -115,7 +115,7 @@ func TestAnEndDoesNotWaitForATransactionThatLocksItsKey(t *testing.T) {
 	w.is.True(ok)
 	w.is.NoErr(tx.Commit(w.ctx()))
 	next, holder := w.submit("sync", "active")
-	w.is.Equal(holder, next) // the key that was not freed does not suppress a submission
+	w.is.Equal(holder, next) // the key that was not freed does not suppress a new submission
 	_, holder = w.submit("sync", "active")
 	w.is.Equal(holder, next)
 }
@@ -132,7 +132,7 @@ func TestASubmissionThatWaitedForAClaimTakesTheFreedKey(t *testing.T) {
 	})
 	w.waiting(1)
 	release(false)
-	next, holder := w.submit("sync", "pending") // before, during or after the claim, there is no error and no second holder
+	next, holder := w.submit("sync", "pending") // whether the submission comes before, during or after the claim, there is no error and no second holder
 	found, err := claim()
 	w.is.NoErr(err)
 	if len(found.Jobs) == 1 {

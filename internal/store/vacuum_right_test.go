@@ -7,14 +7,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
-// The role of a runner may not vacuum. It learns that beforehand, and PostgreSQL skips the table without an error.
+// A runner's role may not vacuum the tables. It can find that out beforehand, and if it tries anyway, PostgreSQL skips the table without an
+// error.
 func TestARoleThatDoesNotOwnTheTablesIsToldThatItMayNotVacuum(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.exec(`alter table trapeze.submissions set (autovacuum_enabled = off)`)
 	w.exec(`insert into trapeze.submissions (key, job_id, fingerprint) select g, g, '' from generate_series(1, 5000) g`)
 	w.exec(`delete from trapeze.submissions`)
-	w.pool.Reset() // PostgreSQL 14 updates a session's statistics only when it ends or runs another statement
+	w.pool.Reset() // PostgreSQL 14 reports a session's statistics only when the session ends or runs another statement
 	config := w.pool.Config()
 	role := "only_runs_" + config.ConnConfig.Database
 	w.exec(`create role ` + role)

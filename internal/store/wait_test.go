@@ -20,7 +20,7 @@ func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
 	e.Result = []byte(`{"n": 7}`)
 	w.end(boot, e)
 	w.end(boot, ending(retried))
-	// This is what a reader can see during a retry: the end of the first epoch in done, and the second epoch in live.
+	// During a retry, a reader can see both the end of the first epoch in done and the second epoch in live.
 	w.exec(`insert into trapeze.live (id, state, lane, kind, subject, priority, epoch, event_no, ready_at)
 		select id, 'pending', lane, 'k', '', priority, 2, event_no, now() from trapeze.done where id = $1`, retried.ID)
 	nowhere := int64(1) << 60
@@ -31,7 +31,7 @@ func TestOnlyJobsWhoseLatestEpochHasEndedAreOver(t *testing.T) {
 	w.is.Equal(over[0].ID, first.ID)
 	w.is.Equal(string(over[0].Result), `{"n": 7}`)
 
-	// The second epoch has ended too, and its result counts.
+	// The second epoch has also ended, and its result counts.
 	w.exec(`delete from trapeze.live where id = $1`, retried.ID)
 	w.exec(`with before as (delete from trapeze.done where id = $1 returning *)
 		insert into trapeze.done (id, state, outcome, reason, fence, event_no, epoch, attempt, crashes, priority, lane, started_at, xid, claim_xid)

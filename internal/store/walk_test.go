@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// paged lists the jobs of a filter page by page. It counts the pages that are not full although more jobs follow.
+// paged lists the jobs that match a filter, page by page. It counts the pages that are not full although more jobs follow.
 func (w *world) paged(f job.Filter) (ids []int64, early int) {
 	w.t.Helper()
 	for {
@@ -32,7 +32,7 @@ func (w *world) paged(f job.Filter) (ids []int64, early int) {
 	}
 }
 
-// truth lists jobs that meet a condition on the view job.
+// truth lists the jobs that meet a condition, using the view job.
 func (w *world) truth(where string) []int64 {
 	w.t.Helper()
 	ids, err := store.Rows(w.ctx(), w.Store, pgx.RowTo[int64], `select id from trapeze.job where `+where+` order by created_at desc, id desc`)
@@ -44,7 +44,7 @@ func TestAPageThatHasLookedForLongEnoughSaysHowFarItLooked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)
-	w.exec(`update trapeze.jobs set created_at = (select max(created_at) from trapeze.jobs) where id between 100 and 300`) // more jobs than one batch have the same time
+	w.exec(`update trapeze.jobs set created_at = (select max(created_at) from trapeze.jobs) where id between 100 and 300`) // more jobs than fit in one batch have the same time
 	w.exec(`update trapeze.jobs set kind = 'seldom', subject = 'moon' where id % 700 = 9`)
 	for name, one := range map[string]struct {
 		f     job.Filter
@@ -77,7 +77,7 @@ func TestJobsOfAPipelineAndOfAParentAreListedFromThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.seedEnded(3000, 20)
-	w.SearchFor = 0 // if the list were a walk, it would end early
+	w.SearchFor = 0 // if the list walked over all jobs, it would end early
 	for name, one := range map[string]struct {
 		f     job.Filter
 		where string

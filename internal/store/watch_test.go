@@ -12,7 +12,7 @@ import (
 func TestEffectsNamesStatementsAsTheyAreSent(t *testing.T) {
 	is := is.New(t)
 	effects := store.Effects("elsewhere")
-	is.Equal(len(effects), 11) // all statements are different
+	is.Equal(len(effects), 11) // all statements are distinct
 	for sql, effect := range effects {
 		is.True(!strings.Contains(sql, "trapeze.")) // the statements use the requested schema
 		is.True(effect != store.NoEffect)

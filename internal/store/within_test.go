@@ -36,7 +36,7 @@ func TestAPageOfLargeJobsEndsEarlyAndTheNextGoesOn(t *testing.T) {
 					bytes += len(j.Args) + len(j.Result) + len(j.Planned)
 				}
 				is.True(len(page.Jobs) > 0)
-				is.True(bytes <= 8<<20+job.MaxArgsBytes) // no page uses more memory
+				is.True(bytes <= 8<<20+job.MaxArgsBytes) // no page exceeds the memory limit
 				if f.Cursor = page.Cursor; f.Cursor == "" {
 					break
 				}
@@ -57,7 +57,7 @@ func TestAPageOfPipelinesWithLargePlansEndsEarlyToo(t *testing.T) {
 	w.put(chain, chain, chain, chain)
 	first, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Limit: 1000})
 	is.NoErr(err)
-	is.Equal(len(first.Pipelines), 3) // each pipeline has 3 MiB
+	is.Equal(len(first.Pipelines), 3) // each pipeline takes 3 MiB
 	rest, err := view.Pipelines(w.ctx(), w.Store, view.PipelineFilter{Limit: 1000, Cursor: first.Cursor})
 	is.NoErr(err)
 	is.Equal(len(rest.Pipelines), 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// A worker whose stream breaks while it is being opened opens another one immediately, so that the pods handle both at the same time.
+// If a worker's stream breaks while it is being opened, the worker immediately opens another, so that pods handle both at the same time.
 func TestTwoStreamsOfANewWorkerAreBothReceived(t *testing.T) {
 	w := newWorld(t)
 	for range 40 {

@@ -20,7 +20,7 @@ import (
 // lease is the length of the pods' leases in these tests. No test waits for a lease to expire; see world.lapse.
 const lease = time.Minute
 
-// world is a migrated database with a store, and helper methods for these tests. Its whole history is checked when the test ends. Its
+// world is a migrated database with a store, and helper methods for these tests. The complete history is checked when the test ends. The
 // methods must be called from the test's own goroutine.
 type world struct {
 	*store.Store
@@ -58,7 +58,7 @@ func (w *world) pod(name string) string {
 	return boot
 }
 
-// new returns new jobs of kind k in lane default, one for each of the changes, which is applied to it.
+// new returns one new job of kind k in lane default for each change, with that change applied.
 func (w *world) new(changes ...func(*store.NewJob)) []store.NewJob {
 	w.t.Helper()
 	ids, err := w.NewIDs(w.ctx(), len(changes))
@@ -75,7 +75,7 @@ func plain(*store.NewJob) {}
 
 func about(subject string) func(*store.NewJob) { return func(n *store.NewJob) { n.Subject = subject } }
 
-// then makes a job the next step of a claim that asks to be started on insert.
+// then turns a job into the next step of a claim and asks for it to be started on insert.
 func then(parent store.Claimed, changes ...func(*store.NewJob)) func(*store.NewJob) {
 	return func(n *store.NewJob) {
 		n.ParentID, n.PipelineID, n.Step, n.Starts = &parent.ID, parent.PipelineID, parent.Step+1, true
@@ -146,7 +146,8 @@ func (w *world) lapse(boot string) {
 	w.exec(`update trapeze.pods set lease_until = now() - interval '1 second' where boot = $1`, boot)
 }
 
-// recover sweeps as a pod does, with pages of the given size, and returns the numbers of recovered jobs.
+// recover runs the sweep that a pod would run, with pages of the given size. It returns how many recovered jobs are pending and how many
+// ended.
 func (w *world) recover(boot string, pageSize int) (pending, ended int) {
 	w.t.Helper()
 	_, err := store.CloseLapsed(w.ctx(), w.Store, boot, lease, time.Time{})
@@ -183,7 +184,7 @@ func (w *world) at(id int64) job.Job {
 	return j
 }
 
-// exec runs an SQL statement of a test. The schema in its text is trapeze.
+// exec runs an SQL statement for a test. The statement refers to the schema as trapeze.
 func (w *world) exec(sql string, args ...any) {
 	w.t.Helper()
 	_, err := w.pool.Exec(context.Background(), w.In(sql), args...)
@@ -197,7 +198,8 @@ func (w *world) count(sql string, args ...any) int {
 	return n
 }
 
-// freeze runs a statement in a separate transaction and keeps that open until release is called. Statements that need its locks wait.
+// freeze runs a statement in a separate transaction and keeps the transaction open until release is called. Statements that need its locks
+// wait.
 func (w *world) freeze(sql string, args ...any) (release func(commit bool)) {
 	w.t.Helper()
 	conn, err := pgx.ConnectConfig(context.Background(), w.pool.Config().ConnConfig)
@@ -225,7 +227,7 @@ func (w *world) freeze(sql string, args ...any) (release func(commit bool)) {
 	return release
 }
 
-// waiting returns once n statements in this database wait for a lock.
+// waiting blocks until n statements in this database are waiting for a lock.
 func (w *world) waiting(n int) {
 	w.t.Helper()
 	pgtest.Wait(w.t, "statements that wait for a lock", func() bool {
@@ -261,7 +263,7 @@ func idsOf(list []store.Claimed) []int64 {
 
 func ptr[T any](v T) *T { return &v }
 
-// untold is for commands on jobs that no transaction has locked.
+// untold ignores the lease that a command passes to it. It is for commands on jobs that no transaction has locked.
 func untold(job.Lease) {}
 
 // unpaced runs maintenance without pauses.

@@ -1,5 +1,6 @@
-// Package plantest checks SQL statements for the tests of the store packages. Every statement must be listed, and must prepare on a
-// migrated database. Hot statements must keep their query plans. Some statements must not read more of a long history than of a short one.
+// Package plantest checks the SQL statements of the store packages in their tests. Every statement must be listed, and must prepare on a
+// migrated database. Hot statements must keep their query plans. Some statements must not read more from a long history than from a short
+// one.
 package plantest
 
 import (
@@ -71,12 +72,12 @@ func Prepare(t *testing.T, url string, statements map[string]string) {
 	}
 }
 
-// whole matches scans of a growing table in which no index condition limits the start of the scan. It also matches bitmap scans of such a
+// whole matches scans of a growing table in which no index condition limits where the scan starts. It also matches bitmap scans of such a
 // table, because they collect all rows before they return the first one.
 var whole = regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires)\b` +
 	`|Index (Only )?Scan( Backward)? using \w+ on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires)\b.*\n +[^I ].*`)
 
-// Keep compares the query plans of hot statements with those in testdata/explain, and reports scans of whole tables.
+// Keep compares the query plans of hot statements with those stored in testdata/explain, and reports scans of whole tables.
 func Keep(t *testing.T, conn *pgx.Conn, hot map[string]string) {
 	t.Helper()
 	var major int
@@ -113,7 +114,7 @@ func Keep(t *testing.T, conn *pgx.Conn, hot map[string]string) {
 	}
 }
 
-// OnlyRead reports statements that write, among those that a store repeats after its connection breaks.
+// OnlyRead reports statements that write although a store would repeat them after a broken connection.
 func OnlyRead(t *testing.T, pool *pgxpool.Pool, statements map[string]string, again func(sql string) bool) {
 	t.Helper()
 	for name, sql := range statements {
@@ -135,7 +136,7 @@ func OnlyRead(t *testing.T, pool *pgxpool.Pool, statements map[string]string, ag
 	}
 }
 
-// Pinned opens a connection with the pinned planner settings of a store's pool.
+// Pinned opens a connection with the same pinned planner settings as a store's pool.
 func Pinned(t testing.TB, store *pgxpool.Pool) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.ConnectConfig(t.Context(), store.Config().ConnConfig)
@@ -201,8 +202,8 @@ type node struct {
 	Plans   []node  `json:"Plans"`
 }
 
-// Read adds up the buffers and rows of a JSON plan. The buffers of a node include those of its children, except for a data-modifying CTE
-// that runs last. Each CTE is therefore counted separately, and some are counted twice.
+// Read adds up the buffers and rows in a JSON plan. The buffers of a node include those of its children, except for a data-modifying CTE
+// that runs last. Therefore, each CTE is counted separately, and some are counted twice.
 func Read(t *testing.T, plan string) (sum Touched) {
 	t.Helper()
 	var tops []struct{ Plan node }
@@ -243,7 +244,7 @@ func steady(plan string) string {
 			for i += len(block); i+size <= len(lines) && len(block) == size && slices.Equal(lines[i:i+size], block); i += size {
 			}
 			if size > 1 && len(block) == size && !(i-end >= size) {
-				// No repetition begins here, so continue with the next line.
+				// No repetition begins at this line, so continue with the next one.
 				kept, i = kept[:len(kept)-size+1], end-size+1
 			}
 		}
@@ -288,7 +289,7 @@ func SeedEnded(t testing.TB, pool *pgxpool.Pool, n, every int) {
 	})
 }
 
-// Empty analyzes live and parked while they are empty, and then inserts n rows into each, so that their statistics are stale.
+// Empty analyzes live and parked while they are empty, and then inserts n rows into each. Their statistics are therefore stale.
 func Empty(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	fill := func(n int) {
@@ -305,7 +306,7 @@ func Empty(t testing.TB, pool *pgxpool.Pool, n int) {
 		Exec(t, pool, `vacuum (analyze, truncate false) trapeze.`+table)
 	}
 	fill(n)
-	t.Cleanup(func() { Exec(t, pool, `truncate trapeze.live, trapeze.parked`) }) // the inserted rows have no row in jobs
+	t.Cleanup(func() { Exec(t, pool, `truncate trapeze.live, trapeze.parked`) }) // the inserted rows have no matching row in jobs
 }
 
 // Wide matches scans of live and parked in which no index condition selects a specific job.

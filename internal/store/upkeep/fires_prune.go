@@ -10,13 +10,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// keptFires is the number of latest occurrences that are kept for each schedule regardless of age. The same number of latest occurrences
-// with a job is kept.
+// keptFires is the number of latest occurrences that are kept for each schedule regardless of age. In addition, the same number of latest
+// occurrences that have a job are kept.
 const keptFires = 20
 
 // pruneFiresSQL deletes old occurrences of all schedules, including deleted ones. It keeps the latest occurrences, and those that the
-// schedule has not passed. It also keeps the latest ones with a job, which show whether a job of the schedule is active. Plan: one probe of
-// schedule_fires_pkey for each schedule name in it; for each, the rows before the oldest kept one, up to the limit.
+// schedule has not reached yet. It also keeps the latest occurrences that have a job, because they show whether a job of the schedule is
+// active. Plan: one probe of schedule_fires_pkey for each schedule name in it; for each, the rows before the oldest kept one, up to the
+// limit.
 const pruneFiresSQL = `
 with recursive names(schedule) as (
 	(select f.schedule from trapeze.schedule_fires f order by f.schedule, f.fire_at limit 1)
@@ -41,8 +42,8 @@ with recursive names(schedule) as (
 )
 delete from trapeze.schedule_fires f using old o where f.schedule = o.schedule and f.fire_at = o.fire_at returning 1`
 
-// PruneFires deletes occurrences older than keep, page by page, and returns their number. It always keeps the latest twenty of each
-// schedule. A negative keep deletes none. Several pods can run it concurrently.
+// PruneFires deletes occurrences older than keep, page by page, and returns how many it deleted. It always keeps the latest twenty of each
+// schedule. If keep is negative, it deletes none. Several pods can run it concurrently.
 func PruneFires(ctx context.Context, s *store.Store, keep time.Duration, pace Pace) (total int, err error) {
 	const limit = 5000
 	for keep >= 0 {

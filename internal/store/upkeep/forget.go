@@ -12,34 +12,35 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Pace is called before each batch of a maintenance task. It may wait. Its error stops the task, but earlier batches stay complete.
+// Pace is called before each batch of a maintenance task. It may wait. If it returns an error, the task stops, but earlier batches remain
+// committed.
 type Pace func(ctx context.Context) error
 
-// forgetPageSQL lists one page of the jobs that ended in one state on one day, and whether to delete each of them, depending on whether its
-// kind is in a list. A concurrent run on another pod is harmless. A UTC day has 24 hours; an interval of '1 day' in the session's time zone
-// can have 23 or 25. Plan: the day's index on id, keyset; jobs_pkey.
+// forgetPageSQL lists one page of the jobs that ended in one state on one day. For each of them, it reports whether to delete it, depending
+// on whether its kind is in a list. A concurrent run on another pod is harmless. A UTC day has 24 hours; an interval of '1 day' in the
+// session's time zone can have 23 or 25. Plan: the day's index on id, keyset; jobs_pkey.
 const forgetPageSQL = `
 select d.id, coalesce(j.kind = any($5::text[]), false) <> $6::boolean
 from trapeze.done d left join trapeze.jobs j on j.id = d.id
 where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' and d.id > $3
 order by d.id limit $4`
 
-// lockJobsSQL locks finished jobs, so that none of them can be retried afterwards. The next statement sees earlier retries. lockFreeJobsSQL
-// skips locked rows. Plan: jobs_pkey.
+// lockJobsSQL locks finished jobs so that they cannot be retried afterwards. The next statement sees retries committed before that.
+// lockFreeJobsSQL does the same but skips locked rows. Plan: jobs_pkey.
 const (
 	lockJobsSQL     = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update`
 	lockFreeJobsSQL = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update skip locked`
 )
 
-// stillEndedSQL lists those locked jobs that have not been retried since they were listed. A job that was retried and has ended again did
-// so on another day. Plan: the day's index on id.
+// stillEndedSQL lists the locked jobs that have not been retried since they were listed. A job that was retried and has ended again ended
+// on a different day. Plan: the day's index on id.
 const stillEndedSQL = `
 select distinct d.id from trapeze.done d
 where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '24 hours'`
 
-// forgetJobsSQL deletes the immutable data of finished jobs, and counts the jobs that it keeps because another job, retried since
-// [awaitedSQL] ran, waits for them. Rows of done are deleted together with the day, or by forgetEndsSQL. Tokens are deleted before
-// fan-outs, the order in which completing a part locks them. Plan: primary key lookups.
+// forgetJobsSQL deletes the immutable data of finished jobs. It keeps jobs that another job waits for because it was retried after
+// [awaitedSQL] ran, and counts them. Rows of done are deleted together with the day, or by forgetEndsSQL. Tokens are deleted before
+// fan-outs, because completing a part locks them in that order. Plan: primary key lookups.
 const forgetJobsSQL = `
 with ended as materialized (
 	select b.id, coalesce((select true from trapeze.jobs j join trapeze.parked p on p.id = j.group_id where j.id = b.id limit 1), false)
@@ -66,8 +67,8 @@ with ended as materialized (
 )
 select count(*) from ended where awaited`
 
-// forgetEndsSQL deletes the rows of done of deleted jobs, on a day that stays because of other jobs. keptEndsSQL counts those of a batch
-// that still exist, because their rows are locked or a job waits for them. Plan: the day's index on id; primary keys.
+// forgetEndsSQL deletes the rows of done that belong to deleted jobs, on a day that is kept because of other jobs. keptEndsSQL counts the
+// rows of a batch that still exist, because they are locked or a job waits for them. Plan: the day's index on id; primary keys.
 const (
 	forgetEndsSQL = `
 delete from trapeze.done d
@@ -80,9 +81,9 @@ where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timesta
 	and (select true from trapeze.parked p where p.id = d.id limit 1) is null`
 )
 
-// awaitedSQL lists the jobs that ended in one state on one day and whose results an unfinished step may still read. The step reads the
+// awaitedSQL lists the jobs that ended in one state on one day and whose results an unfinished step may still read. Such a step reads the
 // result of its parent, or the results of the branches of the fan-out that it joins or waits for. Each part of the statement is written as
-// a probe, because the planner scanned all jobs and the whole day for joins. Plan: one pass over live and parked, primary keys,
+// a probe, because for joins the planner scanned all jobs and the whole day. Plan: one pass over live and parked, primary keys,
 // jobs_of_pipeline, the day's index on id; once for each day to be deleted.
 const awaitedSQL = `
 with parents as materialized (
@@ -112,7 +113,7 @@ type dayPruning struct {
 	day     time.Time
 	rule    rule
 	awaited map[int64]bool
-	thins   bool // the day stays, and its rows are deleted one by one
+	thins   bool // the day is kept, and its rows are deleted individually
 	pace    Pace
 
 	gone int // number of deleted jobs
@@ -120,7 +121,7 @@ type dayPruning struct {
 	errs []error
 }
 
-// page prunes one page after an id. It returns the last id read, or 0 after the last page.
+// page prunes the page that follows an id. It returns the last id read, or 0 after the last page.
 func (f *dayPruning) page(ctx context.Context, after int64) (int64, error) {
 	type one struct {
 		ID  int64
@@ -145,8 +146,8 @@ func (f *dayPruning) page(ctx context.Context, after int64) (int64, error) {
 	return list[len(list)-1].ID, nil
 }
 
-// batch prunes jobs in one transaction. If some of their rows are locked, it prunes only the others. If PostgreSQL rejects a job, batch
-// finds that job by bisection and skips it.
+// batch prunes jobs in one transaction. If some of their rows are locked, it prunes only the others. If PostgreSQL rejects the deletion of
+// a job, batch finds that job by bisection and skips it.
 func (f *dayPruning) batch(ctx context.Context, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
@@ -179,8 +180,8 @@ func lockTimedOut(err error) bool {
 	return ok && pg.Code == "55P03"
 }
 
-// deleteEnded deletes jobs that ended on the day. It returns the number of deleted jobs, and of those that stay because a job waits for
-// them again or their rows are locked. It skips jobs that were retried.
+// deleteEnded deletes jobs that ended on the day and skips jobs that were retried. It returns the number of deleted jobs. It also returns
+// the number of jobs that were kept, because another job waits for them again or their rows are locked.
 func deleteEnded(ctx context.Context, s *store.Store, f *dayPruning, ids []int64, lock string) (gone, left int, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		if err := s.BoundLocks(ctx, tx); err != nil {
@@ -215,8 +216,8 @@ func LockEnded(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) ([]i
 	return store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(lockJobsSQL), []any{ids})
 }
 
-// DeleteJobs deletes locked jobs except for their rows in done. It keeps jobs whose results an unfinished job still reads, and returns
-// their number.
+// DeleteJobs deletes locked jobs except for their rows in done. It keeps jobs whose results an unfinished job may still read, and returns
+// the number of jobs that it kept.
 func DeleteJobs(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (awaited int, err error) {
 	counted, err := store.QueryPinned(ctx, tx, pgx.RowTo[int], s.In(forgetJobsSQL), []any{ids})
 	if err != nil {

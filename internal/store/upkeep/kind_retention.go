@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// retentionsSQL reads how long jobs that ended in a state are kept, for each kind with an override, in seconds; -1 means forever. Plan:
-	// a small table.
+	// retentionsSQL reads, for each kind with an override, how long jobs that ended in a state are kept, in seconds; -1 means forever.
+	// Plan: a small table.
 	retentionsSQL = `select kind, case when keep_s = 0 then -1 else keep_s end from trapeze.kind_retention where state = $1 order by kind`
-	// thinnedSQL reads what has been deleted from a day that stays. noteThinnedSQL records that, and deletes the records of dropped days.
+	// thinnedSQL reads what has been deleted from a day that is kept. noteThinnedSQL records that, and deletes the records of dropped days.
 	// dayHasRowsSQL reports whether a day has any rows left. Plan: primary key; catalogs; the day's first row.
 	thinnedSQL     = `select gone from trapeze.thinned_days where state = $1 and day = $2::date`
 	noteThinnedSQL = `
@@ -46,7 +46,7 @@ func retentionsOf(ctx context.Context, s *store.Store, state string) (retentions
 	return list, nil
 }
 
-// of returns the rule for a day, given how long all other kinds are kept.
+// of returns the rule for a day. keep is how long jobs of all other kinds are kept.
 func (r retentions) of(d pastDay, keep time.Duration) rule {
 	u := rule{rest: d.over(keep), kinds: []string{}}
 	for _, k := range r {
@@ -57,7 +57,7 @@ func (r retentions) of(d pastDay, keep time.Duration) rule {
 	return u
 }
 
-// rule defines the kinds whose jobs are deleted from a day: either all except some, or only some.
+// rule defines the kinds whose jobs are deleted from a day: either all kinds except the listed ones, or only the listed ones.
 type rule struct {
 	rest  bool // all except kinds
 	kinds []string

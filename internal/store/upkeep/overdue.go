@@ -11,14 +11,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// overdueSQL fails jobs that exceed the maximum age of their lane, which counts from when they became due. Both pending and running jobs
-// age. Running ones end immediately, as if stopped: the pod learns about it from its heartbeat, which reads cancel_requests, and its late
-// result matches no row. A job whose row is locked is skipped. If it is running, its pod is notified to stop the handler, which also ends
-// the transaction that locks the row. A job whose cancel request was committed ends as cancelled.
+// overdueSQL fails jobs that exceed the maximum age of their lane, measured from when they became due. Both pending and running jobs age.
+// Running jobs end immediately, as if stopped: the pod learns about it from its heartbeat, which reads cancel_requests, and its late result
+// matches no row. A job whose row is locked is skipped. If it is running, its pod is notified to stop the handler, which also ends the
+// transaction that locks the row. A job whose cancel request was committed ends as cancelled.
 //
-// A recovered job is ahead of its lane's backlog and has no time at which it became due. Its age counts from its latest claim, so it is
-// never overestimated. A row that was claimed after the snapshot has another fence and is left to the next run, because this statement
-// would not see the run that the claim inserted into current_runs.
+// A recovered job is ahead of its lane's backlog and no longer has the time at which it became due. Its age is measured from its latest
+// claim, so it is never overestimated. A row that was claimed after the snapshot has another fence and is left to the next run, because
+// this statement would not see the run that the claim inserted into current_runs.
 //
 // Plan: per lane and rank, an Index Scan on live_for_claim that ends where jobs are young enough; then primary keys. It touches only rows
 // of overdue jobs and of recovered ones.
@@ -62,16 +62,16 @@ select g.id, g.fence, g.pod::text, ` + store.EndJSON("g.ends", "g.why", "g.error
 union all
 select id, fence, pod::text, null from old where id not in (select id from gone)`
 
-// Overdue is a job that exceeds its maximum age.
+// Overdue is a job that exceeds its lane's maximum age.
 type Overdue struct {
 	ID, Fence int64
 	Pod       *string  // the pod to notify; nil if the job was pending
-	Ended     *job.End // nil if the row was locked, so that the job must be tried again
+	Ended     *job.End // nil if the row was locked, so that the job must be retried
 }
 
-// EndOverdue fails at most limit jobs that have been pending or running for longer than their lane's max_age_s, counted from when they
+// EndOverdue fails at most limit jobs that have been pending or running for longer than their lane's max_age_s, measured from when they
 // became due. age applies to lanes without max_age_s; 0 or less means no limit. Jobs that wait for a time, for approval or for other jobs
-// do not age. Several pods can run it concurrently.
+// do not age. Several pods can run EndOverdue concurrently.
 func EndOverdue(ctx context.Context, s *store.Store, age time.Duration, limit int) ([]Overdue, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Overdue], overdueSQL, max(age.Milliseconds(), 0), limit)
 	if err != nil {

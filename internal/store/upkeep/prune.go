@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// prunePodsSQL deletes the rows of closed pods with their cancel requests. pruneSubmissionsSQL deletes expired idempotency keys. Each
-// deletes one small batch.
+// prunePodsSQL deletes the rows of closed pods together with their cancel requests. pruneSubmissionsSQL deletes expired idempotency keys.
+// Each statement deletes one small batch.
 const (
 	prunePodsSQL = `
 with old as (
@@ -33,8 +33,8 @@ with old as (
 select count(*) from old`
 )
 
-// prunePipelinesSQL deletes the pipelines on one page that have no jobs left. Plan: pipelines_pkey, keyset; jobs_pkey and jobs_of_pipeline
-// for each.
+// prunePipelinesSQL deletes those pipelines on one page that have no jobs left. Plan: pipelines_pkey, keyset; jobs_pkey and
+// jobs_of_pipeline for each.
 const prunePipelinesSQL = `
 with page as materialized (
 	select p.id, p.created_at from trapeze.pipelines p where p.id > $2 order by p.id limit $3
@@ -47,7 +47,7 @@ with page as materialized (
 )
 select coalesce((select max(id) from page), 0), (select count(*) from page), (select count(*) from old)`
 
-// PrunePipelines deletes pipelines that have no jobs and are older than keep, page by page, and returns their number.
+// PrunePipelines deletes pipelines that have no jobs and are older than keep, page by page, and returns how many it deleted.
 func PrunePipelines(ctx context.Context, s *store.Store, keep time.Duration, pace Pace) (total int, err error) {
 	const limit = 5000
 	type page struct{ Last, Seen, Gone int64 }
@@ -66,13 +66,13 @@ func PrunePipelines(ctx context.Context, s *store.Store, keep time.Duration, pac
 	}
 }
 
-// PrunePods deletes at most limit rows of pods that closed longer ago than keep and whose jobs have been recovered. It returns the number
-// of deleted rows.
+// PrunePods deletes at most limit rows of pods whose jobs have been recovered and that were closed more than keep ago. It returns the
+// number of deleted rows.
 func PrunePods(ctx context.Context, s *store.Store, keep time.Duration, limit int) (int, error) {
 	return prune(ctx, s, prunePodsSQL, keep, limit)
 }
 
-// PruneSubmissions deletes at most limit idempotency keys older than keep, and returns their number.
+// PruneSubmissions deletes at most limit idempotency keys older than keep, and returns how many it deleted.
 func PruneSubmissions(ctx context.Context, s *store.Store, keep time.Duration, limit int) (int, error) {
 	return prune(ctx, s, pruneSubmissionsSQL, keep, limit)
 }

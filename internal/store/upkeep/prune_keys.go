@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// looseKeysSQL locks the unique keys on one page whose jobs have ended or no longer exist. This happens, for example, when an open
-	// transaction has locked a key while its job ended. freeLooseSQL, which sees everything committed before those locks, frees the keys. A
+	// looseKeysSQL locks the unique keys on one page whose jobs have ended or no longer exist. Such keys remain, for example, when an open
+	// transaction had locked a key when its job ended. freeLooseSQL, which sees everything committed before those locks, frees the keys. A
 	// key that a submission is taking over is locked, and is skipped. Plan: unique_keys_of_job, keyset; primary keys.
 	looseKeysSQL = `
 with page as materialized (
@@ -29,7 +29,7 @@ delete from trapeze.unique_keys k where k.job_id = any($1::bigint[])
 	and (select true from trapeze.parked p where p.id = k.job_id limit 1) is null`
 )
 
-// PruneKeys frees the unique keys of jobs that have ended or no longer exist, page by page, and returns their number.
+// PruneKeys frees the unique keys of jobs that have ended or no longer exist, page by page, and returns how many it freed.
 func PruneKeys(ctx context.Context, s *store.Store, pace Pace) (total int, err error) {
 	const limit = 5000
 	type page struct {

@@ -10,17 +10,18 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// waitingSinceSQL lists jobs that wait for their branches. Plan: parked_for_branches from an id on, stops at the limit; primary keys.
+// waitingSinceSQL lists jobs that are waiting for their branches. Plan: parked_for_branches from an id on, stops at the limit; primary
+// keys.
 const waitingSinceSQL = `
 select p.id, j.pipeline_id from trapeze.parked p join trapeze.jobs j on j.id = p.id
 join trapeze.fan_outs f on f.id = p.id
 where p.why = 'children' and p.id > $1 and not f.ended order by p.id limit $2`
 
-// lockFanOutSQL locks a fan-out, so that concurrent finishes are counted only after the transaction. The next statement sees those that
+// lockFanOutSQL locks a fan-out, so that concurrent finishes are counted only after the transaction. The next statement sees branches that
 // were counted earlier. Plan: fan_outs_pkey.
 const lockFanOutSQL = `select open, failed from trapeze.fan_outs where id = $1 and not ended for update`
 
-// recountSQL recounts the branches of the fan-out $2 in the pipeline $1, and corrects the fan-out. A branch without any row was deleted
+// recountSQL recounts the branches of fan-out $2 in pipeline $1, and corrects the fan-out's counts. A branch without any row was deleted
 // manually and counts as failed. Plan: as branchStatesSQL; parts_pkey.
 const recountSQL = `
 with tails as materialized (
@@ -48,8 +49,8 @@ type Drift struct {
 	OpenBefore, FailedBefore, Open, Failed int
 }
 
-// Reconcile recounts the branches of at most limit waiting jobs after an id, and corrects wrong counts. It returns the last id read, or 0
-// if there are no more, and the corrections. There are no corrections unless rows were changed manually.
+// Reconcile recounts the branches of at most limit waiting jobs after an id, and corrects wrong counts. It returns the corrections and the
+// last id read, or 0 if there are no more jobs. No corrections are needed unless rows were changed manually.
 func Reconcile(ctx context.Context, s *store.Store, after int64, limit int) (last int64, drifts []Drift, err error) {
 	type waiting struct{ ID, Pipeline int64 }
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[waiting], waitingSinceSQL, after, limit)

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// wrongGrantsSQL lists lanes with a wrong sum of granted slots, or with slots granted to pods that are gone, which means closed for ten
-	// minutes or without a row. Every change of a grant changes the sum in the same statement, so one snapshot is sufficient. Plan: lanes,
-	// slot_grants and pods are small.
+	// wrongGrantsSQL lists lanes with a wrong sum of granted slots, or with slots granted to pods that are gone. A pod is gone if it has
+	// been closed for ten minutes or has no row. Every statement that changes a grant also changes the sum, so one snapshot is sufficient.
+	// Plan: lanes, slot_grants and pods are small.
 	wrongGrantsSQL = `
 select l.name from trapeze.lanes l
 where l.granted <> coalesce((select sum(g.slots) from trapeze.slot_grants g where g.lane = l.name), 0)
 	or exists (select from trapeze.slot_grants g where g.lane = l.name and ` + voidGrant + `)
 order by l.name`
-	// mendGrantsSQL revokes void slots and corrects the sums of locked lanes.
+	// mendGrantsSQL revokes void slots and corrects the sums of the locked lanes.
 	mendGrantsSQL = `
 with gone as (
 	delete from trapeze.slot_grants g where g.lane = any($1::text[]) and ` + voidGrant + ` returning g.lane, g.slots
@@ -31,7 +31,7 @@ update trapeze.lanes l set granted = t.granted from truth t where l.name = t.nam
 	lockLanesSQL = `select name from trapeze.lanes where name = any($1::text[]) order by name for update`
 )
 
-// voidGrant is the condition that no pod holds a grant g any more.
+// voidGrant is the condition that the pod of a grant g is gone.
 const voidGrant = `not exists (select from trapeze.pods p where p.boot = g.boot
 	and (p.closed_at is null or p.closed_at > now() - interval '10 minutes'))`
 

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// strayRunsSQL locks at most $1 runs that are marked as running although no such job is running. Each of them would block all jobs of
-	// its subject indefinitely. endStraySQL, which sees everything committed before those locks, ends them. Claims and finishes change the
-	// job and its run in one statement, so this happens only after rows were changed manually. Plan: one pass over
+	// strayRunsSQL locks at most $1 runs that are marked as running although their jobs are not running. Each such run would block all jobs
+	// of its subject indefinitely. endStraySQL, which sees everything committed before those locks, ends the runs. Claims and finishes
+	// change the job and its run in one statement, so such runs exist only after rows were changed manually. Plan: one pass over
 	// current_runs_one_running; live_pkey.
 	strayRunsSQL = `
 select c.kind, c.subject, c.job_id from trapeze.current_runs c
@@ -23,7 +23,7 @@ update trapeze.current_runs c set state = 'ended' where c.kind = $1 and c.subjec
 	and (select true from trapeze.live l where l.id = c.job_id and l.state = 'running' and l.kind = c.kind and l.subject = c.subject limit 1) is null`
 )
 
-// StrayRun is a run that was marked as running without a running job.
+// StrayRun is a run that was marked as running although its job was not running.
 type StrayRun struct {
 	Kind, Subject string
 	JobID         int64

@@ -14,7 +14,7 @@ import (
 // ensurePartitionsSQL creates the missing partitions for the coming days.
 const ensurePartitionsSQL = `select trapeze.ensure_partitions($1::int)`
 
-// EnsurePartitions creates the missing partitions for today and the next daysAhead days, and returns their number.
+// EnsurePartitions creates the missing partitions for today and the next daysAhead days, and returns how many it created.
 func EnsurePartitions(ctx context.Context, s *store.Store, daysAhead int) (int, error) {
 	made, err := store.Rows(ctx, s, pgx.RowTo[int], ensurePartitionsSQL, daysAhead)
 	if err != nil {
@@ -23,7 +23,8 @@ func EnsurePartitions(ctx context.Context, s *store.Store, daysAhead int) (int, 
 	return made[0], nil
 }
 
-// daysSQL lists the past days of a partitioned table, oldest first, with the database's current time, which defines the past.
+// daysSQL lists the past days of a partitioned table, oldest first. It also returns the database's current time, which determines which
+// days are past.
 const daysSQL = `
 select to_date(right(c.relname, 8), 'YYYYMMDD'), now()
 from pg_inherits i join pg_class c on c.oid = i.inhrelid
@@ -46,19 +47,19 @@ func oldDays(ctx context.Context, s *store.Store, table string) ([]pastDay, erro
 	return days, nil
 }
 
-// dropDaySQL drops one day of a table. dropInTurnSQL prevents other transactions from creating or dropping days at the same time.
-// PostgreSQL returns an internal error (XX000) when a transaction drops a partition that another one has just dropped. ensure_partitions
-// uses the same key.
+// dropDaySQL drops one day of a table. dropInTurnSQL prevents other transactions from creating or dropping days at the same time. Without
+// it, PostgreSQL returns an internal error (XX000) when a transaction drops a partition that another has just dropped. ensure_partitions
+// uses the same lock key.
 const (
 	dropDaySQL    = `select trapeze.drop_day($1, $2)`
 	dropInTurnSQL = `select pg_advisory_xact_lock(420022)`
 )
 
-// Forget deletes the jobs that ended in a state and whose retention has expired, and returns their number. Retention counts from the end of
-// the UTC day, and is keep or the override of the job's kind; a negative keep means forever. Forget works by days, oldest first. It drops a
-// day on which no jobs remain. A day stays if other kinds are kept, or if an unfinished job may still read results of that day; its other
-// rows are then deleted one by one. An error for one job does not block the others, and the next run retries that job. Forget can be
-// interrupted at any time, and several pods can run it concurrently.
+// Forget deletes the jobs that ended in a state and whose retention has expired, and returns how many it deleted. Retention is measured
+// from the end of the UTC day. It is keep or the override of the job's kind; a negative keep means forever. Forget works through the days,
+// oldest first. It drops a day once no jobs of that day remain. If other kinds are kept, or an unfinished job may still read results of
+// that day, the day is kept and its other rows are deleted individually. An error for one job does not block the others, and the next run
+// retries that job. Forget can be interrupted at any time, and several pods can run it concurrently.
 func Forget(ctx context.Context, s *store.Store, state string, keep time.Duration, pace Pace) (total int, err error) {
 	rules, err := retentionsOf(ctx, s, state)
 	if err != nil {
@@ -83,7 +84,7 @@ func Forget(ctx context.Context, s *store.Store, state string, keep time.Duratio
 	return total, errors.Join(errs...)
 }
 
-// run deletes the jobs of a day that its rule selects.
+// run deletes the jobs that the day's rule selects.
 func (f *dayPruning) run(ctx context.Context) error {
 	if f.rule.none() {
 		return nil
@@ -115,8 +116,8 @@ func (f *dayPruning) run(ctx context.Context) error {
 	return f.close(ctx)
 }
 
-// close completes a day whose selected jobs are all deleted. It drops the day if it is empty. Otherwise it records the day, so that it is
-// not read again.
+// close completes a day whose selected jobs are all deleted. It drops the day if it is empty. Otherwise, it records the day as done, so
+// that later runs do not read it again.
 func (f *dayPruning) close(ctx context.Context) error {
 	if f.thins && f.rule.rest {
 		kept, err := store.Rows(ctx, f.s, pgx.RowTo[bool], dayHasRowsSQL, f.state, f.day)
@@ -132,7 +133,7 @@ func (f *dayPruning) close(ctx context.Context) error {
 	return err
 }
 
-// ForgetEvents drops the days of job history whose retention has expired, and returns their number.
+// ForgetEvents drops the days of job history whose retention has expired, and returns how many it dropped.
 func ForgetEvents(ctx context.Context, s *store.Store, keep time.Duration, pace Pace) (dropped int, err error) {
 	days, err := oldDays(ctx, s, "job_events")
 	if err != nil {
@@ -153,7 +154,8 @@ func ForgetEvents(ctx context.Context, s *store.Store, keep time.Duration, pace 
 	return dropped, nil
 }
 
-// dropDay waits at most a second for each lock, because readers of the table have priority. If it times out, the next run tries again.
+// dropDay waits at most a second for each lock, because it must not block readers of the table for long. If it times out, the next run
+// tries again.
 func dropDay(ctx context.Context, s *store.Store, table string, day time.Time) error {
 	err := s.Tx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `set local lock_timeout = '1s'`); err != nil {

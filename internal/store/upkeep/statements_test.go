@@ -52,7 +52,7 @@ var statements = map[string]string{
 	"wrongGrantsSQL":      wrongGrantsSQL,
 }
 
-// hot lists the statements whose plans are stored, so that a change shows up in a review.
+// hot lists the statements whose plans are stored, so that changes show up in reviews.
 var hot = map[string]string{
 	"waiting_since": waitingSinceSQL, "prune_pipelines": prunePipelinesSQL, "overdue": overdueSQL,
 }

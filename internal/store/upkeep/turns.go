@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// takeTurnSQL assigns a maintenance task to a pod unless a pod began it less than $2 ms ago, by the database's clock. If several pods
-	// ask at the same time, only one of them gets it. If $2 is 0, every pod gets it. A start time in the future, after a clock was set
-	// back, is ignored. Plan: primary key, one row.
+	// takeTurnSQL assigns a maintenance task to a pod unless a pod began the task less than $2 ms ago, by the database's clock. If several
+	// pods ask at the same time, only one of them gets the task. If $2 is 0, every pod gets it. A start time in the future, as after a
+	// clock was set back, is ignored. Plan: primary key, one row.
 	takeTurnSQL = `
 insert into trapeze.maintenance as m (chore, begun_at, pod) values ($1, clock_timestamp(), $3)
 on conflict (chore) do update set begun_at = excluded.begun_at, pod = excluded.pod
@@ -27,19 +27,20 @@ select chore, begun_at, done_at, pod, count, seconds, error, extract(epoch from 
 from trapeze.maintenance order by chore`
 )
 
-// Turn is the record of a maintenance task. It contains when the task last ran, on which pod, and the result.
+// Turn is the record of a maintenance task. It shows when the task last ran, on which pod, and with what result.
 type Turn struct {
 	Chore   string
 	BegunAt time.Time
-	DoneAt  *time.Time // nil if it has never finished
+	DoneAt  *time.Time // nil if the task has never finished
 	Pod     string
 	Count   int64
 	Seconds float64
 	Error   string
-	Ago     float64 // seconds since it finished, or since it began if it has never finished
+	Ago     float64 // seconds since the task finished, or since it began if it has never finished
 }
 
-// TakeTurn assigns a task to a pod unless a pod began it within the given time, and reports whether it did. If within is 0, it always does.
+// TakeTurn assigns a task to a pod unless a pod began the task within the given time, and reports whether it did. If within is 0, it always
+// assigns the task.
 func TakeTurn(ctx context.Context, s *store.Store, chore, pod string, within time.Duration) (bool, error) {
 	given, err := store.Rows(ctx, s, pgx.RowTo[int], takeTurnSQL, chore, within.Milliseconds(), pod)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// behindSQL lists the small hot tables that autovacuum does not keep up with. Their dead rows, or the rows changed since the last analyze,
-// exceed $2 and twice the number that triggers autovacuum. It also reports whether this role may vacuum each table. Plan: catalogs only.
+// behindSQL lists the small hot tables on which autovacuum has fallen behind: the number of dead rows, or of rows changed since the last
+// analyze, exceeds both $2 and twice the number that triggers autovacuum. It also reports whether this role may vacuum each table. Plan:
+// catalogs only.
 const behindSQL = `
 select c.relname::text, coalesce(t.n_dead_tup, 0), coalesce(t.n_mod_since_analyze, 0), v.dead, v.changed,
 	pg_has_role(c.relowner, 'usage') or case when current_setting('server_version_num')::int >= 170000
@@ -36,11 +37,11 @@ cross join lateral (select
 where c.relkind = 'r' and c.relname = any($3::text[]) and (v.dead or v.changed)
 order by 1`
 
-// hotTables are small tables that are read or written for every job. Vacuuming one takes milliseconds.
+// hotTables are small tables that are read or written for every job. Vacuuming one of them takes milliseconds.
 var hotTables = []string{"live", "parked", "current_runs", "pods", "lanes", "slot_grants", "job_progress", "unique_keys", "cancel_requests",
 	"submissions", "fan_outs", "maintenance"}
 
-// Behind is a table that autovacuum does not keep up with.
+// Behind is a table on which autovacuum has fallen behind.
 type Behind struct {
 	Name    string
 	Dead    int64 // number of dead rows
@@ -50,8 +51,8 @@ type Behind struct {
 	May     bool  // this role may vacuum the table
 }
 
-// TablesBehind returns the small hot tables that autovacuum does not keep up with. Their dead rows, or the rows changed since the last
-// analyze, exceed atLeast and twice the number that triggers autovacuum.
+// TablesBehind returns the small hot tables on which autovacuum has fallen behind. A table is listed if its number of dead rows, or of rows
+// changed since the last analyze, exceeds both atLeast and twice the number that triggers autovacuum.
 func TablesBehind(ctx context.Context, s *store.Store, atLeast int) ([]Behind, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Behind], behindSQL, s.Schema(), atLeast, hotTables)
 	if err != nil {
@@ -60,10 +61,10 @@ func TablesBehind(ctx context.Context, s *store.Store, atLeast int) ([]Behind, e
 	return list, nil
 }
 
-// vacuumFor is the timeout of one vacuum. A vacuum that is stopped keeps its progress.
+// vacuumFor is the timeout for one vacuum. A vacuum that times out keeps its progress.
 const vacuumFor = time.Minute
 
-// Vacuum vacuums or analyzes a table that autovacuum does not keep up with. It does not wait for locks, and skips a table that is locked,
+// Vacuum vacuums or analyzes a table on which autovacuum has fallen behind. It does not wait for locks, and skips a table that is locked,
 // for example by autovacuum. It does not truncate the file, because that needs a lock that blocks all readers.
 func Vacuum(ctx context.Context, s *store.Store, b Behind) error {
 	sql := "vacuum (skip_locked, analyze, truncate false) "
