@@ -32,7 +32,7 @@ func (x *executor) attempts(one *Run) Attempts {
 	return Attempts{This: one.Claimed.Attempt, Max: one.MaxAttempts, Default: one.Claimed.MaxAttempts == nil && one.handler.MaxAttempts == 0}
 }
 
-// Failure describes what a handler's error means for its job.
+// Failure describes the consequences of a handler's error for its job.
 type Failure struct {
 	Reason job.Reason
 	Err    error          // includes the cause of the handler's context
@@ -42,9 +42,9 @@ type Failure struct {
 	exhausted bool
 }
 
-// HandedBack reports why a job must be handed back after its handler returned an error. cause is the cause with which the handler's context
-// ended. HandedBack returns an empty string if the job is not handed back. A job is handed back if the error is not the handler's fault. If
-// the lease lapsed but no pod recovered the job, this process can still hand back the claim.
+// HandedBack returns the reason why a job must be handed back after its handler returned an error, or an empty string if it must not be.
+// cause is the cause with which the handler's context ended. A job is handed back if the error is not the handler's fault. If the lease
+// lapsed but no pod recovered the job, this process can still hand back the claim.
 func HandedBack(cause error) string {
 	switch {
 	case errors.Is(cause, job.ErrLeaseLost):
@@ -56,7 +56,7 @@ func HandedBack(cause error) string {
 }
 
 // Judge decides whether a job whose handler returned an error gets another attempt or fails. cause is the cause with which the handler's
-// context ended, or nil if it has not ended.
+// context ended, or nil if the context has not ended.
 func Judge(err, cause error, attempts Attempts) Failure {
 	f := Failure{Reason: job.ReasonError, Err: err}
 	switch {
@@ -83,7 +83,7 @@ func Judge(err, cause error, attempts Attempts) Failure {
 	return f
 }
 
-// Ending returns the job's final outcome if it gets no other attempt. The error text is truncated for storage.
+// Ending returns the job's final outcome if the job gets no further attempt. The error text is truncated for storage.
 func (f Failure) Ending() store.Ending {
 	e := store.Ending{State: job.Failed, Outcome: job.Error, Reason: f.Reason, Error: job.Storable(f.Err.Error(), job.MaxErrorBytes)}
 	if f.Reason == job.ReasonCancelled {
@@ -114,7 +114,7 @@ func classed(reason job.Reason, err error) (job.ErrorClass, string) {
 	class, code := work.ErrorOf(err)
 	own := code
 	if class == job.ClassDatabase {
-		own = "" // the SQLSTATE has another cause, such as a timeout that cancelled the statement (57014)
+		own = "" // the SQLSTATE results from something else, such as a timeout that cancelled the statement (57014)
 	}
 	switch reason {
 	case job.ReasonTimeout:

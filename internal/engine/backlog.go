@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// backlog records whether the latest claim left jobs behind, and therefore whether a free slot justifies another claim. It is safe for
+// backlog records whether the latest claim left jobs behind, which determines whether a free slot justifies another claim. It is safe for
 // concurrent use.
 type backlog struct{ state atomic.Int32 }
 
@@ -33,8 +33,8 @@ func (b *backlog) claimEnded(left bool) (again bool) {
 // hasMore reports whether more jobs are known or assumed to be waiting.
 func (b *backlog) hasMore() bool { return b.state.Load() != nothingLeft }
 
-// slotFreed records that a slot has become free, and reports whether it justifies a claim. While a claim is in progress, claimEnded
-// decides.
+// slotFreed records that a slot has become free, and reports whether that justifies a claim. While a claim is in progress, the decision is
+// left to claimEnded.
 func (b *backlog) slotFreed() bool {
 	for {
 		switch b.state.Load() {

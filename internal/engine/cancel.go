@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// CancelAmong cancels one job on behalf of a bulk command.
+// CancelAmong cancels a single job on behalf of a bulk command.
 func (i *Identity) CancelAmong(ctx context.Context, id int64, actor string) error {
 	c, err := admin.CancelAmong(ctx, i.Commands, id, actor, i.TellRun)
 	_, err = i.ApplyCancel(id, c, job.ReasonCancelled, err)
@@ -35,8 +35,8 @@ func (i *Identity) ApplyCancel(id int64, c admin.Cancellation, why job.Reason, e
 	return c.State, nil
 }
 
-// cancelFor ends a handler's context on behalf of an operator, or because the job exceeded its deadline. After a stop, the job is already
-// terminal. A job past its deadline is also terminal, unless a transaction of the handler locked its row.
+// cancelFor ends a handler's context on behalf of an operator, or because the job exceeded its deadline. A stopped job is already terminal.
+// So is a job past its deadline, unless a transaction of the handler has locked its row.
 func (one *Run) cancelFor(why job.Reason) {
 	switch why {
 	case job.ReasonStopped:
@@ -51,15 +51,15 @@ func (one *Run) cancelFor(why job.Reason) {
 	}
 }
 
-// TellRun cancels the handler of a run in this process. If a transaction of the handler locks the job's row, that transaction ends with the
-// handler's context.
+// TellRun cancels the handler of a run in this process. If a transaction of the handler has locked the job's row, that transaction ends
+// with the handler's context.
 func (i *Identity) TellRun(l job.Lease) {
 	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease == l {
 		one.cancelFor(job.ReasonCancelled)
 	}
 }
 
-// CancelClaim cancels the handler of a claim if it runs in this process.
+// CancelClaim cancels the handler of a claim if it is running in this process.
 func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
 	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease.Pod == l.Pod {
 		one.cancelFor(why)
@@ -68,7 +68,8 @@ func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
 	}
 }
 
-// CancelOverdue cancels a claim's handler if it runs in this process. The claim was ended because its job passed its deadline.
+// CancelOverdue cancels a claim's handler if it is running in this process. The claim has already been ended because its job passed its
+// deadline.
 func (i *Identity) CancelOverdue(l job.Lease) { i.CancelClaim(l, job.ReasonDeadline) }
 
 // dropAhead drops a job that was claimed ahead and must now be cancelled. The search for orphaned claims then finishes the job.

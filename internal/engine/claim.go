@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// smallPod is the maximum number of slots for which a claim first waits for in-flight completions to free their slots. Pods with more slots
-// do not wait, because with 100 slots that would make draining the queue a fifth slower.
+// smallPod is the maximum number of slots for which a claim first waits for completions in flight to free their slots. Pods with more slots
+// do not wait, because with 100 slots waiting would make draining the queue a fifth slower.
 const smallPod = flushBeside
 
 // claimer claims due jobs for the free slots of the lanes.
@@ -28,17 +28,17 @@ type claimer struct {
 
 	mu        sync.Mutex // locked during a claim; guards the following fields
 	round     round
-	looked    time.Time     // when all lanes were last claimed
+	looked    time.Time     // when all lanes were last read
 	roundTrip time.Duration // moving average over the latest claims
 	away      time.Duration // part of a claim's round trip that the statement does not account for: network and commit
-	dry       bool          // the latest claim ahead of all kinds found fewer jobs than requested
-	unjoined  time.Time     // the latest claim after which ends and claims must not share a commit for a while
+	dry       bool          // the latest claim that refilled the jobs claimed ahead found fewer than requested
+	unjoined  time.Time     // when a claim last showed that ends and claims must not share a commit for a while
 }
 
 // claimDue claims due jobs for every free slot and starts them. It reports whether another claim may immediately find more.
 //
 // If the only change is that runs of some subjects have ended, it claims only the next job of each subject. When many jobs wait for one
-// subject, a full claim would have to skip all of them each time. look reports that something else has changed.
+// subject, a full claim would have to skip all of them each time. look reports whether something else has changed.
 func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error) {
 	if len(c.HandledKinds) == 0 || c.Closing.Load() {
 		return false, nil
@@ -92,7 +92,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		w := &wants[i]
 		reserved[w.Lane] = w.N
 		c.Marks.ForClaim(w)
-		if w.After == nil && w.Above == nil { // during a sweep, which continues from the last job that it claimed, nothing is claimed ahead
+		if w.After == nil && w.Above == nil { // nothing is claimed ahead during a sweep, which continues after the last job that it claimed
 			w.Ahead = c.ahead.Wants(c.Lanes.UnsharedSlots(w.Lane), longest, c.roundTrip) / len(wants)
 		}
 	}
@@ -133,7 +133,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, reserved map[string]int) (store.Claims, error) {
 	boot, began := c.Boot(), time.Now()
 	_ = failpoint.Hit(failpoint.ClaimSend)
-	// Wait for the reply to a claim that was sent. A stopping pod waits only for a short time.
+	// Once a claim has been sent, wait for its reply. A stopping pod waits only for a short time.
 	asking, cancel := wait.Linger(ctx, time.Second)
 	defer cancel()
 	found, err := c.Store.ClaimAhead(asking, boot, wants, c.HandledKinds, short, !c.Runs.isolated())
@@ -151,7 +151,8 @@ func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, 
 	return found, nil
 }
 
-// LaunchClaims starts the handlers of claimed jobs after the claim's commit was confirmed. Jobs claimed ahead that find no free slot wait.
+// LaunchClaims starts the handlers of claimed jobs after the claim's commit was confirmed. If there is no free slot for a job that was
+// claimed ahead, the job waits.
 func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[string]int) {
 	_ = failpoint.Hit(failpoint.ClaimCommitted)
 	x.Metrics.Claims.Add(float64(len(found.Jobs)))

@@ -12,7 +12,7 @@ import (
 // shortestLimit is the minimum timeout and the minimum stale limit of a kind whose jobs may be claimed ahead.
 const shortestLimit = time.Second
 
-// shortKinds returns the kinds whose jobs may be claimed ahead, and the longest of their average run times. A kind qualifies if its
+// shortKinds returns the kinds whose jobs may be claimed ahead, and the longest of the kinds' average run times. A kind qualifies if its
 // handlers have recently returned faster than a claim takes.
 func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 	if !c.Opts.ClaimAhead {
@@ -36,8 +36,8 @@ func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 	return kinds, longest
 }
 
-// claimAhead claims jobs ahead while no slot is free. It does so when half of the previous ones are used up and the pod serves only one
-// lane. It also does so after a notification, if more urgent jobs than the waiting ones may have arrived.
+// claimAhead claims jobs ahead while no slot is free. It does so when half of the jobs previously claimed ahead have started and the pod
+// serves only one lane. It also does so after a notification, if jobs more urgent than the waiting ones may have arrived.
 func (c *claimer) claimAhead(ctx context.Context, news bool) error {
 	kinds, longest := c.shortKinds()
 	if len(kinds) == 0 {

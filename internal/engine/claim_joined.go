@@ -8,23 +8,23 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// joined is a claim that shares a round trip and a commit with a batch of ends. It claims jobs for the slots of the jobs that end without a
+// joined is a claim that shares a round trip and a commit with a batch of ends. It claims jobs for the slots of jobs that end without a
 // next step. See ADR 0043.
 type joined struct {
 	*claimer
-	want store.Want // Ahead is the number of slots
+	want store.Want // the claim's Ahead field is the number of slots
 }
 
-// joinRest is how long no claim is joined after a slow claim, or after a joined claim that failed or found too few jobs. Jobs with a subject,
-// a unique key or an earlier claim are left to normal claims.
+// joinRest is how long no claim is joined after a slow claim, or after a joined claim that failed or found too few jobs. Jobs with a
+// subject, a unique key or an earlier claim are left to normal claims.
 const joinRest = 100 * time.Millisecond
 
-// farAway is the minimum time for network and commit at which claims are joined. Below it, separate claims for more slots at a time cost the
-// server less: 195 µs per job instead of 250, at the same rate, with 5 slots and jobs of 2 ms.
+// farAway is the minimum time for network and commit above which claims are joined. If they take less, separate claims for several slots at
+// a time cost the server less: 195 µs per job instead of 250, at the same rate, with 5 slots and jobs that take 2 ms.
 const farAway = time.Millisecond
 
-// noteAway records the part of a claim's round trip that its statement does not account for. A shorter time takes effect at once, because a
-// longer one may include planning.
+// noteAway records the part of a claim's round trip that its statement does not account for. A shorter time takes effect immediately,
+// because a longer one may include planning.
 func (c *claimer) noteAway(away time.Duration) {
 	if c.away == 0 || away < c.away {
 		c.away = away
@@ -32,8 +32,8 @@ func (c *claimer) noteAway(away time.Duration) {
 	c.away += (away - c.away) / 8
 }
 
-// join returns a claim that can share the commit of a batch, or nil. If it returns one, the caller must call [joined.finish]. A pod that serves
-// several lanes joins no claims, because its lanes take turns with the slots.
+// join returns a claim that can share the commit of a batch, or nil if there is none. The caller must call [joined.finish] on the claim. A
+// pod that serves several lanes joins no claims, because its lanes take turns with the slots.
 func (c *claimer) join(boot string, batch []*flush) *joined {
 	lanes := c.Lanes.Names()
 	if !c.Opts.ClaimAhead || len(lanes) != 1 || !c.backlog.hasMore() || c.ahead.Any() || c.Closing.Load() || !c.Lease.Trusted() || boot != c.Boot() {
@@ -59,13 +59,13 @@ func (c *claimer) join(boot string, batch []*flush) *joined {
 	return j
 }
 
-// passes reports whether the slot of an end can go on to another job of the lane.
+// passes reports whether a slot freed by an end can go to another job of the lane.
 func (w *flush) passes(lane string) bool {
 	return w.next == nil && w.done == nil && !w.one.ahead.passed && w.one.Claimed.Lane == lane
 }
 
-// finish writes the ends of a batch and claims jobs in one commit, and starts these jobs in the slots of the ended ones. If that fails, it
-// writes the ends alone.
+// finish writes the ends of a batch and claims jobs in the same commit. It then starts the claimed jobs in the slots of the jobs that
+// ended. If that commit fails, finish writes the ends alone.
 func (j *joined) finish(ctx context.Context, boot string, batch []*flush, endings []store.Ending) (map[int64]store.Ended, error) {
 	began := time.Now()
 	ended, found, err := j.Store.FinishAndClaim(ctx, boot, endings, j.want, j.HandledKinds, !j.Runs.isolated())

@@ -3,17 +3,18 @@
 // recovers jobs after a lost reply or a pod failure. Callers do not have to deal with batching, retries, reading back lost replies, or the
 // order of locks and commits.
 //
-// Pods and the sessions of remote workers use it. Each implements [member] and calls [New], then [Engine.FirstBeat] with the first
-// heartbeat, then [Engine.Live] until it stops. Package runner submits jobs through the pod. A remote worker's process, which has no
-// database, uses [Perform] and [RemoteKinds] for its handlers.
+// Pods and the sessions of remote workers use the package. Each of them implements [member] and calls [New], then [Engine.FirstBeat] with
+// the first heartbeat, then [Engine.Live] until it stops. Package runner submits jobs through the pod. A remote worker's process, which has
+// no database, uses [Perform] and [RemoteKinds] for its handlers.
 //
 // To follow the life of a job, read claim.go, execute.go, finish.go, handoff.go and recover.go, in this order. Each of the other files
 // implements one mechanism: fanout.go and fanout_settle.go, park.go (retries and hand-backs), flusher.go and flush.go (group commit of
 // completions), flush_readback.go (completions whose reply was lost), finish_in_tx.go and finish_group.go (completions with writes of the
 // handler), writes.go and lease_tx.go (earlier writes of the handler), orphans.go and missing.go (differences between the table and Runs),
-// attempts.go (retry or fail), cancel.go, claim_ahead.go and ahead.go (claims that wait for a slot), backlog.go, due.go and unknown.go
-// (reasons for a claim or a search), slots.go (slot grants and low-water marks around a claim), runs.go (current claims), watch.go
-// (handlers that do not return), heartbeat.go, live.go, submit.go. identity.go holds the state that all of them share.
+// attempts.go (retry or fail), cancel.go, claim_ahead.go and ahead.go (claims that wait for a slot), claim_joined.go (claims that share a
+// commit with completions), backlog.go, due.go and unknown.go (reasons for a claim or a search), slots.go (slot grants and low-water marks
+// around a claim), runs.go (current claims), watch.go (handlers that do not return), heartbeat.go, live.go, submit.go. identity.go holds
+// the state that all of them share.
 //
 // Each part uses only parts that precede it in this list: Identity, submitter, fanOuts, flusher, leaseTx, groups, finisher, executor,
 // claimer, sweeper, Engine. It reaches later parts only through functions that New passes to it.

@@ -25,7 +25,7 @@ func (d *dueTimes) ApplyBeat(b store.Beat) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// The response does not include a job that was parked here while the heartbeat was in flight, so keep the earlier time.
+	// The response does not include a job that was parked by this process while the heartbeat was in flight, so keep the earlier time.
 	if next := local(b.NextDue); d.next.IsZero() || !next.IsZero() && next.Before(d.next) {
 		d.next = next
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Engine claims, executes, finishes and hands on the jobs of one identity: a pod, or a remote worker's session on a pod. It renews the
-// lease and applies what heartbeats report. Its embedded parts do the rest.
+// lease and applies what heartbeats report. Its embedded parts provide everything else.
 type Engine struct {
 	Identity
 	*submitter
@@ -20,7 +20,7 @@ type Engine struct {
 	claims  *claimer
 	sweeper *sweeper
 
-	history   historySeen // the database history that heartbeats report
+	history   historySeen // the database history that heartbeats have reported
 	comparing wait.Signal // requests a comparison of the claims with the table
 	Following following
 	reread    wait.Signal   // requests an immediate heartbeat after settings of lanes, pods or the queue have changed

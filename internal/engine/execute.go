@@ -30,12 +30,12 @@ type executor struct {
 	passed  atomic.Int64 // completions in progress whose slots were already passed on
 }
 
-// NewRun prepares the run of a claimed job and adds it to Runs. It returns nil if the engine has stopped.
+// NewRun creates the run of a claimed job and adds it to Runs. It returns nil if the engine has stopped.
 func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 	k := x.Kinds[c.Kind]
 	one := x.Prepare(c, job.Lease{JobID: c.ID, Fence: c.Fence, Pod: boot})
 	one.handler, one.MaxAttempts = k, x.maxAttempts(&c, k)
-	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), &one.Claimed) // if the engine has stopped, the span is never ended and therefore never exported
+	one.Ctx, one.span = x.Tracing.StartRun(context.Background(), &one.Claimed) // if the engine has stopped, the span is never ended and is therefore never exported
 	one.Ctx, one.cancel = context.WithCancelCause(one.Ctx)
 	if k.Timeout > 0 {
 		one.Ctx, one.done = context.WithTimeoutCause(one.Ctx, k.Timeout, job.ErrTimeout)
@@ -44,7 +44,8 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 		one.done()
 		return nil
 	}
-	// Add the run before checking the lease. A concurrent loss of the lease then either finds the run in Runs or is detected here.
+	// Add the run before checking the lease. If the lease is lost concurrently, either the loss finds the run in Runs or the check below
+	// detects the loss.
 	switch {
 	case x.Lease.ID() != boot:
 		one.lose(job.ErrLeaseLost)
@@ -65,7 +66,7 @@ func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
 	return one
 }
 
-// startInserted runs a job that was started on insert. The caller has reserved a slot of its lane.
+// startInserted runs a job that was started on insert. The caller has already reserved a slot in its lane.
 func (x *executor) startInserted(boot string, n store.NewJob) bool {
 	now := time.Now()
 	one := x.NewRun(startedOnInsert(n, now), boot)
@@ -98,7 +99,7 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 		x.Metrics.HandoffSeconds.Observe(began.Sub(one.handed).Seconds())
 	}
 	var outcome *work.Outcome
-	err := guard.ErrExited // kept unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls
+	err := guard.ErrExited // kept unless the handler returns or panics; runtime.Goexit ends this goroutine after its deferred calls have run
 	defer func() {
 		unwatch()
 		one.watchdog.Stop()
@@ -111,14 +112,14 @@ func (x *executor) runHandler(one *Run) (next *Run) {
 	defer guard.Recover(&err)
 	o, failed := one.handler.Run(one.Ctx, &one.Job)
 	if failed != nil {
-		// Read the error once here, where a panic in its methods, for example on a nil pointer, is attributed to the handler.
+		// Read the error once at this point, where a panic in its methods, for example on a nil pointer, is attributed to the handler.
 		work.ReadError(failed)
 	}
 	outcome, err = o, failed
 	return nil
 }
 
-// noteRun updates the moving average of a kind's run time, which covers about the latest eight runs. The initial average is long, so a kind
+// noteRun updates the moving average of a kind's run time, which covers roughly the last eight runs. The initial average is high, so a kind
 // counts as short only after about forty short runs.
 func (i *Identity) noteRun(kind string, took time.Duration) {
 	if average := i.took[kind]; average != nil {
@@ -130,7 +131,8 @@ func (i *Identity) noteRun(kind string, took time.Duration) {
 // observeWait records how long a job waited before its handler is called.
 func (x *executor) observeWait(c *store.Claimed) {
 	if c.ReadyAt.Unix() > 0 {
-		// The wait can be negative: a claim also sees jobs that were committed after its now(), while it was being planned.
+		// The wait can be negative, because a claim also sees jobs that were committed after the claim's now(), while the statement was
+		// being planned.
 		x.Metrics.WaitSeconds.WithLabelValues(c.Lane).Observe(max(0, c.ClaimedAt.Sub(c.ReadyAt).Seconds()))
 	}
 }
@@ -142,8 +144,8 @@ func (x *executor) slotFree(lane string) {
 }
 
 // settleRun writes the outcome of a run, unless watchStuck has already written it. It returns the next step if this process already owns
-// it, or the run that took over the slot. If the outcome is written by group commit, afterFlush continues. Because the handler has
-// returned, watchStuck must not blame it for the time that its progress and events take to be written.
+// it, or the run that took over the slot. If the outcome is written by group commit, afterFlush continues from there. Because the handler
+// has returned, watchStuck must not blame it for the time that writing its progress and events takes.
 func (x *executor) settleRun(one *Run, o *work.Outcome, err error) (next *Run) {
 	inTime := one.Settled.CompareAndSwap(false, true)
 	one.progress.Close()
@@ -183,8 +185,8 @@ func (x *executor) close(one *Run, next *Run) (free bool) {
 	return next == nil && !one.ahead.passed
 }
 
-// conclude turns a handler's return into an outcome, and writes or queues it. It returns the next step if this process already owns it, or
-// the run that took over the slot of a queued outcome. underWay reports that the outcome was queued.
+// conclude turns a handler's return into an outcome, and writes or queues the outcome. It returns the next step if this process already
+// owns it, or the run that took over the slot of a queued outcome. underWay reports whether the outcome was queued.
 func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, underWay bool) {
 	if o == nil {
 		o = &work.Outcome{Status: job.OK}
@@ -229,8 +231,8 @@ func (x *executor) conclude(one *Run, o *work.Outcome, err error) (next *Run, un
 	return x.concludeWritten(one, next, err, cause), false
 }
 
-// concludeWritten continues after an outcome was written together with the handler's writes, or handles the error. It returns the next step
-// if that has already started in this process.
+// concludeWritten continues after an outcome was written together with the handler's writes, or after that write failed. It returns the
+// next step if that has already started in this process.
 func (x *executor) concludeWritten(one, next *Run, err, cause error) *Run {
 	if held, ok := errors.AsType[*heldError](err); ok {
 		err, cause = held.err, context.Cause(one.Ctx)
@@ -241,8 +243,8 @@ func (x *executor) concludeWritten(one, next *Run, err, cause error) *Run {
 	return next
 }
 
-// afterFlush continues after completions that have no waiting caller. It runs on the flusher's goroutine, so work that may take time gets a
-// separate goroutine. It frees all slots together so that a single claim fills them.
+// afterFlush continues after completions for which no caller is waiting. It runs on the flusher's goroutine, so work that may take time
+// gets a separate goroutine. It frees all slots together so that a single claim can fill them.
 func (x *executor) afterFlush(ends []*flush) {
 	var lanes []string
 	for _, w := range ends {
@@ -264,7 +266,7 @@ func (x *executor) afterFlush(ends []*flush) {
 }
 
 // goOn closes the run of a completion, even if the completion could not be written, and starts the next step. It reports whether the slot
-// is free.
+// has become free.
 func (x *executor) goOn(w *flush) bool {
 	var next *Run
 	if len(w.writes) == 0 {
@@ -303,7 +305,7 @@ func (x *executor) concludeError(one *Run, err, cause error) *Run {
 			x.Ends.ReportRetry(endOf(one, e, job.Pending))
 			return nil
 		}
-		// The job was not parked: the lease is lost, or a cancel was committed first.
+		// The job was not parked because the lease is lost or a cancel was committed first.
 	}
 	return x.ends.finish(one, e, nil)
 }

@@ -21,9 +21,9 @@ import (
 )
 
 // fanOut parks a job until its branches have ended, in a separate transaction. A single commit includes the fence check, any writes of the
-// handler, the children and the job's new state. Then the slot is free, and the children are claimed like any other jobs. fanOut always
-// uses a connection of the host's pool. It may have to wait for a transaction of the host, and must not block a connection that claims and
-// finishes jobs.
+// handler, the children and the job's new state. After that commit the slot is free, and the children are claimed like any other jobs.
+// fanOut always uses a connection of the host's pool. It may have to wait for a transaction of the host, and must not block a connection
+// that claims and finishes jobs.
 func (fin *finisher) fanOut(one *Run, o *work.Outcome) (*Run, error) {
 	f, wait, err := fin.branchesOf(one, o)
 	if err != nil {
@@ -125,7 +125,7 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	return f, wait, nil
 }
 
-// planAfter encodes the plan of a job that fans out: the steps that run on failure, the join, and the remaining plan.
+// planAfter encodes the plan of a job that fans out, which consists of the steps that run on failure, the join, and the remaining plan.
 func (fin *finisher) planAfter(one *Run, planned work.Plan, o *work.Outcome) (json.RawMessage, error) {
 	join := o.Fan.Join
 	if err := fin.intake.CheckSteps(join, false); err != nil {
@@ -153,15 +153,15 @@ func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 		return nil, &heldError{w.err}
 	}
 	if errors.Is(err, job.ErrCancelled) {
-		// A cancel was committed first, or the handler was cancelled. Record the cancellation, without the handler's writes and without a
-		// next step.
+		// Either a cancel was committed first or the handler was cancelled. Record the cancellation, without the handler's writes and
+		// without a next step.
 		return fin.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled}, nil), nil
 	}
 	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost) {
 		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil // the fence rejected it
 	}
-	// If the handler's context has ended, the pod may no longer trust its lease but still own the claim. The claim is handed back. If
-	// another pod owns it, the fence rejects the hand-back.
+	// If the handler's context has ended, the pod may still own the claim although it may no longer trust its lease. The claim is handed
+	// back. If another pod owns it, the fence rejects the hand-back.
 	return nil, &heldError{fmt.Errorf("end with the handler's writes: %w", err)}
 }
 

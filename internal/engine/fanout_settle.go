@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// unsettled holds the fan-outs that must be settled. These are the fan-outs affected by completions in this process. When a heartbeat
-// reports unsettled fan-outs, they also include all that the database lists.
+// unsettled holds the ids of fan-outs that must be settled. These are fan-outs in which jobs of this process have ended and, after a
+// heartbeat has reported unsettled fan-outs, every fan-out that the database lists as unsettled.
 type unsettled struct {
 	some wait.Signal // set when there may be fan-outs to settle
 
@@ -63,14 +63,14 @@ type fanOuts struct {
 	Unsettled unsettled
 }
 
-// settleTries is the maximum number of attempts to settle a fan-out that changes while it is being settled. After that, the next heartbeat
-// reports the fan-out again.
+// settleTries is the maximum number of attempts to settle a fan-out that changes while it is being settled. After that, the fan-out is left
+// until the next heartbeat reports it again.
 const settleTries = 3
 
-// settleAtOnce is the maximum number of unsettled fan-outs read at once.
+// settleAtOnce is the maximum number of unsettled fan-outs read by one query.
 const settleAtOnce = 100
 
-// settleUntil settles fan-outs on request until ctx ends. After an error it retries when the next heartbeat reports unsettled fan-outs.
+// settleUntil settles fan-outs on request until ctx ends. After an error, it retries when the next heartbeat reports unsettled fan-outs.
 func (f *fanOuts) settleUntil(ctx context.Context) {
 	for {
 		select {
@@ -99,7 +99,7 @@ func (f *fanOuts) SettleFanOuts(ctx context.Context) error {
 }
 
 // SettleFanOut settles fan-outs. It finishes jobs whose branches have all ended, and cancels the remaining branches of jobs that have
-// already ended. It then settles the enclosing and nested fan-outs. It is safe to repeat and to run on several pods at once.
+// already ended. It then settles the enclosing and nested fan-outs. It is safe to repeat, and several pods can run it concurrently.
 func (f *fanOuts) SettleFanOut(ctx context.Context, ids ...int64) error {
 	var errs []error
 	for len(ids) > 0 {
@@ -151,8 +151,8 @@ func (f *fanOuts) settleOne(ctx context.Context, id int64) (more []int64, err er
 	return nil, nil
 }
 
-// endWaiting finishes a job that waited for its branches, inserts its next step, and runs that step if it has started in this process. ok
-// reports whether the job has ended.
+// endWaiting finishes a job that was waiting for its branches, inserts its next step, and runs that step if it has started in this process.
+// ok reports whether the job has ended.
 func (f *fanOuts) endWaiting(ctx context.Context, w store.Waiting, plan work.Plan, always bool) (more []int64, ok bool, err error) {
 	e := store.Ending{ID: w.ID, Fence: w.Fence, EventNo: w.EventNo, State: job.Succeeded, Outcome: w.Outcome, Reason: job.ReasonOK, Result: w.Result, Branch: w.Branch}
 	if bad := w.Failed + w.Harmed; bad > 0 {
@@ -241,7 +241,7 @@ func (f *fanOuts) readWaitingBack(ctx context.Context, boot string, e store.Endi
 		at := found[e.ID]
 		if at.State == nil {
 			if e.Next != nil && e.Next.Starts {
-				f.Unknown.Raise() // if the statement commits after all, the next step belongs to this pod but is unknown here
+				f.Unknown.Raise() // if the statement still commits later, the next step belongs to this pod but is unknown to it
 			}
 			return store.EndedWaiting{}, false, nil
 		}
@@ -299,11 +299,11 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 const CancelPage = 1000
 
 // CancelOpen cancels jobs in pages until open returns none. open lists jobs that have not ended and have no cancel request. If a handler's
-// transaction locks a job's row, CancelOpen cancels that handler. With wait it blocks until each such job has ended; without it the next
-// call cancels them.
+// transaction has locked a job's row, CancelOpen cancels that handler. If wait is set, it blocks until each such job has ended; otherwise,
+// the next call cancels them.
 //
-// It calls seen with every job that it cancels or requests to cancel, and returns the fan-outs that must be settled next. The first
-// statement also writes the audit entry d, unless d is nil.
+// CancelOpen calls seen with the ids of the jobs that it cancels or requests to cancel, and returns the fan-outs that must be settled next.
+// The first statement also writes the audit entry d, unless d is nil.
 func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor string, d *admin.AuditEntry, wait bool,
 	open func(ctx context.Context, limit int) ([]int64, error), seen func(ids ...int64)) (more []int64, err error) {
 	if seen == nil {
@@ -334,7 +334,7 @@ func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor strin
 		if len(c.Ended)+len(c.Asked) > 0 {
 			continue
 		}
-		// All of these jobs are locked by other transactions or have changed since they were read.
+		// Each of these jobs is locked by another transaction or has changed since it was read.
 		for _, id := range ids {
 			if !wait {
 				if err := admin.Tell(ctx, f.Commands, id, f.TellRun); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// finisher writes the outcome of a run, which is finished, parked or handed back. It then hands over to the next step.
+// finisher writes the outcome of a run, which may be finished, parked or handed back. It then hands over to the next step.
 type finisher struct {
 	*Identity
 	newRun  func(c store.Claimed, boot string) *Run // returns the run of a next step that started in this process, or nil if the engine has stopped
@@ -96,8 +96,8 @@ func (fin *finisher) pursue(w *flush) *Run {
 		next = nil
 		ended, err = fin.flusher.writeEnd(one, e)
 	}
-	// The cause is neither the connection nor the payload. For example, a partition is missing or a privilege was revoked, which an
-	// operator has to fix. Until then the job is still running and keeps its slot.
+	// The cause is neither the connection nor the data. For example, a partition is missing or a privilege was revoked, and an operator has
+	// to fix that. Until then, the job is still running and keeps its slot.
 	for backoff := wait.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.IsLost(); {
 		fin.Log.ErrorContext(one.Ctx, "could not write the end of a job", append(one.attrs(), telemetry.Err, err)...)
 		if !backoff.Wait(fin.leases.alive) {
@@ -108,7 +108,7 @@ func (fin *finisher) pursue(w *flush) *Run {
 	return fin.finished(one, next, e, ended, err)
 }
 
-// finished applies an outcome that was written or rejected. It returns the run of the next step if that has started in this process.
+// finished handles an outcome that was written or rejected. It returns the run of the next step if that has started in this process.
 func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ended store.Ended, err error) *Run {
 	if err != nil {
 		fin.undoStart(one, next)
@@ -122,7 +122,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	}
 	_ = failpoint.Hit(failpoint.FinishCommitted)
 	// If the job was cancelled instead, either a cancel request was committed first or a command stopped the job. If the job had already
-	// ended, its outcome may differ, so callers must read its row.
+	// ended, its outcome may differ from this one, so callers must read its row.
 	one.Wrote.Store(!ended.Found && (ended.State == e.State || ended.State != job.Cancelled))
 	committed := time.Now()
 	if !ended.Found || ended.Here {
@@ -167,8 +167,8 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 	return child
 }
 
-// reportEnd reports the end of a run. The state may differ from the handler's: a cancel that was committed first overrides the handler's
-// reason.
+// reportEnd reports the end of a run. The state may differ from the handler's result, because a cancel that was committed first overrides
+// the handler's reason.
 func (fin *finisher) reportEnd(one *Run, e store.Ending, state job.State) {
 	if state == job.Cancelled {
 		e.Reason = job.ReasonCancelled
@@ -194,7 +194,7 @@ func (fin *finisher) undoStart(one *Run, next *store.NewJob) {
 	}
 }
 
-// logEnd logs the outcome of a job. For a failure it includes the error, with the stack trace after a panic. A cancel that was committed
+// logEnd logs the outcome of a job. For a failure, it includes the error and, after a panic, the stack trace. A cancel that was committed
 // first overrides the handler's reason.
 func (fin *finisher) logEnd(one *Run, e store.Ending, state job.State) {
 	switch {
@@ -208,8 +208,8 @@ func (fin *finisher) logEnd(one *Run, e store.Ending, state job.State) {
 	}
 }
 
-// stale records that a result was discarded because its job runs elsewhere, has ended, or was deleted. failure is the handler's error, or
-// empty if the handler succeeded.
+// stale records that a result was discarded because its job is running elsewhere, has ended, or was deleted. failure is the handler's
+// error, or empty if the handler succeeded.
 func (fin *finisher) stale(one *Run, failure string, why error) {
 	fin.Metrics.StaleWrites.Inc()
 	if errors.Is(why, job.ErrGone) {

@@ -20,27 +20,27 @@ import (
 // groups finishes runs whose handlers queued statements. Runs that finish at the same time share a transaction on the host's pool. A group
 // commits only if every statement succeeds. If the database rejects a group, it is sent again without the jobs of the kind whose statement
 // failed. If no particular statement failed, for example at COMMIT, the group is split in half. [finisher.finishAlone] finishes the
-// excluded runs, and runs that have lost their claim or have a cancel request.
+// excluded runs, as well as runs that have lost their claim or have a cancel request.
 type groups struct {
 	*flusher
-	off       bool // grouping is disabled, because in the simple protocol one statement may contain several
+	off       bool // grouping is disabled, because in the simple protocol one string may contain several statements
 	leases    *leaseTx
 	committed func(*flush) func(context.Context) (bool, error)
 	reading   sync.WaitGroup // waits for members whose commit has an unknown outcome
 
 	muAlone sync.Mutex
-	alone   map[string]time.Time // kinds whose writes were rejected, and until when their jobs are committed alone
+	alone   map[string]time.Time // for each kind whose writes were rejected, the time until which its jobs are committed alone
 }
 
 const (
 	groupAtMost  = 64
-	groupBytes   = 4 << 20          // approximate size of the statements
-	lockWait     = time.Second      // lock timeout of a group, because a waiting statement delays all members
+	groupBytes   = 4 << 20          // approximate maximum size of a group's statements
+	lockWait     = time.Second      // lock timeout of a group; it is short because a waiting statement delays all members
 	groupWithin  = 10 * time.Second // timeout for all statements of a group
 	refusedAlone = time.Minute
 )
 
-// errAlone means that nothing was written, and that the run must be finished in a transaction of its own.
+// errAlone means that nothing was written, and that the run must be finished in a separate transaction.
 var errAlone = errors.New("to be committed alone")
 
 func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {
@@ -71,14 +71,15 @@ func (g *groups) takes(kind string, writes work.Writes) bool {
 	return !refused
 }
 
-// refused makes jobs of a kind commit separately for a while.
+// refused makes jobs of a kind commit separately for a while, because the database has rejected writes of that kind.
 func (g *groups) refused(kind string) {
 	g.muAlone.Lock()
 	defer g.muAlone.Unlock()
 	g.alone[kind] = time.Now().Add(refusedAlone)
 }
 
-// writeGroups splits a batch into groups that each belong to one pod, writes them, and answers every member.
+// writeGroups splits a batch into groups so that all members of a group belong to the same pod. It writes the groups and answers every
+// member.
 func (g *groups) writeGroups(ctx context.Context, batch []*flush) {
 	slices.SortFunc(batch, func(a, b *flush) int {
 		return cmp.Or(cmp.Compare(a.one.Lease.Pod, b.one.Lease.Pod), cmp.Compare(a.ending.ID, b.ending.ID))
@@ -114,7 +115,7 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 		g.written(written)
 	case store.Unknown(err):
 		if culprit != nil && errors.Is(err, context.DeadlineExceeded) {
-			g.refused(culprit.one.Claimed.Kind) // its statement delayed the other members
+			g.refused(culprit.one.Claimed.Kind) // this member's statement delayed the other members
 		}
 		for _, w := range group {
 			g.reading.Go(func() { g.readBack(w, err) }) // in the background, so that the next group does not have to wait
@@ -132,8 +133,8 @@ func (g *groups) writeGroup(ctx context.Context, group []*flush) {
 	}
 }
 
-// writeWithout writes a group without the member whose statement failed. If other jobs of the same kind may fail in the same way, they are
-// committed separately from now on.
+// writeWithout writes a group without the member whose statement failed. If other jobs of the same kind may fail in the same way, jobs of
+// that kind are committed separately from now on.
 func (g *groups) writeWithout(ctx context.Context, group []*flush, culprit *flush, err error) {
 	alone := func(w *flush) bool { return w == culprit }
 	pg, _ := errors.AsType[*pgconn.PgError](err)
@@ -173,13 +174,13 @@ func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]st
 	})
 	for _, w := range group {
 		if _, its := w.writes.Prepares(err); its && culprit == nil {
-			culprit = w // or another member with the same statement, which is usually of the same kind
+			culprit = w // the failure may belong to another member with the same statement, but that member is usually of the same kind
 		}
 	}
 	return ended, culprit, err
 }
 
-// readBack determines the outcome of a member whose group commit has an unknown outcome, and answers the member.
+// readBack finds out whether a member was committed after the reply to its group's commit was lost, and answers the member.
 func (g *groups) readBack(w *flush, lost error) {
 	committed, err := g.leases.readBack(w.one.Ctx, w.one, store.Uncounted, lost, g.committed(w))
 	switch {

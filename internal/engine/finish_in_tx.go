@@ -26,7 +26,8 @@ func (fin *finisher) finishInTx(one *Run, o *work.Outcome) (*Run, error) {
 }
 
 // finishAlone finishes a run in a separate transaction. One commit contains the fence check, the handler's writes, the outcome and the next
-// step. If the connection breaks before the commit, the writes run again in a new transaction. After an error the run is not finished.
+// step. If the connection breaks before the commit, the writes run again in a new transaction. If finishAlone returns an error, the run is
+// not finished.
 func (fin *finisher) finishAlone(w *flush) (*Run, error) {
 	one, next := w.one, w.next
 	if next != nil {
@@ -59,7 +60,7 @@ func (fin *finisher) finishAlone(w *flush) (*Run, error) {
 	return fin.concludeHeld(one, err)
 }
 
-// endCommitted returns a function that reads back whether the transaction of a completion was committed, and its outcome. No other
+// endCommitted returns a function that reads back whether the transaction of a completion was committed, and with what outcome. No other
 // transaction can finish the job as succeeded.
 func (fin *finisher) endCommitted(w *flush) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
@@ -75,7 +76,7 @@ func (fin *finisher) endCommitted(w *flush) func(context.Context) (bool, error) 
 }
 
 // finishGrouped continues after a completion with queued statements. It returns the next step if that has already started in this process.
-// After an error the run is not finished.
+// If it returns an error, the run is not finished.
 func (fin *finisher) finishGrouped(w *flush) (*Run, error) {
 	if errors.Is(w.err, errAlone) {
 		next, err := fin.finishAlone(w)
@@ -102,7 +103,7 @@ func (w *writeError) Error() string { return w.err.Error() }
 func (w *writeError) Unwrap() error { return w.err }
 
 // callWrite calls the handler's writes and turns a panic into an error. It uses a separate goroutine so that a runtime.Goexit in the
-// handler's code, for example in a failing test, does not end this one. This goroutine still has to finish the job.
+// handler's code, for example from a failing test, does not end the current goroutine, which still has to finish the job.
 func callWrite(ctx context.Context, one *Run, tx pgx.Tx, writes work.Writes) error {
 	err := guard.Call(func() error {
 		err := one.inside(func() error { return writes.Run(ctx, tx) })

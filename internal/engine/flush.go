@@ -20,9 +20,9 @@ type flush struct {
 	writes  work.Writes // writes of the handler, committed together with the completion
 	ended   store.Ended
 	err     error
-	done    chan struct{} // closed with the answer; if nil, no caller waits and flusher.written is called
-	tries   int           // number of times that another transaction had locked the row
-	unknown bool          // the reply to a statement that included it was lost
+	done    chan struct{} // closed with the answer; if nil, no caller is waiting and flusher.written is called instead
+	tries   int           // number of times that the row was found locked by another transaction
+	unknown bool          // the reply to a statement that included the completion was lost
 }
 
 // weight returns the approximate size of a completion on the wire, in bytes.
@@ -34,7 +34,7 @@ func (w *flush) weight() int {
 	return bytes
 }
 
-// flush writes a batch and answers every member. Unless the lease was lost, all members belong to the same pod.
+// flush writes a batch and answers every member. All members belong to the same pod, unless the lease was lost in the meantime.
 func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	byPod := map[string][]*flush{}
 	for _, w := range batch {
@@ -105,7 +105,7 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 	}
 }
 
-// finish writes the ends of a batch, together with a claim if one can share their commit.
+// finish writes the ends of a batch. If a claim can share their commit, it is sent with them.
 func (f *flusher) finish(ctx context.Context, pod string, batch []*flush, endings []store.Ending) (map[int64]store.Ended, error) {
 	if f.join != nil {
 		if j := f.join(pod, batch); j != nil {
@@ -115,8 +115,8 @@ func (f *flusher) finish(ctx context.Context, pod string, batch []*flush, ending
 	return f.Store.Finish(ctx, pod, endings)
 }
 
-// split splits a rejected batch into at least two parts of similar weight. A large completion is more likely to be the culprit, and this
-// isolates it quickly.
+// split splits a rejected batch into at least two parts of similar weight. A large completion is more likely to be the culprit, and
+// splitting by weight isolates it quickly.
 func split(batch []*flush) iter.Seq[[]*flush] {
 	var whole int
 	for _, w := range batch {
@@ -141,8 +141,9 @@ func split(batch []*flush) iter.Seq[[]*flush] {
 // locks the row before it sees that the job is running.
 const heldFor = 2 * time.Millisecond
 
-// missed handles completions that the statement skipped. Usually another transaction has locked their rows briefly, so they are sent once
-// more before their state is read. Otherwise the claim is lost, or an earlier attempt whose reply was lost has finished the job.
+// missed handles completions that the statement skipped. In most cases, another transaction has briefly locked their rows, so they are sent
+// once more before their state is read. Otherwise, either the claim is lost or an earlier attempt whose reply was lost has finished the
+// job.
 func (f *flusher) missed(ctx context.Context, pod string, batch []*flush) {
 	var asked []*flush
 	for _, w := range batch {

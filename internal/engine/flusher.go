@@ -13,15 +13,15 @@ import (
 )
 
 // flusher merges completions that arrive at the same time into one statement and one commit. There is no timer. The first completion is
-// written immediately, and those that arrive meanwhile are written by the next statement. An idle pod therefore needs one round trip per
-// completion, and a busy pod fills its batches.
+// written immediately, and completions that arrive during that write are written by the next statement. Therefore, an idle pod needs one
+// round trip per completion, and a busy pod fills its batches.
 type flusher struct {
 	*Identity
 	write   func(ctx context.Context, batch []*flush) // writes a batch and answers every member
 	atMost  int                                       // maximum number of completions in a batch
-	written func(ends []*flush)                       // called with completions that have no waiting caller
+	written func(ends []*flush)                       // called with completions for which no caller is waiting
 	soon    func() bool                               // reports whether handlers are about to be called
-	join    func(boot string, batch []*flush) *joined // returns the claim that shares the commit of a batch, if any; nil: none ever does
+	join    func(boot string, batch []*flush) *joined // returns the claim that shares the commit of a batch, or nil if there is none; the function itself may be nil
 	alive   context.Context                           // ends when the engine gives up writing
 	die     context.CancelFunc
 	some    wait.Signal // set when the queue may not be empty
@@ -29,8 +29,8 @@ type flusher struct {
 	mu      sync.Mutex
 	queue   []*flush
 	writing int           // number of batches in flight
-	landing chan struct{} // closed when no batch is in flight any more; nil if none is
-	slow    int           // number of slow batches among them
+	landing chan struct{} // closed when no batch is in flight any longer; nil if none is
+	slow    int           // number of slow batches in flight
 	held    map[*flush]*time.Timer
 	closed  bool
 }
@@ -38,7 +38,7 @@ type flusher struct {
 const (
 	Flushers    = 2
 	flushAtMost = 500
-	flushBeside = 32                   // with this many completions, a second batch starts during the first; fewer wait for it
+	flushBeside = 32                   // if at least this many completions are queued, a second batch starts during the first; fewer wait for it
 	flushParts  = 8                    // number of parts of a rejected batch, sent concurrently
 	flushSlow   = 5 * time.Millisecond // a batch that takes longer is slow
 )
@@ -78,7 +78,7 @@ func (f *flusher) run(ctx context.Context) {
 const flushGather = 100 * time.Microsecond
 
 // gather waits briefly for handlers that are about to return. After a claim, the handlers are called one after another. Without the wait,
-// the completion of the first would be written alone.
+// the completion of the first one would be written alone.
 func (f *flusher) gather() {
 	runtime.Gosched()
 	for since := time.Now(); f.soon() && time.Since(since) < flushGather; {
@@ -113,7 +113,7 @@ func (f *flusher) hint() {
 	f.some.Set()
 }
 
-// take takes a batch from the queue if one should be written now, and signals if another one should be.
+// take takes a batch from the queue if one should be written now, and sends a signal if another one should be.
 func (f *flusher) take() []*flush {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,7 +134,8 @@ func (f *flusher) take() []*flush {
 	return batch
 }
 
-// watched writes a batch. If the batch is slow, for example because its statement waits for a lock, later completions do not wait for it.
+// watched writes a batch. If the batch is slow, for example because its statement is waiting for a lock, later completions do not wait for
+// the batch.
 func (f *flusher) watched(write func()) {
 	over, slow := false, false
 	timer := time.AfterFunc(flushSlow, func() {

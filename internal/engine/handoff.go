@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// succeeded builds the outcome of a successful run and the row of the next step. That is the step that the handler returned, or else the
-// next one of its declared chain. It returns a permanent error if the step is invalid.
+// succeeded builds the outcome of a successful run and the row of the next step. That step is the one that the handler returned or, if it
+// returned none, the next one of its declared chain. It returns a permanent error if the step is invalid.
 func (fin *finisher) succeeded(one *Run, o *work.Outcome) (ending store.Ending, next *store.NewJob, err error) {
 	ending = store.Ending{State: job.Succeeded, Outcome: o.Status, Reason: job.ReasonOK, Result: o.Result}
 	next, err = fin.nextStep(one, o)
@@ -81,7 +81,7 @@ func (fin *finisher) checkLane(one *Run, kind, lane string) error {
 	})
 }
 
-// newIDs reserves ids for the next steps of a run, as long as this pod holds the claim.
+// newIDs reserves ids for the next steps of a run. It retries as long as this pod holds the claim.
 func (fin *finisher) newIDs(one *Run, n int) (ids []int64, err error) {
 	err = fin.persist(one, func(ctx context.Context) (err error) {
 		ids, err = fin.Store.NewIDs(ctx, n)
@@ -90,13 +90,13 @@ func (fin *finisher) newIDs(one *Run, n int) (ids []int64, err error) {
 	return ids, err
 }
 
-// renumberNext calls renumber for the next steps of a run, as long as this pod holds the claim.
+// renumberNext calls renumber for the next steps of a run. It retries as long as this pod holds the claim.
 func (fin *finisher) renumberNext(one *Run, jobs ...*store.NewJob) error {
 	return fin.persist(one, func(ctx context.Context) error { return fin.intake.renumber(ctx, jobs...) })
 }
 
-// mayStart reports whether the next step may start on insert in this process, and prepares its lane. Two conditions are left to the
-// database: that no more urgent job waits in the table, and that the subject is free.
+// mayStart reports whether the next step may start on insert in this process, and prepares its lane. The database checks two further
+// conditions: that no more urgent job is waiting in the table, and that the subject is free.
 func (i *Identity) mayStart(one *Run, next *store.NewJob) bool {
 	return next.DelayMillis == 0 && !i.Closing.Load() && i.Handled[next.Kind] && i.Lease.Trusted() &&
 		i.Lease.ID() == one.Lease.Pod && !i.ahead.MoreUrgent(next.Lane, next.Priority) && i.Lanes.Step(one.Claimed.Lane, next.Lane)

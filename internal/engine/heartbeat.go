@@ -13,7 +13,7 @@ import (
 )
 
 // MinWakeInterval is the minimum time between two sweeps triggered by notifications, and between two notifications that this process sends.
-// It reduces a burst of notifications to one sweep.
+// It merges a burst of notifications into one sweep.
 const MinWakeInterval = 50 * time.Millisecond
 
 // beatAgain is the delay before a failed heartbeat is retried.
@@ -39,7 +39,8 @@ func (e *Engine) beat(ctx context.Context) {
 		if !e.BeatOnce(ctx, inTurn) {
 			again = time.After(min(beatAgain, e.Opts.HeartbeatEvery))
 		}
-		// This heartbeat was sent ahead of schedule. Frequent requests must neither bring MayJudge forward nor overload the database.
+		// This heartbeat was sent ahead of schedule. Frequent requests must neither make MayJudge return true earlier nor overload the
+		// database.
 		if !inTurn && !wait.For(ctx, MinWakeInterval) {
 			return
 		}
@@ -49,8 +50,8 @@ func (e *Engine) beat(ctx context.Context) {
 // ReadSettings requests an immediate heartbeat, which reads the settings of lanes, pods and the queue.
 func (e *Engine) ReadSettings() { e.reread.Set() }
 
-// BeatOnce renews the lease, applies the response, and reports whether there was one. counts is false for a heartbeat sent ahead of
-// schedule, which does not count towards MayJudge.
+// BeatOnce renews the lease, applies the response, and reports whether there was one. counts is false for a heartbeat that was sent ahead
+// of schedule and does not count towards MayJudge.
 func (e *Engine) BeatOnce(ctx context.Context, counts bool) (answered bool) {
 	_ = failpoint.Hit(failpoint.HeartbeatSend)
 	if !e.Lease.Registered() {
@@ -121,7 +122,7 @@ func (e *Engine) apply(b store.Beat) {
 	e.compareSoon()
 }
 
-// WatchTrust watches the lease. When the database has been unreachable for so long that other pods may take over, it cancels the handlers
+// WatchTrust watches the lease. Once the database has been unreachable for so long that other pods may take over, it cancels the handlers
 // and calls over. Results that handlers have already returned are still written when the database is back, unless the lease is lost.
 func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 	for {
@@ -154,9 +155,9 @@ type historySeen struct {
 	id string
 }
 
-// HeedHistory records the database history that a heartbeat has read. If the history has changed, because a standby was promoted or a
-// backup was restored, the latest commits may be missing. State of this process that depends on them is then discarded and read again. The
-// stores have already discarded their reserved ids.
+// HeedHistory records the database history that a heartbeat has read. If the history has changed, a standby was promoted or a backup was
+// restored, and the latest commits may be missing. HeedHistory then makes this process discard and reread all state that depends on those
+// commits. The stores have already discarded their reserved ids.
 func (e *Engine) HeedHistory(history string) {
 	e.history.Lock()
 	before := e.history.id
@@ -175,7 +176,7 @@ func (e *Engine) HeedHistory(history string) {
 type following struct {
 	mu   sync.Mutex
 	sent time.Time     // when the latest applied heartbeat was sent
-	news chan struct{} // closed when the next one is applied; nil if no caller waits
+	news chan struct{} // closed when the next heartbeat is applied; nil if no caller is waiting
 }
 
 // applied records that the response to a heartbeat was applied.
@@ -189,7 +190,7 @@ func (f *following) applied(sent time.Time) {
 	}
 }
 
-// AppliedSince blocks until a heartbeat sent after moment has been applied, or ctx ends. It calls ask to request a heartbeat.
+// AppliedSince blocks until a heartbeat sent after moment has been applied or ctx ends. It calls ask to request a heartbeat.
 func (f *following) AppliedSince(ctx context.Context, moment time.Time, ask func()) {
 	for {
 		f.mu.Lock()

@@ -28,7 +28,7 @@ type Identity struct {
 	Services
 	Member member
 	Opts   Options
-	Kinds  map[string]*Handler // all known kinds; a next step may be of any of them
+	Kinds  map[string]*Handler // all known kinds; a next step may be of any of these kinds
 
 	Handled      map[string]bool // kinds whose jobs the engine runs; fixed when it starts
 	HandledKinds []string
@@ -38,21 +38,21 @@ type Identity struct {
 	Runs         *runs
 	Closing      atomic.Bool // no more jobs are started
 	inFlight     inFlight
-	Unknown      unknownOutcomes // raised when a reply was lost, because the table may then assign unknown jobs to this identity
+	Unknown      unknownOutcomes // raised when a reply was lost, because the table may then assign jobs to this identity that it does not know
 
 	Poller  *poller.Poller
-	look    atomic.Bool // due jobs may exist other than the next one of a freed subject
+	look    atomic.Bool // there may be due jobs besides the next ones of freed subjects
 	Due     dueTimes
 	freed   freedSubjects            // subjects whose next job the next claim should take
 	backlog backlog                  // whether the latest claim left jobs behind
-	ahead   *slots.Ahead             // jobs claimed ahead that wait for a slot
+	ahead   *slots.Ahead             // jobs that were claimed ahead and are waiting for a slot
 	took    map[string]*atomic.Int64 // average duration of the latest runs of each handled kind, in nanoseconds; 0 if none
 	news    atomic.Bool              // more urgent jobs than those in ahead may have arrived
 }
 
-// Services holds what the engines of a process share.
+// Services holds everything that the engines of a process share.
 type Services struct {
-	Pool       *pgxpool.Pool // the host's pool: EnqueueTx, InTx, Job.Tx
+	Pool       *pgxpool.Pool // the host's pool, used for EnqueueTx, InTx and Job.Tx
 	Store      *store.Store  // claims and finishes
 	Commands   *store.Store  // submissions, commands and reads, which must not delay claims and finishes
 	Heartbeats *store.Store  // heartbeats only
@@ -95,7 +95,7 @@ type member interface {
 	Cancel(c job.Lease, why job.Reason)
 	// Claims returns the claims that the table assigns to the identity. ok is false if another process is now responsible for them.
 	Claims(ctx context.Context, boot string) (held []store.Held, ok bool, err error)
-	// ClaimMissing tries to release a claim that is missing from the table, and reports whether it did. If it did not, the handler is
+	// ClaimMissing tries to release a claim that is missing from the table, and reports whether it succeeded. If it did not, the handler is
 	// cancelled.
 	ClaimMissing(*Run) bool
 	// ClaimsCompared is called after each comparison of the claims with the table.
@@ -115,7 +115,7 @@ func (i *Identity) Handle(kinds []string) {
 
 func (i *Identity) Boot() string { return i.Lease.ID() }
 
-// Deaf reports whether notifications are disabled, as behind a pooler without a direct connection.
+// Deaf reports whether notifications are disabled, as they are behind a pooler without a direct connection.
 func (i *Identity) Deaf() bool { return i.Opts.DirectURL == "off" }
 
 // WakePeers wakes the other engines of this process and the other pods, because there is work that this engine cannot take immediately.
@@ -148,8 +148,8 @@ func (i *Identity) wakeAfter(wait time.Duration) {
 	i.Poller.Nudge()
 }
 
-// freeSubject adds the subject of a finished run to those whose next job the next claim takes. It reports whether the run had a subject. It
-// does not wake the poller.
+// freeSubject adds the subject of a finished run to the subjects whose next job the next claim takes. It reports whether the run had a
+// subject. It does not wake the poller.
 func (i *Identity) freeSubject(one *Run) bool {
 	if one.Claimed.Subject == "" {
 		return false
@@ -158,7 +158,7 @@ func (i *Identity) freeSubject(one *Run) bool {
 	return true
 }
 
-// slotFree is called when a slot of a lane has become free. It wakes the poller if the latest claim left jobs behind, or if the slot has to
+// slotFree is called when a slot in a lane has become free. It wakes the poller if the latest claim left jobs behind, or if the slot has to
 // be returned to other pods.
 func (i *Identity) slotFree(lane string) {
 	if i.backlog.slotFreed() || i.Lanes.Overdue(lane) {
@@ -242,14 +242,14 @@ type Options struct {
 	DirectURL                          string
 }
 
-// Handler is a registered handler. Its types are erased at registration, so that running a job needs no reflection.
+// Handler is a registered handler. Its types are erased at registration, so running a job needs no reflection.
 type Handler struct {
 	Name        string
 	Timeout     time.Duration
 	MaxAttempts int // 0 means the default
 	MaxCrashes  int // 0 means the default
 	Backoff     job.Backoff
-	StaleAfter  *time.Duration // 0 means off; nil means the lane's setting, or else the pod's
+	StaleAfter  *time.Duration // 0 means off; nil means the setting of the lane or, if it has none, of the pod
 	KeepRunning bool
 	InDatabase  bool
 	OnFailure   []work.Step // failure steps for jobs that have none of their own

@@ -11,13 +11,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// FirstBeat applies the first heartbeat of an identity that was just registered, or that this process has just taken over.
+// FirstBeat applies the first heartbeat of an identity that was just registered or that this process has just taken over.
 func (e *Engine) FirstBeat(sent time.Time, b store.Beat) {
 	e.apply(b) // apply the lanes before trusting the lease, so that a job submitted to a ready engine can start here
 	e.Lease.Beaten(sent, b.Now, b.Left, true)
 }
 
-// Live claims jobs until ctx ends, then calls drain. It renews the lease and writes outcomes until drain returns.
+// Live claims jobs until ctx ends, and then calls drain. It renews the lease and writes outcomes until drain returns.
 func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
@@ -98,7 +98,7 @@ func (e *Engine) NoteUnknownOutcome() {
 	e.Wake()
 }
 
-// LoseLease is called after other pods have closed the identity's row. It gives the identity a new boot id, cancels its runs, and returns
+// LoseLease is called after another pod has closed the identity's row. It gives the identity a new boot id, cancels its runs, and returns
 // the old id.
 func (e *Engine) LoseLease() (old string) {
 	old = e.Lease.NewBoot()
@@ -112,7 +112,7 @@ func (e *Engine) LoseLease() (old string) {
 	return old
 }
 
-// Drain waits for the handlers, cancels the contexts of those that are left, and finally hands back the remaining claims.
+// Drain waits for the handlers, cancels the contexts of the remaining ones, and finally hands back the remaining claims.
 func (e *Engine) Drain(ctx context.Context) {
 	if !e.Runs.WaitEmpty(e.Opts.ShutdownGrace, e.hurry) {
 		e.Runs.Each(func(one *Run) { one.cancel(job.ErrShutdown) })

@@ -35,7 +35,7 @@ func (e *Engine) compare(ctx context.Context) {
 	}
 }
 
-// noteStarted records the start times of jobs that were claimed ahead and have been running since the previous comparison.
+// noteStarted records the start times of jobs that were claimed ahead and were already running at the previous comparison.
 func (e *Engine) noteStarted(ctx context.Context) error {
 	boot := e.Boot()
 	var claims []job.Lease
@@ -61,8 +61,8 @@ func (e *Engine) noteStarted(ctx context.Context) error {
 	return err
 }
 
-// cancelMissing cancels the handlers of claims that are missing from the table. It checks only claims that were already confirmed, and
-// ignores those that may have been finished in the meantime.
+// cancelMissing cancels the handlers of claims that are missing from the table. It checks only claims whose commit was already confirmed,
+// and ignores claims that may have been finished in the meantime.
 func (e *Engine) cancelMissing(ctx context.Context) error {
 	boot := e.Boot()
 	var asked []job.Lease

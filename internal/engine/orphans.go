@@ -10,9 +10,9 @@ import (
 )
 
 // handBackOrphans runs after a lost reply, and hands back jobs that the table assigns to this pod but that this process does not know. It
-// reads the table before the known jobs, so that a job that starts in between is not mistaken for an orphan. Every statement that assigns a
-// job, except for a claim, is sent after the job is registered as known. Claims run on the poller's goroutine like this function, so they
-// cannot overlap with it.
+// reads the table before the list of known jobs, so that a job that starts in between is not mistaken for an orphan. Every statement that
+// assigns a job, except for a claim, is sent after the job has been registered as known. Claims run on the poller's goroutine, as does this
+// function, so the two cannot overlap.
 func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	if !s.Unknown.Due() {
 		return nil
@@ -61,12 +61,12 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	return nil
 }
 
-// AddKnown adds the claims that this process works on, including those that an in-flight statement may assign to it.
+// AddKnown adds the claims that this process is working on, including those that a statement in flight may assign to it.
 func (i *Identity) AddKnown(known map[job.Lease]bool) {
 	boot := i.Boot()
 	for _, id := range i.inFlight.all() {
 		known[job.Lease{JobID: id, Fence: 1, Pod: boot}] = true
 	}
-	i.ahead.AddKnown(known) // before Runs, because a claim that is starting is briefly in both
+	i.ahead.AddKnown(known) // added before Runs, because a claim that is starting is briefly in both
 	i.Runs.Each(func(one *Run) { known[one.Lease] = true })
 }

@@ -34,11 +34,11 @@ func (fin *finisher) snooze(one *Run, s work.Snooze) {
 	}) {
 		return
 	}
-	// Either a cancel was committed and this finishes the job, or the lease is lost and this matches no row.
+	// Either a cancel was committed and this write finishes the job, or the lease is lost and the write matches no row.
 	fin.finish(one, store.Ending{State: job.Failed, Outcome: job.Error, Reason: job.ReasonCancelled}, nil)
 }
 
-// longestSnooze is the maximum delay of a job that snoozes with backoff, unless its handler requests a longer one.
+// longestSnooze is the maximum delay for a job that snoozes with backoff, unless its handler requests a longer one.
 const longestSnooze = 10 * time.Minute
 
 // snoozeWait returns the delay of the n-th snooze with backoff, counted from 1: min(max(10m, d), d · 2ⁿ⁻¹), without jitter.
@@ -110,7 +110,7 @@ func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error
 	defer stop()
 	for backoff := wait.NewBackoff(); ; {
 		err := do(ctx)
-		// Other errors, such as a revoked privilege, are also retried, because no other pod recovers the jobs of a live pod.
+		// Other errors, such as a revoked privilege, are also retried, because no other pod would recover the job while this pod is alive.
 		if class := store.Class(err); err == nil || class == "" || store.Refused(err) {
 			return fin.DBError(err)
 		}
@@ -124,7 +124,7 @@ func (fin *finisher) persist(one *Run, do func(ctx context.Context) error) error
 	}
 }
 
-// NoVerdict is the error of a handler that hands back its claim without an outcome, or leaves the claim unchanged.
+// NoVerdict is the error of a handler that returns without an outcome. Its claim is either handed back or left unchanged.
 type NoVerdict struct {
 	Why   string                     // the reason for the hand-back; if empty, the claim stays unchanged
 	Owned func(context.Context) bool // reports whether this process may still hand back the claim; nil means yes

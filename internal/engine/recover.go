@@ -10,10 +10,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// sweeper is the poller's source of work. It recovers the jobs of lapsed pods, promotes due jobs, hands back orphans, and claims.
+// sweeper is the poller's source of work. It recovers the jobs of lapsed pods, promotes due jobs, hands back orphans, and claims jobs.
 type sweeper struct {
 	*Identity
-	*dueTimes // points to Identity.Due
+	*dueTimes // the same dueTimes as Identity.Due
 	claims    *claimer
 }
 
@@ -69,8 +69,8 @@ func (s *sweeper) Sweep(ctx context.Context) (more bool) {
 // recoverPage is the number of rows that one recovery statement reads from live.
 const recoverPage = 5000
 
-// recoverLapsed closes lapsed pods and recovers the jobs of closed ones, in pages. It needs no slots, lanes or handlers, so every pod can
-// recover the jobs of every other pod.
+// recoverLapsed closes lapsed pods and recovers the jobs of closed ones, in pages. Recovery needs no slots, lanes or handlers, so every pod
+// can recover the jobs of every other pod.
 func (s *sweeper) recoverLapsed(ctx context.Context) error {
 	spared, left := s.Lease.Spared(s.Opts.LeaseFor)
 	lapsed, err := store.CloseLapsed(ctx, s.Store, s.Boot(), s.Opts.LeaseFor, spared)
@@ -105,7 +105,7 @@ func (s *sweeper) recoverLapsed(ctx context.Context) error {
 		}
 	}
 	if passed > 0 {
-		s.sweepAgain(false, true, time.Second) // other transactions lock some rows, so another sweep is needed
+		s.sweepAgain(false, true, time.Second) // other transactions have locked some rows, so another sweep is needed
 	} else {
 		if lanes, err := store.VoidSlots(ctx, s.Store, boots); err != nil {
 			return err

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ErrNoDatabase is returned by every operation that needs the database in a program that has none, such as a remote worker.
+// ErrNoDatabase is returned by every operation that needs the database in a program without one, such as a remote worker.
 var ErrNoDatabase = errors.New("a remote worker has no database")
 
 // Assignment is a claim sent to a remote worker.
@@ -59,7 +59,7 @@ func RemoteKinds(e *Engine) (list []RemoteKind) {
 }
 
 // Perform calls the handler of an assignment in a remote worker and returns its outcome, encoded and checked. e holds the worker's kinds,
-// boot is the worker's id, and w takes the handler's writes.
+// boot is the worker's id, and w receives the handler's writes.
 func Perform(ctx context.Context, e *Engine, boot string, a Assignment, w work.Writer) (o *work.Outcome, err error) {
 	k := e.Kinds[a.Kind]
 	if k == nil {
@@ -99,7 +99,7 @@ func (e *Engine) checkRemote(o *work.Outcome) error {
 	return e.CheckOutcome(o)
 }
 
-// CheckOutcome rejects an outcome if its next step, children, join or failure steps could not be submitted.
+// CheckOutcome rejects an outcome whose next step, children, join or failure steps could not be submitted.
 func (e *Engine) CheckOutcome(o *work.Outcome) error {
 	if err := e.CheckSteps(o.Undo, false); err != nil {
 		return fmt.Errorf("on failure: %w", err)

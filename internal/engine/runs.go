@@ -19,8 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Run is one claim that this process works on. One goroutine runs its handler. Settled ensures that only one goroutine writes the outcome.
-// After a success, the flusher calls the executor to close the run.
+// Run is one claim that this process is working on. One goroutine runs its handler. Settled ensures that only one goroutine writes the
+// outcome. After a success, the flusher calls the executor to close the run.
 type Run struct {
 	work.Job // passed to the handler; its Writer is the writes field
 	writes   writer
@@ -28,18 +28,18 @@ type Run struct {
 	handler *Handler
 	Ctx     context.Context
 	cancel  context.CancelCauseFunc
-	done    context.CancelFunc // releases the timeout's timer
+	done    context.CancelFunc // stops the timeout's timer
 	Settled atomic.Bool
 	loss    loss
 	Wrote   atomic.Bool   // the outcome is committed
 	Ended   chan struct{} // closed when the handler has returned and the outcome is settled
 	span    tracing.Span
 	ahead   ranAhead
-	handed  time.Time       // when the start was decided; zero for jobs claimed by the poller
+	handed  time.Time       // when the decision to start the job was made; zero for jobs claimed by the poller
 	undo    json.RawMessage // failure steps that the handler returned, or nil
 
 	turn     chan struct{} // held by the transaction that currently locks the lease
-	writing  atomic.Uint64 // goroutine of the function that writes in that transaction, or 0
+	writing  atomic.Uint64 // id of the goroutine whose function is writing in that transaction, or 0
 	watchdog watchdog.Watchdog
 	Events   journal.Events
 	progress journal.Progress
@@ -52,9 +52,9 @@ type loss struct {
 	gone bool          // the job was deleted; set before lost is closed
 }
 
-// ranAhead is the state of a run that was claimed ahead, or whose slot was passed to a job claimed ahead.
+// ranAhead is the state of a run that was claimed ahead, or that passed its slot to a job claimed ahead.
 type ranAhead struct {
-	compared bool // compared with the table at least once; like noted, used only by the comparing goroutine
+	compared bool // compared with the table at least once; like noted, used only by the goroutine that compares
 	noted    bool // its start time is stored in its row
 	passed   bool // its slot was passed on while its outcome is being written
 }
@@ -66,7 +66,7 @@ func (j journaled) ID() job.Lease         { return j.one.Lease }
 func (j journaled) Lost() bool            { return j.one.IsLost() }
 func (j journaled) Check(err error) error { return j.one.orGone(err) }
 
-// lose cancels the context of the handler and its writes because the claim is lost. why is [job.ErrLeaseLost] or [job.ErrGone].
+// lose cancels the context of the handler and of its writes because the claim is lost. why is [job.ErrLeaseLost] or [job.ErrGone].
 func (one *Run) lose(why error) {
 	one.loss.once.Do(func() {
 		one.loss.gone = errors.Is(why, job.ErrGone)
@@ -83,8 +83,8 @@ func (one *Run) Loss() error {
 	return job.ErrLeaseLost
 }
 
-// orGone returns the error of a handler's write. If the write failed because the job was deleted, orGone also cancels the handler's
-// context. If the write failed because that context was cancelled, orGone returns the reason for the cancellation.
+// orGone converts the error of a handler's write. If the job was deleted, orGone also cancels the handler's context. If the write failed
+// because the claim was lost and that context was cancelled, orGone returns the reason for the loss.
 func (one *Run) orGone(err error) error {
 	switch {
 	case errors.Is(err, job.ErrGone):
@@ -97,7 +97,8 @@ func (one *Run) orGone(err error) error {
 	return err
 }
 
-// started returns when the handler of a job claimed ahead was called. It returns zero for other jobs, whose rows contain the start time.
+// started returns when the handler of a job claimed ahead was called. It returns the zero time for other jobs, whose rows contain the start
+// time.
 func (one *Run) started() (at time.Time) {
 	if one.Claimed.Ahead {
 		at = one.Claimed.ClaimedAt
@@ -130,13 +131,13 @@ func (one *Run) inside(write func() error) error {
 	return write()
 }
 
-// isInside reports whether the caller is such a function. It would deadlock if it waited for the lease.
+// isInside reports whether the caller is a function called by inside. Such a function would deadlock if it waited for the lease.
 func (one *Run) isInside() bool {
 	by := one.writing.Load()
 	return by != 0 && by == guard.Goroutine()
 }
 
-// runs holds the claims that this process works on.
+// runs holds the claims that this process is working on.
 type runs struct {
 	mu     sync.Mutex
 	all    map[ClaimKey]*Run
@@ -145,7 +146,7 @@ type runs struct {
 	closed bool
 }
 
-// ClaimKey identifies a claim. Fences never repeat for a job, so the key does not need the owner.
+// ClaimKey identifies a claim. A job never gets the same fence twice, so the key does not have to include the owner.
 type ClaimKey struct{ ID, Fence int64 }
 
 func (one *Run) Key() ClaimKey { return ClaimKey{one.Lease.JobID, one.Lease.Fence} }
@@ -247,7 +248,7 @@ func (s *runs) WaitEmpty(most time.Duration, hurry <-chan struct{}) bool {
 	return s.Len() == 0
 }
 
-// inFlight holds the ids of jobs that an in-flight statement may assign to this identity. Such jobs are not orphans.
+// inFlight holds the ids of jobs that a statement in flight may assign to this identity. Such jobs are not orphans.
 type inFlight struct {
 	mu  sync.Mutex
 	ids map[int64]bool
@@ -298,10 +299,11 @@ func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 }
 
 // mustBeHeld reports whether the table must still assign the claim to this process. It returns false if the claim is lost or its outcome
-// may have been written.
+// may already have been written.
 func (one *Run) mustBeHeld() bool { return !one.Settled.Load() && !one.IsLost() }
 
-// hasRun subtracts the time that a job has already run elsewhere from its timeout. It must be called before the run is shared.
+// hasRun subtracts the time that a job has already run elsewhere from its timeout. It must be called before other goroutines can access the
+// run.
 func (one *Run) hasRun(before time.Duration) {
 	if one.handler.Timeout <= 0 {
 		return

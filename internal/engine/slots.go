@@ -9,17 +9,17 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// round is one pass over all lanes. With fewer free slots than lanes, a pass takes several claims. Otherwise a lane might have to wait for
-// the next poll because other lanes came first. Only the poller's goroutine uses it.
+// round is one pass over all lanes. If there are fewer free slots than lanes, a pass takes several claims. Without such passes, a lane
+// might have to wait for the next poll because other lanes came first. Only the poller's goroutine uses it.
 type round struct {
 	since time.Time
-	tick  bool // started by the timer alone, so lanes whose interval has not passed are skipped
+	tick  bool // started only by the timer, so lanes whose interval has not passed are skipped
 	open  bool // some lanes have not been included yet
 	asked int
 }
 
-// settleSlots requests slots of limited lanes, and returns slots that other pods wait for. It runs before each claim, on the poller's
-// goroutine, because replies must be applied in the order of the requests.
+// settleSlots requests slots of limited lanes, and returns slots that other pods are waiting for. It runs before each claim, on the
+// poller's goroutine, because replies must be applied in the order of the requests.
 func (c *claimer) settleSlots(ctx context.Context) error {
 	asks, later := c.Lanes.Asks(c.heard.Swap(false), time.Now())
 	if later > 0 && !c.asksAgain.Swap(true) {
@@ -54,7 +54,7 @@ func (c *claimer) returnSlots(ctx context.Context) {
 	}
 }
 
-// findMarks reads the positions from which claims may start scanning.
+// findMarks reads low-water marks, which are the times from which claims may start reading a lane.
 func (c *claimer) findMarks(ctx context.Context) {
 	since, due := c.Marks.Look(c.Lanes.Names())
 	if !due {

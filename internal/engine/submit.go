@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// submitter submits jobs. It checks them, builds and inserts their rows, and reads back the outcome after a lost reply. It also builds the
-// rows of next steps.
+// submitter submits jobs. It checks the jobs, builds and inserts their rows, and reads back the outcome after a lost reply. It also builds
+// the rows of next steps.
 type submitter struct {
 	*Identity
 	start func(boot string, n store.NewJob) bool // runs a job that was started on insert
@@ -55,7 +55,7 @@ func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	return nil
 }
 
-// CheckFollowing checks a next step or a child. Such a job must not set keys, a name or a submitter, because these belong to the pipeline.
+// CheckFollowing checks a next step or a child. Such a job must not have keys, a name or a submitter, because these belong to the pipeline.
 func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	if err := sub.CheckSubmission(w); err != nil {
 		return err
@@ -71,8 +71,8 @@ func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	return nil
 }
 
-// predecessor describes the job that a step follows. It determines the step's position in the pipeline, and its lane and priority if the
-// step sets none.
+// predecessor describes the job that a step follows. It determines the step's position in the pipeline. It also determines the step's lane
+// and priority if the step itself sets none.
 type predecessor struct {
 	id, pipeline int64
 	step         int
@@ -82,7 +82,7 @@ type predecessor struct {
 }
 
 // follow builds the row of a step, without its id and branch. Except for the subject, options that the step does not set are inherited from
-// its predecessor.
+// the step's predecessor.
 func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob {
 	if w.Priority == nil {
 		w.Priority = &from.priority
@@ -138,10 +138,10 @@ func (sub *submitter) newRow(ctx context.Context, w *work.Submission) (n store.N
 // submitNew submits a job without keys, and starts it on insert if possible.
 func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store.NewJob) (work.Submitted, error) {
 	lane := n.Lane
-	// The same statement submits a job that cannot start here as pending.
+	// The same statement inserts a job as pending if the job cannot start in this process.
 	boot, reserved := sub.Boot(), false
 	if !n.NeedsApproval {
-		boot, reserved = sub.reserveFor(n.Kind, lane, n.DelayMillis, n.Priority-1) // Priority-1 puts it behind waiting jobs of the same priority
+		boot, reserved = sub.reserveFor(n.Kind, lane, n.DelayMillis, n.Priority-1) // Priority-1 puts the job behind waiting jobs of the same priority
 	}
 	n.Starts = reserved
 	release := func() {
@@ -185,10 +185,10 @@ func (sub *submitter) submitNew(ctx context.Context, w *work.Submission, n store
 }
 
 // reserveFor reserves a slot for a job that is about to be inserted, if the job may start on insert in this process. It reserves none if a
-// job with a higher priority than the given one waits in memory for a slot. It returns the boot id to store with the job.
+// job with a higher priority than the given one is already waiting in memory for a slot. It returns the boot id to store with the job.
 func (i *Identity) reserveFor(kind, lane string, delayMillis int64, priority int) (boot string, reserved bool) {
 	boot = i.Lease.ID()
-	// Check whether the lease is trusted first, because Handled is not fixed until the first heartbeat.
+	// Check first whether the lease is trusted, because Handled is not final before the first heartbeat.
 	if delayMillis > 0 || i.Closing.Load() || !i.Lease.Trusted() || !i.Handled[kind] || i.ahead.MoreUrgent(lane, priority) {
 		return boot, false
 	}
@@ -208,8 +208,8 @@ func (sub *submitter) insert(ctx context.Context, boot string, list []store.NewJ
 }
 
 // insertThese inserts jobs. If the reply is lost, it sends the same rows again. The second attempt either succeeds or violates the primary
-// key, and it waits for a first attempt that is still committing. After a violation, insertThese reads back whether the rows are its own,
-// and their current state.
+// key, and it waits for a first attempt that is still committing. After a violation, insertThese reads back whether the existing rows are
+// its own, and what state they are in.
 func (sub *submitter) insertThese(ctx context.Context, boot string, list []store.NewJob) (store.Enqueued, error) {
 	entered, err := sub.insertOnce(ctx, boot, list)
 	if err == nil {
@@ -248,7 +248,7 @@ func (sub *submitter) insertThese(ctx context.Context, boot string, list []store
 		places = make(map[int64]store.Place, len(list))
 		for _, n := range list {
 			switch {
-			case n.Starts && found[n.ID].NextRunning: // started on insert; if it was claimed later, the poller runs it
+			case n.Starts && found[n.ID].NextRunning: // started on insert; a job that was claimed later is run by the poller
 				places[n.ID] = store.PlacedRunning
 			case n.NeedsApproval || len(list) == 1 && sub.stateOf(ctx, n.ID) == job.AwaitingApproval:
 				places[n.ID] = store.PlacedAwaiting
@@ -294,13 +294,13 @@ func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submissio
 	s, err := sub.submitFresh(ctx, tx, w, &n, !sub.Deaf())
 	tracing.EndSubmission(span, s.ID, err)
 	if sub.Commands.IDTaken(err) {
-		sub.Commands.DropIDs() // makes the caller's next transaction use different ids
+		sub.Commands.DropIDs() // makes the caller's next transaction use other ids
 	}
 	if err != nil {
 		store.CloseStale(tx.Conn(), err, false)
 		return work.Submitted{}, err
 	}
-	if s.Duplicate { // a job of this transaction is pending and not yet visible outside it
+	if s.Duplicate { // a job that this transaction has inserted is pending and not yet visible to others
 		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
 		}

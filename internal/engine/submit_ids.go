@@ -7,11 +7,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// idTries is how often jobs get new ids because their ids are in use. The new ids come from a different block each time.
+// idTries is how many times jobs get new ids because their ids are in use. The new ids come from a different block each time.
 const idTries = 3
 
-// renumber gives jobs new ids after one of their ids was found in use. Another pod may have used the id after a failover that lost commits
-// and that PostgreSQL did not report.
+// renumber gives jobs new ids after one of their ids was found to be in use. This can happen after a failover that lost commits and that
+// PostgreSQL did not report: another pod may have used the id.
 func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error {
 	sub.Log.WarnContext(ctx, "job ids already in use, using others", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
 	sub.Commands.DropIDs()
@@ -24,7 +24,7 @@ func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error
 	return nil
 }
 
-// rename replaces the ids of jobs, including those in flight.
+// rename replaces the ids of jobs, including the ids that are recorded as in flight.
 func (sub *submitter) rename(jobs []*store.NewJob, ids []int64) {
 	for i, n := range jobs {
 		if sub.inFlight.has(n.ID) {

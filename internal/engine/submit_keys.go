@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// This file submits jobs with a unique or idempotency key, and jobs in a transaction of the caller.
+// This file submits jobs with a unique or idempotency key, and jobs in the caller's transaction.
 
 // errUnderWay means that the submission must be sent again.
 var errUnderWay = errors.New("a concurrent attempt of the same submission is running")
@@ -38,7 +38,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 		}
 	}
 	if store.Unknown(err) {
-		// The key makes it safe to send the job again: the statement returns the job that holds the key.
+		// The key makes it safe to send the job again, because the statement then returns the job that holds the key.
 		retry, cancel := context.WithTimeout(context.WithoutCancel(ctx), sub.Opts.LeaseFor)
 		defer cancel()
 		taken := false
@@ -71,7 +71,7 @@ func (sub *submitter) submitOnce(ctx context.Context, w *work.Submission, n stor
 		return work.Submitted{}, sub.DBError(err)
 	}
 	if s.Duplicate {
-		// Until now the key prevented its job from being claimed. Return the job in its current state.
+		// Until now, the key prevented the job that holds it from being claimed. Return that job in its current state.
 		sub.Wake()
 		if held, err := view.Job(ctx, sub.Commands, s.ID); err == nil {
 			s.PipelineID, s.State = held.PipelineID, held.State
@@ -112,7 +112,8 @@ func (sub *submitter) submitFresh(ctx context.Context, tx pgx.Tx, w *work.Submis
 	return s, err
 }
 
-// submitIn reserves the keys of one job and inserts it as pending, in the given transaction. If wake is set, the commit wakes the pods.
+// submitIn reserves the keys of one job and inserts the job as pending, in the given transaction. If wake is set, the commit wakes the
+// pods.
 func (sub *submitter) submitIn(ctx context.Context, tx pgx.Tx, w *work.Submission, n store.NewJob, wake bool) (work.Submitted, error) {
 	holder, err := n.ID, error(nil)
 	key := w.Key()

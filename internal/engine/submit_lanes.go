@@ -22,7 +22,7 @@ func (sub *submitter) laneFor(ctx context.Context, w *work.Submission) (string, 
 	return sub.laneOf(ctx, w.Kind, w.Lane)
 }
 
-// laneOf returns the lane of a submission: the named lane, which must exist, or else the lane of its kind.
+// laneOf returns the lane of a submission. That is the named lane, which must exist, or the lane of its kind if no lane is named.
 func (sub *submitter) laneOf(ctx context.Context, kind, named string) (string, error) {
 	return sub.LaneAsking(ctx, func(ctx context.Context, kind string, name string, other string) (lane string, exists bool, err error) {
 		return view.LaneFor(ctx, sub.Commands, kind, name, other)

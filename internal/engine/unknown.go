@@ -6,11 +6,11 @@ import (
 )
 
 // unknownFor is how long the table is searched after a lost reply or a failed heartbeat. The search looks for jobs that belong to this pod
-// but are unknown to it. A statement whose reply was lost may still commit after the first search, for example on a frozen server.
+// but are unknown to it. A statement whose reply was lost may still commit after the first search, for example on a server that was frozen.
 const unknownFor = 2 * time.Minute
 
 // unknownOutcomes records that a reply was lost or that a heartbeat failed. The first search is due immediately. Each further search is due
-// when the elapsed time has doubled.
+// when the time since then has doubled.
 type unknownOutcomes struct {
 	mu     sync.Mutex
 	raised time.Time // zero if no outcome is unknown
@@ -40,7 +40,7 @@ func (d *unknownOutcomes) checked(began time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case began.Before(d.raised): // raised again since the search began
+	case began.Before(d.raised): // raised again after the search began
 	case began.Sub(d.raised) > unknownFor:
 		d.raised = time.Time{}
 	default:

@@ -22,7 +22,7 @@ func (i *Identity) staleAfter(one *Run) time.Duration {
 	return i.Opts.StaleAfter
 }
 
-// linkWithin limits how long the start of a join's handler is delayed by reading traces.
+// linkWithin limits how long reading traces may delay the start of a join's handler.
 const linkWithin = time.Second
 
 // linkJoin links the span of a join to the fan-out and to its first children. Only a join has a parent but no trace context.
@@ -40,8 +40,8 @@ func (x *executor) linkJoin(one *Run) {
 	one.span.Link(found...)
 }
 
-// watchStuck runs when a handler's context has ended. It gives the handler time to return, and then writes the outcome without it. The
-// handler keeps its slot until it returns, because it still uses resources of this process.
+// watchStuck runs when a handler's context has ended. It gives the handler time to return, and after that writes the outcome without
+// waiting any longer. The handler keeps its slot until it returns, because it still uses resources of this process.
 func (x *executor) watchStuck(one *Run) {
 	timer := time.NewTimer(x.Opts.StuckAfter)
 	defer timer.Stop()

@@ -81,8 +81,8 @@ func (w *writer) tx(ctx context.Context, write func(context.Context, pgx.Tx) err
 	return failpoint.Hit(failpoint.CheckpointDone)
 }
 
-// becauseOf adds the cause of ctx to an error of a transaction that ended because ctx did. For a cancelled job the cause is
-// [job.ErrCancelled]. An error that reports an unknown commit outcome is returned unchanged.
+// becauseOf adds ctx's cancellation cause to the error from a transaction that ended because ctx was done. For a cancelled job, the cause
+// is [job.ErrCancelled]. An error that reports an unknown commit outcome is returned unchanged.
 func becauseOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, cause) && !errors.Is(err, job.ErrOutcomeUnknown) {
 		return fmt.Errorf("%w: %w", cause, err)

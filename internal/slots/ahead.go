@@ -14,15 +14,15 @@ import (
 const (
 	// aheadPerSlot is the maximum number of jobs claimed ahead per slot.
 	aheadPerSlot = 10
-	// aheadAtMost is the maximum number of jobs that a pod claims ahead. A larger claim is hardly cheaper per job and keeps more memory
-	// alive. With ten jobs for each of 100 slots, draining the queue took a tenth longer (2 cores, 2026-11-25).
+	// aheadAtMost is the maximum number of jobs that a pod claims ahead. A larger claim is hardly cheaper per job and retains more memory.
+	// With ten jobs for each of 100 slots, draining the queue took a tenth longer (2 cores, 2026-11-25).
 	aheadAtMost = 100
-	// AheadFor is how long a job claimed ahead may wait for a slot. Then it is returned to its lane, where another pod can claim it.
+	// AheadFor is how long a job claimed ahead may wait for a slot. After that, it is returned to its lane, where another pod can claim it.
 	AheadFor = 200 * time.Millisecond
 )
 
-// Ahead holds the jobs that were claimed ahead and wait for a slot, in claim order within each lane. Use [NewAhead] to create one. It is
-// safe for concurrent use.
+// Ahead holds the jobs that were claimed ahead and are waiting for a slot, in claim order within each lane. Use [NewAhead] to create an
+// Ahead. It is safe for concurrent use.
 type Ahead struct {
 	Added wait.Signal // set when the first claim is added
 
@@ -31,11 +31,11 @@ type Ahead struct {
 
 	mu      sync.Mutex
 	lanes   map[string][]*Claim // most urgent first
-	names   []string            // names of the lanes, which take turns
+	names   []string            // names of the lanes, in the order in which they take turns
 	turn    int
 	taken   map[*Claim]bool // claims that are being started or returned
-	filled  int64           // number of claims after the latest Put
-	perSlot int             // limit per slot: rises by one with each Put, and is halved after a claim has waited too long
+	filled  int64           // number of claims after the latest call to Put
+	perSlot int             // limit per slot; rises by one with each call to Put, and is halved after a claim has waited too long
 }
 
 // Claim is a claimed job that waits for a slot.
@@ -53,7 +53,7 @@ func NewAhead() *Ahead {
 // Any reports whether any claim is waiting.
 func (a *Ahead) Any() bool { return a.waiting.Load() > 0 }
 
-// Wants returns how many jobs to claim ahead for a lane with n slots. took is how long a job runs, and roundTrip how long a claim takes.
+// Wants returns how many jobs to claim ahead for a lane with n slots. took is how long a job runs, and roundTrip is how long a claim takes.
 // The result is the number of jobs that the slots finish during a claim, minus the jobs that are already waiting.
 func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	if n == 0 || took == 0 {
@@ -65,8 +65,8 @@ func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	return max(0, int(cover-a.waiting.Load()))
 }
 
-// WantsUrgent returns how many more urgent jobs to claim ahead for a lane with n slots. It allows one per slot, in addition to the limit
-// for other jobs.
+// WantsUrgent returns how many more urgent jobs to claim ahead for a lane with n slots. It allows one such job per slot, in addition to the
+// limit for other jobs.
 func (a *Ahead) WantsUrgent(n int) int {
 	return max(0, min(n, n+min(n*aheadPerSlot, aheadAtMost)-int(a.waiting.Load())))
 }
@@ -116,10 +116,10 @@ func (a *Ahead) Take(slot func(lane string) bool) *Claim {
 // Low reports whether half of the claims have been used.
 func (a *Ahead) Low() bool { return a.refill.Load() }
 
-// TakeLow is like Low, but resets the flag until more claims have been used.
+// TakeLow is like Low, but resets the flag until another half of the claims has been used.
 func (a *Ahead) TakeLow() bool { return a.refill.Swap(false) }
 
-// Remove removes the claims that match. The caller must pass them to Done.
+// Remove removes and returns the claims that match. The caller must pass them to Done.
 func (a *Ahead) Remove(match func(*Claim) bool) (removed []*Claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,7 +136,7 @@ func (a *Ahead) Remove(match func(*Claim) bool) (removed []*Claim) {
 	return removed
 }
 
-// RemoveOld removes the claims that have waited for [AheadFor]. If there are any, it lowers the number of jobs to claim ahead.
+// RemoveOld removes and returns the claims that have waited for [AheadFor]. If there are any, it lowers the number of jobs to claim ahead.
 func (a *Ahead) RemoveOld() []*Claim {
 	old := a.Remove(func(c *Claim) bool { return time.Since(c.Since) >= AheadFor })
 	if len(old) > 0 {
@@ -147,7 +147,7 @@ func (a *Ahead) RemoveOld() []*Claim {
 	return old
 }
 
-// Done drops claims that were taken or removed. It is called when they are tracked elsewhere or no longer belong to this pod.
+// Done drops claims that were taken or removed. Call it once the claims are tracked elsewhere or no longer belong to this pod.
 func (a *Ahead) Done(claims ...*Claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 
 const (
 	// turnFor is how long a pod may keep its last slot while other pods wait, in a lane with more pods than slots. It is long compared with
-	// the few milliseconds that passing on a slot takes, but short for a waiting pod.
+	// the few milliseconds that it takes to pass on a slot, but short for a pod that is waiting.
 	turnFor = 250 * time.Millisecond
 	// askAgainAfter is how long a pod waits before it requests more slots after a request was not fully granted. A notification ends the
 	// wait early. The new request includes slots that the pod has needed since.
@@ -24,8 +24,8 @@ type grant struct {
 	over        bool      // all pods together hold more slots than the lane has
 	warned      bool      // a heartbeat has reported over since the last request
 	since       time.Time // when held last rose from 0
-	short       time.Time // when this pod last got fewer slots than it requested
-	waits       bool      // the lane had jobs to run when that happened
+	short       time.Time // when this pod last received fewer slots than it requested
+	waits       bool      // the lane had jobs to run at that time
 	touched     bool      // a job has started since the last heartbeat
 	unconfirmed bool      // the latest reply was lost, so the grant must be confirmed
 	giveBack    bool      // idle since the previous heartbeat, so unused slots are returned
@@ -33,7 +33,7 @@ type grant struct {
 
 // usable returns how many jobs of the lane may run on this pod now. While other pods wait, that is at most this pod's share. It is 0 if
 // there are more pods than slots and this pod's turn is over. While the pods hold more slots than the lane has, for example after its limit
-// was lowered, no pod starts jobs. Freed slots are then returned until the lane is below its limit.
+// was lowered, no pod starts jobs. Freed slots are then returned until the lane is within its limit.
 func (g *grant) usable(now time.Time) int {
 	switch {
 	case g.over:
@@ -48,12 +48,12 @@ func (g *grant) usable(now time.Time) int {
 	return 0
 }
 
-// apply applies a reply from the table of grants.
+// apply applies a reply to a slot request.
 func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 	if g.held == 0 && s.Held > 0 {
 		g.since = now
 	}
-	// If a heartbeat has since reported the lane as overfull, it may have read a newer state than this reply.
+	// If a heartbeat has since reported that the lane is over its limit, the heartbeat may have read a newer state than this reply.
 	g.held, g.share, g.wanted, g.over = s.Held, s.Share, s.Want, s.Over || g.warned
 	g.giveBack, g.unconfirmed = false, g.warned
 	g.short, g.waits = time.Time{}, false
@@ -62,16 +62,16 @@ func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 	}
 }
 
-// told applies a heartbeat's report about a lane, and reports whether a sweep is needed. Two kinds of report may be outdated: that the lane
-// no longer has too many slots in use, and that this pod holds fewer slots than it was granted. Both are confirmed by a request first. The
-// second one occurs after the lane was deleted and created again.
+// told applies a heartbeat's report about a lane, and reports whether a sweep is needed. Two kinds of report may be outdated: that the pods
+// no longer hold too many slots of the lane, and that this pod holds fewer slots than it was granted. Each is first confirmed by a request.
+// The second kind occurs after the lane was deleted and created again.
 func (one *lane) told(b store.Lane) (look bool) {
 	g := &one.grant
 	if one.slots == nil {
 		*g = grant{}
 		return false
 	}
-	// A sweep is needed if another pod waits, or if this pod waits and a slot has become free without a notification.
+	// A sweep is needed if another pod is waiting, or if this pod is waiting and a slot has become free without a notification.
 	look = b.Wanted && !g.wanted && g.held > 0 || b.Free > 0 && g.waits
 	g.wanted = b.Wanted
 	if (b.Over != g.over || b.Held < g.held) && g.held > 0 {
@@ -86,8 +86,8 @@ func (one *lane) told(b store.Lane) (look bool) {
 }
 
 // Asks returns the requests for slots of limited lanes. A lane needs a request if this pod wants more or fewer slots than it holds. If
-// heard is set, other pods may have changed the grants, and every lane with a grant needs one. later is the delay after which to repeat
-// requests that were recently refused, or 0 if there are none. Asks must be called on the poller's goroutine.
+// heard is set, other pods may have changed the grants, so every lane with a grant needs a request. later is the delay after which to
+// repeat requests that were recently refused, or 0 if there are none. Asks must be called on the poller's goroutine.
 func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +108,7 @@ func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Du
 		target := wish
 		switch {
 		case g.held == 0:
-		case g.wanted && !g.over && g.share > g.held: // this pod is among the waiting ones
+		case g.wanted && !g.over && g.share > g.held: // this pod is one of the waiting pods
 			target = max(one.used, min(target, g.share))
 		case g.wanted || g.over:
 			target = max(one.used, min(target, g.usable(now)))
@@ -117,7 +117,7 @@ func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Du
 		if soon := askAgainAfter - now.Sub(g.short); more && !heard && soon > 0 {
 			more, later = false, max(later, soon)
 		}
-		satisfied := g.waits && wish <= g.held // report it, so that other pods do not wait for this pod
+		satisfied := g.waits && wish <= g.held // report that this pod is satisfied, so that other pods do not wait for it
 		if more || target < g.held || satisfied || g.unconfirmed || heard && g.held > 0 {
 			asks = append(asks, store.Ask{Lane: name, Target: target, Wish: wish, Used: one.used})
 			// Returned slots no longer belong to this pod, even if the reply is lost.
@@ -127,8 +127,8 @@ func (l *Lanes) Asks(heard bool, now time.Time) (asks []store.Ask, later time.Du
 	return asks, later
 }
 
-// Settle applies the replies to asks and reports whether other pods must be woken. It does nothing if still returns false because this
-// pod's boot id has changed. If a lane has no reply, the lane is no longer limited or this pod is closed.
+// Settle applies the replies to asks and reports whether other pods must be woken. If still returns false, this pod's boot id has changed,
+// and Settle does nothing. If a lane has no reply, the lane is no longer limited or this pod is closed.
 func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, still func() bool) (wake bool) {
 	byName := map[string]store.Slots{}
 	for _, a := range answers {
@@ -148,7 +148,7 @@ func (l *Lanes) Settle(asks []store.Ask, answers []store.Slots, now time.Time, s
 	return wake
 }
 
-// DropGrants drops all grants, because the pod has a new boot id that holds none.
+// DropGrants drops all grants, because the pod has a new boot id, which holds no grants.
 func (l *Lanes) DropGrants() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +174,7 @@ func (l *Lanes) Overdue(name string) bool {
 	return one != nil && one.slots != nil && one.grant.held > one.grant.usable(time.Now())
 }
 
-// Close makes the pod stop requesting slots and return those that it does not use.
+// Close makes the pod stop requesting slots and return the slots that it does not use.
 func (l *Lanes) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,13 +16,13 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// claimant is a simulated pod that consists only of its account of a limited lane.
+// claimant is a simulated pod that only keeps track of its slots in a limited lane.
 type claimant struct {
 	*Lanes
 	boot    string
 	running int
-	zombies int // jobs of former boot ids, which have lost their lease but still occupy a slot here
-	knew    int // index of the limit in force when the latest applied heartbeat was answered
+	zombies int // jobs started under former boot ids, which have lost their lease but still occupy slots here
+	knew    int // index of the limit that was in force when the table answered the latest applied heartbeat
 
 	asks    []store.Ask // requests in flight
 	asker   string
@@ -157,7 +157,7 @@ func (c *contest) settle(n int) {
 	c.note("%d applies the reply", n)
 }
 
-// lapse closes a pod's row. The pod loses its jobs and slots and joins again with a new boot id.
+// lapse closes a pod's row. The pod loses its jobs and slots and then joins again with a new boot id.
 func (c *contest) lapse(n int) {
 	p := c.pods[n]
 	c.NoErr(c.st.Leave(c.ctx, p.boot))
@@ -169,8 +169,8 @@ func (c *contest) lapse(n int) {
 	c.note("%d lapses and joins again with %d zombies", n, p.zombies)
 }
 
-// No more jobs run than the lane has slots, even if replies are lost or late, limits are lowered or pods die. Jobs may start under any
-// limit that their pod may have known. When no more messages are lost, all slots of the lane can be used again.
+// No more jobs run than the lane has slots, even if replies are lost or late, limits are lowered, or pods die. A job may start under any
+// limit that its pod may know of. Once messages are no longer lost, all slots of the lane can be used again.
 func TestNoOrderOfEventsOverfillsALimitedLane(t *testing.T) {
 	t.Parallel()
 	rounds := 12
@@ -197,7 +197,7 @@ func TestNoOrderOfEventsOverfillsALimitedLane(t *testing.T) {
 				c.join(p)
 				c.pods = append(c.pods, p)
 			}
-			_, err = st.Enqueue(t.Context(), c.pods[0].boot, []store.NewJob{{ID: 1, Kind: "k", Lane: "default", Args: []byte(`{}`)}}) // a job that is never claimed, so the lane always has work
+			_, err = st.Enqueue(t.Context(), c.pods[0].boot, []store.NewJob{{ID: 1, Kind: "k", Lane: "default", Args: []byte(`{}`)}}) // this job is never claimed, so the lane always has work
 			c.NoErr(err)
 			c.limit(3)
 			for range 1500 {

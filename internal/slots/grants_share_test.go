@@ -7,7 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// While other pods wait for a lane, a pod that holds more than its share starts no jobs there. It returns each slot that becomes free.
+// While other pods wait for slots in a lane, a pod that holds more than its share starts no jobs there. It returns each slot that becomes
+// free.
 func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 	t.Parallel()
 	four := 4
@@ -22,7 +23,7 @@ func TestAPodGivesBackWhatIsAboveItsShareWhileOthersWait(t *testing.T) {
 			t.Fatal("the lane has four slots, all granted to this pod")
 		}
 	}
-	lane.Held, lane.Wanted = 4, true // another pod waits
+	lane.Held, lane.Wanted = 4, true // another pod is waiting
 	l.Apply(store.Beat{Lanes: []store.Lane{lane}})
 	asks, _ = l.Asks(true, now)
 	l.Settle(asks, []store.Slots{{Lane: "shared", Held: 4, Share: 2, Want: true}}, now, still)

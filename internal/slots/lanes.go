@@ -1,9 +1,9 @@
 // Package slots decides which jobs a pod or remote worker may start. [Lanes] limits the number of jobs per lane and shares free slots among
 // the lanes. Grants enforce limits across all pods. [Marks] determine where claims start reading a lane.
 //
-// The package only decides: callers pass in the replies to heartbeats, claims and grant requests, and send the requests that it returns. It
-// does no I/O. Its tests need no database, except for one that compares it with the real table of grants. Package engine calls it around
-// each claim, submission and hand-off.
+// The package only makes decisions. Callers pass in the replies to heartbeats, claims and grant requests, and send the requests that the
+// package returns. It does no I/O. Its tests need no database, except for one that compares it with the real table of grants. Package
+// engine calls it around each claim, submission and hand-off.
 package slots
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Lanes tracks the slots of one pod or remote worker: those in use, and those that the lanes of the latest heartbeat allow. It is safe for
+// Lanes tracks the slots of one pod or remote worker: those in use, and those allowed by the lanes in the latest heartbeat. It is safe for
 // concurrent use.
 type Lanes struct {
 	mu      sync.Mutex
 	total   int
 	used    int
-	known   bool // a heartbeat was received
+	known   bool // a heartbeat has been received
 	paused  bool // the queue is paused or frozen
 	drained bool // an operator has drained this pod
 	closing bool // the pod is stopping
 	byName  map[string]*lane
 	order   []string
-	turn    int // lane that comes first the next time that scarce slots are shared
+	turn    int // lane that comes first when scarce slots are next shared
 	kinds   map[string]string
-	lost    time.Time                                // when a lane was last found to be deleted, or a deleted lane was last found to have running jobs
+	lost    time.Time                                // when a lane was last found to be deleted, or a deleted lane to have running jobs
 	poll    time.Duration                            // poll interval of lanes that set none
 	mayUse  func(name string) bool                   // all lanes if nil
 	stale   atomic.Pointer[map[string]time.Duration] // stale limits by lane, or nil if no lane sets one
@@ -46,11 +46,11 @@ type lane struct {
 	grant grant // granted slots, if slots is set
 
 	every  time.Duration // poll interval of the lane, or 0 for the pod's
-	looked time.Time     // when a claim last included it
+	looked time.Time     // when a claim last included the lane
 }
 
-// NewLanes returns a Lanes with total slots. poll is the poll interval of lanes that set none. mayUse restricts the lanes, and nil allows
-// all.
+// NewLanes returns a Lanes with a total number of slots. poll is the poll interval of lanes that set none. mayUse restricts the lanes; if
+// it is nil, all lanes are allowed.
 func NewLanes(total int, poll time.Duration, mayUse func(lane string) bool) *Lanes {
 	return &Lanes{total: total, poll: poll, mayUse: mayUse, byName: map[string]*lane{}, kinds: map[string]string{}}
 }
@@ -139,8 +139,8 @@ func (l *Lanes) Reserve(name string) bool {
 	return true
 }
 
-// UnsharedSlots returns how many jobs of a lane this pod may run at once, regardless of what is running now. It returns 0 if the lane or
-// the queue is closed, or if the lane has a limit across all pods.
+// UnsharedSlots returns how many jobs of a lane this pod may run at the same time, regardless of what is running now. It returns 0 if the
+// lane or the queue is closed, or if the lane has a limit across all pods.
 func (l *Lanes) UnsharedSlots(name string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,8 +170,8 @@ func (l *Lanes) Release(name string, n int) {
 	}
 }
 
-// Step prepares a hand-off. The parent's slot is kept. If the next step has a different lane, Step takes a slot of that lane. It reports
-// whether the next step may start on this pod. The caller must call Stepped afterwards.
+// Step prepares a hand-off. The parent's slot is kept. If the next step has a different lane, Step takes a slot in that lane. It reports
+// whether the next step may start on this pod. If it does, the caller must call Stepped afterwards.
 func (l *Lanes) Step(from, to string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,7 +190,8 @@ func (l *Lanes) Step(from, to string) bool {
 	return true
 }
 
-// Stepped completes a hand-off. The parent returns its lane's slot. If the next step did not start, the step returns its slot instead.
+// Stepped completes a hand-off. The parent's slot is returned to its lane. If the next step did not start, the step's slot is returned
+// instead.
 func (l *Lanes) Stepped(from, to string, running bool) {
 	if from == to {
 		return
@@ -206,15 +207,15 @@ func (l *Lanes) Stepped(from, to string, running bool) {
 	}
 }
 
-// Names returns all lanes of the latest heartbeat.
+// Names returns the names of all lanes in the latest heartbeat.
 func (l *Lanes) Names() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.order)
 }
 
-// Lookup finds the lane of a submission in the latest heartbeat: the named lane, or the lane of its kind. Before the first heartbeat, known
-// is false.
+// Lookup finds the lane of a submission in the latest heartbeat. That is the named lane, or the lane of its kind. Before the first
+// heartbeat, known is false.
 func (l *Lanes) Lookup(kind, named string) (lane string, known, exists bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -268,7 +269,7 @@ func (l *Lanes) ApplyStale(told []store.Lane) (news bool) {
 	return true
 }
 
-// StaleAfter returns the time after which a run in the lane counts as stale if it gives no sign of life. set is false if the lane has no
+// StaleAfter returns the time after which a run in the lane counts as stale if it gives no sign of life. set is false if the lane sets no
 // such limit.
 func (l *Lanes) StaleAfter(name string) (after time.Duration, set bool) {
 	if lanes := l.stale.Load(); lanes != nil {

@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// markSlow is the server time of a claim or submission above which the pod reads low-water marks. markSlowEach is added to it for each
-	// job. With 300,000 dead rows retained by an old snapshot, a claim takes 30 ms.
+	// markSlow is the server time above which a claim or submission makes the pod read low-water marks. markSlowEach is added to it for
+	// each job. With 300,000 dead rows retained by an old snapshot, a claim takes 30 ms.
 	markSlow     = 2 * time.Millisecond
 	markSlowEach = 50 * time.Microsecond
-	// markTimes is how long a mark is valid, as a multiple of the duration of the full read that produced it. Full reads therefore take at
-	// most a thirtieth of the time, and a job hidden by a mark waits no longer than the mark is valid.
+	// markTimes is how long a mark is valid, as a multiple of the duration of the full read that produced it. Therefore, full reads take at
+	// most a thirtieth of the time. A job hidden by a mark waits no longer than the mark is valid.
 	markTimes = 30
 	// markRest is the minimum time between two reads of marks.
 	markRest = 100 * time.Millisecond
@@ -23,12 +23,12 @@ const (
 func Slow(took time.Duration, jobs int) bool { return took > markSlow+time.Duration(jobs)*markSlowEach }
 
 // Marks holds the low-water marks. A low-water mark is a time before which no claimable job of a lane became ready. Claims and submissions
-// start reading there. This skips the dead rows of finished jobs, which accumulate while an old snapshot is held, and unclaimable jobs that
-// a [sweep] has already read. As long as reading everything is fast, there are no marks. The zero value is ready to use. Marks is safe for
-// concurrent use.
+// start reading there. That way, they skip the dead rows of finished jobs, which accumulate while an old snapshot is held, and unclaimable
+// jobs that a [sweep] has already read. As long as reading everything is fast, there are no marks. The zero value is ready to use. Marks is
+// safe for concurrent use.
 //
 // A mark may hide a job that gets an older ready time after the mark was read. Such a job was handed back, recovered, or submitted by a
-// long transaction. A mark is therefore valid for a limited time, after which everything is read again. It does not hide more urgent jobs,
+// long transaction. Therefore, a mark is valid for a limited time, after which everything is read again. It does not hide more urgent jobs,
 // because it covers all ranks.
 type Marks struct {
 	mu     sync.Mutex
@@ -39,13 +39,13 @@ type Marks struct {
 // mark is the mark of one lane.
 type mark struct {
 	since time.Time // zero if there is no mark
-	until time.Time // end of its validity
-	used  bool      // whether it was used since the last full read
+	until time.Time // end of the mark's validity
+	used  bool      // whether the mark was used since the last full read
 	wake  *time.Timer
 	sweep *sweep // sweep of the lane, or nil if none is in progress
 }
 
-// markOf returns the mark of a lane, adding it if it is missing. The caller must hold the lock.
+// markOf returns the mark of a lane, and creates it if it does not exist. The caller must hold the lock.
 func (m *Marks) markOf(lane string) *mark {
 	if m.lanes == nil {
 		m.lanes = map[string]*mark{}
@@ -61,8 +61,8 @@ func (m *Marks) markOf(lane string) *mark {
 // valid reports whether claims may start at the mark.
 func (one *mark) valid() bool { return !one.since.IsZero() && !time.Now().After(one.until) }
 
-// ForClaim sets where a claim starts reading a lane: at the mark if it is valid, or else at the start of the lane. While a sweep of the
-// lane is in progress, the claim continues the sweep.
+// ForClaim sets where a claim starts reading a lane: at the mark if it is valid, and otherwise at the start of the lane. While a sweep of
+// the lane is in progress, the claim continues the sweep.
 func (m *Marks) ForClaim(w *store.Want) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,8 +79,8 @@ func (m *Marks) ForClaim(w *store.Want) {
 	}
 }
 
-// ForSubmission returns where a submission starts reading the jobs that are ahead of it. It uses an expired mark until the next claim has
-// read everything. Otherwise all concurrent submissions would have to read everything.
+// ForSubmission returns the time from which a submission reads the jobs that are ahead of it. It uses an expired mark until the next claim
+// has read everything. Otherwise, all concurrent submissions would have to read everything.
 func (m *Marks) ForSubmission(lane string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +89,7 @@ func (m *Marks) ForSubmission(lane string) time.Time {
 	return one.since
 }
 
-// Claimed records how far a claim read, and reports whether a sweep of any of its lanes is in progress. After a fast claim that read
+// Claimed records how far a claim has read, and reports whether a sweep of any of its lanes is in progress. After a fast claim that read
 // everything, the marks are dropped.
 func (m *Marks) Claimed(wants []store.Want, found store.Claims, quick bool, most time.Duration, again func()) (sweeping bool) {
 	m.mu.Lock()
@@ -121,7 +121,8 @@ func (m *Marks) Drop() {
 	}
 }
 
-// sweepEnded sets the mark after a sweep that read the whole lane, or advances the mark from which the sweep started.
+// sweepEnded sets the mark after a sweep that has read the whole lane. If the sweep started from a mark, sweepEnded advances that mark
+// instead.
 func (m *Marks) sweepEnded(one *mark, most time.Duration, again func()) {
 	s := one.sweep
 	one.sweep = nil
@@ -134,8 +135,8 @@ func (m *Marks) sweepEnded(one *mark, most time.Duration, again func()) {
 	m.set(one, s.fresh, s.passed, most, again)
 }
 
-// set sets a mark after a full read. After a fast read there is no mark. Otherwise the mark expires after a multiple of took, but no later
-// than most. If the mark was used by then, again is called.
+// set sets a mark after a full read. After a fast read there is no mark. Otherwise, the mark expires after a multiple of took, but after
+// most at the latest. If the mark has been used by then, again is called.
 func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again func()) {
 	one.since, one.used = time.Time{}, false
 	if one.wake != nil {

@@ -15,7 +15,7 @@ func begins(m *Marks, lane string) time.Time {
 	return w.Since
 }
 
-// When a mark that a claim has used expires, everything is read again. An unused mark expires without a read.
+// If a claim has used a mark by the time it expires, everything is read again. An unused mark expires without a read.
 func TestAMarkThatWasUsedIsFollowedByAReadOfEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m Marks
@@ -64,7 +64,7 @@ func TestMarksCountForAMultipleOfTheLookAndNoLongerThanToTheNextPoll(t *testing.
 	}
 }
 
-// Reading onward from the current marks advances them but does not extend their validity.
+// Reading on from the current marks advances them but does not extend their validity.
 func TestMarksThatMoveOnEndWhenTheyWouldHave(t *testing.T) {
 	t.Parallel()
 	var m Marks

@@ -7,12 +7,13 @@ import (
 )
 
 // sweep reads a lane in pages. It starts when a claim has met more unclaimable jobs than it may read. These are jobs of busy subjects, or
-// of kinds that this pod does not run. Each claim reads the next page, after the position that the previous one reached, and takes the jobs
-// that it can. As long as slots are free, the next claim follows immediately. A sweep that has read the lane to its end sets the mark.
+// of kinds that this pod does not run. Each claim reads the next page, starting after the position that the previous claim reached, and
+// takes the jobs that it can. As long as slots are free, the next claim follows immediately. A sweep that has read the lane to its end sets
+// the mark.
 //
-// Every second claim instead reads the jobs that became ready since the sweep began, rank by rank. A more urgent job thus does not wait
-// until the sweep reaches it. New jobs of the same rank do not wait either, as long as the sweep finds only blocked jobs. After a page with
-// claimable jobs, more old jobs may follow, and those start before new jobs of the same rank.
+// Every second claim instead reads the jobs that became ready since the sweep began, rank by rank. This way, a more urgent job does not
+// wait until the sweep reaches it. New jobs of the same rank do not wait either, as long as the sweep finds only blocked jobs. After a page
+// with claimable jobs, more old jobs may follow, and those start before new jobs of the same rank.
 type sweep struct {
 	floor   time.Time          // jobs that became ready earlier are skipped; zero to read everything
 	after   store.LanePosition // the last row read
@@ -57,14 +58,14 @@ func (s *sweep) outdated() bool {
 	return !s.blocked && time.Since(s.began) > markSpan(s.passed, s.most) || time.Since(s.latest) > s.most
 }
 
-// continuedBy reports whether a claim read the next page of the sweep. It is false if another remote worker with the same marks has already
-// read that page.
+// continuedBy reports whether a claim read the next page of the sweep. It returns false if another remote worker with the same marks has
+// already read that page.
 func (s *sweep) continuedBy(w store.Want) bool {
 	return w.After != nil && w.After.ID == s.after.ID && w.After.Rank == s.after.Rank && w.After.ReadyAt.Equal(s.after.ReadyAt)
 }
 
-// read records how far a claim read its page, and reports whether that page was the last. A filled claim has read as far as the last job
-// that it took.
+// read records how far a claim has read its page, and reports whether that page was the last one. A claim that found enough jobs has read
+// as far as the last job that it took.
 func (s *sweep) read(lane string, found store.Claims) (ended bool) {
 	reached, short := found.Reached[lane]
 	s.blocked, s.barren, s.latest = short, !found.Some(lane), time.Now()

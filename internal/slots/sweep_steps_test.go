@@ -59,11 +59,11 @@ func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
 	now := time.Now()
 	claimOnce(&m, nil, short(time.Second, &store.LanePosition{Rank: -10, ReadyAt: now, ID: 7}, now))
 	claimOnce(&m, nil, full(store.Claimed{Priority: 10, ReadyAt: now, ID: 9}))
-	claimOnce(&m, nil, full(store.Claimed{Priority: 50, ReadyAt: now, ID: 3})) // a new job that is not part of the page
+	claimOnce(&m, nil, full(store.Claimed{Priority: 50, ReadyAt: now, ID: 3})) // a new job, which is not part of the page
 	if w, sweeping := claimOnce(&m, nil, full(store.Claimed{Priority: 10, ReadyAt: now, ID: 11})); w.After.ID != 9 || !sweeping {
 		t.Error(w, sweeping)
 	}
-	// Another remote worker with the same marks has read another page in the meantime.
+	// In the meantime, another remote worker with the same marks has read another page.
 	stale := store.Want{Lane: "a", N: 1, After: &store.LanePosition{Rank: -10, ReadyAt: now, ID: 9}}
 	m.Claimed([]store.Want{stale}, short(time.Second, nil, now), false, time.Minute, nil)
 	if m.markOf("a").sweep.after.ID != 11 {
@@ -101,7 +101,8 @@ func TestASweepOfAFewRowsLeavesNoMark(t *testing.T) {
 	}
 }
 
-// Jobs submitted after a mark may be blocked too. Then only those are swept. The mark advances, but its expiry does not change.
+// Jobs submitted after a mark may be blocked too. In that case, only those jobs are swept. The mark advances, but its expiry does not
+// change.
 func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
 	t.Parallel()
 	var m Marks
@@ -120,15 +121,15 @@ func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
 	m.markOf("a").wake.Stop()
 }
 
-// Jobs that were handed back are behind the sweep's position. A sweep therefore starts again after the validity of a mark if it keeps
-// finding work, or if no slot was free to continue it. A sweep that meets only blocked jobs runs to its end first.
+// Jobs that were handed back are behind the sweep's position. Therefore, a sweep starts again once a mark would have expired, if it keeps
+// finding work or if no slot was free to continue it. A sweep that meets only blocked jobs runs to its end first.
 func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	position := &store.LanePosition{ReadyAt: now, ID: 7}
 	for name, c := range map[string]struct {
 		answer        store.Claims
-		began, latest time.Duration // time before now
+		began, latest time.Duration // how long before now
 		anew          bool
 	}{
 		"finds work, short":       {full(store.Claimed{ID: 8, ReadyAt: now}), 10 * time.Second, 0, false},
@@ -137,7 +138,7 @@ func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 		"no slot was free":        {short(0, &store.LanePosition{ReadyAt: now, ID: 8}, now), 70 * time.Second, 65 * time.Second, true},
 	} {
 		var m Marks
-		claimOnce(&m, nil, short(time.Second, position, now)) // the mark would be valid for thirty times as long
+		claimOnce(&m, nil, short(time.Second, position, now)) // the mark would be valid for thirty times this duration
 		claimOnce(&m, nil, c.answer)
 		claimOnce(&m, nil, store.Claims{})
 		s := m.markOf("a").sweep
@@ -149,14 +150,14 @@ func TestASweepEndsBeforeItHidesJobsForLongerThanAMark(t *testing.T) {
 	}
 }
 
-// A claim does not read the rows of a lane without a free slot, no matter how many there are.
+// A claim does not read the rows of a lane without a free slot, no matter how many rows there are.
 func TestALaneWithoutAFreeSlotIsNotAmongThoseThatAClaimReads(t *testing.T) {
 	t.Parallel()
 	l := NewLanes(10, time.Minute, nil)
 	one, none := 1, 0
 	l.Apply(store.Beat{Lanes: []store.Lane{
 		{Name: "free", Enabled: true}, {Name: "full", Enabled: true, SlotsPerPod: &one}, {Name: "closed", Enabled: true, SlotsPerPod: &none},
-		{Name: "taken", Enabled: true, Slots: &one}, // taken by other pods, so this pod has no grant
+		{Name: "taken", Enabled: true, Slots: &one}, // its slots are taken by other pods, so this pod has no grant
 	}})
 	if !l.Reserve("full") {
 		t.Fatal("the lane has one slot, but none was reserved")

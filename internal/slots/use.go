@@ -3,7 +3,7 @@ package slots
 // Use holds the number of used slots of a lane and the lane's limit.
 type Use struct{ Used, Limit int }
 
-// AddUse adds the slots of these lanes to sum, keyed by lane.
+// AddUse adds the used slots and limits of these lanes to sum, which is keyed by lane.
 func (l *Lanes) AddUse(sum map[string]Use) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,7 +15,7 @@ func (l *Lanes) interval(one *lane) time.Duration {
 	return l.poll
 }
 
-// Interval returns the pod's poll interval, which is the shortest of its own and those of its lanes.
+// Interval returns the pod's poll interval, which is the shortest among its own interval and those of its lanes.
 func (l *Lanes) Interval() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -28,7 +28,7 @@ func (l *Lanes) Interval() time.Duration {
 
 // Wants reserves every free slot for a claim. It shares the slots fairly among the lanes that no claim has included since the given time.
 // The caller releases the slots that the claim does not fill. If tick is set, lanes whose poll interval has not passed are skipped, and
-// early is their number. unasked is the number of lanes for which no slot was left.
+// early is the number of those lanes. unasked is the number of lanes for which no slot was left.
 func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, unasked int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +86,7 @@ func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, un
 }
 
 // Covers reports whether claims that included the given number of lanes included every open lane. A limited lane in which this pod holds no
-// slots does not count, because no slot that becomes free on this pod belongs to it.
+// slots does not count, because no slot that becomes free on this pod belongs to that lane.
 func (l *Lanes) Covers(asked int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
