@@ -42,9 +42,9 @@ type Failure struct {
 	exhausted bool
 }
 
-// HandedBack returns the reason why a job must be handed back after its handler returned an error, or an empty string if it must not be.
-// cause is the cause with which the handler's context ended. A job is handed back if the error is not the handler's fault. If the lease
-// lapsed but no pod recovered the job, this process can still hand back the claim.
+// HandedBack returns the reason why a job must be handed back after its handler returned an error, or an empty string if the job must not
+// be handed back. cause is the cause with which the handler's context ended. A job is handed back if the error is not the handler's fault.
+// If the lease lapsed but no pod recovered the job, this process can still hand back the claim.
 func HandedBack(cause error) string {
 	switch {
 	case errors.Is(cause, job.ErrLeaseLost):

@@ -36,8 +36,8 @@ func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 	return kinds, longest
 }
 
-// claimAhead claims jobs ahead while no slot is free. It does so when half of the jobs previously claimed ahead have started and the pod
-// serves only one lane. It also does so after a notification, if jobs more urgent than the waiting ones may have arrived.
+// claimAhead claims jobs ahead while no slot is free. It does so in two cases: when half of the jobs previously claimed ahead have started
+// and the pod serves only one lane, and after a notification, if jobs more urgent than the waiting ones may have arrived.
 func (c *claimer) claimAhead(ctx context.Context, news bool) error {
 	kinds, longest := c.shortKinds()
 	if len(kinds) == 0 {

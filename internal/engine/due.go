@@ -45,7 +45,7 @@ func (d *dueTimes) parked(wait time.Duration) {
 	}
 }
 
-// take reports which of the times have passed, and clears those.
+// take reports which of the times have passed, and clears the ones that have.
 func (d *dueTimes) take() (promote, recover bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

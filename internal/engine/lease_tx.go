@@ -27,7 +27,7 @@ type leaseTx struct {
 // end describes how a transaction finishes its run. The zero value is for a transaction that does not finish its run.
 type end struct {
 	finish    func(context.Context, *store.Holding) error // makes the last writes and commits; nil if there are no such writes
-	committed func(context.Context) (bool, error)         // reports whether this transaction was the one that finished a claim that is no longer held
+	committed func(context.Context) (bool, error)         // reports whether a claim that is no longer held was finished by this transaction
 }
 
 // run calls do in a transaction that locks a claim's lease, and commits it. The pool is the host's if the handler writes in the

@@ -41,7 +41,7 @@ func (e *Engine) Live(ctx context.Context, drain func(alive context.Context)) {
 	e.workers.Close()
 }
 
-// WriteEnds writes the outcomes of adopted claims until stop is called. It does not renew the lease and claims no jobs.
+// WriteEnds writes the outcomes of adopted claims until stop is called. It neither renews the lease nor claims jobs.
 func (e *Engine) WriteEnds() (stop func()) {
 	alive, die := context.WithCancel(context.Background())
 	var life sync.WaitGroup

@@ -23,8 +23,7 @@ type round struct {
 func (c *claimer) settleSlots(ctx context.Context) error {
 	asks, later := c.Lanes.Asks(c.heard.Swap(false), time.Now())
 	if later > 0 && !c.asksAgain.Swap(true) {
-		// Jobs may have become due since the request was refused, and no other event triggers a claim for them. See
-		// TestAJobOfALimitedLaneThatComesRightAfter….
+		// Jobs may have become due since the request was refused, and no other event triggers a claim for them.
 		time.AfterFunc(later, func() {
 			c.asksAgain.Store(false)
 			c.Wake()

@@ -10,8 +10,8 @@ import (
 // idTries is how many times jobs get new ids because their ids are in use. The new ids come from a different block each time.
 const idTries = 3
 
-// renumber gives jobs new ids after one of their ids was found to be in use. This can happen after a failover that lost commits and that
-// PostgreSQL did not report: another pod may have used the id.
+// renumber gives jobs new ids after one of their ids was found to be in use. Another pod may have used the id if a failover lost commits
+// and PostgreSQL did not report it.
 func (sub *submitter) renumber(ctx context.Context, jobs ...*store.NewJob) error {
 	sub.Log.WarnContext(ctx, "job ids already in use, using others", telemetry.JobID, jobs[0].ID, telemetry.Jobs, len(jobs))
 	sub.Commands.DropIDs()

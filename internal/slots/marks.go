@@ -135,8 +135,8 @@ func (m *Marks) sweepEnded(one *mark, most time.Duration, again func()) {
 	m.set(one, s.fresh, s.passed, most, again)
 }
 
-// set sets a mark after a full read. After a fast read there is no mark. Otherwise, the mark expires after a multiple of took, but after
-// most at the latest. If the mark has been used by then, again is called.
+// set sets a mark after a full read. After a fast read, there is no mark. Otherwise, the mark is valid for a multiple of took, but for at
+// most the duration most. If the mark has been used when it expires, again is called.
 func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again func()) {
 	one.since, one.used = time.Time{}, false
 	if one.wake != nil {

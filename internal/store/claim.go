@@ -282,7 +282,7 @@ const (
 	// claimable is the condition that this pod may claim a pending row.
 	claimable = `l.kind = any(@kinds::text[]) and (not l.isolated or @isolated::boolean) and ` + subjectRests
 	// stillClaimable checks the latest version of a row that this pod may claim. The lane is compared in a form that no index supports.
-	// Otherwise the planner would search for the row by its lane.
+	// Otherwise, the planner would search for the row by its lane.
 	stillClaimable = `l.ok and k.state = 'pending' and (k.lane = w.lane) is true and (not k.isolated or @isolated::boolean)`
 	// subjectRests is the condition that no job of a row's subject is running.
 	subjectRests = `(l.subject = '' or not exists (select from trapeze.current_runs r
@@ -297,29 +297,30 @@ const (
 	tookMicros = `(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint`
 )
 
-// claimTail claims the rows of picked by setting their state, next fence, attempt number and pod.
+// claimTail claims the rows of the CTE picked by setting their state, next fence, attempt number and pod.
 //
-// Some picked rows stay pending, and no attempt is counted for them: a job whose unique key is locked by an uncommitted submission; all
+// Some of these rows stay pending, and no attempt is counted for them: a job whose unique key is locked by an uncommitted submission; all
 // isolated jobs but one; and a job whose subject was taken by another job. Subjects are taken in key order, so two claims cannot deadlock.
 // At most one job per (kind, subject) is claimed, the most urgent one.
 var claimTail = list(claimKeyed, claimOpen, claimTaken, claimSuperseded, claimUpdate, claimFreed, claimEvents)
 
 const (
-	// claimKeyed locks the unique keys of picked rows that hold a key only while they are pending. Plan: unique_keys_of_job.
+	// claimKeyed locks the unique keys of the jobs in the CTE picked that hold a key only while they are pending. Plan: unique_keys_of_job.
 	claimKeyed = `keyed as materialized (
 	select k.job_id from trapeze.unique_keys k join picked p on k.job_id = p.id
 	where p.unique_while = 'pending' for update of k skip locked
 )`
 
-	// claimOpen selects the rows of picked and spare that this pod may claim, before their subjects are checked, with the next fence of
-	// each. It reads keyed. Jobs in spare wait for a slot, except when they take over the slots of jobs that end in the same commit.
+	// claimOpen selects the rows of the CTEs picked and spare that this pod may claim, before their subjects are checked, with the next
+	// fence of each. It reads the CTE keyed. Jobs in spare wait for a slot, except when they take over the slots of jobs that end in the
+	// same commit.
 	claimOpen = `open as materialized (
 	select p.*, ` + nextFence + ` as next_fence from (select *, false as ahead from picked union all select *, @waits::boolean from spare) p
 	where (p.unique_while is distinct from 'pending' or p.id in (select job_id from keyed))
 		and (not p.isolated or p.id = (select min(i.id) from picked i where i.isolated))
 )`
 
-	// claimTaken reserves the subjects of the rows in open, in key order. Plan: one insert per subject.
+	// claimTaken reserves the subjects of the rows in the CTE open, in key order. Plan: one insert per subject.
 	claimTaken = `taken as (
 	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
 	select kind, subject, id, next_fence, 'running' from open where subject <> ''
@@ -328,14 +329,14 @@ const (
 	returning kind, subject, job_id
 )`
 
-	// claimSuperseded deletes the ended runs of the subjects in taken. Plan: current_runs_of_subject.
+	// claimSuperseded deletes the ended runs of the subjects in the CTE taken. Plan: current_runs_of_subject.
 	claimSuperseded = `superseded as (
 	delete from trapeze.current_runs c using taken t
 	where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
 )`
 
-	// claimUpdate claims the rows of open that have no subject or whose subject is in taken. A job that is claimed ahead gets no start
-	// time. Plan: live_pkey; a HOT update.
+	// claimUpdate claims the rows of the CTE open that have no subject or whose subject is in the CTE taken. A job that is claimed ahead
+	// gets no start time. Plan: live_pkey; a HOT update.
 	claimUpdate = `claimed as (
 	update trapeze.live l set state = 'running', fence = o.next_fence, attempt = l.attempt + 1, pod = @boot,
 		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = case when not o.ahead then coalesce(l.started_at, now()) end,
@@ -346,7 +347,8 @@ const (
 		l.ready_at, l.event_no, o.unique_while as was_unique, o.ahead
 )`
 
-	// claimFreed frees the keys of claimed jobs that were unique only while pending. keyed has locked those keys. Plan: unique_keys_of_job.
+	// claimFreed frees the keys of claimed jobs that were unique only while pending. The CTE keyed has locked those keys. Plan:
+	// unique_keys_of_job.
 	claimFreed = `freed as (
 	delete from trapeze.unique_keys k using claimed c where c.was_unique = 'pending' and k.job_id = c.id
 )`
@@ -359,7 +361,7 @@ const (
 )`
 
 	// claimRows returns one row per claimed job, or a single row without a job if none was claimed. Each row repeats the number of locked
-	// rows and the contents of reached. Plan: jobs_pkey.
+	// rows and the contents of the CTE reached. Plan: jobs_pkey.
 	claimRows = `select (select count(*) from picked) + (select count(*) from spare) as seen, ` + tookMicros + ` as took, (select json_agg(r) from reached r) as reached, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
 	coalesce(c.subject, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
 	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),
@@ -474,7 +476,8 @@ func claimsOf(list []claimedRow) (found Claims, err error) {
 	return found, nil
 }
 
-// claimedRow is a row returned by a claim. If nothing was claimed, a claim returns one row with ID 0, which still holds seen and reached.
+// claimedRow is a row returned by a claim. If nothing was claimed, a claim returns one row with ID 0, in which seen and reached are still
+// set.
 type claimedRow struct {
 	seen    int
 	took    time.Duration

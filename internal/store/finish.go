@@ -111,8 +111,9 @@ const (
 )
 
 const (
-	// endFree locks the rows whose id, fence and pod match those in ends. Rows that it leaves out have lost their lease or are locked by
-	// another transaction, which must not delay the rest of the batch. [Store.ClaimOutcomes] finds out which is the case. Plan: live_pkey.
+	// endFree locks the rows whose id, fence and pod match those in the CTE ends. Rows that it leaves out have lost their lease or are
+	// locked by another transaction, which must not delay the rest of the batch. [Store.ClaimOutcomes] finds out which is the case. Plan:
+	// live_pkey.
 	endFree = `free as materialized (
 	select e.* from ends e join trapeze.live l on l.id = e.id
 	where l.fence = e.fence and l.pod = @boot::uuid
@@ -159,7 +160,8 @@ const (
 		and c.kind = p.kind and c.subject = p.subject and c.job_id = p.parent_id and c.state = 'running'
 )`
 
-	// endRunsNotHandedOver ends the runs of the subjects in gone, except those that were handed over. Plan: current_runs_of_subject.
+	// endRunsNotHandedOver ends the runs of the subjects in the CTE gone, except those that were handed over. Plan:
+	// current_runs_of_subject.
 	endRunsNotHandedOver = `ended_runs as (
 	update trapeze.current_runs c set state = 'ended'
 	from gone g
@@ -167,14 +169,14 @@ const (
 		and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 )`
 
-	// endRuns ends the runs of the subjects in gone. Plan: current_runs_of_subject.
+	// endRuns ends the runs of the subjects in the CTE gone. Plan: current_runs_of_subject.
 	endRuns = `ended_runs as (
 	update trapeze.current_runs c set state = 'ended'
 	from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 )`
 
-	// endDone inserts the rows of gone into done.
+	// endDone inserts the rows of the CTE gone into done.
 	endDone = `ended as (
 	insert into trapeze.done (id, state, outcome, reason, result, error, error_class, error_code, fence, pod, event_no, epoch,
 		attempt, crashes, priority, lane, started_at, xid, claim_xid, undo)
@@ -182,14 +184,14 @@ const (
 		lane, started_at, pg_current_xact_id(), claim_xid, undo::json from gone
 )`
 
-	// endTold deletes the cancel requests for the claims in gone. Plan: cancel_requests_pkey.
+	// endTold deletes the cancel requests for the claims in the CTE gone. Plan: cancel_requests_pkey.
 	endTold = `told as (
 	delete from trapeze.cancel_requests c using gone g
 	where g.cancel_requested and c.pod = @boot::uuid and c.job_id = g.id and c.fence = g.fence
 )`
 
-	// endEvents writes the events of the jobs in gone: a single row for all jobs that succeeded without a warning, and one row for each
-	// other job.
+	// endEvents writes the events of the jobs in the CTE gone. It writes a single row for all jobs that succeeded without a warning, and
+	// one row for each other job.
 	endEvents = `end_events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, job, event_no, fence, boot, from_state, to_state, event, level,
 		message, fields)

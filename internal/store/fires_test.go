@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fire inserts occurrences of one schedule, an hour apart, the latest of them daysAgo days ago. Every nth has a job.
+// fire inserts count occurrences of one schedule, an hour apart. The latest occurred daysAgo days ago. Every nth occurrence has a job.
 func (w *world) fire(name string, count int, daysAgo int, nth int) {
 	w.t.Helper()
 	_, err := w.pool.Exec(w.ctx(), `

@@ -61,7 +61,7 @@ type Lane struct {
 	StaleAfterS    *int `json:"stale_after_s"`    // nil for the pod's setting; 0 for no limit
 }
 
-// LaneKind is a row of lane_kinds: the default lane of a kind.
+// LaneKind is a row of lane_kinds, which contains the default lane of a kind.
 type LaneKind struct {
 	Kind string `json:"kind"`
 	Lane string `json:"lane"`

@@ -128,7 +128,7 @@ func TestAJobIsNotBornRunningInAClosedPod(t *testing.T) {
 	list[0].Starts, list[1].Starts = true, true
 	placed, err := w.Enqueue(w.ctx(), a, list)
 	w.is.NoErr(err)
-	w.is.Equal(placed[list[0].ID], store.PlacedPending) // if it started here, recovery would not find the job once the sweeps for pod a are over
+	w.is.Equal(placed[list[0].ID], store.PlacedPending) // the job must not start here, because recovery would not find it once the sweeps for pod a are over
 	w.is.Equal(placed[list[1].ID], store.PlacedPending)
 	child := w.new(then(c))[0]
 	end, ok := w.end(a, endingWith(c, child))

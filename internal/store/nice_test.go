@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A mark covers all ranks. A job whose priority changes is still found after the mark, by claims and by submissions.
+// A mark covers all ranks. Claims and submissions that start at a mark still find a job whose priority has changed since.
 func TestAMarkDoesNotHideAJobThatWasNiced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

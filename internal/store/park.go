@@ -48,7 +48,7 @@ type Retry struct {
 }
 
 // Park ends a claim and lets the job wait before another attempt. It returns the time at which the job becomes due. It returns
-// [job.ErrLeaseLost] if the lease was lost or a cancel request was committed first; in the latter case, finish the job.
+// [job.ErrLeaseLost] if the lease was lost or a cancel request was committed first; in the latter case, the caller must finish the job.
 func (s *Store) Park(ctx context.Context, l job.Lease, wait time.Duration, why Retry) (time.Time, error) {
 	return park(ctx, s, l, "retry", 0, wait, why)
 }

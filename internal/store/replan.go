@@ -41,8 +41,8 @@ func (p *plans) ran(took time.Duration) (anew bool) {
 	return true
 }
 
-// analyzeEmptiedSQL analyzes tables that were empty when they were last analyzed. Replanning alone does not help with those, because the
-// planner still considers them empty, unless their file is empty too. Plan: catalogs only.
+// analyzeEmptiedSQL analyzes tables that were empty when they were last analyzed. Replanning alone does not help, because the planner still
+// considers those tables empty, unless their file is empty too. Plan: catalogs only.
 const analyzeEmptiedSQL = `select trapeze.analyze_emptied()`
 
 // analyzeFor is the timeout for analyzing tables that were empty. These tables are only a few megabytes in size.

@@ -37,8 +37,9 @@ type Options struct {
 	BehindPooler bool
 	// Connections is the size of the store's own pool. The default is 4.
 	Connections int
-	// UsedEvery is the longest interval between two uses of a connection that must stay open. An idle connection is closed after the longer
-	// of two times: three such intervals, and either a minute or the host pool's idle time if that is shorter. The default is 0.
+	// UsedEvery is the longest interval between two uses of a connection that must stay open. An idle connection is closed after three such
+	// intervals, but not before its normal idle time has passed. That is a minute, or the host pool's idle time if that is shorter. The
+	// default is 0.
 	UsedEvery time.Duration
 	// PodConnections is the maximum number of connections that a pod opens in addition to those of the host's pool. Error messages include
 	// it.
@@ -127,8 +128,8 @@ func New(ctx context.Context, host *pgxpool.Pool, o Options) (*Store, error) {
 	}
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.MaxConnIdleTime = max(min(config.MaxConnIdleTime, idleFor), 3*o.UsedEvery)
-	// A pool reuses its most recently used connection, but each health check reverses their order (pgx 5.12). Connections that are not
-	// needed must have time to reach the idle limit between two checks.
+	// A pool reuses the connection that was used most recently, but each health check reverses the order of idle connections (pgx 5.12).
+	// Connections that are not needed must have time to reach the idle limit between two checks.
 	config.HealthCheckPeriod = config.MaxConnIdleTime * 5 / 4
 	config.ConnConfig.ConnectTimeout = 5 * time.Second
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > restsFor }

@@ -73,9 +73,10 @@ func scanWaiting(row pgx.CollectableRow) (w Waiting, err error) {
 	return w, err
 }
 
-// endWaitingSQL ends a waiting job once its fan-out requires that, and inserts the next step in the same transaction. It compares the
-// number of the job's latest event. That number distinguishes this wait from an earlier one with the same fence, before a retry. It also
-// reveals a later change of priority or lane, which the step must inherit. Plan: primary key lookups; inserts; as enqueueSQL for the step.
+// endWaitingSQL ends a waiting job once its fan-out requires the job to end, and inserts the next step in the same transaction. It compares
+// the number of the job's latest event. That number distinguishes this wait from an earlier one with the same fence, before a retry. It
+// also reveals a later change of priority or lane, which the step must inherit. Plan: primary key lookups; inserts; as enqueueSQL for the
+// step.
 var endWaitingSQL = newStatement(with(waitingGone, waitingWish, placeParts(goesAhead), waitingDone, FreeKeys, waitingEvent, waitingBranches, waitingParents, CountBranches), `
 select coalesce((select place from placed), ''), (select c.id from counted c where c.id = @of_group::bigint and c.due) from gone`)
 

@@ -147,7 +147,7 @@ func Pinned(t testing.TB, store *pgxpool.Pool) *pgx.Conn {
 	return conn
 }
 
-// Explain returns the generic query plan of a statement, which does not depend on its arguments.
+// Explain returns the generic query plan of a statement. A generic plan does not depend on the arguments.
 func Explain(t testing.TB, conn *pgx.Conn, name, sql, options string, args ...string) string {
 	t.Helper()
 	prepared, err := conn.Prepare(t.Context(), name, sql)
@@ -261,7 +261,7 @@ func Exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-// SeedEnded inserts n jobs that finished in recent days. If every is 20, for example, one in twenty of them failed.
+// SeedEnded inserts n jobs that finished in recent days. If every is 20, for example, one in twenty of these jobs failed.
 func SeedEnded(t testing.TB, pool *pgxpool.Pool, n, every int) {
 	t.Helper()
 	for d := range 10 {

@@ -38,9 +38,9 @@ const stillEndedSQL = `
 select distinct d.id from trapeze.done d
 where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '24 hours'`
 
-// forgetJobsSQL deletes the immutable data of finished jobs. It keeps jobs that another job waits for because it was retried after
-// [awaitedSQL] ran, and counts them. Rows of done are deleted together with the day, or by forgetEndsSQL. Tokens are deleted before
-// fan-outs, because completing a part locks them in that order. Plan: primary key lookups.
+// forgetJobsSQL deletes the immutable data of finished jobs. If another job was retried after [awaitedSQL] ran and now waits for one of
+// these jobs, the statement keeps that one and counts it. Rows of done are deleted together with the day, or by forgetEndsSQL. Tokens are
+// deleted before fan-outs, because completing a part locks them in that order. Plan: primary key lookups.
 const forgetJobsSQL = `
 with ended as materialized (
 	select b.id, coalesce((select true from trapeze.jobs j join trapeze.parked p on p.id = j.group_id where j.id = b.id limit 1), false)
