@@ -38,7 +38,7 @@ type Identity struct {
 	Runs         *runs
 	Closing      atomic.Bool // no more jobs are started
 	inFlight     inFlight
-	Unknown      unknownOutcomes // raised when a reply was lost, because the table may then assign jobs to this identity that it does not know
+	Unknown      unknownOutcomes // raised when a reply was lost, because the table may then assign jobs to this identity that are unknown to it
 
 	Poller  *poller.Poller
 	look    atomic.Bool // there may be due jobs besides the next ones of freed subjects

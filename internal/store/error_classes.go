@@ -26,8 +26,8 @@ func outdated(err error) bool {
 	return ok && (pg.Code == "0A000" || pg.Code == "26000")
 }
 
-// Unknown reports whether err leaves open if the statement was committed. That is the case if the connection broke or the deadline passed
-// after something had been sent. If PostgreSQL reported the error, nothing was committed.
+// Unknown reports whether err leaves open whether the statement was committed. That is the case if the connection broke or the deadline
+// passed after something had been sent. If PostgreSQL reported the error, nothing was committed.
 func Unknown(err error) bool {
 	// pgx 5.12 reports "conn closed" when it loses the reply to a simple query or a batch, which includes every commit. It wrongly marks
 	// that error as safe to retry.

@@ -13,7 +13,7 @@ import (
 //
 // The row lock of a lane serializes the pods, and the lane's column granted is the sum that is compared with the limit. A sum over
 // slot_grants would come from a snapshot taken before the wait for the lock. For the same reason an upsert changes the pod's own row: it
-// sees the latest version, and it saves the old number in the column was for the sum. A pod's requests are numbered. If the connection of a
+// sees the latest version, and its column named was keeps the old number for the sum. A pod's requests are numbered. If the connection of a
 // request was given up and a newer request followed, the late request has no effect.
 //
 // More slots are granted only if jobs that this pod can run are waiting, and one slot is left for each pod that has waited longer. Running

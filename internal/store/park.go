@@ -90,7 +90,7 @@ with due as materialized (
 )
 select count(*) from moved`)
 
-// Promote makes at most limit due parked jobs pending, and returns their number.
+// Promote makes at most limit due parked jobs pending, and returns how many it promoted.
 func (s *Store) Promote(ctx context.Context, limit int) (int, error) {
 	n, err := run(ctx, s, pgx.RowTo[int], promoteSQL, args{{"limit", limit}})
 	if err != nil {

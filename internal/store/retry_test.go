@@ -205,7 +205,7 @@ func TestRetentionWaitsForWhoeverReadsAndLeavesNoOrphans(t *testing.T) {
 	_, ok = w.end(boot, ending(c))
 	w.is.True(ok)
 
-	// A deferred job keeps its parts while it is waiting. Two finished ones do not.
+	// A deferred job keeps its parts while it is waiting, but not after it has finished.
 	waits, over := w.deferred(boot, 2, false), w.deferred(boot, 1, false)
 	for _, id := range []int64{waits, over} {
 		_, err := admin.Complete(w.ctx(), w.Store, id, "token", "a", nil, "", "")
