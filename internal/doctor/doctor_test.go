@@ -62,10 +62,10 @@ func TestFindingsHaveARemedy(t *testing.T) {
 func TestAFindingDoesNotNameHostsAndUsersOfTheConnection(t *testing.T) {
 	is := is.New(t)
 	denied := &pgconn.PgError{Severity: "ERROR", Code: "42501", Message: "permission denied for table live"}
-	is.True(strings.Contains(reason(fmt.Errorf("count what waits: %w", denied)), "permission denied for table live"))
+	is.True(strings.Contains(reason(fmt.Errorf("count waiting jobs: %w", denied)), "permission denied for table live"))
 	_, err := pgconn.Connect(t.Context(), "postgres://app@127.0.0.1:1/shop") // the connection is refused
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	is.True(refused)
-	is.Equal(reason(fmt.Errorf("count what waits: %w", err)), "the database did not respond in time")
+	is.Equal(reason(fmt.Errorf("count waiting jobs: %w", err)), "the database did not respond in time")
 	is.Equal(reason(errors.Join(err, denied)), "the database did not respond in time") // as if the server had rejected the connection
 }

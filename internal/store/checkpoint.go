@@ -22,7 +22,7 @@ on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = no
 // Checkpoint stores a checkpoint for the locked claim and commits the transaction, in one round trip.
 func (h *Holding) Checkpoint(ctx context.Context, s *Store, id int64, checkpoint json.RawMessage) error {
 	if h.conn.Conn().PgConn().TxStatus() == 'I' {
-		return fmt.Errorf("keep checkpoint of job %d: the handler's writes have ended the transaction: %w", id, pgx.ErrTxClosed)
+		return fmt.Errorf("store checkpoint of job %d: the handler's writes have ended the transaction: %w", id, pgx.ErrTxClosed)
 	}
 	batch := &pgx.Batch{}
 	for _, one := range []struct {
@@ -37,7 +37,7 @@ func (h *Holding) Checkpoint(ctx context.Context, s *Store, id int64, checkpoint
 	}
 	batch.Queue("commit")
 	if err := h.conn.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("keep checkpoint of job %d: %w", id, err)
+		return fmt.Errorf("store checkpoint of job %d: %w", id, err)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (s *Store) Keep(ctx context.Context, l job.Lease, checkpoint json.RawMessag
 		err = job.ErrCancelled
 	}
 	if err != nil {
-		return fmt.Errorf("keep checkpoint of job %d: %w", l.JobID, err)
+		return fmt.Errorf("store checkpoint of job %d: %w", l.JobID, err)
 	}
 	return nil
 }

@@ -498,7 +498,7 @@ func reached(raw []byte) (map[string]Reached, error) {
 		Fresh time.Time
 	}
 	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, fmt.Errorf("read how far it reached: %w", err)
+		return nil, fmt.Errorf("decode the claim's low-water marks: %w", err)
 	}
 	found := make(map[string]Reached, len(list))
 	for _, r := range list {

@@ -58,7 +58,7 @@ func NoteStarted(ctx context.Context, s *Store, boot string, claims []job.Lease,
 	}
 	noted, err := run(ctx, s, pgx.RowTo[int64], noteStartedSQL, args{{"boot", boot}, {"ids", ids}, {"fences", fences}, {"started", started}})
 	if err != nil {
-		return nil, fmt.Errorf("note the starts of claims: %w", err)
+		return nil, fmt.Errorf("record the starts of claims: %w", err)
 	}
 	return noted, nil
 }
@@ -108,7 +108,7 @@ var knownClaimsSQL = newStatement(`update trapeze.pods set known_claims = @known
 // ReportKnownClaims records the number of claims that a pod's process has been working on for some time. [view.FindUnknownWork] reads it.
 func ReportKnownClaims(ctx context.Context, s *Store, boot string, known int) error {
 	if _, err := run(ctx, s, pgx.RowTo[int], knownClaimsSQL, args{{"boot", boot}, {"known", known}}); err != nil {
-		return fmt.Errorf("note how many claims pod %s knows: %w", boot, err)
+		return fmt.Errorf("record the number of claims of pod %s: %w", boot, err)
 	}
 	return nil
 }

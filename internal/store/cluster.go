@@ -41,9 +41,9 @@ func (s *Store) SettleHistory(ctx context.Context) (string, error) {
 	found, err := Rows(ctx, s, pgx.RowTo[string], settleHistorySQL)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("settle the history of the database: %w", err)
+		return "", fmt.Errorf("record the history of the database: %w", err)
 	case found[0] == "":
-		return "", errors.New("settle the history of the database: the table cluster has no row")
+		return "", errors.New("record the history of the database: the table cluster has no row")
 	}
 	s.cluster.learn(found[0])
 	return found[0], nil

@@ -202,7 +202,7 @@ func ReserveSubmission(ctx context.Context, s *Store, db DB, key string, id int6
 		}
 		return holder, nil
 	}
-	return 0, errors.New("reserve idempotency key: it changes hands too fast")
+	return 0, errors.New("reserve idempotency key: its holder keeps changing")
 }
 
 // notifySQL wakes all listening pods when the transaction commits. The payload is empty, because a wake-up is only a hint.

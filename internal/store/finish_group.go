@@ -47,7 +47,7 @@ func FinishGroup(ctx context.Context, s *Store, pool *pgxpool.Pool, g Group) (ma
 	held, err := h.beginGroup(ctx, s, g)
 	if err != nil {
 		CloseStale(conn.Conn(), err, true)
-		return nil, fmt.Errorf("hold a group: %w", err)
+		return nil, fmt.Errorf("lock a group of jobs: %w", err)
 	}
 	ends := slices.DeleteFunc(slices.Clone(g.Ends), func(e Ending) bool { return !held[e.ID] })
 	if len(ends) == 0 {
@@ -66,7 +66,7 @@ func FinishGroup(ctx context.Context, s *Store, pool *pgxpool.Pool, g Group) (ma
 	}
 	batch.Queue("commit")
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, fmt.Errorf("finish a group: %w", err)
+		return nil, fmt.Errorf("finish a group of jobs: %w", err)
 	}
 	return ended, nil
 }

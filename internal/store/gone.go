@@ -23,7 +23,7 @@ const deleted = `((select true from trapeze.jobs j where j.id = w.id limit 1) is
 func (s *Store) Gone(ctx context.Context, ids ...int64) (map[int64]bool, error) {
 	found, err := run(ctx, s, pgx.RowTo[int64], goneSQL, args{{"ids", ids}})
 	if err != nil {
-		return nil, fmt.Errorf("look for deleted jobs: %w", err)
+		return nil, fmt.Errorf("find deleted jobs: %w", err)
 	}
 	gone := make(map[int64]bool, len(found))
 	for _, id := range found {

@@ -120,7 +120,7 @@ returning l.name`)
 func VoidSlots(ctx context.Context, s *Store, boots []string) ([]string, error) {
 	lanes, err := run(ctx, s, pgx.RowTo[string], voidSlotsSQL, args{{"boots", boots}})
 	if err != nil {
-		return nil, fmt.Errorf("take back slots: %w", err)
+		return nil, fmt.Errorf("revoke slots: %w", err)
 	}
 	return lanes, nil
 }

@@ -52,7 +52,7 @@ func Hold(ctx context.Context, s *Store, pool *pgxpool.Pool, l job.Lease, idle t
 	if err := h.begin(ctx, s, l, idle, ends); err != nil {
 		CloseStale(conn.Conn(), err, true)
 		h.End(ctx)
-		return nil, fmt.Errorf("hold job %d: %w", l.JobID, err)
+		return nil, fmt.Errorf("lock job %d: %w", l.JobID, err)
 	}
 	return h, nil
 }
@@ -147,7 +147,7 @@ var settledSQL = newStatement(`select writes from trapeze.live where id = @id an
 func Settled(ctx context.Context, s *Store, l job.Lease) (writes int, held bool, err error) {
 	found, err := run(ctx, s, pgx.RowTo[int], settledSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}})
 	if err != nil {
-		return 0, false, fmt.Errorf("settle a commit of job %d: %w", l.JobID, err)
+		return 0, false, fmt.Errorf("read back a commit of job %d: %w", l.JobID, err)
 	}
 	if len(found) == 0 {
 		return 0, false, nil

@@ -56,7 +56,7 @@ func ReserveKey(ctx context.Context, s *Store, db DB, kind, key string, id int64
 		}
 		// The job that held the key was claimed between the two statements, so the key is free again.
 	}
-	return 0, fmt.Errorf("reserve unique key %q: it changes hands too fast", key)
+	return 0, fmt.Errorf("reserve unique key %q: its holder keeps changing", key)
 }
 
 // reserveKeysSQL takes many unique keys, lockKeysSQL locks those that are taken, and inheritKeysSQL takes over those of jobs that have
@@ -115,7 +115,7 @@ func ReserveKeys(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) ([]New
 	}
 	for try := 0; len(wanted) > 0; try++ {
 		if try == 100 {
-			return nil, fmt.Errorf("reserve %d unique keys: they change hands too fast", len(wanted))
+			return nil, fmt.Errorf("reserve %d unique keys: their holders keep changing", len(wanted))
 		}
 		if err := take(reserveKeysSQL); err != nil {
 			return nil, fmt.Errorf("reserve unique keys: %w", err)

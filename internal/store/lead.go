@@ -40,7 +40,7 @@ func (db *Database) lead(ctx context.Context, conn *pgx.Conn, sql string) (bool,
 		err = dburl.ErrReadOnly
 	}
 	if err != nil {
-		return false, fmt.Errorf("ask for the lead of the maintenance: %w", err)
+		return false, fmt.Errorf("elect the maintenance leader: %w", err)
 	}
 	return *has, nil
 }

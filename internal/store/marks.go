@@ -42,7 +42,7 @@ func (s *Store) Marks(ctx context.Context, since map[string]time.Time, kinds []s
 	}
 	found, err := run(ctx, s, pgx.RowToStructByPos[mark], marksSQL, args{{"lanes", lanes}, {"since", moments}, {"kinds", kinds}})
 	if err != nil {
-		return nil, 0, fmt.Errorf("mark what has been passed: %w", err)
+		return nil, 0, fmt.Errorf("read the low-water marks: %w", err)
 	}
 	marks = make(map[string]time.Time, len(found))
 	for _, m := range found {

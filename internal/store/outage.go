@@ -139,7 +139,7 @@ func (db *Database) explain(err error) error {
 	case pg.Code == "42P01" && strings.Contains(pg.Message, `"`+db.schema+"."):
 		return fmt.Errorf("schema %q lacks a table that this program needs: call migrate.Up, or run `trapeze migrate up`, of this version: %w", db.schema, err)
 	case pg.Code == "08P01" && strings.Contains(pg.Message, "unsupported startup parameter"):
-		return fmt.Errorf("a pooler between this pod and PostgreSQL takes no settings: set Options.BehindPooler or DirectURL "+
+		return fmt.Errorf("a pooler between this pod and PostgreSQL accepts no settings: set Options.BehindPooler or DirectURL "+
 			"(TRAPEZE_DATABASE_DIRECT_URL): %w", err)
 	}
 	return ExplainTooMany(err, db.connections.own, db.connections.host)

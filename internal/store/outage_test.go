@@ -263,5 +263,5 @@ func TestAPoolerThatRefusesOurSettingsIsNamed(t *testing.T) {
 	is.NoErr(err)
 	defer s.Close()
 	_, err = view.Pods(t.Context(), s, true)
-	is.True(err != nil && strings.Contains(err.Error(), "takes no settings: set Options.BehindPooler or DirectURL"))
+	is.True(err != nil && strings.Contains(err.Error(), "accepts no settings: set Options.BehindPooler or DirectURL"))
 }

@@ -28,10 +28,10 @@ returning id`)
 func (s *Store) Progress(ctx context.Context, l job.Lease, p job.Progress) error {
 	found, err := run(ctx, s, pgx.RowTo[int64], progressSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"done", p.Done}, {"total", p.Total}, {"message", p.Message}})
 	if err != nil {
-		return fmt.Errorf("note progress of job %d: %w", l.JobID, err)
+		return fmt.Errorf("record progress of job %d: %w", l.JobID, err)
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("note progress of job %d: %w", l.JobID, s.Lost(ctx, l))
+		return fmt.Errorf("record progress of job %d: %w", l.JobID, s.Lost(ctx, l))
 	}
 	return nil
 }

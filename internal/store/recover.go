@@ -63,7 +63,7 @@ func SweepsDue(ctx context.Context, s *Store) ([]string, error) {
 // Swept records that the jobs of closed pods have been searched for.
 func Swept(ctx context.Context, s *Store, boots []string) error {
 	if _, err := run(ctx, s, pgx.RowTo[int], sweptSQL, args{{"boots", boots}}); err != nil {
-		return fmt.Errorf("note sweep: %w", err)
+		return fmt.Errorf("record a sweep: %w", err)
 	}
 	return nil
 }

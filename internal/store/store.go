@@ -198,7 +198,7 @@ func (s *Store) Beside(ctx context.Context, connections int) (*Store, error) {
 func (s *Store) clone(ctx context.Context, config *pgxpool.Config, steady bool) (*Store, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return nil, fmt.Errorf("open a pool of the runner's: %w", err)
+		return nil, fmt.Errorf("open an additional pool for the runner: %w", err)
 	}
 	s.connections.add(pool, !steady)
 	clone := s.on(func(db *Database) {

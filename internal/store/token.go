@@ -23,10 +23,10 @@ returning token`)
 func (s *Store) Token(ctx context.Context, l job.Lease, token string) (string, error) {
 	found, err := run(ctx, s, pgx.RowTo[string], tokenSQL, args{{"id", l.JobID}, {"fence", l.Fence}, {"boot", l.Pod}, {"token", token}})
 	if err != nil {
-		return "", fmt.Errorf("keep the token of job %d: %w", l.JobID, err)
+		return "", fmt.Errorf("store the token of job %d: %w", l.JobID, err)
 	}
 	if len(found) == 0 {
-		return "", fmt.Errorf("keep the token of job %d: %w", l.JobID, s.Lost(ctx, l))
+		return "", fmt.Errorf("store the token of job %d: %w", l.JobID, s.Lost(ctx, l))
 	}
 	return found[0], nil
 }

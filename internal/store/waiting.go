@@ -18,7 +18,7 @@ var offBalanceSQL = newStatement(`select f.id from trapeze.fan_outs f where ` + 
 func (s *Store) OffBalance(ctx context.Context, limit int) ([]int64, error) {
 	list, err := run(ctx, s, pgx.RowTo[int64], offBalanceSQL, args{{"limit", limit}})
 	if err != nil {
-		return nil, fmt.Errorf("list fan-outs off balance: %w", err)
+		return nil, fmt.Errorf("list fan-outs to settle: %w", err)
 	}
 	return list, nil
 }

@@ -98,7 +98,7 @@ func Acknowledge(ctx context.Context, s *Store, boot string, claims []job.Lease)
 		list = append(list, c.JobID, c.Fence)
 	}
 	if _, err := run(ctx, s, pgx.RowTo[int64], acknowledgeSQL, args{{"boot", boot}, {"claims", list}}); err != nil {
-		return fmt.Errorf("keep what worker %s listed: %w", boot, err)
+		return fmt.Errorf("store the claims of worker %s: %w", boot, err)
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ select ` + store.EndJSON(`'cancelled'`, `'expired'`, `'nobody approved it in tim
 func Expire(ctx context.Context, s *store.Store, after time.Duration, limit int) ([]job.End, error) {
 	ended, err := store.Rows(ctx, s, pgx.RowTo[job.End], expireSQL, after.Milliseconds(), limit)
 	if err != nil {
-		return nil, fmt.Errorf("expire what nobody approved: %w", err)
+		return nil, fmt.Errorf("expire jobs that await approval: %w", err)
 	}
 	return ended, nil
 }

@@ -22,7 +22,7 @@ select exists (
 func AsksApproval(ctx context.Context, s *store.Store, lanes, kinds []string) (bool, error) {
 	found, err := store.Rows(ctx, s, pgx.RowTo[bool], asksApprovalSQL, lanes, kinds)
 	if err != nil {
-		return false, fmt.Errorf("ask which lanes want approval: %w", err)
+		return false, fmt.Errorf("read which lanes require approval: %w", err)
 	}
 	return found[0], nil
 }

@@ -68,7 +68,7 @@ func Audit(ctx context.Context, s *store.Store, d AuditEntry) error {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
 	if err := auditIn(ctx, s, s.Pool(), d); err != nil {
-		return fmt.Errorf("audit %s of %s: %w", d.Action, d.Target, err)
+		return fmt.Errorf("record %s of %s in the audit log: %w", d.Action, d.Target, err)
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func AuditTrail(ctx context.Context, s *store.Store, f AuditFilter) ([]AuditRow,
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[AuditRow], auditTrailSQL, store.Some(f.Actor), store.Some(f.Action), store.Some(f.Target),
 		store.Some(f.Before), min(limit, 1000))
 	if err != nil {
-		return nil, fmt.Errorf("list the audit: %w", err)
+		return nil, fmt.Errorf("list audit entries: %w", err)
 	}
 	return list, nil
 }

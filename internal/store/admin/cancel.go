@@ -126,7 +126,7 @@ func cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor stri
 		}
 		select {
 		case <-ctx.Done():
-			return Cancellation{}, fmt.Errorf("cancel job %d: its row is held by a transaction that does not end: %w", id, ctx.Err())
+			return Cancellation{}, fmt.Errorf("cancel job %d: its row is locked by a transaction that does not end: %w", id, ctx.Err())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -114,7 +114,7 @@ where j.pipeline_id = $1 and coalesce(j.group_id, 0) = $2 and j.step > 0 and ` +
 func OpenBranches(ctx context.Context, s *store.Store, pipeline, id int64, limit int) ([]int64, error) {
 	list, err := store.Rows(ctx, s, pgx.RowTo[int64], openBranchesSQL, pipeline, id, limit)
 	if err != nil {
-		return nil, fmt.Errorf("list the open branches of job %d: %w", id, err)
+		return nil, fmt.Errorf("list the open children of job %d: %w", id, err)
 	}
 	return list, nil
 }

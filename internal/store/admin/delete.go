@@ -88,7 +88,7 @@ func deletable(ctx context.Context, s *store.Store, tx pgx.Tx, id int64) (ids []
 		case j.Pipeline != id:
 			return nil, fmt.Errorf("pipeline %d: %w", j.Pipeline, job.ErrPartOfPipeline)
 		case !j.Ended:
-			return nil, fmt.Errorf("job %d of it: %w", j.ID, job.ErrNotTerminal)
+			return nil, fmt.Errorf("job %d of the pipeline: %w", j.ID, job.ErrNotTerminal)
 		}
 		ids = append(ids, j.ID)
 	}

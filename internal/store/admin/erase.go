@@ -308,5 +308,5 @@ func SubjectTarget(subject string) string {
 
 // errErased returns the error for retrying an erased job.
 func errErased(id int64) error {
-	return fmt.Errorf("job %d or a child of its was erased: %w", id, job.ErrPruned)
+	return fmt.Errorf("job %d or one of its children was erased: %w", id, job.ErrPruned)
 }

@@ -50,7 +50,7 @@ func TakeDue(ctx context.Context, s *store.Store, tx pgx.Tx, kinds, passOver []s
 		_, err = tx.Exec(ctx, shortFireSQL, fireWaits.Milliseconds(), fireRests.Milliseconds())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("take due schedules: %w", err)
+		return nil, fmt.Errorf("claim due schedules: %w", err)
 	}
 	return list, nil
 }
@@ -70,7 +70,7 @@ func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Tim
 	}
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[moments], nextFireSQL, kinds)
 	if err != nil {
-		return now, nil, fmt.Errorf("read the next fire: %w", err)
+		return now, nil, fmt.Errorf("read the next occurrence: %w", err)
 	}
 	return list[0].Now, list[0].Next, nil
 }
@@ -90,7 +90,7 @@ where exists (
 func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []string) (map[string]bool, error) {
 	list, err := store.Query(ctx, s, tx, pgx.RowTo[string], schedulesActiveSQL, names)
 	if err != nil {
-		return nil, fmt.Errorf("look for the jobs of schedules: %w", err)
+		return nil, fmt.Errorf("find the jobs of schedules: %w", err)
 	}
 	active := make(map[string]bool, len(list))
 	for _, name := range list {
@@ -151,7 +151,7 @@ func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire
 	}
 	found, err := store.Query(ctx, s, tx, scan, insertFiresSQL, names, at, outcomes, manual, missed, ids, messages)
 	if err != nil {
-		return nil, fmt.Errorf("decide fires: %w", err)
+		return nil, fmt.Errorf("record schedule occurrences: %w", err)
 	}
 	ours := make(map[fireKey]bool, len(found))
 	for _, k := range found {
@@ -168,7 +168,7 @@ func SettleFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire
 		names[i], at[i], outcomes[i], messages[i] = f.Schedule, f.FireAt, string(f.Outcome), f.Message
 	}
 	if _, err := tx.Exec(ctx, s.In(settleFiresSQL), names, at, outcomes, messages); err != nil {
-		return fmt.Errorf("decide fires: %w", err)
+		return fmt.Errorf("record schedule occurrences: %w", err)
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func TellFires(ctx context.Context, s *store.Store, tx pgx.Tx, boot *string, act
 		return nil
 	}
 	if _, err := tx.Exec(ctx, s.In(scheduleEventsSQL), boot, actor, names, outcomes, fields); err != nil {
-		return fmt.Errorf("tell fires: %w", err)
+		return fmt.Errorf("write the events of schedules: %w", err)
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func Running(ctx context.Context, s *store.Store, of Scope) (running int, leases
 	}
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[beat], beatsSQL, of.Boots)
 	if err != nil {
-		return 0, nil, fmt.Errorf("count what runs: %w", err)
+		return 0, nil, fmt.Errorf("count running jobs: %w", err)
 	}
 	leases = make(map[string]string, len(list))
 	for _, b := range list {
@@ -99,7 +99,7 @@ func Running(ctx context.Context, s *store.Store, of Scope) (running int, leases
 	}
 	n, err := store.Rows(ctx, s, pgx.RowTo[int], runningSQL, store.Some(of.Lane), of.Boots)
 	if err != nil {
-		return 0, nil, fmt.Errorf("count what runs: %w", err)
+		return 0, nil, fmt.Errorf("count running jobs: %w", err)
 	}
 	return n[0], leases, nil
 }

@@ -27,7 +27,7 @@ on conflict (kind, state) do update set keep_s = excluded.keep_s`
 func Retentions(ctx context.Context, s *store.Store) ([]job.Retention, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Retention], allRetentionsSQL)
 	if err != nil {
-		return nil, fmt.Errorf("list for how long kinds are kept: %w", err)
+		return nil, fmt.Errorf("list the retention of kinds: %w", err)
 	}
 	return list, nil
 }

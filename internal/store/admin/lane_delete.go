@@ -124,7 +124,7 @@ where n.lane is not null and not exists (select from trapeze.lanes a where a.nam
 func MoveStranded(ctx context.Context, s *store.Store) (total int, err error) {
 	lanes, err := store.Rows(ctx, s, pgx.RowTo[string], strandedSQL)
 	if err != nil {
-		return 0, fmt.Errorf("look for jobs of lanes that do not exist: %w", err)
+		return 0, fmt.Errorf("find jobs of lanes that do not exist: %w", err)
 	}
 	for _, lane := range lanes {
 		moved, _, err := Move(ctx, s, Moving{From: lane}, "system")

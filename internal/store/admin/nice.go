@@ -82,7 +82,7 @@ func SetPriority(ctx context.Context, s *store.Store, id int64, priority int, ch
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("change the priority of job %d: its row is held by a transaction that does not end: %w", id, ctx.Err())
+			return fmt.Errorf("change the priority of job %d: its row is locked by a transaction that does not end: %w", id, ctx.Err())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -112,7 +112,7 @@ func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, 
 		return err
 	}
 	if len(found) == 0 || found[0].Open > 0 {
-		return fmt.Errorf("branches of job %d: %w", id, job.ErrStillEnding)
+		return fmt.Errorf("children of job %d: %w", id, job.ErrStillEnding)
 	}
 	failed, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[branch], s.In(endedBranchesSQL), []any{pipeline, id})
 	if err != nil {
@@ -124,9 +124,9 @@ func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, 
 			return err
 		}
 		if len(live) > 0 { // the branch was already retried separately
-			return fmt.Errorf("branch %d of job %d: %w", live[0], id, job.ErrStillEnding)
+			return fmt.Errorf("child %d of job %d: %w", live[0], id, job.ErrStillEnding)
 		}
-		return fmt.Errorf("%d of %d branches of job %d: %w", found[0].Branches-len(failed), found[0].Branches, id, job.ErrPruned)
+		return fmt.Errorf("%d of %d children of job %d: %w", found[0].Branches-len(failed), found[0].Branches, id, job.ErrPruned)
 	}
 	impaired := 0 // includes branches that were retried separately and ended after the fan-out
 	failed = slices.DeleteFunc(failed, func(b branch) bool {

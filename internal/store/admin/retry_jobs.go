@@ -193,7 +193,7 @@ func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, arg
 			return on, err
 		}
 		if len(may) == 1 && !may[0] {
-			return on, fmt.Errorf("the branches of job %d: %w", *e.Group, job.ErrStillEnding)
+			return on, fmt.Errorf("the children of job %d: %w", *e.Group, job.ErrStillEnding)
 		}
 	}
 	switch {

@@ -72,7 +72,7 @@ func mergeDeclared(is job.ScheduleSetting, last json.RawMessage, d job.ScheduleS
 	}
 	var before job.ScheduleSetting
 	if err := json.Unmarshal(last, &before); err != nil {
-		return is, fmt.Errorf("read what was declared: %w", err)
+		return is, fmt.Errorf("decode the previous declaration: %w", err)
 	}
 	before = inOneLine(before)
 	after := is

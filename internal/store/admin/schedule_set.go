@@ -88,7 +88,7 @@ func setScheduleIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, 
 		base = job.DefaultSchedule()
 	case row.Removed:
 		if err := json.Unmarshal(row.Declared, &base); err != nil {
-			return done, fmt.Errorf("read what the program declares: %w", err)
+			return done, fmt.Errorf("read the program's declaration: %w", err)
 		}
 	}
 	after := inOneLine(c.Apply(base))

@@ -140,7 +140,7 @@ const scheduleWrongSQL = `update trapeze.schedules set error = $2 where name = $
 func ScheduleWrong(ctx context.Context, s *store.Store, tx pgx.Tx, name, wrong string) (news bool, err error) {
 	tag, err := tx.Exec(ctx, s.In(scheduleWrongSQL), name, wrong)
 	if err != nil {
-		return false, fmt.Errorf("say what is wrong with schedule %q: %w", name, err)
+		return false, fmt.Errorf("set the error of schedule %q: %w", name, err)
 	}
 	return tag.RowsAffected() > 0, nil
 }

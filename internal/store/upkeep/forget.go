@@ -165,7 +165,7 @@ func (f *dayPruning) batch(ctx context.Context, ids []int64) error {
 	}
 	if len(ids) == 1 {
 		f.left++
-		f.errs = append(f.errs, fmt.Errorf("forget job %d: %w", ids[0], err))
+		f.errs = append(f.errs, fmt.Errorf("prune job %d: %w", ids[0], err))
 		return nil
 	}
 	if err := f.batch(ctx, ids[:len(ids)/2]); err != nil {

@@ -41,7 +41,7 @@ type kindRetention struct {
 func retentionsOf(ctx context.Context, s *store.Store, state string) (retentions, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[kindRetention], retentionsSQL, state)
 	if err != nil {
-		return nil, fmt.Errorf("read for how long kinds are kept: %w", err)
+		return nil, fmt.Errorf("read the retention of kinds: %w", err)
 	}
 	return list, nil
 }

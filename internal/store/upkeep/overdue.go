@@ -75,7 +75,7 @@ type Overdue struct {
 func EndOverdue(ctx context.Context, s *store.Store, age time.Duration, limit int) ([]Overdue, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Overdue], overdueSQL, max(age.Milliseconds(), 0), limit)
 	if err != nil {
-		return nil, fmt.Errorf("end overdue jobs: %w", err)
+		return nil, fmt.Errorf("fail overdue jobs: %w", err)
 	}
 	return list, nil
 }

@@ -72,7 +72,7 @@ func Reconcile(ctx context.Context, s *store.Store, after int64, limit int) (las
 			return err
 		})
 		if err != nil {
-			errs = append(errs, fmt.Errorf("recount the branches of job %d: %w", w.ID, err))
+			errs = append(errs, fmt.Errorf("recount the children of job %d: %w", w.ID, err))
 			if store.Transient(err) || ctx.Err() != nil {
 				return 0, drifts, errors.Join(errs...)
 			}

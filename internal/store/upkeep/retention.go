@@ -42,7 +42,7 @@ func (d pastDay) over(keep time.Duration) bool {
 func oldDays(ctx context.Context, s *store.Store, table string) ([]pastDay, error) {
 	days, err := store.Rows(ctx, s, pgx.RowToStructByPos[pastDay], daysSQL, s.Schema()+"."+table)
 	if err != nil {
-		return nil, fmt.Errorf("list old days of %s: %w", table, err)
+		return nil, fmt.Errorf("list expired partitions of %s: %w", table, err)
 	}
 	return days, nil
 }
@@ -75,7 +75,7 @@ func Forget(ctx context.Context, s *store.Store, state string, keep time.Duratio
 		err := f.run(ctx)
 		total += f.gone
 		if errs = append(errs, f.errs...); err != nil {
-			errs = append(errs, fmt.Errorf("forget %s jobs of %s: %w", state, d.Day.Format(time.DateOnly), err))
+			errs = append(errs, fmt.Errorf("prune %s jobs of %s: %w", state, d.Day.Format(time.DateOnly), err))
 			if !lockTimedOut(err) {
 				break
 			}
@@ -168,7 +168,7 @@ func dropDay(ctx context.Context, s *store.Store, table string, day time.Time) e
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("drop a day of %s: %w", table, err)
+		return fmt.Errorf("drop a partition of %s: %w", table, err)
 	}
 	return nil
 }

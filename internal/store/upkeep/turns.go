@@ -44,7 +44,7 @@ type Turn struct {
 func TakeTurn(ctx context.Context, s *store.Store, chore, pod string, within time.Duration) (bool, error) {
 	given, err := store.Rows(ctx, s, pgx.RowTo[int], takeTurnSQL, chore, within.Milliseconds(), pod)
 	if err != nil {
-		return false, fmt.Errorf("take the turn of %s: %w", chore, err)
+		return false, fmt.Errorf("start maintenance task %s: %w", chore, err)
 	}
 	return len(given) > 0, nil
 }
@@ -52,7 +52,7 @@ func TakeTurn(ctx context.Context, s *store.Store, chore, pod string, within tim
 // EndTurn records that a task has finished, with or without an error.
 func EndTurn(ctx context.Context, s *store.Store, t Turn) error {
 	if _, err := store.Rows(ctx, s, pgx.RowTo[int], endTurnSQL, t.Chore, t.Pod, t.Count, t.Seconds, t.Error); err != nil {
-		return fmt.Errorf("end the turn of %s: %w", t.Chore, err)
+		return fmt.Errorf("record the end of maintenance task %s: %w", t.Chore, err)
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func EndTurn(ctx context.Context, s *store.Store, t Turn) error {
 func Turns(ctx context.Context, s *store.Store) ([]Turn, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Turn], turnsSQL)
 	if err != nil {
-		return nil, fmt.Errorf("read when the maintenance was done: %w", err)
+		return nil, fmt.Errorf("read the runs of maintenance tasks: %w", err)
 	}
 	return list, nil
 }

@@ -56,7 +56,7 @@ type Behind struct {
 func TablesBehind(ctx context.Context, s *store.Store, atLeast int) ([]Behind, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Behind], behindSQL, s.Schema(), atLeast, hotTables)
 	if err != nil {
-		return nil, fmt.Errorf("look for tables that autovacuum does not keep up with: %w", err)
+		return nil, fmt.Errorf("find tables that autovacuum does not keep up with: %w", err)
 	}
 	return list, nil
 }

@@ -60,10 +60,10 @@ group by lane, kind, why order by count(*) desc, lane, kind, why limit $2`
 // jobs. It returns up to limit groups of each.
 func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
 	if due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit); err != nil {
-		return nil, nil, fmt.Errorf("list what is due: %w", err)
+		return nil, nil, fmt.Errorf("list due jobs: %w", err)
 	}
 	if parked, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardParkedSQL, parkedMost, limit); err != nil {
-		return nil, nil, fmt.Errorf("list what is parked: %w", err)
+		return nil, nil, fmt.Errorf("list parked jobs: %w", err)
 	}
 	return due, parked, nil
 }
@@ -89,7 +89,7 @@ join trapeze.jobs j on j.id = p.id order by p.run_after, p.id`
 func BoardApprovals(ctx context.Context, s *store.Store, limit int) ([]BoardApproval, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[BoardApproval], boardApprovalsSQL, limit)
 	if err != nil {
-		return nil, fmt.Errorf("list what awaits approval: %w", err)
+		return nil, fmt.Errorf("list jobs that await approval: %w", err)
 	}
 	return list, nil
 }

@@ -48,7 +48,7 @@ func Branches(ctx context.Context, s *store.Store, pipeline, id int64, after, li
 		return b, err
 	}, branchesSQL, pipeline, id, after, limit)
 	if err != nil {
-		return nil, fmt.Errorf("read the branches of job %d: %w", id, err)
+		return nil, fmt.Errorf("read the children of job %d: %w", id, err)
 	}
 	return list, nil
 }

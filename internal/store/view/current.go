@@ -92,7 +92,7 @@ func lastFinished(ctx context.Context, s *store.Store, kind, subject, owner stri
 			return page.Jobs[0], nil
 		}
 		if f.Cursor = page.Cursor; f.Cursor == "" || time.Since(began) > lastFinishedFor {
-			return job.Job{}, fmt.Errorf("current run of %s about %q: %w", kind, subject, job.ErrNotFound)
+			return job.Job{}, fmt.Errorf("current run of %s for subject %q: %w", kind, subject, job.ErrNotFound)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func lastFinished(ctx context.Context, s *store.Store, kind, subject, owner stri
 func Current(ctx context.Context, s *store.Store, kind, subject, owner string) (job.Job, error) {
 	page, err := Jobs(ctx, s, job.Filter{Kind: kind, Subject: subject, Owner: owner, Current: true, Limit: 1})
 	if err == nil && len(page.Jobs) == 0 {
-		err = fmt.Errorf("current run of %s about %q: %w", kind, subject, job.ErrNotFound)
+		err = fmt.Errorf("current run of %s for subject %q: %w", kind, subject, job.ErrNotFound)
 	}
 	if err != nil {
 		return job.Job{}, err

@@ -111,7 +111,7 @@ type Holder struct {
 func Horizon(ctx context.Context, s *store.Store) ([]Holder, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Holder], horizonSQL)
 	if err != nil {
-		return nil, fmt.Errorf("look for the oldest transaction: %w", err)
+		return nil, fmt.Errorf("find the oldest transaction: %w", err)
 	}
 	return list, nil
 }
@@ -150,7 +150,7 @@ type Table struct {
 func Tables(ctx context.Context, s *store.Store) ([]Table, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Table], tablesSQL, s.Schema())
 	if err != nil {
-		return nil, fmt.Errorf("read the state of our tables: %w", err)
+		return nil, fmt.Errorf("read the state of the tables: %w", err)
 	}
 	return list, nil
 }
@@ -173,7 +173,7 @@ type MissingDay struct {
 func MissingDays(ctx context.Context, s *store.Store, ahead int) ([]MissingDay, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[MissingDay], missingDaysSQL, s.Schema(), ahead)
 	if err != nil {
-		return nil, fmt.Errorf("look for missing partitions: %w", err)
+		return nil, fmt.Errorf("find missing partitions: %w", err)
 	}
 	return list, nil
 }

@@ -42,7 +42,7 @@ type ScheduleHealth struct {
 func ReadScheduleHealth(ctx context.Context, s *store.Store) ([]ScheduleHealth, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[ScheduleHealth], scheduleHealthSQL)
 	if err != nil {
-		return nil, fmt.Errorf("read how the schedules are: %w", err)
+		return nil, fmt.Errorf("read the state of the schedules: %w", err)
 	}
 	return list, nil
 }

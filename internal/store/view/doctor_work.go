@@ -35,7 +35,7 @@ type WaitingWork struct {
 func ReadWaitingWork(ctx context.Context, s *store.Store) ([]WaitingWork, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[WaitingWork], waitingWorkSQL)
 	if err != nil {
-		return nil, fmt.Errorf("count what waits: %w", err)
+		return nil, fmt.Errorf("count waiting jobs: %w", err)
 	}
 	return list, nil
 }
@@ -65,7 +65,7 @@ type LaneGate struct {
 func LaneGates(ctx context.Context, s *store.Store) ([]LaneGate, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[LaneGate], laneGatesSQL)
 	if err != nil {
-		return nil, fmt.Errorf("read the lanes' gates: %w", err)
+		return nil, fmt.Errorf("read the state of the lanes: %w", err)
 	}
 	return list, nil
 }
@@ -94,7 +94,7 @@ type PodHealth struct {
 func ReadPodHealth(ctx context.Context, s *store.Store) ([]PodHealth, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[PodHealth], podHealthSQL)
 	if err != nil {
-		return nil, fmt.Errorf("read how the pods are: %w", err)
+		return nil, fmt.Errorf("read the state of the pods: %w", err)
 	}
 	return list, nil
 }
@@ -126,7 +126,7 @@ type UnknownWork struct {
 func FindUnknownWork(ctx context.Context, s *store.Store) ([]UnknownWork, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[UnknownWork], unknownWorkSQL)
 	if err != nil {
-		return nil, fmt.Errorf("look for jobs that run on a pod that does not know them: %w", err)
+		return nil, fmt.Errorf("find running jobs unknown to their pods: %w", err)
 	}
 	return list, nil
 }

@@ -41,13 +41,13 @@ func ReadFeedNow(ctx context.Context, s *store.Store) (now FeedNow, err error) {
 		return n, row.Scan(&n.Epoch, &n.Next, &snapshot, &n.Oldest, &latest, &n.Last.Xid, &n.Last.Job, &n.Last.EventNo)
 	}, feedNowSQL)
 	if err != nil {
-		return now, fmt.Errorf("read where the feed stands: %w", err)
+		return now, fmt.Errorf("read the feed position: %w", err)
 	}
 	now = found[0]
 	if now.Epoch == "" {
 		history, err := s.SettleHistory(ctx)
 		if err != nil {
-			return now, fmt.Errorf("read where the feed stands: %w", err)
+			return now, fmt.Errorf("read the feed position: %w", err)
 		}
 		now.Epoch = history[:8]
 	}

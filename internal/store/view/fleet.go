@@ -40,7 +40,7 @@ type Backlog struct {
 func Fleet(ctx context.Context, s *store.Store) ([]Backlog, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[Backlog], fleetSQL, countedTo)
 	if err != nil {
-		return nil, fmt.Errorf("count what waits: %w", err)
+		return nil, fmt.Errorf("count waiting jobs: %w", err)
 	}
 	return list, nil
 }

@@ -96,7 +96,7 @@ func ReadNews(ctx context.Context, s *store.Store, seen Seen, jobs, pipelines []
 	upto, open := seen.args()
 	found, err := store.Rows(ctx, s, scanTold, newsSQL, upto, open, orNone(jobs), orNone(pipelines))
 	if err != nil {
-		return nil, seen, fmt.Errorf("read news: %w", err)
+		return nil, seen, fmt.Errorf("read feed events: %w", err)
 	}
 	return gather(seen, found)
 }

@@ -34,7 +34,7 @@ func Notes(ctx context.Context, s *store.Store, jobs, pipelines []int64) ([]Note
 		return n, row.Scan(&n.Pipeline, &n.Job, &n.Done, &n.Total, &n.Message)
 	}, notesSQL, orNone(jobs), orNone(pipelines))
 	if err != nil {
-		return nil, fmt.Errorf("read how far jobs are: %w", err)
+		return nil, fmt.Errorf("read the progress of jobs: %w", err)
 	}
 	return list, nil
 }

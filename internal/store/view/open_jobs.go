@@ -42,7 +42,7 @@ func rareOpen(ctx context.Context, s *store.Store, f job.Filter, states []string
 	}
 	ids, err = store.Rows(ctx, s, pgx.RowTo[int64], openIDsSQL, states, store.Some(f.Kind), store.Some(f.Lane), store.Some(f.Subject), mostOpen+1)
 	if err != nil {
-		return nil, false, fmt.Errorf("gather open jobs: %w", err)
+		return nil, false, fmt.Errorf("list open jobs: %w", err)
 	}
 	return ids, len(ids) <= mostOpen, nil
 }

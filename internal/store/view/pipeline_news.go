@@ -37,7 +37,7 @@ func PipelineNews(ctx context.Context, s *store.Store, id int64, seen Seen, with
 	}
 	found, err := store.Rows(ctx, s, scanTold, pipelineNewsSQL, id, upto, open, bound, none, after.Job, after.EventNo, limit)
 	if err != nil {
-		return nil, seen, fmt.Errorf("read news of pipeline %d: %w", id, err)
+		return nil, seen, fmt.Errorf("read feed events of pipeline %d: %w", id, err)
 	}
 	list, now, err := gather(seen, found)
 	if within != nil {

@@ -197,7 +197,7 @@ type BranchState struct {
 func BranchStates(ctx context.Context, s *store.Store, pipeline, id int64) ([]BranchState, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[BranchState], branchStatesSQL, pipeline, id)
 	if err != nil {
-		return nil, fmt.Errorf("count the branches of job %d: %w", id, err)
+		return nil, fmt.Errorf("count the children of job %d: %w", id, err)
 	}
 	return list, nil
 }
@@ -217,7 +217,7 @@ func BranchJobs(ctx context.Context, s *store.Store, pipeline, id int64, states 
 	}
 	list, err := store.Rows(ctx, s, leanJobs(), branchJobsSQL, pipeline, id, names, limit)
 	if err != nil {
-		return nil, fmt.Errorf("read the branches of job %d: %w", id, err)
+		return nil, fmt.Errorf("read the children of job %d: %w", id, err)
 	}
 	return list, nil
 }

@@ -140,7 +140,7 @@ const boardSlotsSQL = `select lane, pod::text, count(*)::int from trapeze.live w
 func SlotsInUse(ctx context.Context, s *store.Store) ([]BoardSlots, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[BoardSlots], boardSlotsSQL)
 	if err != nil {
-		return nil, fmt.Errorf("count what runs: %w", err)
+		return nil, fmt.Errorf("count running jobs: %w", err)
 	}
 	return list, nil
 }

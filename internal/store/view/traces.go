@@ -27,7 +27,7 @@ select b.traceparent from (
 func TracesOfFanOut(ctx context.Context, s *store.Store, pipeline, id int64, branches int) ([]string, error) {
 	list, err := store.Rows(ctx, s, pgx.RowTo[string], tracesOfFanOutSQL, pipeline, id, branches)
 	if err != nil {
-		return nil, fmt.Errorf("read the traces of the branches of job %d: %w", id, err)
+		return nil, fmt.Errorf("read the traces of the children of job %d: %w", id, err)
 	}
 	return list, nil
 }

@@ -39,7 +39,7 @@ func Over(ctx context.Context, s *store.Store, ids []int64) (over []job.Job, gon
 	}
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[answer], overSQL, ids)
 	if err != nil {
-		return nil, nil, fmt.Errorf("look at %d jobs: %w", len(ids), err)
+		return nil, nil, fmt.Errorf("read the state of %d jobs: %w", len(ids), err)
 	}
 	var ended []int64
 	for _, a := range found {
