@@ -276,7 +276,7 @@ func (f *fanOuts) stepAfter(ctx context.Context, w store.Waiting, plan work.Plan
 	}
 	if s.Lane != "" {
 		if _, err := f.intake.laneOf(ctx, s.Kind, s.Lane); errors.Is(err, job.ErrUnknownLane) {
-			f.Log.WarnContext(ctx, "the lane of a join is gone: it goes where its parent was", telemetry.JobID, w.ID, telemetry.Lane, s.Lane)
+			f.Log.WarnContext(ctx, "the lane of a join was deleted: using the parent's lane", telemetry.JobID, w.ID, telemetry.Lane, s.Lane)
 			next.Lane = w.Lane
 		} else if err != nil {
 			return nil, err

@@ -99,7 +99,7 @@ func (fin *finisher) pursue(w *flush) *Run {
 	// The cause is neither the connection nor the data. For example, a partition is missing or a privilege was revoked, and an operator has
 	// to fix that. Until then, the job is still running and keeps its slot.
 	for backoff := wait.NewBackoff(); err != nil && !errors.Is(err, job.ErrLeaseLost) && !one.IsLost(); {
-		fin.Log.ErrorContext(one.Ctx, "could not write the end of a job", append(one.attrs(), telemetry.Err, err)...)
+		fin.Log.ErrorContext(one.Ctx, "could not write the outcome of a job", append(one.attrs(), telemetry.Err, err)...)
 		if !backoff.Wait(fin.leases.alive) {
 			break
 		}
@@ -116,7 +116,7 @@ func (fin *finisher) finished(one *Run, next *store.NewJob, e store.Ending, ende
 			fin.stale(one, e.Error, err)
 		} else {
 			// The pod is stopping and the database does not respond. The lease will expire, and another pod will recover the job.
-			fin.Log.ErrorContext(one.Ctx, "end of a job was not written", append(one.attrs(), telemetry.Err, err)...)
+			fin.Log.ErrorContext(one.Ctx, "outcome of a job was not written", append(one.attrs(), telemetry.Err, err)...)
 		}
 		return nil
 	}

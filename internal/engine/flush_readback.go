@@ -35,9 +35,9 @@ func (f *flusher) readBack(ctx context.Context, pod string, batch []*flush) (aga
 		case at.Held:
 			again = append(again, w)
 		case at.Deleted:
-			f.answer(w, store.Ended{}, fmt.Errorf("end of job %d: %w", w.ending.ID, job.ErrGone))
+			f.answer(w, store.Ended{}, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrGone))
 		default:
-			f.answer(w, store.Ended{}, fmt.Errorf("end of job %d: %w", w.ending.ID, job.ErrLeaseLost))
+			f.answer(w, store.Ended{}, fmt.Errorf("finish job %d: %w", w.ending.ID, job.ErrLeaseLost))
 		}
 	}
 	return again

@@ -128,7 +128,7 @@ func (e *Engine) WatchTrust(ctx context.Context, over func()) {
 	for {
 		left, open := e.Lease.Left()
 		if open && left <= 0 {
-			e.Log.WarnContext(ctx, "trust in the lease is over: handlers are cancelled", telemetry.Pod, e.Opts.Name)
+			e.Log.WarnContext(ctx, "lease no longer trusted: handlers are cancelled", telemetry.Pod, e.Opts.Name)
 			e.Runs.Each(func(one *Run) {
 				if !one.handler.KeepRunning && !one.Settled.Load() {
 					one.cancel(job.ErrLeaseLost)

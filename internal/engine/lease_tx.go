@@ -158,7 +158,7 @@ func (l *leaseTx) readBack(ctx context.Context, one *Run, number int, lost error
 		case unread == nil && held:
 			return false, lost
 		case unread == nil, ended != nil && one.IsLost():
-			return false, fmt.Errorf("commit with job %d held: %w", one.Lease.JobID, job.ErrLeaseLost)
+			return false, fmt.Errorf("commit under the lease of job %d: %w", one.Lease.JobID, job.ErrLeaseLost)
 		}
 		l.Damped.Warn(ctx, commitNotKnown, telemetry.JobID, one.Lease.JobID, telemetry.Err, l.DBError(unread))
 		if !backoff.Wait(ctx) {

@@ -25,7 +25,7 @@ func (e *Engine) compare(ctx context.Context) {
 		case <-e.comparing:
 		}
 		if err := e.noteStarted(ctx); err != nil {
-			e.Log.DebugContext(ctx, "starts of claims ahead could not be noted, the next heartbeat tries again", telemetry.Err, e.DBError(err))
+			e.Log.DebugContext(ctx, "could not record the starts of claims ahead, retrying with the next heartbeat", telemetry.Err, e.DBError(err))
 		}
 		if err := e.cancelMissing(ctx); err != nil {
 			e.Log.DebugContext(ctx, "could not compare handlers with the table, retrying with the next heartbeat", telemetry.Err, e.DBError(err))

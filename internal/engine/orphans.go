@@ -41,11 +41,11 @@ func (s *sweeper) handBackOrphans(ctx context.Context) error {
 		}
 	}
 	if len(orphans) > 0 {
-		back, err := s.Store.HandBack(ctx, boot, orphans, "unknown to its pod: a reply or an end was lost")
+		back, err := s.Store.HandBack(ctx, boot, orphans, "unknown to its pod: a reply or an outcome was lost")
 		if err != nil {
 			return s.DBError(err)
 		}
-		s.Log.WarnContext(ctx, "handed back jobs of this pod that are unknown to it: a reply or an end was lost", telemetry.Jobs, len(back), telemetry.Pod, s.Opts.Name)
+		s.Log.WarnContext(ctx, "handed back jobs of this pod that are unknown to it: a reply or an outcome was lost", telemetry.Jobs, len(back), telemetry.Pod, s.Opts.Name)
 		s.wakeAll()
 	}
 	if len(cancelled) > 0 {

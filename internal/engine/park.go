@@ -62,7 +62,7 @@ func (fin *finisher) parkBy(one *Run, wait time.Duration, write func(ctx context
 	})
 	if err != nil && !errors.Is(err, job.ErrLeaseLost) && !store.Refused(err) {
 		// The pod is stopping and the database does not respond. The lease will expire, and another pod will recover the job.
-		fin.Log.ErrorContext(one.Ctx, "could not write the wait of a job", append(one.attrs(), telemetry.Err, err)...)
+		fin.Log.ErrorContext(one.Ctx, "could not park a job", append(one.attrs(), telemetry.Err, err)...)
 		return true
 	}
 	if err == nil {

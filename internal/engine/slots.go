@@ -61,7 +61,7 @@ func (c *claimer) findMarks(ctx context.Context) {
 	}
 	found, took, err := c.Store.Marks(ctx, since, c.HandledKinds)
 	if err != nil {
-		c.Log.DebugContext(ctx, "no marks", telemetry.Err, c.DBError(err)) // without marks, claims are slower but still correct
+		c.Log.DebugContext(ctx, "could not read the low-water marks of lanes", telemetry.Err, c.DBError(err)) // without marks, claims are slower but still correct
 		return
 	}
 	most, again := c.Member.MarkLimit()

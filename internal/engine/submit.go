@@ -62,11 +62,11 @@ func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
 	}
 	switch {
 	case w.IdempotencyKey != "" || w.Pipeline != "":
-		return fmt.Errorf("%w: %s %s: idempotency keys are for submissions, and names of pipelines, not for what follows", job.ErrInvalid, what, w.Kind)
+		return fmt.Errorf("%w: %s %s: idempotency keys and pipeline names are allowed only on submissions", job.ErrInvalid, what, w.Kind)
 	case w.Approval:
-		return fmt.Errorf("%w: %s %s: approval is for submissions, not for what follows", job.ErrInvalid, what, w.Kind)
+		return fmt.Errorf("%w: %s %s: approval is allowed only on submissions", job.ErrInvalid, what, w.Kind)
 	case w.Submitter != "":
-		return fmt.Errorf("%w: %s %s: it has the submitter of its pipeline", job.ErrInvalid, what, w.Kind)
+		return fmt.Errorf("%w: %s %s: submitter is set by its pipeline", job.ErrInvalid, what, w.Kind)
 	}
 	return nil
 }

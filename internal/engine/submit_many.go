@@ -93,7 +93,7 @@ func (sub *submitter) newRows(ctx context.Context, list []*work.Submission) ([]s
 			return nil, err
 		}
 		if w.UniqueKey != nil || w.IdempotencyKey != "" {
-			return nil, fmt.Errorf("%w: submit many: keys are for one job at a time", job.ErrInvalid)
+			return nil, fmt.Errorf("%w: submit many: keys are allowed only for single jobs", job.ErrInvalid)
 		}
 		// The steps of a chain may name different lanes, so jobs with a chain are always checked individually.
 		key := [2]string{w.Kind, w.Lane}

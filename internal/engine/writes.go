@@ -112,7 +112,7 @@ const turnWithin = 10 * time.Second
 // Checkpoint implements [work.Writer].
 func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	if w.one.isInside() {
-		return fmt.Errorf("keep checkpoint of job %d: %w", w.one.Lease.JobID, errOpen)
+		return fmt.Errorf("store checkpoint of job %d: %w", w.one.Lease.JobID, errOpen)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -124,7 +124,7 @@ func (w *writer) Checkpoint(ctx context.Context, v json.RawMessage) error {
 	case w.one.turn <- struct{}{}:
 		defer func() { <-w.one.turn }()
 	case <-patience.C:
-		return fmt.Errorf("keep checkpoint of job %d: %w", w.one.Lease.JobID, errOpen)
+		return fmt.Errorf("store checkpoint of job %d: %w", w.one.Lease.JobID, errOpen)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -172,7 +172,7 @@ func (w *writer) Branches(ctx context.Context) iter.Seq2[job.Branch, error] {
 	child := c.Group != nil && c.ParentID != nil && *c.Group == *c.ParentID
 	if c.ParentID == nil || child {
 		return func(yield func(job.Branch, error) bool) {
-			yield(job.Branch{}, fmt.Errorf("read the branches that job %d joins: %w", c.ID, job.ErrNotFound))
+			yield(job.Branch{}, fmt.Errorf("read the children that job %d joins: %w", c.ID, job.ErrNotFound))
 		}
 	}
 	return w.leases.Branches(ctx, *c.ParentID)
