@@ -22,10 +22,10 @@ type Retention struct {
 func (r Retention) Validate() error {
 	var wrong []string
 	if r.Kind == "" || len(r.Kind) > MaxKindBytes || !utf8.ValidString(r.Kind) || strings.ContainsRune(r.Kind, 0) {
-		wrong = append(wrong, fmt.Sprintf("a kind is 1 to %d bytes of text", MaxKindBytes))
+		wrong = append(wrong, fmt.Sprintf("kind: want 1 to %d bytes of text", MaxKindBytes))
 	}
 	if !slices.Contains(States(), r.State) || !r.State.Terminal() {
-		wrong = append(wrong, fmt.Sprintf("jobs end succeeded, failed or cancelled, not %q", string(r.State)))
+		wrong = append(wrong, fmt.Sprintf("state %q: want succeeded, failed or cancelled", string(r.State)))
 	}
 	if d := r.Keep.Duration(); d < 0 || d > MaxKeep || d%time.Second != 0 {
 		wrong = append(wrong, fmt.Sprintf("%v seconds: want a whole number from 0 (forever) to %d", d.Seconds(), int64(MaxKeep/time.Second)))

@@ -72,7 +72,7 @@ func fromColumn[T ~int64](column any, into *T, unit time.Duration) error {
 	case float64:
 		n = column
 	default:
-		return fmt.Errorf("a number of %s: %T", unit, column)
+		return fmt.Errorf("want a number of %s, have %T", unit, column)
 	}
 	switch n = math.Round(n * float64(unit)); {
 	case n >= math.MaxInt64:

@@ -34,7 +34,7 @@ func ValidateLanes(lanes []LaneSetup) error {
 			}
 			laneOf[kind] = l.Name
 			if kind == "" {
-				errs = append(errs, fmt.Errorf("%w: lane %q: a kind without a name", job.ErrInvalidSetting, l.Name))
+				errs = append(errs, fmt.Errorf("%w: lane %q: empty kind name", job.ErrInvalidSetting, l.Name))
 			}
 		}
 	}

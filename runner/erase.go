@@ -46,7 +46,7 @@ type Erased struct {
 func (a Admin) Erase(ctx context.Context, e Erasure, actor string) (did Erased, err error) {
 	actor = named(actor)
 	if e.Subject == "" {
-		return did, fmt.Errorf("%w: erase without a subject", job.ErrInvalid)
+		return did, fmt.Errorf("%w: erase: subject is required", job.ErrInvalid)
 	}
 	for begin := time.Now(); ; {
 		page, err := admin.Erase(ctx, a.pod.Commands, e.Subject, e.Kind, e.After, e.DryRun, actor)

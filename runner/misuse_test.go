@@ -113,8 +113,8 @@ func TestHandlersThatCannotBeAreRefusedWhenTheyAreRegistered(t *testing.T) {
 	r := make1(t, pgtest.Pool(t), runner.Options{}, nil)
 	handler := func(context.Context, *raw) (*runner.Outcome, error) { return nil, nil }
 	for says, option := range map[string]runner.HandleOption{
-		"Retry(-1), want at least one try":     runner.Retry(-1, job.Backoff{}),
-		"Retry(0), want at least one try":      runner.Retry(0, job.Backoff{}),
+		"Retry(-1), want at least one attempt": runner.Retry(-1, job.Backoff{}),
+		"Retry(0), want at least one attempt":  runner.Retry(0, job.Backoff{}),
 		"Retry with a back-off of -1s":         runner.Retry(2, job.Backoff{Base: -time.Second}),
 		"Timeout(-1s), want 0 or more":         runner.Timeout(-time.Second),
 		"StaleAfter(-1s), want 0 or more":      runner.StaleAfter(-time.Second),
@@ -162,11 +162,11 @@ func TestOutcomesThatCannotBeFailTheirJob(t *testing.T) {
 	outcomes := map[string]func() *runner.Outcome{
 		"Deferred(0), want at least one part":                        func() *runner.Outcome { return runner.Deferred(0) },
 		"Deferred(-1), want at least one part":                       func() *runner.Outcome { return runner.Deferred(-1) },
-		"FailFast of an outcome that is neither FanOut nor Deferred": func() *runner.Outcome { return runner.Done(nil).FailFast() },
-		"InTx of a nil function":                                     func() *runner.Outcome { return runner.Done(nil).InTx(nil) },
-		"WriteBatch of a nil batch":                                  func() *runner.Outcome { return runner.Done(nil).WriteBatch(nil) },
-		"WithBackoff of an outcome that is not Snooze":               func() *runner.Outcome { return runner.Done(nil).WithBackoff() },
-		"Join of an outcome that is neither FanOut nor Deferred":     func() *runner.Outcome { return runner.Done(nil).Join(of("k")) },
+		"FailFast on an outcome that is neither FanOut nor Deferred": func() *runner.Outcome { return runner.Done(nil).FailFast() },
+		"InTx with a nil function":                                   func() *runner.Outcome { return runner.Done(nil).InTx(nil) },
+		"WriteBatch with a nil batch":                                func() *runner.Outcome { return runner.Done(nil).WriteBatch(nil) },
+		"WithBackoff on an outcome that is not Snooze":               func() *runner.Outcome { return runner.Done(nil).WithBackoff() },
+		"Join on an outcome that is neither FanOut nor Deferred":     func() *runner.Outcome { return runner.Done(nil).Join(of("k")) },
 		"next step k: IdempotencyKey is empty":                       func() *runner.Outcome { return runner.Then(of("k"), runner.IdempotencyKey("")) },
 	}
 	said := func(t *testing.T, pool *pgxpool.Pool, o *runner.Outcome) job.Job {

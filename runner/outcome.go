@@ -65,7 +65,7 @@ func Snooze(d time.Duration, why string) *Outcome {
 // d if that is longer. n is [Job.Snoozes], which is never reset.
 func (o *Outcome) WithBackoff() *Outcome {
 	if o.snooze == nil {
-		return o.complain("WithBackoff of an outcome that is not Snooze")
+		return o.complain("WithBackoff on an outcome that is not Snooze")
 	}
 	o.snooze.Backoff = true
 	return o
@@ -102,7 +102,7 @@ func Deferred(parts int) *Outcome {
 // be a [Chain].
 func (o *Outcome) Join(next job.Args, options ...EnqueueOption) *Outcome {
 	if o.fan == nil {
-		return o.complain("Join of an outcome that is neither FanOut nor Deferred")
+		return o.complain("Join on an outcome that is neither FanOut nor Deferred")
 	}
 	o.fan.join = Step(next, options...)
 	return o
@@ -111,7 +111,7 @@ func (o *Outcome) Join(next job.Args, options ...EnqueueOption) *Outcome {
 // FailFast makes a [FanOut] or [Deferred] job fail as soon as one branch fails. Its unfinished branches are cancelled.
 func (o *Outcome) FailFast() *Outcome {
 	if o.fan == nil {
-		return o.complain("FailFast of an outcome that is neither FanOut nor Deferred")
+		return o.complain("FailFast on an outcome that is neither FanOut nor Deferred")
 	}
 	o.fan.failFast = true
 	return o
@@ -138,7 +138,7 @@ func (o *Outcome) OnFailureOrCancel(args job.Args) *Outcome {
 
 func (o *Outcome) undone(f FailureOption) *Outcome {
 	if o.snooze != nil {
-		return o.complain("OnFailure of an outcome that is Snooze: the job has not ended")
+		return o.complain("OnFailure on a Snooze outcome: the job has not ended")
 	}
 	o.undo = append(o.undo, f)
 	return o
@@ -156,7 +156,7 @@ func (o *Outcome) Warning() *Outcome { o.status = job.Warning; return o }
 // is not needed, [Outcome.Write] is faster.
 func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcome {
 	if write == nil {
-		return o.complain("InTx of a nil function")
+		return o.complain("InTx with a nil function")
 	}
 	o.writes = append(o.writes, work.Write{Do: write})
 	return o
@@ -178,7 +178,7 @@ func (o *Outcome) Write(sql string, args ...any) *Outcome {
 // WriteBatch calls [Outcome.Write] for each statement in a batch. None of them may have a function that reads its result.
 func (o *Outcome) WriteBatch(b *pgx.Batch) *Outcome {
 	if b == nil {
-		return o.complain("WriteBatch of a nil batch")
+		return o.complain("WriteBatch with a nil batch")
 	}
 	statements, err := statementsOf(b)
 	if err != nil {

@@ -45,7 +45,7 @@ func Timeout(d time.Duration) HandleOption {
 // Retry sets the maximum number of attempts and the delay between them. Default: Options.MaxAttempts.
 func Retry(max int, wait job.Backoff) HandleOption {
 	return handleOption(func(k *registered) {
-		k.complain(max >= 1, "Retry(%d), want at least one try", max)
+		k.complain(max >= 1, "Retry(%d), want at least one attempt", max)
 		k.complain(wait.Base >= 0 && wait.Cap >= 0, "Retry with a back-off of %s up to %s, want 0 or more", wait.Base, wait.Cap)
 		k.MaxAttempts, k.Backoff = max, wait
 	})
@@ -146,7 +146,7 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 		panic(fmt.Sprintf("runner: kind %q: %s", name, strings.Join(k.wrong, "; ")))
 	}
 	if r.followsItself(name, k.OnFailure, map[string]bool{}) {
-		panic(fmt.Sprintf("runner: kind %q is its own OnFailure kind: it would never end", name))
+		panic(fmt.Sprintf("runner: kind %q is its own OnFailure kind: its failures would never end", name))
 	}
 	if len(k.OnFailure) > 0 && r.remote != nil {
 		panic(fmt.Sprintf("runner: kind %q has OnFailure, which a remote worker cannot declare: set it on the jobs, or on the kind in a pod", name))

@@ -82,7 +82,7 @@ func (h *Harness) fireDue(ctx context.Context) error {
 	inside.Of(h.client).Pod.Calendar.FireDue(ctx, &h.calendar.now)
 	left, err := h.dueSchedules(ctx, h.calendar.now)
 	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("schedule %q does not fire at %s: %s (Options.Logger says more)", left[0].Name, left[0].At, left[0].Error)
+		err = fmt.Errorf("schedule %q does not fire at %s: %s (see the log of Options.Logger)", left[0].Name, left[0].At, left[0].Error)
 	}
 	return err
 }

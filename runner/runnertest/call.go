@@ -151,7 +151,7 @@ func (r Run) RequireState(want job.State) {
 func Call[A job.Args](t testing.TB, handler runner.Func[A], args A, claim ...Claim) Run {
 	t.Helper()
 	if len(claim) > 1 {
-		t.Fatalf("runnertest: Call takes one Claim at most, not %d", len(claim))
+		t.Fatalf("runnertest: Call takes at most one Claim, got %d", len(claim))
 	}
 	var c Claim
 	if len(claim) == 1 {

@@ -283,7 +283,7 @@ func TestARunThatIsNotAsRequiredSaysWhy(t *testing.T) {
 	said = failing(t, func(t testing.TB) {
 		runnertest.Call(t, returns(nil, nil), step{}, claim{}, claim{})
 	})
-	is.Equal(said, "runnertest: Call takes one Claim at most, not 2")
+	is.Equal(said, "runnertest: Call takes at most one Claim, got 2")
 }
 
 // full is a claim in which every field has a distinct value.

@@ -33,7 +33,7 @@ var moments = map[string][]string{
 func (h *Harness) Advance(d time.Duration) {
 	h.t.Helper()
 	if d < 0 {
-		h.t.Fatalf("runnertest: time does not go back, by %s or at all", d)
+		h.t.Fatalf("runnertest: cannot advance by %s: time does not go backwards", d)
 	}
 	h.fatal(h.advance(h.t.Context(), d), "advance by %s", d)
 }
@@ -73,7 +73,7 @@ func (h *Harness) pass(ctx context.Context, now time.Time) error {
 		}
 	}
 	if err := h.host.SendBatch(ctx, &all).Close(); err != nil {
-		return fmt.Errorf("move what is stored by %s: %w", d, err)
+		return fmt.Errorf("shift the stored times by %s: %w", d, err)
 	}
 	h.calendar.now = now
 	return nil

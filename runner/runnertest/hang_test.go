@@ -84,7 +84,7 @@ func TestADeathThatNeverComesFailsTheTest(t *testing.T) {
 		h.Enqueue(last{})
 		h.RunUntilIdle()
 	})
-	is.Equal(said, "runnertest: no pod died mid-step of no such kind: no job came that far")
+	is.Equal(said, "runnertest: no pod died mid-step of no such kind: no job reached that point")
 }
 
 func TestWhatIsNotAsRequiredIsSaid(t *testing.T) {

@@ -96,7 +96,7 @@ func (h *Harness) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range h.deaths {
-		h.t.Errorf("runnertest: no pod died %s: no job came that far", d)
+		h.t.Errorf("runnertest: no pod died %s: no job reached that point", d)
 	}
 }
 

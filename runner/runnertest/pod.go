@@ -178,7 +178,7 @@ func (p *pod) close() error {
 	case <-closed:
 	case <-handled:
 	case <-time.After(closeWithin):
-		return fmt.Errorf("%s does not end: a handler of it has not returned", p.name)
+		return fmt.Errorf("%s did not stop: one of its handlers has not returned", p.name)
 	}
 	// A pod that is stopped before it has started returns context.Canceled.
 	if !p.isDead() && p.err != nil && !errors.Is(p.err, context.Canceled) {

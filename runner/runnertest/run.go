@@ -99,9 +99,9 @@ func (h *Harness) watchPod(p *pod, deadline time.Time) []left {
 func (h *Harness) left() []left {
 	h.t.Helper()
 	rows, err := h.host.Query(h.t.Context(), h.in(leftSQL), h.client.Kinds())
-	h.fatal(err, "look what is left to do")
+	h.fatal(err, "check for remaining work")
 	rest, err := pgx.CollectRows(rows, pgx.RowToStructByPos[left])
-	h.fatal(err, "look what is left to do")
+	h.fatal(err, "check for remaining work")
 	return rest
 }
 

@@ -114,7 +114,7 @@ func (w *writer) Failure(context.Context) (job.Failure, error) {
 func (w *writer) Branches(context.Context) iter.Seq2[job.Branch, error] {
 	return func(yield func(job.Branch, error) bool) {
 		if !w.joins {
-			yield(job.Branch{}, fmt.Errorf("read the branches that job %d joins: %w: give Call a Claim with Branches", w.id, job.ErrNotFound))
+			yield(job.Branch{}, fmt.Errorf("read the children that job %d joins: %w: give Call a Claim with Branches", w.id, job.ErrNotFound))
 			return
 		}
 		for _, b := range w.branches {
