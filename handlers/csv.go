@@ -76,7 +76,7 @@ func (t *table) header(want []string) error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("%s has no column %s: name the columns in its first line, separated by commas; needed are %s",
+		return fmt.Errorf("%s has no column %s: name the columns in its first line, separated by commas; required are %s",
 			t.name, strings.Join(missing, ", "), strings.Join(want, ", "))
 	}
 	return nil
@@ -104,7 +104,7 @@ func (t *table) next() error {
 			continue
 		}
 		if !utf8.ValidString(line) || strings.ContainsRune(line, 0) {
-			return t.bad("holds bytes that are no UTF-8 text")
+			return t.bad("holds bytes that are not valid UTF-8")
 		}
 		t.text.Reset(line)
 		t.buffer.Reset(&t.text)

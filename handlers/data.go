@@ -25,7 +25,7 @@ func (p *pipeline) openFile(name string) (fs.File, error) {
 	if sample, ok := strings.CutPrefix(name, samplePrefix); ok {
 		f, err := samples.Open("testdata/" + sample)
 		if err != nil {
-			return nil, fmt.Errorf("no sample %q: there are %s, %s and %s", name, SampleFlights, SampleAirports, SampleFactors)
+			return nil, fmt.Errorf("unknown sample %q: want %s, %s or %s", name, SampleFlights, SampleAirports, SampleFactors)
 		}
 		return f, nil
 	}

@@ -154,12 +154,12 @@ func (t *table) band() (band, error) {
 	}
 	for _, column := range []string{"min_km", "kg_co2e_per_passenger_km"} {
 		if !decimal.MatchString(t.get(column)) {
-			return b, t.bad("%s %.40q is no number such as 1500", column, t.get(column))
+			return b, t.bad("%s %.40q: want a number such as 1500", column, t.get(column))
 		}
 	}
 	if highest := t.get("max_km"); highest != "" {
 		if !decimal.MatchString(highest) || !less(b.min, highest) {
-			return b, t.bad("max_km %.40q is no number above min_km; empty means no upper bound", highest)
+			return b, t.bad("max_km %.40q: want a number above min_km, or empty for no upper bound", highest)
 		}
 		b.max = &highest
 	}
@@ -180,7 +180,7 @@ func less(a, b string) bool {
 
 func checkYear(year int) error {
 	if year < 1900 || year > 2200 {
-		return runner.Permanent(fmt.Errorf("%w: year %d: give one from 1900 to 2200", runner.ErrInvalidArgs, year))
+		return runner.Permanent(fmt.Errorf("%w: year %d: want 1900 to 2200", runner.ErrInvalidArgs, year))
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func (p *pipeline) ingest(ctx context.Context, j *runner.Job[Ingest]) (*runner.O
 		return nil, err
 	}
 	if at.Rows == 0 && at.Bad > 0 {
-		return nil, runner.Permanent(fmt.Errorf("%s: none of its %d rows can be used, the first because of %w", a.File, at.Bad, at.BadRows[0]))
+		return nil, runner.Permanent(fmt.Errorf("%s: none of its %d rows can be used; the first error: %w", a.File, at.Bad, at.BadRows[0]))
 	}
 	if err := p.nameUnits(ctx, j, cmp.Or(a.Airports, SampleAirports)); err != nil {
 		return nil, err
@@ -176,15 +176,15 @@ var (
 func (t *table) flight() (time.Time, error) {
 	flown, err := time.Parse(time.RFC3339, t.get("flown_at"))
 	if err != nil {
-		return flown, t.bad("flown_at %.40q is no time such as 2001-01-31T23:59:00Z", t.get("flown_at"))
+		return flown, t.bad("flown_at %.40q: want a time such as 2001-01-31T23:59:00Z", t.get("flown_at"))
 	}
 	for _, column := range []string{"origin", "destination"} {
 		if !airportCode.MatchString(t.get(column)) {
-			return flown, t.bad("%s %.40q is no airport code such as ATL", column, t.get(column))
+			return flown, t.bad("%s %.40q: want an airport code such as ATL", column, t.get(column))
 		}
 	}
 	if !decimal.MatchString(t.get("distance_miles")) {
-		return flown, t.bad("distance_miles %.40q is no number such as 1750", t.get("distance_miles"))
+		return flown, t.bad("distance_miles %.40q: want a number such as 1750", t.get("distance_miles"))
 	}
 	return flown, nil
 }

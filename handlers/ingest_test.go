@@ -83,7 +83,7 @@ func TestAFileThatCannotBeUsedFailsAtOnceAndSaysWhatToDo(t *testing.T) {
 		"one very long line": {handlers.Ingest{File: file(t, "a.csv", header+strings.Repeat("x", 2<<20)), Year: 2024}, "is it a CSV file?"},
 		"only bad rows":      {handlers.Ingest{File: file(t, "a.csv", header+"a,b,c,d\n"), Year: 2024}, "none of its 1 rows can be used"},
 		"unknown sample":     {handlers.Ingest{File: "sample:x", Year: 2024}, "sample:flights.csv"},
-		"no year":            {handlers.Ingest{}, "give one from 1900 to 2200"},
+		"no year":            {handlers.Ingest{}, "want 1900 to 2200"},
 		"no airports":        {handlers.Ingest{Airports: "/nowhere", Year: 2024}, "give the path of a CSV file"},
 		"a bad factor": {handlers.SyncFactors{File: file(t, "f.csv", "band,min_km,max_km,kg_co2e_per_passenger_km\na,0,x,0.1\n"), Year: 2024},
 			"line 2: max_km"},

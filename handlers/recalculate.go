@@ -82,7 +82,7 @@ func (p *pipeline) recalculate(ctx context.Context, j *runner.Job[Recalculate]) 
 	)
 	err := p.pool.QueryRow(ctx, p.in(weighUnitSQL), year, unit, farthestKm).Scan(&result.Flights, &result.NoFactor, &impossible)
 	if err != nil {
-		return nil, fmt.Errorf("weigh the flights of %s: %w", unit, err)
+		return nil, fmt.Errorf("check the flights of %s: %w", unit, err)
 	}
 	if impossible > 0 {
 		return nil, runner.Permanent(fmt.Errorf("a distance of more than %d km, half way round the Earth, in %d of %d flights: are they in miles?",
@@ -94,13 +94,13 @@ func (p *pipeline) recalculate(ctx context.Context, j *runner.Job[Recalculate]) 
 			return fmt.Errorf("write the emissions of %s: %w", unit, err)
 		}
 		if written != result { // otherwise the stored emissions would not match the result
-			return fmt.Errorf("the flights of %s have changed while they were calculated", unit)
+			return fmt.Errorf("the flights of %s changed during the calculation", unit)
 		}
 		return nil
 	})
 	if result.NoFactor > 0 {
 		outcome.Warning()
-		message := fmt.Sprintf("%d flights have a distance that is in no band", result.NoFactor)
+		message := fmt.Sprintf("%d flights have a distance outside all bands", result.NoFactor)
 		err = j.Emit(ctx, "emissions.no_factor", "warn", message, result)
 	}
 	return outcome, err

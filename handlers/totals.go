@@ -97,7 +97,7 @@ func (p *pipeline) total(ctx context.Context, j *runner.Job[TotalUnits]) (*runne
 		return tx.QueryRow(ctx, p.in(sumSQL), year, bad).Scan(&result.Units, &result.Flights, &result.KgCO2e)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("add up %d: %w", year, err)
+		return nil, fmt.Errorf("total the emissions of %d: %w", year, err)
 	}
 	n := len(units)
 	names, flights, kms, kgs := make([]string, n), make([]int64, n), make([]string, n), make([]string, n)
