@@ -36,13 +36,13 @@ func (binary) MarshalAppend(to []byte, m any) ([]byte, error) {
 	if m, ok := m.(proto.Message); ok {
 		return proto.MarshalOptions{}.MarshalAppend(to, m)
 	}
-	return nil, fmt.Errorf("%T is no message", m)
+	return nil, fmt.Errorf("%T is not a protobuf message", m)
 }
 
 func (binary) Unmarshal(raw []byte, m any) error {
 	to, ok := m.(proto.Message)
 	if !ok {
-		return fmt.Errorf("%T is no message", m)
+		return fmt.Errorf("%T is not a protobuf message", m)
 	}
 	left := maxParts
 	if err := weigh(raw, to.ProtoReflect().Descriptor(), maxNested, &left); err != nil {
@@ -89,14 +89,14 @@ func (text) Marshal(m any) ([]byte, error) {
 	if m, ok := m.(proto.Message); ok {
 		return protojson.Marshal(m)
 	}
-	return nil, fmt.Errorf("%T is no message", m)
+	return nil, fmt.Errorf("%T is not a protobuf message", m)
 }
 
 func (text) Unmarshal(raw []byte, m any) error {
 	to, ok := m.(proto.Message)
 	switch {
 	case !ok:
-		return fmt.Errorf("%T is no message", m)
+		return fmt.Errorf("%T is not a protobuf message", m)
 	case len(raw) == 0:
 		return errors.New("not a JSON object")
 	case bytes.Count(raw, []byte("{")) > maxParts:

@@ -100,7 +100,7 @@ func (s *server) StreamJobs(ctx context.Context, in *connect.Request[remotepb.St
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return connect.NewError(connect.CodeUnavailable, errors.New("the stream ended: reopen it, unless you stop"))
+			return connect.NewError(connect.CodeUnavailable, errors.New("the stream ended: reopen it unless the worker is stopping"))
 		}
 	}
 }

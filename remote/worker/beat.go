@@ -116,7 +116,7 @@ func (w *Worker) watchTrust(ctx context.Context) {
 	}
 	for _, t := range w.list() {
 		if !t.keeps && t.ctx.Err() == nil {
-			w.log.WarnContext(ctx, "no pod responded for the time of a lease: the handler is cancelled", t.attrs()...)
+			w.log.WarnContext(ctx, "no pod responded within the lease: the handler is cancelled", t.attrs()...)
 			t.cancel(job.ErrLeaseLost)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // the machine's resources. Each stray therefore takes up one of the slots that the worker offers to pods until its handler returns.
 
 // errSlotFreed ends a stream, so that the next one offers more slots.
-var errSlotFreed = errors.New("a handler of an earlier session ended: its slot is free")
+var errSlotFreed = errors.New("a handler from an earlier session returned: its slot is free")
 
 // strays returns the number of handlers that are still running from before the worker's restart.
 func (w *Worker) strays() (n int) {

@@ -24,7 +24,7 @@ type remoteWriter struct{ *task }
 
 // Tx implements [work.Writer]. It always fails, because a worker has no database.
 func (f *remoteWriter) Tx(context.Context, work.TxFunc, func() (json.RawMessage, error)) error {
-	return job.Permanent(fmt.Errorf("write with job %d held: %w", f.m.GetJobId(), runner.ErrNoDatabase))
+	return job.Permanent(fmt.Errorf("write under the lease of job %d: %w", f.m.GetJobId(), runner.ErrNoDatabase))
 }
 
 // Write implements [work.Writer]. It always fails, because a worker has no database.
