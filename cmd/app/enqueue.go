@@ -59,7 +59,7 @@ server does not create a second job.`,
 	f.StringVar(&e.idempotencyKey, "idempotency-key", "", "safe retry: the same key returns the same job")
 	f.StringVar(&e.chain, "chain", "", "next steps: a JSON array, or @file")
 	f.BoolVar(&e.approval, "needs-approval", false, "hold the job until an operator approves it with trapeze approve")
-	f.BoolVar(&e.wait, "wait", false, "follow the job to its end; the exit code is its result")
+	f.BoolVar(&e.wait, "wait", false, "follow the job until it finishes; the exit code reports its result")
 	return c
 }
 

@@ -92,11 +92,11 @@ func roleNames(claim any) (names []string, err error) {
 		for _, one := range v {
 			name, ok := one.(string)
 			if !ok {
-				return nil, fmt.Errorf("%v is not text", one)
+				return nil, fmt.Errorf("%v is not a string", one)
 			}
 			names = append(names, name)
 		}
 		return names, nil
 	}
-	return nil, fmt.Errorf("want a list of texts")
+	return nil, fmt.Errorf("want a list of strings")
 }

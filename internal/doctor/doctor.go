@@ -87,7 +87,7 @@ func Examine(ctx context.Context, s *store.Store, pod Pod, t Thresholds) ([]Find
 	} {
 		if err := check.do(bounded); err != nil {
 			pod.Log.WarnContext(ctx, "doctor check failed", telemetry.Check, check.name, telemetry.Err, err)
-			e.find(check.name, Failing, "check failed: "+reason(err), "check that the database answers and that this role may read")
+			e.find(check.name, Failing, "check failed: "+reason(err), "check that the database responds and that this role has read access")
 		}
 	}
 	return e.findings, ctx.Err()

@@ -91,8 +91,8 @@ func aheadOrBehind(d time.Duration) string {
 func (e *examination) producers(ctx context.Context) error {
 	owner, err := view.StrongOwner(ctx, e.store)
 	if err == nil && owner != "" {
-		e.find("producers", Warning, "roles that submit from SQL call a function that runs with the rights of the superuser "+owner,
-			"make a role without superuser rights the owner of the schema: docs/grants.md")
+		e.find("producers", Warning, "roles that submit from SQL call a function that runs with the privileges of the superuser "+owner,
+			"make a role without superuser privileges the owner of the schema: docs/grants.md")
 	}
 	return err
 }

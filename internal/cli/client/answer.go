@@ -65,7 +65,7 @@ func (at *Client) refusal(method string, response *http.Response) error {
 	case p.Code == "" && response.StatusCode < 400:
 		e.text = fmt.Sprintf("%s redirects to %s: use that address for --server", at.url, response.Header.Get("Location"))
 	case p.Code == "":
-		e.text = fmt.Sprintf("%s answered %s, which is not an answer of the API: check the path prefix of --server", at.url, response.Status)
+		e.text = fmt.Sprintf("%s returned %s, which is not a response of the API: check the path prefix of --server", at.url, response.Status)
 	case p.Code == "unauthenticated":
 		e.text = at.url + " requires authentication: set TRAPEZE_TOKEN to a valid token"
 	case p.Code == "forbidden":

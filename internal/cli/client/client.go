@@ -128,7 +128,7 @@ func Do[T any](ctx context.Context, at *Client, method, path string, body any, h
 		return answer, nil
 	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		const text = "%s %s: decode the answer of %s: %w"
+		const text = "%s %s: decode the response of %s: %w"
 		if method != http.MethodGet {
 			return answer, exit.Unknown(text, method, path, at.url, err)
 		}

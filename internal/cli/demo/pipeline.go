@@ -37,7 +37,7 @@ func (d *demo) showPipeline(ctx context.Context) error {
 	d.say("")
 	d.say("1. The pipeline. A step that ends starts the next one in the same")
 	d.say("   commit and the same process; the time of a hand-off includes that commit.")
-	d.say("   The factor sync fans out into one recalculation an airport, and waits")
+	d.say("   The factor sync fans out into one recalculation per airport, and waits")
 	d.say("   for them without a slot; the totals join them.")
 	d.say("")
 	clock := stopwatch{ran: map[string]span{}}

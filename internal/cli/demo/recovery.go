@@ -241,7 +241,7 @@ func (n *netRun) tellOne(e job.Event, j job.Job) {
 	pod := show.Text(e.Pod)
 	switch {
 	case e.Event == "job.waiting":
-		n.line(e.At, "%s fans out into one recalculation an airport", pod)
+		n.line(e.At, "%s fans out into one recalculation per airport", pod)
 	case e.Event == "job.succeeded" && j.Kind == demoFans:
 		n.line(e.At, "the last airport has been recalculated")
 	case e.Event == "job.succeeded":

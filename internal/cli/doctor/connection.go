@@ -71,7 +71,7 @@ func (d *connection) server(ctx context.Context) {
 	s, err := view.ReadServer(ctx, d.store)
 	switch {
 	case err != nil:
-		d.find("server", doctor.Failing, "check failed: "+humanize.OneLine(err), "check that the database answers and that this role may read")
+		d.find("server", doctor.Failing, "check failed: "+humanize.OneLine(err), "check that the database responds and that this role has read access")
 	case s.Standby:
 		d.find("server", doctor.Failing, "PostgreSQL "+s.Version+" is a standby and accepts no writes",
 			"point DATABASE_URL at the primary, or list all hosts with target_session_attrs=read-write")

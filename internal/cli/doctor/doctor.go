@@ -67,7 +67,7 @@ func examine(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	others, err := served(c, t)
 	if err != nil {
 		others = []doctor.Finding{{Check: "api", Status: doctor.Failing, Says: "the other checks did not run: " + humanize.OneLine(err),
-			Do: "fix the failures above, check that the database answers and that this role may read, then run trapeze doctor again"}}
+			Do: "fix the failures above, check that the database responds and that this role has read access, then run trapeze doctor again"}}
 	}
 	return inOrder(append(own, others...)), nil
 }
