@@ -105,7 +105,7 @@ func follow(c *call, out *sse, watched *feed.Stream, snapshot any) error {
 			out.comment(why(err))
 			return out.flush()
 		case len(list) == 0:
-			out.comment("still here")
+			out.comment("keep-alive")
 		}
 		if err := out.flush(); err != nil {
 			return err
