@@ -131,7 +131,7 @@ func TestEveryKindEndsAsItSays(t *testing.T) {
 		{"demo.fail", `{"message":"a","bytes_b64":"AP8="}`, job.Failed, "", "a"}, // NUL and an invalid byte
 		{"demo.flaky", `{"p":0}`, job.Succeeded, "", ""},
 		{"demo.flaky", `{"p":1}`, job.Failed, "", "probability 1"},
-		{"demo.panic", `{"where":"handler"}`, job.Failed, "", "panic: panic, as asked"},
+		{"demo.panic", `{"where":"handler"}`, job.Failed, "", "panic: panic on request"},
 		{"demo.panic", `{"where":"roof"}`, job.Failed, "", "roof"},
 		{"demo.goexit", `{}`, job.Failed, "", "Goexit"},
 		{"demo.spin", `{"ms":5}`, job.Succeeded, "", ""},

@@ -71,7 +71,7 @@ func (hog) Kind() string    { return "demo.hog" }
 func (d *demo) fail(_ context.Context, c *claim[fail]) (*runner.Outcome, error) {
 	message := c.Args.Message + string(c.Args.Bytes)
 	if message == "" {
-		message = "failed, as asked"
+		message = "failed on request"
 	}
 	err := errors.New(message)
 	if c.Args.Permanent {
@@ -88,7 +88,7 @@ func (d *demo) flaky(_ context.Context, c *claim[flaky]) (*runner.Outcome, error
 }
 
 func (d *demo) panics(ctx context.Context, c *claim[panics]) (*runner.Outcome, error) {
-	message := "panic, as asked" + string(c.Args.Bytes)
+	message := "panic on request" + string(c.Args.Bytes)
 	switch c.Args.Where {
 	case "", "handler":
 		panic(message)

@@ -72,7 +72,7 @@ func (l *ledger) post(ctx context.Context, one line, event, cause string) error 
 	case response.StatusCode == http.StatusConflict:
 		return errRefused
 	case response.StatusCode >= 300:
-		return fmt.Errorf("report %s to the ledger: it answered %s", event, response.Status)
+		return fmt.Errorf("report %s to the ledger: it responded %s", event, response.Status)
 	}
 	return nil
 }

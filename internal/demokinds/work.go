@@ -148,7 +148,7 @@ func (d *demo) tx(ctx context.Context, c *claim[tx]) (*runner.Outcome, error) {
 			return err
 		}
 		if args.Rollback {
-			return fmt.Errorf("rolled back %d rows, as asked", args.Rows)
+			return fmt.Errorf("rolled back %d rows on request", args.Rows)
 		}
 		return nil
 	}), nil
