@@ -74,6 +74,6 @@ func TestARunThatCouldNotAskTheFleetAtRestHasCheckedNothingThere(t *testing.T) {
 		return findings[len(findings)-3]
 	}
 	is.Equal(last(history.Fault{Act: question, Struck: 3}).Checked, 1)
-	is.Equal(last(history.Fault{Act: question, Error: "not every pod listens"}).Checked, 0)
+	is.Equal(last(history.Fault{Act: question, Error: "not every pod is listening"}).Checked, 0)
 	is.Equal(last(history.Fault{Act: question}).Checked, 0)
 }

@@ -27,10 +27,10 @@ func Carry(ctx context.Context, crowd *Crowd, plan []history.Act) error {
 	}
 	for _, act := range plan {
 		if _, known := verbNamed(act.Verb); !known {
-			return fmt.Errorf("act %d: there is no verb %q", act.No, act.Verb)
+			return fmt.Errorf("act %d: unknown verb %q", act.No, act.Verb)
 		}
 		if act.Pod != "" && n.pods[act.Pod] == nil {
-			return fmt.Errorf("act %d: there is no pod or worker %q", act.No, act.Pod)
+			return fmt.Errorf("act %d: unknown pod or worker %q", act.No, act.Pod)
 		}
 	}
 	var acting sync.WaitGroup

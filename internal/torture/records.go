@@ -47,7 +47,7 @@ func (w *World) noteCall(one any) {
 
 // fail records that the torture itself has failed, which ends the run.
 func (w *World) fail(err error) {
-	w.log.Error("the torture is broken", "err", err)
+	w.log.Error("the torture test itself failed", "err", err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.broken == nil {

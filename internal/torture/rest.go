@@ -78,7 +78,7 @@ func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err e
 		}
 	}()
 	if !c.w.ask(ctx, wakeWithin, allListenSQL, len(c.w.Pods())) {
-		return 0, 0, errors.New("not every pod listens")
+		return 0, 0, errors.New("not every pod is listening")
 	}
 	for _, p := range c.w.Pods() {
 		p.Proxy().Refuse()
@@ -87,7 +87,7 @@ func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err e
 		return 0, 0, err
 	}
 	if !c.w.ask(ctx, clientPatience, noListenersSQL) {
-		return 0, struck, errors.New("a pod still listens")
+		return 0, struck, errors.New("a pod is still listening")
 	}
 	id, err = c.elsewhere(ctx, simple("demo.noop", `{}`), func(ctx context.Context, s submission) (int64, error) {
 		cmd := exec.CommandContext(ctx, c.w.binary, "enqueue", s.Kind, "--args", string(s.Args))
@@ -162,7 +162,7 @@ func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err
 	var boot string
 	for deadline := time.Now().Add(wakeWithin); boot == ""; pause(ctx, sampleEvery/2) {
 		if time.Now().After(deadline) || ctx.Err() != nil {
-			return id, 0, errors.New("no job to be cancelled runs")
+			return id, 0, errors.New("no job to cancel is running")
 		}
 		_ = c.w.Admin.QueryRow(ctx, lastMomentSQL, pipeline).Scan(&id, &boot) // no row yet
 	}

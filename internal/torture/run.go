@@ -151,7 +151,7 @@ func (w *World) act(ctx context.Context, s Script) error {
 			timeIsUp, late = nil, time.After(healWithin)
 			w.enter("waiting for nemesis and clients", healWithin)
 		case <-late:
-			return fmt.Errorf("nemesis or clients have not ended %s after their time was up", healWithin)
+			return fmt.Errorf("nemesis or clients still run %s after the end of their time", healWithin)
 		case <-watch.C:
 			if err := w.failure(); err != nil {
 				return err
@@ -190,7 +190,7 @@ func (w *World) heal(ctx context.Context) error {
 	for _, p := range w.places() {
 		for p.Start(within) != nil { // its keeper retries
 			if within.Err() != nil {
-				return fmt.Errorf("%s does not become ready: %w", p.name, context.Cause(within))
+				return fmt.Errorf("%s did not become ready: %w", p.name, context.Cause(within))
 			}
 			pause(within, sampleEvery)
 		}

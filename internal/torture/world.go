@@ -159,7 +159,7 @@ func NewWorld(ctx context.Context, o Options) (_ *World, err error) {
 		return nil, err
 	}
 	if err := os.Mkdir(w.Dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make the run's folder: %w", err)
+		return nil, fmt.Errorf("create the run's folder: %w", err)
 	}
 	if err := os.Mkdir(filepath.Join(w.Dir, podLogs), 0o755); err != nil {
 		return nil, err

@@ -38,17 +38,17 @@ const (
 
 const help = `Usage: go run ./cmd/torture [flags]
 
-Breaks a small fleet on purpose and judges what came of it. It starts a PostgreSQL of its own, 3 to 6 pods as processes of
-the real program, each behind a proxy, 2 remote workers with a proxy before each of their pods, and a ledger outside to which
-all handlers report. For as long as asked, clients
-submit jobs and a nemesis carries out a plan of faults; both follow from the seed. Then everything is healed, the fleet
-gets time to end its work, and the records are checked, one line an invariant. An invariant for which nothing could be
-checked counts as broken, unless the run was narrowed with -only or -replay.
+Injects faults into a small fleet and checks the results. It starts its own PostgreSQL, 3 to 6 pods as processes of
+the real program, each behind a proxy, 2 remote workers with a proxy before each of their pods, and an external ledger to which
+all handlers report. For the given number of minutes, clients
+submit jobs and a nemesis executes a plan of faults; the seed determines both. Then all faults are healed, the fleet
+gets time to finish its work, and the records are checked, with one line per invariant. An invariant for which nothing could be
+checked counts as broken, unless -only or -replay limited the run.
 
-The run's folder, torture/SEED or the next free name beside it, holds the plan, the faults as they were, every call, every
-line of the ledger, samples, the jobs and events that were exported, and each process's log.
+The run's folder, torture/SEED or the next free name, holds the plan, the injected faults, every call, every
+line of the ledger, samples, the exported jobs and events, and the log of each process.
 
-Exit codes: 0 green, 1 an invariant is broken, 2 usage, 3 the torture could not be done or was interrupted.
+Exit codes: 0 green, 1 an invariant is broken, 2 usage error, 3 the run failed or was interrupted.
 
 `
 
@@ -104,21 +104,21 @@ func (w raceWish) of(seed uint64) bool { return w == "yes" || w == "auto" && see
 func parse(args []string, stderr io.Writer) (c command, err error) {
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // the caller prints the error as one line
-	flags.Uint64Var(&c.o.Seed, "seed", uint64(time.Now().Unix()), "what plan and workload follow from, by default the time")
-	minutes := flags.Float64("minutes", 1, "how long faults are done, before the quiet tail")
-	flags.IntVar(&c.o.Pods, "pods", 0, "how many pods; default: 3 to 6, by the seed")
-	only := flags.String("only", "", "names of `faults` such as F2,F24: nothing else is done")
-	flags.StringVar(&c.replay, "replay", "", "carry out this `plan`, a plan.jsonl of another run, for as long as it takes")
-	flags.StringVar((*string)(&c.race), "race", "auto", "build with the race detector: yes, no, or auto, which is when the seed is odd")
-	flags.StringVar(&c.o.Binary, "binary", "", "torture this `file` instead of building one; it needs the build tag failpoints")
-	flags.StringVar(&c.o.Mutant, "mutant", "", "plant this `mistake` in the program under test")
-	hunted := flags.String("mutants", "", fmt.Sprintf("instead of one run, plant each of these `mistakes`, or all, until one of %d seeds catches it; default seed 1, %d minutes",
+	flags.Uint64Var(&c.o.Seed, "seed", uint64(time.Now().Unix()), "seed of the plan and the workload (default: the current time)")
+	minutes := flags.Float64("minutes", 1, "minutes during which faults are injected, before the quiet tail")
+	flags.IntVar(&c.o.Pods, "pods", 0, "number of pods (default: 3 to 6, chosen by the seed)")
+	only := flags.String("only", "", "inject only these `faults`, such as F2,F24")
+	flags.StringVar(&c.replay, "replay", "", "replay this `plan`, the plan.jsonl of another run, for as long as it takes")
+	flags.StringVar((*string)(&c.race), "race", "auto", "build with the race detector: yes, no, or auto (only if the seed is odd)")
+	flags.StringVar(&c.o.Binary, "binary", "", "test this `file` instead of building one; it must be built with the tag failpoints")
+	flags.StringVar(&c.o.Mutant, "mutant", "", "plant this `bug` in the program under test")
+	hunted := flags.String("mutants", "", fmt.Sprintf("instead of one run, plant each of these `bugs`, or all, until one of %d seeds catches it (default: seed 1, %d minutes)",
 		mutantSeeds, mutantMinutes))
-	flags.StringVar(&c.o.Dir, "dir", "", "the run's `folder`, which must not exist; default torture/SEED")
-	flags.StringVar(&c.check, "check", "", "judge the run in this `folder` again, and do nothing else")
-	flags.BoolVar(&c.list, "list", false, "list the faults with the verbs that do them, and those that cannot be done with the reason")
+	flags.StringVar(&c.o.Dir, "dir", "", "the run's `folder`, which must not exist (default: torture/SEED)")
+	flags.StringVar(&c.check, "check", "", "only check the run in this `folder` again")
+	flags.BoolVar(&c.list, "list", false, "list the faults with the verbs that inject them, and the faults that cannot be injected with the reason")
 	flags.BoolVar(&c.asJSON, "json", false, "print the verdict as one JSON document; progress stays on stderr")
-	flags.BoolVar(&c.verbose, "v", false, "log what the torture itself does, on stderr")
+	flags.BoolVar(&c.verbose, "v", false, "log the steps of the torture test itself to stderr")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(stderr, help)
 		flags.SetOutput(stderr)
@@ -128,7 +128,7 @@ func parse(args []string, stderr io.Writer) (c command, err error) {
 		return c, fmt.Errorf("%w; see -help", err)
 	}
 	if flags.NArg() > 0 {
-		return c, fmt.Errorf("%q is no flag; see -help", flags.Arg(0))
+		return c, fmt.Errorf("unexpected argument %q; see -help", flags.Arg(0))
 	}
 	if _, known := torture.MutantNamed(c.o.Mutant); c.o.Mutant != "" && (!known || c.o.Binary != "") {
 		return c, fmt.Errorf("-mutant %s: want one of %s, and no -binary", c.o.Mutant, strings.Join(torture.MutantNames(), ", "))
@@ -141,7 +141,7 @@ func parse(args []string, stderr io.Writer) (c command, err error) {
 		flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 		for _, alone := range []string{"mutant", "only", "replay", "check", "dir", "binary"} {
 			if given[alone] {
-				return c, fmt.Errorf("-mutants and -%s: only one of them", alone)
+				return c, fmt.Errorf("-mutants and -%s: want only one of them", alone)
 			}
 		}
 		if !given["seed"] {
@@ -156,7 +156,7 @@ func parse(args []string, stderr io.Writer) (c command, err error) {
 	}
 	c.o.Duration = time.Duration(*minutes * float64(time.Minute)).Round(time.Second)
 	if c.o.Pods < 0 || c.o.Pods > 8 {
-		return c, fmt.Errorf("-pods %d: want 1 to 8, or 0 for what the seed says", c.o.Pods)
+		return c, fmt.Errorf("-pods %d: want 1 to 8, or 0 to let the seed choose", c.o.Pods)
 	}
 	if !slices.Contains([]raceWish{"yes", "no", "auto"}, c.race) {
 		return c, fmt.Errorf("-race %q: want yes, no or auto", c.race)
@@ -166,7 +166,7 @@ func parse(args []string, stderr io.Writer) (c command, err error) {
 		return c, err
 	}
 	if c.replay != "" && len(c.only) > 0 {
-		return c, errors.New("-replay and -only: a plan is carried out as it is")
+		return c, errors.New("-replay and -only: want only one of them")
 	}
 	c.o.Narrowed = len(c.only) > 0 || c.replay != ""
 	if c.replay != "" {
@@ -184,11 +184,11 @@ func faults(text string) (names []string, err error) {
 		f, known := torture.FaultNamed(name)
 		switch {
 		case !known:
-			return nil, fmt.Errorf("-only %s: there is no such fault; see -list", name)
+			return nil, fmt.Errorf("-only %s: unknown fault; see -list", name)
 		case f.Always != "":
 			return nil, fmt.Errorf("-only %s: %s", name, f.Always)
 		case len(f.Verbs) == 0:
-			return nil, fmt.Errorf("-only %s cannot be done: %s", name, f.Cannot)
+			return nil, fmt.Errorf("-only %s: cannot be injected: %s", name, f.Cannot)
 		}
 		names = append(names, name)
 	}

@@ -22,7 +22,7 @@ func TestAWrongCommandLineIsOneLineThatSaysWhatToDo(t *testing.T) {
 		"-pods 9":                     "1 to 8",
 		"-race perhaps":               "yes, no or auto",
 		"-only F999":                  "-list",
-		"-only F40":                   "cannot be done",
+		"-only F40":                   "cannot be injected",
 		"-only F1 -replay plan.jsonl": "-replay",
 		"-replay /nonexistent":        "no such file",
 		"more":                        "-help",

@@ -30,7 +30,7 @@ func mutants(text string) (names []string, err error) {
 			continue
 		}
 		if !slices.Contains(torture.MutantNames(), name) {
-			return nil, fmt.Errorf("there is no mutant %q: want all, or some of %s", name, strings.Join(torture.MutantNames(), ", "))
+			return nil, fmt.Errorf("unknown mutant %q: want all, or some of %s", name, strings.Join(torture.MutantNames(), ", "))
 		}
 		names = append(names, name)
 	}
