@@ -43,12 +43,12 @@ var preload = map[string]string{
 }
 
 func main() {
-	peers := flag.String("peers", "trapeze,trapeze-write,river,river-tx,gue,graphile,graphile-default,pgboss,dbos,hatchet", "those whose adapter is not built are left out")
+	peers := flag.String("peers", "trapeze,trapeze-write,river,river-tx,gue,graphile,graphile-default,pgboss,dbos,hatchet", "peers to run; those without a built adapter are skipped")
 	wl := flag.String("workloads", "W1,W2,W2T,W3,W4L,W4C,W4T,W5,W6", "")
 	rounds := flag.Int("rounds", 3, "")
 	extra := flag.String("extra", "", "name=path[,name=path] further adapters")
 	outf := flag.String("out", "", "JSON lines file")
-	base := flag.String("base", "river", "peer the ratios refer to")
+	base := flag.String("base", "river", "peer that the ratios refer to")
 	bin := flag.String("bin", "bin", "folder of adapter executables")
 	pgbin := flag.String("pgbin", findPG(), "folder of initdb, pg_ctl, psql (or env PGBIN)")
 	also := flag.String("also", "", "folder of the programs of another major version of PostgreSQL, to run some peers on as well: trapeze@18")

@@ -79,7 +79,7 @@ func (w *waits) take(n int) (list []float64, err error) {
 	}
 	slices.Sort(list)
 	if list[0] < 0 {
-		return nil, errors.New("a job began before it was submitted: the clock was set meanwhile")
+		return nil, errors.New("a job began before it was submitted: the clock was changed")
 	}
 	return list, nil
 }
@@ -89,7 +89,7 @@ func (g *rig) untaken(ctx context.Context, n int) error {
 	var all, well int
 	err := g.pool.QueryRow(ctx, `select count(*), count(*) filter (where state = 'succeeded' and fence = 1) from trapeze.done`).Scan(&all, &well)
 	if err == nil && (all != n || well != n) {
-		err = fmt.Errorf("of %d jobs %d have ended, %d of them well and at their first claim", n, all, well)
+		err = fmt.Errorf("of %d jobs, %d finished, %d of them successfully at the first claim", n, all, well)
 	}
 	return err
 }

@@ -79,7 +79,7 @@ next:
 				continue next
 			}
 		}
-		return nil, fmt.Errorf("unknown workload %q; there are %s", name, strings.Join(names(), ", "))
+		return nil, fmt.Errorf("unknown workload %q: want some of %s", name, strings.Join(names(), ", "))
 	}
 	return chosen, nil
 }

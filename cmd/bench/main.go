@@ -50,8 +50,8 @@ func main() {
 			return
 		}
 	}
-	only := flag.String("only", "", "which `workloads`, separated by commas; all but growth and held-day, unless said: "+strings.Join(names(), ", "))
-	asJSON := flag.Bool("json", false, "one JSON object a line")
+	only := flag.String("only", "", "`workloads` to run, separated by commas; default: all but growth and held-day: "+strings.Join(names(), ", "))
+	asJSON := flag.Bool("json", false, "print one JSON object per line")
 	scale := flag.Float64("scale", 1, "multiply the size of every workload: 0.1 tries them out in a minute")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -83,7 +83,7 @@ func bench(ctx context.Context, only string, asJSON bool, scale float64) (err er
 		return err
 	}
 	if !asJSON {
-		fmt.Printf("PostgreSQL %s, %d CPUs shared by client and server, %s, default options unless said\n\n", version, runtime.NumCPU(), runtime.Version())
+		fmt.Printf("PostgreSQL %s, %d CPUs shared by client and server, %s, default options unless stated\n\n", version, runtime.NumCPU(), runtime.Version())
 	}
 	for _, w := range chosen {
 		l, err := w.do(b, ctx)

@@ -149,7 +149,7 @@ pool_mode = transaction
 const notInstalled = "not measured: there is no pgbouncer on this machine"
 
 // errNoPgbouncer is returned on a machine without PgBouncer.
-var errNoPgbouncer = errors.New("no pgbouncer on this machine")
+var errNoPgbouncer = errors.New("pgbouncer is not installed")
 
 // startPgbouncer starts a PgBouncer. It returns errNoPgbouncer if PgBouncer is not installed.
 func (b *lab) startPgbouncer(ctx context.Context) (_ *pgbouncer, err error) {
@@ -206,7 +206,7 @@ func (p *pgbouncer) listens(ctx context.Context) error {
 		}
 		select {
 		case <-p.ended:
-			return false, errors.New("it has ended")
+			return false, errors.New("it has exited")
 		default:
 			return false, nil
 		}

@@ -91,11 +91,11 @@ func (b *lab) runReporter(ctx context.Context, args reporter) (seconds float64, 
 // toldAll returns an error unless the database contains everything that a job emitted.
 func toldAll(j job.Job, args reporter) error {
 	if args.Notes > 0 && (j.Progress == nil || *j.Progress.Done != int64(args.Notes)) {
-		return errors.New("the last note is missing")
+		return errors.New("the last progress note is missing")
 	}
 	// The job itself has two or three events: one or two for its creation and claim, and one for its completion.
 	if told := j.EventNo; told < args.Events+2 || told > args.Events+3 {
-		return fmt.Errorf("%d events, want %d and those of the job itself", told, args.Events)
+		return fmt.Errorf("%d events, want %d plus the events of the job itself", told, args.Events)
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func (b *lab) holdOnce(ctx context.Context, l *line, n int) error {
 	still := int(at.now.Load())
 	close(letGo)
 	if still != n {
-		return fmt.Errorf("%d of %d jobs still ran after a lease", still, n)
+		return fmt.Errorf("%d of %d jobs were still running after a lease", still, n)
 	}
 	if err := g.drained(ctx); err != nil {
 		return err
@@ -155,7 +155,7 @@ func inUse() int64 {
 
 // until checks a condition every 20 ms until it is true.
 func until(ctx context.Context, atMost time.Duration, what string, is func() (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, atMost, errors.New("waited "+atMost.String()+" in vain: "+what))
+	ctx, cancel := context.WithTimeoutCause(ctx, atMost, errors.New("timed out after "+atMost.String()+": "+what))
 	defer cancel()
 	for {
 		if yes, err := is(); yes || err != nil {

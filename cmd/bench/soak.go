@@ -159,7 +159,7 @@ func soakUntil(ctx context.Context, at time.Time) error {
 func (g *rig) soakChecked(ctx context.Context, load *soakLoad) error {
 	sent := int(load.sent.Load())
 	if ended := int(load.begun.Load()); ended != sent {
-		return fmt.Errorf("%d jobs submitted, %d begun", sent, ended)
+		return fmt.Errorf("%d jobs submitted, %d started", sent, ended)
 	}
 	if err := g.counted(ctx, sent, `select count(*) from trapeze.jobs j join trapeze.done d using (id) where j.kind = $1 and d.state = 'succeeded'`, soakJob{}.Kind()); err != nil {
 		return err

@@ -63,7 +63,7 @@ func (b *lab) subjects(ctx context.Context) (l line, err error) {
 		return l, err
 	}
 	if overlaps.Load() > 0 {
-		return l, fmt.Errorf("%d jobs ran while another of their subject did", overlaps.Load())
+		return l, fmt.Errorf("%d jobs ran while another job of their subject was running", overlaps.Load())
 	}
 	distinct, hottest := 0, int64(0)
 	for s := range of {

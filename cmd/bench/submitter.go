@@ -66,7 +66,7 @@ func submitElsewhere(ctx context.Context, t task) (late []float64, err error) {
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(text), os.Stderr
 	told, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("the process that submits: %w", err)
+		return nil, fmt.Errorf("submitting process: %w", err)
 	}
 	return late, json.Unmarshal(told, &late)
 }
