@@ -126,7 +126,7 @@ func (s *service) ask(ctx context.Context, path, key string, p Payment) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode >= 300 {
-		return fmt.Errorf("%s: the payment provider answers %s", path, response.Status)
+		return fmt.Errorf("%s: the payment provider responded %s", path, response.Status)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (s *service) place(c echo.Context, r *runner.Runner) error {
 		return echo.NewHTTPError(http.StatusBadRequest, err.Error())
 	}
 	if o.ID = c.Param("id"); o.Cents <= 0 {
-		return echo.NewHTTPError(http.StatusBadRequest, "an order needs cents")
+		return echo.NewHTTPError(http.StatusBadRequest, "cents: want more than 0")
 	}
 	err := r.Tx(ctx, func(tx pgx.Tx) error {
 		made, err := tx.Exec(ctx, `insert into orders (id, item, region, cents, card) values ($1, $2, $3, $4, $5) on conflict do nothing`,
@@ -116,7 +116,7 @@ func (s *service) order(c echo.Context) (o Order, err error) {
 	err = s.pool.QueryRow(c.Request().Context(), `select id, item, region, cents, state, pipeline from orders where id = $1`, c.Param("id")).
 		Scan(&o.ID, &o.Item, &o.Region, &o.Cents, &o.State, &o.Pipeline)
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = echo.NewHTTPError(http.StatusNotFound, fmt.Sprintf("no order %q", c.Param("id")))
+		err = echo.NewHTTPError(http.StatusNotFound, fmt.Sprintf("unknown order %q", c.Param("id")))
 	}
 	return o, err
 }
