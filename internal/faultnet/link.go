@@ -86,7 +86,7 @@ func (l *link) asks(bytes []byte) (int, error) {
 		return len(bytes), nil
 	}
 	if strings.HasPrefix(string(bytes), cancelRequest) {
-		return 0, errors.New("a request to cancel is lost")
+		return 0, errors.New("a cancel request is dropped")
 	}
 	statements := l.wire.read(bytes)
 	l.p.mu.Lock()

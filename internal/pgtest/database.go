@@ -45,7 +45,7 @@ type source struct {
 func (s *source) database(t testing.TB, migrated bool) string {
 	t.Helper()
 	if !s.mainCalled {
-		t.Fatal("pgtest: this package lacks: func TestMain(m *testing.M) { pgtest.Main(m) }")
+		t.Fatal("pgtest: this package needs func TestMain(m *testing.M) { pgtest.Main(m) }")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()

@@ -115,7 +115,7 @@ func onlyTheirs(err error) bool {
 func pairs(t testing.TB, settings []string) map[string]string {
 	t.Helper()
 	if len(settings)%2 != 0 {
-		t.Fatalf("pgtest: settings %q: a name without a value", settings)
+		t.Fatalf("pgtest: settings %q: missing value", settings)
 	}
 	m := map[string]string{}
 	for i := 0; i < len(settings); i += 2 {

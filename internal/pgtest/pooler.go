@@ -35,7 +35,7 @@ func Pooler(t testing.TB, address string, size int) string {
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
 		if bin = "/usr/sbin/pgbouncer"; !exists(bin) {
-			t.Skip("pgtest: no pgbouncer on this machine: install it to run this test")
+			t.Skip("pgtest: pgbouncer is not installed: install it to run this test")
 		}
 	}
 	config, err := pgconn.ParseConfig(address)

@@ -27,7 +27,7 @@ func WaitFor(t testing.TB, atMost time.Duration, what string, cond func() bool) 
 	for began := time.Now(); !cond(); <-tick.C {
 		switch waited := time.Since(began); {
 		case waited > atMost:
-			t.Fatalf("waited %s in vain: %s", atMost, what)
+			t.Fatalf("timed out after %s: %s", atMost, what)
 		case waited > waitLong:
 			tick.Reset(waitLater)
 		}

@@ -97,7 +97,7 @@ func AllCounted(t *testing.T, pool *pgxpool.Pool, pods ...*runner.Runner) map[En
 		pgtest.Wait(t, "nothing runs", func() bool { return r.Running() == 0 })
 	}
 	if !same() {
-		t.Fatalf("the pods count\n%v, the tables say\n%v", counted, want)
+		t.Fatalf("the pods count\n%v, the tables have\n%v", counted, want)
 	}
 	return counted
 }
