@@ -142,7 +142,7 @@ func TestAFanOutOfAHandlerThatWasToldToEndIsCancelled(t *testing.T) {
 	var ids []int64
 	for range 8 {
 		id := begun(t, r, of("parent"))
-		is.NoErr(admin.Tell(t.Context(), inside.Of(r).Store, id, func(job.Lease) {}))
+		is.NoErr(admin.NotifyHandler(t.Context(), inside.Of(r).Store, id, func(job.Lease) {}))
 		ids = append(ids, id)
 	}
 	for _, id := range ids {

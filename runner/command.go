@@ -34,7 +34,7 @@ func (a Admin) end(ctx context.Context, id int64, stop bool, actor string) (Canc
 	if stop {
 		why = job.ReasonStopped
 	}
-	c, err := admin.Cancel(ctx, a.pod.Commands, id, stop, named(actor), a.pod.TellRun)
+	c, err := admin.Cancel(ctx, a.pod.Commands, id, stop, named(actor), a.pod.NotifyRun)
 	state, err := a.pod.ApplyCancel(id, c, why, err)
 	if err != nil {
 		return Cancelled{State: state}, err

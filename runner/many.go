@@ -75,7 +75,7 @@ func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *ad
 	}
 	for _, l := range c.Asked {
 		seen[l.JobID] = true
-		a.pod.TellRun(l)
+		a.pod.NotifyRun(l)
 	}
 	if len(c.Asked) > 0 {
 		a.pod.WakePeers()

@@ -59,7 +59,7 @@ func (a Admin) quiet(ctx context.Context, changed bool, atMost time.Duration, of
 			q.TimedOut = true
 			return q, nil
 		}
-		if !all && !a.pod.Deaf() {
+		if !all && !a.pod.NotificationsDisabled() {
 			_ = a.pod.Commands.NotifySettings(ctx, a.pod.Commands.Pool()) // best effort: makes the pods send a heartbeat now
 		}
 		// Counting can be slow with a large backlog, so spend at most a tenth of the time on it.

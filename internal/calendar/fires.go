@@ -128,10 +128,10 @@ func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids [
 	if err := c.submitFires(ctx, tx, list, actor); err != nil {
 		return err
 	}
-	var told, refused []job.Fire
+	var reported, refused []job.Fire
 	for _, d := range list {
 		for _, f := range d.fires {
-			if told = append(told, f); f.JobID == nil && f.Outcome != job.FireMissed {
+			if reported = append(reported, f); f.JobID == nil && f.Outcome != job.FireMissed {
 				refused = append(refused, f)
 			}
 		}
@@ -141,7 +141,7 @@ func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids [
 			return err
 		}
 	}
-	return admin.TellFires(ctx, c.o.Store, tx, c.o.Boot(), actor, told)
+	return admin.WriteFireEvents(ctx, c.o.Store, tx, c.o.Boot(), actor, reported)
 }
 
 // active returns the schedules that still have an unfinished job, or an unfinished job that follows from one. It considers only schedules

@@ -11,7 +11,7 @@ import (
 
 // CancelAmong cancels a single job on behalf of a bulk command.
 func (i *Identity) CancelAmong(ctx context.Context, id int64, actor string) error {
-	c, err := admin.CancelAmong(ctx, i.Commands, id, actor, i.TellRun)
+	c, err := admin.CancelAmong(ctx, i.Commands, id, actor, i.NotifyRun)
 	_, err = i.ApplyCancel(id, c, job.ReasonCancelled, err)
 	return err
 }
@@ -51,9 +51,9 @@ func (one *Run) cancelFor(why job.Reason) {
 	}
 }
 
-// TellRun cancels the handler of a run in this process. If a transaction of the handler has locked the job's row, that transaction ends
-// with the handler's context.
-func (i *Identity) TellRun(l job.Lease) {
+// NotifyRun cancels the handler of a run in this process. If a transaction of the handler locks the job's row, that transaction ends with
+// the handler's context.
+func (i *Identity) NotifyRun(l job.Lease) {
 	if one := i.Runs.Find(l.JobID, l.Fence); one != nil && one.Lease == l {
 		one.cancelFor(job.ReasonCancelled)
 	}

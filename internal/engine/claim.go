@@ -23,6 +23,8 @@ type claimer struct {
 	*Identity
 	exec *executor
 
+	round     round       // used only by the poller
+	sweptAt   time.Time   // when all lanes were last claimed; used only by the poller
 	heard     atomic.Bool // other pods may have changed the available slots of limited lanes
 	asksAgain atomic.Bool // a claim is scheduled for slots whose request was postponed
 
@@ -55,11 +57,11 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 			}
 			return false, err
 		}
-		if all && !look && !c.backlog.hasMore() && time.Since(c.looked) < c.Lanes.Interval() {
+		if all && !look && !c.backlog.hasMore() && time.Since(c.sweptAt) < c.Lanes.Interval() {
 			return false, nil
 		}
 	}
-	c.looked = time.Now()
+	c.sweptAt = time.Now()
 	news := c.news.Swap(false)
 	if c.Slots() <= smallPod && !c.ahead.Any() {
 		c.exec.ends.flusher.lands() // the slots that these completions free are filled by the same claim

@@ -326,7 +326,7 @@ func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor strin
 		}
 		for _, l := range c.Asked {
 			seen(l.JobID)
-			f.TellRun(l)
+			f.NotifyRun(l)
 		}
 		if len(c.Asked) > 0 {
 			f.WakePeers()
@@ -337,7 +337,7 @@ func (f *fanOuts) CancelOpen(ctx context.Context, reason job.Reason, actor strin
 		// Each of these jobs is locked by another transaction or has changed since it was read.
 		for _, id := range ids {
 			if !wait {
-				if err := admin.Tell(ctx, f.Commands, id, f.TellRun); err != nil {
+				if err := admin.NotifyHandler(ctx, f.Commands, id, f.NotifyRun); err != nil {
 					return more, err
 				}
 				continue

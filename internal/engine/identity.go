@@ -115,8 +115,8 @@ func (i *Identity) Handle(kinds []string) {
 
 func (i *Identity) Boot() string { return i.Lease.ID() }
 
-// Deaf reports whether notifications are disabled, as they are behind a pooler without a direct connection.
-func (i *Identity) Deaf() bool { return i.Opts.DirectURL == "off" }
+// NotificationsDisabled reports whether notifications are disabled, as behind a pooler without a direct connection.
+func (i *Identity) NotificationsDisabled() bool { return i.Opts.DirectURL == "off" }
 
 // WakePeers wakes the other engines of this process and the other pods, because there is work that this engine cannot take immediately.
 func (i *Identity) WakePeers() { i.Member.WakePeers() }

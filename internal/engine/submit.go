@@ -291,7 +291,7 @@ func (sub *submitter) SubmitTx(ctx context.Context, tx pgx.Tx, w *work.Submissio
 	}
 	ctx, span := sub.Tracing.StartSubmission(ctx, w.Kind, n.Lane, 1)
 	n.Trace = tracing.Traceparent(span)
-	s, err := sub.submitFresh(ctx, tx, w, &n, !sub.Deaf())
+	s, err := sub.submitFresh(ctx, tx, w, &n, !sub.NotificationsDisabled())
 	tracing.EndSubmission(span, s.ID, err)
 	if sub.Commands.IDTaken(err) {
 		sub.Commands.DropIDs() // makes the caller's next transaction use other ids

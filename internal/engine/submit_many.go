@@ -53,7 +53,7 @@ func (sub *submitter) SubmitManyTx(ctx context.Context, tx pgx.Tx, list []*work.
 		store.CloseStale(tx.Conn(), err, false)
 		return nil, fmt.Errorf("submit %d jobs: %w", len(rows), err)
 	}
-	if !sub.Deaf() {
+	if !sub.NotificationsDisabled() {
 		if err := sub.Commands.Notify(ctx, tx); err != nil {
 			return nil, fmt.Errorf("submit %d jobs: %w", len(rows), err)
 		}

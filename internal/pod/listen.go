@@ -95,7 +95,7 @@ func (l *listener) ends(why error) {
 // listen turns notifications into wake-ups until ctx is cancelled. Notifications are only hints: if one is lost, the next poll finds the
 // change.
 func (p *Pod) listen(ctx context.Context) {
-	if p.Deaf() {
+	if p.NotificationsDisabled() {
 		return
 	}
 	for backoff := wait.NewBackoff(); ; {
@@ -202,7 +202,7 @@ func (p *Pod) answer(ctx context.Context, knock wait.Signal) {
 // notifyOthers wakes the sessions of remote workers on this pod, and requests a wake-up of the other pods.
 func (p *Pod) notifyOthers() {
 	p.sessions().Each((*engine.Engine).WakeForPeers)
-	if p.Deaf() {
+	if p.NotificationsDisabled() {
 		return
 	}
 	if !p.Lease.Registered() {

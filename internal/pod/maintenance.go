@@ -15,7 +15,7 @@ func newMaintenance(p *Pod) *maintenance.Maintenance {
 		RetainEvents: p.opts.RetainEvents, ApprovalTTL: p.opts.ApprovalTTL, MaxAge: p.opts.MaxAge,
 		Ended: p.Ends.ReportAll, Overdue: p.CancelOverdue, FanOutsChanged: p.Unsettled.CheckAll, Wake: p.Wake, WakePeers: p.WakePeers, Count: p.DBError,
 	}
-	if !p.Deaf() {
+	if !p.NotificationsDisabled() {
 		o.Session = &p.listener
 	}
 	return maintenance.New(o)

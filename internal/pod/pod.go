@@ -155,7 +155,7 @@ func (p *Pod) leave(ctx context.Context) {
 	defer cancel()
 	if err := p.Heartbeats.Leave(leaving, p.Boot()); err != nil {
 		p.Log.WarnContext(ctx, "could not close the pod's row: its lease will expire instead", telemetry.Err, err)
-	} else if lanes, err := store.VoidSlots(leaving, p.Heartbeats, []string{p.Boot()}); err == nil && len(lanes) > 0 && !p.Deaf() {
+	} else if lanes, err := store.VoidSlots(leaving, p.Heartbeats, []string{p.Boot()}); err == nil && len(lanes) > 0 && !p.NotificationsDisabled() {
 		_ = p.Heartbeats.Notify(leaving, p.Heartbeats.Pool()) // best effort; a sweep also finds the free slots
 	}
 }

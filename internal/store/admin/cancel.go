@@ -85,27 +85,27 @@ type Cancellation struct {
 //
 // If a transaction of the job's handler locks its row, the pod is asked to cancel the handler, through its heartbeat and through told.
 // Cancel then retries until the transaction has ended. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
-func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, told func(l job.Lease)) (Cancellation, error) {
+func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {
 	d := AuditEntry{Actor: actor, Action: "job.cancel", Target: jobTarget(id)}
 	if stop {
 		d.Action = "job.stop"
 	}
-	return cancel(ctx, s, id, stop, actor, told, &d)
+	return cancel(ctx, s, id, stop, actor, notify, &d)
 }
 
 // CancelAmong is like [Cancel], for one of many jobs whose shared audit entry has already been written.
-func CancelAmong(ctx context.Context, s *store.Store, id int64, actor string, told func(l job.Lease)) (Cancellation, error) {
-	return cancel(ctx, s, id, false, actor, told, nil)
+func CancelAmong(ctx context.Context, s *store.Store, id int64, actor string, notify func(l job.Lease)) (Cancellation, error) {
+	return cancel(ctx, s, id, false, actor, notify, nil)
 }
 
-func cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, told func(l job.Lease), d *AuditEntry) (Cancellation, error) {
+func cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, notify func(l job.Lease), d *AuditEntry) (Cancellation, error) {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
 	for wasTold := false; ; {
 		found, err := cancelOnce(ctx, s, id, stop, actor, d)
 		switch {
 		case isHeld(err):
-			if err := Tell(ctx, s, id, told); err != nil {
+			if err := NotifyHandler(ctx, s, id, notify); err != nil {
 				return Cancellation{}, fmt.Errorf("cancel job %d: %w", id, err)
 			}
 			wasTold = true
@@ -142,8 +142,8 @@ type cancelled struct {
 // claimed row, but not the run that the claim inserted into current_runs. The subject would then stay busy. live is searched only if a row
 // was locked. If the row was replaced in the meantime, by a priority change or a promotion, the next search finds it.
 const (
-	lockLiveSQL    = `select id from trapeze.live where id = $1 for update`
-	tellHandlerSQL = `
+	lockLiveSQL      = `select id from trapeze.live where id = $1 for update`
+	notifyHandlerSQL = `
 insert into trapeze.cancel_requests (pod, job_id, fence, reason)
 select pod, id, fence, 'cancelled' from trapeze.live where id = $1 and state = 'running'
 on conflict (pod, job_id, fence) do update set reason = cancel_requests.reason
@@ -202,14 +202,14 @@ func isHeld(err error) bool {
 	return ok && pg.Code == "55P03"
 }
 
-// Tell asks the pod that runs a job to cancel its handler, without changing the job's row. It does not cancel the job itself.
-func Tell(ctx context.Context, s *store.Store, id int64, told func(l job.Lease)) error {
-	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Lease], tellHandlerSQL, id)
+// NotifyHandler asks the pod that runs a job to cancel its handler, without changing the job's row. It does not cancel the job itself.
+func NotifyHandler(ctx context.Context, s *store.Store, id int64, notify func(l job.Lease)) error {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Lease], notifyHandlerSQL, id)
 	if err != nil {
 		return err
 	}
 	for _, l := range list {
-		told(l)
+		notify(l)
 	}
 	return nil
 }

@@ -110,7 +110,7 @@ var statements = map[string]string{
 	"shortFireSQL":       shortFireSQL,
 	"strandedSQL":        strandedSQL,
 	"takeSchedulesSQL":   takeSchedulesSQL,
-	"tellHandlerSQL":     tellHandlerSQL,
+	"notifyHandlerSQL":   notifyHandlerSQL,
 	"undeferSQL":         undeferSQL,
 	"waitingInLaneSQL":   waitingInLaneSQL,
 }
