@@ -62,10 +62,10 @@ func (g *grant) apply(s store.Slots, wish int, now time.Time) {
 	}
 }
 
-// told applies a heartbeat's report about a lane, and reports whether a sweep is needed. Two kinds of report may be outdated: that the pods
-// no longer hold too many slots of the lane, and that this pod holds fewer slots than it was granted. Each is first confirmed by a request.
-// The second kind occurs after the lane was deleted and created again.
-func (one *lane) told(b store.Lane) (look bool) {
+// apply applies a heartbeat's report about a lane, and reports whether a sweep is needed. Two kinds of report may be outdated: that the
+// lane no longer has too many slots in use, and that this pod holds fewer slots than it was granted. Both are confirmed by a request first.
+// The second one occurs after the lane was deleted and created again.
+func (one *lane) apply(b store.Lane) (look bool) {
 	g := &one.grant
 	if one.slots == nil {
 		*g = grant{}

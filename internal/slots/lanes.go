@@ -45,8 +45,8 @@ type lane struct {
 	used  int
 	grant grant // granted slots, if slots is set
 
-	every  time.Duration // poll interval of the lane, or 0 for the pod's
-	looked time.Time     // when a claim last included the lane
+	every   time.Duration // poll interval of the lane, or 0 for the pod's
+	sweptAt time.Time     // when a claim last included it
 }
 
 // NewLanes returns a Lanes with a total number of slots. poll is the poll interval of lanes that set none. mayUse restricts the lanes; if
@@ -63,18 +63,18 @@ func (l *Lanes) Apply(b store.Beat) (opened bool) {
 	l.known, l.paused, l.drained = true, b.Paused, b.Drained
 	l.order = l.order[:0]
 	seen := map[string]bool{}
-	for _, told := range b.Lanes {
-		seen[told.Name] = true
-		one := l.byName[told.Name]
+	for _, reported := range b.Lanes {
+		seen[reported.Name] = true
+		one := l.byName[reported.Name]
 		if one == nil {
 			one = &lane{}
-			l.byName[told.Name] = one
+			l.byName[reported.Name] = one
 		}
-		open := told.Enabled && !told.Drained && (l.mayUse == nil || l.mayUse(told.Name))
-		opened = opened || open && !one.open || more(one.limit, told.SlotsPerPod) || more(one.slots, told.Slots)
-		one.open, one.limit, one.slots, one.every = open, told.SlotsPerPod, told.Slots, lengthOf(told.PollIntervalMS, time.Millisecond)
-		opened = one.told(told) || opened
-		l.order = append(l.order, told.Name)
+		open := reported.Enabled && !reported.Drained && (l.mayUse == nil || l.mayUse(reported.Name))
+		opened = opened || open && !one.open || more(one.limit, reported.SlotsPerPod) || more(one.slots, reported.Slots)
+		one.open, one.limit, one.slots, one.every = open, reported.SlotsPerPod, reported.Slots, lengthOf(reported.PollIntervalMS, time.Millisecond)
+		opened = one.apply(reported) || opened
+		l.order = append(l.order, reported.Name)
 	}
 	for name, one := range l.byName {
 		if !seen[name] {
@@ -251,9 +251,9 @@ func (l *Lanes) LostOne(lately time.Duration) bool {
 }
 
 // ApplyStale applies the lanes' stale limits, and reports whether any has changed.
-func (l *Lanes) ApplyStale(told []store.Lane) (news bool) {
+func (l *Lanes) ApplyStale(reported []store.Lane) (news bool) {
 	now := map[string]time.Duration{}
-	for _, one := range told {
+	for _, one := range reported {
 		if one.StaleAfterS != nil {
 			now[one.Name] = lengthOf(one.StaleAfterS, time.Second)
 		}

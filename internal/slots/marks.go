@@ -33,7 +33,7 @@ func Slow(took time.Duration, jobs int) bool { return took > markSlow+time.Durat
 type Marks struct {
 	mu     sync.Mutex
 	lanes  map[string]*mark
-	looked time.Time // when marks were last read
+	readAt time.Time // when marks were last read
 }
 
 // mark is the mark of one lane.
@@ -168,10 +168,10 @@ func (m *Marks) Look(lanes []string) (since map[string]time.Time, due bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	if now.Sub(m.looked) < markRest {
+	if now.Sub(m.readAt) < markRest {
 		return nil, false
 	}
-	m.looked = now
+	m.readAt = now
 	since = make(map[string]time.Time, len(lanes))
 	for _, lane := range lanes {
 		switch one := m.markOf(lane); {
@@ -201,6 +201,6 @@ func (m *Marks) Apply(found, since map[string]time.Time, took, most time.Duratio
 		m.set(one, moment, took, most, again)
 	}
 	if whole && took < markSlow {
-		m.looked = m.looked.Add(time.Second) // the claim was slow for another reason
+		m.readAt = m.readAt.Add(time.Second) // the claim was slow for another reason
 	}
 }
