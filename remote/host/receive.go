@@ -106,28 +106,28 @@ func (g *Session) newEngine() {
 
 // remoteKind returns the handler for a kind of a remote worker. Its options are the ones that the worker sent, or else those of the pod if
 // the pod knows the kind.
-func (g *Session) remoteKind(told engine.RemoteKind, known *engine.Handler) *engine.Handler {
-	k := &engine.Handler{Name: told.Name, Timeout: g.host.pod.Opts.Timeout}
+func (g *Session) remoteKind(declared engine.RemoteKind, known *engine.Handler) *engine.Handler {
+	k := &engine.Handler{Name: declared.Name, Timeout: g.host.pod.Opts.Timeout}
 	if known != nil {
 		*k = *known
 	}
-	if told.Timeout != nil {
-		k.Timeout = *told.Timeout
+	if declared.Timeout != nil {
+		k.Timeout = *declared.Timeout
 	}
-	if told.MaxAttempts > 0 {
-		k.MaxAttempts, k.Backoff = told.MaxAttempts, told.Backoff
+	if declared.MaxAttempts > 0 {
+		k.MaxAttempts, k.Backoff = declared.MaxAttempts, declared.Backoff
 	}
-	if told.MaxCrashes > 0 {
-		k.MaxCrashes = told.MaxCrashes
+	if declared.MaxCrashes > 0 {
+		k.MaxCrashes = declared.MaxCrashes
 	}
-	if told.StaleAfter != nil {
-		k.StaleAfter = told.StaleAfter
+	if declared.StaleAfter != nil {
+		k.StaleAfter = declared.StaleAfter
 	}
 	// The job has the worker's lease. When the worker's heartbeats stop, this pod cannot know whether the worker is still running the job.
 	k.KeepRunning = true
 	k.Run = g.handle
 	if known == nil {
-		k.RunSeconds = func(seconds float64) { g.host.ran(g.host.pod.Metrics, told.Name, seconds) }
+		k.RunSeconds = func(seconds float64) { g.host.ran(g.host.pod.Metrics, declared.Name, seconds) }
 	}
 	return k
 }

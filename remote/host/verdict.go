@@ -30,13 +30,13 @@ func (g *Session) verdicts(ctx context.Context, owner string, listed []Listed, n
 	for _, i := range unknown {
 		all.Running[i].Progress = listed[i].Progress
 	}
-	told, err := g.host.heartbeatElsewhere(ctx, g.opts.ID, owner, all)
+	verdicts, err := g.host.heartbeatElsewhere(ctx, g.opts.ID, owner, all)
 	if err != nil {
 		return nil, err
 	}
 	strays := 0
 	for _, i := range unknown {
-		if list[i] = told[i]; list[i].Lost {
+		if list[i] = verdicts[i]; list[i].Lost {
 			strays++
 		}
 	}

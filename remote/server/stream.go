@@ -170,19 +170,19 @@ func kindsOf(m *remotepb.StreamJobsRequest, caller Caller) (kinds []engine.Remot
 }
 
 func kind(k *remotepb.Kind) engine.RemoteKind {
-	told := engine.RemoteKind{Name: k.GetName(), MaxAttempts: int(k.GetMaxAttempts()), MaxCrashes: int(k.GetMaxCrashes())}
+	kind := engine.RemoteKind{Name: k.GetName(), MaxAttempts: int(k.GetMaxAttempts()), MaxCrashes: int(k.GetMaxCrashes())}
 	if k.Timeout != nil {
 		timeout := k.GetTimeout().AsDuration()
-		told.Timeout = &timeout
+		kind.Timeout = &timeout
 	}
 	if k.StaleAfter != nil {
 		after := k.GetStaleAfter().AsDuration()
-		told.StaleAfter = &after
+		kind.StaleAfter = &after
 	}
 	if b := k.GetBackoff(); b != nil {
-		told.Backoff.Base, told.Backoff.Cap = b.GetFirst().AsDuration(), b.GetMost().AsDuration()
+		kind.Backoff.Base, kind.Backoff.Cap = b.GetFirst().AsDuration(), b.GetMost().AsDuration()
 	}
-	return told
+	return kind
 }
 
 // #nosec G115 -- small numbers that came from columns of 32 bits

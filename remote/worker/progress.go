@@ -20,8 +20,9 @@ func (t *task) takeProgress() *remotepb.Progress {
 	return t.sending
 }
 
-// told records whether the heartbeat was acknowledged. If it was not, the next one repeats the progress, unless there is newer progress.
-func (t *task) told(answered bool) {
+// acknowledgeProgress records whether the heartbeat was acknowledged. If it was not, the next one repeats the progress, unless there is
+// newer progress.
+func (t *task) acknowledgeProgress(answered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if was := t.sending; !answered && was != nil {
@@ -77,7 +78,7 @@ func (w *Worker) nextBeat() <-chan struct{} {
 // heartbeatDone notifies waiting goroutines that a heartbeat has finished.
 func (w *Worker) heartbeatDone(answered bool) {
 	for _, t := range w.list() {
-		t.told(answered)
+		t.acknowledgeProgress(answered)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -112,15 +112,15 @@ func (f *remoteWriter) retry(ctx context.Context, call func(ctx context.Context)
 		if err != nil && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err = told(err); errors.Is(err, job.ErrGone) {
+		if err = jobError(err); errors.Is(err, job.ErrGone) {
 			f.lose(job.ErrGone)
 		}
 		return err
 	}
 }
 
-// told converts an error from a pod to the corresponding error of package job.
-func told(err error) error {
+// jobError converts an error from a pod to the corresponding error of package job.
+func jobError(err error) error {
 	if err == nil {
 		return nil
 	}
