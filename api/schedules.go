@@ -159,20 +159,20 @@ func triggerSchedule(c *call) (any, error) {
 // maySchedule rejects a change whose jobs would need approval, unless the caller may approve them. It also rejects a change that would pass
 // existing arguments to another kind, whose secrets differ, unless the caller may see secrets. It returns the setting that the decision is
 // based on, or nil if the schedule does not exist.
-func maySchedule(c *call, change job.ScheduleChange) (looked *job.ScheduleSetting, err error) {
+func maySchedule(c *call, change job.ScheduleChange) (current *job.ScheduleSetting, err error) {
 	setting := job.DefaultSchedule()
 	before, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
 	switch {
 	case err == nil:
-		setting, looked = before.ScheduleSetting, &before.ScheduleSetting
+		setting, current = before.ScheduleSetting, &before.ScheduleSetting
 	case !errors.Is(err, job.ErrUnknownSchedule):
 		return nil, err
 	}
 	after := change.Apply(setting)
-	if looked != nil && after.Kind != setting.Kind && change.Args == nil && !c.caller.Sees(access.JobsArgs, "") {
+	if current != nil && after.Kind != setting.Kind && change.Args == nil && !c.caller.Sees(access.JobsArgs, "") {
 		return nil, forbidden("the new kind %q would get the args of %q: send args too, or get permission %s to keep them", setting.Kind, after.Kind, access.JobsArgs)
 	}
-	return looked, mayRun(c, after)
+	return current, mayRun(c, after)
 }
 
 // mayTrigger rejects triggering or resuming a schedule whose jobs would need approval, unless the caller may approve them. It returns the

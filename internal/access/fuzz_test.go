@@ -42,7 +42,7 @@ func FuzzAFileOfTokensIsUnderstoodOrRefused(f *testing.F) {
 		if said != nil || len(understood.tokens)+len(understood.certificates) != len(file.Tokens) {
 			t.Fatalf("%q has %d entries, of which %d were parsed: %v", raw, len(file.Tokens), len(understood.tokens)+len(understood.certificates), said)
 		}
-		all := &Tokens{file: &watchedFile[secrets]{value: understood, looked: time.Now(), every: time.Hour}}
+		all := &Tokens{file: &watchedFile[secrets]{value: understood, checkedAt: time.Now(), every: time.Hour}}
 		for _, one := range file.Tokens {
 			if who, ok := understood.certificates[one.Certificate]; one.Certificate != "" {
 				if !ok || who.Name != one.Name {
@@ -92,7 +92,7 @@ func FuzzNobodyIsBelievedWithoutATokenThatWasSigned(f *testing.F) {
 	k := &keys{Issuer: "https://id.example.org", Audience: "trapeze", NameClaim: "sub", RolesClaim: "roles", Keys: []*key{
 		{ID: "hs", Algorithm: "HS256", key: secret}, {ID: "ed", Algorithm: "EdDSA", key: edwards.Public()},
 	}}
-	signed := &Signed{file: &watchedFile[*keys]{value: k, looked: time.Now(), every: 24 * time.Hour}}
+	signed := &Signed{file: &watchedFile[*keys]{value: k, checkedAt: time.Now(), every: 24 * time.Hour}}
 	ends := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	for _, c := range []jwt.MapClaims{claims("exp", ends), claims("exp", ends, "roles", nil), claims("exp", ends, "sub", 7), claims("exp", "x"), claims("exp", 1)} {
 		one, err1 := jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString(secret)
@@ -130,7 +130,7 @@ func FuzzASessionIsOneThatBeganOrIsRefused(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	tokens := &Tokens{file: &watchedFile[secrets]{value: file, looked: time.Now(), every: 24 * time.Hour}}
+	tokens := &Tokens{file: &watchedFile[secrets]{value: file, checkedAt: time.Now(), every: 24 * time.Hour}}
 	for _, given := range []string{anasToken, bobsToken} {
 		session, _, err := tokens.Login(given)
 		if err != nil {

@@ -19,10 +19,10 @@ type watchedFile[T any] struct {
 	parse func([]byte) (T, error)
 	every time.Duration
 
-	mu     sync.Mutex
-	looked time.Time
-	seen   fs.FileInfo
-	value  T
+	mu        sync.Mutex
+	checkedAt time.Time
+	seen      fs.FileInfo
+	value     T
 }
 
 // watch reads a file for the first time. It returns an error if the content is invalid.
@@ -38,7 +38,7 @@ func watch[T any](path string, parse func([]byte) (T, error)) (*watchedFile[T], 
 func (w *watchedFile[T]) get() T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if time.Since(w.looked) >= w.every {
+	if time.Since(w.checkedAt) >= w.every {
 		if err := w.read(); err != nil {
 			slog.Error("invalid secrets file: the previous contents stay in use", "path", w.path, "err", err)
 		}
@@ -48,7 +48,7 @@ func (w *watchedFile[T]) get() T {
 
 // read reads the file if it has changed. It logs an invalid version only once.
 func (w *watchedFile[T]) read() error {
-	w.looked = time.Now()
+	w.checkedAt = time.Now()
 	now, err := os.Stat(w.path)
 	if err != nil {
 		return err

@@ -203,7 +203,7 @@ func (w *Waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
 }
 
 // poll reads jobs and notifies the callers that wait for them. It returns the number of callers that it notified.
-func (w *Waiters) poll(ctx context.Context, ids []int64) (told int) {
+func (w *Waiters) poll(ctx context.Context, ids []int64) (delivered int) {
 	if len(ids) == 0 {
 		return 0
 	}
@@ -220,24 +220,24 @@ func (w *Waiters) poll(ctx context.Context, ids []int64) (told int) {
 	defer w.mu.Unlock()
 	if err != nil {
 		for _, id := range ids {
-			told += w.tell(id, verdict{err: fmt.Errorf("wait for job %d: %w", id, err)})
+			delivered += w.deliver(id, verdict{err: fmt.Errorf("wait for job %d: %w", id, err)})
 		}
-		return told
+		return delivered
 	}
 	for _, j := range over {
-		told += w.tell(j.ID, verdict{job: j})
+		delivered += w.deliver(j.ID, verdict{job: j})
 	}
 	for _, id := range gone {
-		told += w.tell(id, verdict{err: fmt.Errorf("wait for job %d: %w", id, job.ErrNotFound)})
+		delivered += w.deliver(id, verdict{err: fmt.Errorf("wait for job %d: %w", id, job.ErrNotFound)})
 	}
-	return told
+	return delivered
 }
 
-func (w *Waiters) tell(id int64, v verdict) (told int) {
+func (w *Waiters) deliver(id int64, v verdict) (delivered int) {
 	for one := range w.all[id] {
 		one.verdict <- v
 		w.drop(one)
-		told++
+		delivered++
 	}
-	return told
+	return delivered
 }

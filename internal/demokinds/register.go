@@ -104,15 +104,15 @@ func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context,
 		if err := c.post(ctx, "start", j.Path()); err != nil {
 			return nil, err
 		}
-		told := make(chan struct{})
+		reported := make(chan struct{})
 		untell := context.AfterFunc(ctx, func() {
-			defer close(told)
+			defer close(reported)
 			_ = c.post(ctx, "ctx_done", context.Cause(ctx).Error())
 		})
 		cause := "panic or exit of the goroutine" // replaced if the handler returns
 		defer func() {
 			if !untell() {
-				<-told // the end must be reported after ctx_done
+				<-reported // the end must be reported after ctx_done
 			}
 			if failed := c.post(ctx, "end", cause); failed != nil && err == nil {
 				err = failed

@@ -111,8 +111,8 @@ func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch],
 		return nil, stand{}, ErrClosing
 	}
 	listener := f.bus.Listen(t, room)
-	looked := make(chan error, 1)
-	f.joining = append(f.joining, looked)
+	polled := make(chan error, 1)
+	f.joining = append(f.joining, polled)
 	if f.tail == nil {
 		f.tail = startTail(f)
 	}
@@ -121,7 +121,7 @@ func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch],
 	f.mu.Unlock()
 	var err error
 	select {
-	case err = <-looked:
+	case err = <-polled:
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-f.closing:

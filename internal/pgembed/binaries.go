@@ -45,15 +45,15 @@ func usualPlaces() *places {
 // findBinaries returns a folder with initdb and postgres that the server's user can run. want is the major version that wrote the data, or
 // empty for any version.
 func findBinaries(ctx context.Context, o Options, as account, want string) (string, error) {
-	for _, told := range []struct{ from, dir string }{{"Options.BinDir", o.BinDir}, {"PGBIN", os.Getenv("PGBIN")}} {
-		if told.dir == "" {
+	for _, source := range []struct{ from, dir string }{{"Options.BinDir", o.BinDir}, {"PGBIN", os.Getenv("PGBIN")}} {
+		if source.dir == "" {
 			continue
 		}
 		// The user chose this folder, so silently using another one would be confusing.
-		if err := checkPrograms(ctx, told.dir, as, want); err != nil {
-			return "", fmt.Errorf("%s is %s: %w", told.from, told.dir, err)
+		if err := checkPrograms(ctx, source.dir, as, want); err != nil {
+			return "", fmt.Errorf("%s is %s: %w", source.from, source.dir, err)
 		}
-		return told.dir, nil
+		return source.dir, nil
 	}
 
 	where := o.places

@@ -30,15 +30,15 @@ func (d *demo) stay(ctx context.Context) error {
 		return err
 	}
 	context.AfterFunc(ctx, r.HandBackNow)
-	if err := server.Run(ctx, r, d.config, d.log, d.tellReady); err != nil {
+	if err := server.Run(ctx, r, d.config, d.log, d.printReady); err != nil {
 		return err
 	}
 	d.say("Stopped.")
 	return nil
 }
 
-// tellReady prints the URLs to open.
-func (d *demo) tellReady(line server.ReadyLine) error {
+// printReady prints the URLs to open.
+func (d *demo) printReady(line server.ReadyLine) error {
 	if d.json {
 		return d.print(line)
 	}

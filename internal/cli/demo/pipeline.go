@@ -61,7 +61,7 @@ func (d *demo) showPipeline(ctx context.Context) error {
 	if err := d.readResult(ctx, steps); err != nil {
 		return err
 	}
-	d.tellResult(steps[0], took)
+	d.printResult(steps[0], took)
 	return nil
 }
 

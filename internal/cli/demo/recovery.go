@@ -230,14 +230,14 @@ func (n *netRun) tell(ctx context.Context, steps []job.Job) error {
 		for _, e := range events {
 			if !n.shownEvents[e.Cursor] {
 				n.shownEvents[e.Cursor] = true
-				n.tellOne(e, j)
+				n.printEvent(e, j)
 			}
 		}
 	}
 	return nil
 }
 
-func (n *netRun) tellOne(e job.Event, j job.Job) {
+func (n *netRun) printEvent(e job.Event, j job.Job) {
 	pod := show.Text(e.Pod)
 	switch {
 	case e.Event == "job.waiting":

@@ -37,8 +37,8 @@ func resultsOf(steps []job.Job) (first handlers.Ingested, last handlers.Totalled
 	return first, last, nil
 }
 
-// tellResult prints the largest units and the total.
-func (d *demo) tellResult(first job.Job, took time.Duration) {
+// printResult prints the largest units and the total.
+func (d *demo) printResult(first job.Job, took time.Duration) {
 	most := d.totals[:min(len(d.totals), 10)]
 	d.say("")
 	d.say("The %d largest of %s departure airports:", len(most), thousands(d.report.Units))
@@ -52,7 +52,7 @@ func (d *demo) tellResult(first job.Job, took time.Duration) {
 	}
 	d.say("")
 	d.say("Total: %s kg CO2e from %s flights in %.2f s.", commas(d.report.Total.String()), thousands(d.counted), took.Seconds())
-	d.tellBadUnits()
+	d.printBadUnits()
 	if d.report.Warnings == 0 {
 		return
 	}
@@ -69,8 +69,8 @@ func (d *demo) tellResult(first job.Job, took time.Duration) {
 	}
 }
 
-// tellBadUnits prints the units that were left out.
-func (d *demo) tellBadUnits() {
+// printBadUnits prints the units that were left out.
+func (d *demo) printBadUnits() {
 	if d.bad == 0 {
 		return
 	}
