@@ -53,7 +53,7 @@ func scheduleIll(s view.ScheduleHealth) (says, do string) {
 			"see docs/operating.md, \"A schedule did not fire\", the logs of the pods, and the checks pods and clock"
 	}
 	if first := passedOver(s); !first.IsZero() {
-		return fmt.Sprintf(" fires next at %s and skips the occurrences of its expression from %s on: the database's clock was ahead, or next_at was set by hand",
+		return fmt.Sprintf(" fires next at %s and skips the earlier occurrences of its expression, starting at %s: the database's clock was ahead, or next_at was set by hand",
 				humanize.ClockIn(s.Zone, s.Next), humanize.ClockIn(s.Zone, &first)),
 			fmt.Sprintf("trapeze cron pause %s, then trapeze cron resume %s: this plans it from now on", name, name)
 	}

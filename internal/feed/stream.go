@@ -51,7 +51,7 @@ type road interface {
 
 // Reasons why a stream is reset.
 const (
-	otherHistory = "the cursor is from another history: the database was restored, or a standby was promoted, and events may be missing"
+	otherHistory = "the cursor belongs to another history: the database was restored, or a standby was promoted, and events may be missing"
 	unknown      = "the cursor is not from this database"
 	tooOld       = "the cursor is older than the events that are kept"
 )

@@ -25,7 +25,7 @@ func (m *Maintenance) reconcileFanOuts(ctx context.Context) (corrected int, err 
 	last, drifts, err := upkeep.Reconcile(ctx, m.o.Store, m.reconciled.Load(), reconcilePage)
 	for _, d := range drifts {
 		m.o.Metrics.Drift.Inc()
-		m.o.Log.ErrorContext(ctx, "child count of a waiting job was wrong and corrected: rows were probably changed by hand",
+		m.o.Log.ErrorContext(ctx, "corrected the child count of a waiting job: rows were probably changed by hand",
 			telemetry.JobID, d.ID, telemetry.OpenBefore, d.OpenBefore, telemetry.Open, d.Open, telemetry.FailedBefore, d.FailedBefore, telemetry.Failed, d.Failed)
 	}
 	m.reconciled.Store(last)
@@ -39,7 +39,7 @@ func (m *Maintenance) reconcileFanOuts(ctx context.Context) (corrected int, err 
 func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
 	ended, err := upkeep.ReconcileRuns(ctx, m.o.Store, reconcilePage)
 	for _, run := range ended {
-		m.o.Log.ErrorContext(ctx, "subject was held by a job that does not run and released: rows were probably changed by hand",
+		m.o.Log.ErrorContext(ctx, "released a subject held by a job that does not run: rows were probably changed by hand",
 			telemetry.JobID, run.JobID, telemetry.Kind, run.Kind)
 	}
 	if len(ended) > 0 {
@@ -53,7 +53,7 @@ func (m *Maintenance) reconcileRuns(ctx context.Context) (int, error) {
 func (m *Maintenance) reconcileGrants(ctx context.Context) (int, error) {
 	lanes, err := upkeep.ReconcileGrants(ctx, m.o.Store)
 	for _, lane := range lanes {
-		m.o.Log.ErrorContext(ctx, "granted slots of a lane were wrong and corrected: rows were probably changed by hand", telemetry.Lane, lane)
+		m.o.Log.ErrorContext(ctx, "corrected the granted slots of a lane: rows were probably changed by hand", telemetry.Lane, lane)
 	}
 	if len(lanes) > 0 {
 		m.o.WakePeers()

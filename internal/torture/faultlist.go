@@ -25,7 +25,7 @@ var Faults = []Fault{
 	{Name: "F9", What: "panics in a handler, and in a goroutine of one, which ends the process", Verbs: of("F9")},
 	{Name: "F10", What: "os.Exit in a handler, pod after pod", Verbs: of("F10")},
 	{Name: "F11", What: "runtime.Goexit in a handler", Verbs: of("F11")},
-	{Name: "F12", What: "handlers that ignore their context: busy, or blocked for ever", Verbs: of("F12")},
+	{Name: "F12", What: "handlers that ignore their context: busy, or blocked forever", Verbs: of("F12")},
 	{Name: "F13", What: "goroutines leaked by a handler", Verbs: of("F13")},
 	{Name: "F14", What: "handlers that need more memory than their pod may use", Verbs: of("F14")},
 	{Name: "F15", What: "unknown kinds, and a pod that knows only some kinds", Verbs: of("F15")},

@@ -88,7 +88,7 @@ func (s *stage) strike() (err error) {
 			defer cancel()
 			for _, schema := range []string{s.config.Options.Schema, s.co2, s.co2Net()} {
 				if _, e := s.pool.Exec(ctx, "drop schema if exists "+pgx.Identifier{schema}.Sanitize()+" cascade"); e != nil {
-					err = errors.Join(err, fmt.Errorf("drop schema %s of the demo; drop it by hand: %w", schema, e))
+					err = errors.Join(err, fmt.Errorf("drop schema %s of the demo; drop it manually: %w", schema, e))
 				}
 			}
 		}
