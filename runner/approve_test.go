@@ -102,7 +102,7 @@ func TestAPipelineIsApprovedOnce(t *testing.T) {
 	is.NoErr(r.Admin().Approve(t.Context(), asks, ""))
 	j := ended(t, r, asks)
 	is.Equal(j.State, job.Failed) // it fails instead of ignoring the request for approval
-	is.True(strings.Contains(message(j), "approval is for submissions"))
+	is.True(strings.Contains(message(j), "approval is allowed only on submissions"))
 	checkHistory(t, pool, r)
 }
 

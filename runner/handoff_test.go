@@ -171,7 +171,7 @@ func TestAStepThatCannotBeFailsItsParentForGood(t *testing.T) {
 	r := start(t, pool, runner.Options{MaxAttempts: 5}, handlers)
 	for kind, want := range map[string]string{
 		"unknown-kind": `unknown kind`, "unknown-lane": `unknown lane`, "no-args": "no args", "bad-priority": "priority 1000",
-		"with-a-key": "keys are for submissions", "broken-args": "invalid args", "panics": "panic",
+		"with-a-key": "keys are allowed only on submissions", "broken-args": "invalid args", "panics": "panic",
 	} {
 		t.Run(kind, func(t *testing.T) {
 			is := is.New(t)

@@ -181,7 +181,7 @@ func TestAPoisonedEndFailsAloneAndTheOthersHandOver(t *testing.T) {
 		"oversized":                   {runner.Then(after(noise(job.MaxArgsBytes))), job.ReasonResultTooLarge, "at most"},
 		"a NUL character":             {runner.Then(after(`a\u0000b`)), job.ReasonInvalidArgs, "NUL"},
 		"invalid UTF-8":               {runner.Then(after("a\xffb")), job.ReasonInvalidArgs, "UTF-8"},
-		"a key":                       {runner.Then(after("key"), runner.Unique("one", runner.WhileActive)), job.ReasonError, "keys are for submissions"},
+		"a key":                       {runner.Then(after("key"), runner.Unique("one", runner.WhileActive)), job.ReasonError, "keys are allowed only on submissions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -229,7 +229,7 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 		{"an interval schedule that is planned beyond its next fires", func(p patient) {
 			p.schedule("a.kind", `expression = '@every 1h', zone = 'Europe/Zurich'`) // a new expression resets planned
 			p.exec(`update trapeze.schedules set planned = true, next_at = now() + interval '62 minutes'`)
-		}, "schedules", failing, "skips the occurrences of its expression", nil},
+		}, "schedules", failing, "skips the earlier occurrences of its expression", nil},
 		{"a paused schedule", func(p patient) { p.schedule("lost.kind", `paused = true`) },
 			"schedules", healthy, "1 schedule, 1 paused", nil},
 		{"a schedule that is slightly late", func(p patient) { p.schedule("a.kind", `next_at = now() - interval '5 seconds'`) },

@@ -112,7 +112,7 @@ func TestWhatAServerAnswersIsAnExitCode(t *testing.T) {
 		{"something else", answer(404, "", ""), "jobs", 2, "prefix"},
 		{"an older release", answer(404, "not_found", ""), "export jobs", 1, "check its release"},
 		{"a redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }, "kill 7", 2, "/elsewhere"},
-		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }, "jobs", 3, "decode the answer"},
+		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }, "jobs", 3, "decode the response"},
 		{"disconnects before a command is answered", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "kill 7", 4, "may have taken effect"},
 		{"disconnects before a read is answered", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "jobs", 3, "does not respond"},
 		{"disconnects while it answers", func(w http.ResponseWriter, _ *http.Request) {

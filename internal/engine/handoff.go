@@ -41,7 +41,7 @@ func (fin *finisher) nextStep(one *Run, o *work.Outcome) (*store.NewJob, error) 
 			return nil, err
 		}
 		if w.UniqueKey != nil {
-			return nil, fmt.Errorf("%w: next step %s: keys are allowed on submissions, not on steps", job.ErrInvalid, w.Kind)
+			return nil, fmt.Errorf("%w: next step %s: keys are allowed only on submissions", job.ErrInvalid, w.Kind)
 		}
 		w.Planned = slices.Concat(w.Planned, chain, undo)
 	case len(chain) > 0:
