@@ -23,14 +23,12 @@ type claimer struct {
 	*Identity
 	exec *executor
 
-	round     round       // used only by the poller
-	sweptAt   time.Time   // when all lanes were last claimed; used only by the poller
 	heard     atomic.Bool // other pods may have changed the available slots of limited lanes
 	asksAgain atomic.Bool // a claim is scheduled for slots whose request was postponed
 
 	mu        sync.Mutex // locked during a claim; guards the following fields
 	round     round
-	looked    time.Time     // when all lanes were last read
+	sweptAt   time.Time     // when a claim last covered all lanes
 	roundTrip time.Duration // moving average over the latest claims
 	away      time.Duration // part of a claim's round trip that the statement does not account for: network and commit
 	dry       bool          // the latest claim that refilled the jobs claimed ahead found fewer than requested
