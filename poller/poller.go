@@ -19,7 +19,7 @@ import (
 type Source interface {
 	// Sweep polls once and reports whether polling again immediately may find more.
 	Sweep(ctx context.Context) (more bool)
-	// NextDue returns the earliest time at which a poll may find something, or the zero time if none is known.
+	// NextDue returns the earliest time at which a poll might find something, or the zero time if none is known.
 	NextDue() time.Time
 }
 
@@ -41,15 +41,15 @@ func New(source Source, every time.Duration) *Poller {
 	return p
 }
 
-// SetEvery changes the interval, including that of the current wait. It is safe for concurrent use.
+// SetEvery changes the interval and applies the new value to the current wait. It is safe for concurrent use.
 func (p *Poller) SetEvery(every time.Duration) {
 	if p.every.Swap(int64(every)) != int64(every) {
 		p.Nudge()
 	}
 }
 
-// Wake requests a sweep now, or another one after the current sweep. Calls made before that sweep starts are merged. Wake is safe for
-// concurrent use.
+// Wake requests an immediate sweep, or another sweep after the one in progress. Calls made before that sweep starts are merged. Wake is
+// safe for concurrent use.
 func (p *Poller) Wake() {
 	p.wake.Set()
 }
@@ -59,7 +59,7 @@ func (p *Poller) Nudge() {
 	p.nudge.Set()
 }
 
-// Run sweeps until ctx ends: once immediately, then after every interval, at every wake-up and at every due time. It never interrupts a
+// Run sweeps until ctx is done: immediately, then after every interval, at every wake-up and at every due time. It never interrupts a
 // sweep.
 func (p *Poller) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
@@ -74,7 +74,7 @@ func (p *Poller) Run(ctx context.Context) {
 			if now := p.every.Load(); now != every && !swept.IsZero() {
 				every, lookAt = now, swept.Add(p.interval())
 			}
-			// Do not postpone a due time that has been reached: nudges may arrive more often than the minimum wait.
+			// A due time that has been reached must not be postponed: nudges may arrive more often than the minimum wait.
 			if wait := p.wait(lookAt); wait > least || time.Since(swept) < least {
 				timer.Reset(wait)
 				continue
@@ -106,11 +106,11 @@ func (p *Poller) due() bool {
 	return !due.IsZero() && !time.Now().Before(due)
 }
 
-// least is the minimum wait before the next sweep if something is still due after a sweep.
+// least is the minimum wait after a sweep that leaves something due.
 const least = 20 * time.Millisecond
 
-// wait returns the time until the next sweep, which is when the interval ends or something becomes due. If something is still due after a
-// sweep, the wait is at least the minimum, so that a failing source does not cause a busy loop.
+// wait returns the time until the next sweep: the end of the interval or the next due time, whichever is earlier. If something is still due
+// after a sweep, wait returns at least the minimum, so that a failing source does not cause a busy loop.
 func (p *Poller) wait(lookAt time.Time) time.Duration {
 	next := lookAt
 	if due := p.source.NextDue(); !due.IsZero() && due.Before(next) {

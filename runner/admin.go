@@ -12,14 +12,14 @@ import (
 // CLI, the API and a host's own tools use it. Every change is recorded in the audit log under its actor's name. [Runner.Admin] returns an
 // Admin. Its methods are safe for concurrent use and do not require a running pod.
 //
-// Each change is one transaction, together with its audit entry and its event. The method then notifies the pods, so the change takes
-// effect at once. If a notification is lost, the change takes effect at the next heartbeat. Changes to lanes, pods, schedules and the queue
-// state never affect running jobs. [job.ErrOutcomeUnknown] means that the connection was lost before the reply arrived. Repeating the call
-// is safe and returns the outcome.
+// Each change is committed in one transaction together with its audit entry and its event. The method then notifies the pods, so the change
+// takes effect immediately, or at the next heartbeat if the notification is lost. Changes to lanes, pods, schedules and the queue state
+// never affect running jobs. [job.ErrOutcomeUnknown] means that the connection was lost before the reply arrived. Repeating the call is
+// safe and returns the outcome.
 type Admin struct{ pod *pod.Pod }
 
-// finishCommand returns the error of a command. After a success it first makes this pod apply the command, without waiting for a
-// notification, so that the command affects every job submitted here afterwards.
+// finishCommand returns the error of a command. If the command succeeded, finishCommand first applies it on this pod without waiting for a
+// notification, so that every job submitted here afterwards is affected.
 func (a Admin) finishCommand(ctx context.Context, err error) error {
 	if err != nil {
 		return a.pod.CommandError(err)
@@ -28,7 +28,7 @@ func (a Admin) finishCommand(ctx context.Context, err error) error {
 	return nil
 }
 
-// named returns an operator's name as stored in the audit log.
+// named returns an operator's name in the form stored in the audit log.
 func named(actor string) string {
 	return job.Storable(cmp.Or(actor, "operator"), 200)
 }

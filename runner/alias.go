@@ -88,7 +88,7 @@ var (
 	ErrScheduleMoved   = job.ErrScheduleMoved
 )
 
-// Causes of a handler's context being cancelled; see [context.Cause].
+// Cancellation causes of a handler's context; see [context.Cause].
 var (
 	ErrCancelled = job.ErrCancelled
 	ErrStopped   = job.ErrStopped
@@ -104,7 +104,7 @@ func Permanent(err error) error { return job.Permanent(err) }
 // IsPermanent reports whether err was marked with [Permanent].
 func IsPermanent(err error) bool { return job.WishOf(err).Permanent }
 
-// IsCancelled reports whether an operator cancelled or stopped the job. err is an error or the cause of a handler's context.
+// IsCancelled reports whether an operator cancelled or stopped the job. err is an error or the cancellation cause of a handler's context.
 func IsCancelled(err error) bool { return errors.Is(err, ErrCancelled) || errors.Is(err, ErrStopped) }
 
 // Retryable marks err as worth another attempt. If neither the job nor its kind sets a limit, the job gets at least ten attempts in total.

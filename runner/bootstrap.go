@@ -16,8 +16,8 @@ type LaneSetup struct {
 	SlotsPerPod *int
 }
 
-// ValidateLanes returns all mistakes in Options.Lanes as one error. It wraps [job.ErrInvalidSetting], and [job.ErrKindInTwoLanes] if a kind
-// has more than one default lane.
+// ValidateLanes returns all mistakes in Options.Lanes as one error. The error wraps [job.ErrInvalidSetting], and also
+// [job.ErrKindInTwoLanes] if a kind has more than one default lane.
 func ValidateLanes(lanes []LaneSetup) error {
 	var errs []error
 	names, laneOf := map[string]bool{}, map[string]string{}

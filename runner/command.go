@@ -14,8 +14,8 @@ type Cancelled struct {
 	State job.State // the job's current state: cancelled, or running until its handler returns
 }
 
-// Cancel cancels a job. A job that is not running is cancelled at once. For a running job, Cancel cancels the handler's context, on
-// whichever pod it runs, and the job ends as cancelled regardless of what the handler returns.
+// Cancel cancels a job. A job that is not running is cancelled immediately. For a running job, Cancel cancels the handler's context, on
+// whichever pod it is running, and the job ends as cancelled regardless of what the handler returns.
 //
 // It returns [job.ErrNotFound] or [job.ErrAlreadyTerminal], or [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived.
 // Repeating the call is safe and returns the outcome.
@@ -23,8 +23,8 @@ func (a Admin) Cancel(ctx context.Context, id int64, actor string) (Cancelled, e
 	return a.end(ctx, id, false, actor)
 }
 
-// Stop ends a job at once, even if it is running: the handler's context is cancelled and any later result is rejected. It returns the same
-// errors as [Admin.Cancel].
+// Stop ends a job immediately, even if it is running: the handler's context is cancelled and any later result is rejected. It returns the
+// same errors as [Admin.Cancel].
 func (a Admin) Stop(ctx context.Context, id int64, actor string) (Cancelled, error) {
 	return a.end(ctx, id, true, actor)
 }
@@ -39,18 +39,18 @@ func (a Admin) end(ctx context.Context, id int64, stop bool, actor string) (Canc
 	if err != nil {
 		return Cancelled{State: state}, err
 	}
-	// The job's children are cancelled with it, and its parent may have been waiting for it alone. If settling fails, the next heartbeat
-	// retries it.
+	// The job's children are cancelled with it, and its parent may have been waiting only for this job. If settling fails, the next
+	// heartbeat retries it.
 	if err := a.pod.SettleFanOuts(ctx); err != nil {
 		a.pod.Log.WarnContext(ctx, "fan-outs of a cancelled job not settled yet", telemetry.JobID, id, telemetry.Err, a.pod.DBError(err))
 	}
 	return Cancelled{State: state}, nil
 }
 
-// Approve releases a job that awaits approval. The job is due at once, or when its delay is over.
+// Approve releases a job that is awaiting approval. The job becomes due immediately, or when its delay is over.
 //
-// It returns [job.ErrNotFound], or [job.ErrNotAwaitingApproval] if the job does not await approval or has already been approved. It returns
-// [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived. Repeating the call is safe and returns the outcome.
+// It returns [job.ErrNotFound], or [job.ErrNotAwaitingApproval] if the job is not awaiting approval or has already been approved. It
+// returns [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived. Repeating the call is safe and returns the outcome.
 func (a Admin) Approve(ctx context.Context, id int64, actor string) error {
 	if err := admin.Approve(ctx, a.pod.Commands, id, named(actor)); err != nil {
 		return a.pod.CommandError(err)

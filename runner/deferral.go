@@ -22,8 +22,8 @@ type completion struct {
 	by      string
 }
 
-// Part names the part to complete, for a job with several parts. Each part counts once, even if it is completed more than once. A name has
-// at most 500 bytes.
+// Part names the part to complete, for a job with several parts. Each part counts only once, even if it is completed again. A name has at
+// most 500 bytes.
 func Part(name string) CompleteOption { return func(c *completion) { c.part = name } }
 
 // PartFailed marks the part as failed. A failed part counts as complete; [Deferred] describes how it affects the job.
@@ -36,7 +36,7 @@ func PartFailed(err error) CompleteOption {
 func CompletedBy(actor string) CompleteOption { return func(c *completion) { c.by = named(actor) } }
 
 // Complete completes one part of a [Deferred] job, from any process. It requires the token that the job's handler got from [Job.Token]. The
-// result is encoded to JSON; pass nil for none. Complete may be called before the handler has returned. After the last part, the job ends
+// result is encoded to JSON; pass nil for none. Complete can be called before the handler has returned. After the last part, the job ends
 // and its next step is inserted. Completing the same part again has no effect.
 //
 // It returns [job.ErrNotFound], [job.ErrWrongToken], [job.ErrInvalid] or [job.ErrTooLarge], and [job.ErrAlreadyTerminal] if all parts are
@@ -69,8 +69,8 @@ func (r *Runner) Complete(ctx context.Context, id int64, token string, result an
 	return nil
 }
 
-// Branches returns the outcomes of the branches of a job that fanned out, in fan-out order. It reads them in pages, so 10,000 results need
-// not fit in memory at once. Iteration stops at the first error. The error is [job.ErrNotFound] if the job never fanned out.
+// Branches returns the outcomes of a job's fan-out branches, in fan-out order. It reads them in pages, so 10,000 results need not fit in
+// memory at the same time. Iteration stops at the first error, which is [job.ErrNotFound] if the job never fanned out.
 func (r *Runner) Branches(ctx context.Context, id int64) iter.Seq2[Branch, error] {
 	return r.pod.Branches(ctx, id)
 }

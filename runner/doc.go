@@ -15,8 +15,8 @@
 //	err = r.Run(ctx)
 //
 // Submit a job with [Runner.Enqueue], or in your own transaction with [Runner.EnqueueTx], so that the job exists if and only if your data
-// does. A handler continues its pipeline with [Then], starts many jobs at once with [FanOut], or waits for external work with [Deferred].
-// [Chain] declares a whole pipeline at submission.
+// does. A handler continues its pipeline with [Then], starts many jobs with [FanOut], or waits for external work with [Deferred]. [Chain]
+// declares a whole pipeline at submission.
 //
 //	Enqueue ──▶ running here, or pending ──claim──▶ handler ──▶ Then: one commit ──▶ next handler, same process
 //	                                    ▲                          │
@@ -34,9 +34,9 @@
 // # What a handler can rely on
 //
 // A handler runs at least once, and at most one result is accepted. Each claim of a job has a higher fence than the one before. Trapeze
-// rejects the handler's return value from a former claim, and its writes through [Job.Tx], [Job.Write], [Job.Checkpoint], [Outcome.InTx],
-// [Job.Progress] and [Job.Emit]. Writes in [Outcome.InTx] happen exactly once. No transaction is open while a handler runs. A panic fails
-// the attempt.
+// rejects return values from handlers of former claims, and their writes through [Job.Tx], [Job.Write], [Job.Checkpoint], [Outcome.InTx],
+// [Job.Progress] and [Job.Emit]. Writes in [Outcome.InTx] happen exactly once. No transaction is open while a handler is running. A panic
+// fails the attempt.
 //
 // The handler's context is cancelled with a cause:
 //   - [job.ErrCancelled] or [job.ErrStopped]: an operator ended the job
@@ -47,9 +47,9 @@
 //   - [job.ErrLeaseLost]: the pod lost its lease
 //   - [job.ErrGone]: the job was deleted
 //
-// After an error, a panic or a timeout, the handler is called again. By default a job gets five attempts, about 1, 2, 4 and 8 seconds
-// apart. Its effects outside the database are then repeated as well. For a handler that must not repeat them, pass [Retry] with one
-// attempt, or set Options.MaxAttempts to 1. An error wrapped with [job.Retryable], [job.RetryAfter] or [job.Permanent] overrides these
-// limits. [job.Code] attaches a code that lists can be filtered by. When a job's pod dies, the job runs again on another pod, until it has
-// lost Options.MaxCrashes pods.
+// After an error, a panic or a timeout, the handler is called again, which repeats its effects outside the database. By default a job gets
+// five attempts, about 1, 2, 4 and 8 seconds apart. For a handler that must not repeat its effects, pass [Retry] with one attempt, or set
+// Options.MaxAttempts to 1. An error wrapped with [job.Retryable], [job.RetryAfter] or [job.Permanent] overrides these limits. [job.Code]
+// attaches a code by which lists can be filtered. When a job's pod dies, the job runs again on another pod, until it has lost
+// Options.MaxCrashes pods.
 package runner

@@ -10,7 +10,7 @@ import (
 // EnqueueOption is an option for a single submission.
 type EnqueueOption interface {
 	enqueue(w *submission)
-	ScheduleOption // allows schedules to use the same options; a schedule rejects those that it does not support
+	ScheduleOption // allows schedules to use the same options; a schedule rejects the ones it does not support
 }
 
 type enqueueOption func(*submission)
@@ -50,8 +50,8 @@ func Unique(key string, while UniqueWhile) EnqueueOption {
 }
 
 // IdempotencyKey makes it safe to repeat a submission after an unknown outcome: for one day, the same key returns the same job. The same
-// key with different content returns [job.ErrKeyReused]. Each [Submitter] has its own keys, so no submitter receives another's job. An
-// empty key returns [job.ErrInvalid], because it would protect nothing.
+// key with different content returns [job.ErrKeyReused]. Each [Submitter] has a separate set of keys, so no submitter receives another's
+// job. An empty key returns [job.ErrInvalid], because it would protect nothing.
 func IdempotencyKey(key string) EnqueueOption {
 	return enqueueOption(func(w *submission) {
 		if w.IdempotencyKey = key; key == "" {
@@ -65,13 +65,13 @@ func IdempotencyKey(key string) EnqueueOption {
 // a pipeline need no approval.
 func NeedsApproval() EnqueueOption { return enqueueOption(func(w *submission) { w.Approval = true }) }
 
-// Submitter sets the name of the job's submitter. The job's next steps and children inherit it and cannot set another. A principal that may
-// see part of a pipeline may therefore see all of it.
+// Submitter sets the name of the job's submitter. The job's next steps and children inherit the name and cannot set another. A principal
+// that has permission to see part of a pipeline can therefore see all of it.
 func Submitter(name string) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.Submitter = name })
 }
 
-// Pipeline sets the name under which lists show the pipeline that the job begins. The name has at most 200 bytes.
+// Pipeline sets the display name of the pipeline that the job begins. The name has at most 200 bytes.
 func Pipeline(name string) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.Pipeline = name })
 }
@@ -81,11 +81,12 @@ func InSchema(name string) EnqueueOption {
 	return enqueueOption(func(w *submission) { w.schema = name })
 }
 
-// Foreign marks the kind as handled by another program, so it does not have to be registered here.
+// Foreign marks the kind as handled by another program, so it need not be registered here.
 func Foreign() EnqueueOption { return enqueueOption(func(w *submission) { w.Foreign = true }) }
 
 // Chain declares a pipeline at submission, so its steps need not know about each other. Each step starts after the previous one has
-// succeeded, can read its result with [Job.PreviousResult], and inherits its subject and priority. [Step] sets options for a single step.
+// succeeded, can read that step's result with [Job.PreviousResult], and inherits its subject and priority. [Step] sets options for a single
+// step.
 func Chain(first job.Args, rest ...job.Args) job.Args { return chain{first, rest} }
 
 // Step sets the [Subject], [Lane] and [Priority] of a single step of a [Chain]. If an option is set more than once, the outermost value

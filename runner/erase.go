@@ -34,12 +34,12 @@ type Erased struct {
 	Next         int64    // the [Erasure.After] of the next call, or 0 if all jobs have been read
 }
 
-// Erase removes the data of a subject: the args, results, errors, keys, checkpoints, progress and event contents of its jobs. It
-// does the same for all jobs that followed from them: later steps, children and on-failure jobs. Their rows remain, with kind, state and
-// times but without the subject. An erased job cannot run again. Erase skips a job while its pipeline, or a job that followed from it, has
-// not finished: end those jobs and call Erase again.
+// Erase removes the data of a subject: the args, results, errors, keys, checkpoints, progress and event contents of its jobs. It does the
+// same for all jobs that followed from them: later steps, children and on-failure jobs. Their rows remain, with kind, state and times but
+// without the subject. An erased job cannot run again. Erase skips a job while its pipeline, or a job that followed from it, is unfinished:
+// end those jobs and call Erase again.
 //
-// Erase reads all jobs, because they have no index by subject. If there is more to read after about 10 s, it returns with [Erased.Next]
+// Erase reads all jobs, because jobs have no index by subject. If there is more to read after about 10 s, it returns with [Erased.Next]
 // set. The last call also removes the subject from audit entries. Each batch is recorded in the audit log with the SHA-256 of the subject.
 // Erase needs the permissions listed in docs/grants.md. It returns [job.ErrInvalid] if there is no subject. After [job.ErrOutcomeUnknown],
 // the call can be repeated.

@@ -15,14 +15,15 @@ type FailureOption struct {
 	when job.When
 }
 
-// OnFailure submits a job when the job with this option fails for good. A job fails for good when it has no attempts left, its error is
-// permanent, its pod died too often, it is too old, its branches failed, or its result could not be stored. The failure and the submission
-// are one commit, however the job ends, even on a pod that knows neither kind. A job that succeeds on a later attempt has not failed.
+// OnFailure submits the given job if the job that has this option fails for good. A job fails for good when it has no attempts left, its
+// error is permanent, its pod died too often, it is too old, its branches failed, or its result could not be stored. The failure and the
+// submission share one commit, however the job ends, even on a pod that knows neither kind. A job that succeeds on a later attempt has not
+// failed.
 //
-// args can be a [Chain], and each of its steps can be a [Step] with a subject, a lane and a priority. Without these options, the job has
-// the subject and priority of the failed job, and its kind's lane. It begins a separate pipeline, so cancelling or retrying the failed job
-// does not affect it. [Job.Failure] returns the failed job. When the new job fails, nothing is submitted, unless its kind has an on-failure
-// job.
+// args can be a [Chain], and each of its steps can be a [Step] with a subject, a lane and a priority. Without these options, the new job
+// has the subject and priority of the failed job, and its kind's lane. It begins a separate pipeline, so cancelling or retrying the failed
+// job does not affect it. [Job.Failure] returns the failed job. If the new job fails, nothing is submitted, unless its kind has an
+// on-failure job.
 //
 // A job's option overrides its kind's option. To compensate for earlier steps of a pipeline, see [Outcome.OnFailure].
 func OnFailure(args job.Args) FailureOption { return FailureOption{args, job.OnFailure} }
@@ -73,9 +74,8 @@ func (o FailureOption) plan(w *work.Submission) error {
 	return err
 }
 
-// Always makes an [Outcome.Join] run even when all branches failed. It also runs when one branch failed under [Outcome.FailFast], which
-// first cancels the others. The job then ends with a warning instead of failing, and its pipeline ends as partial. Only a join accepts this
-// option.
+// Always makes an [Outcome.Join] run even if all branches failed, or if [Outcome.FailFast] cancelled the remaining branches after one
+// failed. The job then ends with a warning instead of failing, and its pipeline ends as partial. Only a join accepts this option.
 const Always = joinOption(job.Always)
 
 type joinOption job.When

@@ -9,7 +9,7 @@ import (
 
 // Blockers returns the reasons why a waiting job is not running, for example that it is not due yet, its lane is drained or its subject is
 // busy. Reasons that concern the job itself come first. The list is empty for a job that is running, has finished or does not exist.
-// Blockers may read all due jobs, so do not call it in a loop.
+// Blockers might read all due jobs, so do not call it in a loop.
 func (a Admin) Blockers(ctx context.Context, id int64) ([]job.Blocker, error) {
 	list, err := view.Blockers(ctx, a.pod.Commands, id, func(ctx context.Context) ([]view.BoardSlots, error) { return view.SlotsInUse(ctx, a.pod.Commands) })
 	return list, a.pod.DBError(err)

@@ -2,7 +2,7 @@ package runner
 
 import "github.com/trapeze-run/trapeze/internal/inside"
 
-// This hook gives the module's other packages access to a Runner's pod; see package inside.
+// This hook gives other packages of the module access to a Runner's pod; see package inside.
 func init() {
 	inside.Of = func(it inside.Runner) inside.Parts {
 		r := it.(*Runner)

@@ -23,7 +23,7 @@ type Job[A job.Args] struct {
 // core holds the part of a Job that does not depend on the type of its arguments.
 type core struct{ job *work.Job }
 
-// claim returns the job's claim. If the program created the Job itself, it returns an empty claim whose reads and writes fail.
+// claim returns the job's claim. For a Job that the program created itself, it returns an empty claim whose reads and writes fail.
 func (c core) claim() *work.Job {
 	if c.job == nil {
 		return &work.Unclaimed
@@ -46,11 +46,11 @@ func (c core) Subject() string { return c.claim().Claimed.Subject }
 // Priority returns the job's priority, from −100 to 100.
 func (c core) Priority() int { return c.claim().Claimed.Priority }
 
-// Attempt returns the number of this attempt, starting with 1. Attempts that ended in a crash, a shutdown or a [Snooze] do not count.
+// Attempt returns the number of this attempt, starting with 1. Attempts that ended in a crash, a shutdown or a [Snooze] are not counted.
 func (c core) Attempt() int { return c.claim().Claimed.Attempt }
 
-// MaxAttempts returns how many attempts may end in an error of the handler, as set by the job, its kind or Options.MaxAttempts. It returns
-// 0 on a remote worker if the pod's version does not send it.
+// MaxAttempts returns the number of attempts after which a handler error fails the job, as set by the job, its kind or Options.MaxAttempts.
+// It returns 0 on a remote worker if the pod runs a version that does not send the number.
 func (c core) MaxAttempts() int { return c.claim().MaxAttempts }
 
 // Crashes returns how many times the job's pod has died or lost its lease since the job last made progress.
@@ -69,17 +69,17 @@ func (c core) PodName() string { return c.claim().Pod }
 // Snoozes returns how many times the job's handler has returned [Snooze].
 func (c core) Snoozes() int { return c.claim().Claimed.Snoozes }
 
-// PipelineID returns the id of the pipeline's first job. For a single job, that is its own id.
+// PipelineID returns the id of the pipeline's first job, which is the job's own id if it is a single job.
 func (c core) PipelineID() int64 { return c.claim().Claimed.PipelineID }
 
 // Step returns the number of pipeline steps before this one.
 func (c core) Step() int { return c.claim().Claimed.Step }
 
-// CreatedAt returns the time of the submission by the database's clock, or by this pod's clock if the job was started on insert. It is zero
-// on a remote worker if the pod's version does not send it.
+// CreatedAt returns the time of the submission by the database's clock, or by this pod's clock if the job was started on insert. It returns
+// the zero time on a remote worker if the pod runs a version that does not send it.
 func (c core) CreatedAt() time.Time { return c.claim().Claimed.CreatedAt }
 
-// SubmittedBy returns the submitter of the job, or of the first job of its pipeline; see [Submitter]. It is empty if none was set.
+// SubmittedBy returns the submitter of the job, or of the first job of its pipeline; see [Submitter]. It returns "" if none was set.
 func (c core) SubmittedBy() string { return c.claim().Claimed.Submitter }
 
 // ClaimedAt returns the time at which the job was claimed, by the database's clock.
@@ -109,7 +109,7 @@ func (c core) Branches(ctx context.Context) iter.Seq2[Branch, error] {
 //
 // If the connection breaks, write runs again in a new transaction. Only one commit counts: if the reply to a commit is lost, the outcome is
 // read back. Tx returns write's error, [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], with nothing written. A job's transactions
-// run one at a time. Calling Tx or Checkpoint inside write returns an error at once.
+// run one at a time. Calling Tx or Checkpoint inside write returns an error immediately.
 func (c core) Tx(ctx context.Context, write func(tx pgx.Tx) error, checkpoint any) error {
 	if checkpoint == nil {
 		return c.claim().Tx(ctx, write, nil)
@@ -143,13 +143,13 @@ func (c core) Write(ctx context.Context, checkpoint any, batch *pgx.Batch) error
 }
 
 // Checkpoint stores v as the job's checkpoint: the progress from which the next run continues after a crash, an error or a shutdown. It
-// takes one round trip. A handler that also writes data should use [Job.Write] or [Job.Tx], so that both are one commit. v must encode to
-// at most 1 MiB of JSON. A checkpoint resets the job's crash count.
+// takes one round trip. A handler that also writes data should use [Job.Write] or [Job.Tx], which store the data and the checkpoint in one
+// commit. v must encode to at most 1 MiB of JSON. A checkpoint resets the job's crash count.
 //
-// The checkpoint is stored once Checkpoint returns nil. While the connection is broken, Checkpoint retries until ctx ends. It returns
-// [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], with nothing stored. A handler whose context ended with [job.ErrShutdown] can
-// still store a checkpoint by passing [context.WithoutCancel](ctx). While a transaction of the job is open, Checkpoint waits for it, for up
-// to ten seconds.
+// When Checkpoint returns nil, the checkpoint is stored. While the connection is broken, Checkpoint retries until ctx is done. If it
+// returns [job.ErrLeaseLost], [job.ErrGone] or [job.ErrCancelled], nothing was stored. A handler whose context ended with [job.ErrShutdown]
+// can still store a checkpoint by passing [context.WithoutCancel](ctx). While a transaction of the job is open, Checkpoint waits for it,
+// for up to ten seconds.
 func (c core) Checkpoint(ctx context.Context, v any) error {
 	kept, err := c.encode(v)
 	if err != nil {
@@ -166,8 +166,8 @@ func (c core) encode(v any) (json.RawMessage, error) {
 	return kept, nil
 }
 
-// LastCheckpoint decodes the job's latest checkpoint into v and reports whether there is one. It is the latest of this run, or of an
-// earlier run if this one has stored none. Checkpoints survive errors, crashes and takeovers.
+// LastCheckpoint decodes the job's latest checkpoint into v and reports whether there is one. If this run has not stored a checkpoint,
+// LastCheckpoint uses the latest one from earlier runs. Checkpoints survive errors, crashes and takeovers.
 func (c core) LastCheckpoint(v any) (bool, error) {
 	last := c.claim().LastCheckpoint()
 	if last == nil {
@@ -193,12 +193,12 @@ func (c core) Message(text string) {
 //
 // The first event is visible when Emit returns. A job writes events at most four times a second. Further events are buffered and written
 // together, in order, within a quarter of a second, and always before the job ends. When 4,096 events or 1 MiB are buffered, Emit blocks.
-// An event that is emitted while a [Job.Tx] or InTx of this job is open becomes visible when that commits. If the process crashes, the
-// events buffered in the last quarter of a second are lost, but none from before.
+// An event that is emitted while a [Job.Tx] or InTx of this job is open becomes visible when that transaction commits. If the process
+// crashes, only the events buffered in the last quarter of a second are lost.
 //
-// If buffered events could not be written, this is logged and the next Emit returns the error. After an error, the event of this call is
-// not in the history, unless the database's reply was lost. Emit returns [job.ErrLeaseLost] if another claim holds the job or its handler
-// has returned, and [job.ErrGone] if the job was deleted.
+// If buffered events could not be written, the error is logged and the next Emit returns it. After an error, the event of this call is not
+// in the history, unless the database's reply was lost. Emit returns [job.ErrLeaseLost] if another claim holds the job or its handler has
+// returned, and [job.ErrGone] if the job was deleted.
 func (c core) Emit(ctx context.Context, event, level, message string, fields any) error {
 	var encoded json.RawMessage
 	if fields != nil {

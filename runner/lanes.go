@@ -11,9 +11,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// SetLane creates a lane, or changes the settings that c contains. When a kind gets another default lane, its waiting jobs move there in
-// batches after the change, each with a job.moved event. If SetLane fails, some jobs may still be in their old lane. Repeating the change
-// does not move them; call SetLane for the old lane instead. A dry run reports the result without making the change. SetLane returns
+// SetLane creates a lane, or changes the settings that c contains. If a kind gets another default lane, its waiting jobs then move there in
+// batches, each job with a job.moved event. If SetLane fails, some jobs may still be in their old lane. Repeating the change does not move
+// them; call SetLane for the old lane instead. A dry run reports the result without making the change. SetLane returns
 // [job.ErrInvalidSetting], or [job.ErrUnknownLane] if c requires an existing lane.
 func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor string) (job.LaneChanged, error) {
 	done, moves, err := admin.SetLane(ctx, a.pod.Commands, name, c, named(actor))
@@ -30,7 +30,7 @@ func (a Admin) SetLane(ctx context.Context, name string, c job.LaneChange, actor
 	return done, nil
 }
 
-// moveTries is the maximum number of times a move is attempted while job rows are locked.
+// moveTries is the maximum number of attempts at a move while job rows are locked.
 const moveTries = 5
 
 // move moves waiting jobs to another lane and wakes the pods to run them.
@@ -72,9 +72,9 @@ func (a Admin) DeleteLane(ctx context.Context, name, moveTo, actor string, dryRu
 	}
 }
 
-// DrainLane drains a lane until [Admin.ResumeLane]: running jobs continue, but no job starts, including the next steps of chains. If wait
-// is positive, it blocks until none of the lane's jobs is running, for at most wait. It returns [job.ErrUnknownLane] if there is no such
-// lane.
+// DrainLane drains a lane until [Admin.ResumeLane]: running jobs continue, but no job starts, not even the next step of a chain. If wait is
+// positive, DrainLane blocks until none of the lane's jobs is running, for at most wait. It returns [job.ErrUnknownLane] if there is no
+// such lane.
 func (a Admin) DrainLane(ctx context.Context, lane string, wait time.Duration, actor string) (job.Quiet, error) {
 	changed, err := admin.DrainLane(ctx, a.pod.Commands, lane, true, named(actor))
 	if err := a.finishCommand(ctx, err); err != nil {

@@ -34,8 +34,8 @@ type Many struct {
 // CancelMany cancels all unfinished jobs that match a filter, as [Admin.Cancel] does. It works in batches and affects at most 10,000 jobs.
 // With dryRun it only counts them. The command writes one audit entry.
 //
-// It returns [job.ErrInvalid] if the filter is empty or names a final state, and [job.ErrOutcomeUnknown] if the connection was lost. After
-// an error, the result contains what was done before it.
+// It returns [job.ErrInvalid] if the filter is empty or names a final state, and [job.ErrOutcomeUnknown] if the connection was lost. If
+// there is an error, the result covers the batches completed before it.
 func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor string) (Many, error) {
 	actor = named(actor)
 	m, ids, err := match(ctx, a.pod, f, false, dryRun)
@@ -60,8 +60,8 @@ func (a Admin) CancelMany(ctx context.Context, f job.Filter, dryRun bool, actor 
 	return m, nil
 }
 
-// cancelBatch cancels one batch of jobs. It cancels jobs that another session has locked one by one. It returns the fan-outs that must now
-// be settled.
+// cancelBatch cancels one batch of jobs. Jobs whose rows another session has locked are cancelled one by one. It returns the fan-outs that
+// must now be settled.
 func (a Admin) cancelBatch(ctx context.Context, ids []int64, actor string, d *admin.AuditEntry) (more []int64, done int, err error) {
 	c, err := admin.CancelMany(ctx, a.pod.Commands, ids, job.ReasonCancelled, actor, d)
 	if err != nil {

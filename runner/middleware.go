@@ -32,7 +32,7 @@ func through(list []Middleware, kind string, handler func(context.Context, *work
 	}
 }
 
-// withValues returns an outcome whose InTx functions also see the context values of from.
+// withValues returns an outcome whose InTx functions can also read the context values of from.
 func (o *Outcome) withValues(from context.Context) *Outcome {
 	if o == nil || len(o.writes) == 0 {
 		return o
@@ -61,12 +61,12 @@ func (v valued) Value(key any) any {
 }
 
 // EnqueueMiddleware wraps each submission. A submission is one job of [Runner.Enqueue] or [Runner.EnqueueTx], or a batch of up to 2,000
-// jobs of [Runner.EnqueueMany] or [Runner.EnqueueManyTx]. EnqueueMany commits each batch separately. The middleware also sees submissions
-// from handlers and from clients of the HTTP API.
+// jobs of [Runner.EnqueueMany] or [Runner.EnqueueManyTx]. EnqueueMany commits each batch separately. The middleware is also called for
+// submissions from handlers and from clients of the HTTP API.
 //
 // next submits the jobs with the context passed to it, or calls the next element of Options.EnqueueMiddleware. It returns one [Submitted]
 // per job, in the same order, or an error. The caller receives what the middleware returns. Returning an error without calling next rejects
 // the submission. After EnqueueTx and EnqueueManyTx, the jobs exist only if the caller commits.
 //
-// The middleware is not called for jobs that follow from others in the same commit, through [Then] or [FanOut], nor for jobs of schedules.
+// The middleware is not called for jobs that a handler's outcome starts, through [Then] or [FanOut], nor for jobs of schedules.
 type EnqueueMiddleware func(ctx context.Context, jobs []Submission, next func(context.Context) ([]Submitted, error)) ([]Submitted, error)

@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Options configure a [Runner]. The zero value is valid; each field states its default.
+// Options configures a [Runner]. The zero value is valid; each field states its default.
 type Options struct {
 	// Name is the pod's display name. Characters that are not allowed in the name of a kind are replaced by -; see [job.DisplayName]. The
 	// pod is identified by a random boot id, not by this name. Default: the host name.
@@ -40,36 +40,37 @@ type Options struct {
 	LeaseFor time.Duration
 	// HeartbeatEvery is the interval at which the pod renews its lease. Default 2s.
 	HeartbeatEvery time.Duration
-	// ShutdownGrace is how long handlers may continue after Run's context has ended, before their contexts are cancelled. Default 20s.
+	// ShutdownGrace is how long handlers may continue after Run's context is done, before their contexts are cancelled. Default 20s.
 	ShutdownGrace time.Duration
 	// StuckAfter is how long a handler may ignore the cancellation of its context before the runner settles the job without it. Default
 	// 10s.
 	StuckAfter time.Duration
-	// MaxAttempts is the number of attempts that may end in an error of the handler, for kinds and jobs that set no limit. Between attempts
-	// the job waits about 1, 2, 4 … seconds, as defined by the zero [Backoff]. Default 5. With 1, an error fails the job at once, which
-	// suits handlers that must not repeat their effects outside the database.
+	// MaxAttempts is the number of attempts after which a handler error fails the job, for kinds and jobs that set no limit. Between
+	// attempts the job waits about 1, 2, 4 … seconds, as defined by the zero [Backoff]. Default 5. With 1, an error fails the job
+	// immediately, which suits handlers that must not repeat their effects outside the database.
 	MaxAttempts int
-	// MaxCrashes is the number of times a job's pod may die or lose its lease, for kinds that set no limit. Default 3.
+	// MaxCrashes is how many times a job's pod may die or lose its lease before the job fails, for kinds that set no limit. Default 3.
 	MaxCrashes int
 	// MaxFanOut is the maximum number of branches per fan-out. Default 10,000.
 	MaxFanOut int
 	// Timeout limits each run, for kinds that set no timeout. Default 0: no limit.
 	Timeout time.Duration
 	// MaxAge is how long a job may be pending or running, counted from when it became due. After that it fails with the reason deadline. It
-	// applies to lanes that set no limit (lanes.max_age_s). A running job ends at once, and its handler's context is cancelled with
-	// [job.ErrDeadline]. Checked once a minute. Default 0: no limit. Set the same value on all pods.
+	// applies to lanes that set no limit (lanes.max_age_s). A running job ends immediately, and its handler's context is cancelled with
+	// [job.ErrDeadline]. Ages are checked once a minute. Default 0: no limit. Set the same value on all pods.
 	MaxAge time.Duration
 	// ApprovalTTL is how long a job may await approval before it is cancelled as expired. It is counted from the submission plus the job's
 	// delay. Default 0: no limit. Set the same value on all pods.
 	ApprovalTTL time.Duration
-	// StaleAfter ends a run whose handler gives no sign of life for this long, for kinds that set no limit; see the [StaleAfter] option of
+	// StaleAfter ends a run if its handler gives no sign of life for this long, for kinds that set no limit; see the [StaleAfter] option of
 	// [Handle]. Default 0: off.
 	StaleAfter time.Duration
 	// Disabled makes this a pod that submits jobs and recovers the jobs of dead pods, but never claims any.
 	Disabled bool
-	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. By default it claims ahead when a kind's handlers return
-	// faster than a claim takes. It then claims at most 10 × Slots and at most 100 extra jobs, which wait for at most 200 ms. See
-	// docs/guarantees.md for the crash limit of such jobs. It also keeps ends of jobs and claims from sharing commits. Default false.
+	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. By default the pod claims ahead when a kind's handlers
+	// return faster than a claim takes. It then claims at most 10 × Slots and at most 100 extra jobs, which wait for at most 200 ms. See
+	// docs/guarantees.md for the crash limit of such jobs. NoClaimAhead also keeps job completions and claims from sharing commits. Default
+	// false.
 	NoClaimAhead bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
 	Kinds []string
@@ -89,13 +90,13 @@ type Options struct {
 	EnqueueMiddleware []EnqueueMiddleware
 	// OnEnd is called for each job that this process ended for good, after the commit. This includes jobs that ended without a handler,
 	// such as a job that the recovering pod fails because its pods crashed too often. Each end is reported in one process, at most once,
-	// without a guarantee. It is not reported by a process that dies between the commit and the call, nor by a program without the hook,
-	// such as trapeze cancel with DATABASE_URL.
+	// and delivery is not guaranteed: an end is not reported if the process dies between the commit and the call, or if the program has no
+	// hook, such as trapeze cancel with DATABASE_URL.
 	//
-	// OnEnd delays no job: a separate goroutine makes the calls one after another. If jobs end faster than it returns, up to 1,000 ends are
-	// queued; the last 500 places are reserved for failures. Further ends are dropped and logged. ctx ends after ten seconds. [Runner.Run]
-	// and [Runner.Close] wait up to five seconds for the remaining calls, then cancel ctx and drop the others. A panic is logged. Default:
-	// none.
+	// OnEnd delays no job: a separate goroutine makes the calls one after another. If jobs end faster than OnEnd returns, up to 1,000 ends
+	// are queued; the last 500 places are reserved for failures. Further ends are dropped and logged. ctx ends after ten seconds.
+	// [Runner.Run] and [Runner.Close] wait up to five seconds for the remaining calls, then cancel ctx and drop the others. A panic is
+	// logged. Default: none.
 	OnEnd func(ctx context.Context, e job.End)
 	// OnRetry is called for each failed attempt that will be retried, after the commit that makes the job pending again. It also reports
 	// errors of [Outcome.InTx], timeouts, and handlers that ignore their context, none of which middleware sees. e.State is pending, and
@@ -103,7 +104,7 @@ type Options struct {
 	// OnEnd. Default: none.
 	OnRetry func(ctx context.Context, e job.End)
 	// RetainSucceeded, RetainFailed, RetainCancelled and RetainEvents set how long finished jobs and the history are kept. Defaults 48h,
-	// 168h, 48h, 168h. A negative value keeps them for ever.
+	// 168h, 48h, 168h. A negative value keeps them forever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
 	// TracerProvider creates the spans of submissions and runs; see docs/observability.md. Default: OpenTelemetry's global provider at the
 	// time of each submission and run. Without a provider, nothing is traced or stored.
@@ -112,7 +113,7 @@ type Options struct {
 	// (pgx.ConnConfig.Tracer, for example otelpgx). Default false: the tracer sees only statements on the host's pool, such as those of
 	// EnqueueTx, [Job.Tx] and [Outcome.InTx].
 	TraceQueries bool
-	// Logger receives one record per event. Default: slog.Default().
+	// Logger receives the runner's log records. Default: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -158,7 +159,7 @@ func set[T int | time.Duration](field *T, value T) {
 // maxSlots is higher than any process can use. It catches numbers with an extra digit.
 const maxSlots = 10_000
 
-// validate returns all mistakes at once, so that an operator can fix a configuration in one go.
+// validate returns all mistakes as one error, so that an operator can fix a configuration in one go.
 func (o Options) validate() error {
 	var errs []error
 	complain := func(ok bool, format string, args ...any) {

@@ -45,9 +45,9 @@ type fan struct {
 // Done ends the job with a result that is encoded to JSON, or without one if result is nil. In a declared chain, the next step follows.
 func Done(result any) *Outcome { return &Outcome{result: result, status: job.OK} }
 
-// Then ends the job and submits the next step of its pipeline in the same commit. The step starts in this process at once if its lane has a
-// free slot here and no more urgent job is waiting there. The step inherits its parent's subject and priority. Its lane is that of its
-// kind, or else of its parent. Options override all three. A declared chain continues after the step.
+// Then ends the job and submits the next step of its pipeline in the same commit. The step starts in this process immediately if its lane
+// has a free slot here and no more urgent job is waiting there. The step inherits its parent's subject and priority. It uses its kind's
+// lane, or its parent's lane if the kind has none. Options override all three. A declared chain continues after the step.
 func Then(next job.Args, options ...EnqueueOption) *Outcome {
 	if next == nil {
 		next = Chain(nil) // rejected when the job ends; nil would be treated as Done
@@ -61,8 +61,8 @@ func Snooze(d time.Duration, why string) *Outcome {
 	return &Outcome{status: job.OK, snooze: &work.Snooze{Wait: d, Why: why}}
 }
 
-// WithBackoff increases the wait of a [Snooze] each time. At its n-th snooze, a job waits for d · 2ⁿ⁻¹, but at most for ten minutes, or for
-// d if that is longer. n is [Job.Snoozes], which is never reset.
+// WithBackoff increases the wait of a [Snooze] each time. At its n-th snooze, a job waits for d · 2ⁿ⁻¹, up to a limit of ten minutes, or d
+// if that is longer. n is [Job.Snoozes], which is never reset.
 func (o *Outcome) WithBackoff() *Outcome {
 	if o.snooze == nil {
 		return o.complain("WithBackoff on an outcome that is not Snooze")
@@ -72,8 +72,8 @@ func (o *Outcome) WithBackoff() *Outcome {
 }
 
 // FanOut ends the run, but not the job. The job waits for its children in the state waiting, without a slot, a lease or a goroutine, and
-// its subject is free. The children are inserted in the commit that ends the run. Each can be a [Chain] or fan out itself; it counts as
-// finished once its next steps have finished too. [Step] sets options for a child. By default a child has no subject, has its parent's
+// its subject is free. The children are inserted in the commit that ends the run. A child can be a [Chain] or can itself fan out; it counts
+// as finished once its next steps have finished too. [Step] sets options for a child. By default a child has no subject, has its parent's
 // priority, and uses its kind's lane or else its parent's. If a child's [Unique] key is taken, the child is left out: the job that holds
 // the key does its work, and the parent does not wait for it.
 //
@@ -87,7 +87,7 @@ func FanOut(children ...job.Args) *Outcome {
 }
 
 // Deferred ends the run, but not the job. The job waits until the given number of parts have been completed from outside, with
-// [Runner.Complete] and the token from [Job.Token]. Otherwise it works like [FanOut]. With fewer than one part the job fails, because
+// [Runner.Complete] and the token from [Job.Token]. Otherwise it works like [FanOut]. If parts is less than one, the job fails, because
 // nothing could complete it.
 func Deferred(parts int) *Outcome {
 	o := &Outcome{status: job.OK, fan: &fan{parts: parts}}
@@ -120,8 +120,8 @@ func (o *Outcome) FailFast() *Outcome {
 // EndChain ends the job like [Done] and drops the remaining steps of its declared chain.
 func EndChain(result any) *Outcome { return Done(result).EndChain() }
 
-// EndChain drops the remaining steps of a declared chain. The next step is then that of [Then] or [Outcome.Join], if any. Inside a branch
-// of a fan-out, it drops the branch's chain.
+// EndChain drops the remaining steps of a declared chain. Only a step set with [Then] or [Outcome.Join] can then follow. Inside a branch of
+// a fan-out, it drops the branch's chain.
 func (o *Outcome) EndChain() *Outcome { o.endChain = true; return o }
 
 // OnFailure sets a compensation: a job that undoes this step. Trapeze submits it when a later step of the pipeline fails, in the same
@@ -151,9 +151,9 @@ func (o *Outcome) Result(result any) *Outcome { o.result = result; return o }
 func (o *Outcome) Warning() *Outcome { o.status = job.Warning; return o }
 
 // InTx adds the handler's writes to the commit that ends the job, so they happen exactly once. write runs after the handler has returned,
-// while the transaction locks the job's lease. If write returns an error or panics, everything is rolled back, and the error counts as the
-// handler's. The transaction uses the host's pool. If InTx is called twice, both functions run, in that order. For statements whose result
-// is not needed, [Outcome.Write] is faster.
+// in the transaction that locks the job's lease. If write returns an error or panics, everything is rolled back, and the error is treated
+// as if the handler had returned it. The transaction uses the host's pool. If InTx is called twice, both functions run, in that order. For
+// statements whose result is not needed, [Outcome.Write] is faster.
 func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcome {
 	if write == nil {
 		return o.complain("InTx with a nil function")
@@ -162,10 +162,10 @@ func (o *Outcome) InTx(write func(ctx context.Context, tx pgx.Tx) error) *Outcom
 	return o
 }
 
-// Write adds a statement to the commit that ends the job, like [Outcome.InTx], so it happens exactly once. Its result is not read. Jobs
-// that end at the same time can therefore share a commit, which is several times faster than InTx. The statement must begin with insert,
-// update, delete, merge, select, with or call. The arguments are passed to pgx and must not be modified afterwards. A job can write at most
-// 100 statements and 1 MiB.
+// Write adds a statement to the commit that ends the job, like [Outcome.InTx], so the statement takes effect exactly once. Its result is
+// not read. Jobs that end at the same time can therefore share a commit, which is several times faster than InTx. The statement must begin
+// with insert, update, delete, merge, select, with or call. The arguments are passed to pgx and must not be modified afterwards. A job can
+// write at most 100 statements and 1 MiB.
 //
 // If the statement fails, only its own job fails, as with InTx. A shared commit waits at most a second for a lock. After that, and after
 // any other error, its jobs are committed in smaller groups, down to single jobs. A setting that a statement changes, for example with

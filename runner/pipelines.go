@@ -11,15 +11,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Pipeline returns the pipeline with the given id, which is that of its first job. A single job is a pipeline too. It returns
+// Pipeline returns the pipeline with the given id, which is the id of its first job. A single job is a pipeline too. Pipeline returns
 // [job.ErrNotFound] if there is no such pipeline.
 func (a Admin) Pipeline(ctx context.Context, id int64) (job.Pipeline, error) {
 	return view.Pipeline(ctx, a.pod.Commands, id)
 }
 
-// AbortPipeline cancels every unfinished job of a pipeline, and no next step follows. Jobs that are not running end at once; running jobs
-// end when their handlers return. It returns the ids of both. It returns [job.ErrNotFound], or [job.ErrAlreadyTerminal] if all jobs have
-// finished. After [job.ErrOutcomeUnknown], the call can be repeated.
+// AbortPipeline cancels every unfinished job of a pipeline and starts no further steps. Jobs that are not running end immediately; running
+// jobs end when their handlers return. AbortPipeline returns the ids of both. Its error is [job.ErrNotFound], or [job.ErrAlreadyTerminal]
+// if all jobs have finished. After [job.ErrOutcomeUnknown], the call can be repeated.
 func (a Admin) AbortPipeline(ctx context.Context, id int64, actor string) ([]int64, error) {
 	actor = named(actor)
 	p, err := view.Pipeline(ctx, a.pod.Commands, id)

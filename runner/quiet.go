@@ -14,7 +14,7 @@ const idlePollInterval = 50 * time.Millisecond
 
 // podLeases tracks which pods have applied a command that was committed before the first poll. A heartbeat that was in flight at that time
 // may have missed the command, but the next heartbeat reads it. A pod has therefore applied the command once its lease expiry has changed
-// twice. The poll after that also sees the results of everything the pod sent before.
+// twice. The poll after that sees the results of everything the pod sent before it applied the command.
 type podLeases map[string]*leaseEnd
 
 type leaseEnd struct {
@@ -40,7 +40,7 @@ func (h podLeases) took(leases map[string]string) (all bool) {
 	return all
 }
 
-// quiet polls for running jobs in a scope in which no new job may start. It waits up to atMost until no job is running and none can start.
+// quiet polls for running jobs in a scope in which no new job may start. It waits up to atMost, until no job is running and none can start.
 func (a Admin) quiet(ctx context.Context, changed bool, atMost time.Duration, of admin.Scope) (q job.Quiet, err error) {
 	q.Changed = changed
 	heard := podLeases{}

@@ -20,10 +20,10 @@ import (
 //
 // Its context is cancelled with a cause ([context.Cause]): an operator cancelled or stopped the job, the run timed out, the handler gave no
 // sign of life for too long ([StaleAfter]), the job is too old, or the pod lost its lease or is shutting down. An error that the handler
-// returns after that does not count as a failed attempt. Writes outside [Outcome.InTx] and [Job.Tx] are at-least-once: they may happen
-// twice after a crash.
+// returns after that does not count as a failed attempt. Writes outside [Outcome.InTx] and [Job.Tx] are at-least-once: after a crash, they
+// may be repeated.
 //
-// The handler's goroutine is reused. A handler that locks its thread (runtime.LockOSThread) or sets profiler labels must undo that.
+// The handler's goroutine is reused. A handler that locks its thread (runtime.LockOSThread) or sets profiler labels must undo both.
 type Func[A job.Args] func(ctx context.Context, j *Job[A]) (*Outcome, error)
 
 // HandleOption is an option for all jobs of a kind.
@@ -64,9 +64,9 @@ func MaxCrashes(n int) HandleOption {
 func KeepRunning() HandleOption { return handleOption(func(k *registered) { k.KeepRunning = true }) }
 
 // StaleAfter cancels a run's context with [job.ErrStale] if its handler gives no sign of life for d. Signs of life are progress
-// ([Job.Progress], [Job.Message]), an emitted event, and a committed [Job.Tx]. This detects a hung handler while its process is still
-// alive. The run counts as a failed attempt with the reason stale. 0 turns the check off, regardless of the lane. Default: the lane's
-// setting (lanes.stale_after_s, which also applies to running jobs), or else Options.StaleAfter.
+// ([Job.Progress], [Job.Message]), an emitted event, and a committed [Job.Tx]. This detects a hung handler in a live process. The run
+// counts as a failed attempt with the reason stale. 0 turns the check off, regardless of the lane. Default: the lane's setting
+// (lanes.stale_after_s, which also applies to running jobs), or else Options.StaleAfter.
 func StaleAfter(d time.Duration) HandleOption {
 	return handleOption(func(k *registered) {
 		k.complain(d >= 0, "StaleAfter(%s), want 0 or more", d)
@@ -157,7 +157,8 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	r.pod.Kinds[name], r.registered[name] = k.Handler, k
 }
 
-// followsItself reports whether a job of this kind is among the steps that follow a failure, or the steps that follow their failures.
+// followsItself reports whether this kind can follow its own failure: whether it is among the on-failure steps, or the on-failure steps of
+// those.
 func (r *Runner) followsItself(kind string, steps []work.Step, seen map[string]bool) bool {
 	return slices.ContainsFunc(steps, func(s work.Step) bool {
 		next := r.registered[s.Kind]
@@ -169,7 +170,7 @@ func (r *Runner) followsItself(kind string, steps []work.Step, seen map[string]b
 	})
 }
 
-// encoded wraps a handler so that its outcome is encoded when it returns.
+// encoded wraps a handler so that its outcome is encoded as soon as the handler returns.
 func encoded(run func(context.Context, *work.Job) (*Outcome, error)) func(context.Context, *work.Job) (*work.Outcome, error) {
 	return func(ctx context.Context, j *work.Job) (*work.Outcome, error) {
 		o, err := run(ctx, j)
@@ -195,7 +196,7 @@ func (r *Runner) handles(kind string) bool {
 	return r.pod.Kinds[kind] != nil
 }
 
-// Raw is a job whose kind is given by name and whose arguments are already JSON. The kind need not be registered here.
+// Raw is a job with a kind given by name and arguments that are already JSON. The kind need not be registered here.
 type Raw struct {
 	Name string
 	JSON json.RawMessage
@@ -229,8 +230,8 @@ func (r *Runner) kindsToRun() ([]string, error) {
 	return names, nil
 }
 
-// decodeArgs decodes a job's arguments into args. Its error is permanent, because the arguments do not change. Users who may not see
-// secrets can read the error, so it names only the position and the types, never a value.
+// decodeArgs decodes a job's arguments into args. Its error is permanent, because the arguments do not change. Users without permission to
+// see secrets can read the error, so it contains only the position and the types, never a value.
 func decodeArgs(kind string, raw json.RawMessage, args any) error {
 	err := json.Unmarshal(raw, args)
 	if err == nil {
@@ -249,7 +250,7 @@ func withoutValues(err error) string {
 	if !ok {
 		return fmt.Sprintf("the type's decoder returned %T; its text is omitted because it may contain a secret", err)
 	}
-	have, _, _ := strings.Cut(wrong.Value, " ") // for a number, Value is "number" followed by the number
+	have, _, _ := strings.Cut(wrong.Value, " ") // for a number, Value is "number" followed by a space and the number
 	if wrong.Field == "" {
 		return fmt.Sprintf("want %s, have %s", wrong.Type, have)
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/engine"
 )
 
-// ErrNoDatabase is returned by every operation that needs the database in a program without one, that is, in a remote worker.
+// ErrNoDatabase is returned by every operation that needs a database when the program has none, as in a remote worker.
 var ErrNoDatabase = engine.ErrNoDatabase
 
 // InDatabase declares that the kind's handlers write with [Job.Tx] or [Outcome.InTx], so that no remote worker can run it. Registering such
 // a kind on a remote worker panics, and pods reject a worker that offers it.
 func InDatabase() HandleOption { return handleOption(func(k *registered) { k.InDatabase = true }) }
 
-// RemoteOptions configure a remote worker's runner; see [NewRemote].
+// RemoteOptions configures a remote worker's runner; see [NewRemote].
 type RemoteOptions struct {
 	// Name is the display name. Default: the host name.
 	Name string
@@ -34,7 +34,7 @@ func NewRemote(o RemoteOptions) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Every connection calls this hook, even one opened outside the pool.
+	// This hook runs for every connection, even one opened outside the pool.
 	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { return ErrNoDatabase }
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 )
 
 // RunAgain retries a failed or cancelled job in a new epoch. If args is not nil, it replaces the job's arguments. The job's fence continues
-// to increase, its attempts and crashes count from zero, and it holds its unique key again until it is claimed.
+// to increase, its attempts and crashes are counted from zero again, and the job holds its unique key again until it is claimed.
 //
 // A job that fanned out does not run again: it waits for its unsuccessful branches, which are retried in the same way. A retried branch
-// counts for its fan-out again if that has not finished; otherwise it runs independently. A job that needed approval when it was submitted
-// needs it again if it never ran, or if its arguments have changed. RunAgain returns the ids of the jobs that are pending again.
+// counts toward its fan-out again if the fan-out has not finished; otherwise it runs independently. A job that needed approval when it was
+// submitted needs it again if it never ran, or if its arguments have changed. RunAgain returns the ids of the jobs that are pending again.
 //
 // It returns [job.ErrNotFound], [job.ErrNotFailed], [job.ErrStillEnding], [job.ErrKeyHeld], [job.ErrInvalidArgs], or
 // [job.ErrOutcomeUnknown]. It returns [job.ErrPruned] if branches have been pruned, and [job.ErrInvalid] if args is set for a job that

@@ -25,12 +25,12 @@ type Runner struct {
 	registered map[string]*registered // by kind
 }
 
-// PodConnections is the maximum number of connections that a busy pod opens in addition to the host's pool. An idle pod keeps three open.
-// An export uses one more while it runs.
+// PodConnections is the maximum number of connections that a busy pod opens in addition to the host's pool. An idle pod keeps three open. A
+// running export uses one more.
 const PodConnections = pod.Connections
 
-// New returns a runner that uses the host's pool. It copies the pool's configuration for a few connections of its own. It does not connect.
-// It returns all mistakes in the options as one error.
+// New returns a runner that uses the host's pool. It copies the pool's configuration to open a few additional connections later, but does
+// not connect. It returns all mistakes in the options as one error.
 func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	if pool == nil {
 		return nil, errors.New("runner: the pool is nil")
@@ -46,10 +46,10 @@ func New(pool *pgxpool.Pool, o Options) (*Runner, error) {
 	return &Runner{pod: p, opts: o, registered: map[string]*registered{}}, nil
 }
 
-// Run runs jobs until ctx ends, then drains: it stops claiming, gives handlers Options.ShutdownGrace to finish, then cancels their contexts
-// and hands the remaining jobs back to other pods. It returns nil after a drain, once every goroutine it started has ended, except those of
-// handlers that ignore the cancellation of their context. It also returns nil if ctx ends before the runner has started, for example while
-// it waits for the database; the log states the reason. Call it once.
+// Run runs jobs until ctx is done, then drains: it stops claiming, gives handlers Options.ShutdownGrace to finish, then cancels their
+// contexts and hands the remaining jobs back to other pods. It returns nil after a drain, once every goroutine it started has ended, except
+// those of handlers that ignore the cancellation of their context. It also returns nil if ctx is done before the runner has started, for
+// example while it is waiting for the database; the log states the reason. Call Run only once.
 func (r *Runner) Run(ctx context.Context) error {
 	kinds, schedules, err := r.begin()
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	return r.pod.Run(ctx, kinds, schedules)
 }
 
-// begin validates the configuration and returns the kinds and schedules to run. After it, nothing more can be registered or declared.
+// begin validates the configuration and returns the kinds and schedules to run. After begin, nothing more can be registered or declared.
 func (r *Runner) begin() (kinds []string, schedules []pod.Schedule, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +78,7 @@ func (r *Runner) begin() (kinds []string, schedules []pod.Schedule, err error) {
 	return kinds, schedules, nil
 }
 
-// Close closes the runner's own connections. Call it after Run, or instead of Run in a program that only submits.
+// Close closes the connections that the runner opened. Call it after Run, or instead of Run in a program that only submits.
 func (r *Runner) Close() {
 	r.pod.Close()
 	if r.remote != nil {
@@ -98,11 +98,12 @@ func (r *Runner) PodName() string { return r.opts.Name }
 // Running returns the number of jobs currently running in this process.
 func (r *Runner) Running() int { return r.pod.Runs.Len() }
 
-// ReasonDrained is the reason that [Runner.Ready] returns for a pod that an operator has drained. It starts nothing until it is resumed.
+// ReasonDrained is the reason that [Runner.Ready] returns for a pod that an operator has drained. The pod starts no jobs until it is
+// resumed.
 const ReasonDrained = "drained by an operator"
 
-// ReasonCutOff is the reason that [Runner.Ready] returns for a pod whose heartbeats have failed for so long that it no longer trusts its
-// lease. Its reads may be outdated, because a connection may lead to a standby or to a former primary.
+// ReasonCutOff is the reason that [Runner.Ready] returns for a pod that no longer trusts its lease because its heartbeats have failed for
+// too long. Its reads may be outdated, because a connection may lead to a standby or to a former primary.
 const ReasonCutOff = "heartbeats fail: the database does not respond"
 
 // Ready reports whether this pod can accept work, and if not, why.
@@ -124,5 +125,6 @@ func (r *Runner) Ready() (ready bool, reasons []string) {
 // long. It continues after an error and returns the errors of all tasks. It is safe for concurrent use.
 func (r *Runner) Maintain(ctx context.Context) error { return r.pod.Maintain(ctx) }
 
-// HandBackNow cuts short the grace period of a shutdown in progress: it cancels the handlers' contexts and hands back their jobs at once.
+// HandBackNow cuts short the grace period of a shutdown in progress: it cancels the handlers' contexts and hands back their jobs
+// immediately.
 func (r *Runner) HandBackNow() { r.pod.HurryDrain() }

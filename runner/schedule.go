@@ -66,10 +66,10 @@ func (d *declaration) missed(how job.Missed, catchUp int) {
 //
 // Call it before [Runner.Run]. Run creates the schedule if the name is new, and applies the settings that the program has changed since it
 // last ran. Settings that an operator has changed are kept, and a schedule that an operator has deleted stays deleted. A schedule that the
-// program no longer declares remains until it is deleted. An @at whose time has passed when it is first declared never fires, and a warning
-// is logged.
+// program no longer declares remains until it is deleted. If the time of an @at has already passed when it is first declared, it never
+// fires, and a warning is logged.
 //
-// DeclareSchedule panics if a name is declared twice. Run returns any other mistake: [job.ErrInvalidSchedule] or [job.ErrUnknownKind].
+// DeclareSchedule panics if a name is declared twice. Run returns any other mistake as [job.ErrInvalidSchedule] or [job.ErrUnknownKind].
 func (r *Runner) DeclareSchedule(name, expression string, args job.Args, options ...ScheduleOption) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +93,7 @@ func (r *Runner) DeclareSchedule(name, expression string, args job.Args, options
 	r.declared = append(r.declared, d)
 }
 
-// declareNow writes the declared schedules to the database, before Run or without it.
+// declareNow writes the declared schedules to the database, whether or not Run is called later.
 func (r *Runner) declareNow(ctx context.Context) error {
 	r.mu.Lock()
 	list, err := r.checkDeclared()

@@ -20,8 +20,8 @@ const (
 )
 
 // SetSchedule creates a schedule, or changes the settings that c contains. New times apply from now on. A declared schedule that was
-// deleted is restored as declared, with the change. The kind need not be registered here: the schedule fires once a program with its
-// handler runs. A dry run reports the result and the next occurrences without making the change.
+// deleted is restored as declared, with the change. The kind need not be registered here: the schedule fires once a program that handles
+// the kind is running. A dry run reports the result and the next occurrences without making the change.
 //
 // It returns [job.ErrInvalidSchedule], [job.ErrUnknownLane], [job.ErrScheduleMoved], or [job.ErrUnknownSchedule] if c requires an existing
 // schedule.
@@ -88,8 +88,8 @@ func orZero(t *time.Time) time.Time {
 	return *t
 }
 
-// DeleteSchedule deletes a schedule. Its past occurrences are kept as long as the history. A declared schedule stays deleted, even when the
-// program restarts, until it is set again. It returns [job.ErrUnknownSchedule] if there is no such schedule.
+// DeleteSchedule deletes a schedule. Its past occurrences are kept for as long as the job history. A declared schedule stays deleted, even
+// when the program restarts, until it is set again. It returns [job.ErrUnknownSchedule] if there is no such schedule.
 func (a Admin) DeleteSchedule(ctx context.Context, name, actor string) error {
 	return a.finishCommand(ctx, admin.DeleteSchedule(ctx, a.pod.Commands, name, named(actor)))
 }
@@ -115,8 +115,8 @@ func (a Admin) TriggerSchedule(ctx context.Context, name, actor string) (job.Fir
 	return a.TriggerScheduleAs(ctx, name, nil, actor)
 }
 
-// TriggerScheduleAs is like [Admin.TriggerSchedule], but returns [job.ErrScheduleMoved] unless the schedule still has the settings as. This
-// ensures that the caller triggers the job that it has seen. If as is nil, the settings are not checked.
+// TriggerScheduleAs is like [Admin.TriggerSchedule], but returns [job.ErrScheduleMoved] unless the schedule's settings still equal as. This
+// ensures that callers trigger the job they have seen. If as is nil, the settings are not checked.
 func (a Admin) TriggerScheduleAs(ctx context.Context, name string, as *job.ScheduleSetting, actor string) (job.Fire, error) {
 	fire, err := a.pod.Calendar.Trigger(ctx, name, as, named(actor))
 	if err != nil {
@@ -169,9 +169,9 @@ func (a Admin) ScheduleByName(ctx context.Context, name string) (job.ScheduleUse
 	return use(one, fires[name]), nil
 }
 
-// ScheduleFires returns up to limit of a schedule's latest occurrences, newest first. limit defaults to 50; the maximum is 1000. The result
-// includes occurrences of a deleted schedule until they are pruned. It returns [job.ErrUnknownSchedule] if there is neither a schedule nor
-// an occurrence with that name.
+// ScheduleFires returns a schedule's latest occurrences, newest first, at most limit of them. limit defaults to 50; the maximum is 1000.
+// The result includes occurrences of a deleted schedule until they are pruned. ScheduleFires returns [job.ErrUnknownSchedule] if there is
+// neither a schedule nor an occurrence with that name.
 func (a Admin) ScheduleFires(ctx context.Context, name string, limit int) ([]job.Fire, error) {
 	return a.ScheduleFiresBefore(ctx, name, time.Time{}, limit)
 }

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Secrets marks arguments of a kind as secret: they are shown only to principals that may see secrets. The pointers are JSON pointers, such
-// as /password or /users/*/token, in which * stands for every member or element. They add to the fields that have the tag `secret:"true"`
-// in the arguments' type. Without this option, all values of a [HandleRaw] kind are hidden, because the runner cannot know which are
-// secret. Secrets() without pointers declares that none is secret.
+// Secrets marks arguments of a kind as secret: they are shown only to principals with permission to see secrets. The arguments are JSON
+// pointers, such as /password or /users/*/token, in which * stands for every member or element. They add to the fields that have the tag
+// `secret:"true"` in the arguments' type. Without this option, all values of a [HandleRaw] kind are hidden, because the runner cannot know
+// which are secret. Secrets() without pointers declares that none is secret.
 func Secrets(pointers ...string) HandleOption {
 	for _, pointer := range pointers {
 		if !strings.HasPrefix(pointer, "/") {
@@ -56,8 +56,8 @@ var (
 	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// opaque reports whether a type has a custom JSON encoding, which may not match its fields. Times and [json.RawMessage] are not opaque, and
-// scalars have no fields.
+// opaque reports whether a type has a custom JSON encoding, which might not match its fields. Times and [json.RawMessage] are not opaque,
+// because scalars have no fields.
 func opaque(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Slice, reflect.Array, reflect.Map:
@@ -90,11 +90,11 @@ func marked(t reflect.Type, within []reflect.Type) bool {
 	return false
 }
 
-// secretWalk collects pointers to secret fields in found. In again it collects positions whose content it cannot examine: recursive structs
-// and types with a custom encoding. If any field is secret, these positions are hidden entirely.
+// secretWalk collects pointers to secret fields in found. In again it collects the positions that it cannot examine: recursive structs and
+// types with a custom encoding. If any field is secret, these positions are hidden entirely.
 type secretWalk struct{ found, again []string }
 
-// walk examines a value of type t at a position. within lists the enclosing structs. If hidden is true, all its fields are secret.
+// walk examines a value of type t at a position. within lists the enclosing structs. If hidden is true, all fields of t are secret.
 func (s *secretWalk) walk(t reflect.Type, at string, within []reflect.Type, hidden bool) {
 	switch {
 	case !opaque(t):

@@ -15,7 +15,7 @@ import (
 )
 
 // SQL is a transaction or connection of database/sql, or of a library built on it. Examples are *sql.Tx, *sqlx.Tx, the Tx in a bun.Tx, the
-// Statement.ConnPool of a *gorm.DB, and an ent.Tx generated with the feature sql/execquery.
+// Statement.ConnPool of a *gorm.DB, and an ent.Tx generated with the feature sql/execquery enabled.
 type SQL interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Wait blocks until a job has finished on any pod, whether or not it succeeded, and returns it. It also works in a program that runs no
-// jobs. A job that is waiting for its next attempt, or that an operator has retried, has not finished.
+// Wait blocks until a job has finished on any pod, whether or not it succeeded, and returns the job. It also works in a program that runs
+// no jobs. A job that is waiting for its next attempt, or that an operator has retried, has not finished.
 //
-// Wait notices at once when a job finishes in this process. It polls for other jobs, first after 50 ms and then at least once a second. All
+// If the job finishes in this process, Wait returns immediately. Otherwise it polls, first after 50 ms and then at least once a second. All
 // waiters in a process share one statement per poll. Wait survives a database outage. It returns [job.ErrNotFound] if the job does not
-// exist, and the cause of ctx if ctx ends first.
+// exist, and the cause of ctx if ctx is done first.
 func (r *Runner) Wait(ctx context.Context, id int64) (job.Job, error) {
 	return r.pod.Waiters.Wait(ctx, id)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// oldestPostgres is the oldest major version that supports all the statements.
+// oldestPostgres is the oldest major version of PostgreSQL that supports all the statements.
 const oldestPostgres = 14
 
 // Errors of [Config.Open] that can be fixed by changing DATABASE_URL.

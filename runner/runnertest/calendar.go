@@ -16,14 +16,14 @@ import (
 // depend on how long the test takes.
 type calendar struct {
 	now    time.Time
-	anchor map[string]time.Time // start time that we set for each schedule
+	anchor map[string]time.Time // start time that the harness set for each schedule
 }
 
 // Now returns the time on the test's clock: the real time of [New], plus the time added with [Harness.Advance]. Schedules follow this
 // clock. To advance to a time t, call h.Advance(t.Sub(h.Now())).
 func (h *Harness) Now() time.Time { return h.calendar.now }
 
-// startCalendar sets the clock and declares the schedules. No pod fires them on its own.
+// startCalendar sets the clock and declares the schedules. No pod fires these schedules on its own.
 func (h *Harness) startCalendar(ctx context.Context) error {
 	h.calendar.anchor = map[string]time.Time{}
 	if err := h.host.QueryRow(ctx, `select clock_timestamp()`).Scan(&h.calendar.now); err != nil {

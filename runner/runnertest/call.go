@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Claim sets what a handler sees of its job in a [Call], other than the arguments. Empty fields have defaults.
+// Claim sets what a handler sees of its job in a [Call], apart from the arguments. Empty fields have defaults.
 type Claim struct {
 	ID, PipelineID   int64 // ID defaults to 1, PipelineID to ID
 	Lane, Subject    string
@@ -36,8 +36,8 @@ type Claim struct {
 	Token            string       // default "token"
 	Failure          *job.Failure // the failed job that this job follows, if any
 	PreviousResult   any          // encoded to JSON; nil for none
-	Branches         []job.Branch // of the fan-out that the job joins, or nil. A branch without a state has succeeded
-	Checkpoint       any          // from an earlier run, encoded to JSON; nil for none
+	Branches         []job.Branch // branches of the fan-out that the job joins, or nil; a branch without a state has succeeded
+	Checkpoint       any          // checkpoint from an earlier run, encoded to JSON; nil for none
 
 	// Context is the handler's context. A test can cancel it with one of the causes defined in package runner. Default: the test's context.
 	Context context.Context
@@ -45,16 +45,16 @@ type Claim struct {
 
 // Run records one [Call]: the job's state, its outcome and its writes, as Trapeze would store them.
 type Run struct {
-	// State is the job's state after the call. It is succeeded, failed or cancelled if the job has finished. It is waiting if the job waits
-	// for branches, and pending if it runs again.
+	// State is the job's state after the call. It is succeeded, failed or cancelled if the job has finished. It is waiting if the job is
+	// waiting for branches, and pending if the job will run again.
 	State  job.State
 	Result json.RawMessage   // nil if there is none
-	Status job.OutcomeStatus // ok, warning or error; empty if the job runs again. For a waiting job, its later status
+	Status job.OutcomeStatus // ok, warning or error; empty if the job will run again. For a waiting job, the status with which it will end
 
 	// Reason is the job's reason, such as ok, children or error. For a pending job it is retry after an error, retry_later after a Snooze,
 	// or empty if Claim.Context ended in a shutdown and the job was handed back.
 	Reason     job.Reason
-	Err        error          // the handler's error or panic, or why its outcome was rejected. If not nil, no next step follows
+	Err        error          // the handler's error or panic, or why its outcome was rejected; if not nil, no next step follows
 	Class      job.ErrorClass // the class of Err
 	Code       string         // the code of Err, if any: an SQLSTATE or the handler's code
 	RetryAfter *time.Duration // the delay that Err requests, or nil for the kind's backoff
@@ -71,7 +71,7 @@ type Run struct {
 	Progress    []job.Progress    // each call of Job.Progress and Job.Message, in order
 	Events      []job.Event       // each call of Job.Emit, in order: Event, Level, Message and Fields are set
 	Checkpoints []json.RawMessage // each call of Job.Checkpoint, and of Job.Write with a checkpoint, in order
-	Batches     []Batch           // each call of Job.Write, in order. Call does not run them
+	Batches     []Batch           // each call of Job.Write, in order; Call does not run them
 
 	// InTx lists the functions passed to Outcome.InTx. Call does not run them; use Write.
 	InTx []func(ctx context.Context, tx pgx.Tx) error
@@ -125,7 +125,7 @@ func statements(writes work.Writes) (list []Statement) {
 // Write runs the writes of Outcome.InTx and Outcome.Write in the caller's transaction, in order. It stops at the first error.
 func (r Run) Write(ctx context.Context, tx pgx.Tx) error { return r.writes.Run(ctx, tx) }
 
-// RequireState fails the test at once unless the job's state is want.
+// RequireState fails the test immediately unless the job's state is want.
 func (r Run) RequireState(want job.State) {
 	r.t.Helper()
 	if r.State == want {
@@ -143,11 +143,11 @@ func (r Run) RequireState(want job.State) {
 
 // Call calls a handler once, on the test's goroutine, without a database or a pod, and returns a record of the call. The optional claim
 // sets what the handler sees of its job; the default is a first attempt. The arguments are encoded and decoded like those of a stored job.
-// If they cannot be encoded, the test fails at once.
+// If they cannot be encoded, the test fails immediately.
 //
-// A panic of the handler becomes its error, as on a pod. Call does not check the kinds and lanes of next steps and children. Middleware and
-// the options of [runner.Handle] do not apply: set Claim.MaxAttempts instead of [runner.Retry], and cancel Claim.Context instead of using
-// [runner.Timeout]. [runner.Job.Tx] returns an error because it needs a database. Test handlers that use it with [New].
+// A panic in the handler is recorded as its error, as on a pod. Call does not check the kinds and lanes of next steps and children.
+// Middleware and the options of [runner.Handle] do not apply: set Claim.MaxAttempts instead of [runner.Retry], and cancel Claim.Context
+// instead of using [runner.Timeout]. [runner.Job.Tx] returns an error because it needs a database. Test handlers that use it with [New].
 func Call[A job.Args](t testing.TB, handler runner.Func[A], args A, claim ...Claim) Run {
 	t.Helper()
 	if len(claim) > 1 {
@@ -167,7 +167,7 @@ func Call[A job.Args](t testing.TB, handler runner.Func[A], args A, claim ...Cla
 	}, args, c)
 }
 
-// call implements [Call] for the handler that register registers. register returns the kind.
+// call implements [Call] for the handler that register registers. register returns the handler's kind.
 func call(t testing.TB, register func(*runner.Runner) string, args job.Args, c Claim) Run {
 	t.Helper()
 	must := func(err error, doing string) {
@@ -205,7 +205,7 @@ func call(t testing.TB, register func(*runner.Runner) string, args job.Args, c C
 func perform(run func() (*work.Outcome, error)) (o *work.Outcome, err error) {
 	defer guard.Recover(&err)
 	if o, err = run(); err != nil {
-		work.ReadError(err) // a panic while reading the error counts as the handler's
+		work.ReadError(err) // a panic while reading the error is treated as the handler's
 	}
 	return o, err
 }
@@ -252,7 +252,7 @@ func conclude(e *engine.Engine, o *work.Outcome, err, cause error, attempts engi
 	return run
 }
 
-// follow records the next step or the fan-out, or rejects it as the engine would. It treats all kinds as known.
+// follow records the next step or the fan-out, or rejects it as the engine would. It assumes that every kind is registered.
 func (r *Run) follow(e *engine.Engine, o *work.Outcome) error {
 	r.EndChain, r.Undo = o.EndChain, work.Describe(o.Undo)
 	for i := range o.Undo {

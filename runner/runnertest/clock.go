@@ -27,9 +27,9 @@ var moments = map[string][]string{
 // have become due start with the next [Harness.RunUntilIdle]. To run the jobs of one occurrence before the next, advance in steps.
 //
 // Trapeze uses PostgreSQL's clock, which a test cannot set. Advance therefore subtracts d from the times stored in the harness's tables, in
-// one transaction. A job submitted now whose times are moved back by an hour is the same as a job submitted an hour ago. These times
-// therefore read earlier than they were, while the history and the end times of jobs keep real time. Advance does not change time.Now or
-// the tables of handlers and of the test.
+// one transaction. A job submitted now whose times are moved back by an hour is indistinguishable from a job submitted an hour ago. These
+// stored times are therefore earlier than the real ones, while the history and the end times of jobs keep real time. Advance does not
+// change time.Now or the tables of handlers and of the test.
 func (h *Harness) Advance(d time.Duration) {
 	h.t.Helper()
 	if d < 0 {
@@ -61,13 +61,13 @@ func (h *Harness) advance(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pass moves the stored times back, so that the test's clock reads now.
+// pass moves the stored times back and advances the test's clock to now.
 func (h *Harness) pass(ctx context.Context, now time.Time) error {
 	d := now.Sub(h.calendar.now)
 	var all pgx.Batch
 	for table, columns := range moments {
 		for _, column := range columns {
-			// A ready_at equal to the epoch marks a job that goes before all others, so leave it alone.
+			// A ready_at equal to the epoch marks a job that goes before all others, so it is not changed.
 			sql := fmt.Sprintf(`update trapeze.%s set %[2]s = %[2]s - $1 * interval '1 microsecond' where %[2]s > 'epoch'`, table, column)
 			all.Queue(h.in(sql), d.Microseconds())
 		}

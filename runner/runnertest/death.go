@@ -12,11 +12,11 @@ type Point int
 
 // The points, in the order in which a job reaches them.
 const (
-	// AfterClaim is the point at which the pod holds the job but has not called its handler. The pod got the job by a claim, or from the
-	// commit that ended the previous step.
+	// AfterClaim is the point at which the pod holds the job but has not called its handler. The pod got the job through a claim, or
+	// through the commit that ended the previous step.
 	AfterClaim Point = iota + 1
 	// MidStep is the point after the handler has committed data with Job.Tx or Job.Checkpoint, and before it returns. If a handler commits
-	// nothing, the database cannot distinguish the stages of its run, so its pod dies when it returns. See also [Harness.Die].
+	// nothing, the database cannot distinguish the stages of its run, so the pod dies when the handler returns. See also [Harness.Die].
 	MidStep
 	// BeforeFinish is the point after the handler has returned and before its outcome is sent.
 	BeforeFinish
@@ -60,9 +60,9 @@ func (d death) String() string {
 	return fmt.Sprintf("%s of %s", d.at, strings.Join(d.kinds, " or "))
 }
 
-// DieAt makes the pod die the next time that a job of one of the kinds reaches a point. Without kinds, a job of any kind triggers it. The
-// package documentation describes a death. If several deaths are requested, they happen in order. The test fails if it ends before all of
-// them have happened.
+// DieAt makes the pod die the next time a job of one of the kinds reaches a point. Without kinds, a job of any kind triggers it. The
+// package documentation explains what happens when a pod dies. If several deaths are requested, they happen in order. The test fails if it
+// ends before all of them have happened.
 //
 // A job survives at most Options.MaxCrashes − 1 deaths: by default, the third death of its pod fails it.
 func (h *Harness) DieAt(at Point, kinds ...string) {
@@ -89,7 +89,8 @@ func (h *Harness) Deaths() int {
 	return h.died
 }
 
-// strikes reports whether the next death happens now that a job of a kind has reached a point. If so, it removes the death from the list.
+// strikes reports whether the next death happens now that a job of the given kind has reached a point. If so, it removes the death from the
+// list.
 func (h *Harness) strikes(at Point, kind string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

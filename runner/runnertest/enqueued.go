@@ -21,7 +21,7 @@ type Querier interface {
 }
 
 // RequireEnqueued returns the first job whose kind and JSON arguments equal those of args, in any state. If there is none, it fails the
-// test at once. A [runner.Raw] without JSON matches any arguments of its kind. db is a pool, or a transaction, which also sees its
+// test immediately. A [runner.Raw] without JSON matches any arguments of its kind. db is a pool, or a transaction, which also sees its
 // uncommitted jobs. schema is the value of Options.Schema; if empty, it is trapeze.
 func RequireEnqueued(t testing.TB, db Querier, schema string, args job.Args) job.Job {
 	t.Helper()
@@ -33,7 +33,7 @@ func RequireEnqueued(t testing.TB, db Querier, schema string, args job.Args) job
 	return found[0]
 }
 
-// RequireNotEnqueued fails the test at once if there is a job whose kind and JSON arguments equal those of args, in any state. The
+// RequireNotEnqueued fails the test immediately if there is a job whose kind and JSON arguments equal those of args, in any state. The
 // parameters are the same as for [RequireEnqueued].
 func RequireNotEnqueued(t testing.TB, db Querier, schema string, args job.Args) {
 	t.Helper()
@@ -54,7 +54,7 @@ func (h *Harness) RequireNotEnqueued(args job.Args) {
 	RequireNotEnqueued(h.t, h.host, h.opts.Schema, args)
 }
 
-// search returns the jobs that match the kind and JSON of args, oldest first, and a description of args for a message.
+// search returns the jobs that match the kind and JSON of args, oldest first, and a description of args for a failure message.
 func search(t testing.TB, db Querier, schema string, args job.Args) (found []job.Job, wanted string) {
 	t.Helper()
 	encoded, err := json.Marshal(args)
@@ -111,6 +111,6 @@ func lines(jobs []job.Job) string {
 
 // value decodes JSON, so that a comparison ignores white space and the order of fields.
 func value(raw json.RawMessage) (v any) {
-	_ = json.Unmarshal(raw, &v) // raw was encoded by us, so it is valid
+	_ = json.Unmarshal(raw, &v) // raw was encoded by this package, so it is valid
 	return v
 }

@@ -74,7 +74,7 @@ func New(t testing.TB, pool *pgxpool.Pool, o runner.Options, register func(*runn
 	return h
 }
 
-// end removes everything that the harness created. The test may already have closed its pool.
+// end removes everything that the harness created. It does not need the test's pool, which may already be closed.
 func (h *Harness) end() {
 	h.t.Helper()
 	for _, p := range h.pods {
@@ -127,12 +127,12 @@ func (h *Harness) Enqueue(args job.Args, options ...runner.EnqueueOption) int64 
 	return made.ID
 }
 
-// in replaces the schema in a statement with the harness's schema.
+// in replaces the schema name in a statement with the harness's schema.
 func (h *Harness) in(sql string) string {
 	return strings.ReplaceAll(sql, "trapeze.", h.opts.Schema+".")
 }
 
-// fatal fails the test at once if err is not nil.
+// fatal fails the test immediately if err is not nil.
 func (h *Harness) fatal(err error, doing string, args ...any) {
 	h.t.Helper()
 	if err != nil {

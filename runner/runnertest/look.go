@@ -37,7 +37,7 @@ func (h *Harness) Jobs(kinds ...string) []job.Job {
 			}
 		}
 		if f.Cursor = page.Cursor; f.Cursor == "" {
-			slices.Reverse(all) // the list has the newest first
+			slices.Reverse(all) // the list is ordered newest first
 			return all
 		}
 	}
@@ -63,7 +63,7 @@ func (h *Harness) Transitions(id int64) []job.State {
 	return states
 }
 
-// RequireState fails the test at once unless the job's state is want.
+// RequireState fails the test immediately unless the job's state is want.
 func (h *Harness) RequireState(id int64, want job.State) {
 	h.t.Helper()
 	j := h.Job(id)

@@ -94,14 +94,14 @@ func (p *pod) perform(ctx context.Context, j *runner.Job[runner.Raw], next func(
 	return next(ctx)
 }
 
-// pass is called when a job of a kind reaches a point. The pod dies if a death is due there.
+// pass is called when a job of a kind reaches a point. It makes the pod die if a death is due there.
 func (p *pod) pass(at Point, kind string) {
 	if !p.isDead() && p.harness.strikes(at, kind) {
 		p.die()
 	}
 }
 
-// handlerContext returns a context for a handler that is cancelled when the pod dies. It returns false if the pod is dead. The caller must
+// handlerContext returns a context for a handler that is cancelled when the pod dies. It reports false if the pod is dead. The caller must
 // call over when the handler has returned.
 func (p *pod) handlerContext(ctx context.Context) (_ context.Context, over func(), lives bool) {
 	p.mu.Lock()
@@ -122,7 +122,7 @@ func (p *pod) handlerContext(ctx context.Context) (_ context.Context, over func(
 	}, true
 }
 
-// die cuts the pod off. It can no longer reach the database or call a handler.
+// die disconnects the pod: it can no longer reach the database or call a handler.
 func (p *pod) die() {
 	p.dying.Do(func() {
 		p.wire.sever()
@@ -147,7 +147,7 @@ func (p *pod) isDead() bool {
 	}
 }
 
-// stop stops the pod without a grace period, at once if no job is running. close waits until it has stopped.
+// stop stops the pod without a grace period. close waits until it has stopped.
 func (p *pod) stop() {
 	p.runner.HandBackNow()
 	p.quit()
@@ -156,8 +156,8 @@ func (p *pod) stop() {
 // closeWithin is the maximum time that a pod may take to stop.
 const closeWithin = 15 * time.Second
 
-// close waits until the pod has stopped, and closes its connections. For a dead pod it waits only for the handlers. Its other goroutines
-// try in vain for some seconds to reach the database, and then end.
+// close waits until the pod has stopped, and closes its connections. For a dead pod it waits only for the handlers. The pod's other
+// goroutines retry in vain for some seconds to reach the database, and then end.
 func (p *pod) close() error {
 	closed, handled := make(chan struct{}), make(chan struct{})
 	go func() {

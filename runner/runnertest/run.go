@@ -9,8 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// leftSQL lists the jobs that keep the harness from being idle: running jobs, due jobs that may run, and waiting jobs that need to be
-// settled. $1 lists the kinds with a handler here. It omits jobs that may not run because their lane is drained or the queue is paused.
+// leftSQL lists the jobs that keep the harness from being idle: running jobs, due jobs that are allowed to start, and waiting jobs that
+// need to be settled. $1 lists the kinds with a handler here. It omits jobs that cannot start because their lane is drained or the queue is
+// paused.
 const leftSQL = `
 select l.id, l.kind, l.state, l.attempt, l.crashes,
 	case when l.state = 'running' then coalesce((select p.name from trapeze.pods p where p.boot = l.pod), '') else '' end as pod
@@ -45,8 +46,8 @@ func (l left) String() string {
 // pollInterval is the interval at which RunUntilIdle checks for remaining jobs.
 const pollInterval = 5 * time.Millisecond
 
-// RunUntilIdle runs all due jobs, and those that become due as a result, until no job is due or running. All remaining jobs wait for a
-// time, an approval, their branches or a completion. If the pod dies, RunUntilIdle lets its lease expire as [Harness.Advance] does, and
+// RunUntilIdle runs all due jobs, and those that become due as a result, until no job is due or running. The remaining jobs are waiting for
+// a time, an approval, their branches or a completion. If the pod dies, RunUntilIdle lets its lease expire as [Harness.Advance] does, and
 // continues with a new pod. After [Harness].Patience, it fails the test and lists the jobs that are left.
 //
 // It also performs a runner's periodic maintenance: it ends jobs that are too old or were not approved in time.
@@ -77,7 +78,7 @@ func (h *Harness) RunUntilIdle() {
 	}
 }
 
-// watchPod returns the remaining jobs once the pod has died, no jobs remain, or the deadline has passed.
+// watchPod waits until the pod has died, no jobs remain, or the deadline has passed, and returns the remaining jobs.
 func (h *Harness) watchPod(p *pod, deadline time.Time) []left {
 	h.t.Helper()
 	tick := time.NewTicker(pollInterval)
@@ -123,7 +124,7 @@ func (h *Harness) bury(ctx context.Context, p *pod) error {
 	defer tick.Stop()
 	for {
 		var open int
-		// A statement that is waiting for a lock does not notice that its client has disconnected, so terminate the sessions.
+		// A statement that is waiting for a lock does not notice that its client has disconnected, so the sessions are terminated.
 		err := h.host.QueryRow(ctx, `select count(pg_terminate_backend(pid)) from pg_stat_activity
 			where datname = current_database() and pid = any($1::int[])`, p.wire.processes()).Scan(&open)
 		if err != nil {

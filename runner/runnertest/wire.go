@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// wire is the network connection of one pod. It can be cut.
+// wire manages the network connections of one pod and can cut them.
 type wire struct {
 	dial pgconn.DialFunc
 
