@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A batch replaces the lines that it covers. Reading the lines again changes nothing and leaves no lines of an older file.
+// A batch replaces the lines that it covers. Reading the same lines again changes nothing, and no lines of an older file remain.
 const (
 	clearLinesSQL = `delete from co2.activities where year = $1 and source = $2 and line > $3 and line <= $4`
 
@@ -42,7 +42,7 @@ select count(*), count(*) filter (where u.name is null)
 from co2.units u
 where u.code in (select origin from co2.activities where year = $1 and source = $2 and line <= $3)`
 
-// nameUnitsSQL updates the units from a list of airports where the values differ.
+// nameUnitsSQL updates the units whose data differ from those in a list of airports.
 const nameUnitsSQL = `
 update co2.units u set name = a.name, city = a.city, state = a.state, latitude = a.latitude::numeric, longitude = a.longitude::numeric
 from (

@@ -82,7 +82,7 @@ func (t *table) header(want []string) error {
 	return nil
 }
 
-// badRow describes a row that cannot be used, with the reason. It does not affect the rows after it.
+// badRow describes a row that cannot be used, with the reason. A bad row does not affect the rows after it.
 type badRow struct {
 	Line   int64  `json:"line"`
 	Reason string `json:"reason"`
@@ -134,7 +134,7 @@ func (t *table) next() error {
 // get returns a field of the current row, without surrounding blanks.
 func (t *table) get(column string) string { return strings.TrimSpace(t.row[t.columns[column]]) }
 
-// skip skips all lines up to and including the given one.
+// skip reads past all lines up to and including the given one.
 func (t *table) skip(line int64) {
 	for t.line < line && t.lines.Scan() {
 		t.line++

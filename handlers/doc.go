@@ -1,5 +1,5 @@
 // Package handlers is the worked example: a pipeline with four kinds of jobs that turns a file of flights into the emissions of each
-// airport. It uses only what a user of package runner can use.
+// airport. It uses only the public API of package runner.
 //
 //	                             ┌▶ emission_recalc ATL ─┐
 //	csv_ingest ──▶ factor_sync ──┼▶ emission_recalc BOS ─┼──▶ unit_totals
@@ -15,11 +15,11 @@
 // unit is therefore counted once, even after crashes. The join reads the outcomes with Job.Branches. It leaves out and reports units that
 // could not be recalculated, and the pipeline then ends as partial.
 //
-// Each table has one writer. The subject of a recalculation is a year and a unit. Datasets of different years can be processed at once; two
-// datasets of the same year take turns, unit by unit.
+// Each table has one writer. The subject of a recalculation is a year and a unit. Datasets of different years can be processed
+// concurrently; two datasets of the same year take turns, unit by unit.
 //
-// A unit in the example is a departure airport. A flight counts as one passenger over its great-circle distance. It emits the distance in
-// kilometres × the factor of its distance band:
+// A unit in the example is a departure airport. A flight counts as one passenger over its great-circle distance. Its emission is the
+// distance in kilometres × the factor of its distance band:
 //
 //	kg CO2e = distance_miles × 1.609344 × kg_co2e_per_passenger_km
 //

@@ -14,9 +14,9 @@ import (
 )
 
 // SyncFactors replaces the emission factors of a year with those in a file, and fans out into a [Recalculate] for each unit and a
-// [TotalUnits] that joins them. When only the factors have changed, submit it on its own; the flights need not be read again.
+// [TotalUnits] that joins them. If only the factors have changed, submit a SyncFactors on its own; the flights need not be read again.
 //
-// An invalid factor would make every total wrong without anyone noticing. Any bad row therefore fails the job, with its line number.
+// An invalid factor would silently make every total wrong. Any bad row therefore fails the job, with its line number.
 type SyncFactors struct {
 	File string `json:"file,omitempty"` // has the columns of [SampleFactors], which is the default
 	Year int    `json:"year"`
@@ -64,8 +64,8 @@ func (p *pipeline) syncFactors(ctx context.Context, j *runner.Job[SyncFactors]) 
 	for i, unit := range units {
 		recalculations[i] = runner.Step(Recalculate{Year: a.Year, Unit: unit}, runner.Subject(subjectOf(a.Year, unit)))
 	}
-	// Fan out even if no factor has changed, because there may be new flights. A recalculation does not rewrite emissions that are already
-	// correct. This handler reports no progress, so that the job shows the progress of its recalculations.
+	// Fan out even if no factor has changed, because there may be new flights. Emissions that are already correct are not rewritten. This
+	// handler reports no progress, so that the job shows the progress of its recalculations.
 	return runner.FanOut(recalculations...).Join(TotalUnits{Year: a.Year}).Result(result).
 		InTx(func(ctx context.Context, tx pgx.Tx) error {
 			var batch pgx.Batch

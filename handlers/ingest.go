@@ -17,8 +17,8 @@ import (
 // Ingest reads a file of flights into activities and their departure airports into units, and then syncs the factors. Reading a file again
 // replaces its earlier contents for the same year.
 //
-// A row that cannot be used is skipped, reported with its line and reason, and makes the outcome a warning. If the file cannot be read,
-// lacks a column, or contains no usable row, the job fails without a retry.
+// Ingest skips a row that cannot be used, reports it with its line and reason, and ends with a warning. If the file cannot be read, lacks a
+// column, or contains no usable row, the job fails without a retry.
 type Ingest struct {
 	File     string `json:"file,omitempty"`     // has the columns of [SampleFlights], which is the default
 	Airports string `json:"airports,omitempty"` // lists the names of airports; the default is [SampleAirports]

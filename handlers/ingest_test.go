@@ -131,7 +131,7 @@ func TestAnIngestGoesOnElsewhereFromItsCheckpoint(t *testing.T) {
 
 	steps := newPod(t, pool, handlers.Options{}).wait(made.ID)
 	is.Equal(len(steps), 3)
-	is.True(steps[0].Fence > 1) // it was claimed again
+	is.True(steps[0].Fence > 1) // the job was claimed again
 	got := decode[handlers.Ingested](t, steps[0])
 	is.Equal(got.Rows, int64(20000)) // the rows before the checkpoint are counted once
 	_, _, sum := reference(t)

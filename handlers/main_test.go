@@ -82,8 +82,8 @@ type step struct {
 	Error   *string
 }
 
-// pipeline submits a job and waits until the whole pipeline has ended. It returns the spine, which does not include the recalculations of a
-// factor sync.
+// pipeline submits a job and waits until the whole pipeline has ended. It returns the steps of the main line, without the recalculations of
+// a factor sync.
 func (b *bench) pipeline(args runner.Args) []step {
 	b.t.Helper()
 	made, err := b.Enqueue(b.t.Context(), args, runner.Subject("travel/2024"))

@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The poll alone and the fast path alone must give the same totals. The fast path starts nothing in a lane where a more urgent job waits,
-// so a job without a handler, which waits forever, disables it. A poll interval of one hour in effect disables the poll.
+// Polling alone and the fast path alone must give the same totals. The fast path starts nothing in a lane where a more urgent job is
+// waiting, so a job without a handler, which waits forever, disables it. A poll interval of one hour effectively disables polling.
 func TestThePollAloneAndTheFastPathAloneComputeTheSame(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

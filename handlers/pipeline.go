@@ -11,11 +11,11 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Options configure the pipeline. The zero value is usable. Pass the same options to [Setup], [Register] and [ReadTotals].
+// Options configures the pipeline. The zero value is usable. Pass the same options to [Setup], [Register] and [ReadTotals].
 type Options struct {
 	// Schema is the schema of the example's tables, which is separate from Trapeze's. The default is co2.
 	Schema string
-	// Dir is the directory that files are read from; a path that leads outside is rejected. If Dir is empty, any path is allowed, and
+	// Dir is the directory that files are read from; a path that leads outside it is rejected. If Dir is empty, any path is allowed, and
 	// relative paths start at the working directory.
 	Dir string
 	// BatchRows is the number of rows in one transaction of the ingest. The default is 1000.

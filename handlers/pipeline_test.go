@@ -102,8 +102,8 @@ func TestThePipelineComputesTheRealFilesToTheLastDigit(t *testing.T) {
 	is.Equal(b.count(is, "select count(*) from co2.activities"), int64(20000))   // and duplicates nothing
 	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(20000))    // including the emissions
 	is.Equal(decode[handlers.SyncedFactors](t, again[1]).Changed, false)         // the factors are the same
-	is.Equal(b.count(is, "select count(*) from co2.units"), int64(len(byUnit)))  // the units stay
-	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(len(byUnit))) // so do the totals
+	is.Equal(b.count(is, "select count(*) from co2.units"), int64(len(byUnit)))  // the units are unchanged
+	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(len(byUnit))) // so are the totals
 }
 
 func TestNewFactorsAreRecalculatedWithoutReadingTheFlightsAgain(t *testing.T) {
@@ -180,6 +180,6 @@ func TestNoRemoteWorkerCanRunThePipeline(t *testing.T) {
 	r, err := runner.NewRemote(runner.RemoteOptions{})
 	is.NoErr(err)
 	defer r.Close()
-	defer func() { is.True(recover() != nil) }() // the handlers write in the commit that ends a job, so wrong wiring is reported at once
+	defer func() { is.True(recover() != nil) }() // the handlers write in the commit that ends a job, so wrong wiring is reported immediately
 	_ = handlers.Register(r, nil, handlers.Options{})
 }

@@ -11,10 +11,10 @@ import (
 )
 
 // Recalculate computes the emissions of one unit's flights in a year with the factors of that year. A [SyncFactors] fans out into many of
-// these jobs. Flights whose distance is in no band get no emissions, are counted, and make the outcome a warning.
+// these jobs. Flights whose distance is in no band get no emissions. They are counted, and make the outcome a warning.
 //
-// A flight with an impossibly long distance fails the job without a retry, and the unit keeps its emissions. Such a distance is corrupt or
-// in a different unit of length, and would distort the total. The recalculations of other units continue.
+// A flight with an impossibly long distance fails the job without a retry, and the unit keeps its earlier emissions. Such a distance is
+// corrupt or in a different unit of length, and would distort the total. The recalculations of other units continue.
 type Recalculate struct {
 	Year int    `json:"year"`
 	Unit string `json:"unit"`
@@ -36,8 +36,8 @@ func subjectOf(year int, unit string) string { return fmt.Sprintf("%d/%s", year,
 // unitIn returns the unit in a subject with the given year.
 func unitIn(year int, subject string) string { return strings.TrimPrefix(subject, subjectOf(year, "")) }
 
-// unitsSQL lists the units of a year: those with flights, and those with only old emissions. Plan: activities_of_unit and emissions_pkey,
-// only the year's part of each.
+// unitsSQL lists the units of a year: those with flights, and those that have only old emissions. Plan: activities_of_unit and
+// emissions_pkey, reading only the year's part of each.
 const unitsSQL = `
 select origin from co2.activities where year = $1 union select unit from co2.emissions where year = $1 order by 1`
 
@@ -57,9 +57,9 @@ const farthestKm = 20038
 const weighUnitSQL = ratedSQL + `
 select count(*), count(*) filter (where band is null), count(*) filter (where km > $3) from rated`
 
-// recalcSQL replaces a unit's emissions with those of its flights, and writes only rows that differ. No two units share a row. Plan: that
-// of ratedSQL, and emissions by primary key. A hashed subplan finds the rows to delete. With an anti-join, whose size the planner cannot
-// estimate, each of 846 flights was compared with each other one: 0.8 s instead of 0.005 s, on two busy cores.
+// recalcSQL replaces a unit's emissions with those of its flights, and writes only rows that differ. No two units share a row. Plan: the
+// plan of ratedSQL, and emissions by primary key. A hashed subplan finds the rows to delete. With an anti-join, whose size the planner
+// cannot estimate, each of 846 flights was compared with every other: 0.8 s instead of 0.005 s, on two busy cores.
 const recalcSQL = ratedSQL + `, removed as (
 	delete from co2.emissions e where e.year = $1 and e.unit = $2
 		and (e.source, e.line) not in (select r.source, r.line from rated r where r.band is not null)

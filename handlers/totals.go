@@ -28,7 +28,7 @@ func (TotalUnits) Kind() string { return "unit_totals" }
 type Totalled struct {
 	Units   int64       `json:"units"`
 	Flights int64       `json:"flights"`
-	KgCO2e  json.Number `json:"kg_co2e"` // with all its digits
+	KgCO2e  json.Number `json:"kg_co2e"` // with full precision
 
 	NoFactor int64     `json:"no_factor"`           // flights without an emission because their distance is in no band
 	Bad      int64     `json:"bad"`                 // number of units that could not be recalculated
@@ -75,7 +75,7 @@ from co2.totals t left join co2.units u on u.code = t.unit
 where t.year = $1 order by t.kg desc, t.unit`
 )
 
-// total computes the sums in one snapshot, so that the result and the table agree. It writes the table in the commit that ends the job.
+// total computes the sums in one snapshot, so that the result and the table agree. The table is written in the commit that ends the job.
 func (p *pipeline) total(ctx context.Context, j *runner.Job[TotalUnits]) (*runner.Outcome, error) {
 	year := j.Args.Year
 	if err := checkYear(year); err != nil {
@@ -146,7 +146,7 @@ func (p *pipeline) joined(ctx context.Context, j *runner.Job[TotalUnits], result
 	return bad, nil
 }
 
-// reasonOf returns why a branch did not succeed. This is the first line of its error, truncated to 200 characters.
+// reasonOf returns why a branch did not succeed: the first line of its error, truncated to 200 characters.
 func reasonOf(b runner.Branch) string {
 	reason, _, _ := strings.Cut(cmp.Or(b.Error, string(b.Reason)), "\n")
 	return fmt.Sprintf("%.200s", reason)

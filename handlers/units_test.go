@@ -107,7 +107,7 @@ func TestAFileWithoutFlightsHasNoUnitsAndEnds(t *testing.T) {
 	is.Equal(status(b, steps[0].ID), "succeeded")
 }
 
-// Two pods process datasets of three years at once. One of the years comes from two files.
+// Two pods process datasets of three years at the same time. One of the years comes from two files.
 func TestSeveralDatasetsAtOnceStayApart(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -11,10 +11,10 @@ import (
 type Backoff struct {
 	Base   time.Duration // delay after the first attempt; default 1s
 	Cap    time.Duration // longest delay; default 10m
-	Jitter float64       // random share of the delay, 0 to 1; default 0.2; negative means none
+	Jitter float64       // random fraction of the delay, 0 to 1; default 0.2; negative means none
 }
 
-// Wait returns the delay after the given attempt, counted from 1: min(Cap, Base · 2^(attempt−1)), reduced by a random share of up to
+// Wait returns the delay after the given attempt, counted from 1: min(Cap, Base · 2^(attempt−1)), reduced by a random fraction of at most
 // Jitter. u is a random number in [0, 1); for a given u, the result is always the same.
 func (b Backoff) Wait(attempt int, u float64) time.Duration {
 	base, limit, jitter := b.Base, b.Cap, b.Jitter

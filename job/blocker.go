@@ -13,7 +13,7 @@ const (
 	BlockerApproval    BlockerType = "approval"     // it needs approval by an operator
 	BlockerChildren    BlockerType = "children"     // branches of its fan-out are unfinished
 	BlockerSubject     BlockerType = "subject"      // another job with its kind and subject is running
-	BlockerIsolated    BlockerType = "isolated"     // it crashed pods before, so a pod runs only one such job at a time
+	BlockerIsolated    BlockerType = "isolated"     // it has crashed pods before, so a pod runs only one such job at a time
 	BlockerDue         BlockerType = "due"          // nothing blocks it: the next claim takes it, unless more urgent jobs are waiting
 	BlockerPaused      BlockerType = "paused"       // the queue is paused: no lane claims jobs
 	BlockerFrozen      BlockerType = "frozen"       // the queue is frozen for maintenance

@@ -11,8 +11,8 @@ type End struct {
 	Attempt    int    `json:"attempt"` // the last attempt, counted from 1; 0 if no handler was called
 	State      State  `json:"state"`   // succeeded, failed or cancelled; pending after a failed attempt
 	Reason     Reason `json:"reason"`
-	// Error is the text of the handler's error. If the job ended for another reason, it is that reason, or empty. Error and Stack together
-	// have at most [MaxErrorBytes].
+	// Error is the text of the handler's error. If the job ended for another reason, it is a description of that reason, or empty. Error
+	// and Stack together have at most [MaxErrorBytes].
 	Error      string     `json:"error"`
 	ErrorClass ErrorClass `json:"error_class"` // set if the job or attempt failed
 	ErrorCode  string     `json:"error_code"`  // an SQLSTATE or the code that the handler set; empty if there is none

@@ -15,11 +15,11 @@ const (
 	ClassDatabase       ErrorClass = "database"        // the handler returned a database error; its code is the SQLSTATE
 	ClassTimeout        ErrorClass = "timeout"         // the handler ran longer than its timeout
 	ClassStale          ErrorClass = "stale"           // the handler gave no sign of life for too long
-	ClassDeadline       ErrorClass = "deadline"        // the handler showed no activity for too long
-	ClassCrashLimit     ErrorClass = "crash_limit"     // the job's pods died or lapsed too often
-	ClassInvalidArgs    ErrorClass = "invalid_args"    // the pods running the job crashed or lost their leases too often
-	ClassUnstorable     ErrorClass = "unstorable"      // the arguments cannot be decoded
-	ClassChildrenFailed ErrorClass = "children_failed" // the handler's result or the next step cannot be stored or is too large
+	ClassDeadline       ErrorClass = "deadline"        // the job did not finish within its maximum age
+	ClassCrashLimit     ErrorClass = "crash_limit"     // the job's pods died or lost their leases too often
+	ClassInvalidArgs    ErrorClass = "invalid_args"    // the arguments cannot be decoded
+	ClassUnstorable     ErrorClass = "unstorable"      // the handler's result or the next step cannot be stored or is too large
+	ClassChildrenFailed ErrorClass = "children_failed" // too many branches of the job's fan-out failed
 )
 
 // ErrorClasses lists every class.

@@ -34,10 +34,10 @@ var (
 	ErrKeyReused = errors.New("idempotency key was used for a different submission")
 	// ErrNotQueued means that a job's priority cannot be changed because the job is running.
 	ErrNotQueued = errors.New("the job is not queued: it is running")
-	// ErrNotFailed means that the job or pipeline to retry has neither failed nor been cancelled.
+	// ErrNotFailed means that the job or pipeline to retry is neither failed nor cancelled.
 	ErrNotFailed = errors.New("only failed or cancelled jobs can be retried")
 	// ErrStillEnding means that jobs related to the one being retried have not ended yet. They are still being cancelled, or the job that
-	// waits for them is about to end.
+	// is waiting for them is about to end.
 	ErrStillEnding = errors.New("related jobs have not ended yet: try again shortly")
 	// ErrPruned means that a pipeline cannot be retried because jobs that the retry needs have been pruned.
 	ErrPruned = errors.New("removed by retention")

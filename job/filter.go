@@ -25,7 +25,7 @@ type Filter struct {
 	Cursor     string // where the previous page ended; commands ignore it
 }
 
-// Validate rejects a reason, error class or error code that no job can have. Without this check, a typo would return an empty list.
+// Validate rejects a reason, error class or error code that no job can have. Without this check, a typo would silently match no jobs.
 func (f Filter) Validate() error {
 	switch {
 	case f.Reason != "" && f.Reason.States() == nil:
@@ -57,7 +57,7 @@ func (f Filter) Any() bool {
 }
 
 // WithChildren reports whether the filter selects children of fan-outs too. A list without any filter omits them to stay readable. A
-// filtered list includes them, so that it shows the jobs to which a command with the same filter applies.
+// filtered list includes them, so that it shows exactly the jobs that a command with the same filter would affect.
 func (f Filter) WithChildren() bool {
 	if f.Children != nil {
 		return *f.Children

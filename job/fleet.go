@@ -8,7 +8,7 @@ type Fleet struct {
 	Lanes   []LaneUse  `json:"lanes"`
 	Pods    []Pod      `json:"pods"`
 	Running []Slot     `json:"running"`
-	At      time.Time  `json:"-"` // the time on the database clock, which governs leases; zero if it was not read
+	At      time.Time  `json:"-"` // the time on the database's clock, on which leases depend; zero if it was not read
 }
 
 // LaneUse holds a lane's settings and its numbers of running and waiting jobs.

@@ -34,7 +34,7 @@ type Args interface {
 	Kind() string
 }
 
-// Lease identifies one claim of a job. A worker sends it with every write. A write is rejected unless its lease is the job's latest.
+// Lease identifies one claim of a job. A worker sends it with every write. A write is rejected unless it carries the job's latest lease.
 type Lease struct {
 	JobID int64
 	Fence int64  // incremented with every claim and never reset
@@ -52,8 +52,8 @@ const (
 	OnFailureOrCancel When = "failed_or_cancelled" // the job with this plan failed or was cancelled
 )
 
-// Step is a planned step that has not been reached yet. A plan lists steps in this order: the steps to run if the job itself fails, the
-// steps of its chain, each followed by its own failure steps, and the steps to run if any of these fail.
+// Step is a planned step that has not been reached yet. A plan lists steps in this order: first the steps to run if the job itself fails,
+// then the steps of its chain, each followed by its own failure steps, and finally the steps to run if any of these fail.
 type Step struct {
 	Kind     string          `json:"kind"`
 	Args     json.RawMessage `json:"args"`
@@ -155,7 +155,7 @@ type Pod struct {
 	Running    int        `json:"running"`
 	StartedAt  time.Time  `json:"started_at"`
 	LeaseUntil time.Time  `json:"lease_until"`
-	Draining   bool       `json:"draining"` // it is shutting down
+	Draining   bool       `json:"draining"` // the pod is shutting down
 	Drained    bool       `json:"drained"`  // drained by an operator: it starts no jobs until it is resumed
 	ClosedAt   *time.Time `json:"closed_at"`
 	Closed     *string    `json:"closed"` // "left" or "lapsed"

@@ -28,7 +28,7 @@ type Lane struct {
 	Kinds            []string `json:"kinds"`   // kinds that use the lane by default, sorted
 }
 
-// LaneChanged is the result of a lane change. A dry run returns the result that the change would have.
+// LaneChanged is the result of a lane change. For a dry run, it is the result that the change would have.
 type LaneChanged struct {
 	Lane    string   `json:"lane"`
 	Created bool     `json:"created"`

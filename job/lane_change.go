@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limit is a change to a number or duration: it sets a value, removes the limit, or leaves the limit unchanged. In JSON these are a number,
-// null, and a missing field.
+// Limit is a change to a number or duration: it sets a value, removes the limit, or leaves the limit unchanged. In JSON these changes are a
+// number, null, and a missing field.
 type Limit[T int | Seconds | Millis] struct {
 	Set   bool
 	Value *T // nil means no limit
@@ -60,7 +60,7 @@ func (l Limit[T]) validate(name string, least, most, unit T) error {
 	return nil
 }
 
-// LaneChange describes a change to a lane. Settings that it does not mention stay unchanged.
+// LaneChange describes a change to a lane. Settings that are not set here remain unchanged.
 type LaneChange struct {
 	Slots            Limit[int]     `json:"slots,omitzero"`
 	SlotsPerPod      Limit[int]     `json:"slots_per_pod,omitzero"`
@@ -77,7 +77,7 @@ type LaneChange struct {
 	DryRun bool `json:"-"`
 }
 
-// Whole returns the change with every unmentioned setting set to its default. Kinds are not affected.
+// Whole returns the change with every setting that is not set here set to its default. Kinds are not affected.
 func (c LaneChange) Whole() LaneChange {
 	for _, set := range []*bool{&c.Slots.Set, &c.SlotsPerPod.Set, &c.PollInterval.Set, &c.StaleAfter.Set, &c.MaxAge.Set} {
 		*set = true
@@ -130,7 +130,7 @@ func ValidateLaneName(name string) error {
 	return nil
 }
 
-// Validate returns all invalid settings at once, each as an [ErrInvalidSetting].
+// Validate returns all invalid settings together, each as an [ErrInvalidSetting].
 func (c LaneChange) Validate() error {
 	errs := []error{
 		c.Slots.validate("slots", 0, MaxLaneSlots, 1),

@@ -26,7 +26,7 @@ const (
 	MissedSkip     Missed = "skip"     // submit no job
 )
 
-// Overlap is the policy for an occurrence that comes due while the previous job, or a job that follows from it, is unfinished.
+// Overlap is the policy for an occurrence that becomes due while the previous job, or a job that follows from it, is unfinished.
 type Overlap string
 
 // The policies for overlapping occurrences.
@@ -35,11 +35,11 @@ const (
 	OverlapSkip  Overlap = "skip"  // submit no job
 )
 
-// MissedAfter is the longest delay with which an occurrence still counts as on time. Every occurrence processed on time submits its own
-// job, regardless of the policy for missed ones and of how long the submission takes. It spans many heartbeats.
+// MissedAfter is the longest delay with which an occurrence still counts as on time. Every occurrence processed on time submits a separate
+// job, regardless of the policy for missed ones and of how long the submission takes. MissedAfter is many times the heartbeat interval.
 const MissedAfter = time.Minute
 
-// MaxCatchUp is the maximum number of missed occurrences that a schedule can catch up on. DefaultCatchUp is the default.
+// MaxCatchUp is the maximum number of missed occurrences for which a schedule can submit jobs later. DefaultCatchUp is the default.
 const (
 	MaxCatchUp     = 1000
 	DefaultCatchUp = 10
@@ -66,9 +66,9 @@ type ScheduleSetting struct {
 	// Missed is the policy for missed occurrences. CatchUp is the maximum number of jobs that the catch_up policy submits for them.
 	Missed  Missed `json:"missed"`
 	CatchUp int    `json:"catch_up"`
-	// Overlap is the policy for occurrences that come due while the previous job is unfinished. The default is queue.
+	// Overlap is the policy for occurrences that become due while the previous job is unfinished. The default is queue.
 	Overlap Overlap `json:"overlap"`
-	// Paused stops the schedule. Occurrences that come due while it is paused are never caught up on.
+	// Paused stops the schedule. Occurrences that become due while it is paused are never caught up on.
 	Paused bool `json:"paused"`
 }
 

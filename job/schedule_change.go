@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// ScheduleChange describes a change to a schedule. Settings that it does not mention stay unchanged; in a new schedule they get their
+// ScheduleChange describes a change to a schedule. Settings that are not set here remain unchanged; in a new schedule they get their
 // defaults.
 type ScheduleChange struct {
 	Expression *string          `json:"expression,omitempty"`
@@ -30,12 +30,12 @@ type ScheduleChange struct {
 	Existing bool `json:"-"`
 	// DryRun reports the result of the change and the next occurrences without applying the change.
 	DryRun bool `json:"-"`
-	// From is the setting on which the change is based. If the schedule's current setting differs from it, the change fails with
+	// From is the setting on which the change is based. If the schedule's current setting differs from From, the change fails with
 	// [ErrScheduleMoved]. Nil disables the check.
 	From *ScheduleSetting `json:"-"`
 }
 
-// ScheduleChanged is the result of a schedule change. A dry run returns the result that the change would have.
+// ScheduleChanged is the result of a schedule change. For a dry run, it is the result that the change would have.
 type ScheduleChanged struct {
 	Schedule  string           `json:"schedule"`
 	Created   bool             `json:"created"`
@@ -77,8 +77,8 @@ func (c ScheduleChange) Apply(s ScheduleSetting) ScheduleSetting {
 	return s
 }
 
-// Whole returns the change with every unmentioned setting set to its default. The expression and the kind have no default. A paused
-// schedule stays paused.
+// Whole returns the change with every setting that is not set here set to its default. The expression and the kind have no default. A
+// paused schedule stays paused.
 func (c ScheduleChange) Whole() ScheduleChange {
 	usual := DefaultSchedule()
 	orElse(&c.Expression, usual.Expression)
@@ -121,7 +121,7 @@ func ValidateScheduleName(name string) error {
 	return nil
 }
 
-// Validate returns all invalid settings at once, each as an [ErrInvalidSchedule]. It does not check the expression and the time zone;
+// Validate returns all invalid settings together, each as an [ErrInvalidSchedule]. It does not check the expression and the time zone;
 // scheduler.Parse does.
 func (s ScheduleSetting) Validate() error {
 	var errs []error

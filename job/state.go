@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// State is the state of a job. On the fast path a new job is started on insert, as running.
+// State is the state of a job. On the fast path, a new job starts as running in the same statement that inserts it.
 //
 //	awaiting_approval ──approve──▶ pending ──claim──▶ running ──finish──▶ succeeded
 //	                                 ▲                  │  ├─────────────▶ failed
@@ -16,7 +16,7 @@ import (
 //	                                 └──operator's retry── failed, cancelled (of a job that fanned out: waiting;
 //	                                                        of one that was never approved: awaiting_approval)
 //
-// A pending job may be cancelled too. A terminal state ends an epoch. Only an operator starts the next one.
+// A pending job can be cancelled too. A terminal state ends an epoch. Only an operator can start the next epoch.
 type State string
 
 // The states, as they appear in the database, the API and the metrics.
@@ -76,9 +76,9 @@ const (
 	ReasonOK                Reason = "ok"
 	ReasonError             Reason = "error"              // the handler returned a permanent error
 	ReasonAttemptsExhausted Reason = "attempts_exhausted" // the handler returned an error, and no attempts were left
-	ReasonCrashed           Reason = "crashed"            // its pods crashed or lost their leases too often
+	ReasonCrashed           Reason = "crashed"            // its pods died or lost their leases too often
 	ReasonTimeout           Reason = "timeout"
-	ReasonStale             Reason = "stale"    // its handler showed no activity for too long
+	ReasonStale             Reason = "stale"    // its handler gave no sign of life for too long
 	ReasonDeadline          Reason = "deadline" // it did not finish within the maximum age
 	ReasonStopped           Reason = "stopped"
 	ReasonCancelled         Reason = "cancelled"

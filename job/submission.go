@@ -13,8 +13,8 @@ const (
 	WhileActive UniqueWhile = "active"
 )
 
-// Submission is a job to submit, with its options: the first job of a pipeline, a next step or a child of a fan-out. A zero field is unset;
-// its value then comes from the kind or, for a step, from the previous job.
+// Submission is a job to submit, with its options: the first job of a pipeline, a next step or a child of a fan-out. The zero value of a
+// field means unset; the value then comes from the kind or, for a step, from the previous job.
 type Submission struct {
 	Step           // kind, args as JSON, lane, subject and priority
 	Delay          time.Duration

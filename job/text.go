@@ -39,7 +39,8 @@ func Unstorable(raw []byte) string {
 	}
 }
 
-// escaped reads the escape sequence at the start of text. It reports false unless the sequence has the form \u0041.
+// escaped reads the escape sequence at the start of text. It reports false unless the sequence has the form \uXXXX with four hexadecimal
+// digits.
 func escaped(text []byte) (unit rune, ok bool) {
 	var two [2]byte
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {

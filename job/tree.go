@@ -9,7 +9,7 @@ type Tree struct {
 // TreeJob is a job of a tree.
 type TreeJob struct {
 	Job
-	FanOut *TreeFanOut `json:"fan_out,omitempty"` // nil if the job has not fanned out, or if the fan-out exceeds the limits of the tree
+	FanOut *TreeFanOut `json:"fan_out,omitempty"` // nil if the job has not fanned out, or if the tree is too large to include the fan-out
 }
 
 // TreeFanOut is the fan-out of a job. Each child is represented by the last job of its chain.

@@ -1,5 +1,5 @@
-// Package poller decides when an engine polls; the polling itself is done by its [Source]. It merges wake-ups and never spins. All claims
-// of waiting jobs are made in its sweeps, so a lost wake-up delays a job by at most one interval. Each engine has one poller.
+// Package poller decides when an engine polls; the polling itself is done by its [Source]. It merges wake-ups and never spins. Waiting jobs
+// are claimed only in its sweeps, so a lost wake-up delays a job by at most one interval. Each engine has one poller.
 //
 //	interval ± 10 % ───┐
 //	a wake-up ─────────┼──▶ Sweep, repeated while it finds more ──▶ wait

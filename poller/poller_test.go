@@ -103,7 +103,7 @@ func TestAnyNumberOfWakeUpsDuringASweepAreOne(t *testing.T) {
 		is.Equal(len(s.seen()), 2) // one more sweep follows
 		p.Wake()
 		synctest.Wait()
-		is.Equal(len(s.seen()), 3) // an idle poller sweeps at once
+		is.Equal(len(s.seen()), 3) // an idle poller sweeps immediately
 	})
 }
 
@@ -182,7 +182,7 @@ func TestAnIntervalIsChangedWhileItIsWaitedFor(t *testing.T) {
 		time.Sleep(time.Minute)
 		p.SetEvery(time.Second)
 		time.Sleep(10 * time.Second)
-		is.True(len(s.seen()) >= 9) // the new interval applies at once
+		is.True(len(s.seen()) >= 9) // the new interval applies immediately
 		p.SetEvery(time.Hour)
 		time.Sleep(2 * time.Second)
 		n := len(s.seen())

@@ -127,7 +127,7 @@ func between(a, b time.Time) time.Time {
 }
 
 // MinInterval returns the shortest interval between two consecutive occurrences. It examines the first thousand occurrences after the
-// anchor, or those of the first ten years if there are fewer. For a schedule that fires once, it returns the longest [time.Duration].
+// anchor, or fewer if they span more than ten years. For a schedule that fires once, it returns the longest [time.Duration].
 func (c *Calendar) MinInterval() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	last, end := c.Next(c.anchor), c.anchor.AddDate(searchYears, 0, 0)
@@ -148,7 +148,7 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{job.ErrInvalidSchedule}, args...)...)
 }
 
-// loadZone loads a time zone by name. It rejects the machine's local zone, so that the zone is the same on every pod.
+// loadZone loads a time zone by name. It rejects the machine's local zone, so that schedules have the same zone on every pod.
 func loadZone(name string) (*time.Location, error) {
 	const want = `want an IANA time zone such as "Europe/Zurich", "America/New_York" or "UTC"`
 	switch lower := strings.ToLower(name); {

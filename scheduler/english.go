@@ -19,8 +19,8 @@ func members(bits uint64) (list []int) {
 	return list
 }
 
-// spacing returns the interval of a set of numbers that are evenly spaced around a clock of n, starting with 0. It returns 0 if they are
-// not evenly spaced, or if there are fewer than two.
+// spacing returns the interval of a set of numbers that start with 0 and are evenly spaced around a clock with n positions. It returns 0 if
+// they are not evenly spaced, or if there are fewer than two.
 func spacing(set []int, n int) int {
 	if len(set) < 2 || set[0] != 0 || n%len(set) != 0 {
 		return 0

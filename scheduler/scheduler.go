@@ -19,7 +19,7 @@ import (
 type Scheduler struct {
 	cron gocron.Scheduler
 	log  *slog.Logger
-	ctx  context.Context // passed to the functions; cancelled when the context of Run ends
+	ctx  context.Context // passed to the functions; cancelled when the context of Run is done
 	stop context.CancelFunc
 }
 
@@ -49,11 +49,11 @@ func (s *Scheduler) Every(name string, interval time.Duration, do func(ctx conte
 	return nil
 }
 
-// After runs do once, after a wait. It replaces a function of the same name that has not started. The wait starts with [Scheduler.Run] if
-// that has not been called yet. For each name, call After from only one goroutine at a time.
+// After runs do once, after a wait. It replaces a function of the same name that has not started. If [Scheduler.Run] has not been called
+// yet, the wait starts when it is called. For each name, call After from only one goroutine at a time.
 //
 // It uses an interval job with a limit of one run instead of gocron's one-time job. If the time of a one-time job passes before gocron's
-// loop reads it, that loop spins for ever.
+// loop reads it, that loop spins forever.
 func (s *Scheduler) After(name string, wait time.Duration, do func(ctx context.Context)) error {
 	s.cron.RemoveByTags(name)
 	var once sync.Once // a short interval may fire twice before the limit applies
@@ -69,7 +69,8 @@ func (s *Scheduler) After(name string, wait time.Duration, do func(ctx context.C
 	return nil
 }
 
-// Run runs the functions until ctx ends. It then cancels the context of running functions and waits for them to return. Call it once.
+// Run runs the functions until ctx is done. It then cancels the context of running functions and waits for them to return. Call it only
+// once.
 func (s *Scheduler) Run(ctx context.Context) {
 	s.cron.Start()
 	<-ctx.Done()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The words depend on what an expression means, not on how it is written. Two expressions that fire at the same times have the same words,
-// and all others have different words (TestWordsTellSchedulesApart). If there is no shorter form, each field is described.
+// The words depend on what an expression means, not on how it is written. Two expressions have the same words if and only if they fire at
+// the same times (TestWordsTellSchedulesApart). If there is no shorter form, each field is described.
 
 func (e every) words(*time.Location) string {
 	for _, u := range []struct {
@@ -81,7 +81,7 @@ func (f fields) clockWords() string {
 	return "at " + field("second", s, 60) + " of " + field("minute", m, 60) + " of " + field("hour", h, 24)
 }
 
-// times returns the times of day in order, with seconds if any of them is not on the full minute.
+// times lists the times of day in order, with seconds if any time is not on a full minute.
 func times(s, m, h []int) (list []string) {
 	for _, hour := range h {
 		for _, minute := range m {

@@ -9,9 +9,9 @@ import "time"
 //	moment(w)  the first time at which the clock shows w or later: in a gap, the time of the change; of two equal readings, the first
 //	shown(t)   the latest wall time that the clock has shown until t: while times repeat, the last one before the clock went back
 //
-// The next occurrence after t is therefore the moment of the schedule's first wall time after shown(t).
+// To find the next occurrence after t, take the schedule's first wall time after shown(t); the occurrence is its moment.
 
-// reach exceeds the UTC offset of every zone, and every change of an offset.
+// reach exceeds the UTC offset of every zone, and the size of every offset change.
 const reach = 48 * time.Hour
 
 // moment returns the first time at which the zone's clock shows w or later.
@@ -20,7 +20,7 @@ func moment(w time.Time, zone *time.Location) time.Time {
 	for {
 		_, offset := t.Zone()
 		_, end := t.ZoneBounds()
-		if !end.IsZero() && !end.After(t) { // Go returns such an end on the last day of leap years that are beyond the zone's table
+		if !end.IsZero() && !end.After(t) { // Go returns an end that is not after t on the last day of leap years beyond the zone's table
 			end = t.Add(24 * time.Hour)
 		}
 		if at := w.Add(-seconds(offset)); end.IsZero() || at.Before(end) {

@@ -30,7 +30,7 @@ func TestThePodsWallClockDoesNotCount(t *testing.T) {
 		c.Apply(database, &next)
 		select {
 		case <-c.due:
-			is.True(time.Since(began) >= 90*time.Millisecond) // the alarm does not go off at once, as it would with a fast clock
+			is.True(time.Since(began) >= 90*time.Millisecond) // the alarm does not go off immediately, as it would with a fast clock
 		case <-time.After(10 * time.Second):
 			t.Error("the alarm depends on the wall clock of the process")
 		}

@@ -1,7 +1,7 @@
 // Package calendar turns due schedules into jobs. The database decides when a schedule is due. The package learns that time from the
 // response to a heartbeat ([Calendar.Apply]) and waits for it. It then locks the due schedules and decides which of their occurrences
-// submit jobs (missed occurrences, overlaps, unique keys). It writes the occurrences, the jobs and the next due times in one commit. Each
-// occurrence is therefore decided once, however many pods there are.
+// submit jobs, based on their policies for missed occurrences, overlaps and unique keys. It writes the occurrences, the jobs and the next
+// due times in one commit. Each occurrence is therefore decided once, however many pods there are.
 //
 // The package encapsulates the locking, the policies for missed and overlapping occurrences, and the handling of schedules that cannot
 // fire. Package pod runs one calendar, supplies the jobs that schedules submit, and asks the calendar when given settings would fire.
@@ -25,7 +25,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// Options configure a [Calendar]. All fields are required.
+// Options configures a [Calendar]. All fields are required.
 type Options struct {
 	Store   *store.Store
 	Log     *slog.Logger
@@ -33,7 +33,7 @@ type Options struct {
 
 	// MinInterval is the shortest allowed interval between two occurrences of a schedule.
 	MinInterval time.Duration
-	// AlarmWithin is how far ahead a timer is set for the next occurrence. Occurrences beyond it are reported by later heartbeats.
+	// AlarmWithin is how far ahead a timer is set for the next occurrence. Later heartbeats report the occurrences beyond that.
 	AlarmWithin time.Duration
 
 	// Kinds returns the kinds whose schedules fire on this pod. It includes kinds that other pods run, because submitting a job takes no
@@ -41,8 +41,8 @@ type Options struct {
 	Kinds func() []string
 	// Boot returns this pod's boot ID, or nil if the pod is not registered.
 	Boot func() *string
-	// Prepare creates the jobs of a schedule, in the transaction that decides about it. If the schedule cannot have jobs, refused is the
-	// reason.
+	// Prepare creates the jobs of a schedule, in the transaction that decides about the schedule. If the schedule cannot have jobs, refused
+	// is the reason.
 	Prepare func(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs Jobs, refused, err error)
 	// Wake makes this pod claim jobs. WakePeers makes the other pods claim jobs.
 	Wake, WakePeers func()
@@ -104,8 +104,8 @@ func (c *Calendar) Run(ctx context.Context) {
 	}
 }
 
-// Apply sets the database's current time and the time of the next occurrence, or nil if there is none. This process's clock only measures
-// the interval until then, and the next heartbeat corrects its errors.
+// Apply sets the database's current time and the time of the next occurrence, or nil if there is none. This process's clock measures only
+// the interval until then, and the next heartbeat corrects any clock error.
 func (c *Calendar) Apply(now time.Time, next *time.Time) {
 	if next == nil {
 		return

@@ -15,7 +15,7 @@ const (
 
 // decideFires decides about the occurrences in [from, now]. Occurrences that are on time fire; the policy decides about the others. An
 // occurrence is on time if it was on time at since, when this pod started to decide. Missed occurrences that submit no job are recorded as
-// one, the latest, which counts the earlier ones. next is the first undecided occurrence, or zero if there is none.
+// a single entry for the latest one, with a count of the earlier ones. next is the first undecided occurrence, or zero if there is none.
 func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Fire, next time.Time) {
 	first := plannedOccurrence(cal, from)
 	onTime := since.Add(-job.MissedAfter)
@@ -30,9 +30,9 @@ func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, sinc
 	return list, first
 }
 
-// plannedOccurrence returns the occurrence that was planned for from. Usually it is exactly at that time. But a pod with another version of
-// the time zone data, or an operator using SQL, may have planned a different time, in which case the nearest occurrence is used. An
-// occurrence that was already decided is not decided again.
+// plannedOccurrence returns the occurrence that was planned for from. Usually the occurrence is exactly at that time. But a pod with
+// another version of the time zone data, or an operator using SQL, may have planned a different time, in which case the nearest occurrence
+// is used. An occurrence that was already decided is not decided again.
 func plannedOccurrence(cal *scheduler.Calendar, from time.Time) time.Time {
 	following := cal.Next(from.Add(-time.Microsecond)) // returns from if that is an occurrence, because the database counts microseconds
 	if following.Equal(from) {
@@ -55,7 +55,7 @@ func missedOccurrences(cal *scheduler.Calendar, s job.ScheduleSetting, first, en
 	for f := first; count <= countMissedTo && !f.IsZero() && f.Before(end); f = cal.Next(f) {
 		count++
 	}
-	// Go backwards, because the latest ones are wanted: each step finds the latest occurrence before the previous one.
+	// Go backwards, because only the latest occurrences are wanted: each step finds the latest one before the previous result.
 	latest := make([]time.Time, 0, min(want, count)+1)
 	for before := end; len(latest) <= want; {
 		f := cal.Latest(first.Add(-time.Microsecond), before.Add(-time.Microsecond))

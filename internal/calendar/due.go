@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schedulesAtOnce is how many schedules one transaction decides about. If one of them fails, they are decided one by one. A commit costs as
-// much as three to five schedules, so larger transactions would mainly hold locks for longer.
+// schedulesAtOnce is how many schedules one transaction decides about. If a decision fails, they are decided one by one. A commit costs as
+// much as three to five schedules, so larger transactions would only hold locks for longer without saving much.
 const schedulesAtOnce = 50
 
 // idTries is how many times jobs get new IDs when their IDs are already in use.
@@ -39,8 +39,8 @@ func (c *Calendar) FireDue(ctx context.Context, at *time.Time) {
 	}
 }
 
-// next decides about the schedules that have been due longest, and reports whether there may be more. If the joint decision fails, it
-// decides about them one by one, so that one failure does not block the others.
+// next decides about the schedules that have been due longest, and reports whether there may be more. If the joint decision fails, next
+// decides about the schedules one by one, so that one failure does not block the others.
 func (s *sweep) next(ctx context.Context) bool {
 	limit := schedulesAtOnce
 	if s.oneByOne > 0 {
@@ -77,7 +77,7 @@ func (s *sweep) next(ctx context.Context) bool {
 	return true
 }
 
-// shortOfIDs is the error of a decision that needs this many job IDs.
+// shortOfIDs is the error of a decision that needs more job IDs than were reserved. Its value is the number that is needed.
 type shortOfIDs int
 
 func (n shortOfIDs) Error() string { return fmt.Sprintf("%d job ids are needed", int(n)) }
@@ -86,8 +86,8 @@ func (n shortOfIDs) Error() string { return fmt.Sprintf("%d job ids are needed",
 // times in one commit. If the reply to the commit is lost, nothing is read back, because the next sweep reads the rows. On an error,
 // decideSome returns the schedules concerned.
 //
-// The transaction uses one connection and never waits for a second one, so job IDs are reserved beforehand. The first attempt reports how
-// many are needed, because usually no schedule is due.
+// The transaction uses one connection and never waits for a second one, so job IDs are reserved beforehand. The first attempt reserves none
+// and reports how many are needed, because usually no schedule is due.
 func (s *sweep) decideSome(ctx context.Context, limit int) (list []decision, err error) {
 	for try := 0; ; {
 		err = s.c.o.Store.Tx(ctx, func(tx pgx.Tx) error {

@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// Many schedules are due at noon, and missed occurrences are skipped. An occurrence that is late because the pod was busy with the others
-// counts as on time. One that is late because the pod was frozen does not.
+// Many schedules are due at noon, and missed occurrences are skipped. An occurrence counts as on time if it is late because the pod was
+// busy with the others, but not if it is late because the pod was frozen.
 func TestAFireIsNotMissedBecausePodsAreBusyWithOthers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -30,11 +30,11 @@ func decideSchedule(due admin.Due, since time.Time) decision {
 	d := decision{Schedule: due.Schedule, now: due.Now}
 	cal, err := scheduler.Parse(due.Expression, due.Zone, due.Anchor)
 	if errors.Is(err, scheduler.ErrOver) {
-		return d // its only time had passed when it was declared or written by SQL: it never fires
+		return d // its only time had already passed when it was declared or written by SQL, so it never fires
 	}
 	if err != nil {
-		// Pods with newer time zone data may know the zone. Any other mistake was made by SQL, because SetSchedule would have rejected it.
-		// The schedule fires again once it is corrected.
+		// Pods with newer time zone data may know the zone. Any other mistake was made through SQL, because SetSchedule would have rejected
+		// it. The schedule fires again once the mistake is corrected.
 		_, unknown := time.LoadLocation(due.Zone)
 		d.postponed, d.wrong = unknown != nil, job.Storable(err.Error(), 500)
 		return d
@@ -51,7 +51,7 @@ func decideSchedule(due admin.Due, since time.Time) decision {
 	return d
 }
 
-// decideIn writes the decisions about schedules whose rows are locked. It drops occurrences that were decided before.
+// decideIn writes the decisions about schedules whose rows are locked. It drops occurrences that have already been decided.
 func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decision, ids []int64) error {
 	need := 0
 	for _, d := range list {
@@ -92,8 +92,8 @@ func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decision, ids
 	return failpoint.Hit(failpoint.FireSubmitted)
 }
 
-// fireIn records occurrences of schedules and submits their jobs in chronological order. It skips occurrences that were decided before,
-// whatever the schedules' rows contain. ids holds at least one ID per occurrence.
+// fireIn records occurrences of schedules and submits their jobs in chronological order. It skips occurrences that have already been
+// decided, whatever the schedules' rows contain. ids holds at least one ID per occurrence.
 func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids []int64, actor string) error {
 	active, err := c.active(ctx, tx, list) // read before inserting this transaction's own jobs, so that they do not count
 	if err != nil {
@@ -144,8 +144,8 @@ func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids [
 	return admin.WriteFireEvents(ctx, c.o.Store, tx, c.o.Boot(), actor, reported)
 }
 
-// active returns the schedules that still have an unfinished job, or an unfinished job that follows from one. It considers only schedules
-// whose policy depends on this.
+// active returns the schedules that still have an unfinished job, or an unfinished job that follows from one of their jobs. It considers
+// only schedules whose policy depends on this.
 func (c *Calendar) active(ctx context.Context, tx pgx.Tx, list []decision) (map[string]bool, error) {
 	var names []string
 	for _, d := range list {

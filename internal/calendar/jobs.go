@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// withJobs returns the occurrences that are so far expected to submit a job.
+// withJobs returns the occurrences that are still expected to submit a job.
 func (d *decision) withJobs() (list []*job.Fire) {
 	for i := range d.fires {
 		if d.fires[i].JobID != nil {

@@ -64,8 +64,7 @@ func ofAll(text string) (epoch string, at view.Position, err error) {
 	return c.epoch, at, err
 }
 
-// sight records which events of a pipeline were delivered: all events of some transactions, and those of other transactions up to a certain
-// event.
+// sight records which events of a pipeline were delivered: all events of some transactions, and the events of others up to a certain one.
 type sight struct {
 	seen   view.Seen
 	within *view.Seen // nil if no transaction is partially delivered

@@ -8,6 +8,6 @@
 // backlog in pages, and then receives events from the tail. A client holds no database connection.
 //
 // A job's events are numbered, and a pipeline's are distinguished by the transactions that wrote them (view.Seen). Both are therefore
-// delivered at once, regardless of other transactions. The feed of all events follows the order of transaction IDs, and stops before the
-// oldest open transaction. Every event carries a cursor from which any pod can continue, without gaps or repetitions.
+// delivered immediately, regardless of other transactions. The feed of all events follows the order of transaction IDs, and stops before
+// the oldest open transaction. Every event carries a cursor from which any pod can continue, without gaps or repetitions.
 package feed

@@ -25,7 +25,7 @@ var (
 // apart, and at least 20 ms.
 const room = 128
 
-// Options configure a [Feed]. The zero value is usable.
+// Options configures a [Feed]. The zero value is usable.
 type Options struct {
 	// Every is how often the tail polls while there are clients. The default is 250ms.
 	Every time.Duration
@@ -44,7 +44,7 @@ type Feed struct {
 
 	mu      sync.Mutex
 	tail    *tail        // nil if no client is watching
-	joining []chan error // notified after the next poll that starts
+	joining []chan error // notified when the next poll to start has finished
 	closed  bool
 	closing chan struct{} // closed when closed becomes true
 }
@@ -103,7 +103,7 @@ func (f *Feed) Close() {
 }
 
 // join subscribes to a topic. It returns when a poll that includes the topic has finished, so there is no gap between later reads and the
-// tail's batches. It also returns the tail's position at that time.
+// tail's batches. It also returns the tail's position after that poll.
 func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch], stand, error) {
 	f.mu.Lock()
 	if f.closed {
@@ -146,7 +146,7 @@ func (f *Feed) leave(l *bus.Listener[topic, *batch]) {
 	last.stop()
 }
 
-// topics returns the watched topics, and the channels of the subscribers that wait for the poll that t is about to start.
+// topics returns the watched topics, and the channels of the subscribers that are waiting for the poll that t is about to start.
 func (f *Feed) topics(t *tail) (jobs, pipelines []int64, all bool, joining []chan error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

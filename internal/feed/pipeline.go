@@ -34,7 +34,7 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 		if after == Now {
 			r.sight.seen = now.seen
 		}
-		p, err := view.Pipeline(ctx, f.store, id) // at least as recent as the tail's position
+		p, err := view.Pipeline(ctx, f.store, id) // read after the tail's position, so at least as recent
 		if err != nil {
 			return nil, err
 		}
@@ -53,8 +53,8 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 	})
 }
 
-// check returns why a stream cannot continue from a cursor, or the empty string if it can. after is the transaction whose successors are
-// still to be delivered; knows is the latest transaction in the cursor.
+// check returns why a stream cannot continue from a cursor, or the empty string if it can. The events still to be delivered are those of
+// transactions later than after; knows is the latest transaction in the cursor.
 func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (string, error) {
 	now, err := view.ReadFeedNow(ctx, f.store)
 	switch {
@@ -78,7 +78,7 @@ func (s sight) latest() uint64 {
 	return s.seen.Upto
 }
 
-// earliest returns the transaction whose successors may have written undelivered events, or 0 if any transaction may have.
+// earliest returns the transaction after which undelivered events may have been written, or 0 if any transaction may have written some.
 func (s sight) earliest() uint64 { return s.seen.Upto }
 
 func (r *pipelineSource) cursor() cursor { return cursor{r.epoch, aPipeline, r.sight.String()} }
@@ -92,7 +92,7 @@ func (r *pipelineSource) behind(ctx context.Context) ([]Item, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	more := len(page) == pageSize || r.sight.within != nil // after a partial delivery, the rest follows
+	more := len(page) == pageSize || r.sight.within != nil // a partially delivered transaction has more events
 	return r.deliver(events, now, len(page) < pageSize), more, nil
 }
 

@@ -28,7 +28,7 @@ type Stream struct {
 	Snapshot any
 	// Cursor is the position at which the stream starts.
 	Cursor string
-	// Reset is the reason why the stream does not continue from the given cursor. It is empty if it does.
+	// Reset is the reason why the stream does not continue from the given cursor, or empty if it continues.
 	Reset string
 
 	feed     *Feed
@@ -80,7 +80,7 @@ func (s *Stream) Close() {
 	})
 }
 
-// Dropped counts a stream that ends because its client is too slow.
+// Dropped counts a stream that was closed because its client was too slow.
 func (s *Stream) Dropped() { s.feed.opts.Metrics.StreamsDropped.Inc() }
 
 // Next blocks until there are items. If nothing happens for the given duration, it returns no items. After the last item, named end, it
@@ -113,7 +113,7 @@ func (s *Stream) Next(ctx context.Context, while time.Duration) ([]Item, error) 
 	}
 }
 
-// step returns the next batch: backlog pages first, then batches from the tail, or nothing when the silence timer fires.
+// step returns the next batch: backlog pages first, then batches from the tail, or nothing when the silence timer expires.
 func (s *Stream) step(ctx context.Context, silence <-chan time.Time) (list []Item, silent bool, err error) {
 	if !s.live {
 		select {

@@ -19,10 +19,10 @@ const (
 	// pageSize is the maximum number of events that one statement reads.
 	pageSize = 1000
 	// minNoteInterval is the minimum interval between two reads of the jobs' progress and of the feed's lag. notesTimes is the pause after
-	// such a read, as a multiple of its duration.
+	// each read, as a multiple of the read's duration.
 	minNoteInterval = 500 * time.Millisecond
 	notesTimes      = 20
-	// checkEvery is how often the tail checks that it still reads the same history. The heartbeats of a runner detect a change sooner.
+	// checkEvery is how often the tail checks that the database still has the same history. A runner's heartbeats detect a change sooner.
 	checkEvery = 5 * time.Second
 )
 
@@ -96,7 +96,7 @@ func (t *tail) run(ctx context.Context) {
 	for {
 		began := time.Now()
 		t.pollOnce(ctx)
-		least := max(minPollInterval, 2*time.Since(began)) // polling takes at most half of the time, however often it is requested
+		least := max(minPollInterval, 2*time.Since(began)) // polling takes at most half of the time, however often a poll is requested
 		timer := time.NewTimer(max(t.f.opts.Every, least))
 		select {
 		case <-ctx.Done():
@@ -115,7 +115,7 @@ func (t *tail) run(ctx context.Context) {
 	}
 }
 
-// pollOnce polls once, and notifies the subscribers that wait for the poll.
+// pollOnce polls once, and notifies the subscribers that are waiting for the poll.
 func (t *tail) pollOnce(ctx context.Context) {
 	jobs, pipelines, all, joining := t.f.topics(t)
 	err := t.poll(ctx, jobs, pipelines, all)

@@ -25,7 +25,7 @@ func (s *session) Do(ctx context.Context, do func(*pgx.Conn) error) (err error) 
 	return err
 }
 
-// leadAndLoseIt runs every task once as the leading pod. When a task is about to start the batch with the given number, counted from 1, it
+// leadAndLoseIt runs every task once as the leading pod. When a task is about to start batch number n, counted from 1, leadAndLoseIt
 // terminates the session that holds the lead. It returns the error of each task.
 func leadAndLoseIt(ctx context.Context, pool *pgxpool.Pool, m *Maintenance, batch int) map[string]error {
 	lead, s := m.lead, m.o.Session.(*session)

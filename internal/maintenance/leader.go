@@ -22,7 +22,7 @@ const (
 	sharing             // the leader is unknown, so the first pod to ask runs a task
 )
 
-// Session is a database session that a pod keeps open without a pooler, and that it also uses for other purposes.
+// Session is a database session that a pod keeps open without a pooler and also uses for other purposes.
 type Session interface {
 	// Do calls do with the session while nothing else uses it. If do returns an error, the session is closed and the lead is lost. If there
 	// is no session, Do returns [ErrNoSession].
@@ -33,7 +33,7 @@ type Session interface {
 var ErrNoSession = errors.New("no direct connection")
 
 // leader tries to hold the maintenance lock in the pod's session, and tracks whether it does. The lock only saves work: two pods may run
-// the same task at once, and another pod runs a task if the lock holder does not.
+// the same task at the same time, and another pod runs a task if the lock holder does not.
 type leader struct {
 	m *Maintenance
 
@@ -59,7 +59,7 @@ func (l *leader) role() role {
 	return standby
 }
 
-// keep checks the lead until ctx is cancelled. A leader finds out that it has lost the lead, and other pods take it over.
+// keep checks the lead until ctx is cancelled. This is how a leader detects that it has lost the lead, and how other pods take it over.
 func (l *leader) keep(ctx context.Context) {
 	defer l.dropLocked()
 	for until := l.m.o.Store.UntilReset(); l.rest(ctx, until); {

@@ -1,6 +1,6 @@
 // Package maintenance runs the periodic tasks that all pods of a database share: retention, expiry, deadlines, reconciliation, partitions
 // and vacuum. No pod depends on a leader. The pod that holds an advisory lock runs the tasks, and the other pods run overdue ones. Without
-// direct connections, each task is run by the first pod to ask for it. Two pods may run the same task at once.
+// direct connections, each task is run by the first pod to ask for it. Two pods may run the same task at the same time.
 //
 // The package encapsulates the lock, the rows that distribute the tasks, and the pacing, which leaves half of a connection's time to
 // others. Package pod runs one maintenance in each pod. Tools and tests call [Maintenance.RunOnce].
@@ -23,7 +23,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// Options configure a [Maintenance]. All fields except Session are required.
+// Options configures a [Maintenance]. All fields except Session are required.
 type Options struct {
 	Store   *store.Store
 	Log     *slog.Logger
@@ -46,7 +46,7 @@ type Options struct {
 
 	// Ended is called with the jobs that a task has ended.
 	Ended func([]job.End)
-	// Overdue cancels the handler of a claim whose job has passed its deadline, if it runs on this pod.
+	// Overdue cancels the handler of a claim whose job has passed its deadline, if the handler is running on this pod.
 	Overdue func(job.Lease)
 	// FanOutsChanged is called after the counts of fan-outs were corrected.
 	FanOutsChanged func()
@@ -74,7 +74,7 @@ func New(o Options) *Maintenance {
 }
 
 // SessionEnded records that Options.Session is about to close, which ends the lead. Call it before the session's lock is released, because
-// another pod then reports at once that it leads.
+// another pod can then become leader immediately.
 func (m *Maintenance) SessionEnded() { m.lead.dropLocked() }
 
 // startAfter is the minimum delay before a pod's first run of its tasks. The maximum is twice that. A pod that has just started has more

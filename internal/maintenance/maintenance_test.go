@@ -97,7 +97,7 @@ func neglected(t *testing.T, pool *pgxpool.Pool) {
 	exec(t, pool, `insert into trapeze.unique_keys (kind, key, job_id) values ('k', 'in force', 2002400)`)
 	exec(t, pool, `insert into trapeze.current_runs (kind, subject, job_id, fence, state) select 'k', g, g, 1, 'running' from generate_series(5000001, 5000010) g`)
 	exec(t, pool, `update trapeze.lanes set granted = 7`)
-	// This job waits for three branches, one of which is open, and its counts are wrong.
+	// This job is waiting for three branches, one of which is open, and its counts are wrong.
 	exec(t, pool, `insert into trapeze.jobs (id, kind, lane, args, pipeline_id, xid) values (2100000, 'k', 'default', '{}', 2100000, pg_current_xact_id())`)
 	exec(t, pool, `insert into trapeze.jobs (id, kind, lane, args, pipeline_id, parent_id, group_id, child_no, step, xid)
 		select 2100000 + g, 'k', 'default', '{}', 2100000, 2100000, 2100000, g, 1, pg_current_xact_id() from generate_series(1, 3) g`)
@@ -134,8 +134,8 @@ func tidied(t *testing.T, pool *pgxpool.Pool) string {
 			where c.relname ~ '_[0-9]{8}$' and i.inhparent::regclass::text like 'trapeze.%' and c.relkind = 'r'))::text`)
 }
 
-// The maintenance leaves the same rows, whether one pod runs it, two pods run it at once, or a pod's connections are cut between batches
-// and another pod continues.
+// The maintenance leaves the same rows, whether one pod runs it, two pods run it at the same time, or a pod's connections are cut between
+// batches and another pod continues.
 func TestTheMaintenanceOfTwoPodsAndOfOneThatIsCutOffLeavesTheSameRows(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/upkeep"
 )
 
-// strayFor is the longest time for which a pipeline is kept after its last job was removed by anything other than this pod's retention,
-// such as an operator or a former leader.
+// strayFor is the longest time that a pipeline is kept after its last job was removed by anything other than this pod's retention, such as
+// an operator or a former leader.
 const strayFor = 24 * time.Hour
 
 // pruned tracks whether pipelines may have lost their last jobs since the last complete read. A complete read takes minutes for tens of
@@ -20,7 +20,7 @@ type pruned struct {
 	read    atomic.Int64 // when that read started, in Unix nanoseconds; 0 if never
 }
 
-// prunePipelines removes pipelines without jobs, if there may be any. If it is interrupted, the next run starts over.
+// prunePipelines removes pipelines without jobs, if there may be any. If a run is interrupted, the next one starts over.
 func (m *Maintenance) prunePipelines(ctx context.Context, pace upkeep.Pace) (int, error) {
 	p, now := &m.pruned, time.Now()
 	batches, read := p.batches.Load(), p.read.Load()

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// overdueAfter is the number of its intervals after which a task that was not started is overdue. Another pod then runs it, because the
+	// overdueAfter is the number of intervals without a start after which a task is overdue. Another pod then runs the task, because the
 	// leader may be frozen while its session and its lock still exist.
 	overdueAfter = 3
 	// restAtMost is the maximum pause between two batches of a task. Otherwise the pause is as long as the previous batch took.
@@ -35,7 +35,7 @@ type run struct {
 }
 
 // start runs the task if it is this pod's turn. A leader always runs it. If the leader is unknown, the first pod to ask runs it. Otherwise
-// a pod runs it only when it is overdue. A row decides which pod asked first, by the database's clock.
+// a pod runs the task only when it is overdue. A database row, updated by the database's clock, decides which pod asked first.
 func (r *run) start(ctx context.Context) {
 	r.role = r.lead.role()
 	if r.role == leading && !r.lead.still(ctx) {

@@ -7,7 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// MoveStranded requests that jobs in nonexistent lanes are moved now instead of within a minute, because a lane was deleted.
+// MoveStranded requests that jobs in nonexistent lanes are moved immediately instead of within a minute. It is called after a lane is
+// deleted.
 func (m *Maintenance) MoveStranded() { m.stranded.Set() }
 
 // keepStranded moves jobs in nonexistent lanes on every request, until ctx is cancelled.

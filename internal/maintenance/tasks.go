@@ -24,7 +24,7 @@ const (
 	prunesAtOnce = 2000
 )
 
-// A task is one part of the maintenance. It can be interrupted between two batches, and two pods can run it at once.
+// A task is one part of the maintenance. It can be interrupted between two batches, and two pods can run it at the same time.
 type task struct {
 	name  string
 	every time.Duration
@@ -117,7 +117,7 @@ func (m *Maintenance) endOverdue(ctx context.Context, pace upkeep.Pace) (total i
 			m.o.Log.WarnContext(ctx, "jobs failed", telemetry.Jobs, failed, telemetry.ErrorClass, job.ClassDeadline)
 		}
 		if total += len(ended); len(ended) > 0 {
-			m.o.Wake() // other jobs may have waited for the subjects of these jobs
+			m.o.Wake() // other jobs may have been waiting for the subjects of these jobs
 			m.o.WakePeers()
 		}
 		if len(ended) == 0 || len(list) < endsAtOnce {
@@ -147,8 +147,8 @@ func (m *Maintenance) prune(ctx context.Context, pace upkeep.Pace) (total int, e
 	return total, errors.Join(errs...)
 }
 
-// deadAtLeast is the minimum number of dead rows for which a table is vacuumed, regardless of autovacuum's settings. Fewer dead rows slow
-// nothing down.
+// deadAtLeast is the minimum number of dead rows at which a table is vacuumed, regardless of autovacuum's settings. Fewer dead rows do not
+// slow anything down.
 const deadAtLeast = 10_000
 
 // vacuum vacuums the small hot tables if autovacuum does not keep up with them. If this pod's role lacks the privilege, it logs that once.

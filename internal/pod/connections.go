@@ -15,7 +15,7 @@ import (
 //	           most  idle
 //	heartbeat     1     1  opened first and never given up
 //	listener      1     1  LISTEN, and the lead of the maintenance
-//	shared        4     1  everything else; the polls keep one
+//	shared        4     1  everything else; polling keeps one
 //
 // Claims and job ends always leave at least one of the shared connections to other statements, and the other statements leave at least two
 // to claims and ends:
@@ -25,8 +25,8 @@ import (
 //	  feed        1  the feed and remote workers together
 //	  slow        1  lists and the maintenance together
 //
-// In addition, an export uses one connection while it is written. When the heartbeat's connection is replaced, the new one is opened before
-// the old one is closed.
+// In addition, a running export uses one connection. When the heartbeat's connection is replaced, the new one is opened before the old one
+// is closed.
 const (
 	heartbeatConnections = 1
 	listenerConnections  = 1

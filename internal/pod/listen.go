@@ -53,8 +53,8 @@ func (l *listener) Do(ctx context.Context, do func(*pgx.Conn) error) error {
 	}
 }
 
-// setWake registers the function that interrupts the next wait for a notification. If callers are already waiting for the session, it
-// interrupts at once.
+// setWake registers the function that interrupts the next wait for a notification. If callers are already waiting for the session, it calls
+// the function immediately.
 func (l *listener) setWake(wake context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +63,7 @@ func (l *listener) setWake(wake context.CancelFunc) {
 	}
 }
 
-// lend calls the functions that wait for the session, and stops at the first error. asked reports whether there were any.
+// lend calls the functions that are waiting for the session, and stops at the first error. asked reports whether there were any.
 func (l *listener) lend(conn *pgx.Conn) (asked bool, err error) {
 	l.mu.Lock()
 	asks := l.asks
@@ -80,7 +80,7 @@ func (l *listener) lend(conn *pgx.Conn) (asked bool, err error) {
 	return len(asks) > 0, err
 }
 
-// ends rejects all functions that wait for the session, including later ones.
+// ends rejects all functions that are waiting for the session, including later ones.
 func (l *listener) ends(why error) {
 	l.mu.Lock()
 	l.wake, l.gone = nil, why
@@ -136,8 +136,8 @@ func (p *Pod) listenOnce(ctx context.Context, connected func()) (err error) {
 		p.Wake() // notifications may have been missed while the connection was down
 	}
 	connected()
-	// Receive notifications as they arrive, and poll at a limited rate. If notifications were queued, the pod would keep polling for
-	// minutes after a storm, and would only then notice that the connection has ended.
+	// Receive notifications as they arrive, and poll at a limited rate. Otherwise notifications would queue up in a storm: the pod would
+	// keep polling for minutes afterwards, and only then notice that the connection has ended.
 	knock := wait.NewSignal()
 	answering, stop := context.WithCancel(ctx)
 	var door sync.WaitGroup

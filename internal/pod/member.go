@@ -35,7 +35,7 @@ func (m podMember) Apply(b store.Beat) {
 	}
 }
 
-// LeaseLost restarts as a new pod, because other pods have declared this one dead and recovered its jobs.
+// LeaseLost restarts this process under a new boot ID, because other pods have declared the old one dead and recovered its jobs.
 func (m podMember) LeaseLost(ctx context.Context) {
 	p := m.p
 	old := p.LoseLease()

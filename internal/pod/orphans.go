@@ -11,15 +11,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// The claims that a process works on can differ from those that the tables assign to it, after a failover to a server that lacks the latest
-// commits, and after a lost reply. The two are compared after each heartbeat:
+// The claims that a process works on can differ from those that the tables assign to it: after a failover to a server that lacks the latest
+// commits, or after a lost reply. The two are compared after each heartbeat:
 //
 //	a handler works on a claim that is missing in the table ── it is cancelled
 //	the table has a claim that this process does not know ── orphaned: it is handed back, see orphans.go of internal/engine
 //
-// After a failed heartbeat or a lost reply, the search for orphaned claims starts at once. No index of the live table contains the pod,
-// which keeps claims cheap. Without such a cause, a slow pass finds orphaned claims: it reads one page of the live table after each
-// heartbeat.
+// After a failed heartbeat or a lost reply, the search for orphaned claims starts immediately. Otherwise a slow pass finds orphaned claims:
+// it reads one page of the live table after each heartbeat. The pod is not in any index of the live table, which keeps claims cheap.
 const (
 	passPage = 5000             // rows of live to read after each heartbeat
 	passAge  = 30 * time.Second // younger claims may not have arrived here yet
@@ -49,7 +48,7 @@ func (p *slowPass) rest() {
 }
 
 // findOrphaned reads the next page of the live table. If the page has claims that neither the pod nor its remote workers know, findOrphaned
-// records an unknown outcome. A claim that ended or started during the read is known either before or after it.
+// records an unknown outcome. A claim that ends or starts during the read is known either before or after it.
 func (p *Pod) findOrphaned(ctx context.Context) error {
 	boots, of := []string{p.Boot()}, map[string]*engine.Engine{p.Boot(): p.Engine}
 	p.sessions().Each(func(e *engine.Engine) {

@@ -115,7 +115,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 		p.Log.WarnContext(ctx, "runner stopped before it had started", telemetry.Pod, p.opts.Name, telemetry.Err, err)
 		return nil
 	}
-	// The goroutines that keep the pod alive run until its last handler has returned, not only until ctx is cancelled.
+	// The goroutines that keep the pod alive run until its last handler has returned, even after ctx is cancelled.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
 	var claimers, life sync.WaitGroup
@@ -130,7 +130,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 	claimers.Go(func() {
 		<-ctx.Done()
 		p.StopClaims()
-		p.Feed.Close() // clients reconnect elsewhere, and must not delay the shutdown of a server
+		p.Feed.Close() // clients reconnect to other pods, and must not delay the shutdown of a server
 		p.Log.InfoContext(ctx, "runner draining", telemetry.Pod, p.opts.Name, telemetry.Running, p.Runs.Len())
 	})
 	p.Log.InfoContext(ctx, "runner started", telemetry.Pod, p.opts.Name, telemetry.Boot, p.Boot(), telemetry.Slots, p.Slots(), telemetry.Kinds, p.HandledKinds)
@@ -215,7 +215,7 @@ const warmAfter = 500 * time.Millisecond
 
 // warm opens the hot connection that stays open and prepares the hot statements on it, so that the first jobs of an idle pod are as fast as
 // later ones. It does so at startup, and after connections were closed, for example because they reached their maximum lifetime. A pod that
-// has jobs at once needs no preparation.
+// has jobs from the start needs no preparation.
 func (p *Pod) warm(ctx context.Context) {
 	for wait.For(ctx, warmAfter) {
 		if p.opts.Disabled {
@@ -233,8 +233,8 @@ func (p *Pod) warm(ctx context.Context) {
 	}
 }
 
-// Follow makes the engines of this pod and of its sessions apply a command without waiting for a notification, so that the command applies
-// to later submissions here. A pod that is registering at the moment may have read the settings from before the command.
+// Follow makes the engines of this pod and of its sessions apply a command without waiting for a notification, so that the command affects
+// later submissions here. It also covers a pod that is registering at that moment and may have read the settings from before the command.
 func (p *Pod) Follow(ctx context.Context) {
 	if !p.runs.Load() {
 		return

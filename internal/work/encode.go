@@ -9,7 +9,7 @@ import (
 )
 
 // maxDepth limits the nesting of JSON to half of what encoding/json and, by default, PostgreSQL accept. The value can therefore still be
-// read as part of a chain's plan, a list of jobs or another value.
+// read when it is nested in a chain's plan, a list of jobs or another value.
 const maxDepth = 5_000
 
 // EncodeArgs encodes the arguments of a job. kind is used in errors.

@@ -9,8 +9,8 @@ import (
 )
 
 // ErrorOf returns the class and the code of an error returned by a handler. The class is panic, database or error. For a database error,
-// the code is the SQLSTATE. A code that the handler set overrides the SQLSTATE and makes the class error, because the code of a database
-// error is always an SQLSTATE.
+// the code is the SQLSTATE. If the handler set a code, ErrorOf returns that code and the class error, because the code of a database error
+// is always an SQLSTATE.
 func ErrorOf(err error) (job.ErrorClass, string) {
 	if r, ok := errors.AsType[*reportedError](err); ok {
 		return r.class, r.code
@@ -25,7 +25,8 @@ func ErrorOf(err error) (job.ErrorClass, string) {
 	return job.ClassError, code
 }
 
-// ReadError calls the methods of a handler's error that the engine will call later. A panic there would be attributed to the engine.
+// ReadError calls the methods of a handler's error that the engine will call later, because a panic there would be attributed to the
+// engine.
 func ReadError(err error) {
 	_, _ = err.Error(), errors.Is(err, context.Canceled)
 	_, _ = ErrorOf(err)

@@ -21,7 +21,7 @@ type Job struct {
 	Claimed store.Claimed
 	Lease   job.Lease
 	Pod     string // display name
-	// MaxAttempts is the maximum number of attempts that can end with the handler's error.
+	// MaxAttempts is the number of attempts after which a handler error fails the job.
 	MaxAttempts int
 	Writer      Writer
 	kept        atomic.Pointer[json.RawMessage] // the latest checkpoint of this run; nil if there is none
@@ -33,7 +33,7 @@ type Writer interface {
 	// Tx runs write in a transaction that locks the job's lease, and commits it together with the checkpoint that encode then returns. Both
 	// are called again when the transaction is retried. If encode is nil, no checkpoint is stored.
 	Tx(ctx context.Context, write TxFunc, encode func() (json.RawMessage, error)) error
-	// Write runs statements in a transaction that locks the job's lease, and commits it together with checkpoint, which can be nil.
+	// Write runs statements in a transaction that locks the job's lease, and commits them together with checkpoint, which can be nil.
 	Write(ctx context.Context, statements Writes, checkpoint json.RawMessage) error
 	// Progress records the job's progress. It does not block.
 	Progress(p job.Progress)
@@ -127,11 +127,11 @@ func (j *Job) LastCheckpoint() json.RawMessage {
 	return j.Claimed.Checkpoint
 }
 
-// levels lists the valid levels of an event. The empty level means info.
+// levels lists the valid event levels. The empty level means info.
 var levels = []string{"", "debug", "info", "warn", "error"}
 
 // Emit calls [Writer.Emit] with storable texts. It returns [job.ErrInvalid] for an unknown level, and for an event that could be mistaken
-// for one of Trapeze's.
+// for one that Trapeze writes.
 func (j *Job) Emit(ctx context.Context, event, level, message string, fields json.RawMessage) error {
 	switch {
 	case event == "" || strings.HasPrefix(event, "job."):

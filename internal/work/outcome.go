@@ -32,7 +32,7 @@ func (o *Outcome) Validate() error {
 // Snooze makes a job wait and then run again, without a result.
 type Snooze struct {
 	Wait    time.Duration // 0 or less means no wait
-	Backoff bool          // double the wait with every snooze of the job
+	Backoff bool          // double the wait each time the job snoozes
 	Why     string
 }
 

@@ -15,8 +15,8 @@ type sqlError struct{ is, err error }
 func (e sqlError) Error() string   { return e.err.Error() }
 func (e sqlError) Unwrap() []error { return []error{e.is, e.err} }
 
-// SQLError converts an error of any driver. If a function of the schema raised it, the result also matches the corresponding error of
-// package job.
+// SQLError converts an error from any driver. If a function of the schema raised the error, the result also matches the corresponding error
+// of package job.
 func SQLError(err error) error {
 	raised, ok := errors.AsType[interface {
 		error

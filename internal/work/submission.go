@@ -1,6 +1,7 @@
 // Package work defines the forms in which jobs pass between programs and the engine: [Submission] for a job to submit, [Job] for its
 // handler, and [Outcome] for what the handler returns. Their values are encoded, limited in size, and free of application types. Package
-// runner creates them from an application's values, and the packages for remote workers from the wire. The engine works only with them.
+// runner creates them from an application's values, and the packages for remote workers create them from network messages. The engine works
+// only with these forms.
 package work
 
 import (
@@ -23,7 +24,7 @@ import (
 type Submission struct {
 	Kind           string
 	Args           json.RawMessage // encoded by [EncodeArgs]
-	Planned        []Step          // the steps planned after it
+	Planned        []Step          // the steps planned after the job
 	Plan           json.RawMessage // Planned, encoded by EncodePlan
 	Subject        *string
 	Lane           string // empty means the kind's lane
@@ -35,7 +36,7 @@ type Submission struct {
 	UniqueWhile    *string // WhilePending or WhileActive
 	IdempotencyKey string
 	Submitter      string
-	Foreign        bool // this program need not know its kind or the kinds of the next steps
+	Foreign        bool // this program need not know the job's kind or the kinds of the next steps
 	Pipeline       string
 	Approval       bool
 	When           job.When // set for a join that runs in any case; otherwise empty
@@ -50,7 +51,7 @@ const (
 // Step is a planned step that has not been stored yet.
 type Step struct {
 	job.Step
-	Foreign bool `json:"-"` // this program need not know its kind
+	Foreign bool `json:"-"` // this program need not know the step's kind
 }
 
 // Submitted identifies the job that was submitted, or the job of an earlier submission with the same key.
@@ -143,7 +144,7 @@ func (w *Submission) Then(next *Submission) error {
 	return err
 }
 
-// EncodePlan encodes the next steps. It rejects arguments with the maximum nesting, because they are too deep inside a plan.
+// EncodePlan encodes the next steps. It rejects arguments with the maximum nesting depth, because a plan would nest them too deeply.
 func (w *Submission) EncodePlan() (err error) {
 	w.Plan, err = EncodePlan(w.Kind, w.Planned)
 	return err
@@ -199,7 +200,7 @@ func Describe(steps []Step) (list []job.Step) {
 
 var whens = []job.When{job.AfterSuccess, job.Always, job.OnFailure, job.OnFailureOrCancel}
 
-// Validate returns all invalid options at once, each as a [job.ErrInvalid].
+// Validate returns all invalid options together, each as a [job.ErrInvalid].
 func (w *Submission) Validate() error {
 	var errs []error
 	complain := func(ok bool, format string, args ...any) {

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Write is one write of a handler in the commit that ends its job. It is a function, or a statement whose result is not read.
+// Write is one write of a handler in the commit that ends its job: a function, or a statement whose result is not read.
 type Write struct {
 	Do   func(ctx context.Context, tx pgx.Tx) error // nil if it is a statement
 	SQL  string
@@ -148,8 +148,8 @@ func size(arg any) (bytes int) {
 	return 8
 }
 
-// check rejects statements that are too many or too large. It also rejects statements that could affect more than rows, such as settings,
-// because other statements follow in the same transaction.
+// check rejects statements if there are too many or they are too large. It also rejects statements that could affect more than rows, such
+// as settings, because other statements follow in the same transaction.
 func (w Writes) check() error {
 	statements, bytes := 0, w.Size()
 	for _, one := range w {
@@ -170,7 +170,7 @@ func (w Writes) check() error {
 	return nil
 }
 
-// verbs lists the first words of statements that a job can queue. Statements that end the transaction, or that change settings for later
+// verbs lists the words with which a queued statement can begin. Statements that end the transaction, or that change settings for later
 // statements, are not included.
 var verbs = []string{"insert", "update", "delete", "merge", "select", "with", "call"}
 
