@@ -34,8 +34,8 @@ func (c *calls) all() []int64 {
 	return slices.Clone(c.ids)
 }
 
-// quick starts a pod on which so many jobs of kind quick have returned at once that it claims them ahead. The handler of kind slow blocks
-// until open is called or its context ends.
+// quick starts a pod and lets enough jobs of kind quick return in quick succession that the pod claims this kind ahead. The handler of kind
+// slow blocks until open is called or its context is done.
 func quick(t *testing.T, pool *pgxpool.Pool, o runner.Options) (r *runner.Runner, called *calls, open func()) {
 	t.Helper()
 	called = &calls{}
@@ -93,7 +93,7 @@ func TestClaimsAheadReturnUnspentWhenNoSlotComesFree(t *testing.T) {
 
 func TestAMoreUrgentJobOvertakesClaimsAhead(t *testing.T) {
 	t.Parallel()
-	for range 20 { // on a slow machine, the others may return before the urgent job arrives
+	for range 20 { // retried, because on a slow machine the others may return before the urgent job arrives
 		if overtakes(t) {
 			return
 		}
@@ -101,7 +101,7 @@ func TestAMoreUrgentJobOvertakesClaimsAhead(t *testing.T) {
 	t.Error("no urgent job was claimed while others waited for the slot")
 }
 
-// overtakes submits an urgent job behind jobs claimed ahead. It reports whether the urgent job was claimed before a slot was free.
+// overtakes submits an urgent job behind jobs claimed ahead. It reports whether the urgent job was claimed before a slot became free.
 func overtakes(t *testing.T) (claimed bool) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)
@@ -181,8 +181,8 @@ func TestWithoutClaimsAheadNoMoreJobsAreClaimedThanSlotsAreFree(t *testing.T) {
 	is.True(most <= 2)
 }
 
-// For random priorities, kinds, cancellations and pods, each job that is not cancelled runs once, unless it is recovered. On a pod with one
-// slot, jobs that waited together run in priority order.
+// For random priorities, kinds, cancellations and pods, each job that is not cancelled runs exactly once, unless it is recovered. On a pod
+// with one slot, jobs that were waiting together run in priority order.
 func TestClaimsAheadKeepTheOrderOfALane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

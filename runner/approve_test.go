@@ -47,7 +47,7 @@ func TestEveryWayOfSubmittingHonoursApproval(t *testing.T) {
 		ids = append(ids, made.ID)
 		return err
 	}))
-	for _, n := range []int{3, 250} { // a few, and enough for COPY
+	for _, n := range []int{3, 250} { // a few, and enough to use COPY
 		list := make([]job.Args, n)
 		for i := range list {
 			list[i] = of("a")
@@ -113,7 +113,7 @@ func TestWhatNobodyApprovesExpires(t *testing.T) {
 	r := make1(t, pool, runner.Options{ApprovalTTL: 50 * time.Millisecond}, map[string]does{"a": nothing})
 	id := enqueue(t, r, of("a"), runner.NeedsApproval())
 	run(t, r)
-	j := ended(t, r, id) // expires in the first maintenance run
+	j := ended(t, r, id) // the job expires in the first maintenance run
 	is.Equal(j.State, job.Cancelled)
 	is.Equal(why(j), job.ReasonExpired)
 	checkHistory(t, pool, r)
@@ -165,6 +165,6 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 	is.NoErr(err)
 	again, err = r.Admin().RunAgain(t.Context(), free, "ann", nil)
 	is.NoErr(err)
-	is.Equal(again, []int64{free}) // a job that never needed approval runs at once
+	is.Equal(again, []int64{free}) // a job that never needed approval runs immediately
 	checkHistory(t, pool, r)
 }

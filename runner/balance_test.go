@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The join is inserted by the process that completes the last part. It goes to the lane of its kind even if that process has no lanes
-// configured.
+// The join is inserted by the process that completes the last part. The join goes to its kind's lane even if no lanes are configured in
+// that process.
 func TestAJoinGoesToItsKindsLaneWhoeverInsertsIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -116,7 +116,7 @@ func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
 	pgtest.Wait(t, "it is off balance", func() bool {
 		return one[bool](t, pool, `select ended and open = 2 from trapeze.fan_outs`)
 	})
-	for range 5 { // a sweep of the pod claims each of them
+	for range 5 { // each fan-out is claimed by a sweep of the pod
 		began := time.Now()
 		other := enqueue(t, submitter, of("other"))
 		is.Equal(ended(t, r, other).State, job.Succeeded)

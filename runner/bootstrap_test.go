@@ -50,7 +50,7 @@ func TestAKindInTwoLanesOrInNoneIsALoudError(t *testing.T) {
 		{Name: "one", Kinds: []string{"a"}}, {Name: "two", Kinds: []string{"b", "a"}}, {Name: "../three"}}})
 	is.True(errors.Is(err, job.ErrKindInTwoLanes))
 	is.True(strings.Contains(err.Error(), `kind "a" is in lanes "one" and "two"`))
-	is.True(errors.Is(err, job.ErrInvalidSetting)) // all mistakes are reported at once
+	is.True(errors.Is(err, job.ErrInvalidSetting)) // all mistakes are reported together
 
 	exec(t, pool, `delete from trapeze.lanes`)
 	r, err := runner.New(pool, runner.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})

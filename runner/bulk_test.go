@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// If any reply is lost while many jobs are submitted, each job exists exactly once afterwards.
+// Whichever reply is lost while many jobs are submitted, each job exists exactly once afterwards.
 func TestALostReplyOfABulkLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	const n = 300

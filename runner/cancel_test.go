@@ -31,13 +31,13 @@ func TestAJobThatWaitsIsCancelledAtOnceAndNeverRuns(t *testing.T) {
 			}
 			c, err := end(t.Context(), id, "ada")
 			is.NoErr(err)
-			is.Equal(c.State, job.Cancelled) // it is cancelled at once
+			is.Equal(c.State, job.Cancelled) // it is cancelled immediately
 			j := get(t, r, id)
 			is.Equal(j.State, job.Cancelled)
 			is.Equal(why(j), want)
 			c, err = end(t.Context(), id, "ada")
 			is.True(errors.Is(err, job.ErrAlreadyTerminal)) // a second cancel is rejected
-			is.Equal(c.State, job.Cancelled)                // and returns the final state
+			is.Equal(c.State, job.Cancelled)                // the error comes with the final state
 			events, err := view.JobEvents(t.Context(), inside.Of(r).Store, id, 0, 10)
 			is.NoErr(err)
 			is.Equal(events[len(events)-1].Actor, "ada")
@@ -87,7 +87,7 @@ func TestARunningJobIsCancelledWhateverItsHandlerReturns(t *testing.T) {
 					}
 					c, err := end(t.Context(), id, "")
 					is.NoErr(err)
-					is.Equal(c.State == job.Cancelled, stop) // only a stop ends the job at once
+					is.Equal(c.State == job.Cancelled, stop) // only a stop ends the job immediately
 					is.True(errors.Is(<-causes, cause))      // the handler's context has the cause
 					j := ended(t, a, id)
 					is.Equal(j.State, job.Cancelled)
@@ -103,7 +103,7 @@ func TestARunningJobIsCancelledWhateverItsHandlerReturns(t *testing.T) {
 	is := is.New(t)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0) // no child was inserted
 	is.Equal(one[int](t, pool, `select count(*) from rows`), 0)                                     // nothing was written
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.parked`), 0)                           // no job waits for a retry
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.parked`), 0)                           // no job is waiting for a retry
 	checkHistory(t, pool, a)
 }
 
@@ -125,7 +125,7 @@ func TestACancelRacingTheEndTellsTheTruth(t *testing.T) {
 			is.Equal(c.State, job.Succeeded)
 		default:
 			is.NoErr(err)
-			is.Equal(j.State, job.Cancelled) // a cancel that was accepted takes effect
+			is.Equal(j.State, job.Cancelled) // a cancellation that was accepted takes effect
 		}
 		children := one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, id)
 		is.Equal(children == 1, j.State == job.Succeeded) // there is a child only if the job succeeded
@@ -135,7 +135,7 @@ func TestACancelRacingTheEndTellsTheTruth(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// A stopped job keeps everything that its handler had stored: its progress, its checkpoint and its commits.
+// A stopped job keeps everything that its handler has stored: its progress, its checkpoint and its committed writes.
 func TestAKilledJobKeepsWhatItHasDone(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

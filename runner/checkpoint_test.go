@@ -49,8 +49,8 @@ func TestACheckpointSurvivesErrorsAndIsTheLatestWithinItsRun(t *testing.T) {
 		return nil, nil
 	}}, runner.Retry(3, soon))
 	is.Equal(ended(t, r, enqueue(t, r, of("counts"))).State, job.Succeeded)
-	is.Equal(<-looks, look{1, 0, 1}) // a run sees the checkpoint it has stored
-	is.Equal(<-looks, look{2, 1, 2}) // the same for a checkpoint stored with Tx
+	is.Equal(<-looks, look{1, 0, 1}) // a run sees the checkpoint that it has stored
+	is.Equal(<-looks, look{2, 1, 2}) // including a checkpoint stored with Tx
 	is.Equal(<-looks, look{3, 2, 3})
 }
 

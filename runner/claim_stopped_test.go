@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// A claim may be committed while the runner is stopping. The pod then holds the job, but no handler will run it.
+// A claim may be committed while the runner is stopping. The pod then holds the job, although no handler will run it.
 func TestAClaimThatComesTooLateForARunnerIsLookedFor(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -36,8 +36,8 @@ func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) 
 	})
 	id := begun(t, r, of("lost"))
 	exec(t, pool, takesClaim, id)
-	is.True(errors.Is(soonest(t, causes), job.ErrLeaseLost)) // although every heartbeat succeeded
-	j := ended(t, r, id)                                     // it runs in the pod's only slot
+	is.True(errors.Is(soonest(t, causes), job.ErrLeaseLost)) // even though every heartbeat succeeded
+	j := ended(t, r, id)                                     // the retry uses the pod's only slot
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(string(j.Result), `"accepted"`)
 	is.Equal(j.Attempt, 1)
@@ -46,7 +46,8 @@ func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) 
 	is.Equal(log.Count("cancelled handlers without a claim in the table"), 1)
 }
 
-// When an operator stops a job, its handler is told so, even if the handlers are compared with the table right afterwards.
+// When an operator stops a job, its handler's context gets that cause, even if the handlers are compared with the table immediately
+// afterwards.
 func TestAHandlerThatAnOperatorStoppedIsNotToldThatItsLeaseWasLost(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -79,8 +80,8 @@ func soonest[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// claimUnknown creates a job that the table assigns to a pod that does not know it, as if the reply to its claim, or the commit of its end,
-// had been lost.
+// claimUnknown creates a job that is claimed by a pod according to the table, while the pod does not know it. This happens when the reply
+// to a claim, or the commit of a job's end, is lost.
 func claimUnknown(t *testing.T, by *runner.Runner, boot string) (id int64) {
 	t.Helper()
 	id = enqueue(t, by, of("unknown"), runner.Foreign())

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// ofPods selects the sessions of pods in this database, without those of the host pools.
+// ofPods selects the sessions that pods opened in this database, excluding those of the host pools.
 const ofPods = `from pg_stat_activity where datname = current_database() and application_name like 'trapeze%'`
 
 func TestAnIdlePodKeepsTheSameThreeConnections(t *testing.T) {
@@ -49,7 +49,7 @@ func TestAnIdlePodKeepsTheSameThreeConnections(t *testing.T) {
 	ended(t, r, enqueue(t, r, of("k")))
 }
 
-// First the statements of the feed and of remote workers hang, then those of lists. Commands still have a connection in both cases.
+// The statements of the feed and of remote workers hang first, then those of lists. In both cases, commands still get a connection.
 func TestFeedsAndListsLeaveAConnectionToCommands(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

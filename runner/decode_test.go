@@ -22,7 +22,7 @@ type account struct {
 
 func (account) Kind() string { return "account" }
 
-// keyText is a type whose decoding error quotes its input, as that of time.Parse does.
+// keyText is a type whose decoding error quotes its input, as the error of time.Parse does.
 type keyText string
 
 func (*keyText) UnmarshalJSON(raw []byte) error { return fmt.Errorf("no key: %s", raw) }
@@ -48,7 +48,7 @@ func TestArgsThatDoNotDecodeFailForGoodWithoutShowingAValue(t *testing.T) {
 		j := ended(t, r, made.ID)
 		is.Equal(j.State, job.Failed)
 		is.Equal(*j.Reason, job.ReasonInvalidArgs)
-		is.Equal(j.Attempt, 1) // it was not retried, because the arguments would not decode the next time either
+		is.Equal(j.Attempt, 1) // the job was not retried, because decoding its arguments would fail again
 		is.True(strings.Contains(*j.Error, says))
 		is.True(!strings.Contains(*j.Error, "471108151"))
 	}

@@ -50,7 +50,7 @@ func TestAFakeReadsTheOptionsOfASubmission(t *testing.T) {
 	is.Equal(string(s.Args), `{"Order":7}`)
 	is.Equal(*s.Subject, "order 7")
 	is.Equal(s.Lane, "money")
-	is.Equal(*s.Priority, 0) // set explicitly, so not the default
+	is.Equal(*s.Priority, 0) // set explicitly, so it is not replaced by the default
 	is.Equal(s.Delay, time.Hour)
 	is.Equal(s.MaxAttempts, 3)
 	is.Equal(s.UniqueKey, "7")

@@ -57,7 +57,7 @@ func TestEveryEndIsCountedOnceWhateverEndsTheJob(t *testing.T) {
 	}
 	_, err := b.Admin().Cancel(t.Context(), submit("cancelled", runner.Delay(time.Hour)), "me")
 	is.NoErr(err)
-	_, err = a.Admin().Cancel(t.Context(), submit("cancelled"), "me") // the job is due, but no pod runs it
+	_, err = a.Admin().Cancel(t.Context(), submit("cancelled"), "me") // the job is due, but no pod is running it
 	is.NoErr(err)
 	for range 3 {
 		submit("crowd", runner.Delay(time.Hour))

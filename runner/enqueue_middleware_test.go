@@ -74,7 +74,7 @@ func TestEnqueueMiddlewareIsCalledAroundEachSubmissionTheFirstOutermost(t *testi
 	is.Equal(made[2], []runner.Submitted{three})
 	ids, err := r.EnqueueMany(t.Context(), []job.Args{of("k"), of("k"), of("k")})
 	is.NoErr(err)
-	is.Equal(len(seen[3]), 3) // the jobs of one commit
+	is.Equal(len(seen[3]), 3) // the jobs that share a commit
 	is.Equal([]int64{made[3][0].ID, made[3][1].ID, made[3][2].ID}, ids)
 	_, err = r.Enqueue(t.Context(), of("k"), runner.Lane("nowhere"))
 	is.True(errors.Is(err, job.ErrUnknownLane))

@@ -16,10 +16,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// planted marks the data of the erased subject, wherever a program or a person may store it.
+// planted is a word that marks the data of the erased subject, wherever a program or a person may store such data.
 const planted = "PLANTED"
 
-// tablesWith returns the tables and partitions of the schema that have rows containing a word.
+// tablesWith returns the tables and partitions of the schema in which some row contains a word.
 func tablesWith(t *testing.T, pool *pgxpool.Pool, word string) (list []string) {
 	t.Helper()
 	tables := column[string](t, pool, `select c.relname from pg_class c where c.relnamespace = 'trapeze'::regnamespace and c.relkind in ('r', 'm') order by 1`)
@@ -34,7 +34,7 @@ func tablesWith(t *testing.T, pool *pgxpool.Pool, word string) (list []string) {
 	return list
 }
 
-// erasable starts a pod whose handlers write the text of their arguments to every place a handler can write to.
+// erasable starts a pod whose handlers write the text from their arguments everywhere a handler can write.
 func erasable(t *testing.T, pool *pgxpool.Pool) *runner.Runner {
 	fails := func(_ context.Context, j *raw) (*runner.Outcome, error) {
 		return nil, job.Permanent(job.Code(strings.Trim(string(j.Args.JSON), `"`), errors.New(string(j.Args.JSON))))
@@ -87,7 +87,7 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 	chain := submit(runner.Chain(of("works", text), runner.Step(of("works", text), runner.Subject("later")), of("fails", text)))
 	over(t, pool, chain)
 	over(t, pool, submit(of("fans", text), runner.Pipeline("fan")))
-	// A job of another subject has a planned step for this subject, which never runs.
+	// A job with another subject has a planned step with this subject, which never runs.
 	planner := enqueue(t, r, runner.Chain(of("fails", `"TZ"`), runner.Step(of("works", text), of1)), runner.Subject("planner"))
 	ended(t, r, planner)
 	// Only one of the two children has the subject.
@@ -100,14 +100,14 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 	token := one[string](t, pool, `select token from trapeze.deferrals where id = $1`, deferred)
 	is.NoErr(r.Complete(t.Context(), deferred, token, planted, runner.Part(planted)))
 	ended(t, r, deferred)
-	// Operators mention the subject in their commands.
+	// Operators mention the subject in the reasons for their commands.
 	submit(of("nothing", text), runner.Delay(time.Hour))
 	_, err := r.Admin().CancelMany(ctx, job.Filter{Subject: planted}, false, "ann")
 	is.NoErr(err)
 	// Move the job a day into the past.
 	exec(t, pool, `update trapeze.done set finished_at = finished_at - interval '1 day' where id = $1`, failed)
 	exec(t, pool, `update trapeze.job_events set at = at - interval '1 day' where job = $1`, failed)
-	// Jobs that must not be erased: another subject, and one that starts with the same text.
+	// These jobs must not be erased: one has another subject, and one has a subject that starts with the same text.
 	other := enqueue(t, r, of("works", `"KEPT"`), runner.Subject(planted+"2"))
 	before := ended(t, r, other)
 	quiet(t, pool)
@@ -254,7 +254,7 @@ func TestAnErasureFindsOnFailureJobsWhoseEventsArePruned(t *testing.T) {
 	exec(t, pool, `delete from trapeze.job_events where event = 'job.followed'`)
 	did, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a", Kind: "nothing"}, "ann")
 	is.NoErr(err)
-	is.Equal(did.Jobs, 3) // the chain of two, and the job that its second step's failure submitted
+	is.Equal(did.Jobs, 3) // the chain of two, and the job submitted when its second step failed
 	did, err = r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann")
 	is.NoErr(err)
 	is.Equal(did.Jobs, 2)

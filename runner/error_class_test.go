@@ -75,7 +75,7 @@ func failures(pool *pgxpool.Pool) map[string]failure {
 		}},
 		"timeout": {"timeout", "", func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			<-ctx.Done()
-			return nil, errors.Join(ctx.Err(), twice(context.WithoutCancel(ctx), pool)) // its SQLSTATE is not the reason for the failure
+			return nil, errors.Join(ctx.Err(), twice(context.WithoutCancel(ctx), pool)) // the database error is not the reason for the failure
 		}},
 		"timeout_coded": {"timeout", "late", func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 			<-ctx.Done()
@@ -83,7 +83,7 @@ func failures(pool *pgxpool.Pool) map[string]failure {
 		}},
 		"args": {"invalid_args", "", fails(fmt.Errorf("%w: no", job.ErrInvalidArgs))},
 		"refused": {"unstorable", "", func(context.Context, *raw) (*runner.Outcome, error) {
-			return runner.Then(of("taken", `{"once":"x"}`)), nil // an index of the test rejects this step
+			return runner.Then(of("taken", `{"once":"x"}`)), nil // an index created by the test rejects this step
 		}},
 		"large": {"unstorable", "", func(context.Context, *raw) (*runner.Outcome, error) {
 			return runner.Done(strings.Repeat("x", 2<<20)), nil
@@ -133,7 +133,7 @@ func TestAFailedJobSaysTheClassAndTheCodeOfItsError(t *testing.T) {
 			pgtest.Wait(t, "it is counted", func() bool { return finished(t, r)[endOf{class, kind, "failed"}] >= 1 })
 			page, err := view.Jobs(t.Context(), inside.Of(r).Store, runner.Filter{Kind: kind, ErrorClass: job.ErrorClass(class), ErrorCode: code})
 			is.NoErr(err)
-			is.True(len(page.Jobs) >= 1 && page.Jobs[0].ID == id) // lists can filter by them
+			is.True(len(page.Jobs) >= 1 && page.Jobs[0].ID == id) // lists can be filtered by class and code
 		})
 	}
 }

@@ -50,7 +50,7 @@ func Example() {
 	if _, err := r.Enqueue(ctx, Measure{Text: "trapeze"}, runner.Subject("texts/1")); err != nil {
 		log.Fatal(err)
 	}
-	err = r.Run(ctx) // runs until ctx ends, then drains
+	err = r.Run(ctx) // runs until ctx is done, then drains
 
 	r.Close()
 	pool.Close()

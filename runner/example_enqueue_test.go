@@ -121,7 +121,8 @@ func ExampleUnique() {
 	// Output: true true
 }
 
-// A client that does not know whether its request arrived repeats it with the same key. It gets the same job, even if that has finished.
+// A client that does not know whether its request arrived repeats the request with the same key. It gets the same job, even if the job has
+// already finished.
 func ExampleIdempotencyKey() {
 	during(printMail, func(ctx context.Context, r *runner.Runner) {
 		first, err := r.Enqueue(ctx, Mail{"ada"}, runner.IdempotencyKey("request 7"))
@@ -224,7 +225,7 @@ func ExampleRunner_DeclareSchedule() {
 	// succeeded
 }
 
-// A lane limits how many jobs of some kinds run at once, across all pods. Operators can change it at run time.
+// A lane limits how many jobs of certain kinds run at the same time, across all pods. Operators can change the limit at run time.
 func ExampleAdmin_SetLane() {
 	during(printMail, func(ctx context.Context, r *runner.Runner) {
 		_, err := r.Admin().SetLane(ctx, "mail", job.LaneChange{Slots: job.To(2), Kinds: &[]string{"mail"}}, "the boss")

@@ -31,7 +31,7 @@ type Publish struct{}
 
 func (Publish) Kind() string { return "publish" }
 
-// during runs a runner on a new database while do runs.
+// during runs a runner on a new database while do is running.
 func during(register func(r *runner.Runner), do func(ctx context.Context, r *runner.Runner)) {
 	url, drop := pgtest.ExampleURL()
 	defer drop()
@@ -140,7 +140,7 @@ func ExampleFanOut() {
 	// partial
 }
 
-// A job that is completed from outside. While it waits, it uses neither a slot nor a goroutine, and it survives restarts.
+// This job is completed from outside. While it is waiting, it uses neither a slot nor a goroutine, and it survives restarts.
 func ExampleDeferred() {
 	tokens := make(chan string, 1)
 	during(func(r *runner.Runner) {

@@ -12,7 +12,7 @@ type Scan struct{ Rows int }
 
 func (Scan) Kind() string { return "scan" }
 
-// A handler can report progress and emit events as often as it likes: both cause only a few database writes per second.
+// A handler can report progress and emit events as often as it likes; Trapeze writes them to the database only a few times per second.
 func ExampleJob_progress() {
 	ctx, r, stop := serve(func(r *runner.Runner) {
 		runner.Handle(r, func(ctx context.Context, j *runner.Job[Scan]) (*runner.Outcome, error) {

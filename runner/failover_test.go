@@ -18,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// address is a network address that can be pointed at one server after another, like a DNS name or a proxy. Open connections stay where
-// they are.
+// address is a network address that can be pointed at one server after another, like a DNS name or a proxy. Open connections remain with
+// their server.
 type address struct {
 	*faultnet.Proxy
 	port  atomic.Int64
@@ -56,7 +56,7 @@ func (a *address) url() string {
 	return "postgres://postgres@" + a.Addr() + "/postgres?" + a.options
 }
 
-// readOnly makes a primary reject writes while it stays up, even in open sessions.
+// readOnly makes a running primary reject writes, even in open sessions.
 func readOnly(t *testing.T, node *pgtest.Node) {
 	t.Helper()
 	node.Exec(t, `alter system set default_transaction_read_only = on`)
@@ -129,7 +129,7 @@ func TestAPodLeavesAFormerPrimaryThatKeepsItsConnectionsOpen(t *testing.T) {
 	t.Logf("jobs ran again %s after the change", time.Since(began))
 	is.True(time.Since(began) < 8*time.Second)
 	open()
-	is.Equal(ended(t, r, long).State, job.Succeeded) // it ran during the failover and writes through the host's pool
+	is.Equal(ended(t, r, long).State, job.Succeeded) // it was running during the failover and writes through the host's pool
 	is.Equal(one[int](t, then, `select count(*) from written`), 1)
 	pgtest.Wait(t, "nothing of the pod's own stays on the former primary", func() bool { return one[int](t, before, sessions) == 0 })
 	pgtest.Wait(t, "the pod listens and leads where writes are accepted", func() bool { return one[int](t, then, listens) > 0 && one[int](t, then, locks) > 0 })

@@ -19,8 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// followers returns the jobs that followed the failure of a job. It fails the test unless they were committed together with the failure,
-// each begins its own pipeline, and all are recorded in the job's history.
+// followers returns the jobs that were submitted because a job failed. It fails the test unless they were committed together with the
+// failure, each begins its own pipeline, and all are recorded in the failed job's history.
 func followers(t *testing.T, pool *pgxpool.Pool, id int64) []string {
 	t.Helper()
 	together := one[int](t, pool, `select count(*)::int from trapeze.job_event failed
@@ -283,7 +283,7 @@ func TestAFanOutIsUndone(t *testing.T) {
 	is.True(!strings.Contains(said, "reserve") && !strings.Contains(said, "own"))
 }
 
-// An abort undoes the steps of a branch that have succeeded, even if the branch is still running. The join does not run.
+// An abort undoes those steps of a branch that have succeeded, even if the branch is still running. The join does not run.
 func TestAnAbortUndoesTheBranchesThatHaveSucceeded(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

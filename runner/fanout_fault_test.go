@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// If any reply is lost during a fan-out, each child and the join still run exactly once.
+// Whichever reply is lost during a fan-out, each child and the join run exactly once.
 func TestALostReplyOfAFanOutLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]string{
@@ -67,7 +67,7 @@ func TestALostReplyOfAFanOutLosesAndDoublesNothing(t *testing.T) {
 	}
 }
 
-// The outcomes of several fan-out commits are unknown at once, as many as the pod has connections. Reading them back needs those
+// As many fan-out commits as the pod has connections have an unknown outcome at the same time. Reading the outcomes back needs those same
 // connections.
 func TestFanOutsWhoseCommitsAreInDoubtTogetherAreAllReadBack(t *testing.T) {
 	t.Parallel()
@@ -111,7 +111,7 @@ func TestFanOutsWhoseCommitsAreInDoubtTogetherAreAllReadBack(t *testing.T) {
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs where kind = 'child'`), 6)
 }
 
-// The pod that finished the last branch is gone before it could end the parent. Another pod's heartbeat finds the parent and ends it.
+// The pod that finished the last branch disappeared before it could end the parent. Another pod's heartbeat finds the parent and ends it.
 func TestWhatOnePodLeavesOffBalanceAnotherBalances(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -171,7 +171,7 @@ func TestAWaitingJobIsCancelledWithItsBranches(t *testing.T) {
 	id := enqueue(t, r, of("parent"))
 	inState(t, r, id, job.Waiting)
 	pgtest.Wait(t, "three children run", func() bool { return r.Running() == 3 })
-	// The cancel comes from a program that runs no jobs, as an operator's command does.
+	// The cancellation comes from a program that runs no jobs, as an operator's command does.
 	operator := make1(t, pool, named("operator"), nil)
 	c, err := operator.Admin().Cancel(t.Context(), id, "me")
 	is.NoErr(err)
@@ -188,7 +188,8 @@ func TestAWaitingJobIsCancelledWithItsBranches(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// The second of two fan-outs with the same unique children skips those that are still waiting and inserts those that have started.
+// Two fan-outs have the same unique children. The second one skips those that are still waiting and inserts those that have already
+// started.
 func TestAUniqueChildIsMadeOnceWhileItWaits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -230,7 +231,7 @@ func TestAUniqueChildIsMadeOnceWhileItWaits(t *testing.T) {
 		return one[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'child'`) == 2
 	})
 	no := false
-	_, err := r.Admin().SetLane(t.Context(), "slow", job.LaneChange{Enabled: &no}, "me") // its pod applies this at once
+	_, err := r.Admin().SetLane(t.Context(), "slow", job.LaneChange{Enabled: &no}, "me") // its pod applies this immediately
 	is.NoErr(err)
 	operator := make1(t, pool, named("operator"), map[string]does{"parent": nothing})
 	third := enqueue(t, operator, of("parent"))

@@ -114,7 +114,7 @@ func TestAJobWaitsForItsChildrenAndIsFollowedByTheJoinOnce(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// A fan-out without children succeeds at once, and its join runs.
+// A fan-out without children succeeds immediately, and its join runs.
 func TestAFanOutOfNoneGoesOn(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -254,7 +254,7 @@ func TestAFanOutThatIsTooLargeIsRefusedWhole(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// Foreign applies to a single step only. Otherwise a misspelt kind later in the chain would wait for ever.
+// Foreign applies to a single step only. Otherwise a misspelt kind later in the chain would wait forever.
 func TestEveryStepOfAJoinIsKnownOrForeignItself(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -271,7 +271,7 @@ func TestEveryStepOfAJoinIsKnownOrForeignItself(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1) // no child was inserted
 }
 
-// The handler's writes, the end of its run and its children are one commit, so a child can read what its parent wrote.
+// The handler's writes, the end of its run and its children share one commit, so a child can read what its parent wrote.
 func TestChildrenSeeWhatTheirParentWrote(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -29,7 +29,7 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 	}
 	before := claims.Claims.Load()
 	is.True(before > 0)                // claims are counted
-	time.Sleep(500 * time.Millisecond) // five polls; only waiting can show that nothing happens
+	time.Sleep(500 * time.Millisecond) // five polls; there is no event to wait for when nothing happens
 	is.Equal(claims.Claims.Load(), before)
 	open()
 	is.Equal(ended(t, r, runs).State, job.Succeeded) // running jobs are unaffected
@@ -41,7 +41,7 @@ func TestWhileTheGateIsClosedNothingIsEvenAskedFor(t *testing.T) {
 	restarted := start(t, pgtest.Connect(t, url), runner.Options{PollEvery: 100 * time.Millisecond}, map[string]does{"k": nothing})
 	s, err := restarted.Enqueue(t.Context(), of("k"))
 	is.NoErr(err)
-	is.Equal(s.State, job.Pending) // also after a restart
+	is.Equal(s.State, job.Pending) // even after a restart
 	_, err = restarted.Admin().Unpause(t.Context(), "ann")
 	is.NoErr(err)
 	quiet(t, pool)
@@ -76,7 +76,7 @@ func TestAGateThatNobodyCanReadIsClosedAtTheStartAndStaysAsItWasLater(t *testing
 	runs := begun(t, cut, of("w"))
 	_, err = operator.Pause(t.Context(), "ann")
 	is.NoErr(err)
-	heartbeats(t, pool, cut, 2) // it has applied the pause
+	heartbeats(t, pool, cut, 2) // the pod has then applied the pause
 	waits, err := cut.Enqueue(t.Context(), of("k"))
 	is.NoErr(err)
 	is.Equal(waits.State, job.Pending)

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A submission with both keys returns the job that holds the unique key. Repeating it must return the same job.
+// A submission with both kinds of keys returns the job that holds the unique key. Repeating the submission must return the same job.
 func TestAnIdempotencyKeyNeverNamesAJobThatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A job is deleted while its handler runs. Whatever the handler returns, nothing is written and the log gives the reason gone.
+// A job is deleted while its handler is running. Whatever the handler returns, nothing is written and the log gives the reason gone.
 func TestTheEndOfADeletedJobIsDiscardedAsGone(t *testing.T) {
 	t.Parallel()
 	write := func(ctx context.Context, tx pgx.Tx) error {
@@ -57,7 +57,7 @@ func TestTheEndOfADeletedJobIsDiscardedAsGone(t *testing.T) {
 	}
 }
 
-// Every write of a handler for its deleted job returns ErrGone, and the handler's context is cancelled with that cause. If another claim
+// Every write by the handler of a deleted job returns ErrGone, and the handler's context is cancelled with that cause. If another claim
 // holds the job, the error is ErrLeaseLost instead.
 func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 	} {
 		for _, deleted := range []bool{true, false} {
 			if name == "progress" && !deleted {
-				continue // the next heartbeat would decide
+				continue // only the next heartbeat would decide
 			}
 			what := "lost"
 			if deleted {
@@ -97,7 +97,7 @@ func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 				}})
 				id := begun(t, r, of("wait"))
 				if deleted {
-					// Delete both rows in one statement. A heartbeat between two statements would treat the claim as lost.
+					// Delete both rows in one statement. With two statements, a heartbeat in between would treat the claim as lost.
 					exec(t, pool, `with claim as (delete from trapeze.live where id = $1) delete from trapeze.jobs where id = $1`, id)
 				} else {
 					exec(t, pool, `update trapeze.live set fence = fence + 1, pod = gen_random_uuid() where id = $1`, id)
@@ -105,7 +105,7 @@ func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 				open()
 				err, why := <-refused, <-cause
 				is.Equal(errors.Is(err, runner.ErrGone), deleted)
-				is.True(errors.Is(err, runner.ErrLeaseLost)) // ErrGone also matches ErrLeaseLost, for callers that do not know it
+				is.True(errors.Is(err, runner.ErrLeaseLost)) // ErrGone also matches ErrLeaseLost, for callers that check only for that
 				if deleted {
 					is.True(errors.Is(why, runner.ErrGone))
 				}

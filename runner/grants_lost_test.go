@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod that has requested a slot for a lane while no job waited there does not repeat the request for a moment. A job submitted in that
-// moment must trigger a request afterwards, even on a pod without a direct connection that receives no notifications.
+// A pod that has requested a slot for a lane while no job was waiting there pauses briefly before it requests one again. A job submitted
+// during the pause must trigger a request afterwards, even on a pod that receives no notifications because it has no direct connection.
 func TestAJobOfALimitedLaneThatComesRightAfterAQuestionInVainDoesNotWaitForThePoll(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

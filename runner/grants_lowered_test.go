@@ -40,7 +40,7 @@ func (c *crowd) endless(t *testing.T, d time.Duration) does {
 	}
 }
 
-// Each pod holds one slot and always has work, so no pod returns its slot of its own accord.
+// Each pod holds one slot and always has work, so no pod returns its slot voluntarily.
 func TestALimitBelowTheNumberOfPodsThatRunIsReached(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -86,7 +86,7 @@ func TestALaneWithoutSlotsDoesNotGoOnWithItsChains(t *testing.T) {
 	is.True(c.runsWithin(5 * time.Second))
 }
 
-// A pod requests a slot of a lane, and then fills up with other work before it gets one.
+// A pod requests a slot in a lane, and then becomes busy with other work before it gets the slot.
 func TestAPodThatIsFullDoesNotKeepTheSlotThatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -87,7 +87,7 @@ func TestALaneLimitedOverAllPodsIsFullAndNeverOverfull(t *testing.T) {
 	}
 }
 
-// There is one slot and three pods. Each pod runs an endless chain, which could keep the slot for ever.
+// There is one slot and three pods. Each pod runs an endless chain, which could keep the slot forever.
 func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -128,7 +128,7 @@ func TestNoPodStarvesForTheOnlySlotOfALane(t *testing.T) {
 	accounted(t, pool)
 }
 
-// A pod without jobs requests no slots. A lane with a limit across all pods costs an idle pod no more than its polls.
+// A pod without jobs requests no slots. For an idle pod, a lane with a limit across all pods costs nothing beyond its usual polls.
 func TestAnIdlePodAsksForNoSlots(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -205,14 +205,14 @@ func TestALimitOfALaneIsChangedLive(t *testing.T) {
 	limit := func(n any) {
 		exec(t, pool, `update trapeze.lanes set slots = $1 where name = 'l'`, n)
 		beats := one[time.Time](t, pool, `select now()`)
-		pgtest.Wait(t, "every pod knows", func() bool { // each lease was renewed twice since
+		pgtest.Wait(t, "every pod knows", func() bool { // each lease has been renewed twice since the change
 			return one[bool](t, pool, `select bool_and(lease_until > $1::timestamptz + interval '8.5 seconds') from trapeze.pods`, beats)
 		})
 	}
 	for range 3 {
 		begun(t, pods[0], of("long"), runner.Lane("l"))
 	}
-	limit(2) // of three running jobs none is stopped, and no other starts
+	limit(2) // none of the three running jobs is stopped, and no other job starts
 	waits := enqueue(t, pods[1], of("k"), runner.Lane("l"))
 	is.True(!c.runsWithin(700 * time.Millisecond))
 	open()

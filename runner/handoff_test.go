@@ -36,8 +36,8 @@ func TestRunningIsVisibleBeforeTheHandlerStartsAndNoTransactionStaysOpen(t *test
 	}})
 	id := enqueue(t, r, of("look"))
 	s := <-got
-	is.Equal(s.state, "running") // another connection sees the state while the handler runs
-	is.Equal(s.open, 0)          // no transaction is open meanwhile
+	is.Equal(s.state, "running") // another connection sees the state while the handler is running
+	is.Equal(s.open, 0)          // no transaction is open during that time
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Succeeded)
 	is.Equal(j.Attempt, 1)
@@ -96,14 +96,14 @@ func TestADeclaredChainGivesItsStepsTheirOwnOptions(t *testing.T) {
 	id := enqueue(t, r, runner.Chain(of("a"), runner.Step(runner.Step(of("b"), runner.Lane("slow"), runner.Priority(9)), runner.Subject("other"), runner.Priority(3)), of("c")),
 		runner.Subject("s"), runner.Priority(20))
 	is.Equal(<-seen, `a step 0 in default about s at 20 after ""`)
-	is.Equal(<-seen, `b step 1 in slow about other at 3 after "the result of a"`) // its own options; the outer ones win
+	is.Equal(<-seen, `b step 1 in slow about other at 3 after "the result of a"`) // the step's own options apply; the outermost one wins
 	is.Equal(<-seen, `c step 2 in slow about other at 3 after "the result of b"`) // it inherits all other settings from its parent
 	quiet(t, pool)
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where pipeline_id = $1`, id), 3) // all steps are one pipeline
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where pipeline_id = $1`, id), 3) // all steps belong to one pipeline
 }
 
-// A step with an unknown lane is rejected with that reason, even if the handler's timeout expires during the check. The handler has already
-// returned by then.
+// A step with an unknown lane is rejected for that reason, even if the handler's timeout expires while the step is being checked. By then,
+// the handler has already returned.
 func TestAStepThatIsRefusedAfterTheTimeOfItsHandlerIsNoTimeout(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -176,7 +176,7 @@ func TestAStepThatCannotBeFailsItsParentForGood(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			is := is.New(t)
 			j := ended(t, r, enqueue(t, r, of(kind)))
-			is.Equal(j.State, job.Failed) // it fails at once, even with attempts left
+			is.Equal(j.State, job.Failed) // it fails immediately, even with attempts left
 			is.Equal(j.Attempt, 1)
 			is.True(strings.Contains(message(j), want))                                                    // the error states the reason
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, j.ID), 0) // no child was inserted
@@ -264,7 +264,7 @@ func TestPollerAloneAndFastPathAloneGiveTheSameResults(t *testing.T) {
 	byPoll, fast := run(true)
 	is.Equal(fast, 0) // no step was started on insert
 	byHand, fast := run(false)
-	is.Equal(fast, 20) // each step was started on insert
+	is.Equal(fast, 20) // every step was started on insert
 	is.Equal(len(byPoll), 30)
 	slices.Sort(byPoll)
 	slices.Sort(byHand)

@@ -6,7 +6,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// A pod has applied a command after at most two heartbeats that began after it. The next poll sees the results.
+// A pod has applied a command after at most two heartbeats that began after the command. The next poll sees the results.
 func TestAPodHasHeardAfterTwoHeartbeatsAndALook(t *testing.T) {
 	is := is.New(t)
 	h := podLeases{}
@@ -15,7 +15,7 @@ func TestAPodHasHeardAfterTwoHeartbeatsAndALook(t *testing.T) {
 	is.True(!took("2", "2")) // this heartbeat may have begun before the command
 	is.True(!took("3", "2")) // the reply may still be in flight
 	is.True(!took("4", "3"))
-	is.True(took("4", "4")) // a has applied it now, b had by the previous poll
+	is.True(took("4", "4")) // a has applied the command now; b had applied it by the previous poll
 	is.True(h.took(map[string]string{"a": "5"}))
 	is.True(!h.took(map[string]string{"a": "5", "c": "1"})) // c is a new pod
 }

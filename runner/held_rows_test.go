@@ -31,12 +31,12 @@ func TestLockedJobsHoldUpNoOtherJobsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	open()
-	time.Sleep(500 * time.Millisecond) // give the pod time to skip the locked rows; nothing shows when it has
+	time.Sleep(500 * time.Millisecond) // gives the pod time to skip the locked rows, which cannot be observed
 	id := enqueue(t, r, of("free"))
 	pgtest.Wait(t, "the free job has ended", func() bool { return get(t, r, id).State == job.Succeeded })
 }
 
-// If the finish of a job waits because the subject of its next step is locked, other jobs can still finish.
+// If a job cannot finish because the subject of its next step is locked, other jobs can still finish.
 func TestAFinishThatWaitsHoldsUpNoOtherJobsEnd(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -47,7 +47,7 @@ func TestEveryWrongVariableIsNamedAtOnceWithWhatItWants(t *testing.T) {
 	set(t, values)
 	config, err := env.Load()
 	is.True(err != nil)
-	is.Equal(config, env.Config{}) // contains nothing that a caller could use by mistake
+	is.Equal(config, env.Config{}) // nothing that a caller could use by mistake
 	for name, one := range wrong {
 		line := ""
 		for each := range strings.SplitSeq(err.Error(), "\n") {
@@ -101,7 +101,7 @@ func TestValuesAtTheirLimits(t *testing.T) {
 	is.Equal(o.PollEvery, 100*time.Millisecond) // the minimum, which is allowed with demo handlers
 	is.Equal(o.HeartbeatEvery, 500*time.Millisecond)
 	is.Equal(o.Kinds, []string{"a", "b"})
-	is.True(o.RetainEvents < 0) // 0 keeps events for ever, which is negative in the runner's options
+	is.True(o.RetainEvents < 0) // 0 keeps events forever; the runner's options use a negative value for that
 	is.True(o.MaxAge == 0 && o.ApprovalTTL == 0)
 	is.Equal(o.StaleAfter, time.Duration(0))    // 0 turns it off, which is the default
 	is.True(o.ShutdownGrace < time.Millisecond) // 0 means no grace period, not the default
