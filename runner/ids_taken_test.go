@@ -64,7 +64,7 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		does func(t *testing.T, pool *pgxpool.Pool, r *runner.Runner, key string) error
 		jobs int  // number of resulting jobs
-		late bool // the ids are taken while the first job runs
+		late bool // the ids are taken while the first job is running
 	}{
 		"a job that starts at once": {submits(of("plain")), 1, false},
 		"a job that is delayed":     {submits(of("plain"), runner.Delay(time.Millisecond)), 1, false},
@@ -200,7 +200,7 @@ func TestAScheduleWhoseJobHasAnIDInUseFiresWithAnother(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'failed'`), 0)
 }
 
-// The reply to an insert is lost, and a failover rolls the insert back. Another pod's job then has the same id.
+// The reply to an insert is lost, and a failover discards the insert. Another pod's job then has the same id.
 func TestAReadBackAfterALostReplyTakesNoOtherJobForItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string][]runner.EnqueueOption{
@@ -221,7 +221,7 @@ func TestAReadBackAfterALostReplyTakesNoOtherJobForItsOwn(t *testing.T) {
 			if options != nil {
 				what = "commit"
 			}
-			// The commit reaches the server, but is rolled back there before the pod reads it back.
+			// The commit reaches the server, but a failover discards it before the pod reads it back.
 			exec(t, direct, `create function take_back() returns trigger language plpgsql as $$
 				begin
 					update trapeze.jobs set kind = 'theirs' where id = new.id;

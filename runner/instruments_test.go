@@ -45,7 +45,7 @@ func TestWhatWaitsInTheFleetIsReadFromTheDatabase(t *testing.T) {
 	is.Equal(all["trapeze_pods"], 2.0)                        // counts all pods, not only this one
 	is.Equal(all["trapeze_lane_waiting{slow}"], 3.0)          // includes the recovered job
 	is.True(all["trapeze_lane_oldest_seconds{slow}"] >= 3600) // age of the oldest job
-	is.True(all["trapeze_lane_oldest_seconds{slow}"] < 3660)  // the recovered job's ready_at, the epoch, does not count
+	is.True(all["trapeze_lane_oldest_seconds{slow}"] < 3660)  // the recovered job's ready_at, which is the epoch, is ignored
 	is.Equal(all["trapeze_lane_waiting{default}"], 0.0)       // a lane without waiting jobs reports 0
 	is.Equal(all["trapeze_lane_oldest_seconds{default}"], 0.0)
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A cancel arrives between two statements of the transaction that ends a job. It either cancels the job, with nothing written, or comes too
-// late.
+// A cancel command arrives between two statements of the transaction that ends a job. It either cancels the job, with nothing written, or
+// comes too late.
 func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	exec(t, pool, `create table mine (job bigint, no int)`)
 	var r *runner.Runner
 	cancelled := make(chan error, 1)
-	// cancel sends the command at the given point. It returns when the command has finished or waits for the job's row.
+	// cancel sends the command at the given point. It returns when the command has finished or is waiting for the job's row.
 	cancel := func(ctx context.Context, j *raw, at string) {
 		if j.Args.Name != at {
 			return
@@ -95,7 +95,7 @@ func kindOf(at string) string {
 	return string(b)
 }
 
-// The connection breaks while the first COMMIT hangs on the server. The COMMIT then succeeds or is rolled back while the pod retries.
+// The connection breaks while the first COMMIT hangs on the server. The COMMIT then succeeds or is rolled back while the pod is retrying.
 // Exactly one of the two transactions must take effect.
 func TestACommitThatIsLateAndItsRetryWriteOnce(t *testing.T) {
 	t.Parallel()
@@ -135,7 +135,7 @@ func TestACommitThatIsLateAndItsRetryWriteOnce(t *testing.T) {
 				direct := pgtest.Connect(t, url)
 				proxy, cut := cable(t, url)
 				// The commit must hang without waiting for a lock, because a group commit has a lock timeout. The advisory lock shows that
-				// it hangs.
+				// it is hanging.
 				exec(t, direct, `create table mine (job bigint, try int); create sequence tries; create table closed (); insert into closed default values;
 					create function hangs() returns trigger language plpgsql as $$ begin
 						perform pg_advisory_xact_lock_shared(42);

@@ -61,7 +61,7 @@ func TestWritesOfTheFinishAreRolledBackWithIt(t *testing.T) {
 		})
 	}
 	is := is.New(t)
-	is.Equal(calls.Load(), int64(1))                                       // a handler's error that looks like a network error is not retried
+	is.Equal(calls.Load(), int64(1))                                       // a handler error that looks like a network error does not rerun the transaction
 	is.Equal(ended(t, r, enqueue(t, r, of("child"))).State, job.Succeeded) // the slot is free
 	checkHistory(t, pool, r)
 }
@@ -95,7 +95,8 @@ func TestTwoWritesOfTheFinishAreBothWrittenInTheirOrder(t *testing.T) {
 	is.Equal(one[string](t, pool, `select string_agg(what, ' ' order by id) from notes`), "first second third")
 }
 
-// A job's transaction inside another one of the same job would wait for itself, so it is rejected. A concurrent one waits its turn.
+// A transaction of a job that is opened inside another transaction of the same job would wait for itself, so it is rejected. A concurrent
+// transaction waits its turn.
 func TestATransactionInsideAnotherOfItsJobIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -155,7 +156,7 @@ func TestAFailedWriteIsRetriedByPolicyAndWrittenOnce(t *testing.T) {
 		}), nil
 	}}, runner.Retry(3, soon))
 	is.Equal(ended(t, r, enqueue(t, r, of("a"))).State, job.Succeeded)
-	is.True(one[bool](t, pool, `select array_agg(attempt) = '{3}' from rows`)) // only the last attempt's write, and only once
+	is.True(one[bool](t, pool, `select array_agg(attempt) = '{3}' from rows`)) // only the last attempt wrote a row, and only once
 }
 
 func TestABatchAndItsCheckpointAreOneCommitAndSurviveRetries(t *testing.T) {
@@ -192,8 +193,8 @@ func TestABatchAndItsCheckpointAreOneCommitAndSurviveRetries(t *testing.T) {
 	is.Equal(one[int](t, pool, `select count(distinct n) from rows`), 9) // no row was written twice
 }
 
-// If a handler makes its own transaction read-only, the resulting error counts as the handler's. It is not retried as if the server were a
-// standby.
+// If a handler makes its own transaction read-only, the resulting error counts as the handler's error. It is not retried, as it would be if
+// the server were a standby.
 func TestATransactionThatItsHandlerMadeReadOnlyFailsTheJob(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -70,7 +70,8 @@ func TestAPageAndItsCheckpointAreOneCommitAlsoWhenAStatementFails(t *testing.T) 
 	checkHistory(t, pool, r)
 }
 
-// The pod of the first claim freezes between two pages. When it wakes up, another pod has continued the job, so it can no longer write.
+// The pod that holds the first claim freezes between two pages. When it wakes up, another pod has continued the job, so the first pod can
+// no longer write.
 func TestAFormerOwnerWritesNoPageAndTheNextGoesOnAfterTheLast(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// far starts a pod with one or more slots whose database is so far away that ends and claims share commits. None of its jobs is claimed ahead.
-// direct is a short way to the same database.
+// far starts a pod with one or more slots and a database so far away that job ends and claims share commits. None of its jobs is claimed
+// ahead. direct is a pool that reaches the same database without the delay.
 func far(t *testing.T, slots int, kind string, handler does) (r *runner.Runner, proxy *faultnet.Proxy, direct *pgxpool.Pool) {
 	t.Helper()
 	url := pgtest.URL(t)
@@ -64,7 +64,7 @@ func TestClaimsWithEndsKeepTheOrderOfALane(t *testing.T) {
 	_, err := r.Admin().Pause(t.Context(), "me")
 	is.NoErr(err)
 	var want []int64
-	for i := range 5 { // a claim with an end leaves those with a subject to a normal claim
+	for i := range 5 { // a claim that shares a commit with an end leaves jobs with a subject to a normal claim
 		ids, err := r.EnqueueMany(t.Context(), many("job", 5))
 		is.NoErr(err)
 		want = append(append(want, ids...), enqueue(t, r, of("job"), runner.Subject(string(rune('a'+i)))))
@@ -126,7 +126,7 @@ func TestAnEndDoesNotWaitForAClaimThatIsLocked(t *testing.T) {
 	is.NoErr(err)
 	lock, err := pool.Begin(t.Context())
 	is.NoErr(err)
-	_, err = lock.Exec(t.Context(), `lock table trapeze.job_progress in access exclusive mode`) // which only claims read
+	_, err = lock.Exec(t.Context(), `lock table trapeze.job_progress in access exclusive mode`) // a table that only claims read
 	is.NoErr(err)
 	open()
 	pgtest.Wait(t, "the first job has ended", func() bool { return one[int](t, pool, `select count(*) from trapeze.done where id = $1`, first) == 1 })

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// together calls do n times concurrently and returns the distinct ids.
+// together makes n concurrent calls of do and returns the distinct ids.
 func together(t *testing.T, n int, do func() (runner.Submitted, error)) []int64 {
 	t.Helper()
 	var (

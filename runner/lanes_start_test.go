@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// holder holds back the reply to the first statement that reads the lanes of kinds, until release is closed.
+// holder delays the reply to the first statement that reads the lanes of kinds, until release is closed.
 type holder struct {
 	first   sync.Once
 	read    chan struct{} // closed when the database has replied
@@ -41,7 +41,7 @@ func (h *holder) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuer
 	}
 }
 
-// A command changes a lane while a starting pod has read its settings but not applied them yet.
+// A command changes a lane after a starting pod has read its settings but before it has applied them.
 func TestALaneThatIsSetWhileThePodStartsAppliesToTheNextSubmission(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

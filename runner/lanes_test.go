@@ -69,7 +69,7 @@ func TestSlotsOfThePodAndOfALaneAreNeverExceeded(t *testing.T) {
 	is.Equal(m.most["narrow"], 2) // both slots are used
 	is.Equal(m.most["all"], 5)
 	pgtest.Wait(t, "no slot is taken", func() bool { return r.Running() == 0 })
-	// No slot has leaked: as many jobs run at once as before.
+	// No slot has leaked: as many jobs run at the same time as before.
 	m.most = map[string]int{}
 	for i := range 40 {
 		enqueue(t, r, of("a"), runner.Lane([]string{"default", "narrow"}[i%2]))
@@ -161,13 +161,13 @@ func TestADisabledPodSubmitsAndNeverClaims(t *testing.T) {
 	pool := pgtest.Pool(t)
 	web := start(t, pool, runner.Options{Disabled: true, PollEvery: 100 * time.Millisecond}, map[string]does{"a": nothing})
 	id := enqueue(t, web, of("a"))
-	time.Sleep(300 * time.Millisecond) // two polls; only waiting can show that nothing happens
+	time.Sleep(300 * time.Millisecond) // two polls; there is no event to wait for when nothing happens
 	is.Equal(get(t, web, id).State, job.Pending)
 	worker := start(t, pool, runner.Options{}, map[string]does{"a": nothing})
 	is.Equal(*ended(t, web, id).Pod, worker.Boot())
 }
 
-// With fewer free slots than lanes, one poll makes several claims. A job is therefore found by this poll, even if other lanes come first.
+// If there are fewer free slots than lanes, one poll makes several claims, so it finds a job even if other lanes come first.
 func TestAPodWithOneSlotFindsTheJobWhicheverLaneItIsIn(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

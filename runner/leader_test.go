@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
-// leading returns the runners that report being the leader.
+// leading returns the runners that report that they are the leader.
 func leading(t *testing.T, pods ...*runner.Runner) (who []*runner.Runner) {
 	t.Helper()
 	for _, r := range pods {
@@ -129,5 +129,5 @@ func TestWhatAFrozenLeaderDoesNotDoAnotherPodDoes(t *testing.T) {
 		return one[int](t, pool, `select count(*) from trapeze.maintenance where chore in ('approval', 'vacuum') and pod = 'a' and done_at is not null`) == 2
 	})
 	is.Equal(one[string](t, pool, `select pod from trapeze.maintenance where chore = 'deadline'`), "frozen") // this task is not overdue yet
-	is.Equal(len(leading(t, r)), 0)                                                                          // the pod does not report being the leader
+	is.Equal(len(leading(t, r)), 0)                                                                          // the pod does not report that it is the leader
 }

@@ -80,7 +80,7 @@ func TestAFrozenPodsJobsAreTakenOverAndItsLateResultsRefused(t *testing.T) {
 	inState(t, b, slow, job.Running)
 	inState(t, b, failing, job.Running)
 	proxy.Blackhole()
-	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // once it no longer trusts its lease, without a reply from the database
+	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // the cause when the pod no longer trusts its lease, even without a reply from the database
 	for _, id := range []int64{slow, failing} {
 		j := ended(t, b, id)
 		is.Equal(j.State, job.Succeeded)
@@ -212,7 +212,7 @@ func TestAHeartbeatNeverWaitsForALockedTable(t *testing.T) {
 			and database = (select oid from pg_database where datname = current_database()))`)
 	})
 	proxy.Reset()                  // the outcome of a's claim is unknown
-	time.Sleep(3 * short.LeaseFor) // only waiting can show that nothing happens
+	time.Sleep(3 * short.LeaseFor) // there is no event to wait for when nothing happens
 	is.Equal(r.Boot(), boot)
 	ready, _ := r.Ready()
 	is.True(ready) // its lease never expired

@@ -73,7 +73,7 @@ func TestNoLevelOfTheLogTellsArgsOrResults(t *testing.T) {
 	quiet(t, pool)
 	_, err := r.Enqueue(t.Context(), of("secret", `{"password":"`+canary)) // these arguments cannot be encoded
 	is.True(errors.Is(err, job.ErrInvalidArgs))
-	is.True(!strings.Contains(err.Error(), canary)) // nor does the returned error, which the caller may log
+	is.True(!strings.Contains(err.Error(), canary)) // the returned error contains no secret either, because the caller may log it
 	pgtest.Wait(t, "the log has the failures", func() bool {
 		return strings.Count(said.String(), "job failed and will be retried") >= 1 && strings.Contains(said.String(), "job failed\"")
 	})
@@ -101,7 +101,7 @@ func TestNoTextOfAJobForgesALineOfTheLog(t *testing.T) {
 	line := regexp.MustCompile(`^time=202[^ ]+ level=(DEBUG|INFO|WARN|ERROR) msg=("[^"]+"|\S+)( |$)`)
 	for _, l := range strings.Split(strings.TrimSuffix(said.String(), "\n"), "\n") {
 		is.True(line.MatchString(l))                  // each line is a regular log line
-		is.True(!strings.Contains(l, `msg="forged"`)) // no text of a job became a line
+		is.True(!strings.Contains(l, `msg="forged"`)) // no text from a job became a separate line
 	}
 }
 

@@ -67,8 +67,8 @@ func TestAnEndWhoseReplyIsLostStandsThoughItsContextEnds(t *testing.T) {
 	}
 }
 
-// The outcome of a first step's finish can be read back only after the shutdown grace period. If the next step still starts, its context is
-// cancelled at once. Its job becomes pending again for any pod.
+// The outcome of a first step's finish cannot be read back until after the shutdown grace period. If the next step still starts, its
+// context is cancelled immediately. Its job becomes pending again, and any pod can claim it.
 func TestAStepThatBeginsAfterTheGraceIsTold(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -20,7 +20,7 @@ func TestACancelWhoseCommitWasNotAnsweredIsNotCalledRefused(t *testing.T) {
 	cut, _ := proxy.CutReply("from trapeze.live where id = $1 for update")
 	_, err := r.Admin().Cancel(t.Context(), id, "ada")
 	<-cut
-	is.True(errors.Is(err, job.ErrOutcomeUnknown)) // the cancel was committed, but its reply was lost
+	is.True(errors.Is(err, job.ErrOutcomeUnknown)) // the cancellation was committed, but its reply was lost
 	pgtest.Wait(t, "the job is cancelled", func() bool { return get(t, r, id).State == job.Cancelled })
 	_, err = r.Admin().Cancel(t.Context(), id, "ada")
 	is.True(errors.Is(err, job.ErrAlreadyTerminal)) // repeating the call returns the outcome

@@ -21,8 +21,7 @@ func holds(text string) func([]byte) bool {
 	return func(b []byte) bool { return bytes.Contains(b, []byte(text)) }
 }
 
-// Each case loses the server's reply to one commit of job "a", which chains to "b". No job may be lost, duplicated or left running for
-// ever.
+// Each case loses the server's reply to one commit of job "a", which chains to "b". No job may be lost, duplicated or left running forever.
 func TestALostReplyLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -128,8 +127,8 @@ func onceLater(_ *raw, n int) (*runner.Outcome, error) {
 	return runner.Then(of("kind-b")), nil
 }
 
-// The connection breaks while its statement still waits for a lock on the server, so reading back finds nothing. The repeated statement
-// then waits behind the first one, which takes effect.
+// The connection breaks while its statement is still waiting for a lock on the server, so reading back finds nothing. The repeated
+// statement then waits behind the first one, which takes effect.
 func TestAStatementThatOutlivesItsConnectionIsNotTakenForALostLease(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"finish", "enqueue", "enqueue with a key", "enqueue with a unique key"} {

@@ -56,7 +56,7 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 	open()
 	quiet(t, pool)
 	_, err = r.Admin().Delete(t.Context(), branch, "ann")
-	is.True(errors.Is(err, job.ErrPartOfPipeline)) // deleting it would falsify the counts of the fan-out
+	is.True(errors.Is(err, job.ErrPartOfPipeline)) // deleting it would make the counts of the fan-out wrong
 	n, err = r.Admin().Delete(t.Context(), parent, "ann")
 	is.NoErr(err)
 	is.Equal(n, 4)

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Claims start at the low-water mark, so they do not find jobs before it. A full poll must follow when the mark expires, not only at the
-// next poll interval.
+// Claims start at the low-water mark, so they do not find jobs before it. A full poll must follow when the mark expires, instead of waiting
+// for the next poll interval.
 func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	r := reviewRunner(t, map[string]Func[Raw]{"k": func(context.Context, *Job[Raw]) (*Outcome, error) { return nil, nil }})
@@ -33,7 +33,7 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 	}
 }
 
-// When the database has another history, state that may depend on lost commits is dropped: granted slots, low-water marks and sweeps.
+// If the database's history changes, state that may depend on lost commits is dropped: granted slots, low-water marks and sweeps.
 func TestAnotherHistoryDropsGrantsAndMarks(t *testing.T) {
 	t.Parallel()
 	r, err := New(pgtest.Pool(t), Options{Logger: slog.New(slog.DiscardHandler)}) // the runner is not running, so no heartbeat interferes

@@ -47,7 +47,7 @@ func TestAKindThatMovesToAnotherLaneTakesItsWaitingJobsAlong(t *testing.T) {
 	pgtest.Wait(t, "new jobs go to the lane of their kind", func() bool { return lane(enqueue(t, r, of("a"))) == "careful" })
 	is.Equal(one[string](t, pool, `select lane from trapeze.lane_kinds where kind = 'a'`), "careful")
 
-	none := []string{} // moves the kind back to the lane default
+	none := []string{} // removes the lane's kinds, which moves them back to the lane default
 	done, err = r.Admin().SetLane(t.Context(), "careful", job.LaneChange{Kinds: &none}, "ann")
 	is.NoErr(err)
 	is.True(done.Moved >= 3)

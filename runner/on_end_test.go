@@ -31,7 +31,7 @@ func (e *ends) add(_ context.Context, end job.End) {
 	e.list = append(e.list, end)
 }
 
-// of returns the recorded ends of a job, without waiting.
+// of returns the ends recorded so far for a job, without waiting.
 func (e *ends) of(id int64) (list []job.End) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -50,7 +50,7 @@ func (e *ends) wait(t *testing.T, id int64) job.End {
 	return e.of(id)[0]
 }
 
-// check waits until the hook has reported as many ends as the database contains, and compares them.
+// check waits until the hook has reported as many ends as the database contains, and compares the two.
 func (e *ends) check(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), `select d.id, j.pipeline_id, j.kind, d.lane, j.subject, d.attempt, d.state, d.reason, coalesce(d.error, '') as error,
@@ -101,7 +101,7 @@ func TestTheHookIsCalledHoweverAJobFails(t *testing.T) {
 		class   job.ErrorClass
 		attempt int
 		error   string // the start of the error
-		stack   string // a part of the stack
+		stack   string // a substring of the stack
 	}{
 		"permanent": {fails(job.Permanent(job.Code("declined", errors.New("no card")))), job.ReasonError, job.ClassError, 1, "no card", ""},
 		"exhausted": {fails(errors.New("no luck")), job.ReasonAttemptsExhausted, job.ClassError, 2, "no luck", ""},
@@ -316,7 +316,7 @@ func TestAHookThatHangsKeepsNeitherJobsNorTheirPod(t *testing.T) {
 	select {
 	case err := <-over:
 		t.Fatal("Run does not wait for the calls that are left", err)
-	case <-time.After(250 * time.Millisecond): // only waiting can show that Run does not return
+	case <-time.After(250 * time.Millisecond): // there is no event to wait for while Run does not return
 	}
 	open()
 	is.NoErr(<-over)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// until returns a handler that blocks until wait is closed or its context ends.
+// until returns a handler that blocks until wait is closed or its context is done.
 func until(wait <-chan struct{}) does {
 	return func(ctx context.Context, _ *raw) (*runner.Outcome, error) {
 		select {
@@ -48,7 +48,7 @@ func happened(t *testing.T, pool *pgxpool.Pool, event string) int {
 	return one[int](t, pool, `select count(*)::int from trapeze.job_event where event = $1`, event)
 }
 
-// With these options, pods send heartbeats and poll so rarely that they can only learn of a change through a notification.
+// With these options, pods send heartbeats and poll so rarely that they can learn of a change only through a notification.
 var rarely = runner.Options{Slots: 4, HeartbeatEvery: 20 * time.Second, LeaseFor: time.Minute, PollEvery: time.Hour}
 
 func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
@@ -90,7 +90,7 @@ func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
 	yes := true
 	_, err = operator.Admin().SetLane(t.Context(), "default", job.LaneChange{Enabled: &yes}, "ann")
 	is.NoErr(err)
-	quiet(t, pool) // all pods resume at once
+	quiet(t, pool) // all pods resume immediately
 
 	paused, err := operator.Admin().Pause(t.Context(), "bob")
 	is.NoErr(err)
@@ -133,7 +133,7 @@ func TestALaneSaysHowOftenItIsLookedAt(t *testing.T) {
 		}
 		return get(t, other, slow).State == job.Pending
 	}
-	for range 20 { // on a busy machine with slow statements, a pod occasionally polls all lanes
+	for range 20 { // repeated, because on a busy machine with slow statements, a pod occasionally polls all lanes
 		if left() {
 			break
 		}
@@ -214,7 +214,7 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	is.NoErr(err)
 	is.True(thawed)
 	is.Equal(ended(t, r, frozen.ID).State, job.Succeeded)
-	is.Equal(get(t, r, waits).State, job.Pending) // the lane drained before stays drained
+	is.Equal(get(t, r, waits).State, job.Pending) // the lane that was drained before stays drained
 
 	resumed, err := pods[1].Admin().ResumeLane(t.Context(), "default", "ann")
 	is.NoErr(err)
@@ -302,7 +302,8 @@ func TestAPodThatComesBackUnderItsNameIsStillDrained(t *testing.T) {
 	pgtest.Wait(t, "it is ready", func() bool { ready, _ := second.Ready(); return ready })
 }
 
-// A pod loses its lease while it is drained, and is resumed before it comes back. It must not stay drained because of what it heard last.
+// A pod loses its lease while it is drained, and is resumed before it registers again. It must not stay drained because of the last
+// settings that it received.
 func TestAPodThatWasResumedWhileItWasAwayIsNotDrained(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

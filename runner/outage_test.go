@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// An outage cuts off all pods for longer than their leases, and then the pods reconnect one after another. The late pods are alive and must
-// keep their jobs. A pod that died during the outage is still detected, at most one lease later.
+// An outage cuts off all pods for longer than their leases, and then the pods reconnect one after another. The pods that reconnect late are
+// alive and must keep their jobs. A pod that died during the outage is still detected, at most one lease later.
 func TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -99,7 +99,7 @@ func TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease(t *testing.T) {
 	checkHistory(t, direct, pods["a"])
 }
 
-// A pod that has just started has seen no outage, so it recovers the jobs of pods that died long ago at once.
+// A pod that has just started has seen no outage, so it immediately recovers the jobs of pods that died long ago.
 func TestAFreshPodSparesNobody(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -147,7 +147,7 @@ func (l listens) Handle(_ context.Context, r slog.Record) error {
 
 func (l listens) WithAttrs([]slog.Attr) slog.Handler { return l }
 
-// A proxy may keep leading to the former primary for a while. When a heartbeat fails there, the pod must not wait for the next regular one.
+// For a while, a proxy may still lead to the former primary. When a heartbeat fails there, the pod must not wait for the next regular one.
 func TestAHeartbeatThatFailedIsSentAgainBeforeItsTurn(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)

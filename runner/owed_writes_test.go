@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// refuses rejects every update by which a row of live or parked would wait again. The error, a missing privilege, concerns neither the
-// connection nor the values. mend removes it.
+// refuses makes the database reject every write that would make a job in live or parked wait again. The error, a missing privilege, is
+// caused neither by the connection nor by the values. mend removes the trigger.
 func refuses(t *testing.T, pool *pgxpool.Pool, table string) (mend func()) {
 	t.Helper()
 	exec(t, pool, `create or replace function public.refuse() returns trigger language plpgsql as $$
@@ -28,7 +28,7 @@ func refuses(t *testing.T, pool *pgxpool.Pool, table string) (mend func()) {
 	return func() { exec(t, pool, `drop trigger if exists refuse on trapeze.`+table) }
 }
 
-// A retry that cannot be written at once is written later.
+// A retry that cannot be written immediately is written later.
 func TestARetryOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -48,7 +48,7 @@ func TestARetryOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 	}
 }
 
-// A claim that cannot be handed back at once is handed back later, because no other pod recovers the jobs of a living pod.
+// A claim that cannot be handed back immediately is handed back later, because no other pod recovers the jobs of a living pod.
 func TestAHandBackOutlivesARightThatWasTakenForAMoment(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Starting on insert and polling must give the same results. With a more urgent job waiting that no pod here can run, no job starts on
-// insert. With a poll interval of an hour, no job is found by polling.
+// Starting on insert and polling must give the same results. To disable starting on insert, a more urgent job that no pod here can run is
+// waiting. To disable polling, the poll interval is an hour.
 func TestThePollAloneAndTheFastPathAloneComeToTheSame(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -102,8 +102,8 @@ func (g *grower) node(depth int) *node {
 	return n
 }
 
-// name sets the paths of a chain's nodes and marks those that follow a fan-out. after reports whether the job before the chain fanned out.
-// name returns the same for the job after the chain.
+// name sets the paths of a chain's nodes and marks the nodes that follow a fan-out. after reports whether the job before the chain fanned
+// out. name returns the value of after for the job that follows the chain.
 func name(list []*node, prefix string, after bool) bool {
 	for i, n := range list {
 		n.Path, n.AfterFan = fmt.Sprint(prefix, ".", i), after
@@ -134,8 +134,8 @@ type came struct {
 	impaired bool
 }
 
-// model predicts the outcomes of pipelines, by the paths of their jobs. It knows nothing about rows, counters or pods: the outcome of a job
-// that fans out follows from those of its branches.
+// model predicts the outcomes of pipelines, by the paths of their jobs. It knows nothing about rows, counters or pods: it derives the
+// outcome of a job that fans out from the outcomes of its branches.
 type model struct {
 	fates map[string]fate
 	fast  map[string][]string // for each job that fails fast, the children of which at least one has failed

@@ -147,7 +147,7 @@ func (o *orchard) plant(t tester, trees forest) *model {
 	return m
 }
 
-// greenTooEarlySQL finds an unfinished job, not being cancelled, in a pipeline whose status says that it has finished.
+// greenTooEarlySQL finds an unfinished job that is not being cancelled, in a pipeline whose status says that it has finished.
 const greenTooEarlySQL = `
 select format('pipeline %s is %s, and its job %s %s', p.id, p.status, j.id, j.state)
 from trapeze.pipeline p join trapeze.job j on j.pipeline_id = p.id
@@ -157,7 +157,7 @@ where p.status <> 'running' and j.state not in ('succeeded', 'failed', 'cancelle
 	) select from around join trapeze.fan_outs f on f.id = around.id where f.ended)
 limit 1`
 
-// rest waits until every job has finished. While it waits, it checks that no pipeline reports a final status too early.
+// rest waits until every job has finished. Meanwhile, it checks that no pipeline reports a final status too early.
 func (o *orchard) rest(t tester) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -189,7 +189,7 @@ func TestAFailedFanOutGoesOnWithTheBranchesThatHadFailed(t *testing.T) {
 	checkHistory(t, pool, r)
 }
 
-// A partial pipeline has finished, and its last step has seen what failed.
+// A partial pipeline has finished, and its last step has seen which branches failed.
 func TestAPartialPipelineHasNothingToGoOnFrom(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -205,7 +205,7 @@ func TestAPartialPipelineHasNothingToGoOnFrom(t *testing.T) {
 	is.True(errors.Is(err, job.ErrNotFailed))
 }
 
-// Rows that an operator deletes with SQL must not make a pipeline wait for ever.
+// Rows that an operator deletes with SQL must not make a pipeline wait forever.
 func TestDriftIsCorrectedAndReported(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

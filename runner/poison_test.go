@@ -65,7 +65,7 @@ func (c *runsOf) onceEach(n int) bool {
 }
 
 // If a batch of many jobs contains an invalid one, none of that batch is written. The call returns the reason and the ids of the batches
-// before it. The caller can then submit the rest without the invalid job, and no job is lost or duplicated.
+// that precede it. The caller can then submit the rest without the invalid job, and no job is lost or duplicated.
 func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 	t.Parallel()
 	for name, poison := range map[string]struct {
@@ -109,15 +109,15 @@ func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 			is.NoErr(err) // the other jobs can be submitted again
 			is.Equal(len(rest), batchOf-1)
 			quiet(t, pool)
-			is.True(ran.onceEach(len(list) - 1)) // every job but the invalid one ran once
+			is.True(ran.onceEach(len(list) - 1)) // every job except the invalid one ran once
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`), len(list)-1)
 			is.Equal(one[int](t, pool, `select count(distinct args::text) from trapeze.jobs`), len(list)-1) // no job is duplicated
 		})
 	}
 }
 
-// Jobs with keys are submitted one at a time, possibly in the host's transaction. A rejected one must leave that transaction usable for the
-// others.
+// Jobs with keys are submitted one at a time, sometimes in the host's transaction. A rejected job must leave that transaction usable for
+// the others.
 func TestARefusedJobLeavesTheOthersOfItsTransaction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -150,7 +150,7 @@ func TestARefusedJobLeavesTheOthersOfItsTransaction(t *testing.T) {
 	is.True(ran.onceEach(1 + 100 - len(wants))) // all other jobs ran once
 }
 
-// after returns a next step. An index of the test makes its args unique.
+// after returns a next step. An index created by the test requires its args to be unique.
 func after(once string) runner.Raw {
 	return runner.Raw{Name: "after", JSON: json.RawMessage(`{"once":"` + once + `"}`)}
 }
@@ -165,13 +165,13 @@ func noise(bytes int) string {
 }
 
 // Jobs that end together are written together. If PostgreSQL or an earlier check rejects one of them, that job fails with the reason. All
-// others finish and continue their pipelines as if it were not there.
+// others finish and continue their pipelines as if the rejected job were not there.
 func TestAPoisonedEndFailsAloneAndTheOthersHandOver(t *testing.T) {
 	t.Parallel()
 	for name, poison := range map[string]struct {
 		outcome *runner.Outcome
-		reason  job.Reason // empty for any reason, as long as there is an error
-		says    string     // a part of the job's error
+		reason  job.Reason // empty if any reason is accepted, as long as there is an error
+		says    string     // a substring of the job's error
 	}{
 		"conflict":                    {runner.Then(after("taken")), job.ReasonUnstorable, "23505"},
 		"oversized for an index":      {runner.Then(after(noise(100_000))), job.ReasonUnstorable, "54000"},

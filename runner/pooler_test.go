@@ -105,7 +105,7 @@ func TestEverythingWorksBehindATransactionPooler(t *testing.T) {
 	}
 	_, err = r.Admin().Cancel(t.Context(), hanging, "me")
 	is.NoErr(err)
-	is.Equal(ended(t, r, hanging).State, job.Cancelled) // the pod learns of it from its heartbeat, because it cannot listen
+	is.Equal(ended(t, r, hanging).State, job.Cancelled) // the pod learns of the cancellation from its heartbeat, because it cannot listen
 	release()
 	quiet(t, direct)
 	is.Equal(one[int](t, direct, `select sum(n)::int from seen`), 3+20*10)

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The pod that makes a delayed job due may be unable to run it, so it must notify the others.
+// The pod that makes a delayed job due may be unable to run the job, so it must notify the other pods.
 func TestADelayedJobRunsAtItsMomentWhoeverPromotesIt(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A random load runs on two pods, one of which occasionally loses its connections. It includes chains, failures, retries, cancels and
-// subjects. In every case, the history must be valid and every job must end exactly once.
+// A random load runs on two pods, one of which occasionally loses its connections. The load includes chains, failures, retries,
+// cancellations and subjects. In every case, the history must be valid and every job must end exactly once.
 func TestAnyHistoryIsLegal(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A handler records progress and returns when its timeout expires, while the progress update still waits for a lock.
+// A handler records progress and returns when its timeout expires, while the progress update is still waiting for a lock.
 func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -40,7 +40,7 @@ func TestAHandlerThatHasReturnedIsNotBlamedForAProgressNoteThatWaits(t *testing.
 	is.NoErr(err)
 	open()
 	<-returned
-	time.Sleep(500 * time.Millisecond) // only waiting can show that nothing happens
+	time.Sleep(500 * time.Millisecond) // there is no event to wait for when nothing happens
 	is.NoErr(tx.Rollback(t.Context()))
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Succeeded)

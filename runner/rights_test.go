@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner/migrate"
 )
 
-// rights returns the statements below a heading of docs/grants.md, with role instead of the role in the example.
+// rights returns the statements under a heading of docs/grants.md, with the example's role replaced by role.
 func rights(t *testing.T, heading, example, role string) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/grants.md")
@@ -38,7 +38,7 @@ func rights(t *testing.T, heading, example, role string) string {
 	return strings.ReplaceAll(sql, example, role)
 }
 
-// given creates a role with the permissions listed below a heading. It returns the role, a pool for it and a pool for the tables' owner.
+// given creates a role with the permissions listed under a heading. It returns the role, a pool for it and a pool for the tables' owner.
 func given(t *testing.T, heading, example string) (role string, pool, owner *pgxpool.Pool) {
 	t.Helper()
 	url := pgtest.URL(t)
@@ -85,7 +85,7 @@ func TestTheRoleOfTheGuideMakesTheTables(t *testing.T) {
 	is.NoErr(migrate.Up(t.Context(), pgtest.Connect(t, as), runner.Options{}))
 }
 
-// A role that owns nothing performs everything that pods and operators do. No statement may fail for lack of permission, even one whose
+// A role that owns nothing does everything that pods and operators do. No statement may fail for lack of permission, not even one whose
 // error is only logged.
 func TestTheRightsOfTheGuideAreEnoughToRunJobs(t *testing.T) {
 	t.Parallel()
@@ -197,7 +197,7 @@ func TestTheRightsOfTheGuideAreEnoughToRunJobs(t *testing.T) {
 	is.NoErr(r.Maintain(ctx))
 	is.Equal(one[int](t, owner, `select count(*)::int from pg_class where relname like '%\_20200101'`), 0)
 	pgtest.Wait(t, "no heartbeat fails", func() bool { ready, _ := r.Ready(); return ready })
-	is.True(!strings.Contains(log.String(), "permission denied")) // including errors that are only logged
+	is.True(!strings.Contains(log.String(), "permission denied")) // this includes errors that are only logged
 }
 
 // Functions that run with their owner's permissions must set search_path, and only the roles named in the guide may execute them.
@@ -211,8 +211,8 @@ func TestFunctionsWithTheirOwnersRightsAreNotForEverybody(t *testing.T) {
 		or not coalesce(proconfig[1] ~ '^search_path=pg_catalog, (trapeze, )?pg_temp$', false))`), " "), "")
 }
 
-// The permissions cover every table that our statements change and every function that they call, including statements that the test above
-// does not run.
+// The permissions cover every table that Trapeze's statements change and every function that they call, including statements that the test
+// above does not run.
 func TestTheRightsOfTheGuideCoverEveryStatement(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -314,7 +314,7 @@ func TestTheRightsOfTheGuideAreWhatSubmittingNeeds(t *testing.T) {
 	is.NoErr(submit())
 	r := make1(t, pool, runner.Options{}, kinds)
 	err := r.Run(t.Context())
-	is.True(err != nil && strings.Contains(err.Error(), "permission denied")) // the role may not run jobs
+	is.True(err != nil && strings.Contains(err.Error(), "permission denied")) // the role has no permission to run jobs
 	_, err = r.Admin().Cancel(t.Context(), enqueue(t, r, of("k"), runner.Delay(time.Hour)), "ann")
 	is.True(err != nil && strings.Contains(err.Error(), "permission denied"))
 

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// trips counts the round trips on a connection. A round trip begins with each write that follows a read.
+// trips counts the round trips on a connection. Each write that follows a read begins a new round trip.
 type trips struct {
 	net.Conn
 	mu       sync.Mutex
@@ -103,7 +103,7 @@ func TestWritesTakeFewRoundTrips(t *testing.T) {
 			is.NoErr(err)
 			t.Cleanup(pool.Close)
 			r := start(t, pool, runner.Options{}, map[string]does{name: way.handler})
-			count := func() (n int) { // counts connections of the host's pool that wrote
+			count := func() (n int) { // counts the host pool's connections on which handlers wrote
 				mu.Lock()
 				defer mu.Unlock()
 				for _, c := range all {
@@ -116,7 +116,7 @@ func TestWritesTakeFewRoundTrips(t *testing.T) {
 				return n
 			}
 			var took []int
-			for range 10 { // the first runs prepare statements, and one may ping
+			for range 10 { // repeated, because the first runs prepare statements, and a run may include a ping
 				before := count()
 				is.Equal(ended(t, r, enqueue(t, r, of(name))).State, job.Succeeded)
 				took = append(took, count()-before)
