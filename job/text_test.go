@@ -51,7 +51,7 @@ func FuzzAnyTextIsMadeStorable(f *testing.F) {
 		limit = max(3, limit) // the truncation marker alone takes three bytes
 		cleaned := job.Storable(text, limit)
 		if len(cleaned) > limit || !utf8.ValidString(cleaned) || strings.ContainsRune(cleaned, 0) {
-			t.Errorf("%q, at most %d bytes, becomes %q", text, limit, cleaned)
+			t.Errorf("%q, limited to %d bytes, becomes %q", text, limit, cleaned)
 		}
 		if good := utf8.ValidString(text) && !strings.ContainsRune(text, 0) && len(text) <= limit; good && cleaned != text {
 			t.Errorf("%q becomes %q", text, cleaned)

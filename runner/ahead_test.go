@@ -77,7 +77,7 @@ func TestClaimsAheadReturnUnspentWhenNoSlotComesFree(t *testing.T) {
 	slow, err := a.EnqueueMany(t.Context(), append(many("slow", 1), many("quick", 20)...))
 	is.NoErr(err)
 	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return one[int](t, pool, taken) > 0 })
-	pgtest.Wait(t, "they return", func() bool {
+	pgtest.Wait(t, "the handlers return", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.live where kind = 'quick' and state = 'running'`) == 0
 	})
 	is.Equal(len(called.all()), 0)
@@ -98,7 +98,7 @@ func TestAMoreUrgentJobOvertakesClaimsAhead(t *testing.T) {
 			return
 		}
 	}
-	t.Error("no urgent job was claimed while others waited for the slot")
+	t.Error("no urgent job was claimed while others were waiting for the slot")
 }
 
 // overtakes submits an urgent job behind jobs claimed ahead. It reports whether the urgent job was claimed before a slot became free.
@@ -110,7 +110,7 @@ func overtakes(t *testing.T) (claimed bool) {
 	is.NoErr(err)
 	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return one[int](t, pool, taken) > 0 })
 	urgent := enqueue(t, r, of("quick"), runner.Priority(50))
-	pgtest.Wait(t, "the urgent one too, or none any more", func() bool {
+	pgtest.Wait(t, "the urgent job is running, or none is left", func() bool {
 		return one[bool](t, pool, `select bool_or(id = $1 and fence > 0) or not bool_or(state = 'running') from trapeze.live where kind = 'quick'`, urgent)
 	})
 	claimed = one[bool](t, pool, `select fence > 0 from trapeze.live where id = $1`, urgent)
@@ -153,7 +153,7 @@ func TestAPodThatStopsReturnsItsClaimsAhead(t *testing.T) {
 	pgtest.Wait(t, "jobs are claimed ahead", func() bool { return one[int](t, pool, taken) > 0 })
 	_, err = r.Admin().DrainPod(t.Context(), "a", 0, "me")
 	is.NoErr(err)
-	pgtest.Wait(t, "none is held", func() bool {
+	pgtest.Wait(t, "no claim is held", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.live where kind = 'quick' and state = 'running'`) == 0
 	})
 	is.Equal(len(called.all()), 0)

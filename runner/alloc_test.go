@@ -194,6 +194,6 @@ func BenchmarkEnqueueMany(b *testing.B) {
 	b.StopTimer()
 	var n int
 	if err := pool.QueryRow(b.Context(), `select count(*) from trapeze.jobs`).Scan(&n); err != nil || n != b.N {
-		b.Fatalf("%d of %d jobs are there: %v", n, b.N, err)
+		b.Fatalf("%d of %d jobs exist: %v", n, b.N, err)
 	}
 }

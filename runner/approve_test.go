@@ -142,7 +142,7 @@ func TestARetryOfWhatNobodyApprovedAwaitsApproval(t *testing.T) {
 	for _, id := range []int64{asks, lane} {
 		is.Equal(get(t, r, id).State, job.AwaitingApproval)
 		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
-		pgtest.Wait(t, "it runs then", func() bool { j := get(t, r, id); return j.State == job.Failed && j.Epoch == 2 })
+		pgtest.Wait(t, "the job has failed again", func() bool { j := get(t, r, id); return j.State == job.Failed && j.Epoch == 2 })
 	}
 	again, err = r.Admin().RunAgain(t.Context(), asks, "ann", nil)
 	is.NoErr(err)

@@ -79,11 +79,11 @@ func TestFanOutsThatWaitForAKeyDoNotKeepOtherJobsFromEnding(t *testing.T) {
 		parents = append(parents, begun(t, r, of("parent")))
 	}
 	observer := pgtest.Connect(t, pool.Config().ConnConfig.ConnString())
-	pgtest.Wait(t, "some wait for the key", func() bool {
+	pgtest.Wait(t, "some jobs are waiting for the key", func() bool {
 		return one[int](t, observer, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) >= 3
 	})
 	other := enqueue(t, r, of("other"))
-	pgtest.Wait(t, "another job ends meanwhile", func() bool {
+	pgtest.Wait(t, "another job ends in the meantime", func() bool {
 		return one[int](t, observer, `select count(*) from trapeze.done where id = $1`, other) == 1
 	})
 	is.NoErr(tx.Commit(t.Context()))
@@ -113,7 +113,7 @@ func TestABranchThatIsHeldDoesNotKeepThePodsFromClaiming(t *testing.T) {
 	is.NoErr(err)
 	_, err = admin.Cancel(t.Context(), inside.Of(r).Store, id, false, "me", func(job.Lease) {})
 	is.NoErr(err)
-	pgtest.Wait(t, "it is off balance", func() bool {
+	pgtest.Wait(t, "the fan-out is unsettled", func() bool {
 		return one[bool](t, pool, `select ended and open = 2 from trapeze.fan_outs`)
 	})
 	for range 5 { // each fan-out is claimed by a sweep of the pod

@@ -153,7 +153,7 @@ func TestAKilledJobKeepsWhatItHasDone(t *testing.T) {
 		return nil, context.Cause(ctx)
 	}})
 	id := begun(t, r, of("k"))
-	pgtest.Wait(t, "it is half done", func() bool { j := get(t, r, id); return j.Progress != nil && j.Progress.Done != nil })
+	pgtest.Wait(t, "the job reports progress", func() bool { j := get(t, r, id); return j.Progress != nil && j.Progress.Done != nil })
 	_, err := r.Admin().Cancel(t.Context(), id, "ada")
 	is.NoErr(err)
 	j := inState(t, r, id, job.Cancelled)

@@ -25,7 +25,7 @@ func TestAPodThatHearsOfAnotherHistoryReadsBackItsClaims(t *testing.T) {
 	is.Equal(len(claimed.Jobs), 1)
 	pgtest.Wait(t, "the pod has agreed on a history", func() bool { return inside.Of(r).Store.History() != "" })
 	exec(t, pool, `update trapeze.cluster set timeline = timeline - 1`) // simulates the promotion of a standby
-	pgtest.Wait(t, "the claim is given back", func() bool {
+	pgtest.Wait(t, "the claim is handed back", func() bool {
 		return one[bool](t, pool, `select state = 'pending' from trapeze.live where id = $1`, id)
 	})
 	exec(t, pool, `update trapeze.lanes set enabled = true`)

@@ -75,7 +75,7 @@ func soonest[T any](t *testing.T, from <-chan T) (v T) {
 	select {
 	case v = <-from:
 	case <-time.After(20 * time.Second):
-		t.Fatal("nothing came in 20s")
+		t.Fatal("received nothing within 20s")
 	}
 	return v
 }

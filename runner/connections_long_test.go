@@ -80,7 +80,7 @@ func takeAll(t *testing.T, url string) {
 	select {
 	case <-full:
 	case <-time.After(20 * time.Second):
-		t.Fatal("the server has connections without end")
+		t.Fatal("the server never runs out of connections")
 	}
 }
 
@@ -121,7 +121,7 @@ func TestAHostThatTakesAllConnectionsMakesNoLivingPodLapse(t *testing.T) {
 	beats := one[int](t, watch, waiting)
 	is.NoErr(tx.Rollback(t.Context()))
 	until := one[time.Time](t, watch, `select lease_until from trapeze.pods`)
-	pgtest.Wait(t, "it beats for longer than its lease lasts", func() bool {
+	pgtest.Wait(t, "it sends heartbeats for longer than its lease lasts", func() bool {
 		renewed := one[time.Time](t, watch, `select lease_until from trapeze.pods`)
 		return one[bool](t, watch, `select $1 > $2::timestamptz + interval '9 seconds'`, renewed, until)
 	})

@@ -39,7 +39,7 @@ func TestAnIdlePodKeepsTheSameThreeConnections(t *testing.T) {
 	open := func() []int { return column[int](t, admin, `select pid `+ofPods+` order by pid`) }
 	var kept []int
 	since := time.Now()
-	pgtest.Wait(t, "it has had the same three for some heartbeats, polls and times of closing idle ones", func() bool {
+	pgtest.Wait(t, "the pod has kept the same three connections for several heartbeats, polls and idle checks", func() bool {
 		if now := open(); !slices.Equal(now, kept) || len(now) != 3 {
 			kept, since = now, time.Now()
 		}

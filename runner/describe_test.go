@@ -65,7 +65,7 @@ func TestAFakeReadsTheOptionsOfASubmission(t *testing.T) {
 	is.Equal(string(s.Then[0].Args), `{"Order":8}`)
 	for field, value := range reflect.ValueOf(s).Fields() {
 		if value.IsZero() {
-			t.Errorf("%s: give its option above, and read it", field.Name)
+			t.Errorf("%s: set its option above, and read it", field.Name)
 		}
 	}
 }

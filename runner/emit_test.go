@@ -104,14 +104,14 @@ func TestATightLoopOfEventsAndNotesCostsAFewWritesASecond(t *testing.T) {
 	id := enqueue(t, r, of("loop"))
 	is.Equal(ended(t, r, id).State, job.Succeeded)
 	most := 3 + int(4*(<-took).Seconds()) // four per second, plus a few for the first and the last
-	t.Logf("%d writes of events and %d of progress, at most %d", heard.count(emits), heard.count(notes), most)
+	t.Logf("%d event writes and %d progress writes, at most %d", heard.count(emits), heard.count(notes), most)
 	is.True(heard.count(emits) >= 2 && heard.count(emits) <= most)
 	is.True(heard.count(notes) >= 2 && heard.count(notes) <= most)
 	list := emitted(t, pool, id, "tick")
 	is.Equal(len(list), n) // no event is lost
 	for i, message := range list {
 		if message != fmt.Sprint(i) {
-			t.Fatalf("event %d is the one of %s", i, message)
+			t.Fatalf("event %d is %s", i, message)
 		}
 	}
 	is.Equal(*get(t, r, id).Progress.Done, int64(n)) // the latest progress was written

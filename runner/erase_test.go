@@ -24,7 +24,7 @@ func tablesWith(t *testing.T, pool *pgxpool.Pool, word string) (list []string) {
 	t.Helper()
 	tables := column[string](t, pool, `select c.relname from pg_class c where c.relnamespace = 'trapeze'::regnamespace and c.relkind in ('r', 'm') order by 1`)
 	if len(tables) < 30 {
-		t.Fatalf("only %d tables: %v", len(tables), tables)
+		t.Fatalf("found only %d tables: %v", len(tables), tables)
 	}
 	for _, name := range tables {
 		if n := one[int](t, pool, fmt.Sprintf(`select count(*) from trapeze.%s r where r::text like '%%' || $1 || '%%'`, name), word); n > 0 {
@@ -119,7 +119,7 @@ func TestAnErasureLeavesNoTraceOfASubjectInAnyTable(t *testing.T) {
 	had := tablesWith(t, pool, planted)
 	for _, table := range []string{"audit", "current_runs", "done_succeeded", "done_failed", "job_events", "job_progress", "jobs", "fan_outs", "parts", "pipelines", "submissions", "parked"} {
 		if !strings.Contains(strings.Join(had, " "), table) {
-			t.Errorf("the test plants nothing in %s: %v", table, had)
+			t.Errorf("the test stores no planted text in %s: %v", table, had)
 		}
 	}
 
@@ -223,7 +223,7 @@ func TestAnErasureKeepsAJobThatRunsAgainWhileItWaitsForItsLocks(t *testing.T) {
 		_, err := r.Admin().Erase(t.Context(), runner.Erasure{Subject: "a"}, "ann")
 		erased <- err
 	}()
-	pgtest.Wait(t, "the erasure waits for a lock", func() bool { return one[int](t, pool, waitForLocks) > 0 })
+	pgtest.Wait(t, "the erasure is waiting for a lock", func() bool { return one[int](t, pool, waitForLocks) > 0 })
 	_, err = r.Admin().RunAgain(t.Context(), again, "ann", nil)
 	is.NoErr(err)
 	followers := func() int { return one[int](t, pool, `select count(*)::int from trapeze.jobs where subject = 'b'`) }

@@ -39,7 +39,7 @@ func TestAnAddressThatLeadsToAStandbyForAWhileLeavesNoConnectionThere(t *testing
 	})
 	next.Promote(t)
 	where.lead(next)
-	pgtest.Wait(t, "a job is accepted and runs", func() bool {
+	pgtest.Wait(t, "a job is accepted and is running", func() bool {
 		made, err := r.Enqueue(t.Context(), of("k"))
 		if err != nil {
 			return false
@@ -61,7 +61,7 @@ func TestWithSeveralHostsThePodChoosesThePrimaryByItself(t *testing.T) {
 	ended(t, r, enqueue(t, r, of("k")))
 	is.Equal(one[int](t, pgtest.Connect(t, standby.URL()), sessions), 0)
 	there := pgtest.Connect(t, primary.URL())
-	pgtest.Wait(t, "it listens to the primary", func() bool {
+	pgtest.Wait(t, "the pod listens on the primary", func() bool {
 		return one[int](t, there, `select count(*) from pg_stat_activity where application_name = 'trapeze-listen'`) > 0
 	})
 }
@@ -91,7 +91,7 @@ func TestOnTheHostsPoolOnlyAStaleConnectionIsClosed(t *testing.T) {
 	other := pgtest.Connect(t, server.URL())
 	exec(t, other, `alter system set default_transaction_read_only = on`)
 	exec(t, other, `select pg_reload_conf()`)
-	pgtest.Wait(t, "the session hears of it", func() bool { return one[string](t, pool, `show default_transaction_read_only`) == "on" })
+	pgtest.Wait(t, "the session is notified", func() bool { return one[string](t, pool, `show default_transaction_read_only`) == "on" })
 	is.Equal(pid(), first)
 	_ = enqueueIn(pgx.TxOptions{})
 	is.True(pid() != first) // the server no longer accepts writes
@@ -116,12 +116,12 @@ func TestARunnerStartsOnceTheStandbyThatItReachesIsPromoted(t *testing.T) {
 			t.Errorf("Run: %v", err)
 		}
 	})
-	pgtest.Wait(t, "it has tried several times", func() bool { return where.dials.Load() > 5 })
+	pgtest.Wait(t, "several attempts were made", func() bool { return where.dials.Load() > 5 })
 	ready, reasons := r.Ready()
 	is.True(!ready)
 	is.Equal(reasons, []string{"not started"})
 	is.Equal(strings.Count(log.String(), "not started yet"), 1)
 	standby.Promote(t)
-	pgtest.Wait(t, "it is ready", func() bool { ready, _ := r.Ready(); return ready })
+	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := r.Ready(); return ready })
 	ended(t, r, enqueue(t, r, of("k")))
 }

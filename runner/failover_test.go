@@ -62,7 +62,7 @@ func readOnly(t *testing.T, node *pgtest.Node) {
 	node.Exec(t, `alter system set default_transaction_read_only = on`)
 	node.Exec(t, `select pg_reload_conf()`)
 	pool := pgtest.Connect(t, node.URL())
-	pgtest.Wait(t, "the server refuses writes", func() bool {
+	pgtest.Wait(t, "the server rejects writes", func() bool {
 		return one[string](t, pool, `show default_transaction_read_only`) == "on"
 	})
 }
@@ -131,7 +131,7 @@ func TestAPodLeavesAFormerPrimaryThatKeepsItsConnectionsOpen(t *testing.T) {
 	open()
 	is.Equal(ended(t, r, long).State, job.Succeeded) // it was running during the failover and writes through the host's pool
 	is.Equal(one[int](t, then, `select count(*) from written`), 1)
-	pgtest.Wait(t, "nothing of the pod's own stays on the former primary", func() bool { return one[int](t, before, sessions) == 0 })
+	pgtest.Wait(t, "the pod has no connection left to the former primary", func() bool { return one[int](t, before, sessions) == 0 })
 	pgtest.Wait(t, "the pod listens and leads where writes are accepted", func() bool { return one[int](t, then, listens) > 0 && one[int](t, then, locks) > 0 })
 	is.Equal(one[int](t, before, locks), 0)
 }

@@ -30,7 +30,7 @@ func followers(t *testing.T, pool *pgxpool.Pool, id int64) []string {
 		where failed.job = $1 and failed.event in ('job.failed', 'job.cancelled')`, id)
 	kinds := one[[]string](t, pool, `select coalesce(array_agg(kind || args order by id), '{}') from trapeze.jobs where parent_id = $1 and step = 0`, id)
 	if together != len(kinds) {
-		t.Errorf("job %d is followed by %v, of which %d are of the commit that ended it", id, kinds, together)
+		t.Errorf("job %d is followed by %v, of which %d share the commit that ended it", id, kinds, together)
 	}
 	return kinds
 }
@@ -250,7 +250,7 @@ func TestACancelledPipelineIsUndoneAsAsked(t *testing.T) {
 	}
 	r := start(t, pool, runner.Options{}, handlers)
 	id := enqueue(t, r, runner.Chain(of("charge"), runner.Step(of("slow"), runner.OnFailure(of("own"))), of("ship")))
-	pgtest.Wait(t, "the second step runs", func() bool {
+	pgtest.Wait(t, "the second step is running", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.live where kind = 'slow' and state = 'running'`) == 1
 	})
 	_, err := r.Admin().AbortPipeline(t.Context(), id, "ann")
@@ -298,7 +298,7 @@ func TestAnAbortUndoesTheBranchesThatHaveSucceeded(t *testing.T) {
 	}
 	r := start(t, pool, runner.Options{}, handlers)
 	id := enqueue(t, r, runner.Chain(of("charge"), of("fan"), of("ship")))
-	pgtest.Wait(t, "both branches have come to a step that stays", func() bool {
+	pgtest.Wait(t, "both branches have reached a step that keeps running", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.live where kind = 'stays' and state = 'running'`) == 2
 	})
 	_, err := r.Admin().AbortPipeline(t.Context(), id, "ann")

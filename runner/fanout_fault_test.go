@@ -170,7 +170,7 @@ func TestAWaitingJobIsCancelledWithItsBranches(t *testing.T) {
 	r := start(t, pool, o, handlers)
 	id := enqueue(t, r, of("parent"))
 	inState(t, r, id, job.Waiting)
-	pgtest.Wait(t, "three children run", func() bool { return r.Running() == 3 })
+	pgtest.Wait(t, "three children are running", func() bool { return r.Running() == 3 })
 	// The cancellation comes from a program that runs no jobs, as an operator's command does.
 	operator := make1(t, pool, named("operator"), nil)
 	c, err := operator.Admin().Cancel(t.Context(), id, "me")
@@ -182,7 +182,7 @@ func TestAWaitingJobIsCancelledWithItsBranches(t *testing.T) {
 	is.Equal(told.Load() > 0, true) // the contexts of running handlers were cancelled
 	is.Equal(statusOf(t, pool, id), "cancelled")
 	is.Equal(joined.Load(), int64(0))
-	pgtest.Wait(t, "nothing is off balance", func() bool {
+	pgtest.Wait(t, "no fan-out is unsettled", func() bool {
 		return one[bool](t, pool, `select bool_and(ended and open = 0) from trapeze.fan_outs`)
 	})
 	checkHistory(t, pool, r)
@@ -227,7 +227,7 @@ func TestAUniqueChildIsMadeOnceWhileItWaits(t *testing.T) {
 	is.Equal(one[int](t, pool, `select branches from trapeze.fan_outs where id = $1`, first), 3)
 	is.Equal(one[int](t, pool, `select branches from trapeze.fan_outs where id = $1`, second), 1) // the second parent does not wait for the first one's children
 	exec(t, pool, `update trapeze.lanes set enabled = true where name = 'slow'`)
-	pgtest.Wait(t, "the keyed ones run", func() bool {
+	pgtest.Wait(t, "the jobs with keys are running", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'child'`) == 2
 	})
 	no := false

@@ -46,7 +46,7 @@ func many(kind string, n int) []job.Args {
 // number is a handler that returns the job's arguments as its result.
 func number(_ context.Context, j *raw) (*runner.Outcome, error) { return runner.Done(j.Args.JSON), nil }
 
-// sum returns the handler of a join. It adds up the results of the branches that succeeded.
+// sum returns a join handler that adds up the results of the branches that succeeded.
 func sum(t *testing.T, joined *atomic.Int64) does {
 	return func(ctx context.Context, j *raw) (*runner.Outcome, error) {
 		joined.Add(1)
@@ -186,7 +186,7 @@ func TestFailedChildrenEndThePipelineAsItsPolicySays(t *testing.T) {
 			if c.failFast && c.bad > 0 {
 				is.Equal(one[int](t, pool, `select count(*) from trapeze.done where state = 'cancelled'`), 3) // the siblings were cancelled
 			}
-			pgtest.Wait(t, "the fan-out is balanced", func() bool {
+			pgtest.Wait(t, "the fan-out is settled", func() bool {
 				return one[bool](t, pool, `select ended and open = 0 from trapeze.fan_outs where id = $1`, id)
 			})
 			checkHistory(t, pool, r)

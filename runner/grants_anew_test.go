@@ -30,7 +30,7 @@ func TestALaneThatIsMadeAnewIsNotOverfilledByWhoHeldTheOldOne(t *testing.T) {
 		is.NoErr(err)
 	}
 	is.NoErr(tx.Commit(t.Context()))
-	pgtest.Wait(t, "the holder says what it runs", func() bool {
+	pgtest.Wait(t, "the holder reports its running jobs", func() bool {
 		return one[int](t, pool, `select granted from trapeze.lanes where name = 'one'`) == 1
 	})
 	ctx := context.WithoutCancel(t.Context())

@@ -19,7 +19,7 @@ func relimit(t *testing.T, pool *pgxpool.Pool, lane string, slots int) {
 	exec(t, pool, `update trapeze.lanes set slots = $2 where name = $1`, lane, slots)
 	for range 2 {
 		now := one[time.Time](t, pool, `select now()`)
-		pgtest.Wait(t, "every pod beats", func() bool {
+		pgtest.Wait(t, "every pod sends heartbeats", func() bool {
 			return one[bool](t, pool, `select bool_and(lease_until > $1::timestamptz + interval '8 seconds') from trapeze.pods where closed_at is null`, now)
 		})
 	}
@@ -56,13 +56,13 @@ func TestALimitBelowTheNumberOfPodsThatRunIsReached(t *testing.T) {
 	}
 	pgtest.Wait(t, "the lane is full", func() bool { return c.now.Load() == 3 })
 	relimit(t, pool, "l", 1)
-	pgtest.Wait(t, "the lane has no more slots granted than it has", func() bool {
+	pgtest.Wait(t, "the lane grants no more slots than it has", func() bool {
 		return one[bool](t, pool, `select granted <= slots from trapeze.lanes where name = 'l'`)
 	})
-	pgtest.Wait(t, "what ran before has ended", func() bool { return c.now.Load() <= 1 })
+	pgtest.Wait(t, "the jobs that ran before have ended", func() bool { return c.now.Load() <= 1 })
 	c.most.Store(0)
 	before := c.all.Load()
-	pgtest.Wait(t, "the lane goes on", func() bool { return c.all.Load() > before+50 })
+	pgtest.Wait(t, "the lane continues", func() bool { return c.all.Load() > before+50 })
 	is.Equal(c.most.Load(), int64(1)) // only one job runs at a time
 	accounted(t, pool)
 }
@@ -78,9 +78,9 @@ func TestALaneWithoutSlotsDoesNotGoOnWithItsChains(t *testing.T) {
 	for _, pod := range pods {
 		enqueue(t, pod, of("endless"), runner.Lane("l"))
 	}
-	pgtest.Wait(t, "both run", func() bool { return c.now.Load() == 2 })
+	pgtest.Wait(t, "both jobs are running", func() bool { return c.now.Load() == 2 })
 	relimit(t, pool, "l", 0)
-	pgtest.Wait(t, "what ran has ended", func() bool { return c.now.Load() == 0 })
+	pgtest.Wait(t, "the jobs that ran have ended", func() bool { return c.now.Load() == 0 })
 	is.True(!c.runsWithin(500 * time.Millisecond)) // no next step starts
 	relimit(t, pool, "l", 1)
 	is.True(c.runsWithin(5 * time.Second))
@@ -108,7 +108,7 @@ func TestAPodThatIsFullDoesNotKeepTheSlotThatItWaitedFor(t *testing.T) {
 	begun(t, has, of("first"), runner.Lane("one"))
 	waits := start(t, pgtest.Connect(t, url), runner.Options{Name: "waits", Slots: 2}, map[string]does{"long": at(wait), "k": nothing})
 	k := enqueue(t, waits, of("k"), runner.Lane("one"))
-	pgtest.Wait(t, "the second pod waits", func() bool {
+	pgtest.Wait(t, "the second pod is waiting", func() bool {
 		return one[bool](t, pool, `select exists (select from trapeze.slot_grants where boot = $1 and wants_since is not null)`, waits.Boot())
 	})
 	begun(t, waits, of("long"))
@@ -143,7 +143,7 @@ func TestAPodThatStopsKeepsNoSlotThatItDoesNotUse(t *testing.T) {
 	})
 	stays := start(t, pgtest.Connect(t, url), runner.Options{Name: "stays", Slots: 4}, handlers)
 	stop()
-	pgtest.Wait(t, "it stops", func() bool { ready, _ := stops.Ready(); return !ready })
+	pgtest.Wait(t, "the pod is stopping", func() bool { ready, _ := stops.Ready(); return !ready })
 	is.Equal(ended(t, stays, enqueue(t, stays, of("k"), runner.Lane("l"))).State, job.Succeeded)
 	open()
 	is.NoErr(<-ran)

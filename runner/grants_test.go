@@ -58,7 +58,7 @@ func accounted(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	if n := one[int](t, pool, `select count(*)::int from trapeze.lanes l where l.granted <>
 		coalesce((select sum(slots) from trapeze.slot_grants g where g.lane = l.name), 0)`); n > 0 {
-		t.Errorf("%d lanes have lost count of their slots", n)
+		t.Errorf("%d lanes have a wrong slot count", n)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestALaneLimitedOverAllPodsIsFullAndNeverOverfull(t *testing.T) {
 			is.Equal(c.all.Load(), int64(200))
 			is.Equal(c.most.Load(), int64(slots)) // all slots were used, but never more
 			accounted(t, pool)
-			pgtest.Wait(t, "idle pods give their slots back", func() bool {
+			pgtest.Wait(t, "idle pods return their slots", func() bool {
 				return one[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0
 			})
 		})
@@ -136,11 +136,11 @@ func TestAnIdlePodAsksForNoSlots(t *testing.T) {
 	r := start(t, pool, runner.Options{PollEvery: time.Hour, HeartbeatEvery: 50 * time.Millisecond}, map[string]does{"k": nothing})
 	enqueue(t, r, of("k"), runner.Lane("narrow"))
 	quiet(t, pool)
-	pgtest.Wait(t, "the slot goes back after an idle heartbeat", func() bool {
+	pgtest.Wait(t, "the slot is returned after an idle heartbeat", func() bool {
 		return one[int](t, pool, `select granted from trapeze.lanes where name = 'narrow'`) == 0
 	})
 	// The pod may request slots once more when it receives its own notification late on a busy machine, or after polling for skipped rows.
-	pgtest.Wait(t, "ten heartbeats pass without a question", func() bool {
+	pgtest.Wait(t, "ten heartbeats pass without a request for slots", func() bool {
 		asked := one[int64](t, pool, `select asked from trapeze.slot_grants`)
 		heartbeats(t, pool, r, 10)
 		return one[int64](t, pool, `select asked from trapeze.slot_grants`) == asked
@@ -205,7 +205,7 @@ func TestALimitOfALaneIsChangedLive(t *testing.T) {
 	limit := func(n any) {
 		exec(t, pool, `update trapeze.lanes set slots = $1 where name = 'l'`, n)
 		beats := one[time.Time](t, pool, `select now()`)
-		pgtest.Wait(t, "every pod knows", func() bool { // each lease has been renewed twice since the change
+		pgtest.Wait(t, "every pod has applied the change", func() bool { // each lease has been renewed twice since the change
 			return one[bool](t, pool, `select bool_and(lease_until > $1::timestamptz + interval '8.5 seconds') from trapeze.pods`, beats)
 		})
 	}

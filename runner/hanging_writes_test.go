@@ -31,6 +31,6 @@ func TestAJobWhoseWritesHangCanBeStopped(t *testing.T) {
 		t.Errorf("stop: %v", err)
 	}
 	if j := get(t, r, id); j.State == job.Running {
-		t.Fatalf("it still runs, %s after its timeout of a second", time.Since(*j.StartedAt))
+		t.Fatalf("still running %s after its timeout of a second", time.Since(*j.StartedAt))
 	}
 }

@@ -52,7 +52,7 @@ func TestAFinishThatWaitsHoldsUpNoOtherJobsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	parent := enqueue(t, r, of("parent"))
-	pgtest.Wait(t, "its finish waits", func() bool {
+	pgtest.Wait(t, "its finish is waiting", func() bool {
 		return one[int](t, pool, `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event = 'transactionid'`) > 0
 	})
 	for range 3 {

@@ -76,7 +76,7 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 			}
 			s, err := r.Enqueue(t.Context(), of("plain"), options...)
 			if s.ID != made.ID || !s.Duplicate {
-				t.Errorf("the keys are those of job %d, want %d", s.ID, made.ID)
+				t.Errorf("the keys belong to job %d, want %d", s.ID, made.ID)
 			}
 			return err
 		}, 1, false},
@@ -86,7 +86,7 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 				return err
 			}
 			if n := one[int](t, pool, `select count(*) from trapeze.submissions s join trapeze.jobs j on j.id = s.job_id where j.kind <> 'plain'`); n > 0 {
-				t.Error("the key is that of another pod's job")
+				t.Error("the key belongs to another pod's job")
 			}
 			return nil
 		}, 1, false},
@@ -174,7 +174,7 @@ func TestJobsWhoseIDsAreInUseGetOthers(t *testing.T) {
 			if c.jobs == 2 && name == "a next step with writes" {
 				is.Equal(one[int](t, pool, `select count(*) from rows`), 2)
 			}
-			pgtest.Wait(t, "no id counts as under way", func() bool {
+			pgtest.Wait(t, "no id counts as in flight", func() bool {
 				known := map[job.Lease]bool{}
 				inside.Of(r).Pod.AddKnown(known)
 				return len(known) == 0

@@ -33,7 +33,7 @@ func TestWhatWaitsInTheFleetIsReadFromTheDatabase(t *testing.T) {
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('slow', 0)`)
 	a := start(t, pool, runner.Options{}, map[string]does{"k": nothing})
 	start(t, pool, runner.Options{}, map[string]does{"k": nothing})
-	pgtest.Wait(t, "both pods are there", func() bool {
+	pgtest.Wait(t, "both pods exist", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.pods where closed_at is null`) == 2
 	})
 	for range 3 {

@@ -31,7 +31,7 @@ func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
 			_, err := r.Admin().Cancel(context.WithoutCancel(ctx), j.ID(), "ann")
 			cancelled <- err
 		}()
-		pgtest.Wait(t, "the cancel has ended or waits", func() bool {
+		pgtest.Wait(t, "the cancellation has finished or is waiting", func() bool {
 			return len(cancelled) == 1 || one[int](t, pool, waitForLocks) > before
 		})
 	}
@@ -148,7 +148,7 @@ func TestACommitThatIsLateAndItsRetryWriteOnce(t *testing.T) {
 				hangs := `select count(*)::int from pg_locks l join pg_database d on d.oid = l.database where datname = current_database() and locktype = 'advisory' and objid = 42`
 				pgtest.Wait(t, "the commit hangs", func() bool { return one[int](t, direct, hangs) == 1 })
 				proxy.Reset()
-				pgtest.Wait(t, "the retry waits behind it", func() bool { return one[int](t, direct, waitForLocks) == 1 })
+				pgtest.Wait(t, "the retry is waiting behind it", func() bool { return one[int](t, direct, waitForLocks) == 1 })
 				is.Equal(one[int](t, direct, hangs), 1) // the first commit is still in progress
 				exec(t, direct, late)
 				exec(t, direct, `delete from closed`)

@@ -68,7 +68,7 @@ func TestSlotsOfThePodAndOfALaneAreNeverExceeded(t *testing.T) {
 	is.True(m.most["all"] <= 5)
 	is.Equal(m.most["narrow"], 2) // both slots are used
 	is.Equal(m.most["all"], 5)
-	pgtest.Wait(t, "no slot is taken", func() bool { return r.Running() == 0 })
+	pgtest.Wait(t, "no slot is in use", func() bool { return r.Running() == 0 })
 	// No slot has leaked: as many jobs run at the same time as before.
 	m.most = map[string]int{}
 	for i := range 40 {

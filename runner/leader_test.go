@@ -46,7 +46,7 @@ func TestOnePodLeadsAndAnotherSoonTakesOver(t *testing.T) {
 		return one[int](t, pool, `select count(*) from pg_locks where locktype = 'advisory' and classid = 0 and objid = 420021 and granted
 			and database = (select oid from pg_database where datname = current_database())`)
 	}
-	pgtest.Wait(t, "one leads", func() bool { return len(leading(t, a, b)) == 1 && holders() == 1 })
+	pgtest.Wait(t, "one pod leads", func() bool { return len(leading(t, a, b)) == 1 && holders() == 1 })
 
 	// The leader loses its connection.
 	for range 3 {
@@ -54,11 +54,11 @@ func TestOnePodLeadsAndAnotherSoonTakesOver(t *testing.T) {
 			and database = (select oid from pg_database where datname = current_database())`)
 		exec(t, pool, `select pg_terminate_backend($1)`, pid)
 		began := time.Now()
-		pgtest.Wait(t, "one leads again, and no other says that it does", func() bool {
+		pgtest.Wait(t, "one pod leads again, and no other pod reports that it leads", func() bool {
 			return one[int](t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid = 420021 and pid <> $1
 				and database = (select oid from pg_database where datname = current_database())`, pid) == 1 && len(leading(t, a, b)) == 1
 		})
-		t.Logf("led again after %s", time.Since(began))
+		t.Logf("took the lead again after %s", time.Since(began))
 	}
 
 	// The leader stops.
@@ -68,11 +68,11 @@ func TestOnePodLeadsAndAnotherSoonTakesOver(t *testing.T) {
 		other = b
 	}
 	close(pods[was])
-	pgtest.Wait(t, "the other leads, and no other says that it does", func() bool {
+	pgtest.Wait(t, "the other pod leads, and no other pod reports that it leads", func() bool {
 		return len(leading(t, other)) == 1 && len(leading(t, was)) == 0
 	})
 	close(pods[other])
-	pgtest.Wait(t, "nobody leads, and nothing is locked", func() bool { return len(leading(t, a, b)) == 0 && holders() == 0 })
+	pgtest.Wait(t, "no pod leads, and nothing is locked", func() bool { return len(leading(t, a, b)) == 0 && holders() == 0 })
 }
 
 func TestPodsOfTwoSchemasEachHaveALeader(t *testing.T) {
@@ -86,7 +86,7 @@ func TestPodsOfTwoSchemasEachHaveALeader(t *testing.T) {
 		}
 		pods = append(pods, start(t, pool, runner.Options{Schema: schema, PollEvery: 500 * time.Millisecond}, nil))
 	}
-	pgtest.Wait(t, "both lead", func() bool { return len(leading(t, pods...)) == 2 })
+	pgtest.Wait(t, "both pods lead", func() bool { return len(leading(t, pods...)) == 2 })
 }
 
 func TestMaintenanceIsDoneWhereNobodyCanBeAskedWhoLeads(t *testing.T) {
@@ -98,13 +98,13 @@ func TestMaintenanceIsDoneWhereNobodyCanBeAskedWhoLeads(t *testing.T) {
 			pool := pgtest.Pool(t)
 			a := start(t, pool, runner.Options{Name: "a", DirectURL: direct}, map[string]does{"k": nothing})
 			b := start(t, pool, runner.Options{Name: "b", DirectURL: direct}, map[string]does{"k": nothing})
-			pgtest.Wait(t, "every chore was done", func() bool {
+			pgtest.Wait(t, "every task has run", func() bool {
 				return one[int](t, pool, `select count(*) from trapeze.maintenance where done_at is not null and error = ''`) == 13 && len(leading(t, a, b)) == 2
 			})
 			rounds := func() float64 {
 				return value(t, a, "trapeze_maintenance_seconds") + value(t, b, "trapeze_maintenance_seconds")
 			}
-			pgtest.Wait(t, "every pod has made partitions", func() bool { return rounds() >= 12+2 })
+			pgtest.Wait(t, "every pod has created partitions", func() bool { return rounds() >= 12+2 })
 			is.Equal(rounds(), 12.0+2.0) // each shared task ran on only one of the two pods
 		})
 	}
@@ -125,7 +125,7 @@ func TestWhatAFrozenLeaderDoesNotDoAnotherPodDoes(t *testing.T) {
 	exec(t, pool, `insert into trapeze.maintenance (chore, begun_at, pod) values
 		('approval', now() - interval '4 minutes', 'frozen'), ('deadline', now() - interval '2 minutes', 'frozen')`)
 	r := start(t, pool, runner.Options{Name: "a", PollEvery: 500 * time.Millisecond}, nil)
-	pgtest.Wait(t, "what is overdue is done", func() bool {
+	pgtest.Wait(t, "the overdue tasks have run", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.maintenance where chore in ('approval', 'vacuum') and pod = 'a' and done_at is not null`) == 2
 	})
 	is.Equal(one[string](t, pool, `select pod from trapeze.maintenance where chore = 'deadline'`), "frozen") // this task is not overdue yet

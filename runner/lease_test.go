@@ -136,10 +136,10 @@ func TestALapseThatNobodyRecoveredIsRenewed(t *testing.T) {
 	run(t, r)
 	boot := r.Boot()
 	heeds, goesOn := begun(t, r, of("heeds")), begun(t, r, of("goes_on"))
-	pgtest.Wait(t, "both run", func() bool { return r.Running() == 2 })
+	pgtest.Wait(t, "both jobs are running", func() bool { return r.Running() == 2 })
 	proxy.Blackhole()
 	is.True(errors.Is(<-causes, job.ErrLeaseLost))
-	pgtest.Wait(t, "the lease has run out", func() bool {
+	pgtest.Wait(t, "the lease has expired", func() bool {
 		return one[bool](t, direct, `select lease_until < now() from trapeze.pods`)
 	})
 	ready, reasons := r.Ready()
@@ -207,7 +207,7 @@ func TestAHeartbeatNeverWaitsForALockedTable(t *testing.T) {
 	defer tx.Rollback(context.WithoutCancel(t.Context()))
 	_, err = tx.Exec(t.Context(), `lock table trapeze.live in access exclusive mode`)
 	is.NoErr(err)
-	pgtest.Wait(t, "a's claim waits for the lock", func() bool {
+	pgtest.Wait(t, "a's claim is waiting for the lock", func() bool {
 		return one[bool](t, direct, `select exists (select from pg_locks where not granted
 			and database = (select oid from pg_database where datname = current_database()))`)
 	})

@@ -97,7 +97,7 @@ func TestNoTextOfAJobForgesALineOfTheLog(t *testing.T) {
 	})
 	id := enqueue(t, r, of("k"), runner.MaxAttempts(2), runner.Subject(forged), runner.Submitter(forged))
 	is.Equal(ended(t, r, id).State, job.Failed)
-	pgtest.Wait(t, "the log has the end", func() bool { return strings.Contains(said.String(), `msg="job failed"`) })
+	pgtest.Wait(t, "the log contains the end", func() bool { return strings.Contains(said.String(), `msg="job failed"`) })
 	line := regexp.MustCompile(`^time=202[^ ]+ level=(DEBUG|INFO|WARN|ERROR) msg=("[^"]+"|\S+)( |$)`)
 	for _, l := range strings.Split(strings.TrimSuffix(said.String(), "\n"), "\n") {
 		is.True(line.MatchString(l))                  // each line is a regular log line
@@ -113,7 +113,7 @@ func TestALineAboutAnEndSaysWhyTheJobEnded(t *testing.T) {
 		"k": func(context.Context, *raw) (*runner.Outcome, error) { return nil, errors.New("no") },
 	})
 	enqueue(t, r, of("k"), runner.MaxAttempts(2))
-	pgtest.Wait(t, "the log has the end", func() bool { return strings.Contains(said.String(), `msg="job failed"`) })
+	pgtest.Wait(t, "the log contains the end", func() bool { return strings.Contains(said.String(), `msg="job failed"`) })
 	is.True(strings.Contains(said.String(), " reason=attempts_exhausted"))
 }
 

@@ -165,10 +165,10 @@ func TestAClaimThatWasLostInAFailoverIsMadeAgainWithAnotherFence(t *testing.T) {
 		_, err := events.Next(t.Context(), time.Millisecond)
 		return err != nil
 	})
-	pgtest.Wait(t, "the history is another one", func() bool { return one[int](t, now, `select epoch from trapeze.cluster`) == 1 })
+	pgtest.Wait(t, "the history has changed", func() bool { return one[int](t, now, `select epoch from trapeze.cluster`) == 1 })
 	again := stream(t, r, seen)
 	is.True(again.Reset != "")
-	pgtest.Wait(t, "a heartbeat has noticed", func() bool { return value(t, r, "trapeze_history_changes_total") == 1 })
+	pgtest.Wait(t, "a heartbeat has detected the failover", func() bool { return value(t, r, "trapeze_history_changes_total") == 1 })
 	release()
 }
 

@@ -225,7 +225,7 @@ func TestAnEndThatTheDatabaseCannotTakeYetIsWrittenWhenItCan(t *testing.T) {
 	id := begun(t, r, of("a"))
 	exec(t, pool, `alter table trapeze.done rename to elsewhere`)
 	open()
-	pgtest.Wait(t, "the end is refused", func() bool { return value(t, r, "trapeze_db_errors_total") > 1 })
+	pgtest.Wait(t, "the end is rejected", func() bool { return value(t, r, "trapeze_db_errors_total") > 1 })
 	exec(t, pool, `alter table trapeze.elsewhere rename to done`)
 	j := ended(t, r, id)
 	is.Equal(j.State, job.Succeeded) // neither lost nor run again

@@ -110,7 +110,7 @@ func TestManyJobsAreCancelledAndTriedAgainByAFilter(t *testing.T) {
 	m, err = r.Admin().RunManyAgain(t.Context(), runner.Filter{Kind: "k", States: []job.State{job.Cancelled}, Since: time.Now().Add(-time.Hour)}, false, "bob")
 	is.NoErr(err)
 	is.Equal([]int{m.Matched, m.Done, m.Passed}, []int{n, n, 0})
-	pgtest.Wait(t, "all of them ran", func() bool {
+	pgtest.Wait(t, "all of the jobs have run", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.job where kind = 'k' and state = 'succeeded' and epoch = 2`) == n
 	})
 	is.Equal(deeds(t, r, "jobs"), []string{"jobs.cancel by ann", "jobs.cancel by ann", "jobs.retry by bob"}) // one audit entry per command
@@ -151,7 +151,7 @@ func TestAFilterMayNameAFanOutAndItsBranches(t *testing.T) {
 	})
 	defer open()
 	id := enqueue(t, r, of("fans", "2"))
-	pgtest.Wait(t, "four branches run", func() bool {
+	pgtest.Wait(t, "four branches are running", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.live where state = 'running' and kind = 'waits'`) == 4
 	})
 	aborted, err := r.Admin().AbortPipeline(t.Context(), id, "ann")

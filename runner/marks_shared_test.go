@@ -29,7 +29,7 @@ func TestWhatAMarkHidesIsFoundWhenItsTimeIsOver(t *testing.T) {
 		return err == nil && j.State == job.Succeeded
 	})
 	if waited := time.Since(began); waited > r.opts.PollEvery/2 {
-		t.Errorf("it waited %s: for the poll", waited)
+		t.Errorf("waited %s, until the next poll", waited)
 	}
 }
 
@@ -63,13 +63,13 @@ func TestAnotherHistoryDropsGrantsAndMarks(t *testing.T) {
 	r.pod.HeedHistory("one")
 	r.pod.HeedHistory("one")
 	if !granted() || !marked() {
-		t.Error("grants or marks were dropped without another history")
+		t.Error("grants or marks were dropped although the history is the same")
 	}
 	r.pod.HeedHistory("another")
 	if granted() {
-		t.Error("slots are still granted by a table whose latest commits may be missing")
+		t.Error("slots granted by a table that may lack the latest commits are still held")
 	}
 	if marked() {
-		t.Error("claims still begin at a mark, or go on with a sweep, of the history before")
+		t.Error("claims still use a mark or a sweep of the previous history")
 	}
 }

@@ -10,8 +10,9 @@ import (
 )
 
 // Middleware wraps the handler of every kind, for tracing, logging or checks. next calls the handler, or the next element of
-// Options.Middleware. The runner uses the middleware's return values instead of the handler's. Values in the context passed to next reach
-// the handler. They also reach [Outcome.InTx], unless the pod's context already has a value for the key, such as the run's span.
+// Options.Middleware. The runner uses the middleware's return values instead of the handler's. Values in the context passed to next are
+// visible to the handler. They are also visible in [Outcome.InTx], unless the pod's context already has a value for the key, such as the
+// run's span.
 type Middleware func(ctx context.Context, j *Job[Raw], next func(context.Context) (*Outcome, error)) (*Outcome, error)
 
 // through wraps a handler in middleware, with the first element outermost.

@@ -37,7 +37,7 @@ func TestOptionsThatCannotBeAreRefusedByName(t *testing.T) {
 	is.New(t).Equal(fmt.Sprint(err), "runner: the pool is nil")
 }
 
-// An error starts with the problem, followed by where it occurred.
+// An error starts with the problem and then states where it occurred.
 func TestErrorsOfSubmissionsAndSettingsBeginWithTheProblem(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

@@ -123,7 +123,7 @@ func TestAJobOfALaneThatWasDeletedMeanwhileIsFound(t *testing.T) {
 	}
 	_, err = r.Admin().DeleteLane(t.Context(), "old", "", "ann", false) // the jobs are not visible before the commit
 	is.NoErr(err)
-	pgtest.Wait(t, "the pod has heard", func() bool {
+	pgtest.Wait(t, "the pod has applied the change", func() bool {
 		_, err := r.Enqueue(t.Context(), of("a"), runner.Lane("old"), runner.Delay(time.Hour))
 		return errors.Is(err, job.ErrUnknownLane)
 	})

@@ -46,7 +46,7 @@ func (e *ends) of(id int64) (list []job.End) {
 // wait waits until the end of a job has been recorded and returns it.
 func (e *ends) wait(t *testing.T, id int64) job.End {
 	t.Helper()
-	pgtest.Wait(t, "the end is told", func() bool { return len(e.of(id)) > 0 })
+	pgtest.Wait(t, "the end is reported", func() bool { return len(e.of(id)) > 0 })
 	return e.of(id)[0]
 }
 
@@ -64,7 +64,7 @@ func (e *ends) check(t *testing.T, pool *pgxpool.Pool) {
 		t.Fatal(err)
 	}
 	var told []job.End
-	pgtest.Wait(t, "every end is told", func() bool {
+	pgtest.Wait(t, "every end is reported", func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		told = slices.Clone(e.list)
@@ -76,7 +76,7 @@ func (e *ends) check(t *testing.T, pool *pgxpool.Pool) {
 			end.Error, end.Stack = end.Error+"\n"+end.Stack, ""
 		}
 		if i >= len(want) || end != want[i] {
-			t.Fatalf("told:\n%+v\nthe database has:\n%+v", told, want)
+			t.Fatalf("reported:\n%+v\nin the database:\n%+v", told, want)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func TestAHookSeesEachTryThatAnotherOneFollows(t *testing.T) {
 			is := is.New(t)
 			id := enqueue(t, r, of(kind))
 			var got []seen
-			pgtest.Wait(t, "the tries and the end are told", func() bool { return len(tries.of(id))+len(told.of(id)) >= len(want) })
+			pgtest.Wait(t, "the attempts and the end are reported", func() bool { return len(tries.of(id))+len(told.of(id)) >= len(want) })
 			for _, e := range append(tries.of(id), told.of(id)...) {
 				got = append(got, seen{e.State, e.Reason, e.ErrorClass, e.ErrorCode, e.Attempt, e.Stack != ""})
 			}
@@ -282,7 +282,7 @@ func TestThePodThatRecoversAJobIsToldThatItCrashedOnceTooOften(t *testing.T) {
 	exec(t, pool, `update trapeze.live set pod = (select boot from trapeze.pods where name = 'dead') where id = $1`, id)
 	exec(t, pool, `update trapeze.pods set drained = true where name <> 'dead'`)
 	b := start(t, pool, runner.Options{OnEnd: other.add}, nil)
-	pgtest.Wait(t, "one of the pods is told", func() bool { return len(owner.of(id))+len(other.of(id)) > 0 })
+	pgtest.Wait(t, "one of the pods is notified", func() bool { return len(owner.of(id))+len(other.of(id)) > 0 })
 	e := append(owner.of(id), other.of(id)...)[0]
 	is.Equal(e, job.End{ID: id, PipelineID: id, Kind: "hangs", Lane: "default", Subject: "s", Attempt: 1, State: job.Failed, Reason: job.ReasonCrashed,
 		Error: "the pod dead that ran it died or lost its lease", ErrorClass: job.ClassCrashLimit})
@@ -315,7 +315,7 @@ func TestAHookThatHangsKeepsNeitherJobsNorTheirPod(t *testing.T) {
 	})
 	select {
 	case err := <-over:
-		t.Fatal("Run does not wait for the calls that are left", err)
+		t.Fatal("Run does not wait for the remaining calls", err)
 	case <-time.After(250 * time.Millisecond): // there is no event to wait for while Run does not return
 	}
 	open()

@@ -85,7 +85,7 @@ func TestAChangeByACommandIsInForceOnEveryPodAtOnce(t *testing.T) {
 	}
 	shut() // all slots are in use until this point
 	open()
-	pgtest.Wait(t, "what ran has ended", func() bool { return running(t, pool) == 0 })
+	pgtest.Wait(t, "the jobs that ran have ended", func() bool { return running(t, pool) == 0 })
 	shut()
 	yes := true
 	_, err = operator.Admin().SetLane(t.Context(), "default", job.LaneChange{Enabled: &yes}, "ann")
@@ -183,9 +183,9 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	is.True(q.TimedOut && !q.Quiet) // the wait timed out
 	is.Equal(q.Running, 1)          // and the result reports the running job
 	is.Equal(running(t, pool), 1)   // no job was stopped
-	pgtest.Wait(t, "the heartbeat of the other pod that the notification causes", func() bool { return beat().After(before) })
+	pgtest.Wait(t, "the heartbeat that the notification triggers on the other pod", func() bool { return beat().After(before) })
 	var waits int64
-	pgtest.Wait(t, "the other pod has heard of it", func() bool {
+	pgtest.Wait(t, "the other pod has applied the change", func() bool {
 		s, err := pods[1].Enqueue(t.Context(), of("next"))
 		is.NoErr(err)
 		waits = s.ID
@@ -254,7 +254,7 @@ func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
 	q, err := pods[1].Admin().DrainPod(t.Context(), "pod-0", 0, "ann")
 	is.NoErr(err)
 	is.Equal(q, job.Quiet{Changed: true, Running: 3})
-	pgtest.Wait(t, "the pod says that it is drained", func() bool {
+	pgtest.Wait(t, "the pod reports that it is drained", func() bool {
 		ready, reasons := pods[0].Ready()
 		return !ready && fmt.Sprint(reasons) == "["+runner.ReasonDrained+"]"
 	})
@@ -293,13 +293,13 @@ func TestAPodThatComesBackUnderItsNameIsStillDrained(t *testing.T) {
 	is.NoErr(err)
 	stop()
 	second := start(t, pool, runner.Options{Name: "web-1"}, map[string]does{"k": nothing})
-	pgtest.Wait(t, "it is registered", func() bool { _, reasons := second.Ready(); return fmt.Sprint(reasons) == "["+runner.ReasonDrained+"]" })
+	pgtest.Wait(t, "the pod is registered", func() bool { _, reasons := second.Ready(); return fmt.Sprint(reasons) == "["+runner.ReasonDrained+"]" })
 	id := enqueue(t, second, of("k"))
 	other := start(t, pool, runner.Options{Name: "web-2"}, map[string]does{"k": nothing})
 	is.Equal(*ended(t, other, id).Pod, other.Boot())
 	_, err = other.Admin().ResumePod(t.Context(), "web-1", "ann")
 	is.NoErr(err)
-	pgtest.Wait(t, "it is ready", func() bool { ready, _ := second.Ready(); return ready })
+	pgtest.Wait(t, "the pod is ready", func() bool { ready, _ := second.Ready(); return ready })
 }
 
 // A pod loses its lease while it is drained, and is resumed before it registers again. It must not stay drained because of the last
@@ -316,15 +316,15 @@ func TestAPodThatWasResumedWhileItWasAwayIsNotDrained(t *testing.T) {
 	for _, r := range []*runner.Runner{first, second} {
 		_, err := first.Admin().DrainPod(t.Context(), r.Boot(), 0, "ann")
 		is.NoErr(err)
-		pgtest.Wait(t, "it has heard", func() bool { return drained(r) })
+		pgtest.Wait(t, "the pod has applied the change", func() bool { return drained(r) })
 	}
 	boots := [2]string{first.Boot(), second.Boot()}
 	exec(t, pool, `update trapeze.pods set closed_at = now(), closed = 'lapsed', drained = boot <> $1`, boots[0])
-	pgtest.Wait(t, "both have registered again", func() bool {
+	pgtest.Wait(t, "both pods have registered again", func() bool {
 		return first.Boot() != boots[0] && second.Boot() != boots[1] && one[int](t, pool, `select count(*)::int from trapeze.pods where closed_at is null`) == 2
 	})
-	pgtest.Wait(t, "the one that was resumed is ready", func() bool { ready, _ := first.Ready(); return ready })
-	pgtest.Wait(t, "the other of its name is not", func() bool { return drained(second) })
+	pgtest.Wait(t, "the resumed pod is ready", func() bool { ready, _ := first.Ready(); return ready })
+	pgtest.Wait(t, "the other pod with this name is not ready", func() bool { return drained(second) })
 }
 
 func TestWhoClosesTheGateOnAPodSubmitsToAClosedOne(t *testing.T) {

@@ -103,8 +103,8 @@ type Options struct {
 	// e.Reason is why the attempt failed. A crash of the pod, a hand-back and a [Snooze] are not failed attempts. Otherwise it works like
 	// OnEnd. Default: none.
 	OnRetry func(ctx context.Context, e job.End)
-	// RetainSucceeded, RetainFailed, RetainCancelled and RetainEvents set how long finished jobs and the history are kept. Defaults 48h,
-	// 168h, 48h, 168h. A negative value keeps them forever.
+	// RetainSucceeded, RetainFailed, RetainCancelled and RetainEvents set how long finished jobs and the history are kept. The defaults are
+	// 48h, 168h, 48h and 168h. A negative value keeps them forever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
 	// TracerProvider creates the spans of submissions and runs; see docs/observability.md. Default: OpenTelemetry's global provider at the
 	// time of each submission and run. Without a provider, nothing is traced or stored.

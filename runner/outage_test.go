@@ -168,6 +168,6 @@ func TestAHeartbeatThatFailedIsSentAgainBeforeItsTurn(t *testing.T) {
 	defer cancel()
 	p.Following.AppliedSince(ctx, before, func() {}) // without requesting a heartbeat
 	if ctx.Err() != nil {
-		t.Error("no heartbeat was sent after one that failed")
+		t.Error("no heartbeat was sent after a failed one")
 	}
 }

@@ -33,7 +33,7 @@ func TestAPanicIsAFailedAttemptWithItsStack(t *testing.T) {
 	is.True(strings.Contains(message(j), "exited its goroutine without returning"))
 	is.Equal(ended(t, r, enqueue(t, r, of("nil"))).State, job.Failed)
 	is.Equal(ended(t, r, enqueue(t, r, of("fine"))).State, job.Succeeded) // the only slot is free again
-	pgtest.Wait(t, "no slot is taken", func() bool { return r.Running() == 0 })
+	pgtest.Wait(t, "no slot is in use", func() bool { return r.Running() == 0 })
 }
 
 func TestAPanicIsRetriedByPolicy(t *testing.T) {
@@ -100,7 +100,7 @@ func TestAHandlerThatIgnoresItsContextIsSettledWithoutItAndKeepsItsSlot(t *testi
 	is.Equal(get(t, r, next).State, job.Pending)
 	open()
 	is.Equal(ended(t, r, next).State, job.Succeeded) // the handler has returned, so the slot is free
-	pgtest.Wait(t, "it is not stuck any more", func() bool { return value(t, r, "trapeze_stuck_handlers") == 0 })
+	pgtest.Wait(t, "the handler is no longer stuck", func() bool { return value(t, r, "trapeze_stuck_handlers") == 0 })
 	is.Equal(get(t, r, id).EventNo, j.EventNo) // its late result is ignored
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id is not null`), 0)
 }

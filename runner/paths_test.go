@@ -40,7 +40,7 @@ func TestThePollAloneAndTheFastPathAloneComeToTheSame(t *testing.T) {
 			enqueue(t, o.a, of("elsewhere", `{"path":"elsewhere"}`), runner.Foreign(), runner.Priority(100))
 		}
 		m := o.plant(t, trees)
-		pgtest.Wait(t, "all that can end has", func() bool {
+		pgtest.Wait(t, "all jobs that can end have ended", func() bool {
 			return one[bool](t, pool, `select count(*) = $1 from trapeze.done`, len(m.fates))
 		})
 		is.Equal(one[int](t, pool, `select count(*) from trapeze.job_event where event = 'job.claimed' and fields->>'path' = 'fast'`) > 0, !polls)

@@ -65,7 +65,7 @@ func inOrchards(t *testing.T, property func(t *rapid.T, o *orchard, trees forest
 		jobs += one[int](try, pool, `select count(*) from trapeze.jobs`)
 		ended = true
 	})
-	t.Logf("%d tries, %d jobs", tries, jobs)
+	t.Logf("%d attempts, %d jobs", tries, jobs)
 }
 
 // perform is the handler of all jobs. It does what the node describes.
@@ -173,7 +173,7 @@ func (o *orchard) rest(t tester) {
 			t.Fatal(err)
 		}
 		if len(list) > 0 {
-			t.Fatalf("too early: %s", list[0])
+			t.Fatalf("reported too early: %s", list[0])
 		}
 		if one[int](t, o.pool, `select (select count(*) from trapeze.live) + (select count(*) from trapeze.parked)`) == 0 {
 			return
@@ -230,7 +230,7 @@ func (o *orchard) compare(t tester, m *model) {
 	for _, r := range list {
 		f, known := m.fates[r.Path]
 		if _, twice := found[r.Path]; twice || !known {
-			t.Errorf("%s is there twice, or ought not to be: %+v", r.Path, r)
+			t.Errorf("%s exists twice, or should not exist: %+v", r.Path, r)
 		}
 		found[r.Path] = r
 		cut := f.doomed && r.State == job.Cancelled
@@ -248,13 +248,13 @@ func (o *orchard) compare(t tester, m *model) {
 	}
 	for path, f := range m.fates {
 		if _, ok := found[path]; !ok && !f.doomed {
-			t.Errorf("%s never came to be, want %+v", path, f)
+			t.Errorf("%s was never created, want %+v", path, f)
 		}
 	}
 	for path, bad := range m.fast {
 		failed := func(path string) bool { return found[path].State == job.Failed }
 		if failed(path) && !slices.ContainsFunc(bad, failed) {
-			t.Errorf("%s failed fast, and none of %q did", path, bad)
+			t.Errorf("%s failed fast, but none of %q failed", path, bad)
 		}
 	}
 	for id, root := range o.roots {

@@ -93,7 +93,7 @@ func TestAbortEndsWhatIsOpenOfAPipelineAndNothingFollows(t *testing.T) {
 		"only": nothing,
 	})
 	id := enqueue(t, r, of("parent"))
-	pgtest.Wait(t, "one child has ended, and three run", func() bool {
+	pgtest.Wait(t, "one child has ended, and three are running", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.done`) == 1 && r.Running() == 3
 	})
 	open := one[[]int64](t, pool, `select array_agg(id order by id) from (select id from trapeze.live union all select id from trapeze.parked) o`)
@@ -176,7 +176,7 @@ func TestAFailedFanOutGoesOnWithTheBranchesThatHadFailed(t *testing.T) {
 	quiet(t, pool)
 	good := ran.Load()
 	_, err := r.Admin().RunPipelineAgain(t.Context(), id, "me", map[string]bool{"good": true})
-	is.True(errors.Is(err, job.ErrInvalid)) // the parent does not run again, so it cannot take arguments
+	is.True(errors.Is(err, job.ErrInvalid)) // the parent does not run again, so new arguments are rejected
 	healed.Store(true)
 	before := one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded' and id in (select id from trapeze.jobs where kind = 'good')`)
 	again, err := r.Admin().RunPipelineAgain(t.Context(), id, "me", nil)

@@ -214,12 +214,12 @@ func TestAPoisonedEndFailsAloneAndTheOthersHandOver(t *testing.T) {
 			list[at] = of("before", `"poison"`)
 			ids, err := r.EnqueueMany(t.Context(), list)
 			is.NoErr(err)
-			pgtest.Wait(t, "all run", func() bool { return r.Running() == batchOf })
+			pgtest.Wait(t, "all jobs are running", func() bool { return r.Running() == batchOf })
 			open()
 
 			const others = `from trapeze.jobs j join trapeze.done d using (id)
 				where d.state = 'succeeded' and d.outcome = 'ok' and j.id <> $1`
-			pgtest.Wait(t, "all others have ended, and the steps after them", func() bool {
+			pgtest.Wait(t, "all others have ended, including their next steps", func() bool {
 				return one[int](t, pool, `select count(*) `+others, ids[at]) == 2*(batchOf-1)+1
 			})
 			is.Equal(one[int](t, pool, `select count(distinct j.parent_id) `+others+` and j.kind = 'after'`, ids[at]), batchOf-1) // each job has its next step

@@ -66,11 +66,11 @@ func TestAnyHistoryIsLegal(t *testing.T) {
 		if t.Failed() {
 			rows, _ := direct.Query(context.Background(), `select l::text from trapeze.live l limit 20`)
 			list, _ := pgx.CollectRows(rows, pgx.RowTo[string])
-			t.Logf("left in live: %q", list)
+			t.Logf("remaining in live: %q", list)
 			rows, _ = direct.Query(context.Background(), `select concat_ws(' ', c, e.event_no, e.event, e.fence, e.from_state, e.to_state, e.xid)
 				from trapeze.current_runs c join trapeze.job_event e on e.job = c.job_id where c.state = 'running' order by e.job, e.event_no`)
 			list, _ = pgx.CollectRows(rows, pgx.RowTo[string])
-			t.Logf("subjects taken: %s", strings.Join(list, "\n"))
+			t.Logf("subjects in use: %s", strings.Join(list, "\n"))
 		}
 	})
 	o := named("a")

@@ -22,6 +22,6 @@ func TestAPodThatLapsesWhileItRegistersAgainComesBack(t *testing.T) {
 		end $$`)
 	exec(t, pool, `create trigger lapse before insert on trapeze.pods for each row execute function public.lapse()`)
 	exec(t, pool, `update trapeze.pods set closed_at = now(), closed = 'lapsed'`)
-	pgtest.Wait(t, "it has registered again", func() bool { return one[int](t, pool, `select count(*) from trapeze.pods`) >= 2 })
+	pgtest.Wait(t, "the pod has registered again", func() bool { return one[int](t, pool, `select count(*) from trapeze.pods`) >= 2 })
 	inState(t, r, enqueue(t, r, of("k")), job.Succeeded)
 }

@@ -35,7 +35,7 @@ func TestARetriedPipelineIsPartialWhenABranchThatWasRetriedAloneHasFailedChildre
 		},
 	})
 	id := enqueue(t, r, of("root"))
-	pgtest.Wait(t, "a leaf has ended, and the other one runs", func() bool {
+	pgtest.Wait(t, "one leaf has ended, and the other is running", func() bool {
 		return one[bool](t, pool, `select count(*) = 1 and (select count(*) from trapeze.done) = 1 from trapeze.live where kind = 'leaf' and state = 'running'`)
 	})
 	_, err := r.Admin().Cancel(t.Context(), id, "me")

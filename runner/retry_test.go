@@ -167,7 +167,7 @@ func TestAnErrorTextIsMadeStorable(t *testing.T) {
 		is.True(utf8.ValidString(message(j)) && len(message(j)) <= job.MaxErrorBytes && len(message(j)) > 1000) // truncated, and valid text
 	}
 	later := enqueue(t, r, of("later"))
-	pgtest.Wait(t, "the wait is noted", func() bool { return slices.Contains(told(t, r, later), "job.retry_later") })
+	pgtest.Wait(t, "the wait is recorded", func() bool { return slices.Contains(told(t, r, later), "job.retry_later") })
 }
 
 // explosive is a result type that panics when it is encoded.

@@ -89,18 +89,18 @@ func TestWhatHandlersReturnedInAnOutageIsWrittenAfterIt(t *testing.T) {
 		"next": nothing,
 	})
 	returns, writes, runsOn := begun(t, r, of("returns")), begun(t, r, of("writes")), begun(t, r, of("runs-on"))
-	pgtest.Wait(t, "all three run", func() bool { return r.Running() == 3 })
+	pgtest.Wait(t, "all three jobs are running", func() bool { return r.Running() == 3 })
 	proxy.Refuse()
 	proxy.Reset()
 	open()
 	<-returned
 	<-returned
 	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // when the pod stops trusting its lease
-	pgtest.Wait(t, "the lease has run out", func() bool {
+	pgtest.Wait(t, "the lease has expired", func() bool {
 		return one[bool](t, direct, `select lease_until < now() - interval '500 milliseconds' from trapeze.pods`)
 	})
 	proxy.Pass()
-	pgtest.Wait(t, "reads are answered", func() bool { _, err := r.Job(t.Context(), returns); return err == nil })
+	pgtest.Wait(t, "reads succeed", func() bool { _, err := r.Job(t.Context(), returns); return err == nil })
 	for _, id := range []int64{returns, writes} {
 		j := ended(t, r, id)
 		is.Equal(j.State, job.Succeeded)

@@ -33,7 +33,7 @@ func rights(t *testing.T, heading, example, role string) string {
 	_, sql, fenced := strings.Cut(section, "```sql\n")
 	sql, _, closed := strings.Cut(sql, "\n```")
 	if !found || !fenced || !closed {
-		t.Fatalf("docs/grants.md has no SQL below %q", heading)
+		t.Fatalf("docs/grants.md has no SQL under %q", heading)
 	}
 	return strings.ReplaceAll(sql, example, role)
 }
@@ -326,7 +326,7 @@ func TestTheRightsOfTheGuideAreWhatSubmittingNeeds(t *testing.T) {
 		}
 		podtest.Exec(t, owner, `revoke `+verb+` on trapeze.`+table+` from `+role)
 		if submit() == nil {
-			t.Errorf("nothing needs the right to %s %s", verb, table)
+			t.Errorf("no statement needs the permission to %s %s", verb, table)
 		}
 		podtest.Exec(t, owner, `grant `+verb+` on trapeze.`+table+` to `+role)
 	}

@@ -128,7 +128,7 @@ func (s *sweep) decideSome(ctx context.Context, limit int) (list []decision, err
 }
 
 // decidingSince returns when this sweep started to decide. An occurrence that was on time at that moment is late only because many
-// schedules were due. If the pod was frozen in between, the sweep counts as started now.
+// schedules were due. If the pod was frozen in between, the sweep is treated as if it had started now.
 func (s *sweep) decidingSince(now time.Time) time.Time {
 	if pause := now.Sub(s.last); s.last.IsZero() || pause < 0 || pause > job.MissedAfter {
 		s.began = now

@@ -3,7 +3,7 @@
 // direct connections, each task is run by the first pod to ask for it. Two pods may run the same task at the same time.
 //
 // The package encapsulates the lock, the rows that distribute the tasks, and the pacing, which leaves half of a connection's time to
-// others. Package pod runs one maintenance in each pod. Tools and tests call [Maintenance.RunOnce].
+// others. Package pod runs one Maintenance in each pod. Tools and tests call [Maintenance.RunOnce].
 package maintenance
 
 import (

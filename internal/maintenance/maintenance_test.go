@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// newOne returns the maintenance of a pod with the default limits of package runner.
+// newOne returns a Maintenance with the default limits of package runner.
 func newOne(t *testing.T, pool *pgxpool.Pool, pod string) *Maintenance {
 	t.Helper()
 	s, err := store.New(t.Context(), pool, store.Options{Connections: 3})

@@ -29,7 +29,7 @@ type run struct {
 	lead *leader
 
 	role  role
-	asked time.Time // when this pod last asked for the task while it did not lead
+	asked time.Time // when this pod last asked for the task without being the leader
 	noted time.Time // when the task's row was last updated while the task was running
 	began time.Time // start of the current batch
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/maintenance"
 )
 
-// newMaintenance returns a maintenance with this pod's options.
+// newMaintenance returns a Maintenance with this pod's options.
 func newMaintenance(p *Pod) *maintenance.Maintenance {
 	o := maintenance.Options{
 		Store: p.Slow, Log: p.Log, Metrics: p.Metrics, Pod: p.opts.Name, LeadEvery: 2 * p.opts.PollEvery, Trusted: p.Lease.Trusted,

@@ -33,20 +33,20 @@ func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
 	k := knownClaims{reported: -1}
 	k.report(t.Context(), p.Engine)
 	if n := row(); *n != 0 {
-		t.Fatalf("%d claims are known for long, of one that is new", *n)
+		t.Fatalf("%d long-known claims, although the only claim is new", *n)
 	}
 	for key, first := range k.since {
 		k.since[key] = first.Add(-knownAge)
 	}
 	k.report(t.Context(), p.Engine)
 	if n := row(); *n != 1 {
-		t.Fatalf("%d claims are known for long, want 1", *n)
+		t.Fatalf("%d long-known claims, want 1", *n)
 	}
 	close(end)
 	pgtest.Wait(t, "the job has ended", func() bool { return p.Runs.Len() == 0 })
 	k.report(t.Context(), p.Engine)
 	if n := row(); *n != 0 {
-		t.Fatalf("%d claims are known, and none runs", *n)
+		t.Fatalf("%d known claims, although none is running", *n)
 	}
 }
 

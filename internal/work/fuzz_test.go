@@ -25,7 +25,7 @@ func FuzzArgumentsStayAsTheyAreOrAreRefused(f *testing.F) {
 				t.Errorf("%q: %v", text, err)
 			}
 			if json.Valid(text) && depth(text) <= maxDepth && len(text) <= limit && job.Unstorable(text) == "" {
-				t.Errorf("%q is refused: %v", text, err)
+				t.Errorf("%q is rejected: %v", text, err)
 			}
 			return
 		}
@@ -46,7 +46,7 @@ func FuzzArgumentsStayAsTheyAreOrAreRefused(f *testing.F) {
 		}
 		var steps []job.Step
 		if err := json.Unmarshal(plan.Plan, &steps); err != nil || !bytes.Equal(steps[0].Args, once) {
-			t.Errorf("%q comes out of a plan as %s: %v", once, plan.Plan, err)
+			t.Errorf("%q is read from a plan as %s: %v", once, plan.Plan, err)
 		}
 	})
 }

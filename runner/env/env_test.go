@@ -149,7 +149,7 @@ func TestEachVariableSetsItsOption(t *testing.T) {
 	list, _, _ = strings.Cut(list, ".\n")
 	for field := range options.Fields() {
 		if listed := strings.Contains(list, "`"+field.Name+"`"); listed != (setBy[field.Name] == "") {
-			t.Errorf("option %s is set by %q; that the guide lists it as one without a variable is %t", field.Name, setBy[field.Name], listed)
+			t.Errorf("option %s is set by %q; listed in the guide as having no variable: %t", field.Name, setBy[field.Name], listed)
 		}
 	}
 }
