@@ -84,7 +84,7 @@ func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
 // waitForLocks counts the sessions in this database that are waiting for a lock.
 const waitForLocks = `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
 
-// kindOf turns a point in time, such as "between two", into the name of a kind.
+// kindOf turns a point in the transaction, such as "between two", into the name of a kind.
 func kindOf(at string) string {
 	b := []byte(at)
 	for i, c := range b {

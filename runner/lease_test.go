@@ -80,7 +80,7 @@ func TestAFrozenPodsJobsAreTakenOverAndItsLateResultsRefused(t *testing.T) {
 	inState(t, b, slow, job.Running)
 	inState(t, b, failing, job.Running)
 	proxy.Blackhole()
-	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // the cause when the pod no longer trusts its lease, even without a reply from the database
+	is.True(errors.Is(<-causes, job.ErrLeaseLost)) // the pod no longer trusts its lease, although the database has not replied
 	for _, id := range []int64{slow, failing} {
 		j := ended(t, b, id)
 		is.Equal(j.State, job.Succeeded)

@@ -10,7 +10,7 @@ import (
 
 // SetPriority changes the priority of a waiting job, from −100 to 100; jobs with a higher priority run first. Jobs of equal priority run in
 // the order in which they became ready. With chain, the planned steps after the job get the priority too. A step without a priority of its
-// own always inherits that of the previous step.
+// own always inherits the previous step's priority.
 //
 // It returns [job.ErrInvalid] if the priority is out of range, [job.ErrNotFound], [job.ErrNotQueued] if the job is running, or
 // [job.ErrAlreadyTerminal]. After [job.ErrOutcomeUnknown], the call can be repeated.

@@ -36,8 +36,8 @@ func (d *decision) fail(err error) {
 // submitFires submits the jobs of occurrences in the transaction that decides them. Rejected jobs are recorded as failed occurrences. If
 // the transaction covers several schedules, a rejection fails the whole transaction, and the schedules are then decided one by one.
 //
-// The jobs need no approval, whatever their lane requires. Setting or triggering such a schedule requires the permission to approve, which
-// the API checks; the program itself and operators with SQL access have it implicitly.
+// The jobs need no approval, even if their lane requires it for submissions. Instead, setting or triggering a schedule for such a lane
+// requires permission to approve. The API checks this permission; the program itself and operators with SQL access have it implicitly.
 //
 // The jobs have no submitter, like jobs that the program submits, so users who see only their own jobs see none of them. Their pipelines
 // have the schedule's name.

@@ -39,7 +39,7 @@ type Stream struct {
 	closed   sync.Once
 }
 
-// road is implemented by each kind of stream.
+// road is the interface that each kind of stream implements.
 type road interface {
 	// behind reads a page of the backlog that precedes the subscription, and reports whether there may be another page.
 	behind(ctx context.Context) (list []Item, more bool, err error)

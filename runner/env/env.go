@@ -1,6 +1,6 @@
 // Package env configures a runner from environment variables, as the trapeze command does:
 //
-//	config, err := env.Load()     // returns every mistake at once, each with its variable
+//	config, err := env.Load()     // reports all mistakes together, each with its variable
 //	pool, err := config.Open(ctx) // connects to DATABASE_URL
 //	r, err := runner.New(pool, config.Options)
 //
