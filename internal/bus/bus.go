@@ -1,6 +1,6 @@
 // Package bus distributes the messages of one publishing goroutine to listeners in the same process. The publisher never waits for a
-// listener. Each listener has a queue of fixed length. If its queue is full, the listener is disconnected at once; it can then subscribe
-// again from the position that it remembers.
+// listener. Each listener has a queue of fixed length. A listener whose queue is full is disconnected immediately. It can then subscribe
+// again from the last position that it remembers.
 package bus
 
 import (
@@ -27,10 +27,10 @@ type Listener[T comparable, M any] struct {
 	bus   *Bus[T, M]
 	topic T
 	queue chan M
-	err   error // why it was disconnected; set before the queue is closed
+	err   error // why the listener was disconnected; set before the queue is closed
 }
 
-// Listen subscribes to a topic. The listener receives messages published from now on, through a queue of the given length.
+// Listen subscribes to a topic. The listener receives all messages published from then on, through a queue of the given length.
 func (b *Bus[T, M]) Listen(topic T, room int) *Listener[T, M] {
 	l := &Listener[T, M]{bus: b, topic: topic, queue: make(chan M, room)}
 	b.mu.Lock()
@@ -90,10 +90,11 @@ func (b *Bus[T, M]) Topics() []T {
 	return topics
 }
 
-// Queue returns the channel of messages. It is closed when the listener is disconnected, after any queued messages.
+// Queue returns the channel that delivers the messages. When the listener is disconnected, the channel is closed after any messages still
+// queued.
 func (l *Listener[T, M]) Queue() <-chan M { return l.queue }
 
-// Err returns why the listener was disconnected. Call it after the queue is closed.
+// Err returns why the listener was disconnected. Call Err only after the queue is closed.
 func (l *Listener[T, M]) Err() error { return l.err }
 
 // Close ends the subscription. It has no effect on a listener that is already disconnected or closed.

@@ -17,7 +17,7 @@ func TestWhoeverListensToATopicGetsWhatIsPublishedUnderIt(t *testing.T) {
 	is.Equal(<-first.Queue(), 1)
 	is.Equal(<-second.Queue(), 1)
 	is.Equal(<-other.Queue(), 2)
-	b.Publish("nobody", 3) // a topic without listeners is allowed
+	b.Publish("nobody", 3) // publishing to a topic without listeners is allowed
 }
 
 func TestASlowListenerIsCutOffAndNobodyWaitsForIt(t *testing.T) {
@@ -25,7 +25,7 @@ func TestASlowListenerIsCutOffAndNobodyWaitsForIt(t *testing.T) {
 	b := New[string, int]()
 	slow, quick := b.Listen("a", 2), b.Listen("a", 8)
 	for i := range 5 {
-		b.Publish("a", i) // returns without waiting for a reader
+		b.Publish("a", i) // Publish returns without waiting for a reader
 	}
 	var got []int
 	for m := range slow.Queue() {
@@ -34,7 +34,7 @@ func TestASlowListenerIsCutOffAndNobodyWaitsForIt(t *testing.T) {
 	is.Equal(got, []int{0, 1})              // the messages that fit in the queue
 	is.True(errors.Is(slow.Err(), ErrSlow)) // the listener learns the reason
 	is.Equal(len(quick.Queue()), 5)         // the other listener has all messages
-	slow.Close()                            // has no effect any more
+	slow.Close()                            // no longer has any effect
 	quick.Close()
 	is.Equal(b.Topics(), []string{}) // no listeners are left
 	is.True(len(quick.Queue()) == 5) // queued messages can still be read
@@ -43,7 +43,7 @@ func TestASlowListenerIsCutOffAndNobodyWaitsForIt(t *testing.T) {
 	b.CutAll(closing)
 	_, open := <-last.Queue()
 	is.True(!open)                          // the listener is disconnected
-	is.True(errors.Is(last.Err(), closing)) // with the reason
+	is.True(errors.Is(last.Err(), closing)) // Err returns the reason
 }
 
 func TestListenersComeAndGoWhileMessagesArePublished(t *testing.T) {

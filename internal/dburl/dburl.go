@@ -1,5 +1,5 @@
-// Package dburl parses the connection strings in the environment. Every command and every connection outside a pool uses it, so they all
-// accept the same strings.
+// Package dburl parses the connection strings in the environment. Every command uses it, and so does every connection outside a pool, so
+// that all of them accept the same strings.
 package dburl
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Config parses a connection string for a single connection. It checks and then removes pool parameters such as pool_max_conns, because
-// PostgreSQL rejects a session with unknown parameters.
+// Config parses a connection string for a single connection. It checks pool parameters such as pool_max_conns and then removes them,
+// because PostgreSQL rejects a session with unknown parameters.
 func Config(url string) (*pgx.ConnConfig, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {

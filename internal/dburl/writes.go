@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrReadOnly matches the errors of connections that [RequireWrites] rejected.
+// ErrReadOnly matches the error of a connection that [RequireWrites] rejected.
 var ErrReadOnly = errors.New("the server accepts no writes: it is a standby, or default_transaction_read_only is on; " +
 	"use the address of the primary, or list all hosts with target_session_attrs=read-write")
 
@@ -29,13 +29,13 @@ func RequireWrites(config *pgx.ConnConfig, pooled bool) {
 	}
 }
 
-// endSession terminates the server session if it is on a standby behind a transaction pooler. Closing the client connection would not close
-// the session, and the pooler would hand it out again. Sessions on a primary are not affected.
+// endSession terminates the server session if it is connected to a standby through a transaction pooler. If only the client connection were
+// closed, the session would stay open, and the pooler would hand it out again. Sessions on a primary are not affected.
 const endSession = `select pg_terminate_backend(pg_backend_pid()) where pg_is_in_recovery()`
 
 func acceptsWrites(ctx context.Context, conn *pgconn.PgConn, pooled bool) error {
 	standby, off := conn.ParameterStatus("in_hot_standby"), conn.ParameterStatus("default_transaction_read_only")
-	if pooled || standby == "" || off == "" { // a pooler does not report these parameters, or reports their values from its start
+	if pooled || standby == "" || off == "" { // a pooler does not report these parameters, or reports the values from when it started
 		result := conn.ExecParams(ctx, "show transaction_read_only", nil, nil, nil, nil).Read()
 		switch {
 		case result.Err != nil:
@@ -48,7 +48,7 @@ func acceptsWrites(ctx context.Context, conn *pgconn.PgConn, pooled bool) error 
 	}
 	if standby == "on" || off == "on" {
 		if pooled {
-			_ = conn.Exec(ctx, endSession).Close() // always returns an error, because the session is terminated
+			_ = conn.Exec(ctx, endSession).Close() // always returns an error, because it terminates the session
 		}
 		return ErrReadOnly
 	}

@@ -8,13 +8,13 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// chain submits the steps of a pipeline, and optionally a compensation. It does nothing else.
+// chain submits the steps of a pipeline, and optionally a compensation. It does no other work.
 type chain struct {
 	Steps []chainStep `json:"steps"`
 	Undo  *chainStep  `json:"undo"`
 }
 
-// chainStep is one step of a chain. Missing fields are taken from the previous job.
+// chainStep is one step of a chain. Missing fields are taken from the step before it.
 type chainStep struct {
 	Kind     string          `json:"kind"`
 	Args     json.RawMessage `json:"args"`

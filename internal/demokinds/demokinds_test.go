@@ -31,7 +31,7 @@ type bench struct {
 
 	mu     sync.Mutex
 	lines  []map[string]any
-	refuse bool // rejects effects
+	refuse bool // whether the ledger rejects effects
 }
 
 func newBench(t *testing.T) *bench {
@@ -101,7 +101,7 @@ func (b *bench) submit(kind, args string, options ...runner.EnqueueOption) int64
 	return made.ID
 }
 
-// ended waits until a job has ended and returns it.
+// ended waits until a job has finished and returns it.
 func (b *bench) ended(id int64) (j job.Job) {
 	b.t.Helper()
 	pgtest.Wait(b.t, "the job ends", func() bool {
@@ -128,7 +128,7 @@ func TestEveryKindEndsAsItSays(t *testing.T) {
 		{"demo.sleep", `{"ms":20,"ticks":2,"ignore_ctx":true}`, job.Succeeded, "", ""},
 		{"demo.progress", `{"steps":2,"ms":5}`, job.Succeeded, `{"steps":2}`, ""},
 		{"demo.fail", `{"message":"boo","permanent":true}`, job.Failed, "", "boo"},
-		{"demo.fail", `{"message":"a","bytes_b64":"AP8="}`, job.Failed, "", "a"}, // NUL and an invalid byte
+		{"demo.fail", `{"message":"a","bytes_b64":"AP8="}`, job.Failed, "", "a"}, // a NUL and an invalid byte
 		{"demo.flaky", `{"p":0}`, job.Succeeded, "", ""},
 		{"demo.flaky", `{"p":1}`, job.Failed, "", "probability 1"},
 		{"demo.panic", `{"where":"handler"}`, job.Failed, "", "panic: panic on request"},
@@ -160,7 +160,7 @@ func TestEveryKindEndsAsItSays(t *testing.T) {
 				is.True(j.Error == nil)
 				return
 			}
-			is.True(j.Error != nil && strings.Contains(*j.Error, c.error)) // the error states the reason
+			is.True(j.Error != nil && strings.Contains(*j.Error, c.error)) // the error contains the reason
 		})
 	}
 }
@@ -290,7 +290,7 @@ func TestChildrenHaveNoSubjectUnlessGivenOneAndAreJoinedOnce(t *testing.T) {
 	var told string
 	is.NoErr(b.pool.QueryRow(t.Context(), `select string_agg(line, ', ' order by line) from (select concat_ws(' ', count(*), kind, nullif(subject, ''))
 		as line from trapeze.jobs group by kind, subject) x`).Scan(&told))
-	is.Equal(told, "1 demo.echo parent, 1 demo.fanout parent, 3 demo.fanout, 6 demo.noop own") // the join inherits the parent's
+	is.Equal(told, "1 demo.echo parent, 1 demo.fanout parent, 3 demo.fanout, 6 demo.noop own") // the join inherits its parent's subject
 }
 
 func TestPodsThatStartTogetherMakeTheTableOnce(t *testing.T) {

@@ -9,17 +9,17 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fanOut starts N identical children, and a join if one is given. Policy is continue (default) or fail_fast.
+// fanOut starts N identical children, and a join if one is given. Policy is continue (the default) or fail_fast.
 type fanOut struct {
 	N      int        `json:"n"`
-	Child  chainStep  `json:"child"` // default demo.noop
+	Child  chainStep  `json:"child"` // the default is demo.noop
 	Join   *chainStep `json:"join"`
 	Policy string     `json:"policy"`
 }
 
 func (fanOut) Kind() string { return "demo.fanout" }
 
-// mostChildren is far above any runner's limit. It prevents a huge fan-out from using up the memory before that limit applies.
+// mostChildren is far above any runner's limit. It prevents a huge fan-out from exhausting memory before that limit applies.
 const mostChildren = 1_000_000
 
 func (d *demo) fanOut(_ context.Context, c *claim[fanOut]) (*runner.Outcome, error) {

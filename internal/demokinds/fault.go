@@ -13,21 +13,21 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The kinds that fail, each in its own way.
+// These kinds fail, each in its own way.
 type (
-	// fail returns an error with Message followed by Bytes, which need not be valid text.
+	// fail returns an error that consists of Message followed by Bytes, which need not be valid text.
 	fail struct {
 		Message   string `json:"message"`
 		Bytes     []byte `json:"bytes_b64"`
 		Permanent bool   `json:"permanent"`
 	}
 
-	// flaky fails with probability P, 0 to 1.
+	// flaky fails with probability P, between 0 and 1.
 	flaky struct {
 		P float64 `json:"p"`
 	}
 
-	// panics panics in its handler. If Where is goroutine, it panics in another goroutine, which crashes the process.
+	// panics panics in its handler. If Where is "goroutine", it panics in another goroutine, which crashes the process.
 	panics struct {
 		Where string `json:"where"`
 		Bytes []byte `json:"bytes_b64"`
@@ -39,7 +39,7 @@ type (
 
 	goexit struct{}
 
-	// spin keeps a CPU busy for MS milliseconds and ignores its context. 0 means forever.
+	// spin keeps a CPU busy for MS milliseconds and ignores its context. If MS is 0, it spins forever.
 	spin struct {
 		MS int64 `json:"ms"`
 	}
@@ -47,12 +47,12 @@ type (
 	// block blocks forever and ignores its context.
 	block struct{}
 
-	// leak leaks N goroutines. The default is 1.
+	// leak leaks N goroutines, by default 1.
 	leak struct {
 		N int `json:"n"`
 	}
 
-	// hog holds MB MiB of memory while it runs.
+	// hog holds MB MiB of memory while it is running.
 	hog struct {
 		MB int `json:"mb"`
 	}

@@ -15,17 +15,17 @@ import (
 type Options struct {
 	// Schema is the schema of Trapeze's tables, in which demo_rows is created. The default is trapeze.
 	Schema string
-	// LedgerURL receives a POST with one JSON line for each event of a claim. If it is empty, nothing is sent.
+	// LedgerURL receives a POST request with one JSON line for each event of a claim. If it is empty, nothing is sent.
 	LedgerURL string
 }
 
 // demo holds the data shared by the handlers.
 type demo struct {
 	ledger *ledger
-	rows   string // the quoted name of the table demo_rows
+	rows   string // the quoted name of the demo_rows table
 }
 
-// Register registers every demo.* kind with r and creates the table demo_rows if it does not exist. Call it before [runner.Runner.Run], on
+// Register registers every demo.* kind with r and creates the demo_rows table if it does not exist. Call it before [runner.Runner.Run], on
 // a migrated database.
 func Register(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool, o Options) error {
 	if o.Schema == "" {
@@ -65,7 +65,7 @@ func (d *demo) register(r *runner.Runner) {
 	handle(r, d, d.effect)
 }
 
-// tableLock prevents pods that start together from creating the table at the same time, which "if not exists" does not prevent.
+// tableLock prevents pods that start at the same time from creating the table concurrently, which "if not exists" does not prevent.
 const tableLock = 420023
 
 func (d *demo) makeTable(ctx context.Context, pool *pgxpool.Pool) error {
@@ -82,7 +82,7 @@ func (d *demo) makeTable(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// claim is one claim of a demo job, with the line that is sent to the ledger.
+// claim represents one claim of a demo job, with the line that is sent to the ledger.
 type claim[A job.Args] struct {
 	*runner.Job[A]
 	ledger *ledger
@@ -94,7 +94,7 @@ func (c *claim[A]) post(ctx context.Context, event, cause string) error {
 	return c.ledger.post(ctx, c.line, event, cause)
 }
 
-// handle registers a kind whose claims report their start, the cancellation of their context, and their end.
+// handle registers a kind whose claims report when they start, when their context is cancelled, and when they end.
 func handle[A job.Args](r *runner.Runner, d *demo, handler func(context.Context, *claim[A]) (*runner.Outcome, error), options ...runner.HandleOption) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[A]) (outcome *runner.Outcome, err error) {
 		c := &claim[A]{Job: j, ledger: d.ledger, line: line{

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The kinds that succeed.
+// These kinds succeed.
 type (
 	noop struct{}
 
@@ -23,7 +23,7 @@ type (
 		Bytes int `json:"bytes"`
 	}
 
-	// sleep takes MS milliseconds in total and reports Ticks ticks along the way.
+	// sleep takes MS milliseconds in total and reports Ticks evenly spaced ticks.
 	sleep struct {
 		MS        int64 `json:"ms"`
 		Ticks     int   `json:"ticks"`
@@ -108,7 +108,8 @@ func (d *demo) progress(ctx context.Context, c *claim[progress]) (*runner.Outcom
 	return runner.Done(map[string]int{"steps": c.Args.Steps}), nil
 }
 
-// retryLater counts its runs in a checkpoint. A snooze does not count as an attempt, and fences also rise after crashes.
+// retryLater counts its runs in a checkpoint. It cannot use the attempt, because a snooze does not count as one, or the fence, which also
+// rises after a crash.
 func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Outcome, error) {
 	var done int
 	if _, err := c.LastCheckpoint(&done); err != nil {
@@ -130,8 +131,8 @@ func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Ou
 	return runner.Snooze(time.Duration(c.Args.DelayMS)*time.Millisecond, fmt.Sprintf("wait %d of %d", done, c.Args.Times)), nil
 }
 
-// tx writes its rows in the commit that ends the job. Jobs with odd IDs use a transaction, and so does a rollback. Jobs with even IDs use a
-// statement that shares its commit with other jobs.
+// tx writes its rows in the commit that finishes the job. Jobs with odd IDs use a transaction, and so do jobs that roll back. The others
+// use a statement that shares its commit with other jobs.
 func (d *demo) tx(ctx context.Context, c *claim[tx]) (*runner.Outcome, error) {
 	if c.Args.MS > 0 {
 		if err := wait(ctx, time.Duration(c.Args.MS)*time.Millisecond); err != nil {
@@ -167,7 +168,7 @@ func (d *demo) effect(ctx context.Context, c *claim[effect]) (*runner.Outcome, e
 	return runner.Done(map[string]int{"effects": n}), nil
 }
 
-// wait waits for d. If ctx is cancelled first, it returns the cause.
+// wait waits for d. If ctx is cancelled first, it returns the cancellation cause.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

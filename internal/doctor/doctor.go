@@ -1,5 +1,6 @@
 // Package doctor examines the PostgreSQL server, the tables and the fleet, and proposes a remedy for each finding. It changes nothing. A
-// pod serves the findings through the API. The doctor command adds checks of the connection and the schema, which must work without an API.
+// pod serves the findings through the API. The doctor command adds checks of the connection and the schema, which have to work without an
+// API.
 package doctor
 
 import (
@@ -30,29 +31,29 @@ type Finding struct {
 	Check  string `json:"check"`
 	Status Health `json:"status"`
 	Says   string `json:"says"`
-	Do     string `json:"do"` // empty if there is nothing to do
+	Do     string `json:"do"` // the remedy; empty if there is nothing to do
 }
 
-// DefaultThreshold is the default for each of the [Thresholds].
+// DefaultThreshold is the default value of each of the [Thresholds].
 const DefaultThreshold = 5 * time.Minute
 
 // Thresholds are the ages above which a check reports a finding.
 type Thresholds struct {
-	Transaction time.Duration // an older transaction is a warning, and one twelve times as old a failure
-	Overdue     time.Duration // a job that has been due for longer without running is a finding
+	Transaction time.Duration // an older transaction is a warning, and one twelve times as old is a failure
+	Overdue     time.Duration // a job that has been due for longer without starting is a finding
 }
 
 // Pod is the configuration of the pod that runs the checks.
 type Pod struct {
 	Name                         string
 	Slots                        int
-	Connections, HostConnections int           // maximum connections of the pod itself and of the host's pool
+	Connections, HostConnections int           // maximum number of connections of the pod itself and of the host's pool
 	MaxAge, ApprovalTTL          time.Duration // 0 means no limit
-	Log                          *slog.Logger  // receives the errors of checks
+	Log                          *slog.Logger  // receives the errors that checks encounter
 }
 
-// examineFor is the timeout of an examination, so that a slow database does not exceed the timeout of clients. Checks that have not run by
-// then fail.
+// examineFor is the timeout of an examination. It prevents a slow database from exceeding the clients' timeouts. Checks that have not run
+// by then fail.
 const examineFor = 20 * time.Second
 
 // examination is one run of all checks.

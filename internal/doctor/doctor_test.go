@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// Rows written by earlier versions may have any name, and anyone who can submit jobs chooses the kinds.
+// Rows written by earlier versions may contain any name, and anyone who can submit jobs can choose the kinds.
 func TestWhatADoctorSaysToDoIsSafeToPaste(t *testing.T) {
 	is := is.New(t)
 	const name, word = "x; touch pwned $(id) '", `'x; touch pwned $(id) '\'''`
@@ -40,7 +40,7 @@ func TestWhatADoctorSaysToDoIsSafeToPaste(t *testing.T) {
 	is.True(strings.Contains(do, `'a''; drop table jobs; --'`))
 }
 
-// A test of internal/cli/doctor checks how the command prints these findings.
+// A test in internal/cli/doctor checks how the command prints these findings.
 func TestFindingsHaveARemedy(t *testing.T) {
 	is := is.New(t)
 	limit, oldest := 0, time.Now().Add(-3*time.Hour)
@@ -66,6 +66,6 @@ func TestAFindingDoesNotNameHostsAndUsersOfTheConnection(t *testing.T) {
 	_, err := pgconn.Connect(t.Context(), "postgres://app@127.0.0.1:1/shop") // the connection is refused
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	is.True(refused)
-	is.Equal(reason(fmt.Errorf("count waiting jobs: %w", err)), "the database did not respond in time")
-	is.Equal(reason(errors.Join(err, denied)), "the database did not respond in time") // as if the server had rejected the connection
+	is.Equal(reason(fmt.Errorf("count what waits: %w", err)), "the database did not respond in time")
+	is.Equal(reason(errors.Join(err, denied)), "the database did not respond in time") // looks as if the server had rejected the connection
 }

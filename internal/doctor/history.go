@@ -8,10 +8,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// historyRecent is how long a new timeline is reported as a warning.
+// historyRecent is how long after its creation a new timeline is reported as a warning.
 const historyRecent = 24 * time.Hour
 
-// history finds a failover or restore that may have lost commits, and a job ID sequence that is behind.
+// history detects a failover or restore that may have lost commits, and a job ID sequence that has fallen behind.
 func (e *examination) history(ctx context.Context) error {
 	c, err := store.ReadClusterState(ctx, e.store)
 	if err != nil {

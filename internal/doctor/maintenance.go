@@ -11,11 +11,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// lateAfter is the age at which a maintenance task is late. Each task is due within an hour, and another pod takes it over after three
-// intervals.
+// lateAfter is the age at which a maintenance task counts as late. Each task is due within an hour, and another pod takes it over after
+// three intervals.
 const lateAfter = 4 * time.Hour
 
-// maintenance finds tasks that failed or are late. If no pod is open, all tasks are late, which the pods check reports.
+// maintenance finds tasks that failed or are late. If no pod is open, all tasks are late, but the pods check already reports that.
 func (e *examination) maintenance(ctx context.Context) error {
 	turns, err := upkeep.Turns(ctx, e.store)
 	if err != nil {

@@ -36,7 +36,7 @@ func (e *examination) horizon(ctx context.Context) error {
 	return nil
 }
 
-// oldness rates a holder by its age, or by the number of transactions since, because the age of a replication slot is unknown.
+// oldness rates a transaction or slot by its age, or by the number of transactions since, because the age of a replication slot is unknown.
 func (e *examination) oldness(h view.Holder, now time.Time) Health {
 	const many, far = 1_000_000, 100_000_000
 	switch {
@@ -105,10 +105,10 @@ func orNever(at string) string {
 	return at
 }
 
-// daysAhead is how many days ahead partitions must exist. Maintenance creates them for seven days.
+// daysAhead is the number of days ahead for which partitions must exist. Maintenance creates them seven days ahead.
 const daysAhead = 3
 
-// partitions finds days without a partition.
+// partitions finds days that have no partition.
 func (e *examination) partitions(ctx context.Context) error {
 	missing, err := view.MissingDays(ctx, e.store, daysAhead)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// schedules finds schedules that cannot fire as configured, or whose jobs no pod or lane accepts.
+// schedules finds schedules that cannot fire as configured, or whose jobs are not accepted by any pod or lane.
 func (e *examination) schedules(ctx context.Context) error {
 	list, err := view.ReadScheduleHealth(ctx, e.store)
 	if err != nil {
@@ -35,7 +35,7 @@ func (e *examination) schedules(ctx context.Context) error {
 	return nil
 }
 
-// scheduleIll returns a schedule's fault and its remedy, or empty strings for a healthy schedule. It reports causes before their effects.
+// scheduleIll returns a schedule's problem and its remedy, or empty strings for a healthy schedule. It reports causes before their effects.
 func scheduleIll(s view.ScheduleHealth) (says, do string) {
 	name := shell.Word(s.Name)
 	switch {
@@ -61,7 +61,7 @@ func scheduleIll(s view.ScheduleHealth) (says, do string) {
 }
 
 // passedOver returns the first future occurrence that a schedule skips because its next run is planned for more than a minute later. It
-// returns zero if there is none, or if this machine cannot parse the expression or the time zone.
+// returns zero if there is no such occurrence, or if this machine cannot parse the expression or the time zone.
 func passedOver(s view.ScheduleHealth) time.Time {
 	if s.Next == nil {
 		return time.Time{}

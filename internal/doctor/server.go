@@ -39,7 +39,7 @@ func (e *examination) autovacuum() {
 	}
 }
 
-// connections compares the connections needed by a pod with this configuration with the connections that the server has left.
+// connections compares the connections needed by a pod with this configuration with the number that the server has left.
 func (e *examination) connections() {
 	s, host := e.server, e.pod.HostConnections
 	most, free := s.MaxConnections-s.Reserved, s.MaxConnections-s.Reserved-s.Connections
@@ -60,8 +60,8 @@ func (e *examination) connections() {
 	}
 }
 
-// clock compares the database's clock with this machine's. Leases depend on the database's clock; logs, deadlines and tokens depend on the
-// clocks of the pods' machines.
+// clock compares the database's clock with this machine's. Leases depend on the database's clock. Logs, deadlines and tokens depend on the
+// clocks of the machines that run the pods.
 func (e *examination) clock(ctx context.Context) error {
 	ahead, within, err := view.Clock(ctx, e.store)
 	if err != nil {
@@ -87,7 +87,7 @@ func aheadOrBehind(d time.Duration) string {
 	return "ahead"
 }
 
-// producers finds SQL producers that run with superuser privileges.
+// producers finds SQL producers that have superuser privileges.
 func (e *examination) producers(ctx context.Context) error {
 	owner, err := view.StrongOwner(ctx, e.store)
 	if err == nil && owner != "" {

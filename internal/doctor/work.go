@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store/view"
 )
 
-// pods finds pods with an expired lease, pods that were closed before their lease expired, and a fleet that starts no jobs.
+// pods finds pods with an expired lease, pods that were closed before their lease expired, and fleets that start no jobs.
 func (e *examination) pods(ctx context.Context) error {
 	if err := e.leases(ctx); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (e *examination) pods(ctx context.Context) error {
 	return nil
 }
 
-// noPods reports that no pod starts jobs. If a pod is alive and no job is due, this may be intended.
+// noPods reports that no pod starts jobs. If a pod is alive and no jobs are due, this may be intended.
 func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 	work, err := view.ReadWaitingWork(ctx, e.store)
 	if err != nil {
@@ -89,11 +89,11 @@ func (e *examination) noPods(ctx context.Context, pods []view.PodHealth) error {
 	return nil
 }
 
-// mostStreams is the number of streams above which a remote worker that opens more than one stream a minute is a finding.
+// mostStreams is the number of streams above which the doctor reports a remote worker that opens more than one stream per minute.
 const mostStreams = 10
 
 // leases finds pods that another pod closed before their lease expired. A pod treats a lease as expired if it is more than twice as long as
-// its own.
+// the pod's own.
 func (e *examination) leases(ctx context.Context) error {
 	pods, err := view.Pods(ctx, e.store, true)
 	if err != nil {
@@ -136,7 +136,7 @@ func (w waits) String() string {
 	return text
 }
 
-// lanes finds jobs that no pod runs because no pod has a handler for them or their lane is closed.
+// lanes finds jobs that no pod runs, because no pod has a handler for them or their lane is closed.
 func (e *examination) lanes(ctx context.Context) error {
 	work, err := view.ReadWaitingWork(ctx, e.store)
 	if err != nil {
@@ -195,7 +195,7 @@ func (e *examination) lane(g view.LaneGate, w waits, now time.Time) {
 		status := Warning
 		switch {
 		case w.jobs == 0 && (g.Paused || g.Frozen || g.Drained || !g.Enabled):
-			return // closed on purpose, and no jobs are waiting
+			return // the lane was closed on purpose, and no jobs are waiting in it
 		case w.long(e.Overdue, now):
 			status = Failing
 		}

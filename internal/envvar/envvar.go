@@ -1,5 +1,5 @@
-// Package envvar is the single table of Trapeze's environment variables, with their names, types and defaults. It reads them in three
-// parts. The packages that use a part validate its values: runner/env, api/env and internal/cli/env.
+// Package envvar is the single table of Trapeze's environment variables, with their names, types and defaults. It reads the variables in
+// three parts. The packages that use a part validate its values: runner/env, api/env and internal/cli/env.
 package envvar
 
 import (
@@ -16,15 +16,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/failpoint"
 )
 
-// Read returns one part of the environment: a [Runner], an [API] or a [Program]. Its error joins one error for each variable whose value
-// does not match its type. Such a variable keeps its default.
+// Read returns one part of the environment: a [Runner], an [API] or a [Program]. If values do not match the types of their variables, Read
+// returns one error for each of them, joined. These variables keep their defaults.
 func Read[Part Runner | API | Program]() (Part, error) {
 	var errs []error
 	every := reflect.ValueOf(defaults())
 	part := every.FieldByName(reflect.TypeFor[Part]().Name()).Interface().(Part)
 	fields := reflect.ValueOf(&part).Elem()
 	for i := range fields.NumField() {
-		// Read one field at a time, because envconfig stops at the first error.
+		// Fields are read one at a time, because envconfig stops at the first error.
 		field := fields.Type().Field(i)
 		one := reflect.New(reflect.StructOf([]reflect.StructField{{Name: field.Name, Type: field.Type, Tag: field.Tag}}))
 		one.Elem().Field(0).Set(fields.Field(i))
@@ -53,7 +53,7 @@ func wanted(t reflect.Type) string {
 // Variable describes an environment variable.
 type Variable struct {
 	Name    string
-	Part    string // name of the type that contains it
+	Part    string // name of the type that contains the variable
 	Default any
 }
 
@@ -68,8 +68,8 @@ func Variables() (list []Variable) {
 	return list
 }
 
-// Unknown returns an error for each unknown variable that starts with TRAPEZE_. Without it, a misspelt variable would silently keep its
-// default.
+// Unknown returns an error for each unknown variable whose name starts with TRAPEZE_. Without it, a misspelled variable would silently keep
+// its default.
 func Unknown() error {
 	var errs []error
 	known := map[string]bool{}
@@ -93,7 +93,7 @@ func Unknown() error {
 // Checks collects validation errors.
 type Checks []error
 
-// That adds an error unless ok is true.
+// That adds an error if ok is false.
 func (c *Checks) That(ok bool, format string, args ...any) {
 	if !ok {
 		*c = append(*c, fmt.Errorf(format, args...))

@@ -1,9 +1,9 @@
 // Package failpoint defines points at which a process can be made to crash, freeze or fail, so that a test can place a fault exactly
 // between two statements. Without the build tag failpoints, every call is a no-op.
 //
-// With it, TRAPEZE_FAILPOINTS contains a list such as "finish.committed=kill@3,heartbeat.send=delay:5s". An entry consists of a name, an
-// action, and which pass through the point triggers it (default 1). kill sends SIGKILL to the process, and stop sends SIGSTOP. exit:N calls
-// os.Exit, delay:D waits, and error returns an error. Set does the same from within the process.
+// With the tag, TRAPEZE_FAILPOINTS contains a list such as "finish.committed=kill@3,heartbeat.send=delay:5s". An entry consists of a name,
+// an action, and which pass through the point triggers it (1 by default). kill sends SIGKILL to the process, and stop sends SIGSTOP. exit:N
+// calls os.Exit, delay:D waits, and error returns an error. Set does the same from within the process.
 package failpoint
 
 // The failpoints, in the order in which a job passes them.
@@ -12,7 +12,7 @@ const (
 	ClaimCommitted  = "claim.committed"  // after the commit of a claim, before any handler starts
 	Launch          = "launch"           // before a handler is called
 	Handled         = "handled"          // after a handler has returned, before anything is written
-	FlushSend       = "flush.send"       // before the statement of a flush is sent
+	FlushSend       = "flush.send"       // before a flush statement is sent
 	FinishCommitted = "finish.committed" // after the commit of a finish, before the next step starts
 	WaitingEnded    = "waiting.ended"    // after a waiting job has ended, before the next step starts
 	InTxCommit      = "intx.commit"      // before the commit of a finish that includes the handler's writes
@@ -20,5 +20,5 @@ const (
 	HeartbeatSend   = "heartbeat.send"   // before a heartbeat is sent
 	RecoverPage     = "recover.page"     // after one page of a recovery
 	EnqueueDone     = "enqueue.done"     // after the commit of an enqueue, before the job starts
-	FireSubmitted   = "fire.submitted"   // before the commit of decided occurrences and their submitted jobs
+	FireSubmitted   = "fire.submitted"   // before the commit that stores the decided occurrences and the jobs submitted for them
 )

@@ -5,5 +5,5 @@ package failpoint
 // Enabled reports whether failpoints are compiled in.
 const Enabled = false
 
-// Hit does nothing without the build tag failpoints.
+// Hit does nothing without the failpoints build tag.
 func Hit(string) error { return nil }

@@ -1,7 +1,7 @@
 // Package faultnet simulates network faults. It provides an in-process TCP proxy in front of PostgreSQL or any other server.
 //
 //	proxy.go  the faults that a test can request
-//	link.go   one connection: two pumps that apply them
+//	link.go   one connection, with two pumps that apply the faults
 //	wire.go   parses the client's messages, so that the reply to a given statement can be cut
 package faultnet
 
@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Proxy simulates a faulty network in front of a server. By default it passes all bytes, except requests to cancel a statement, which it
-// always drops: a statement may therefore outlive its connection. Its methods are safe for concurrent use.
+// Proxy simulates a faulty network in front of a server. By default it passes on all bytes, except for requests to cancel a statement. It
+// always drops those, so a statement may outlive its connection. Its methods are safe for concurrent use.
 type Proxy struct {
 	url      string
 	target   func() (network, address string)
@@ -23,7 +23,7 @@ type Proxy struct {
 	running  sync.WaitGroup
 
 	mu     sync.Mutex
-	gates  [2]gate // by Direction
+	gates  [2]gate // indexed by Direction
 	delay  time.Duration
 	rate   int // bytes per second; 0 means no limit
 	refuse bool
@@ -91,7 +91,7 @@ func StartFollowing(address string, target func() (network, address string)) (*P
 }
 
 // StartTo starts a proxy that connects each new connection to the address that target returns, for example because a restarted program has
-// a new port. If the address is empty, the connection is broken. Close stops the proxy. Cutting replies by statement works only with
+// a new port. If the address is empty, the proxy breaks the connection. Close stops the proxy. Cutting replies by statement works only with
 // PostgreSQL.
 func StartTo(target func() (network, address string)) (*Proxy, error) {
 	p, err := listen(target)
@@ -102,7 +102,7 @@ func StartTo(target func() (network, address string)) (*Proxy, error) {
 	return p, nil
 }
 
-// listen returns a proxy that does not serve yet.
+// listen returns a proxy that is listening but does not serve connections yet.
 func listen(target func() (network, address string)) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -116,7 +116,7 @@ func listen(target func() (network, address string)) (*Proxy, error) {
 	return p, nil
 }
 
-// URL returns the URL of the same database through the proxy, or an empty string if the server is not PostgreSQL.
+// URL returns a URL that leads to the same database through the proxy, or an empty string if the server is not PostgreSQL.
 func (p *Proxy) URL() string { return p.url }
 
 // Addr returns the proxy's address as host:port.
@@ -129,8 +129,8 @@ func (p *Proxy) Links() int {
 	return len(p.links)
 }
 
-// Pass ends all faults: bytes pass again at full speed, including those that were held back, and new connections are accepted. It does not
-// affect stalled connections or pending cuts.
+// Pass ends all faults. Bytes pass at full speed again, including those that were held back, and new connections are accepted. Pass does
+// not affect stalled connections or pending cuts.
 func (p *Proxy) Pass() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,8 +140,8 @@ func (p *Proxy) Pass() {
 	}
 }
 
-// Blackhole holds back every byte in both directions without closing any connection, like a pulled cable. New connections are accepted but
-// receive nothing.
+// Blackhole holds back every byte in both directions without closing any connection, as if the cable had been pulled. New connections are
+// accepted but receive nothing.
 func (p *Proxy) Blackhole() {
 	p.BlackholeOneWay(ToServer)
 	p.BlackholeOneWay(ToClient)
@@ -168,14 +168,14 @@ func (p *Proxy) Throttle(bytesPerSecond int) {
 	p.rate = bytesPerSecond
 }
 
-// Refuse breaks every new connection at once, until Pass is called. Existing connections stay.
+// Refuse breaks every new connection immediately, until Pass is called. Existing connections remain open.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = true
 }
 
-// Limit breaks new connections above the given number, until Pass is called. Existing connections stay.
+// Limit breaks new connections above the given number, until Pass is called. Existing connections remain open.
 func (p *Proxy) Limit(connections int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,7 +200,7 @@ func (p *Proxy) Stall() {
 	}
 }
 
-// CutAfter breaks each existing connection after the server has sent this many more bytes on it, probably in the middle of a
+// CutAfter breaks each existing connection after the server has sent the given number of further bytes on it, probably in the middle of a
 // message.
 func (p *Proxy) CutAfter(bytes int) {
 	p.mu.Lock()
@@ -210,8 +210,8 @@ func (p *Proxy) CutAfter(bytes int) {
 	}
 }
 
-// CutReplyOnce breaks one connection when the server replies to client bytes for which match returned true, so that the client never learns
-// the outcome. The returned channel is then closed. Because statements are prepared, match can recognize only the text of a parameter, and
+// CutReplyOnce breaks one connection when the server replies to client bytes for which match returned true. The client never learns the
+// outcome. The returned channel is then closed. Because statements are prepared, match can recognize only the text of a parameter, and
 // "commit". CutReply recognizes statements.
 func (p *Proxy) CutReplyOnce(match func(clientBytes []byte) bool) (done <-chan struct{}) {
 	p.mu.Lock()
@@ -220,8 +220,8 @@ func (p *Proxy) CutReplyOnce(match func(clientBytes []byte) bool) (done <-chan s
 	return p.cut
 }
 
-// CutReply breaks one connection when the server replies to the commit of the next statement that contains text, so that the client never
-// learns the outcome. If the statement is part of a transaction, this is the reply to its COMMIT. An empty text matches any commit of a
+// CutReply breaks one connection when the server replies to the commit of the next statement that contains text. The client never learns
+// the outcome. If the statement is part of a transaction, this is the reply to its COMMIT. An empty text matches any commit of a
 // transaction. Prepared statements are recognized by their original text. The returned channel is closed when the reply is cut. A later
 // call replaces an earlier one, and disarm cancels it.
 func (p *Proxy) CutReply(text string) (done <-chan struct{}, disarm func()) {
@@ -238,7 +238,7 @@ func (p *Proxy) CutReply(text string) (done <-chan struct{}, disarm func()) {
 	}
 }
 
-// Close breaks every connection and waits until all goroutines of the proxy have returned.
+// Close breaks every connection and waits until all of the proxy's goroutines have returned.
 func (p *Proxy) Close() {
 	_ = p.listener.Close()
 	p.mu.Lock()

@@ -50,7 +50,7 @@ func TestTheReplyToAPreparedStatementIsCutWhenItHasDoneItsWork(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	p, conn, direct := through(t)
-	for range 2 { // the second time, the statement's text is no longer sent
+	for range 2 { // the second execution no longer sends the statement's text
 		_, err := conn.Exec(t.Context(), insert, "a")
 		is.NoErr(err)
 	}
@@ -71,7 +71,7 @@ func TestTheReplyToTheCommitIsCutOfATransactionThatHeldTheStatement(t *testing.T
 	tx, err := conn.Begin(t.Context())
 	is.NoErr(err)
 	_, err = tx.Exec(t.Context(), insert, "a")
-	is.NoErr(err)                          // inside the transaction, nothing is cut yet
+	is.NoErr(err)                          // nothing is cut inside the transaction
 	is.True(tx.Commit(t.Context()) != nil) // the reply to the commit is cut
 	<-cut                                  //
 	pgtest.Wait(t, "it was committed", func() bool { return rows(t, direct) == 1 })
@@ -151,14 +151,14 @@ func TestNewConnectionsAreRefusedWhileTheOldOnesStay(t *testing.T) {
 			is.NoErr(conn.Ping(t.Context())) // the existing one is not
 			p.Pass()
 			another, err := pgx.Connect(t.Context(), p.URL())
-			is.NoErr(err) // the fault is over
+			is.NoErr(err) // the fault has ended
 			is.Equal(p.Links(), 2)
 			is.NoErr(another.Close(t.Context()))
 		})
 	}
 }
 
-// A restarted program has a new port. The proxy connects to whatever address is current when a connection arrives.
+// A restarted program has a new port. The proxy connects to the address that is current when a connection arrives.
 func TestAProxyInFrontOfAnythingAsksWhereItIs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// armed is a request to cut a reply.
+// armed is a pending request to cut a reply.
 type armed struct {
 	text string
 	done chan struct{}
 }
 
-// wire parses a client's messages in PostgreSQL's frontend/backend protocol 3 (see part "Internals" of the manual). The first message has
-// no type. All others have a type, a length that includes itself, and a body.
+// wire parses a client's messages in version 3 of PostgreSQL's frontend/backend protocol (see "Internals" in the manual). The first message
+// has no type. All others have a type, a length that includes itself, and a body.
 type wire struct {
 	started  bool
-	head     []byte // of the current message: type, length, and the kept part of its body
-	missing  int    // bytes of its body that have not arrived
+	head     []byte // of the current message: the type, the length, and the part of the body that is kept
+	missing  int    // bytes of the body that have not arrived yet
 	prepared map[string]string
 	explicit bool   // a transaction is open
-	wanted   *armed // set if a statement of that transaction contained its text; the reply to the COMMIT will be cut
+	wanted   *armed // set if a statement of that transaction contained the text; the reply to the COMMIT will be cut
 }
 
-// mostKept limits the kept part of a message's body. A statement's text comes before its arguments.
+// mostKept limits how much of a message's body is kept. A statement's text comes before its arguments.
 const mostKept = 64 << 10
 
 // read parses the next bytes and returns the text of every statement that they execute.
@@ -54,7 +54,7 @@ func (w *wire) read(chunk []byte) (statements []string) {
 				statements = append(statements, s)
 			}
 		}
-		// A request for encryption is refused, and the client then sends the message that starts the session.
+		// The proxy refuses a request for encryption. The client then sends the message that starts the session.
 		w.started = w.started || !bytes.HasSuffix(w.head, []byte{0x04, 0xd2, 0x16, 0x2f})
 		w.head = w.head[:0]
 	}
@@ -82,7 +82,7 @@ func (w *wire) message(kind byte, body []byte) (string, bool) {
 	return "", false
 }
 
-// text reads a string up to its terminating zero byte or the end of the kept bytes.
+// text reads a string up to its terminating zero byte, or to the end of the bytes that were kept.
 func text(b []byte) (string, []byte) {
 	s, rest, _ := bytes.Cut(b, []byte{0})
 	return string(s), rest

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// row is a finished job.
+// row represents a finished job.
 type row struct {
 	ID, Pipeline   int64
 	Parent         *int64
@@ -26,7 +26,7 @@ type row struct {
 	CrashesAllowed int
 }
 
-// event is one entry of a job's history.
+// event represents one entry in a job's history.
 type event struct {
 	Job, Written int64
 	No           int
@@ -44,11 +44,11 @@ type wrong struct {
 	What string
 }
 
-// history holds the jobs and events that check has read. The counts show whether the fault had any effect.
+// history contains the jobs and events that check has read. The counts show whether the fault had any effect.
 type history struct {
 	jobs   map[int64]row
 	events map[int64][]event
-	counts map[string]int // events by name
+	counts map[string]int // number of events by name
 }
 
 const (
@@ -58,7 +58,7 @@ const (
 			boot::text, from_state, to_state, event, at
 		from trapeze.job_events e left join lateral unnest(e.jobs, e.event_nos, e.fences) b(job, event_no, fence) on true
 		where e.job is not null or b.job is not null order by 1, 3, written`
-	// An exactly-once write must have left one row, written by the claim that ended the job.
+	// An exactly-once write must have left one row, written by the claim that finished the job.
 	effectsSQL = `select j.id, format('job %s (%s): %s effects, by fences %s, ended by fence %s', j.id, j.kind, count(e.job),
 			array_agg(e.fence), max(d.fence))
 		from trapeze.jobs j join trapeze.done d using (id) left join effects e on e.job = j.id
@@ -122,7 +122,7 @@ func list[T any](ctx context.Context, w *world, scan pgx.RowToFunc[T], sql strin
 	return nil
 }
 
-// checkJobs checks that every submitted job exists, has succeeded, and was followed by exactly its steps.
+// checkJobs checks that every submitted job exists, has succeeded, and was followed by exactly the steps of its chain.
 func (w *world) checkJobs(h history) {
 	w.t.Helper()
 	w.checkSubmissions(h, client, w.submitted, 0)
@@ -170,7 +170,7 @@ func (w *world) checkJobs(h history) {
 	}
 }
 
-// checkSubmissions checks that every job whose submission was confirmed exists. There may be at most as many others as there are
+// checkSubmissions checks that every job whose submission was confirmed exists. The number of other jobs must not exceed the number of
 // submissions with an unknown outcome.
 func (w *world) checkSubmissions(h history, submitter string, ids []int64, doubts int) {
 	w.t.Helper()
@@ -190,10 +190,11 @@ func (w *world) checkSubmissions(h history, submitter string, ids []int64, doubt
 	}
 }
 
-// lone lists the kinds of this package, for which the pipelines and attempts are known. The example's kinds are checked by its totals.
+// lone lists this package's kinds, for which the pipelines and attempts are known. The example's kinds are checked by their totals.
 var lone = map[string]bool{"link": true, "plain": true, "batch": true, "turn": true, "flaky": true, "nap": true}
 
-// checkEvents checks one job's history: event numbers without gaps, valid transitions, fences that rise with every claim, and one end.
+// checkEvents checks one job's history. Event numbers must have no gaps, transitions must be valid, fences must rise with every claim, and
+// the job must end exactly once.
 func (w *world) checkEvents(r row, events []event) {
 	w.t.Helper()
 	var (
@@ -240,7 +241,7 @@ func (w *world) checkEvents(r row, events []event) {
 	}
 }
 
-// story formats a job's history as text, one line per event.
+// story formats a job's history as text, with one line per event.
 func (h history) story(id int64) string {
 	r := h.jobs[id]
 	text := fmt.Sprintf("job %d (%s, step %d, subject %q, attempt %d, crashes %d", id, r.Kind, r.Step, r.Subject, r.Attempt, r.Crashes)

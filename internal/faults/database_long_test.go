@@ -20,7 +20,7 @@ func TestPostgreSQLRestartedUnderLoadLosesAndDoublesNothing(t *testing.T) {
 	stop := w.busy(8 * time.Second)
 	for range 5 {
 		before := w.ended()
-		is.NoErr(server.Restart(t.Context(), "immediate")) // like a power failure
+		is.NoErr(server.Restart(t.Context(), "immediate")) // has the effect of a power failure
 		w.waitMore(15*time.Second, before, 100)            // jobs finish again
 	}
 	stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// A broken network cuts off replies to statements that were committed, which a server that terminates sessions rarely does.
+// A broken network cuts off replies to committed statements, which a server that terminates sessions rarely does.
 func TestConnectionsResetByTheNetworkLoseAndDoubleNothing(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -24,7 +24,7 @@ func TestConnectionsResetByTheNetworkLoseAndDoubleNothing(t *testing.T) {
 	w.finish()
 }
 
-// busy starts three pods that submit jobs themselves for a while, and a load from outside. The returned stop function ends the load and
+// busy starts three pods that submit jobs themselves for a while, and adds load from outside. The returned stop function ends the load and
 // checks that all pods are still alive.
 func (w *world) busy(submitFor time.Duration) (stop func()) {
 	w.t.Helper()

@@ -11,13 +11,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// heldFor is how long a process may keep an event in memory. writtenWithin is how long writing it may take on a busy machine.
+// heldFor is how long a process may hold an event in memory. writtenWithin is how long writing the event may take on a busy machine.
 const (
 	heldFor       = 250 * time.Millisecond
 	writtenWithin = time.Second
 )
 
-// A process is killed while a handler emits events. It may lose only the latest events, which it was still allowed to keep in memory.
+// A process is killed while a handler is emitting events. Only the latest events may be lost, which the process was still allowed to hold
+// in memory.
 func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -33,7 +34,7 @@ func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
 	kept, gaps := 0, 0
 	is.NoErr(w.pool.QueryRow(t.Context(), `select count(*), max((fields->>'n')::int) - count(*) from trapeze.job_event
 		where event = 'told' and job = $1`, id).Scan(&kept, &gaps))
-	is.Equal(gaps, 0) // no event is lost from the middle
+	is.Equal(gaps, 0) // no event is missing from the middle
 	is.True(kept > 0)
 	last := at[len(at)-1]
 	for n := kept + 1; n <= len(at); n++ {
@@ -46,7 +47,7 @@ func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
 	w.finish()
 }
 
-// told returns the time at which Emit returned for each event of the teller on a pod.
+// told returns, for each event that the teller emitted on a pod, the time at which Emit returned.
 func told(p *pod) (at []time.Time) {
 	for line := range strings.Lines(p.log.String()) {
 		var n int

@@ -10,14 +10,14 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// example configures the worked example so that it is slow enough to be killed in the middle of its ingest.
+// example configures the worked example to be slow enough that it can be killed in the middle of its ingest.
 var example = handlers.Options{BatchRows: 1000, BatchPause: 50 * time.Millisecond}
 
 func TestTheExampleGivesTheSameTotalsWhenItsPodIsKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	undisturbed, _ := totals(t, func(*world, *pod) {})
-	is.True(len(undisturbed) > 100) // the real file
+	is.True(len(undisturbed) > 100) // it read the real file
 
 	killed, h := totals(t, func(w *world, first *pod) {
 		pgtest.Wait(t, "the ingest is in the middle of its file", func() bool {
@@ -25,11 +25,11 @@ func TestTheExampleGivesTheSameTotalsWhenItsPodIsKilledInTheMiddle(t *testing.T)
 		})
 		first.kill()
 	})
-	is.Equal(killed, undisturbed) // to the last digit
+	is.Equal(killed, undisturbed) // equal to the last digit
 	is.Equal(h.counts["job.recovered"], 1)
 }
 
-// totals runs the example on two pods and applies a fault to the first one.
+// totals runs the example on two pods, applies a fault to the first pod, and returns the example's totals.
 func totals(t *testing.T, fault func(*world, *pod)) ([]handlers.UnitTotal, history) {
 	t.Helper()
 	is := is.New(t)
@@ -51,15 +51,15 @@ func totals(t *testing.T, fault func(*world, *pod)) ([]handlers.UnitTotal, histo
 	return found, h
 }
 
-// countingSQL makes the database record every commit that writes emissions, even one that changes no row.
+// countingSQL makes the database record every commit that writes emissions, even a commit that changes no rows.
 const countingSQL = `
 create table counted (xid xid8 not null);
 create function count_commit() returns trigger language plpgsql as $$
 	begin insert into counted values (pg_current_xact_id()); return null; end $$;
 create trigger counted after insert on co2.emissions for each statement execute function count_commit()`
 
-// checkUnits checks that the example's only pipeline fanned out once, that each unit was counted once in a separate commit, and that one
-// join followed.
+// checkUnits checks that the example's only pipeline fanned out once, that each unit was counted once in a separate commit, and that
+// exactly one join followed.
 func (w *world) checkUnits() {
 	w.t.Helper()
 	is := is.New(w.t)

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// passing maps failpoints to the pass at which the fault occurs. The default is the third pass.
+// passing maps each failpoint to the pass that triggers the fault. The default is the third pass.
 var passing = map[string]int{failpoint.EnqueueDone: 2, failpoint.RecoverPage: 1}
 
 func TestDeathAtAnyFailpointLosesAndDoublesNothing(t *testing.T) {
@@ -35,7 +35,7 @@ func TestDeathAtAnyFailpointLosesAndDoublesNothing(t *testing.T) {
 			}
 			armed.waitLapsed()
 			w.finish()
-			is.True(armed.log.says("failpoint " + point + ": kill")) // it died at the failpoint
+			is.True(armed.log.says("failpoint " + point + ": kill")) // the pod died at the failpoint
 		})
 	}
 }
@@ -54,15 +54,15 @@ func TestAPodFrozenAtAFailpointIsRefusedWhenItWakes(t *testing.T) {
 			w.round(1)
 			pgtest.Wait(t, "the other one works", func() bool { return w.ended() > before+10 })
 			frozen.signal(syscall.SIGCONT)
-			frozen.waitOpen() // under a new boot ID
+			frozen.waitOpen() // it registered again under a new boot ID
 			w.finish()
-			is.True(frozen.log.says("lease lost: the pod lapsed")) // it was notified
+			is.True(frozen.log.says("lease lost: the pod lapsed")) // it noticed that its lease was lost
 			is.True(w.yes("select count(*) = 2 from trapeze.pods where name = 'armed'"))
 		})
 	}
 }
 
-// strike starts a pod with the failpoint and another one, and submits work until the failpoint has been reached.
+// strike starts one pod with the failpoint and one without, and submits work until the failpoint has been reached.
 func strike(t *testing.T, point, action string) (*world, *pod) {
 	t.Helper()
 	at := 3
@@ -74,7 +74,7 @@ func strike(t *testing.T, point, action string) (*world, *pod) {
 	config := podConfig{Name: "armed"}
 	switch point {
 	case failpoint.RecoverPage:
-		// A pod that is to recover jobs needs a dead pod to recover them from.
+		// For a pod to recover jobs, another pod has to be dead.
 		victim := w.start(podConfig{Name: "victim"}, "")
 		for range 6 {
 			w.submit(nap{Millis: 60_000, Once: true})
@@ -99,7 +99,7 @@ func strike(t *testing.T, point, action string) (*world, *pod) {
 	return w, armed
 }
 
-// allPoints reads the failpoints from the source, so that none is missing here.
+// allPoints reads the failpoints from the source, so that this test cannot miss one.
 func allPoints(t *testing.T) (points []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../failpoint/failpoint.go", nil, 0)

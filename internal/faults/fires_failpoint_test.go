@@ -13,8 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// If a process is killed or frozen after it has submitted a fire's job but before it commits, nothing of the fire is stored. Another
-// process must then fire.
+// A process is killed or frozen after it has submitted the job for a schedule's occurrence, but before it commits. Nothing may be stored
+// for the occurrence, and another process must then fire it.
 func TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide(t *testing.T) {
 	for _, action := range []string{"kill", "stop"} {
 		t.Run(action, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide(t *testing.T) {
 			armed := w.start(podConfig{Name: "armed"}, failpoint.FireSubmitted+"="+action)
 			w.schedule("s", "*/2 * * * * *")
 			pgtest.Wait(t, "it has submitted", func() bool { return armed.log.says("failpoint " + failpoint.FireSubmitted) })
-			is.Equal(w.fires(), 0) // nothing of the fire is visible
+			is.Equal(w.fires(), 0) // nothing about the fire is visible
 			w.start(podConfig{Name: "other"}, "")
 			pgtest.Wait(t, "the other one fires", func() bool { return w.fires() >= 3 })
 			is.True(read[float64](w, `select max(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) < 8) // seconds

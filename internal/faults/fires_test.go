@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schedule creates a schedule of short jobs.
+// schedule creates a schedule that submits short jobs.
 func (w *world) schedule(name, expression string) {
 	w.t.Helper()
 	kind, args := plain{}.Kind(), json.RawMessage(`{"Millis":1}`)
@@ -23,11 +23,11 @@ func (w *world) schedule(name, expression string) {
 	}
 }
 
-// fires returns the number of fires that have been decided.
+// fires returns the number of occurrences that have been decided.
 func (w *world) fires() int { return read[int](w, "select count(*) from trapeze.schedule_fires") }
 
-// checkFires checks that every schedule has fired at each multiple of the interval, in seconds, since it was created, with one job per fire
-// and no other jobs.
+// checkFires checks that every schedule has fired at each multiple of its interval, in seconds, since it was created. There must be one job
+// per occurrence and no other jobs.
 func (w *world) checkFires(every int64) {
 	w.t.Helper()
 	is := is.New(w.t)
@@ -52,13 +52,13 @@ func (w *world) checkFires(every int64) {
 	})
 	is.NoErr(err)
 	is.Equal(got, want)
-	is.Equal(len(got), w.fires()) // no fire was missed or refused
+	is.Equal(len(got), w.fires()) // no occurrence was missed or refused
 	is.Equal(read[int](w, `select count(distinct j.id) from trapeze.schedule_fires f join trapeze.jobs j on j.id = f.job_id and j.kind = 'plain'`), len(got))
 	is.Equal(read[int](w, `select count(*) from trapeze.jobs`), len(got))
 	is.Equal(read[int](w, `select count(*) from trapeze.job_events where event = 'schedule.fired'`), len(got))
 }
 
-// stopFires stops all schedules and waits for their jobs.
+// stopFires stops all schedules and waits until their jobs are finished.
 func (w *world) stopFires() {
 	w.t.Helper()
 	if _, err := w.pool.Exec(w.t.Context(), `update trapeze.schedules set kind = 'nobody''s'`); err != nil {
@@ -67,8 +67,8 @@ func (w *world) stopFires() {
 	w.settle()
 }
 
-// Five processes share the same schedules while one is killed and others are frozen for a while. Every schedule must still fire exactly
-// once at each time.
+// Five processes share the same schedules while one is killed and others are frozen for a while. Every occurrence must still fire exactly
+// once.
 func TestFiveProcessesFireOnceWhileOneIsKilledAndOneFrozen(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -96,5 +96,5 @@ func TestFiveProcessesFireOnceWhileOneIsKilledAndOneFrozen(t *testing.T) {
 	after(7)
 	w.stopFires()
 	w.checkFires(2)
-	is.True(read[float64](w, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) >= 0) // no fire was early
+	is.True(read[float64](w, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) >= 0) // no occurrence fired early
 }

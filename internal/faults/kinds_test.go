@@ -15,8 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// tablesSQL creates the tables in which handlers leave traces. They have no unique constraints, because the check must be able to find
-// duplicates. Events are numbered in the order in which they were written, which transaction IDs do not show.
+// tablesSQL creates the tables in which handlers record what they do. They have no unique constraints, because the check must be able to
+// find duplicates. Events are numbered in the order in which they were written, which transaction IDs do not show.
 const tablesSQL = `
 create table effects (job bigint, fence bigint, step int, pipeline bigint);
 create table batches (job bigint, fence bigint, n int, at timestamptz default clock_timestamp());
@@ -28,13 +28,13 @@ const chainLength = 5
 // link is a step of a chain built with Then. Each step makes an exactly-once write.
 type link struct{ N, Of, Millis int }
 
-// plain is a step of a declared chain; it finishes by group commit.
+// plain is a step of a declared chain. Its finish is group-committed with others.
 type plain struct{ Millis int }
 
 // batch writes rows in several transactions, each with a checkpoint.
 type batch struct{ Rows, Millis int }
 
-// turn is submitted with a subject.
+// turn is submitted with a subject, so its runs take turns.
 type turn struct{ Millis int }
 
 // split fans out to branches with a join.
@@ -45,7 +45,7 @@ const branches = 3
 // flaky runs four times: it requests a retry later once, fails twice, and then succeeds.
 type flaky struct{}
 
-// nap waits. With Once, it waits only under its first fence. With Deaf, it ignores its context.
+// nap waits. If Once is set, it waits only in its first claim. If Deaf is set, it ignores its context.
 type nap struct {
 	Millis     int
 	Once, Deaf bool
@@ -56,7 +56,7 @@ type teller struct{}
 
 func (teller) Kind() string { return "teller" }
 
-// saysTold is the prefix of a teller's line, which holds the event's number and the time at which Emit returned, in nanoseconds.
+// saysTold is the prefix of a teller's line, which contains the event's number and the time at which Emit returned, in nanoseconds.
 const saysTold = "told "
 
 func (link) Kind() string  { return "link" }
@@ -73,7 +73,7 @@ var lengths = map[string]int{"link": chainLength, "plain": chainLength}
 // writers lists the kinds that leave one row in effects per job.
 var writers = []string{"link", "batch", "turn", "flaky"}
 
-// register registers all kinds. Only flaky has a retry policy, because no database fault may fail a job.
+// register registers all kinds. Only flaky has a retry policy, because a database fault must never make a job fail.
 func register(r *runner.Runner, pool *pgxpool.Pool) {
 	runner.Handle(r, func(ctx context.Context, j *runner.Job[link]) (*runner.Outcome, error) {
 		started(ctx, pool, j)
@@ -158,7 +158,7 @@ func register(r *runner.Runner, pool *pgxpool.Pool) {
 	})
 }
 
-// claim has the methods of a job that a trace needs.
+// claim contains the methods of a job that recording a trace requires.
 type claim interface {
 	ID() int64
 	Fence() int64
@@ -175,7 +175,7 @@ func effect(j claim) func(context.Context, pgx.Tx) error {
 	}
 }
 
-// started records a run, at least once and only if the database allows it.
+// started records that a run began. It records at least once, and only if the database allows it.
 func started(ctx context.Context, pool *pgxpool.Pool, j claim) { trace(ctx, pool, j, "start") }
 
 func trace(ctx context.Context, pool *pgxpool.Pool, j claim, what string) {
@@ -184,7 +184,7 @@ func trace(ctx context.Context, pool *pgxpool.Pool, j claim, what string) {
 	_, _ = pool.Exec(ctx, "insert into starts values ($1, $2, $3, $4)", j.ID(), j.Fence(), j.Boot(), what)
 }
 
-// pause waits for the given time. If ctx ends first, it returns the cause.
+// pause waits for the given time. If ctx ends first, it returns the cancellation cause.
 func pause(ctx context.Context, millis int) error {
 	select {
 	case <-ctx.Done():

@@ -20,10 +20,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// podEnv is the environment variable with a podConfig as JSON. If it is set, this binary runs as a pod instead of running tests.
+// podEnv is the environment variable that holds a podConfig as JSON. If it is set, this binary runs as a pod instead of running tests.
 const podEnv = "TRAPEZE_FAULT_POD"
 
-// The pods' intervals are short, so that other pods react within the test.
+// The pods use short intervals, so that other pods react while the test is running.
 const (
 	leaseFor       = 1500 * time.Millisecond
 	heartbeatEvery = 400 * time.Millisecond
@@ -38,7 +38,8 @@ type podConfig struct {
 	URL   string
 	Slots int
 	Grace time.Duration
-	// SubmitFor is how long the pod submits chains of its own, which start on insert while it has slots. Zero means that it submits none.
+	// SubmitFor is how long the pod submits chains itself. They start on insert while the pod has free slots. Zero means that it submits
+	// none.
 	SubmitFor time.Duration
 	// Defaults makes the pod use the default intervals.
 	Defaults bool
@@ -55,13 +56,13 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// runPod is the main function of a host service. It runs a runner until SIGTERM; a second SIGTERM stops it at once.
+// runPod is the main function of a host service. It runs a runner until SIGTERM arrives; a second SIGTERM stops it immediately.
 func runPod(config string) error {
 	var c podConfig
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
 		return err
 	}
-	// Stdin ends with the test process, and the pod exits with it.
+	// Stdin closes when the test process ends, and the pod then exits.
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(3)
@@ -100,7 +101,7 @@ func runPod(config string) error {
 	return r.Run(ctx)
 }
 
-// newRunner returns a runner with handlers for all kinds of these tests.
+// newRunner returns a runner with handlers for all the kinds in these tests.
 func newRunner(pool *pgxpool.Pool, c podConfig) (*runner.Runner, error) {
 	o := runner.Options{
 		Name: c.Name, Slots: c.Slots, LeaseFor: leaseFor, HeartbeatEvery: heartbeatEvery, PollEvery: pollEvery,
@@ -118,15 +119,15 @@ func newRunner(pool *pgxpool.Pool, c podConfig) (*runner.Runner, error) {
 	return r, nil
 }
 
-// Log messages about a pod's own submissions, which the test reads.
+// Log messages about a pod's own submissions. The test reads them.
 const (
 	saysSubmitted = "pod: submitted "
 	saysUnknown   = "pod: submission in doubt"
 	saysDone      = "pod: submissions end"
 )
 
-// submitFromWithin submits chains from a pod that can start them itself. It uses no idempotency keys, so an unknown outcome remains
-// unknown.
+// submitFromWithin submits chains from a pod that can start them itself. It uses no idempotency keys, so it cannot resolve an unknown
+// outcome.
 func submitFromWithin(ctx context.Context, r *runner.Runner, c podConfig) {
 	for ready := false; !ready && ctx.Err() == nil; ready, _ = r.Ready() {
 		_ = pause(ctx, 1)

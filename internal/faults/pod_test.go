@@ -19,14 +19,14 @@ import (
 type pod struct {
 	w     *world
 	name  string
-	busy  bool // submits jobs of its own
+	busy  bool // whether it submits jobs itself
 	cmd   *exec.Cmd
 	stdin io.Closer // closing it ends the pod
 	log   log
 	ended chan struct{}
 }
 
-// log is the output of a pod.
+// log captures the output of a pod.
 type log struct{ podtest.Log }
 
 func (l *log) says(what string) bool { return strings.Contains(l.String(), what) }
@@ -52,7 +52,7 @@ func (w *world) launch(c podConfig, failpoints string) *pod {
 	p := &pod{w: w, name: c.Name, busy: c.SubmitFor > 0, cmd: exec.Command(self), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), podEnv+"="+string(config), "TRAPEZE_FAILPOINTS="+failpoints)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	// The pod gets its own process group. If the test process dies, the kernel then wakes a frozen pod so that it can exit.
+	// Each pod gets its own process group. If the test process dies, the kernel then wakes a frozen pod so that it can exit.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		w.t.Fatal(err)
@@ -77,7 +77,7 @@ func (w *world) launch(c podConfig, failpoints string) *pod {
 	return p
 }
 
-// start starts a pod and waits until it has registered in the database.
+// start starts a pod and waits until the pod has registered in the database.
 func (w *world) start(c podConfig, failpoints string) *pod {
 	w.t.Helper()
 	p := w.launch(c, failpoints)
@@ -139,8 +139,8 @@ func (p *pod) waitExit(t *testing.T, atMost time.Duration) *os.ProcessState {
 	return p.cmd.ProcessState
 }
 
-// submissions reads from the pod's log which jobs it submitted, and how many submissions have an unknown outcome. If the pod was killed,
-// there is one more of those than logged.
+// submissions reads from the pod's log which jobs the pod submitted, and how many submissions have an unknown outcome. If the pod was
+// killed, there is one more such submission than the log contains.
 func (p *pod) submissions(t *testing.T) (ids []int64, doubts int) {
 	t.Helper()
 	if !p.busy {

@@ -33,15 +33,15 @@ func TestAPodThatWasFrozenBeyondItsLeaseIsRefusedAndStartsAnew(t *testing.T) {
 	})
 	woken := w.now()
 	frozen.signal(syscall.SIGCONT)
-	frozen.waitOpen() // under a new boot ID
+	frozen.waitOpen() // it registered again under a new boot ID
 	const refusedSQL = `select count(*) >= 4 from starts where at > $1 and what like 'lease lost%'`
 	pgtest.Wait(t, "its handlers were told that the lease is lost", func() bool { return w.yes(refusedSQL, woken) })
 	stop()
 	h := w.finish()
 	is.True(h.counts["job.recovered"] >= 12)                                             // its running jobs were taken over
-	is.True(frozen.log.says("result discarded"))                                         // its late results were refused
-	is.True(frozen.log.says("lease lost: the pod lapsed"))                               // it noticed the lost lease
-	is.Equal(w.yes("select count(*) = 2 from trapeze.pods where name = 'frozen'"), true) // one boot ID before and one after
+	is.True(frozen.log.says("result discarded"))                                         // its late results were rejected
+	is.True(frozen.log.says("lease lost: the pod lapsed"))                               // it noticed that its lease was lost
+	is.Equal(w.yes("select count(*) = 2 from trapeze.pods where name = 'frozen'"), true) // one boot ID from before and one from after
 }
 
 func TestThePodsThatLiveTakeOverWhatAKilledOneRan(t *testing.T) {
@@ -63,11 +63,11 @@ func TestThePodsThatLiveTakeOverWhatAKilledOneRan(t *testing.T) {
 	for _, events := range h.events {
 		for _, e := range events {
 			if e.Event == "job.claimed" && *e.Fence == 2 {
-				is.True(e.At.Sub(died) < takeoverWithin) // it runs elsewhere in time
+				is.True(e.At.Sub(died) < takeoverWithin) // the job runs elsewhere in time
 			}
 		}
 	}
-	is.Equal(h.counts["job.claimed"], 2*jobs) // each once on either pod
+	is.Equal(h.counts["job.claimed"], 2*jobs) // each job ran once on either pod
 }
 
 func TestAllPodsMayDieTogether(t *testing.T) {
@@ -95,18 +95,18 @@ func TestAllPodsMayDieTogether(t *testing.T) {
 		w.launch(podConfig{Name: name}, "")
 	}
 	h := w.finish()
-	is.True(h.counts["job.recovered"] > 0) // some died while running jobs
+	is.True(h.counts["job.recovered"] > 0) // some pods died while running jobs
 }
 
 func TestAPodThatIsToldToStopHandsItsJobsBackUnspent(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	w := newWorld(t, pgtest.URL(t))
-	leaving := w.start(podConfig{Name: "leaving", Defaults: true}, "") // a lease that does not expire on a busy machine
+	leaving := w.start(podConfig{Name: "leaving", Defaults: true}, "") // with a lease that does not expire on a busy machine
 	for range 5 {
 		w.submit(nap{Millis: 60_000, Once: true})
 	}
-	w.submit(nap{Millis: 60_000, Once: true, Deaf: true}) // ignores its cancelled context
+	w.submit(nap{Millis: 60_000, Once: true, Deaf: true}) // it ignores the cancellation of its context
 	w.submit(link{Of: chainLength, Millis: 300})
 	leaving.waitRunning(7)
 	leaving.signal(syscall.SIGTERM)
@@ -116,8 +116,8 @@ func TestAPodThatIsToldToStopHandsItsJobsBackUnspent(t *testing.T) {
 	is.True(w.yes("select closed = 'left' from trapeze.pods where name = 'leaving'"))
 	w.start(podConfig{Name: "heir"}, "")
 	h := w.finish()
-	is.True(h.counts["job.handed_back"] >= 6) // the naps
-	is.Equal(h.counts["job.recovered"], 0)    // no job needed recovery
+	is.True(h.counts["job.handed_back"] >= 6) // at least the naps
+	is.Equal(h.counts["job.recovered"], 0)    // no jobs needed recovery
 	for _, r := range h.jobs {
 		is.Equal(r.Attempt, 1) // no attempt was used up
 		is.Equal(r.Crashes, 0) // no crash was counted
@@ -139,6 +139,6 @@ func TestASecondSignalEndsTheGraceAtOnce(t *testing.T) {
 	is.Equal(hurried.waitExit(t, 3*time.Second).ExitCode(), 0)
 	w.start(podConfig{Name: "heir"}, "")
 	h := w.finish()
-	is.Equal(h.counts["job.handed_back"], 5) // all of them, at once
+	is.Equal(h.counts["job.handed_back"], 5) // all of them, immediately
 	is.Equal(h.counts["job.recovered"], 0)
 }

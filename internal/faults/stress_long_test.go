@@ -15,10 +15,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// stressFor is how long a pod is under stress: longer than two leases.
+// stressFor is how long a pod is under stress. It exceeds two lease durations.
 const stressFor = 60 * time.Second
 
-// With the default lease, heartbeat and poll, a pod under stress must not be declared dead by a healthy one.
+// With the default lease, heartbeat and poll intervals, a pod under stress must not be declared dead by a healthy one.
 func TestTheDefaultsHoldUnderStress(t *testing.T) {
 	t.Parallel()
 	for name, stress := range map[string]func(w *world, pod *pod) (relieve func()){
@@ -50,7 +50,7 @@ func TestTheDefaultsHoldUnderStress(t *testing.T) {
 	}
 }
 
-// throttled limits a busy pod to five of every hundred milliseconds of CPU time, like a kernel CPU quota.
+// throttled limits a busy pod to five out of every hundred milliseconds of CPU time, like a kernel CPU quota.
 func throttled(w *world, p *pod) (relieve func()) {
 	for range 8 {
 		w.submit(nap{Millis: 2000})
@@ -81,7 +81,7 @@ func hoarded(w *world, p *pod) (relieve func()) {
 	return func() {}
 }
 
-// occupy submits jobs until all eight slots of the pod are taken; the other pod has one slot.
+// occupy submits jobs until all eight of the pod's slots are taken. The other pod has one slot.
 func (w *world) occupy(p *pod, args runner.Args) {
 	w.t.Helper()
 	for range 9 {
@@ -92,7 +92,7 @@ func (w *world) occupy(p *pod, args runner.Args) {
 	})
 }
 
-// crowded takes all remaining connections of the server, including those that become free.
+// crowded takes all remaining connections of the server, including any that become free later.
 func crowded(w *world, p *pod) (relieve func()) {
 	for range 8 {
 		w.submit(nap{Millis: 1000})

@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// watcher is the application name of the test's own connections, which faults leave alone.
+// watcher is the application name of the test's own connections, which the faults do not touch.
 const watcher = "the test"
 
 // client is the submitter of the jobs that the pods do not submit themselves.
@@ -26,13 +26,13 @@ const client = "client"
 // world is a database, the pods that use it, and the jobs submitted to them.
 type world struct {
 	t      *testing.T
-	podURL string         // database URL of the pods and the client
+	podURL string         // the database URL that the pods and the client use
 	pool   *pgxpool.Pool  // the test's own connections
 	client *runner.Runner // submits jobs but never runs them
 	pods   []*pod
 
 	mu        sync.Mutex
-	submitted []int64 // by the client
+	submitted []int64 // IDs of the jobs that the client submitted
 	keys      int
 }
 
@@ -67,7 +67,7 @@ func newWorldBehind(t *testing.T, url, podURL string) *world {
 	return w
 }
 
-// submit submits a job, retrying until it succeeds. The idempotency key makes the retries safe.
+// submit submits a job and retries until it succeeds. The idempotency key makes the retries safe.
 func (w *world) submit(args runner.Args, options ...runner.EnqueueOption) int64 {
 	w.mu.Lock()
 	w.keys++
@@ -93,7 +93,7 @@ func (w *world) submit(args runner.Args, options ...runner.EnqueueOption) int64 
 	}
 }
 
-// round submits one job of each sort. Subjects repeat from round to round.
+// round submits one job of each sort. Subjects recur in every round.
 func (w *world) round(n int) {
 	w.submit(link{Of: chainLength, Millis: 10})
 	w.submit(runner.Chain(plain{Millis: 10}, plain{Millis: 10}, plain{}, plain{}, plain{}))
@@ -104,7 +104,7 @@ func (w *world) round(n int) {
 	w.submit(split{})
 }
 
-// load submits rounds with a pause after each, in the given number of goroutines, until stop is called.
+// load submits rounds of jobs with a pause after each, from the given number of goroutines, until stop is called.
 func (w *world) load(goroutines int, rest time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var loading sync.WaitGroup
@@ -121,13 +121,13 @@ func (w *world) load(goroutines int, rest time.Duration) (stop func()) {
 	return stop
 }
 
-// yes runs a query that returns a boolean. The answer is false if the database does not respond.
+// yes runs a query that returns a boolean. It returns false if the database does not respond.
 func (w *world) yes(sql string, args ...any) bool {
 	w.t.Helper()
 	return read[bool](w, sql, args...)
 }
 
-// read returns a single value, or the zero value if the database does not respond.
+// read runs a query and returns a single value, or the zero value if the database does not respond.
 func read[T any](w *world, sql string, args ...any) (v T) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
@@ -138,19 +138,19 @@ func read[T any](w *world, sql string, args ...any) (v T) {
 	return v
 }
 
-// now returns the database's clock time.
+// now returns the current time on the database's clock.
 func (w *world) now() time.Time { return read[time.Time](w, "select clock_timestamp()") }
 
-// ended returns the number of jobs that have ended.
+// ended returns the number of finished jobs.
 func (w *world) ended() int { return read[int](w, "select count(*) from trapeze.done") }
 
-// waitMore waits until more than the given number of further jobs have ended.
+// waitMore waits until more than the given number of further jobs have finished.
 func (w *world) waitMore(atMost time.Duration, before, more int) {
 	w.t.Helper()
 	pgtest.WaitFor(w.t, atMost, "work goes on", func() bool { return w.ended() > before+more })
 }
 
-// settle waits until nothing is left to do.
+// settle waits until there is nothing left to do.
 func (w *world) settle() {
 	w.t.Helper()
 	for _, p := range w.pods {
@@ -164,7 +164,7 @@ func (w *world) settle() {
 			w.t.Errorf("not finished:\n%s", w.left())
 			for _, p := range w.pods {
 				if p.alive() {
-					p.signal(syscall.SIGQUIT) // makes it log its goroutines
+					p.signal(syscall.SIGQUIT) // makes the pod log its goroutines
 					p.waitExit(w.t, 10*time.Second)
 				}
 			}
@@ -174,7 +174,7 @@ func (w *world) settle() {
 	}
 }
 
-// left describes the jobs that have not ended.
+// left describes the jobs that have not finished.
 func (w *world) left() string {
 	rows, _ := w.pool.Query(w.t.Context(), `select format('%s %s %s: %s, pod %s (%s), fence %s, crashes %s, isolated %s', l.id,
 			l.kind, l.subject, l.state, l.pod, coalesce(p.name || ' ' || p.closed, p.name), l.fence, l.crashes, l.isolated)

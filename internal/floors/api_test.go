@@ -16,12 +16,12 @@ import (
 	"github.com/matryer/is"
 )
 
-// public lists the packages that a host imports.
+// public lists the packages that host programs import.
 var public = []string{"job", "runner", "runner/runnertest", "handlers", "scheduler", "poller", "api", "remote/server", "remote/worker"}
 
-// stillInternal lists the exported names that mention an internal type. Lines may only be removed.
+// stillInternal lists the exported names that still mention an internal type. Entries may be removed but never added.
 var stillInternal = []string{
-	// Package api defines aliases of these types, because the dashboard package, which it imports, needs them too.
+	// Package api defines aliases for these types, because the dashboard package, which api imports, needs the types too.
 	"api.KeysFile: internal/access.Signed",
 	"api.Options.Authenticate: internal/access.Principal",
 	"api.Options.TrustedProxies: internal/access.Proxies",
@@ -58,7 +58,7 @@ func TestNoExportedSignatureMentionsAnInternalType(t *testing.T) {
 	}
 }
 
-// exported loads packages from the export data of the go command.
+// exported loads packages from the export data that the go command produces.
 func exported(t *testing.T, folders []string) (packages []*types.Package) {
 	t.Helper()
 	is := is.New(t)
@@ -87,7 +87,7 @@ func exported(t *testing.T, folders []string) (packages []*types.Package) {
 	return packages
 }
 
-// mentions returns the exported parts of o that mention an internal type, each as "Name.Part: path.Type".
+// mentions returns the exported parts of o that mention an internal type, in the form "Name.Part: path.Type".
 func mentions(o types.Object) (found []string) {
 	check := func(name string, t types.Type) {
 		for _, inside := range internalIn(t) {
@@ -116,8 +116,8 @@ func mentions(o types.Object) (found []string) {
 	return found
 }
 
-// internalIn returns the internal types that t is composed of. It does not look into other named types, which are checked where they are
-// declared.
+// internalIn returns the internal types that t is composed of. It does not descend into other named types, because each is checked where it
+// is declared.
 func internalIn(t types.Type) (found []string) {
 	of := func(all ...types.Type) {
 		for _, one := range all {

@@ -13,11 +13,11 @@ import (
 	"github.com/matryer/is"
 )
 
-// licences lists the licenses that are allowed for linked modules. Modules that only tests import are not distributed and may also use
+// licences lists the licenses that are allowed for linked modules. Modules that only tests import are not distributed, so they may also use
 // MPL-2.0.
 var licences = []string{"MIT", "BSD-3-Clause", "Apache-2.0", "Unlicense"}
 
-// TestEveryDependencyIsInTheTableWithItsReason compares docs/dependencies.md with go.mod and with the imports. Each new dependency needs a
+// TestEveryDependencyIsInTheTableWithItsReason compares docs/dependencies.md with go.mod and with the imports. Every dependency needs a
 // written reason.
 func TestEveryDependencyIsInTheTableWithItsReason(t *testing.T) {
 	is := is.New(t)
@@ -29,7 +29,7 @@ func TestEveryDependencyIsInTheTableWithItsReason(t *testing.T) {
 		table[row[1]] = row[2:]
 	}
 	used := importers(t, dir)
-	is.Equal(slices.Sorted(maps.Keys(table)), slices.Sorted(maps.Keys(used))) // docs/dependencies.md against the direct dependencies in go.mod
+	is.Equal(slices.Sorted(maps.Keys(table)), slices.Sorted(maps.Keys(used))) // docs/dependencies.md must match the direct dependencies in go.mod
 	for name, row := range table {
 		licence, in, why := row[0], row[1], row[2]
 		by := strings.Join(used[name], " ")
@@ -46,7 +46,8 @@ func TestEveryDependencyIsInTheTableWithItsReason(t *testing.T) {
 	}
 }
 
-// importers returns the folders that import each direct dependency in go.mod. A dependency without a folder is imported only by tests.
+// importers returns, for each direct dependency in go.mod, the folders that import it. A dependency without a folder is imported only by
+// tests.
 func importers(t *testing.T, dir string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))

@@ -17,32 +17,32 @@ import (
 
 const module = "github.com/trapeze-run/trapeze"
 
-// floor says what the package in a folder may import.
+// floor defines what the package in a folder may import.
 type floor struct {
 	folder  string // cmd/* stands for every folder directly in cmd
-	imports string // folders of this module, separated by spaces; * stands for all that are listed above it
+	imports string // folders of this module, separated by spaces; * stands for all folders listed above it
 	tests   string // additional folders that its tests may import
 
-	// standardOnly allows only the standard library from outside the module.
+	// standardOnly means that the standard library is the only thing the package may import from outside the module.
 	standardOnly bool
-	// noDatabase forbids a database driver, because the package runs where no database is reachable.
+	// noDatabase forbids database drivers, because the package runs where no database is reachable.
 	noDatabase bool
-	// testOnly allows importing testing, and allows only tests to import the package.
+	// testOnly lets the package import testing, and lets only tests import the package.
 	testOnly bool
 }
 
-// plan lists the layers from the bottom up. A folder may only import folders above it in this table.
+// plan lists the layers from the bottom up. A folder may only import folders listed before it.
 var plan = []floor{
 	// basic types, instruments, schema
 	{folder: "job", standardOnly: true},
 	{folder: "internal/failpoint", standardOnly: true},
-	{folder: "internal/wait", standardOnly: true},        // signals, delays between attempts
-	{folder: "internal/guard", standardOnly: true},       // turns handlers' panics into errors
+	{folder: "internal/wait", standardOnly: true},        // signals and the delays between attempts
+	{folder: "internal/guard", standardOnly: true},       // turns panics in handlers into errors
 	{folder: "internal/batch", standardOnly: true},       // group commits
 	{folder: "internal/faultnet", imports: ""},           // network faults on demand
 	{folder: "internal/pool", standardOnly: true},        // reusable goroutines
 	{folder: "internal/lease", imports: "internal/wait"}, // how long a pod can rely on owning its jobs
-	{folder: "internal/watchdog", imports: "job"},        // handlers' signs of life
+	{folder: "internal/watchdog", imports: "job"},        // detects handlers that no longer show signs of life
 	{folder: "internal/instrument", standardOnly: true},  // counters, gauges, histograms
 	{folder: "internal/telemetry", imports: "job internal/instrument"},
 	{folder: "migrations"},
@@ -78,7 +78,7 @@ var plan = []floor{
 	{folder: "internal/store/plantest", imports: "job internal/pgtest", testOnly: true}, // plans of statements and the number of rows they read
 	{folder: "internal/floors", tests: "api internal/pgtest internal/telemetry"},
 
-	// the live feed, which reads from the database and publishes on the bus; the engine runs it and the API serves it
+	// the live feed, which reads from the database and publishes on the bus. The engine runs it, and the API serves it.
 	{folder: "internal/feed", imports: "job internal/store internal/store/admin internal/store/view internal/store/upkeep internal/bus internal/telemetry internal/wait"},
 
 	// the engine
@@ -90,14 +90,14 @@ var plan = []floor{
 	{folder: "internal/inside", imports: "internal/feed internal/store internal/pod"}, // parts of a Runner that only packages of this module need
 	{folder: "runner", imports: "job internal/work internal/engine internal/inside internal/store internal/store/admin internal/store/view internal/store/upkeep internal/feed internal/failpoint internal/telemetry internal/dburl internal/wait internal/guard internal/batch internal/slots internal/pod poller scheduler"},
 
-	{folder: "runner/metrics", imports: "runner internal/inside internal/instrument"},                      // the only one that links the Prometheus client
-	{folder: "runner/migrate", imports: "runner internal/inside internal/migrate"},                         // the only one that links goose
-	{folder: "runner/env", imports: "internal/dburl internal/envvar internal/store runner runner/migrate"}, // runner options and the pool from the environment
+	{folder: "runner/metrics", imports: "runner internal/inside internal/instrument"},                      // the only package that links the Prometheus client
+	{folder: "runner/migrate", imports: "runner internal/inside internal/migrate"},                         // the only package that links goose
+	{folder: "runner/env", imports: "internal/dburl internal/envvar internal/store runner runner/migrate"}, // runner options and the pool, configured from the environment
 
 	{folder: "internal/podtest", imports: "job runner runner/metrics internal/inside internal/pgtest internal/store/view", testOnly: true},                                                                                         // pods for the tests of runner and remote/host
 	{folder: "runner/runnertest", imports: "job internal/work internal/engine internal/guard internal/store internal/store/admin internal/store/view internal/store/upkeep internal/inside runner runner/migrate", testOnly: true}, // for the tests of host programs
 
-	{folder: "internal/memhttp", standardOnly: true}, // HTTP without a network, between a client and a handler in the same process
+	{folder: "internal/memhttp", standardOnly: true}, // HTTP between a client and a handler in the same process, without a network
 
 	// entry points, which never import each other
 	{folder: "handlers", imports: "runner"},
@@ -111,7 +111,7 @@ var plan = []floor{
 	{folder: "remote/host", imports: "job internal/work internal/engine internal/pod internal/store internal/batch internal/slots internal/telemetry", tests: "internal/inside internal/store/view poller runner"}, // sessions of remote workers on a pod
 	{folder: "remote/server", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/host remote/remotepb"},
 	{folder: "remote/worker", imports: "job internal/work internal/engine internal/inside runner internal/telemetry internal/wait remote/remotepb", noDatabase: true},
-	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker internal/inside", testOnly: true}, // tests of both ends
+	{folder: "remote", imports: "job runner internal/store internal/store/admin internal/store/view internal/store/upkeep remote/remotepb remote/server remote/worker internal/inside", testOnly: true}, // tests that need both ends
 
 	// the torture: its records, its checker, and the parts that run it
 	{folder: "internal/torture/history", imports: "job"},
@@ -139,13 +139,13 @@ var plan = []floor{
 // forTests lists additional packages that the tests of every package may import.
 var forTests = []string{"internal/failpoint", "internal/faultnet", "internal/migrate", "internal/pgembed", "internal/pgtest", "internal/podtest", "internal/store/plantest"}
 
-// neverLinked lists packages that no program of this module may contain.
+// neverLinked lists the packages that must not be linked into any program of this module.
 var neverLinked = []string{"testing", "github.com/matryer/is", "pgregory.net/rapid"}
 
 func TestImportsPointDown(t *testing.T) {
 	for file, imports := range importsOf(t, root(t)) {
 		if _, ok := at(path.Dir(file)); !ok {
-			continue // TestEveryPackageIsOnThePlan reports it
+			continue // TestEveryPackageIsOnThePlan reports this case
 		}
 		for _, imported := range imports {
 			if wrong := judge(file, imported); wrong != "" {
@@ -179,7 +179,7 @@ func TestThePlanItselfPointsDown(t *testing.T) {
 	}
 }
 
-// The tree has no forbidden import, so judge is tested with made-up ones.
+// The source tree contains no forbidden imports, so judge is tested with made-up ones.
 func TestForbiddenArrowsAreFound(t *testing.T) {
 	for _, c := range []struct{ file, imported, wrong string }{
 		{"job/state.go", module + "/runner", "not on its floor"},
@@ -208,12 +208,12 @@ func TestForbiddenArrowsAreFound(t *testing.T) {
 		t.Run(c.file+" "+path.Base(c.imported), func(t *testing.T) {
 			is := is.New(t)
 			got := judge(c.file, c.imported)
-			is.True(c.wrong == "" && got == "" || c.wrong != "" && strings.Contains(got, c.wrong)) // the right verdict
+			is.True(c.wrong == "" && got == "" || c.wrong != "" && strings.Contains(got, c.wrong)) // the expected verdict
 		})
 	}
 }
 
-// judge returns what is wrong with an import, or an empty string.
+// judge returns what is wrong with an import, or an empty string if the import is allowed.
 func judge(file, imported string) string {
 	here, ok := at(path.Dir(file))
 	if !ok {
@@ -238,7 +238,7 @@ func judge(file, imported string) string {
 		return ""
 	case isTest && slices.Contains(strings.Fields(here.tests), folder):
 		return ""
-	case isTest && (slices.Contains(forTests, folder) || strings.HasPrefix(folder, path.Dir(file)+"/")): // subfolders are above their parent
+	case isTest && (slices.Contains(forTests, folder) || strings.HasPrefix(folder, path.Dir(file)+"/")): // subfolders are listed before their parent
 		return ""
 	}
 	there, ok := at(folder)
@@ -272,8 +272,8 @@ func within(imported string, packages []string) bool {
 	})
 }
 
-// importsOf returns the imports of every Go file below dir, for all build tags, by the file's path relative to dir. It parses the files
-// itself, because go list considers only one set of tags at a time, and go test would cache its output.
+// importsOf returns the imports of every Go file below dir, for all build tags, keyed by the file's path relative to dir. It parses the
+// files itself, because go list considers only one set of tags at a time, and go test would cache its output.
 func importsOf(t *testing.T, dir string) map[string][]string {
 	t.Helper()
 	files := map[string][]string{}
@@ -287,7 +287,7 @@ func importsOf(t *testing.T, dir string) map[string][]string {
 				return fs.SkipDir
 			}
 			if _, err := os.Stat(filepath.Join(name, "go.mod")); name != dir && err == nil {
-				return fs.SkipDir // a separate module, such as the peers' benchmark
+				return fs.SkipDir // a separate module, such as the benchmark of other job queues
 			}
 			return nil
 		}

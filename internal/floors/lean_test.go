@@ -11,14 +11,15 @@ import (
 	"github.com/matryer/is"
 )
 
-// Limits for a program that embeds only package runner; see docs/dependencies.md. The size is that of a stripped binary on linux/amd64.
+// Limits for a program that embeds only package runner; see docs/dependencies.md. The size limit applies to a stripped binary on
+// linux/amd64.
 const (
 	mostModules = 20
 	mostBytes   = 14_000_000
 )
 
-// TestASmallServiceLinksFewModules builds a service that embeds only package runner. If it fails because of a new module, move the code
-// that imports the module to a separate package, like runner/migrate and runner/metrics, or avoid the module.
+// TestASmallServiceLinksFewModules builds a service that embeds only package runner. If the test fails because of a new module, avoid the
+// module, or move the code that imports it to a separate package, as in runner/migrate and runner/metrics.
 func TestASmallServiceLinksFewModules(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

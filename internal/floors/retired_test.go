@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // name is a name that is visible to users or to other packages.
 type name struct {
-	text   string // its place and name, such as "go job.Blocker"
+	text   string // where the name is used and the name itself, such as "go job.Blocker"
 	word   string // the part that is checked
 	isType bool
 }
@@ -71,7 +71,7 @@ func TestNoRetiredWordIsAName(t *testing.T) {
 	for _, route := range api.Routes() {
 		names = append(names, name{text: "route " + route.Method + " " + route.Path, word: route.Path, isType: true})
 	}
-	is.True(len(names) > 1000) // they were read
+	is.True(len(names) > 1000) // the names were actually read
 
 	for _, n := range names {
 		if !uses(retired, n) {
@@ -91,7 +91,7 @@ func TestNoRetiredWordIsAName(t *testing.T) {
 
 var wordsOf = regexp.MustCompile(`[A-Z]+(?:[a-z]+|\b|_)|[A-Z]?[a-z]+`)
 
-// uses reports whether a word of a name is retired, in the singular or the plural.
+// uses reports whether a name contains a retired word, in the singular or the plural.
 func uses(retired map[string]bool, n name) bool {
 	return slices.ContainsFunc(wordsOf.FindAllString(n.word, -1), func(word string) bool {
 		word = strings.ToLower(strings.TrimSuffix(word, "_"))
@@ -100,8 +100,8 @@ func uses(retired map[string]bool, n name) bool {
 	})
 }
 
-// exportedNames returns the exported names of the module's packages, including fields and methods. It skips examples, which use the words
-// of their own domain.
+// exportedNames returns the exported names in the module's packages, including fields and methods. It skips the examples, because they use
+// the words of their own domain.
 func exportedNames(t *testing.T) (names []name) {
 	is := is.New(t)
 	dir := root(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// TestEverySkipHasItsReason compares the files with tests that can be skipped with the table in docs/testing.md.
+// TestEverySkipHasItsReason compares the files that contain skippable tests with the table in docs/testing.md.
 func TestEverySkipHasItsReason(t *testing.T) {
 	skips := regexp.MustCompile(`\b\w+\.(Skip|Skipf|SkipNow)\(`)
 	compareFiles(t, "Skipped tests", func(file string, source []byte) bool { return skips.Match(source) })
@@ -27,7 +27,7 @@ func TestEverySleepHasItsReason(t *testing.T) {
 	})
 }
 
-// compareFiles compares the source files that match with those listed in a section of docs/testing.md.
+// compareFiles compares the source files that match a pattern with the files listed in a section of docs/testing.md.
 func compareFiles(t *testing.T, section string, matches func(file string, source []byte) bool) {
 	t.Helper()
 	is := is.New(t)
@@ -52,10 +52,10 @@ func compareFiles(t *testing.T, section string, matches func(file string, source
 		}
 		return err
 	}))
-	is.Equal(slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(matching))) // docs/testing.md against the code
+	is.Equal(slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(matching))) // docs/testing.md must match the code
 }
 
-// TestEveryLongTestIsListed compares the tests that have the build tag long with the table in docs/testing.md.
+// TestEveryLongTestIsListed compares the tests that have the long build tag with the table in docs/testing.md.
 func TestEveryLongTestIsListed(t *testing.T) {
 	is := is.New(t)
 	dir := root(t)
@@ -88,5 +88,5 @@ func TestEveryLongTestIsListed(t *testing.T) {
 	}))
 	slices.Sort(listed)
 	slices.Sort(rows)
-	is.Equal(listed, rows) // docs/testing.md against the code
+	is.Equal(listed, rows) // docs/testing.md must match the code
 }

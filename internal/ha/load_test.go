@@ -18,22 +18,22 @@ import (
 
 const (
 	clients       = 4
-	submitEvery   = 100 * time.Millisecond // pause of a client after an accepted submission
-	submitAgain   = 50 * time.Millisecond  // pause before a submission is retried with the same key
+	submitEvery   = 100 * time.Millisecond // how long a client pauses after an accepted submission
+	submitAgain   = 50 * time.Millisecond  // how long a client waits before it retries a submission with the same key
 	clientTimeout = 2 * time.Second
-	rowsOfAJob    = 5 // rows that demo.tx writes in the commit that ends it
+	rowsOfAJob    = 5 // rows that demo.tx writes in the commit that finishes the job
 )
 
 // accepted is a submission that a pod has confirmed.
 type accepted struct {
 	key  string
 	id   int64
-	kind string // kind of its first job
-	jobs int    // jobs in its pipeline
+	kind string // the kind of its first job
+	jobs int    // the number of jobs in its pipeline
 	at   time.Time
 }
 
-// line is a handler's report to the ledger.
+// line is a report from a handler to the ledger.
 type line struct {
 	at    time.Time
 	Pod   string `json:"pod"`
@@ -42,7 +42,7 @@ type line struct {
 	Event string `json:"ev"`
 }
 
-// load submits jobs through all pods without a break, and records the responses and the handlers' reports.
+// load continuously submits jobs through all pods, and records the responses and the handlers' reports.
 type load struct {
 	pods   []*pod
 	ledger *httptest.Server
@@ -53,7 +53,7 @@ type load struct {
 	keys     map[string]bool // keys of all submissions sent
 	accepted []accepted
 	lines    []line
-	errors   map[string]int // responses other than 2xx
+	errors   map[string]int // responses other than 2xx, with the number of each
 }
 
 // newLoad starts the ledger. Call begin to start the clients.
@@ -64,11 +64,11 @@ func newLoad(t *testing.T) *load {
 	return l
 }
 
-// hear receives a handler's report.
+// hear receives one report from a handler.
 func (l *load) hear(_ http.ResponseWriter, r *http.Request) {
 	one := line{at: time.Now()}
 	if json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(&one) != nil {
-		return // the sender died in the middle of the request
+		return // the sender died halfway through the request
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,7 +91,7 @@ func (l *load) end() {
 	l.done.Wait()
 }
 
-// client submits one job after another, each with an idempotency key. It tries one pod after another until one accepts the job.
+// client submits jobs one after another, each with an idempotency key. It tries one pod after another until one accepts the job.
 func (l *load) client(ctx context.Context, n int) {
 	web := &http.Client{Timeout: clientTimeout}
 	for i := 0; ctx.Err() == nil; i++ {
@@ -125,7 +125,8 @@ func (l *load) submit(ctx context.Context, web *http.Client, one accepted, body 
 	}
 }
 
-// fanOut submits to each pod a job with n children, so that each pod has to reserve new IDs. It returns when all have been accepted.
+// fanOut submits a job with n children to each pod, so that each pod has to reserve new IDs. It returns when all of them have been
+// accepted.
 func (l *load) fanOut(ctx context.Context, name string, n int) {
 	ctx, cancel := context.WithTimeout(ctx, stuckAfter)
 	defer cancel()
@@ -140,7 +141,7 @@ func (l *load) fanOut(ctx context.Context, name string, n int) {
 	sent.Wait()
 }
 
-// submission returns the n-th submission: a job without work, a chain, a job that writes rows in its final commit, or a job that takes
+// submission returns the n-th submission: a job that does no work, a chain, a job that writes rows in its final commit, or a job that takes
 // several seconds.
 func submission(n int) (body []byte, one accepted) {
 	object := map[string]any{"kind": "demo.noop"}
@@ -195,7 +196,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// acceptedSince returns when the first submission after the given time was accepted, or the zero time if none was.
+// acceptedSince returns when the first submission after the given time was accepted, or the zero time if no submission was accepted.
 func (l *load) acceptedSince(from time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,7 +211,7 @@ func (l *load) acceptedSince(from time.Time) time.Time {
 	return time.Time{}
 }
 
-// startedSince returns when each pod started its first handler after the given time.
+// startedSince returns when each pod first started a handler after the given time.
 func (l *load) startedSince(from time.Time) map[string]time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,7 +224,7 @@ func (l *load) startedSince(from time.Time) map[string]time.Time {
 	return first
 }
 
-// longestGap returns the longest interval between consecutive times, starting at from.
+// longestGap returns the longest interval between consecutive times, beginning with the interval from the start time to the first one.
 func longestGap(moments []time.Time, from time.Time) (longest time.Duration) {
 	last := from
 	for _, at := range moments {
@@ -234,7 +235,7 @@ func longestGap(moments []time.Time, from time.Time) (longest time.Duration) {
 	return max(longest, time.Since(last))
 }
 
-// gaps returns the longest intervals without an accepted submission and without a handler start, beginning at the given time.
+// gaps returns the longest interval without an accepted submission and the longest without a handler start, beginning at the given time.
 func (l *load) gaps(from time.Time) (submissions, handlers time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -250,7 +251,7 @@ func (l *load) gaps(from time.Time) (submissions, handlers time.Duration) {
 	return longestGap(accepted, from), longestGap(started, from)
 }
 
-// cancelled counts the handlers whose context ended after the given time.
+// cancelled counts the handlers whose context was cancelled after the given time.
 func (l *load) cancelled(from time.Time) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

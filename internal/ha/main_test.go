@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// binary is the path of the program under test, and scratch the run's folder, which is removed at the end.
+// binary is the path of the program under test. scratch is the folder of this test run, which is removed at the end.
 var binary, scratch string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -24,11 +24,11 @@ func run(m *testing.M) (code int) {
 		return broken(err)
 	}
 	defer func() {
-		if os.Getenv("HA_KEEP") == "" { // the folder with all logs
+		if os.Getenv("HA_KEEP") == "" { // keep the folder, which contains all logs
 			_ = os.RemoveAll(scratch)
 		}
 	}()
-	if err := os.Chmod(scratch, 0o755); err != nil { // if this process runs as root, servers run as an unprivileged user
+	if err := os.Chmod(scratch, 0o755); err != nil { // if this process runs as root, the servers run as an unprivileged user
 		return broken(err)
 	}
 	stopWatching, err := watch(scratch)
@@ -67,7 +67,7 @@ func broken(err error) int {
 // skipped lists the scenarios that did not run, each with the reason.
 var skipped []string
 
-// need skips a test if one of the programs is not installed.
+// need skips the test unless all of the programs are installed.
 func need(t *testing.T, programs ...string) {
 	t.Helper()
 	packages := map[string]string{"etcd": "etcd-server"}

@@ -32,7 +32,7 @@ func prepare(t *testing.T, url string) {
 	execute(t, url, database, "set role "+appRole, "create table ha_probe (at timestamptz default now())")
 }
 
-// execute runs statements on one connection, in another database of the server if name is not empty.
+// execute runs statements on one connection. If name is not empty, it connects to the database with that name on the same server.
 func execute(t *testing.T, url, name string, statements ...string) {
 	t.Helper()
 	config, err := pgx.ParseConfig(url)
@@ -115,7 +115,7 @@ postgresql:
     - host replication all 127.0.0.1/32 trust
 `
 
-// startCluster starts etcd and two Patroni instances, and returns when the second server streams from the first.
+// startCluster starts etcd and two Patroni instances, and returns when the second server is streaming from the first.
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	client, peer := freePort(t), freePort(t)
@@ -141,7 +141,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// serverPrograms returns the folder of PostgreSQL's server programs.
+// serverPrograms returns the folder that contains PostgreSQL's server programs.
 func serverPrograms(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("PGBIN"); dir != "" {
@@ -158,7 +158,8 @@ func superuser(m *member) string {
 	return fmt.Sprintf("postgres://postgres:postgres@127.0.0.1:%d/postgres?sslmode=disable", m.port)
 }
 
-// is queries a member's REST API and reports whether it answers 200. For example, GET /primary answers 200 only on the primary.
+// is queries a member's REST API and reports whether it responds with status 200. For example, GET /primary returns 200 only on the
+// primary.
 func (c *cluster) is(m *member, path string) bool {
 	web := http.Client{Timeout: 2 * time.Second}
 	response, err := web.Get(fmt.Sprintf("http://127.0.0.1:%d/%s", m.rest, path))
@@ -209,7 +210,7 @@ func (c *cluster) replicates() {
 	})
 }
 
-// switchover asks Patroni to exchange the roles. It returns the new primary at once, while Patroni completes the switchover.
+// switchover asks Patroni to swap the roles. It returns the new primary immediately, while Patroni completes the switchover.
 func (c *cluster) switchover() *member {
 	c.t.Helper()
 	old := c.leader()
@@ -219,7 +220,7 @@ func (c *cluster) switchover() *member {
 		web := http.Client{Timeout: time.Minute}
 		response, err := web.Post(fmt.Sprintf("http://127.0.0.1:%d/switchover", old.rest), "application/json", bytes.NewReader(body))
 		if err != nil {
-			return // acceptsWrites reports the failure
+			return // acceptsWrites reports this failure
 		}
 		_ = response.Body.Close()
 	}()
@@ -254,7 +255,7 @@ func (c *cluster) startHAProxy(option string) (port int) {
 		c.t.Fatal(err)
 	}
 	start(c.t, "haproxy", true, nil, "haproxy", "-db", "-f", file)
-	// At first HAProxy treats both servers as the primary.
+	// Right after it starts, HAProxy treats both servers as the primary.
 	leader, row := c.leader(), 0
 	pgtest.WaitFor(c.t, time.Minute, "HAProxy leads to the primary alone", func() bool {
 		if row++; !writes(c.t.Context(), address(port), leader.port) {

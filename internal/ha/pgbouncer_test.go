@@ -53,9 +53,9 @@ func (p *pgbouncer) start() time.Time {
 	return time.Now()
 }
 
-// restart stops pgbouncer and its sessions at once and starts it again.
+// restart stops pgbouncer and all its sessions immediately, and starts it again.
 func (p *pgbouncer) restart() time.Time {
 	p.t.Helper()
-	p.now.stop(syscall.SIGTERM) // in version 1.18, SIGTERM stops it at once, while SIGINT would wait for transactions
+	p.now.stop(syscall.SIGTERM) // in version 1.18, SIGTERM stops pgbouncer immediately, while SIGINT would wait for transactions
 	return p.start()
 }

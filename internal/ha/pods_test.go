@@ -25,11 +25,11 @@ type pod struct {
 	name   string
 	env    []string
 	now    *process
-	url    atomic.Value // string with its HTTP address
-	killed bool         // by the scenario
+	url    atomic.Value // HTTP address of the pod, as a string
+	killed bool         // whether the scenario killed it
 }
 
-// startPods starts the pods with the given environment, which names the database, and returns when all are ready.
+// startPods starts the pods with the given environment, which contains the database URL, and returns when all of them are ready.
 func startPods(t *testing.T, ledger string, env ...string) (all []*pod) {
 	t.Helper()
 	for n := range pods {
@@ -65,7 +65,7 @@ func (p *pod) ready(t *testing.T) {
 				HTTP  string `json:"http"`
 			}
 			if json.Unmarshal(line, &one) == nil && one.Ready {
-				p.url.Store(one.HTTP) // after restarts, the last one counts
+				p.url.Store(one.HTTP) // after a restart, the latest line counts
 			}
 		}
 		return p.url.Load() != ""

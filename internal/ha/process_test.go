@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// process is a program that a test started. It ends with the test or with this process.
+// process is a program started by a test. It is stopped when the test or this process ends.
 type process struct {
 	cmd   *exec.Cmd
 	name  string
@@ -27,7 +27,7 @@ type process struct {
 	ended chan struct{}
 }
 
-// start starts a program, as the unprivileged user if requested. Its output goes to a file that is shown if the test fails.
+// start starts a program, as the unprivileged user if requested. The program's output goes to a file that is shown if the test fails.
 func start(t *testing.T, name string, unprivileged bool, env []string, argv ...string) *process {
 	t.Helper()
 	path, err := find(argv[0])
@@ -48,7 +48,7 @@ func start(t *testing.T, name string, unprivileged bool, env []string, argv ...s
 	}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // Pdeathsig applies when this thread ends
+		runtime.LockOSThread() // Pdeathsig fires when the thread that started the process exits
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
 		started <- err
@@ -64,7 +64,7 @@ func start(t *testing.T, name string, unprivileged bool, env []string, argv ...s
 	return p
 }
 
-// stop sends a signal and returns when the process has exited. It kills the process if that takes longer than 20 s.
+// stop sends a signal and returns when the process has exited. If the process takes longer than 20 s, stop kills it.
 func (p *process) stop(s syscall.Signal) {
 	p.signal(s)
 	select {
@@ -79,7 +79,7 @@ func (p *process) signal(s syscall.Signal) {
 	select {
 	case <-p.ended:
 	default:
-		_ = p.cmd.Process.Signal(s) // it may have exited meanwhile
+		_ = p.cmd.Process.Signal(s) // the process may already have exited
 	}
 }
 
@@ -101,7 +101,7 @@ func environment() []string {
 	})
 }
 
-// credential returns the user that PostgreSQL and Patroni run as if this process runs as root, or nil if it does not.
+// credential returns the user under which PostgreSQL and Patroni run if this process runs as root, or nil if it does not.
 func credential(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -169,7 +169,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// listens reports whether a port accepts connections.
+// listens reports whether anything accepts connections on a port.
 func listens(port int) bool {
 	conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), time.Second)
 	if err == nil {

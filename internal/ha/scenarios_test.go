@@ -37,7 +37,8 @@ func TestPatroniSwitchoversBehindHAProxyThatKeepsSessions(t *testing.T) {
 	behindHAProxy(t, "")
 }
 
-// behindHAProxy performs three switchovers. HAProxy notices each with its next checks, and only then can the pods reach the new primary.
+// behindHAProxy performs three switchovers. HAProxy notices each one at its next health checks, and only then can the pods reach the new
+// primary.
 func behindHAProxy(t *testing.T, option string) {
 	need(t, "etcd", "patroni", "haproxy")
 	c := startCluster(t)
@@ -56,7 +57,7 @@ func behindHAProxy(t *testing.T, option string) {
 	tr.judge(url)
 }
 
-// settings configures the servers that a scenario starts itself.
+// settings contains the PostgreSQL settings for servers that a scenario starts itself.
 var settings = []string{"max_connections", "200", "wal_keep_size", "1GB", "wal_receiver_status_interval", "1s"}
 
 // pair starts a primary and its standby.
@@ -94,8 +95,8 @@ func TestAnAsynchronousStandbyPromotedWithoutTheLastSecondsAndPodsKilled(t *test
 	withoutTheLastSeconds(t, 2)
 }
 
-// withoutTheLastSeconds loses three seconds of commits. Submissions confirmed in that time may be lost, but nothing else. No ID that was
-// assigned in that time may be assigned again, even if pods that had reserved IDs are killed.
+// withoutTheLastSeconds loses three seconds of commits. Submissions confirmed during that time may be lost, but nothing else may be. No ID
+// assigned during that time may be assigned again, even if pods that had reserved IDs are killed.
 func withoutTheLastSeconds(t *testing.T, killed int) {
 	primary, standby := pair(t)
 	url := address(primary.Port(), standby.Port()) + readWrite
@@ -107,7 +108,7 @@ func withoutTheLastSeconds(t *testing.T, killed int) {
 	}
 	goalOfEvery := everyPodWithin
 	if killed > 0 {
-		goalOfEvery = 20 * time.Second // new processes have to start
+		goalOfEvery = 20 * time.Second // new processes have to start first
 	}
 	tr.fault(name, handlersWithin, goalOfEvery, func() time.Time {
 		endOfLoggedIDs(t, primary)
@@ -179,7 +180,8 @@ func TestPgbouncerRestarted(t *testing.T) {
 	tr.judge(address(primary.Port()))
 }
 
-// through starts a proxy that connects each new connection to the server that node holds at that time and keeps it there.
+// through starts a proxy that connects each new connection to the server that node holds at that moment. The connection then stays with
+// that server.
 func through(t *testing.T, node *atomic.Pointer[pgtest.Node]) (url string) {
 	t.Helper()
 	proxy, err := faultnet.StartTo(func() (string, string) { return "tcp", fmt.Sprintf("127.0.0.1:%d", node.Load().Port()) })
@@ -200,7 +202,7 @@ func TestTheAddressLeadsToAStandbyForEightSeconds(t *testing.T) {
 		standby.CaughtUp(t)
 		primary.Halt(t)
 		promote(t, standby)
-		primary.Follow(t, standby) // the address leads here, where new sessions are read-only
+		primary.Follow(t, standby) // the old address now leads to a server whose new sessions are read-only
 		wait(t.Context(), 8*time.Second)
 		node.Store(standby)
 		return time.Now()
@@ -208,9 +210,9 @@ func TestTheAddressLeadsToAStandbyForEightSeconds(t *testing.T) {
 	tr.judge(address(standby.Port()))
 }
 
-// During a role change of a managed service, sessions of the old primary may stay open and see a standby. PostgreSQL itself never leaves a
-// primary's sessions open like that, so the test simulates it: a setting makes the old primary refuse writes, and its pg_is_in_recovery()
-// is replaced to return true.
+// During a role change in a managed service, sessions on the old primary may stay open and find themselves on a standby. PostgreSQL itself
+// never keeps a primary's sessions open like that, so the test simulates it: a setting makes the old primary refuse writes, and its
+// pg_is_in_recovery() is replaced with a version that returns true.
 func TestTheOldPrimaryStaysUpReadOnlyWithItsSocketsOpen(t *testing.T) {
 	primary, standby := pair(t)
 	var node atomic.Pointer[pgtest.Node]

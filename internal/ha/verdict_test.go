@@ -16,10 +16,10 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// The goals. HA_SLACK is added to each of them, for a machine that is busy with other work.
+// The time limits. HA_SLACK is added to each of them, for machines that are busy with other work.
 const (
 	handlersWithin = 2 * time.Second // from when the new primary accepts writes until a handler starts
-	everyPodWithin = 4 * time.Second // until every pod has started one: a heartbeat interval plus the reconnect
+	everyPodWithin = 4 * time.Second // until every pod has started a handler: a heartbeat interval plus the time to reconnect
 	stuckAfter     = 60 * time.Second
 	settleWithin   = 90 * time.Second
 )
@@ -31,10 +31,10 @@ func slack() time.Duration {
 
 const reportHead = "verdict  submissions  handlers  every pod  cancelled  lost  doubled  reused  declared dead   fault"
 
-// reported holds the result line of every fault.
+// reported contains the result line of every fault.
 var reported []string
 
-// measured holds one fault and its consequences. Times are measured from when the database accepted writes again.
+// measured records one fault and its consequences. Times are measured from the moment the database accepted writes again.
 type measured struct {
 	name                            string
 	at                              time.Time
@@ -50,8 +50,8 @@ type trial struct {
 	load    *load
 	pods    []*pod
 	faults  []measured
-	excused func(accepted) bool // whether a submission may be lost; nil means that none may
-	mayDie  int                 // number of pods that the scenario itself kills
+	excused func(accepted) bool // whether a submission may be lost; nil if none may
+	mayDie  int                 // number of pods killed by the scenario itself
 }
 
 // begin starts the pods and the load.
@@ -61,7 +61,7 @@ func begin(t *testing.T, env ...string) *trial {
 	tr.pods = startPods(t, tr.load.ledger.URL, env...)
 	tr.load.begin(t, tr.pods)
 	pgtest.WaitFor(t, time.Minute, "every pod runs jobs", func() bool { return len(tr.load.startedSince(time.Time{})) == pods })
-	wait(t.Context(), 3*time.Second) // until long jobs are running
+	wait(t.Context(), 3*time.Second) // by then, long jobs are running
 	return tr
 }
 
@@ -96,7 +96,7 @@ func (tr *trial) fault(name string, goal, goalOfEvery time.Duration, do func() (
 		name, m.submissions.Seconds(), m.handlers.Seconds(), m.everyPod.Seconds(), m.outage, m.cancelled)
 }
 
-// judge stops the load, waits until no job is left, checks all jobs in the database, and prints one line per fault.
+// judge stops the load, waits until all jobs are finished, checks every job in the database, and prints one line per fault.
 func (tr *trial) judge(url string) {
 	tr.t.Helper()
 	tr.load.end()
@@ -129,10 +129,10 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
-// findings counts the problems of a whole scenario, over all its faults.
+// findings counts the problems in a whole scenario, across all its faults.
 type findings struct {
 	lost, doubled, reused, dead int
-	excused                     int // lost submissions that may be lost
+	excused                     int // lost submissions that were allowed to be lost
 	broken                      []string
 }
 
@@ -142,12 +142,12 @@ func (f *findings) note(counter *int, format string, args ...any) {
 	}
 }
 
-// row is a job in the database.
+// row represents a job in the database.
 type row struct {
 	ID, Pipeline int64
 	Step         int
-	Kind, State  string // State is empty until the job has ended
-	Rows         int    // rows that it wrote
+	Kind, State  string // State is empty until the job has finished
+	Rows         int    // number of rows that the job wrote
 	Distinct     int
 }
 
@@ -257,7 +257,7 @@ func (tr *trial) checkJobs(f *findings, pipelines map[int64][]row) {
 	}
 }
 
-// checkDead counts the pods that were declared dead, by events and by pod rows, beyond those that the scenario killed.
+// checkDead counts the pods that were declared dead, according to events and pod rows, beyond those that the scenario killed.
 func (tr *trial) checkDead(ctx context.Context, conn *pgx.Conn, f *findings) {
 	var events, rows int
 	err := conn.QueryRow(ctx, `select (select count(*) from trapeze.job_events where event = 'pod.lapsed'),

@@ -26,12 +26,12 @@ type Events struct {
 	claim Claim
 
 	mu     sync.Mutex
-	busy   bool // a goroutine is writing or waits for the interval to end
+	busy   bool // a goroutine is writing or waiting for the interval to end
 	last   time.Time
 	held   []store.Emission // used only while busy
 	bytes  int
-	err    error            // error of a late write, returned by the next Add
-	news   chan struct{}    // closed when held was taken or busy has ended; nil if nothing waits for it
+	err    error            // error of a late write; returned by the next Add
+	news   chan struct{}    // closed when the held events were taken or the writer is done; nil if nothing is waiting for that
 	hurry  chan struct{}    // closed to write the held events before the interval ends; created on first use
 	writer sync.WaitGroup   // writes the held events
 	open   bool             // a transaction of the handler holds a lock on the job's row
@@ -70,7 +70,7 @@ func (s *Events) Add(ctx context.Context, e store.Emission) error {
 	}
 }
 
-// writeNow writes the handler's event at once. Events that other goroutines add in the meantime are held.
+// writeNow writes the handler's event immediately. Events that other goroutines add in the meantime are held.
 func (s *Events) writeNow(ctx context.Context, e store.Emission) error {
 	s.busy = true
 	s.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *Events) writeNow(ctx context.Context, e store.Emission) error {
 	return err
 }
 
-// hold keeps an event until the interval is over, and starts a writing goroutine if there is none.
+// hold keeps an event until the interval has passed, and starts a writing goroutine if none is running.
 func (s *Events) hold(e store.Emission) {
 	s.held, s.bytes = append(s.held, e), s.bytes+size(e)
 	if s.hurry == nil {
@@ -97,7 +97,7 @@ func (s *Events) hold(e store.Emission) {
 	}
 }
 
-// drain writes the held events until none are left, at most once per interval. After hurry is closed, it writes them at once.
+// drain writes the held events until none are left, at most once per interval. After hurry is closed, it no longer waits for the interval.
 func (s *Events) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *Events) writeEnded() {
 	s.wake()
 }
 
-// wake wakes the goroutines that wait for room or for a write to end.
+// wake wakes the goroutines that are waiting for room or for the end of a write.
 func (s *Events) wake() {
 	if s.news != nil {
 		close(s.news)
@@ -156,7 +156,7 @@ func (s *Events) wait(ctx context.Context) error {
 	}
 }
 
-// flush writes the held events at once, and waits until no write is in progress.
+// flush writes the held events immediately, and waits until no write is in progress.
 func (s *Events) flush(ctx context.Context) error {
 	for s.busy {
 		if s.hurry == nil {
@@ -174,8 +174,8 @@ func (s *Events) flush(ctx context.Context) error {
 	return nil
 }
 
-// Begin starts one attempt of a transaction, after the earlier events have been written. It drops the events of a previous attempt, because
-// this one emits them again.
+// Begin starts one attempt of a transaction, after all earlier events have been written. It drops the events of the previous attempt,
+// because the new attempt emits them again.
 func (s *Events) Begin(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +194,7 @@ func (s *Events) takeQueued(over bool) []store.Emission {
 	return list
 }
 
-// WriteIn writes the events that were added during a transaction, as part of that transaction.
+// WriteIn writes the events that were added during a transaction, as part of the same transaction.
 func (s *Events) WriteIn(ctx context.Context, tx store.DB) error {
 	for part := range inParts(s.takeQueued(false)) {
 		if err := s.w.store.EmitIn(ctx, tx, s.claim.ID(), part...); err != nil {
@@ -204,8 +204,8 @@ func (s *Events) WriteIn(ctx context.Context, tx store.DB) error {
 	return nil
 }
 
-// End ends the attempts of a transaction. If the transaction was not committed, its events are written now, because the handler did emit
-// them.
+// End marks the end of all attempts of a transaction. If the transaction was not committed, End writes its events now, because the handler
+// did emit them.
 func (s *Events) End(committed bool) {
 	list := s.takeQueued(true)
 	if committed {
@@ -221,11 +221,12 @@ func (s *Events) End(committed bool) {
 	}
 }
 
-// Close writes the held events and waits for the write, so that they are stored before the job ends. It rejects later events.
+// Close writes the held events and waits until they are stored, so that they are written before the job finishes. Later events are
+// rejected.
 func (s *Events) Close() {
 	s.mu.Lock()
 	s.closed = true
-	s.wake() // goroutines that wait for room must give up
+	s.wake() // goroutines that are waiting for room must give up
 	_ = s.flush(context.Background())
 	s.mu.Unlock()
 	s.writer.Wait()
@@ -234,7 +235,7 @@ func (s *Events) Close() {
 // size returns the approximate memory used by an event.
 func size(e store.Emission) int { return 128 + len(e.Event) + len(e.Message) + len(e.Fields) }
 
-// inParts splits a list into parts that each fit in one statement.
+// inParts splits a list into parts that each fit into one statement.
 func inParts(list []store.Emission) iter.Seq[[]store.Emission] {
 	return func(yield func([]store.Emission) bool) {
 		for len(list) > 0 {

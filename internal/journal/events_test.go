@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// chronicle is a store that records which events and progress were written, and when.
+// chronicle is a fake store that records which events and progress were written, and when.
 type chronicle struct {
 	began  time.Time
 	mu     sync.Mutex
@@ -79,7 +79,7 @@ func (c *chronicle) Progress(_ context.Context, _ job.Lease, p job.Progress) err
 	return nil
 }
 
-// writer returns a writer to the chronicle, and a claim for it.
+// writer returns a writer that uses the chronicle as its store, and a claim for the writer.
 func (c *chronicle) writer() (*Writer, Claim) {
 	return NewWriter(c, slog.New(slog.DiscardHandler), claim{}.Check), claim{}
 }
@@ -91,7 +91,7 @@ func (claim) ID() job.Lease         { return job.Lease{JobID: 1, Fence: 1} }
 func (claim) Lost() bool            { return false }
 func (claim) Check(err error) error { return err }
 
-// inBubble runs do in a synctest bubble, with events that are written to a chronicle, and closes them.
+// inBubble runs do in a synctest bubble, with events that are written to a chronicle, and closes the events at the end.
 func inBubble(t *testing.T, do func(is *is.I, c *chronicle, s *Events, emit func(names ...string))) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
@@ -119,7 +119,7 @@ func TestTheFirstEventIsWrittenAtOnceAndThoseThatFollowTogether(t *testing.T) {
 		time.Sleep(time.Second)
 		is.Equal(c.written()[2:], []string{"500ms: e"})
 		emit("f")
-		is.Equal(c.written()[3:], []string{"1.250000001s: f"}) // at once after a quiet period
+		is.Equal(c.written()[3:], []string{"1.250000001s: f"}) // immediately after a quiet period
 	})
 }
 
@@ -167,7 +167,7 @@ func TestTheErrorOfALateWriteComesWithTheNextEmit(t *testing.T) {
 		is.Equal(add("c"), torn) // the error of writing b
 		emit("d")
 		time.Sleep(interval)
-		is.Equal(c.written(), []string{"500ms: d"}) // writing continues once the error was returned
+		is.Equal(c.written(), []string{"500ms: d"}) // writing continues after the error has been returned
 	})
 }
 
@@ -180,7 +180,7 @@ func TestATransactionBeginsWhenWhatWasEmittedBeforeIsWritten(t *testing.T) {
 		is.NoErr(s.Begin(context.Background())) // the second attempt
 		emit("c", "d")
 		list := s.takeQueued(true)
-		is.Equal(len(list), 2) // events of a repeated attempt count once
+		is.Equal(len(list), 2) // events that a repeated attempt emits again count once
 		is.Equal(len(c.written()), 2)
 		time.Sleep(interval)
 		emit("e")

@@ -39,17 +39,17 @@ type Writer struct {
 	store Store
 	log   *slog.Logger
 	count func(error) error
-	first *batch.Batcher[store.Emitted, bool] // events that handlers wait for; the result is false if an event was not written with the others
+	first *batch.Batcher[store.Emitted, bool] // events that handlers are waiting for; the result is false if an event was not written with the others
 }
 
-// NewWriter returns a writer. count counts a database error and returns it.
+// NewWriter returns a writer. count is called with every database error and returns it.
 func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
 	return &Writer{store: s, log: log, count: count, first: batch.New(firstWriters, firstLimit, func(list []store.Emitted) ([]bool, error) {
 		written, err := s.EmitMany(context.Background(), list) // the store sets a timeout
 		if err != nil && !store.Refused(err) {
 			return nil, err
 		}
-		results := make([]bool, len(list)) // PostgreSQL rejected an event; writing each one separately shows which
+		results := make([]bool, len(list)) // PostgreSQL rejected an event; writing each one separately shows which one
 		for i, e := range list {
 			results[i] = err == nil && written[e.Lease]
 		}
@@ -57,12 +57,12 @@ func NewWriter(s Store, log *slog.Logger, count func(error) error) *Writer {
 	})}
 }
 
-// Claim is a claim whose handler emits events.
+// Claim represents a claim whose handler emits events.
 type Claim interface {
 	ID() job.Lease
 	// Lost reports whether the lease is permanently lost.
 	Lost() bool
-	// Check handles a write error and returns it.
+	// Check inspects the error of a write, and returns the error for the caller.
 	Check(error) error
 }
 
@@ -76,7 +76,7 @@ func (w *Writer) write(ctx context.Context, c Claim, list []store.Emission) erro
 	return w.count(c.Check(w.store.Emit(ctx, c.ID(), list...)))
 }
 
-// writeLate writes events that no handler waits for. It retries for a few seconds, but only if it is certain that the events were not
+// writeLate writes events that no handler is waiting for. It retries for a few seconds, but only if it is certain that the events were not
 // written, because no event may be written twice.
 func (w *Writer) writeLate(c Claim, list []store.Emission) error {
 	ctx := context.Background() // each statement has its own timeout

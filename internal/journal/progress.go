@@ -19,7 +19,7 @@ type Progress struct {
 	idle    sync.WaitGroup
 	last    time.Time
 	closed  bool
-	hurry   chan struct{} // ends a pause of drain; created with drain's goroutine
+	hurry   chan struct{} // closed to end drain's pause early; created when drain's goroutine starts
 }
 
 // Init sets the writer and the claim. Call it before the first Set.
@@ -48,8 +48,8 @@ func (n *Progress) Set(p job.Progress) {
 	}
 }
 
-// drain writes values until none is pending, at most one per interval. After hurry is closed, it writes the pending value at once, because
-// neither the end of a run nor the hand-off may be delayed.
+// drain writes values until none is pending, at most one per interval. After hurry is closed, it writes the pending value immediately,
+// because the value must delay neither the end of a run nor a hand-off.
 func (n *Progress) drain(hurry <-chan struct{}) {
 	for {
 		n.mu.Lock()
@@ -72,11 +72,11 @@ func (n *Progress) drain(hurry <-chan struct{}) {
 			return
 		}
 		n.mu.Unlock()
-		_ = n.claim.Check(n.w.store.Progress(context.Background(), n.claim.ID(), *p)) // losing a value does no harm
+		_ = n.claim.Check(n.w.store.Progress(context.Background(), n.claim.ID(), *p)) // losing a progress value does no harm
 	}
 }
 
-// Close writes the pending value and waits for the write, so that the last progress is stored before the job ends.
+// Close writes the pending value and waits until it is stored, so that the last progress is written before the job finishes.
 func (n *Progress) Close() {
 	n.mu.Lock()
 	if !n.closed && n.hurry != nil {

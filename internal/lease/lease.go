@@ -1,5 +1,5 @@
-// Package lease tracks the lease of a pod: its boot ID, until when it may treat its jobs as its own, and whether it may declare other pods
-// dead. It encapsulates the use of two clocks: the pod's clock for its own trust, and the database's clock for the leases of others. It
+// Package lease tracks a pod's lease: its boot ID, how long the pod may treat its jobs as its own, and whether the pod may declare other
+// pods dead. It encapsulates the use of two clocks: the pod's clock for its own lease, and the database's clock for other pods' leases. It
 // does no I/O; heartbeats report to it.
 package lease
 
@@ -13,21 +13,21 @@ import (
 	"github.com/trapeze-run/trapeze/internal/wait"
 )
 
-// Lease is an engine's lease in the table of pods. It holds the boot ID, and until when the engine can trust that other pods leave its jobs
-// alone. Trust is measured on the monotonic clock from when the last successful heartbeat was sent, less a margin, so that it always ends
-// before the lease in the table. Lease is safe for concurrent use.
+// Lease is an engine's lease in the table of pods. It holds the boot ID and the time until which the engine can trust that other pods leave
+// its jobs alone. Trust is measured on the monotonic clock from when the last successful heartbeat was sent, less a margin. It therefore
+// always ends before the lease in the table expires. Lease is safe for concurrent use.
 type Lease struct {
 	mu     sync.Mutex
 	boot   string
 	before string    // previous boot ID; empty if there was none
-	open   bool      // registered
-	trust  time.Time // when trust ends
+	open   bool      // whether the pod is registered
+	trust  time.Time // when the trust ends
 	beats  int       // successful heartbeats in a row
-	outage outage    // latest outage
+	outage outage    // the latest outage
 	change wait.Signal
 }
 
-// New returns a lease with the given boot ID, or with a random one if boot is empty.
+// New returns a lease with the given boot ID, or with a random boot ID if boot is empty.
 func New(boot string) *Lease {
 	return &Lease{boot: cmp.Or(boot, uuid.NewString()), change: wait.NewSignal()}
 }
@@ -46,7 +46,7 @@ func (l *Lease) Before() string {
 	return l.before
 }
 
-// Registered reports whether the pod has a row in the table of pods, as far as the pod knows.
+// Registered reports whether the pod, as far as it knows, has a row in the table of pods.
 func (l *Lease) Registered() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +60,7 @@ func (l *Lease) Trusted() bool {
 	return l.open && time.Now().Before(l.trust)
 }
 
-// Changed returns a channel that receives a value after a heartbeat has extended the trust. It supports a single reader.
+// Changed returns a channel that receives a value after a heartbeat has extended the trust. It supports only one reader.
 func (l *Lease) Changed() <-chan struct{} { return l.change }
 
 // Left returns how long the lease can still be trusted, and whether it is open.
@@ -70,8 +70,8 @@ func (l *Lease) Left() (left time.Duration, open bool) {
 	return time.Until(l.trust), l.open
 }
 
-// MayJudge reports whether this pod may declare other pods dead. It requires two successful heartbeats in a row, so that no pod takes over
-// the jobs of living pods after a database outage.
+// MayJudge reports whether this pod may declare other pods dead. It requires two successful heartbeats in a row, so that after a database
+// outage no pod takes over the jobs of pods that are still alive.
 func (l *Lease) MayJudge() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,13 +79,13 @@ func (l *Lease) MayJudge() bool {
 }
 
 // Beaten records a successful heartbeat or registration. sent is when it was sent, on the pod's clock; answered is when it was answered, on
-// the database's clock; lasts is the duration of the lease. counts states whether it counts for MayJudge. Beaten reports whether trust had
-// ended before.
+// the database's clock; lasts is the duration of the lease. counts states whether the heartbeat counts for MayJudge. Beaten reports whether
+// the trust had ended before this heartbeat.
 func (l *Lease) Beaten(sent, answered time.Time, lasts time.Duration, counts bool) (regained bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	regained = time.Now().After(l.trust)
-	if regained && !l.trust.IsZero() { // no heartbeat failed, but none was sent for a long time: the process was frozen, and others may have been frozen too
+	if regained && !l.trust.IsZero() { // no heartbeat failed, but none was sent for a long time: this process was frozen, and others may have been frozen too
 		l.beats = 0
 		l.outage.begin()
 	}
@@ -99,7 +99,7 @@ func (l *Lease) Beaten(sent, answered time.Time, lasts time.Duration, counts boo
 	return regained
 }
 
-// Missed records a heartbeat that got no reply.
+// Missed records a heartbeat that received no reply.
 func (l *Lease) Missed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,15 +107,15 @@ func (l *Lease) Missed() {
 	l.outage.begin()
 }
 
-// Spared returns the time, on the database's clock, from which expired leases are ignored, and for how much longer. Leases are spared for
-// one lease duration (lasts) after an outage of this pod. Spared returns zero if none are.
+// Spared returns the time, on the database's clock, from which expired leases are ignored, and for how much longer. After an outage of this
+// pod, leases are spared for one lease duration (lasts). Spared returns zero values if no leases are spared.
 func (l *Lease) Spared(lasts time.Duration) (since time.Time, left time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.outage.spared(lasts)
 }
 
-// NewBoot replaces the boot ID after other pods closed the old one, and returns the old one.
+// NewBoot replaces the boot ID after other pods closed the old one. It returns the old boot ID.
 func (l *Lease) NewBoot() (old string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,14 +124,14 @@ func (l *Lease) NewBoot() (old string) {
 	return old
 }
 
-// outage is this pod's latest series of failed heartbeats. A database outage cuts off all pods at once, but they reconnect one after
-// another. For one lease duration after its own outage, a pod therefore spares every pod whose lease had not expired when the outage began.
-// A pod that has just started has seen no outage and spares none. It is guarded by Lease.mu.
+// outage describes this pod's latest series of failed heartbeats. A database outage cuts off all pods at the same time, but they reconnect
+// one after another. For one lease duration after its own outage, a pod therefore spares every pod whose lease had not expired when the
+// outage began. A pod that has just started has seen no outage and spares none. outage is guarded by Lease.mu.
 type outage struct {
 	latest time.Time // time of the latest reply, on the database's clock; zero if there was none
-	open   bool      // fewer than two heartbeats in a row have succeeded since
+	open   bool      // fewer than two heartbeats in a row have succeeded since the outage
 	since  time.Time // time of the last reply before the outage, on the database's clock
-	ended  time.Time // when the first reply after it arrived, on the process's clock; zero if none has
+	ended  time.Time // when the first reply after the outage arrived, on the process's clock; zero if none has
 }
 
 // begin records an unanswered heartbeat.
@@ -142,7 +142,7 @@ func (o *outage) begin() {
 	o.ended = time.Time{}
 }
 
-// answered records a reply at the given time on the database's clock. It was the beats-th reply in a row.
+// answered records a reply at the given time on the database's clock. It was the beats-th successful reply in a row.
 func (o *outage) answered(at time.Time, beats int) {
 	o.latest = at
 	if o.open && o.ended.IsZero() {

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
-// within is the time limit for the work that pgtest does on the server for one test.
+// within is the time limit for pgtest's own work on the server during one test.
 const within = 2 * time.Minute
 
 // shared is this process's only source of databases.
@@ -34,7 +34,7 @@ type source struct {
 
 	// These fields are set under mu by the first call of ready that needs them. Later calls synchronize through ready.
 	mu       sync.Mutex
-	err      error // why there is no server or template, reported to all later tests
+	err      error // why there is no server or template; reported to every later test
 	server   *pgembed.Server
 	url      string // URL of a database to connect to for creating others
 	template string // name of the migrated database, empty until it exists
@@ -54,7 +54,7 @@ func (s *source) database(t testing.TB, migrated bool) string {
 		t.Fatalf("pgtest: %v", err)
 	}
 	t.Cleanup(func() {
-		// The test's own context has been cancelled by now.
+		// The test's own context is already cancelled at this point.
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		if err := s.drop(ctx, name); err != nil {
@@ -76,7 +76,7 @@ func (s *source) create(ctx context.Context, migrated bool) (string, error) {
 	return name, s.createFrom(ctx, name, template)
 }
 
-// ready makes sure that there is a server and, if needed, a template.
+// ready ensures that there is a server and, if needed, a template.
 func (s *source) ready(ctx context.Context, migrated bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 	return nil
 }
 
-// ours finds the server that the whole command shares, or starts one. Both come with a template.
+// ours finds the server shared by the whole test command, or starts one. Both come with a template.
 func (s *source) ours(ctx context.Context) error {
 	url := testdb.Server()
 	if url == "" {
@@ -123,7 +123,8 @@ func (s *source) ours(ctx context.Context) error {
 	if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&version); err != nil {
 		return err
 	}
-	// Copying files takes 22 ms of CPU time, and copying through the write-ahead log 32 ms. PostgreSQL 14 and older always copy files.
+	// Copying the files takes 22 ms of CPU time; copying through the write-ahead log takes 32 ms. PostgreSQL 14 and older always copy the
+	// files.
 	if version >= 150000 {
 		s.strategy = " STRATEGY file_copy"
 	}
@@ -132,7 +133,7 @@ func (s *source) ours(ctx context.Context) error {
 }
 
 // createFrom copies a database. A template cannot be copied while a session is connected to it. The migration's last connection may take a
-// moment to disappear, and autovacuum may be at work.
+// moment to close, and autovacuum may still be connected.
 func (s *source) createFrom(ctx context.Context, name, template string) error {
 	const objectInUse = "55006"
 	for {
@@ -182,8 +183,8 @@ func (s *source) stop() error {
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// Role creates a role without any permissions. It returns the role's name and a URL of the database at url as that role. The role is
-// dropped when the test ends.
+// Role creates a role without any permissions. It returns the role's name and a URL that connects to the database at url as that role. The
+// role is dropped when the test ends.
 func Role(t testing.TB, url string) (name, as string) {
 	t.Helper()
 	name = "modest_" + strings.ToLower(rand.Text()[:12])
@@ -202,5 +203,5 @@ func Role(t testing.TB, url string) (name, as string) {
 	}
 	run(t.Context(), "create role "+name)
 	t.Cleanup(func() { run(context.Background(), "drop owned by "+name, "drop role "+name) })
-	return name, testdb.WithParameter(url, "role="+name) // sets the role for every session
+	return name, testdb.WithParameter(url, "role="+name) // applies the role to every session
 }

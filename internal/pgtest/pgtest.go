@@ -6,13 +6,13 @@
 //		pool := pgtest.Pool(t) // migrated and empty
 //	}
 //
-// The server is that of DATABASE_URL, if it is PostgreSQL 14 or newer and the user is a superuser. Otherwise it is the one that
-// internal/testdb/with started for all packages, or one that the test process starts with the first call and stops at its end. pgtest never
-// touches databases that it did not create.
+// The package uses the server at DATABASE_URL if that server is PostgreSQL 14 or newer and the user is a superuser. Otherwise it uses the
+// server that internal/testdb/with started for all packages. If there is none, the test process starts one on first use and stops it on
+// exit. pgtest never touches databases that it did not create.
 //
-// A database is a copy of a migrated template with 550 files. On a 2-core virtual machine, copying takes 0.1 to 0.4 s on a disk and 0.03 s
-// in memory. The servers that pgtest starts therefore keep their data in /dev/shm, or in the folder PGTEST_MEMORY, if it has room (Linux
-// only).
+// A database is a copy of a migrated template with 550 files. On a 2-core virtual machine, copying takes 0.1 to 0.4 s on disk and 0.03 s in
+// memory. The servers that pgtest starts therefore keep their data in /dev/shm, or in the folder PGTEST_MEMORY, if there is enough space
+// (Linux only).
 //
 // Only tests import it.
 package pgtest
@@ -32,11 +32,11 @@ import (
 	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
-// Schema is the schema of Trapeze's tables in the migrated databases.
+// Schema is the schema that contains Trapeze's tables in the migrated databases.
 const Schema = testdb.Schema
 
-// Main runs a package's tests, stops the server that they used, and exits. Without it, a test that requests a database fails, because the
-// server would never be stopped.
+// Main runs a package's tests, stops the server that they used, and exits. Without Main, a test that requests a database fails, because
+// nothing would stop the server.
 func Main(m *testing.M) {
 	shared.mainCalled = true
 	code := m.Run()
@@ -87,9 +87,9 @@ func EmptyURL(t testing.TB) string {
 // WithParameter returns the connection string with one more parameter, such as pool_max_conns=2.
 func WithParameter(url, parameter string) string { return testdb.WithParameter(url, parameter) }
 
-// Server returns a separate server, for tests that restart or kill it. Its database is empty; see Migrate. It is stopped and removed when
-// the test ends. The settings are PostgreSQL parameters, alternating name and value. The test is skipped if DATABASE_URL is the only
-// PostgreSQL available.
+// Server returns a separate server for tests that restart or kill it. Its database is empty; see Migrate. The server is stopped and removed
+// when the test ends. The settings are PostgreSQL parameters, as alternating names and values. The test is skipped if DATABASE_URL is the
+// only PostgreSQL available.
 func Server(t testing.TB, settings ...string) *pgembed.Server {
 	t.Helper()
 	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: testdb.Dir(), Settings: pairs(t, settings)})
@@ -107,7 +107,7 @@ func Server(t testing.TB, settings ...string) *pgembed.Server {
 	return server
 }
 
-// onlyTheirs reports whether a server could not be started because that of DATABASE_URL is the only PostgreSQL available.
+// onlyTheirs reports whether a server could not be started because the one at DATABASE_URL is the only PostgreSQL available.
 func onlyTheirs(err error) bool {
 	return errors.Is(err, pgembed.ErrNoBinaries) && os.Getenv("DATABASE_URL") != "" && os.Getenv("PGBIN") == ""
 }
@@ -124,7 +124,7 @@ func pairs(t testing.TB, settings []string) map[string]string {
 	return m
 }
 
-// Migrate migrates the database at url to the newest schema.
+// Migrate migrates the database at url to the latest schema version.
 func Migrate(t testing.TB, url string) {
 	t.Helper()
 	if err := migrate.Up(t.Context(), url, Schema); err != nil {
@@ -132,7 +132,8 @@ func Migrate(t testing.TB, url string) {
 	}
 }
 
-// ExampleURL is like [URL] for an Example, which has no testing.TB. Call drop at its end. It panics if no database is available.
+// ExampleURL is like [URL], but for an Example function, which has no testing.TB. Call drop at the end of the example. ExampleURL panics if
+// no database is available.
 func ExampleURL() (url string, drop func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

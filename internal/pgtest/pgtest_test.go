@@ -17,7 +17,7 @@ func TestEachTestHasADatabaseOfItsOwn(t *testing.T) {
 	_, err := a.Exec(t.Context(), "CREATE TABLE mine (n int)")
 	is.NoErr(err)
 	_, err = b.Exec(t.Context(), "CREATE TABLE mine (n int)")
-	is.NoErr(err) // the other database has no such table
+	is.NoErr(err) // the other database does not have this table
 }
 
 func TestAPoolIsMigrated(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// poolerFile is the configuration of PgBouncer. Transactions of many clients share a few connections, and sessions are not reset between
-// them, which is the default in transaction mode.
+// poolerFile is the configuration of PgBouncer. Transactions of many clients share a few connections. Sessions are not reset between
+// transactions, which is the default in transaction mode.
 const poolerFile = `[databases]
 * = host=%s port=%d user=%s%s
 [pgbouncer]
@@ -54,7 +54,7 @@ func Pooler(t testing.TB, address string, size int) string {
 	}
 	args := []string{"-q", file}
 	if os.Geteuid() == 0 {
-		args = []string{"-q", "-u", "nobody", file} // it refuses to run as root, and reads its file before it changes the user
+		args = []string{"-q", "-u", "nobody", file} // PgBouncer refuses to run as root, and reads its file before it switches users
 	}
 	var said bytes.Buffer
 	cmd := exec.Command(bin, args...)

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
-// Node is one server in a group of a primary and its standbys. It is removed when its test ends.
+// Node is one server in a group that consists of a primary and its standbys. It is removed when its test ends.
 //
 //	primary := pgtest.Primary(t)        // empty: pgtest.Migrate(t, primary.URL())
 //	standby := primary.AddStandby(t)    // a streaming hot standby
@@ -30,13 +30,13 @@ type Node struct {
 	number  int   // number of standbys
 }
 
-// Primary starts a server that standbys can stream from. The settings are PostgreSQL parameters, alternating name and value.
+// Primary starts a server that standbys can stream from. The settings are PostgreSQL parameters, as alternating names and values.
 func Primary(t testing.TB, settings ...string) *Node {
 	t.Helper()
 	return startNode(t, "", settings)
 }
 
-// AddStandby starts a standby of n and returns once it is streaming. Commits on n do not wait for it; see Synchronous.
+// AddStandby starts a standby of n and returns once the standby is streaming. Commits on n do not wait for the standby; see Synchronous.
 func (n *Node) AddStandby(t testing.TB, settings ...string) *Node {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(n.BinDir(), "pg_basebackup")); err != nil {
@@ -85,7 +85,7 @@ func (n *Node) Synchronous(t testing.TB) {
 	})
 }
 
-// CaughtUp waits until the standby is streaming and has replayed everything that its primary has written by now.
+// CaughtUp waits until the standby is streaming and has replayed everything that its primary has written so far.
 func (n *Node) CaughtUp(t testing.TB) {
 	t.Helper()
 	at := n.primary.ask(t, "select pg_current_wal_lsn()")
@@ -95,7 +95,7 @@ func (n *Node) CaughtUp(t testing.TB) {
 	})
 }
 
-// LoseTail stops streaming. The standby replays what it has received; when it is promoted, later commits on its primary are lost.
+// LoseTail stops streaming. The standby replays what it has received so far. When it is promoted, later commits on its primary are lost.
 func (n *Node) LoseTail(t testing.TB) {
 	t.Helper()
 	n.Exec(t, "alter system set primary_conninfo = ''")
@@ -118,7 +118,7 @@ func (n *Node) InRecovery(t testing.TB) bool {
 	return n.ask(t, "select pg_is_in_recovery()") == "true"
 }
 
-// Halt shuts the server down after all its commits have been sent to its standbys. Start starts it again.
+// Halt shuts the server down after all its commits have been sent to its standbys. Start restarts it.
 func (n *Node) Halt(t testing.TB) {
 	t.Helper()
 	if len(n.PIDs()) > 0 {
@@ -127,7 +127,7 @@ func (n *Node) Halt(t testing.TB) {
 	n.ended(t)
 }
 
-// Kill kills every process of the server at once, like a power failure. Start starts it again.
+// Kill kills every process of the server at the same moment, like a power failure. Start restarts it.
 func (n *Node) Kill(t testing.TB) {
 	t.Helper()
 	n.Freeze(t) // otherwise the postmaster would stop its children itself
@@ -148,8 +148,8 @@ func (n *Node) Start(t testing.TB) {
 	}
 }
 
-// Follow restarts the server as a standby of other on the same port, like the former primary after a switchover. If it has committed more
-// than other has, it never catches up.
+// Follow restarts the server on the same port as a standby of other, like the former primary after a switchover. If it has commits that
+// other does not have, it never catches up.
 func (n *Node) Follow(t testing.TB, other *Node) {
 	t.Helper()
 	n.Demote(t)
@@ -163,7 +163,7 @@ func (n *Node) Follow(t testing.TB, other *Node) {
 	n.primary = other
 }
 
-// Demote shuts the server down if it is running, and starts it on the same port as a standby without a primary.
+// Demote shuts the server down if it is running, and restarts it on the same port as a standby without a primary.
 func (n *Node) Demote(t testing.TB) {
 	t.Helper()
 	n.Halt(t)
@@ -188,7 +188,7 @@ func (n *Node) Demote(t testing.TB) {
 func (n *Node) Freeze(t testing.TB) {
 	t.Helper()
 	if len(n.PIDs()) > 0 {
-		_ = syscall.Kill(n.PID(), syscall.SIGSTOP) // first, so that no new process starts
+		_ = syscall.Kill(n.PID(), syscall.SIGSTOP) // first, so that the postmaster cannot start new processes
 	}
 	n.signal(syscall.SIGSTOP)
 }
@@ -218,7 +218,7 @@ func (n *Node) Exec(t testing.TB, sql string) {
 	}
 }
 
-// ask returns a value as text, or an empty string if the server does not respond.
+// ask runs a query and returns its result as text, or an empty string if the server does not respond.
 func (n *Node) ask(t testing.TB, sql string, args ...any) (value string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), n.URL())

@@ -28,7 +28,7 @@ func TestAStandbyIsPromotedWithoutTheTailThatItDidNotReceive(t *testing.T) {
 	primary.Kill(t)
 	standby.Promote(t)
 	pool := Connect(t, URLs(primary, standby)+"&target_session_attrs=read-write")
-	is.Equal(count(t, pool), 1) // two rows were committed
+	is.Equal(count(t, pool), 1) // two rows were committed, but only one survives
 	standby.Exec(t, "insert into kept values (3)")
 	is.Equal(count(t, pool), 2)
 }

@@ -12,8 +12,8 @@ const (
 	waitAtMost = time.Minute
 )
 
-// Wait waits until cond returns true. If that takes more than a minute, it fails the test; what names the thing waited for. cond is called
-// in the test's goroutine every 5 ms, and after a while every 20 ms.
+// Wait waits until cond returns true. If that takes more than a minute, it fails the test; what names the condition in the failure message.
+// cond is called in the test's goroutine every 5 ms, and after a while every 20 ms.
 func Wait(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	WaitFor(t, waitAtMost, what, cond)

@@ -39,7 +39,7 @@ func ValidName(name string) error {
 // Migration describes a migration file.
 type Migration struct {
 	Version int64
-	Name    string // file name
+	Name    string // the file's name
 }
 
 // Migrations returns the migrations in this binary, oldest first.
@@ -76,8 +76,8 @@ type DB interface {
 // a minor version, migrations only add to the schema. Programs with older migrations therefore keep working during a rolling upgrade.
 const perMinor = 1000
 
-// Check compares the schema with this binary. It only reads, and returns nil, [ErrNoTables], [ErrTooOld] or [ErrTooNew]. It accepts a newer
-// schema with the same minor version.
+// Check compares the database's schema with the schema version of this binary. It only reads, and returns nil, [ErrNoTables], [ErrTooOld]
+// or [ErrTooNew]. It accepts a newer schema with the same minor version.
 func Check(ctx context.Context, db DB, schema string) error {
 	exists, err := HasVersions(ctx, db, schema)
 	if err != nil {

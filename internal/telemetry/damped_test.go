@@ -37,7 +37,7 @@ func TestATroubleThatRepeatsIsLoggedAtOnceThenOnceAMinuteAndWhenItIsOver(t *test
 		d.Warn(ctx, heartbeatFailed, Err, failed)
 		clock = clock.Add(1500 * time.Millisecond)
 	}
-	d.Warn(ctx, claimFailed, Err, failed) // another problem
+	d.Warn(ctx, claimFailed, Err, failed) // a different problem
 	logs(`level=WARN msg="heartbeat failed" err=gone`,
 		`level=WARN msg="heartbeat failed" err=gone left_out=39`,
 		`level=WARN msg="heartbeat failed" err=gone left_out=39`,

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Ends counts the jobs that this pod's statements have ended, by kind, state and error class.
+// Ends counts the jobs finished by this pod's statements, by kind, state and error class.
 type Ends struct {
 	finished *instrument.Vec[*instrument.Counter] // error_class, kind, outcome
 
@@ -17,16 +17,16 @@ type Ends struct {
 	others KindLabels           // kinds that only other programs handle
 }
 
-// NewEnds returns an Ends that counts in m.
+// NewEnds returns an Ends whose counters belong to m.
 func NewEnds(m *Metrics) *Ends { return &Ends{finished: m.Finished, known: map[string]*KindEnds{}} }
 
-// KindEnds holds the counters of one kind. They are looked up once instead of for each job.
+// KindEnds holds the counters of one kind. They are looked up once, rather than for each job.
 type KindEnds struct {
 	succeeded, cancelled *instrument.Counter
 	failed               map[job.ErrorClass]*instrument.Counter
 }
 
-// Of returns the counters for a kind with a handler on this pod, initialized to 0, so that the first failure is visible as an increase.
+// Of returns the counters for a kind with a handler on this pod, initialized to 0, so that the first failure shows up as an increase.
 func (e *Ends) Of(kind string) *KindEnds {
 	c := &KindEnds{succeeded: e.counter(kind, job.Succeeded, ""), cancelled: e.counter(kind, job.Cancelled, ""), failed: map[job.ErrorClass]*instrument.Counter{}}
 	for _, class := range job.ErrorClasses() {
@@ -42,7 +42,7 @@ func (e *Ends) counter(kind string, state job.State, class job.ErrorClass) *inst
 	return e.finished.WithLabelValues(string(class), kind, string(state))
 }
 
-// Of returns the counter for an end, or nil for an unknown class.
+// Of returns the counter for an outcome, or nil if the class is unknown.
 func (c *KindEnds) Of(state job.State, class job.ErrorClass) *instrument.Counter {
 	switch state {
 	case job.Succeeded:
@@ -53,7 +53,7 @@ func (c *KindEnds) Of(state job.State, class job.ErrorClass) *instrument.Counter
 	return c.failed[class]
 }
 
-// Count counts the end of a job. class is set if the job failed.
+// Count counts a finished job. class is set if the job failed.
 func (e *Ends) Count(state job.State, class job.ErrorClass, kind string) {
 	e.mu.Lock()
 	known := e.known[kind]
@@ -66,7 +66,7 @@ func (e *Ends) Count(state job.State, class job.ErrorClass, kind string) {
 }
 
 // MaxKindLabels is the maximum number of other programs' kinds that appear as metric labels. Clients and remote workers choose these names,
-// and each name uses the pod's memory forever. Further kinds are counted as "(other)".
+// and each name occupies memory in the pod until it exits. Further kinds are counted as "(other)".
 const MaxKindLabels = 1000
 
 // KindLabels tracks the kinds of other programs that a metric uses as labels.

@@ -1,6 +1,6 @@
 package telemetry
 
-// Keys of log attributes. The same thing has the same key everywhere. A test fails if a log line uses a key that is not listed here.
+// Keys of log attributes. The same kind of value always has the same key. A test fails if a log line uses a key that is not listed here.
 const (
 	Action       = "action" // what an operator did
 	Actor        = "actor"  // the operator
@@ -24,7 +24,7 @@ const (
 	FailedBefore = "failed_before"
 	Fence        = "fence"
 	FireAt       = "fire_at"    // time of a schedule's occurrence
-	First        = "first"      // name of the first of several
+	First        = "first"      // name of the first of several items
 	Goroutines   = "goroutines" // a dump of all stacks
 	JobID        = "job_id"
 	JobIDs       = "job_ids"

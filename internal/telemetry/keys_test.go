@@ -14,12 +14,12 @@ import (
 	"github.com/matryer/is"
 )
 
-// logging lists the methods of a logger, with the number of arguments that precede the attributes.
+// logging lists the methods of a logger, with the number of arguments that come before the attributes.
 var logging = map[string]int{
 	"DebugContext": 2, "InfoContext": 2, "WarnContext": 2, "ErrorContext": 2, "Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "With": 0, "warn": 2,
 }
 
-// loggers lists the names of loggers in this module.
+// loggers lists the names that loggers have in this module.
 var loggers = []string{"log", "damped", "slog", "logger", "Logger"}
 
 // keys returns the constants of keys.go by name.
@@ -73,7 +73,7 @@ func TestAKeyThatIsNotInTheListIsFound(t *testing.T) {
 			file, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\nfunc x() { "+line+" }", 0)
 			is.NoErr(err)
 			found := logLines(file)
-			is.Equal(len(found), 1)                            // it is recognized as a log line
+			is.Equal(len(found), 1)                            // the statement is recognized as a log line
 			is.Equal(len(judge(found[0], keys(t))) > 0, wrong) // and checked
 		})
 	}
@@ -98,7 +98,7 @@ func logLines(file *ast.File) (lines []*ast.CallExpr) {
 	return lines
 }
 
-// judge returns what is wrong with a log line, such as a message that is built at run time, or a key that is not listed in keys.go.
+// judge returns what is wrong with a log line, such as a message built at run time, or a key that is not listed in keys.go.
 func judge(call *ast.CallExpr, known map[string]string) (wrong []string) {
 	method := call.Fun.(*ast.SelectorExpr).Sel.Name
 	before := logging[method]
@@ -114,7 +114,7 @@ func judge(call *ast.CallExpr, known map[string]string) (wrong []string) {
 	if len(attrs) == 1 && call.Ellipsis.IsValid() {
 		list, ok := attrs[0].(*ast.CallExpr)
 		if !ok || last(list.Fun) != "append" {
-			return wrong // complete pairs from a function, which is checked where it builds them
+			return wrong // a function returns the complete pairs, and is checked where it builds them
 		}
 		attrs = list.Args[1:]
 	}
@@ -150,7 +150,7 @@ func has(known map[string]string, text string) bool {
 	return false
 }
 
-// last returns the last name in an expression such as r.log or slog.
+// last returns the last identifier in an expression such as r.log or slog.
 func last(x ast.Expr) string {
 	switch x := x.(type) {
 	case *ast.Ident:

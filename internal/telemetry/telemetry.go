@@ -1,9 +1,9 @@
-// Package telemetry defines a pod's metrics, with their names and labels, and the attribute keys of its logs.
+// Package telemetry defines a pod's metrics, with their names and labels, and the attribute keys used in its logs.
 package telemetry
 
 import "github.com/trapeze-run/trapeze/internal/instrument"
 
-// Metrics holds the counters and timings of one pod. Its Set field contains all of them.
+// Metrics holds the counters and timings of one pod. The Set field contains all of them.
 type Metrics struct {
 	Enqueued        *instrument.Counter
 	Claims          *instrument.Counter

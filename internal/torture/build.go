@@ -18,7 +18,7 @@ const (
 	tags    = "failpoints"
 )
 
-// Build builds the program under test, with the race detector and a planted mutant if requested. It needs the go command, the module's
+// Build builds the program under test. On request, it adds the race detector and a planted mutant. It needs the go command, the module's
 // sources around the current directory and, for the race detector, a C compiler.
 func Build(ctx context.Context, path string, race bool, mutant string) error {
 	args := []string{"build", "-tags", tags, "-o", path}
@@ -47,7 +47,7 @@ func Build(ctx context.Context, path string, race bool, mutant string) error {
 	return nil
 }
 
-// plant writes a mutant's overlay to dir and returns its path.
+// plant writes a mutant's overlay to dir and returns the overlay's path.
 func plant(ctx context.Context, mutant, dir string) (overlay string, err error) {
 	m, known := MutantNamed(mutant)
 	if !known {

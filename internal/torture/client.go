@@ -18,19 +18,19 @@ import (
 
 const (
 	clientPatience = 3 * time.Second // how long a client waits for a response
-	knownAtMost    = 400             // number of recent jobs that commands are aimed at
+	knownAtMost    = 400             // number of recent jobs that commands can target
 	unsent         = "unsent"        // error code of a call of which no byte was sent
 )
 
-// Crowd is the set of numbered clients that send HTTP requests to the pods and record the responses. Client 0 is the nemesis. Its methods
-// are safe for concurrent use.
+// Crowd is the set of numbered clients that send HTTP requests to the pods and record the responses. Client 0 is the nemesis, which causes
+// the faults. Its methods are safe for concurrent use.
 type Crowd struct {
 	w     *World
 	http  *http.Client
 	calls atomic.Int64
 
 	mu    sync.Mutex
-	known []int64 // the latest successfully submitted jobs
+	known []int64 // the most recent successfully submitted jobs
 }
 
 // NewCrowd returns the crowd of a world.
@@ -71,7 +71,7 @@ func (c *Crowd) submit(ctx context.Context, client int, pod *Pod, s submission) 
 	return call
 }
 
-// end cancels or stops a job; verb is cancel or stop.
+// end cancels or stops a job. verb is cancel or stop.
 func (c *Crowd) end(ctx context.Context, client int, pod *Pod, verb string, id int64) history.Call {
 	call := c.begin(client, verb, pod)
 	call.Job = id
@@ -91,7 +91,7 @@ func (c *Crowd) begin(client int, verb string, pod *Pod) history.Call {
 	return call
 }
 
-// send sends a call, waits for its response, and records the call.
+// send makes a call, waits for its response, and records both.
 func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, method, path string, body []byte) {
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
@@ -108,7 +108,7 @@ func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, method, 
 		call.Outcome, call.Code = history.Refused, unsent
 		return
 	}
-	request.GetBody = nil // keeps the transport from sending the request a second time
+	request.GetBody = nil // prevents the transport from sending the request a second time
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Authorization", "Bearer "+c.w.tokens.of[crowdName])
 	if call.Key != "" {
@@ -125,7 +125,7 @@ func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, method, 
 	defer response.Body.Close()
 	var a answer
 	if err := json.NewDecoder(response.Body).Decode(&a); err != nil {
-		return // a truncated response says nothing
+		return // a truncated response has no usable content
 	}
 	call.Status, call.Code, call.State = response.StatusCode, a.Code, a.State
 	call.Outcome = outcomeOf(response.StatusCode, a.Code)
@@ -134,15 +134,15 @@ func (c *Crowd) send(ctx context.Context, call *history.Call, pod *Pod, method, 
 	}
 }
 
-// answer is the response of a pod.
+// answer represents a pod's response.
 type answer struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
 	Code  string `json:"code"` // error code
 }
 
-// outcomeOf returns what a client knows after a response. A server error leaves the outcome open unless its code promises that nothing was
-// done.
+// outcomeOf returns what a client knows after a response. After a server error, the outcome is unknown unless the error code guarantees
+// that nothing was done.
 func outcomeOf(status int, code string) string {
 	switch {
 	case status < 300:
@@ -162,7 +162,7 @@ func (c *Crowd) learn(id int64) {
 	}
 }
 
-// pick returns one of the known jobs. at ranges from 0 to 1; values near 1 select the latest jobs.
+// pick returns one of the known jobs. at ranges from 0 to 1; values near 1 select the most recent jobs.
 func (c *Crowd) pick(at float64) (int64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,7 +172,7 @@ func (c *Crowd) pick(at float64) (int64, bool) {
 	return c.known[int(at*float64(len(c.known)))], true
 }
 
-// pod returns the first pod, starting from the n-th, that has a running HTTP server.
+// pod returns the first pod, starting with the n-th, that has a running HTTP server.
 func (c *Crowd) pod(n int) (*Pod, bool) {
 	pods := c.w.Pods()
 	for i := range pods {

@@ -4,5 +4,6 @@ package torture
 
 import "syscall"
 
-// dieWithUs does nothing, because only Linux can tie a child's life to its parent's. If the torture is killed, its pods keep running.
+// dieWithUs does nothing, because only Linux can end a child process together with its parent. If the torture is killed, its pods keep
+// running.
 func dieWithUs(*syscall.SysProcAttr) {}

@@ -1,4 +1,5 @@
-// Package torture deliberately harms a small fleet and keeps the records from which a checker derives the consequences.
+// Package torture deliberately injects faults into a small fleet and records everything that happens. A checker derives the consequences
+// from these records.
 //
 //	seed ─▶ plan, workload
 //	          │
@@ -10,9 +11,9 @@
 //	          └────────┴──────── a folder ───┴────────────┘ ─▶ quiet tail ─▶ exports ─▶ checker
 //
 // Nothing is mocked: the cluster writes to disk, the pods are `trapeze serve` processes, and a kill is a real kill. Only two things are
-// simulated. Proxies in front of PostgreSQL for each pod, and in front of pods for each remote worker, simulate the network. The ledger
-// server simulates the outside world.
+// simulated. Proxies simulate the network, between each pod and PostgreSQL and between each remote worker and the pods. The ledger server
+// simulates the outside world.
 //
-// The plan and the workload depend only on the seed. How real processes react does not: a seed reproduces the same faults at the same
-// times, but not the same history.
+// The plan and the workload depend only on the seed, but the reactions of real processes do not. A seed therefore reproduces the same
+// faults at the same times, but not the same history.
 package torture

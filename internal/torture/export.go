@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// export writes the system's own records. All pods have exited, so the files show the same state.
+// export writes the records that the system itself keeps. All pods have exited by then, so the files show the same state.
 func (w *World) export(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, exportWithin)
 	defer cancel()
@@ -22,7 +22,8 @@ func (w *World) export(ctx context.Context) error {
 		w.exportFires(ctx), w.exportSchedules(ctx))
 }
 
-// exportRows exports the rows that demo.tx jobs wrote in the transactions that ended them, and exportPipelines the status of the pipelines.
+// exportRows exports the rows that demo.tx jobs wrote in the transactions that finished them. exportPipelines exports the status of the
+// pipelines.
 func (w *World) exportRows(ctx context.Context) error {
 	return exportQuery[history.Row](ctx, w, history.RowsFile, `select job_id, fence, n from trapeze.demo_rows order by job_id, fence, n`)
 }
@@ -31,7 +32,7 @@ func (w *World) exportPipelines(ctx context.Context) error {
 	return exportQuery[history.Pipeline](ctx, w, history.PipelinesFile, `select id, status from trapeze.pipeline order by id`)
 }
 
-// exportFires exports the outcomes of schedule fires, and exportSchedules the versions of the schedules.
+// exportFires exports the outcomes of schedule occurrences. exportSchedules exports the versions of the schedules.
 func (w *World) exportFires(ctx context.Context) error {
 	return exportQuery[history.Fire](ctx, w, history.FiresFile, `
 select schedule, fire_at, decided_at, outcome, manual, missed, job_id from trapeze.schedule_fires order by schedule, fire_at`)

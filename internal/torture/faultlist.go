@@ -5,14 +5,14 @@ import "slices"
 // Fault is a kind of fault that can be requested by name.
 type Fault struct {
 	Name   string   // such as "F24"
-	What   string   // in a few words
+	What   string   // a short description
 	Verbs  []string // how the nemesis causes it, if it does
 	Always string   // how every run causes it, if every run does
 	Cannot string   // why no run can cause it
 }
 
-// Faults lists the kinds of faults that a fleet on one machine can meet, except those specific to operators and schedules. A run causes
-// those that have verbs, with the weights of the plan.
+// Faults lists the kinds of faults that a fleet on one machine can encounter, except those specific to operators and schedules. A run
+// causes the faults that have verbs, with the weights of the plan.
 var Faults = []Fault{
 	{Name: "F1", What: "pods killed, one or all together, at any moment or exactly between two statements", Verbs: of("F1")},
 	{Name: "F2", What: "zombie: a pod frozen beyond its lease, then resumed", Verbs: of("F2")},
@@ -51,7 +51,7 @@ var Faults = []Fault{
 	{Name: "F33", What: "a listener stuck in a transaction, so that notifications pile up", Verbs: of("F33")},
 	{Name: "F34", What: "a storm of forged notifications", Verbs: of("F34")},
 	{Name: "F35", What: "a long transaction that holds the oldest snapshot", Verbs: of("F35")},
-	// libfaketime has no effect on Go programs, which read the clock without libc, and the clock is shared by the whole machine.
+	// libfaketime has no effect on Go programs, which read the clock without libc. The clock itself is shared by the whole machine.
 	{Name: "F36", What: "the database's clock jumps by an hour, as far as leases can tell", Verbs: of("F36")},
 	{Name: "F37", What: "migrations by many pods at once",
 		Always: "every run begins with all pods starting at once on an empty database"},
@@ -75,7 +75,7 @@ func FaultNamed(name string) (Fault, bool) {
 	return Faults[i], true
 }
 
-// of returns the verbs that cause a fault, in table order.
+// of returns the verbs that cause a fault, in the order of the table.
 func of(fault string) (names []string) {
 	for _, v := range verbs {
 		if v.fault == fault {

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// A run may end in the middle of an act. When the act returns, everything that it broke must be healed.
+// A run may end in the middle of an act. By the time the act returns, everything that it broke must be healed.
 func TestEveryVerbHealsWhenTheRunEndsInTheMiddle(t *testing.T) {
 	is := is.New(t)
 	w, err := NewWorld(t.Context(), Options{Seed: 2, Pods: 2, Dir: filepath.Join(t.TempDir(), "2")})
@@ -41,13 +41,13 @@ func TestEveryVerbHealsWhenTheRunEndsInTheMiddle(t *testing.T) {
 			defer cancel()
 			began := time.Now()
 			is.NoErr(Carry(short, crowd, []history.Act{act}))
-			is.True(time.Since(began) < 2*mendWithin) // it finishes in time
+			is.True(time.Since(began) < 2*mendWithin) // the act finishes in time
 			well(t, w, crowd)
 		})
 	}
 	faults, err := history.ReadLines[history.Fault](filepath.Join(w.Dir, history.FaultsFile))
 	is.NoErr(err)
-	is.Equal(len(faults), len(verbs)) // each left a record
+	is.Equal(len(faults), len(verbs)) // each act left a record
 	for _, f := range faults {
 		if f.Error != "" {
 			t.Errorf("%s: %s", f.Verb, f.Error)
@@ -56,7 +56,7 @@ func TestEveryVerbHealsWhenTheRunEndsInTheMiddle(t *testing.T) {
 	var left []string
 	is.NoErr(w.Admin.QueryRow(t.Context(), `select array(select r.rolname || ' ' || s.setconfig::text from pg_db_role_setting s join pg_roles r on r.oid = s.setrole
 		where s.setconfig::text not like '{role=%}' union all select 'tablespace ' || spcname from pg_tablespace where spcname = 'small')`).Scan(&left))
-	is.Equal(left, []string{}) // no setting and no tablespace is left behind
+	is.Equal(left, []string{}) // no changed setting and no tablespace is left behind
 }
 
 // well waits until each pod has successfully run a new job.

@@ -16,14 +16,14 @@ type Verdict struct {
 	Findings []checker.Finding // one per invariant
 }
 
-// Counts sums up what was done to the fleet, what the fleet did, and how often its safeguards were needed.
+// Counts summarizes what was done to the fleet, what the fleet did, and how often its safeguards were needed.
 type Counts struct {
 	Faults    int `json:"faults"`
 	Missed    int `json:"missed"` // faults that had no effect
 	Failed    int `json:"failed"` // faults that could not be carried out
 	Kills     int `json:"kills"`
 	Stops     int `json:"stops"` // freezes of a pod, a remote worker or the server
-	Cuts      int `json:"cuts"`  // of connections and replies
+	Cuts      int `json:"cuts"`  // cuts of connections and replies
 	Restarts  int `json:"restarts"`
 	Jobs      int `json:"jobs"`
 	Chains    int `json:"chains"`
@@ -31,25 +31,25 @@ type Counts struct {
 	Remote    int `json:"remote"`    // claims for remote workers
 	Crossings int `json:"crossings"` // chain steps that moved from a pod to a remote worker or back
 	Stale     int `json:"stale_writes_refused"`
-	Fires     int `json:"fires"`   // of schedules
-	Retries   int `json:"retries"` // by operators
+	Fires     int `json:"fires"`   // occurrences that schedules fired
+	Retries   int `json:"retries"` // retries by operators
 	Niced     int `json:"niced"`   // priority changes
 
 	// Starved is how many seconds per second a pod's threads waited for a processor, on average. It measures the load from outside the
-	// torture and is a few hundredths on an otherwise idle machine.
+	// torture. On an otherwise idle machine, it is a few hundredths.
 	Starved float64 `json:"starved"`
 }
 
-// Judge judges a run's records. It checks the invariants of the system, two of the processes themselves, and whether the fleet at rest was
-// tested.
+// Judge judges a run's records. It checks the invariants of the system, two invariants of the processes themselves, and whether the tests
+// of the fleet at rest were carried out.
 func Judge(r *history.Run) Verdict {
 	return Verdict{Narrowed: r.Settings.Narrowed, Counts: count(r), Findings: append(checker.Check(r), noRaces(r), noSuicide(r),
 		asked(r, "wakes", lostWakeUp, "a fleet at rest was given jobs that no pod was notified of"),
 		asked(r, "cancels", lateCancel, "jobs were cancelled on a fleet at rest at the last moment"), asked(r, "replies", lostReply, "a fleet at rest lost replies"))}
 }
 
-// asked counts how often a test of the fleet at rest was carried out. The invariants judge its results; a run that could not perform the
-// tests proves less.
+// asked counts how often a test of the fleet at rest was carried out. The invariants judge the results of the test; a run that could not
+// perform it proves less.
 func asked(r *history.Run, name, verb, claim string) checker.Finding {
 	f := checker.Finding{Invariant: name, Claim: claim}
 	for _, one := range r.Faults {
@@ -60,8 +60,8 @@ func asked(r *history.Run, name, verb, claim string) checker.Finding {
 	return f
 }
 
-// Broken returns the findings that break the verdict: those with violations and, unless the run was narrowed to a few faults, those that
-// checked nothing.
+// Broken returns the findings that break the verdict. These are findings with violations and, unless the run was narrowed to a few faults,
+// findings that checked nothing.
 func (v Verdict) Broken() (list []checker.Finding) {
 	for _, f := range v.Findings {
 		if len(f.Violations) > 0 || !v.Narrowed && checker.Vacuous(f) {
@@ -124,7 +124,7 @@ func count(r *history.Run) Counts {
 	return c
 }
 
-// remote counts the claims for remote workers, and how often a chain moved from a pod to a remote worker or back.
+// remote counts the claims for remote workers. It also counts how often a chain moved from a pod to a remote worker or back.
 func remote(r *history.Run) (claims, crossings int) {
 	far, on := map[string]bool{}, map[int64]bool{}
 	for _, p := range r.Pods {
@@ -149,7 +149,7 @@ func remote(r *history.Run) (claims, crossings int) {
 	return claims, crossings
 }
 
-// starvation returns the average time per second for which pods waited for a processor.
+// starvation returns the average time per second that pods spent waiting for a processor.
 func starvation(r *history.Run) float64 {
 	type look struct {
 		at      time.Time
@@ -174,7 +174,8 @@ func starvation(r *history.Run) float64 {
 	return waited.Seconds() / total.Seconds()
 }
 
-// noRaces checks for reports of the race detector. Without the detector there is nothing to check, which does not make the finding vacuous.
+// noRaces checks for reports from the race detector. Without the detector there is nothing to check, but the finding then does not count as
+// one that checked nothing.
 func noRaces(r *history.Run) checker.Finding {
 	f := checker.Finding{Invariant: "races", Claim: "no process has a data race"}
 	for _, p := range r.Pods {
@@ -186,7 +187,7 @@ func noRaces(r *history.Run) checker.Finding {
 	return f
 }
 
-// noSuicide checks that no process exited without being told to, and that every process that was told to exit in the quiet tail did so.
+// noSuicide checks that no process exited without being told to, and that every process told to exit during the quiet tail did so.
 func noSuicide(r *history.Run) checker.Finding {
 	f := checker.Finding{Invariant: "exits", Claim: "no process exits unless it is told to"}
 	for _, p := range r.Pods {
@@ -205,7 +206,7 @@ func noSuicide(r *history.Run) checker.Finding {
 			}
 		case p.StoppedBy != "" || killedByAJob(r, p):
 		case p.Ready == nil && p.Exit == unavailable:
-			// A process that finds no database reports that and exits.
+			// A process that cannot reach the database reports that and exits.
 		default:
 			accuse("exited without being told to")
 		}
@@ -213,14 +214,15 @@ func noSuicide(r *history.Run) checker.Finding {
 	return f
 }
 
-// unavailable is the exit code of a process that finds no database.
+// unavailable is the exit code of a process that cannot reach the database.
 const unavailable = 3
 
 // deadly lists the kinds that may kill their process.
 var deadly = []string{"demo.exit", "demo.panic", "demo.hog"}
 
 // killedByAJob reports whether a process was running a job that may have killed it. A process that takes a new boot ID after losing its
-// lease may exit before it has logged that ID. All lines of the process's pod between its start and its end therefore count.
+// lease may exit before it has logged that ID. All lines from the process's pod between the start and the end of the process therefore
+// count.
 func killedByAJob(r *history.Run, p history.Process) bool {
 	open := map[string]bool{}
 	for _, l := range r.Ledger {

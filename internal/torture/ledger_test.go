@@ -41,7 +41,7 @@ func TestTheLedgerRefusesAnEffectBelowTheHighestFenceOfItsJob(t *testing.T) {
 	is.Equal(report(t, l, 1, 1, "start"), 200)
 	is.Equal(report(t, l, 1, 1, "effect"), 200)
 	is.Equal(report(t, l, 1, 2, "start"), 200)
-	is.Equal(report(t, l, 1, 1, "effect"), 409) // a newer claim is known
+	is.Equal(report(t, l, 1, 1, "effect"), 409) // a newer claim is already known
 	is.Equal(report(t, l, 1, 1, "end"), 200)    // only effects are refused
 	is.Equal(report(t, l, 2, 1, "effect"), 200) // each job has its own fences
 	is.Equal(report(t, l, 1, 2, "effect"), 200)
@@ -87,5 +87,5 @@ func TestWholeLinesAreHandedOn(t *testing.T) {
 		is.NoErr(err)
 		is.Equal(n, len(part))
 	}
-	is.Equal(got, []string{"one", "two", "three", ""}) // the last one is incomplete
+	is.Equal(got, []string{"one", "two", "three", ""}) // the last line is incomplete
 }

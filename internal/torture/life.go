@@ -17,27 +17,27 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// podLogs is the subfolder of a run's folder that holds the logs of the processes.
+// podLogs is the subfolder of a run's folder that holds the processes' logs.
 const podLogs = "pods"
 
-// What told a process to exit.
+// The reasons why a process was told to exit.
 const (
 	byASignal    = "signal"
 	byAFailpoint = "failpoint"
 )
 
-// life is one process of a place.
+// life is one process that occupies a place.
 type life struct {
 	place  *place
 	cmd    *exec.Cmd
 	log    *os.File
-	record history.Process // guarded by place.mu, like url
+	record history.Process // guarded by place.mu, as is url
 	url    string
 	ready  chan struct{} // closed when the process has reported that it is ready
-	ended  chan struct{} // closed when the process has exited and its record is written
+	ended  chan struct{} // closed when the process has exited and its record has been written
 }
 
-// begin starts the n-th process of a place. The process dies with the torture, even if it is frozen.
+// begin starts the n-th process of a place. The process dies when the torture does, even if it is frozen.
 func begin(p *place, n int, env []string) (*life, error) {
 	l := &life{place: p, ready: make(chan struct{}), ended: make(chan struct{})}
 	name := filepath.Join(podLogs, fmt.Sprintf("%s-%d.log", p.name, n))
@@ -58,8 +58,8 @@ func begin(p *place, n int, env []string) (*life, error) {
 
 	started := make(chan error)
 	go func() {
-		// The kernel sends the parent-death signal when the thread that started the child ends, so this goroutine keeps its thread until
-		// the child has exited.
+		// The kernel sends the parent-death signal when the thread that started the child ends. This goroutine therefore keeps its thread
+		// until the child has exited.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		if err := l.cmd.Start(); err != nil {
@@ -68,7 +68,7 @@ func begin(p *place, n int, env []string) (*life, error) {
 		}
 		l.record.PID = l.cmd.Process.Pid
 		started <- nil
-		_ = l.cmd.Wait() // its process state says how it ended
+		_ = l.cmd.Wait() // the process state describes how it ended
 		l.end()
 	}()
 	if err := <-started; err != nil {
@@ -77,7 +77,7 @@ func begin(p *place, n int, env []string) (*life, error) {
 	return l, nil
 }
 
-// end records how the process ended and empties its place.
+// end records how the process ended and marks its place as empty.
 func (l *life) end() {
 	p := l.place
 	p.mu.Lock()
@@ -123,7 +123,7 @@ func (l *life) said(line []byte) {
 // introductions lists the log messages with which a process announces a new boot ID.
 var introductions = []string{"runner started", "pod registered again", "remote worker started", "lease lost: registered again with a new worker id"}
 
-// saidObject processes a line of JSON output: the readiness message or a log entry.
+// saidObject processes a line of JSON output, which is the readiness message or a log entry.
 func (l *life) saidObject(line []byte) {
 	var one struct {
 		Ready bool   `json:"ready"`
@@ -140,7 +140,7 @@ func (l *life) saidObject(line []byte) {
 		l.record.Ready, l.url = &now, one.HTTP
 		close(l.ready)
 	}
-	if one.Msg == "remote worker accepted" { // by this pod
+	if one.Msg == "remote worker accepted" { // the message is from this pod
 		l.place.w.serves(one.Pod, l.place.name)
 	}
 	if (one.Ready || slices.Contains(introductions, one.Msg)) && one.Boot != "" && !slices.Contains(l.record.Boots, one.Boot) {
@@ -167,14 +167,14 @@ func (w *World) environment(name string) []string {
 	)
 }
 
-// lines is a writer that passes on complete lines without their line ends. The callee may append to the bytes.
+// lines is a writer that passes on complete lines without their line endings. The callee may append to the bytes.
 type lines struct {
 	mu   sync.Mutex
 	part []byte
 	each func([]byte)
 }
 
-// mostLine is the number of bytes kept of a line that does not end.
+// mostLine is the number of bytes kept of a line that is missing its line ending.
 const mostLine = 1 << 20
 
 func (w *lines) Write(b []byte) (int, error) {

@@ -8,15 +8,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// simple returns a submission with only a kind and args.
+// simple returns a submission that consists of a kind and its args.
 func simple(kind, args string, a ...any) submission {
 	return submission{Kind: kind, Args: json.RawMessage(fmt.Sprintf(args, a...))}
 }
 
-// step returns the submission as a chain step.
+// step converts the submission to a chain step.
 func (s submission) step() job.Step { return job.Step{Kind: s.Kind, Args: s.Args} }
 
-// mix lists what clients submit, by weight.
+// mix lists what clients submit, with a weight for each.
 var mix = []struct {
 	weight int
 	make   func(*errands) submission
@@ -48,7 +48,7 @@ var mix = []struct {
 	{40, func(k *errands) submission { return k.declaredChain() }},
 	{40, func(k *errands) submission { return k.carriedChain() }},
 	{25, func(k *errands) submission { return k.fanOut() }},
-	{1, func(k *errands) submission { return simple("demo.fanout", `{"n":%d}`, k.number(10_001, 2_000_000)) }}, // refused as a whole
+	{1, func(k *errands) submission { return simple("demo.fanout", `{"n":%d}`, k.number(10_001, 2_000_000)) }}, // rejected as a whole
 	{100, func(k *errands) submission {
 		s := simple("demo.sleep", `{"ms":%d}`, k.number(10, 300))
 		s.Subject = k.subject()
@@ -63,7 +63,7 @@ var mix = []struct {
 	}},
 	{25, func(k *errands) submission {
 		s := k.declaredChain()
-		s.Lane = limitedLane // and that of the steps that name no lane
+		s.Lane = limitedLane // also the lane of the steps that name none
 		return s
 	}},
 	{40, func(k *errands) submission {
@@ -82,10 +82,10 @@ var mix = []struct {
 		return simple("demo.tx", `{"rows":%d,"rollback":%t}`, k.number(1, 20), k.r.IntN(6) == 0)
 	}},
 	{60, func(k *errands) submission { return simple("demo.effect", `{"n":%d}`, k.number(1, 5)) }},
-	{3, func(k *errands) submission { return simple("demo.nobody", `{}`) }},               // unknown kind
-	{4, func(k *errands) submission { return simple("demo.sleep", `{"ms":"soon"}`) }},     // invalid args for the kind
+	{3, func(k *errands) submission { return simple("demo.nobody", `{}`) }},               // an unknown kind
+	{4, func(k *errands) submission { return simple("demo.sleep", `{"ms":"soon"}`) }},     // args that are invalid for the kind
 	{3, func(k *errands) submission { return simple("demo.echo", `{"nul":"a\u0000b"}`) }}, // cannot be stored
-	{3, func(k *errands) submission { return submission{Kind: "demo.noop", Lane: "no"} }}, // no such lane
+	{3, func(k *errands) submission { return submission{Kind: "demo.noop", Lane: "no"} }}, // a lane that does not exist
 }
 
 // odd lists JSON texts that are easily altered in transit.
@@ -115,7 +115,7 @@ func (k *errands) step() job.Step {
 	case 8:
 		s = simple("demo.echo", `{"step":%d}`, k.n)
 	case 9:
-		s = simple("demo.flaky", `{"p":0.1}`) // makes a chain visibly fail now and then
+		s = simple("demo.flaky", `{"p":0.1}`) // lets a chain fail now and then
 	}
 	step := job.Step{Kind: s.Kind, Args: s.Args}
 	switch k.r.IntN(20) {
@@ -171,7 +171,7 @@ func (k *errands) carriedChain() submission {
 	return s
 }
 
-// fan holds the arguments of demo.fanout.
+// fan contains the arguments for demo.fanout.
 type fan struct {
 	N      int       `json:"n"`
 	Child  job.Step  `json:"child"`
@@ -179,8 +179,8 @@ type fan struct {
 	Policy string    `json:"policy,omitempty"`
 }
 
-// fanOut returns a fan-out with 2 to 50 children. They are jobs that all end at the same time, jobs of which some fail, chains, or fan-outs
-// of 2 to 4. Most fan-outs have a join, and some a declared step after it.
+// fanOut returns a fan-out with 2 to 50 children. The children are jobs that all end at the same time, jobs that partly fail, chains, or
+// fan-outs of 2 to 4. Most fan-outs have a join, and some have a declared step after it.
 func (k *errands) fanOut() submission {
 	f := fan{N: k.number(2, 12), Child: k.child()}
 	switch k.r.IntN(8) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A mutant that does not compile, or whose SQL PostgreSQL rejects, would be caught by any test.
+// A mutant that does not compile, or whose SQL is rejected by PostgreSQL, would be caught by any test.
 func TestEveryMutantCompilesAndItsStatementsPrepare(t *testing.T) {
 	for _, m := range Mutants() {
 		overlay, err := m.Plant("../..", t.TempDir())

@@ -50,7 +50,7 @@ func TestEveryMutantSaysWhatIsWrongAndWhichInvariantsNoticeIt(t *testing.T) {
 	is.Equal(len(slices.Compact(slices.Sorted(slices.Values(names)))), len(names)) // names are unique
 }
 
-// The page that explains the mutants must have a row for each, with the tests from mutants.txt.
+// The page that explains the mutants must have a row for each mutant, with the tests listed in mutants.txt.
 func TestEveryMutantIsOnThePageWithItsTests(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -62,7 +62,7 @@ func TestEveryMutantIsOnThePageWithItsTests(t *testing.T) {
 			t.Errorf("docs/testing.md has no row for %s with the mistake %q", m.Name, m.Mistake)
 		}
 		for _, run := range m.Tests {
-			is.True(len(run) == 3) // tests by name, because a whole package would take too long
+			is.True(len(run) == 3) // a list of test names, because running a whole package would take too long
 			folder, tests := run[0], regexp.MustCompile(`Test[A-Za-z]+`).FindAllString(run[2], -1)
 			for _, test := range tests {
 				if !strings.Contains(row, "`"+test+"`") || !declares(t, "../../"+folder, test) {

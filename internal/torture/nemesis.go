@@ -12,12 +12,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// mendWithin is the time limit for a verb to undo its harm.
+// mendWithin is the time limit for a verb to undo the harm it has done.
 const mendWithin = 15 * time.Second
 
-// Carry carries out a plan and records the result of each act. Each act starts at its time, and acts may overlap. Carry returns when every
-// act has been healed; it heals early when ctx ends. An act that cannot be carried out is noted in its record and is not an error. A plan
-// made for another fleet is an error.
+// Carry carries out a plan and records the result of each act. Each act starts at its planned time, and acts may overlap. Carry returns
+// when every act has been healed; if ctx ends, it heals early. An act that cannot be carried out is noted in its record and is not an
+// error. A plan made for another fleet is an error.
 //
 // The crowd submits the jobs that are themselves faults.
 func Carry(ctx context.Context, crowd *Crowd, plan []history.Act) error {
@@ -51,7 +51,7 @@ type nemesis struct {
 	pods  map[string]chan struct{} // held by an act that harms this pod or worker
 }
 
-// carry carries out one act. Acts that the plan keeps apart do not overlap even if one takes longer than planned.
+// carry carries out one act. Acts that the plan keeps apart do not overlap, even if one takes longer than planned.
 func (n *nemesis) carry(ctx context.Context, act history.Act) {
 	v, _ := verbNamed(act.Verb)
 	s := &strike{w: n.w, crowd: n.crowd, ctx: ctx, act: act}
@@ -90,20 +90,20 @@ func (n *nemesis) carry(ctx context.Context, act history.Act) {
 // errOver means that the run ended before the act could start.
 var errOver = errors.New("the run is over")
 
-// strike is an act in progress. A verb's function does the harm, calls last to wait, and heals in every case. Its methods are safe for
-// concurrent use.
+// strike is an act in progress. The function of a verb does the harm, calls last to wait, and heals in every case. strike's methods are
+// safe for concurrent use.
 type strike struct {
 	w     *World
 	crowd *Crowd
-	ctx   context.Context // is cancelled when the run ends
+	ctx   context.Context // cancelled when the run ends
 	act   history.Act
 
-	// The target, if the act has one: its place, and the pod or worker there.
+	// If the act has a target, these are its place and the pod or worker there.
 	at     *place
 	pod    *Pod
 	worker *Worker
 
-	began time.Time // when the harm began, if preparations came first
+	began time.Time // when the harm began, if preparations preceded it
 
 	mu     sync.Mutex
 	struck int
@@ -124,14 +124,14 @@ func (s *strike) aimAt(name string) {
 	}
 }
 
-// hit adds to the number of things that were hit.
+// hit adds to the number of targets that were hit.
 func (s *strike) hit(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.struck += n
 }
 
-// note adds a fact to the record, for the checker.
+// note adds a fact to the record for the checker.
 func (s *strike) note(key string, value any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *strike) note(key string, value any) {
 	s.noted[key] = value
 }
 
-// outcome returns the number of hits and the plan's note with the added facts.
+// outcome returns the number of hits, and the plan's note with the facts that were added.
 func (s *strike) outcome() (int, map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,13 +156,13 @@ func (s *strike) outcome() (int, map[string]any) {
 	return s.struck, s.noted
 }
 
-// last waits for the duration of the act or until the run is over.
+// last waits for the planned duration of the act or until the run is over.
 func (s *strike) last() { s.wait(s.act.For) }
 
 // wait waits for d and returns false if the run ended first.
 func (s *strike) wait(d time.Duration) bool { return sleep(s.ctx, d) }
 
-// until waits until the condition holds. It returns false if that takes longer than d or the run ends first.
+// until waits until the condition holds. It returns false if that takes longer than d or if the run ends first.
 func (s *strike) until(d time.Duration, met func() bool) bool {
 	for deadline := time.Now().Add(d); !met(); {
 		if time.Now().After(deadline) || !s.wait(20*time.Millisecond) {
@@ -172,7 +172,7 @@ func (s *strike) until(d time.Duration, met func() bool) bool {
 	return true
 }
 
-// alive waits until the process is ready, because it may have been killed a moment ago.
+// alive waits until the process is ready, because it may have been killed a moment before.
 func (s *strike) alive() error {
 	if !s.until(5*time.Second, s.at.Ready) {
 		if s.ctx.Err() != nil {
@@ -183,12 +183,12 @@ func (s *strike) alive() error {
 	return nil
 }
 
-// healing returns a context for undoing harm. It stays valid after the run is over.
+// healing returns a context for undoing harm. The context stays valid after the run is over.
 func (s *strike) healing() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(s.ctx), mendWithin)
 }
 
-// connect opens a superuser session that is immune to the settings that verbs change.
+// connect opens a superuser session that is not affected by the settings that verbs change.
 func (s *strike) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := s.w.Admin.Config().ConnConfig
 	config.ConnectTimeout = 5 * time.Second

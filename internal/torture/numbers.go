@@ -23,8 +23,8 @@ select usename::text, case when state = 'active' then coalesce(wait_event_type |
 	count(*)::int
 from pg_stat_activity where usename like 'pod%' group by 1, 2`
 
-// numbers reads the resource usage of all pods concurrently, so that a frozen one does not delay the others. For workers it only has the
-// numbers that the system reports.
+// numbers reads the resource usage of all pods concurrently, so that a frozen pod does not delay the others. For workers, it reads only the
+// numbers that the operating system reports.
 func (s *sampler) numbers(ctx context.Context) ([]history.PodNumbers, error) {
 	sessions := s.sessions(ctx)
 	places := s.w.places()
@@ -54,7 +54,7 @@ func (s *sampler) numbers(ctx context.Context) ([]history.PodNumbers, error) {
 	return list, ctx.Err()
 }
 
-// sessions counts the sessions by pod and state. It returns nil if the server does not answer.
+// sessions counts the sessions by pod and state. It returns nil if the server does not respond.
 func (s *sampler) sessions(ctx context.Context) map[string]map[string]int {
 	ctx, cancel := context.WithTimeout(ctx, numberWithin)
 	defer cancel()
@@ -104,7 +104,7 @@ func (s *sampler) metrics(ctx context.Context, url string, into *history.PodNumb
 	}
 }
 
-// openFiles returns the number of a process's open file descriptors, or -1 if the process is gone or the system does not report it.
+// openFiles returns the number of a process's open file descriptors, or -1 if the process is gone or the number is not available.
 func openFiles(pid int) int {
 	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
@@ -113,7 +113,7 @@ func openFiles(pid int) int {
 	return len(list)
 }
 
-// starved returns how long the threads of a process have waited for a processor, or 0 if the system does not report it.
+// starved returns how long the threads of a process have waited for a processor, or 0 if that time is not available.
 func starved(pid int) (sum time.Duration) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	for _, name := range threads {
@@ -129,7 +129,7 @@ func starved(pid int) (sum time.Duration) {
 	return sum
 }
 
-// residentBytes returns a process's resident memory, or -1 if the process is gone or the system does not report it.
+// residentBytes returns a process's resident memory, or -1 if the process is gone or the size is not available.
 func residentBytes(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {

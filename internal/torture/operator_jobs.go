@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// These queries select jobs for the steward: an unsuccessful job of a kind that may be retried any number of times, and a waiting job.
-// Fan-outs and their branches are included.
+// These queries select jobs for the steward: an unsuccessful job of a kind that can be retried any number of times, and a waiting job. They
+// include fan-outs and their branches.
 const (
 	toRetrySQL = `
 select d.id from trapeze.done d join trapeze.jobs j on j.id = d.id where d.state in ('failed', 'cancelled')
@@ -41,7 +41,7 @@ func (s *steward) run(ctx context.Context) {
 		err := s.c.w.Admin.QueryRow(looking, sql).Scan(&id)
 		cancel()
 		if err != nil {
-			continue // no such job, or the database is down
+			continue // there is no such job, or the database is down
 		}
 		if pod, ok := s.c.pod(at); ok {
 			s.c.steer(context.WithoutCancel(ctx), pod, verb, id, priority)
@@ -49,7 +49,7 @@ func (s *steward) run(ctx context.Context) {
 	}
 }
 
-// steer retries a job or changes its priority; verb is retry or nice.
+// steer retries a job or changes its priority. verb is retry or nice.
 func (c *Crowd) steer(ctx context.Context, pod *Pod, verb string, id int64, priority int) history.Call {
 	call := c.begin(0, verb, pod)
 	call.Job = id

@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// schedulesTable holds the torture's own record of each version of a schedule and its first undecided fire at the time of the change. A
-// trigger writes it in the transaction of the change, so that the order of changes and fires is certain.
+// schedulesTable holds the torture's own record of each version of a schedule, with its first undecided occurrence at the time of the
+// change. A trigger writes the record in the transaction that makes the change, so that the order of changes and fires is certain.
 const schedulesTable = `
 create table torture_schedules (n bigserial, at timestamptz not null default clock_timestamp(), schedule text not null,
 	expression text not null, paused boolean not null, anchor timestamptz not null, undecided timestamptz);
@@ -35,8 +35,8 @@ select (select count(distinct f.schedule) = $1 from trapeze.schedule_fires f whe
 	and not exists (select from trapeze.schedules where next_at < now() - interval '5 seconds')`
 )
 
-// theSchedules lists the schedules of every run with their names, initial expressions and missed-fire policies. The last one is never
-// changed. If no pod can decide fires for two seconds, several of its fires are decided at once.
+// theSchedules lists the schedules of every run with their names, initial expressions and missed-fire policies. The last schedule is never
+// changed. If no pod can decide occurrences for two seconds, several of that schedule's occurrences are decided together.
 var theSchedules = []struct{ name, expression, missed string }{
 	{"tick", "@every 2s", "catch_up"},
 	{"cron", "*/3 * * * * *", "coalesce"},
@@ -66,7 +66,8 @@ func (k *calendar) prepare(ctx context.Context) error {
 	return nil
 }
 
-// run changes a schedule every few seconds until ctx ends: it pauses it for a while, changes its expression, or triggers it.
+// run changes a schedule every few seconds until ctx ends. Each time, it pauses the schedule for a while, changes its expression, or
+// triggers it.
 func (k *calendar) run(ctx context.Context) {
 	for sleep(ctx, 3*time.Second+time.Duration(k.r.IntN(6000))*time.Millisecond) {
 		name := theSchedules[k.r.IntN(len(theSchedules)-1)].name
@@ -84,8 +85,8 @@ func (k *calendar) run(ctx context.Context) {
 	}
 }
 
-// schedule sends an operator's command and reports whether it succeeded. It retries until a response reports success or the time limit is
-// reached. A trigger is sent only once, because it could fire twice.
+// schedule sends an operator's command and reports whether the command succeeded. It retries until a response reports success or the time
+// limit is reached. It sends a trigger only once, because the schedule could otherwise fire twice.
 func (c *Crowd) schedule(ctx context.Context, verb, name, method, path, body string) bool {
 	ctx, cancel := context.WithTimeout(ctx, mendWithin)
 	defer cancel()
@@ -108,7 +109,7 @@ func (c *Crowd) schedule(ctx context.Context, verb, name, method, path, body str
 }
 
 // EndSchedules waits until every schedule has fired again in the healed fleet, and then pauses them all. Fires wake pods, which would hide
-// a pod that does not wake by itself. The checker detects a fleet that no longer fires.
+// a pod that does not wake by itself. The checker detects a fleet that no longer fires schedules.
 func (c *Crowd) EndSchedules(ctx context.Context) error {
 	c.w.enter("last fires", restWithin)
 	for _, s := range theSchedules {

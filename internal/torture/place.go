@@ -13,27 +13,27 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// restartAfter is how long a place stays empty before its next process starts, as with an orchestrator.
+// restartAfter is how long a place stays empty before its next process starts, as under an orchestrator.
 const restartAfter = time.Second
 
 // ErrNoProcess is returned by commands to a place that has no process.
 var ErrNoProcess = errors.New("the place has no process")
 
-// place is a place in the fleet for a pod or a remote worker. Its processes come and go: about a second after one ends, the next one
-// starts, unless the place is held down. Its methods are safe for concurrent use.
+// place is a slot in the fleet for a pod or a remote worker. Its processes come and go. About a second after one ends, the next one starts,
+// unless the place is held down. Its methods are safe for concurrent use.
 type place struct {
 	w       *World
 	name    string
 	command string          // subcommand of the program
 	env     func() []string // extra environment variables
-	about   history.Process // fields that every process record starts with
+	about   history.Process // fields that all its process records share
 
 	mu      sync.Mutex
 	now     *life // the current process, or nil
 	lives   int
 	boot    string
 	emptied time.Time     // when the last process ended
-	held    int           // number of active HoldDown calls
+	held    int           // number of HoldDown calls that have not been released
 	changed chan struct{} // closed and replaced when any of these fields changes
 }
 
@@ -76,7 +76,7 @@ func (p *place) Signal(s syscall.Signal) error {
 	if p.now == nil {
 		return ErrNoProcess
 	}
-	// The signal is recorded first, so that a process killed by it does not appear to have exited by itself.
+	// The signal is recorded first, so that a process killed by it does not appear to have exited on its own.
 	r := &p.now.record
 	switch s {
 	case syscall.SIGTERM:
@@ -125,8 +125,8 @@ func (p *place) WaitExit(ctx context.Context) error {
 	}
 }
 
-// Start starts a process in the place, with env added to its environment, and waits until it is ready. If a process is already running,
-// Start waits for that one and ignores env.
+// Start starts a process in the place, with env added to its environment, and waits until the process is ready. If a process is already
+// running, Start waits for that one and ignores env.
 func (p *place) Start(ctx context.Context, env ...string) error {
 	one, err := p.launch(env...)
 	if err != nil {
@@ -142,7 +142,7 @@ func (p *place) Start(ctx context.Context, env ...string) error {
 	}
 }
 
-// launch starts a process unless one is running.
+// launch starts a process unless one is already running.
 func (p *place) launch(env ...string) (*life, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,7 +159,7 @@ func (p *place) launch(env ...string) (*life, error) {
 	return one, nil
 }
 
-// HoldDown keeps the place empty once its process has exited, until release is called. It does not stop the process.
+// HoldDown keeps the place empty, once its process has exited, until release is called. It does not stop the process.
 func (p *place) HoldDown() (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +168,7 @@ func (p *place) HoldDown() (release func()) {
 	return sync.OnceFunc(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.held = max(p.held-1, 0) // the quiet tail may have released it already
+		p.held = max(p.held-1, 0) // the quiet tail may already have released it
 		p.note()
 	})
 }
@@ -181,7 +181,7 @@ func (p *place) release() {
 	p.note()
 }
 
-// note wakes the keeper after a change. The caller holds p.mu.
+// note wakes the keeper after a change. The caller must hold p.mu.
 func (p *place) note() {
 	close(p.changed)
 	p.changed = make(chan struct{})

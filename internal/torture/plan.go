@@ -9,16 +9,16 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// PlanOptions limits a plan.
+// PlanOptions limits what a plan may contain.
 type PlanOptions struct {
-	For     time.Duration // length of the run, by which every act has ended; default 1 minute
-	Pods    int           // number of pods, pod1 … podN; default 3
-	Workers int           // number of remote workers, worker1 … workerN; default none
-	Only    []string      // names of faults such as F24; all if empty
+	For     time.Duration // length of the run, by which every act has ended; the default is 1 minute
+	Pods    int           // number of pods, pod1 … podN; the default is 3
+	Workers int           // number of remote workers, worker1 … workerN; the default is none
+	Only    []string      // names of faults such as F24; if empty, all faults
 }
 
-// The pace of a plan. An outage of the whole fleet, including recovery, stays below longestOutage, and two outages are at least airBetween
-// apart.
+// The pace of a plan. An outage of the whole fleet, including recovery, is shorter than longestOutage, and two outages are at least
+// airBetween apart.
 const (
 	firstAct      = 3 * time.Second
 	actsApart     = 5 * time.Second // on average
@@ -27,7 +27,7 @@ const (
 	longestOutage = 15 * time.Second
 )
 
-// aim is the target of a verb.
+// aim is what a verb targets.
 type aim int
 
 const (
@@ -44,18 +44,18 @@ type verb struct {
 	aim         aim
 	shortest    time.Duration // minimum duration
 	longest     time.Duration // maximum duration
-	few, many   int           // minimum and maximum of the act's number
+	few, many   int           // minimum and maximum of the number that the act takes
 	most        int           // maximum number of acts per run, or 0 for no limit
-	room        time.Duration // remaining time of the run that it needs
+	room        time.Duration // the time that must remain in the run
 	note        func(r *rand.Rand, a *history.Act, pods int)
 	do          func(s *strike) error
 }
 
-// verbs lists all verbs. The weights follow public reports of what breaks job runners. A tenth of all harm, commands that race with jobs,
-// comes from the workload instead.
+// verbs lists all verbs. The weights follow public reports of what breaks job runners. A tenth of all harm comes from the workload instead,
+// in the form of commands that race with jobs.
 var verbs = slices.Concat(processVerbs, failpointVerbs, backlogVerbs, networkVerbs, databaseVerbs, jobVerbs, workerVerbs)
 
-// The independent random number streams of a seed.
+// The independent random number streams derived from a seed.
 const (
 	nemesisStream uint64 = iota + 1
 	failpointStream
@@ -87,11 +87,11 @@ func PlanFor(seed uint64, o PlanOptions) []history.Act {
 	return p.plan
 }
 
-// opening lists the verbs with which every unrestricted plan starts. Without them, a short plan may leave an invariant with nothing to
+// opening lists the verbs with which every unrestricted plan starts. Without them, a short plan might leave an invariant with nothing to
 // check.
 var opening = []string{"kill", "worker_kill"}
 
-// opens plans the next act of the opening, and returns false once the opening is over.
+// opens plans the next act of the opening. It returns false once the opening is over.
 func (p *planner) opens(at time.Duration) bool {
 	if len(p.Only) > 0 || len(p.plan) >= len(opening) {
 		return false
@@ -109,14 +109,14 @@ type planner struct {
 	r, points *rand.Rand
 	verbs     []verb
 	plan      []history.Act
-	busy      []time.Duration          // by pod, until when it is out
-	busyFar   []time.Duration          // by worker, until when it is out
-	allBusy   time.Duration            // until when no other outage of the whole fleet may begin
-	until     map[string]time.Duration // by verb, until when it is active
-	done      map[string]int           // by verb, the number of acts
+	busy      []time.Duration          // by pod, the time until which it is out
+	busyFar   []time.Duration          // by worker, the time until which it is out
+	allBusy   time.Duration            // the time until which no other outage of the whole fleet may begin
+	until     map[string]time.Duration // by verb, the time until which it is active
+	done      map[string]int           // by verb, the number of acts so far
 }
 
-// act plans one act that begins at the given time, if any fits.
+// act plans one act that begins at the given time, if one fits.
 func (p *planner) act(at time.Duration) bool {
 	var fitting []verb
 	total := 0.0
@@ -139,7 +139,7 @@ func (p *planner) act(at time.Duration) bool {
 }
 
 // fits reports whether v may begin at the given time. It must end before the run does and must not be active already. It must leave at
-// least one pod unharmed, or if it harms all of them, the fleet must have had time to recover since the last outage.
+// least one pod unharmed. If it harms all pods, the fleet must have had time to recover since the last outage.
 func (p *planner) fits(v verb, at time.Duration) bool {
 	if at+max(v.shortest, v.room) > p.For || p.until[v.name] > at || v.most > 0 && p.done[v.name] >= v.most {
 		return false

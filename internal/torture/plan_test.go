@@ -23,10 +23,10 @@ func TestASeedHasOnePlan(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for seed := range uint64(50) {
-		is.Equal(text(seed), text(seed)) // the same seed, the same plan
+		is.Equal(text(seed), text(seed)) // the same seed gives the same plan
 		seen[text(seed)] = true
 	}
-	is.Equal(len(seen), 50) // another seed, another plan
+	is.Equal(len(seen), 50) // another seed gives another plan
 }
 
 func TestAPlanIsBusyAndEndsInTime(t *testing.T) {
@@ -43,7 +43,7 @@ func TestAPlanIsBusyAndEndsInTime(t *testing.T) {
 			is.True(a.At+a.For <= o.For)            // healed before the quiet tail
 			is.True(i == 0 || a.At >= plan[i-1].At) // in time order
 			v, _ := verbNamed(a.Verb)
-			is.True(a.Pod == "" || a.Pod <= podName(o.Pods-1) || v.aim == atWorker && a.Pod <= workerName(o.Workers-1)) // names a member of the fleet
+			is.True(a.Pod == "" || a.Pod <= podName(o.Pods-1) || v.aim == atWorker && a.Pod <= workerName(o.Workers-1)) // the target is a member of the fleet
 			used[a.Verb]++
 		}
 	}
@@ -58,7 +58,7 @@ func TestSomePodIsLeftAloneExceptForMoments(t *testing.T) {
 	for seed := range uint64(200) {
 		o := PlanOptions{For: 3 * time.Minute, Pods: 3 + int(seed%4), Workers: 2}
 		plan := PlanFor(seed, o)
-		out := time.Duration(0) // how long no pod has been well
+		out := time.Duration(0) // how long no pod has been working
 		for at := time.Duration(0); at < o.For; at += 100 * time.Millisecond {
 			if anyWell(plan, o.Pods, at) {
 				out = 0
@@ -69,7 +69,7 @@ func TestSomePodIsLeftAloneExceptForMoments(t *testing.T) {
 	}
 }
 
-// anyWell reports whether any pod is working at the given time, assuming that each needs some time to recover after an act.
+// anyWell reports whether any pod is working at the given time, assuming that each pod needs some time to recover after an act.
 func anyWell(plan []history.Act, pods int, at time.Duration) bool {
 	ill := map[string]bool{}
 	for _, a := range plan {
@@ -81,7 +81,7 @@ func anyWell(plan []history.Act, pods int, at time.Duration) bool {
 			return false
 		}
 		if v.aim == atWorker {
-			continue // a pod that it kills is back shortly, and no other act waits for that
+			continue // a pod that it kills is soon back, and no other act waits for it
 		}
 		ill[a.Pod] = a.Pod != ""
 	}
@@ -126,10 +126,10 @@ func TestEveryFaultIsListedOnceWithItsWayOrItsReason(t *testing.T) {
 				ways++
 			}
 		}
-		is.Equal(ways, 1)     // exactly one of verbs, every run, or a reason
-		is.True(f.What != "") // for readers
+		is.Equal(ways, 1)     // exactly one of these: verbs, an explanation why every run causes it, or a reason why none can
+		is.True(f.What != "") // described for readers
 	}
-	is.Equal(names, want) // each exactly once
+	is.Equal(names, want) // each fault is listed exactly once
 	verbsOf := map[string]bool{}
 	for _, v := range verbs {
 		is.True(!verbsOf[v.name]) // verb names are unique
@@ -137,7 +137,7 @@ func TestEveryFaultIsListedOnceWithItsWayOrItsReason(t *testing.T) {
 		_, listed := FaultNamed(v.fault)
 		is.True(listed) // every verb belongs to a fault
 		is.True(v.longest == 0 || v.longest >= v.shortest)
-		is.True(v.aim != atAll || v.longest+comeBack <= longestOutage) // outages are short
+		is.True(v.aim != atAll || v.longest+comeBack <= longestOutage) // outages are short enough
 	}
 }
 
@@ -149,6 +149,6 @@ func TestAPlanSurvivesItsFile(t *testing.T) {
 		is.NoErr(err)
 		var read history.Act
 		is.NoErr(json.Unmarshal(raw, &read))
-		is.Equal(read, a) // a replay reads the same plan
+		is.Equal(read, a) // a replay reads back the same plan
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// Pod is a place for pods behind its own proxy. Its methods are safe for concurrent use.
+// Pod is a place for pods behind a dedicated proxy. Its methods are safe for concurrent use.
 type Pod struct {
 	*place
 	proxy *faultnet.Proxy
@@ -23,7 +23,7 @@ func newPod(w *World, name string, proxy *faultnet.Proxy) *Pod {
 // Proxy returns the proxy between the pod and PostgreSQL.
 func (p *Pod) Proxy() *faultnet.Proxy { return p.proxy }
 
-// URL returns the HTTP address of the current process, or an empty string if none has announced one.
+// URL returns the HTTP address of the current process, or an empty string if the process has not announced one.
 func (p *Pod) URL() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,7 +33,7 @@ func (p *Pod) URL() string {
 	return p.now.url
 }
 
-// address returns the current host and port of that URL.
+// address returns the host and port from that URL.
 func (p *Pod) address() (network, address string) {
 	return "tcp", strings.TrimPrefix(p.URL(), "http://")
 }
@@ -48,7 +48,7 @@ func (p *Pod) environment() []string {
 	}
 }
 
-// close kills the process, if there is one, and closes the proxy.
+// close kills the current process, if any, and closes the proxy.
 func (p *Pod) close() {
 	_ = p.Kill()
 	p.proxy.Close()

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// until waits for a condition for up to 30 seconds.
+// until waits up to 30 seconds for a condition.
 func until(t *testing.T, what string, met func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !met(); pause(t.Context(), 10*time.Millisecond) {
@@ -37,12 +37,12 @@ func TestAPlaceIsFilledAgainUnlessItIsHeldDown(t *testing.T) {
 	is.True(isReady())
 	first, pid := p.Boot(), p.PID()
 	is.True(first != "")
-	is.NoErr(p.Start(t.Context())) // already running
+	is.NoErr(p.Start(t.Context())) // the process is already running
 	is.Equal(p.PID(), pid)
 
 	is.NoErr(p.Kill())
-	is.Equal(p.PID(), 0)             // Kill waits until the process has exited
-	is.Equal(p.Kill(), ErrNoProcess) // nothing left to kill
+	is.Equal(p.PID(), 0)             // Kill has waited until the process exited
+	is.Equal(p.Kill(), ErrNoProcess) // there is nothing left to kill
 	until(t, "the next process", isReady)
 	is.True(p.Boot() != first) // a new process has a new boot ID
 
@@ -53,11 +53,11 @@ func TestAPlaceIsFilledAgainUnlessItIsHeldDown(t *testing.T) {
 	is.NoErr(p.Signal(syscall.SIGCONT))
 	is.NoErr(p.WaitExit(t.Context()))
 	pause(t.Context(), restartAfter+500*time.Millisecond)
-	is.Equal(p.PID(), 0) // held down
+	is.Equal(p.PID(), 0) // the place is held down
 	is.NoErr(p.Start(t.Context(), "TRAPEZE_FAILPOINTS=heartbeat.send=exit:7"))
 	is.NoErr(p.WaitExit(t.Context()))
 	release()
-	release() // has no effect
+	release() // a second call has no effect
 	until(t, "the next process", isReady)
 	files, memory := openFiles(p.PID()), residentBytes(p.PID())
 	is.True(files > 5)
@@ -103,6 +103,6 @@ func TestACloseLeavesNothingBehind(t *testing.T) {
 	}
 	for _, path := range []string{home, program} {
 		_, err := os.Stat(path)
-		is.True(os.IsNotExist(err)) // removed
+		is.True(os.IsNotExist(err)) // the folder was removed
 	}
 }

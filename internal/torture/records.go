@@ -6,7 +6,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// Struck records a fault after it has been healed.
+// Struck records a fault after its harm has been undone.
 func (w *World) Struck(f history.Fault) {
 	if err := w.Faults.Write(f); err != nil {
 		w.fail(err)
@@ -64,10 +64,10 @@ func (w *World) failure() error {
 // Progress describes how far a run has come.
 type Progress struct {
 	Phase     string        // current activity, as text for the user
-	Elapsed   time.Duration // since the phase began
+	Elapsed   time.Duration // time since the phase began
 	Total     time.Duration // length or time limit of the phase, or 0 if unknown
-	Faults    int           // carried out and healed
-	Jobs      int           // successfully submitted
+	Faults    int           // faults that were carried out and healed
+	Jobs      int           // jobs that were submitted successfully
 	LastFault string
 }
 

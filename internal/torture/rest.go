@@ -15,18 +15,18 @@ import (
 
 const (
 	askFor     = 8 * time.Second  // how long each test is repeated
-	restWithin = 15 * time.Second // limit for the fleet to come to rest first
-	wakeWithin = 8 * time.Second  // limit for a job that no pod was notified of; longer than a poll, and than the checker allows
+	restWithin = 15 * time.Second // how long the fleet may take to come to rest first
+	wakeWithin = 8 * time.Second  // how long a job may wait if no pod was notified of it; longer than a poll and than the checker allows
 )
 
-// The tests of a fleet at rest, named by the verbs of their records.
+// The tests of a fleet at rest, named after the verbs in their records.
 const (
 	lostWakeUp = "lost_wake_up"
 	lateCancel = "late_cancel"
 	lostReply  = "lost_reply"
 )
 
-// listenersSQL selects the sessions that wait for notifications and that may hold the maintenance leadership.
+// listenersSQL selects the sessions that wait for notifications. One of them may hold the maintenance leadership.
 const (
 	listenersSQL    = `from pg_stat_activity where usename like 'pod%' and application_name = 'trapeze-listen'`
 	endListenersSQL = `select count(*) filter (where pg_terminate_backend(pid)) ` + listenersSQL
@@ -35,10 +35,10 @@ const (
 	endedSQL        = `select not exists (select from trapeze.live where id = $1)`
 )
 
-// AskAtRest runs three tests on the healed fleet once it is at rest. A busy fleet would hide the results of two of them. Its pods are woken
-// all the time, so a missed wake-up never shows, and every fault makes pods search for claims whose replies were lost. The third test, a
-// cancel at the last moment, needs a timing that clients rarely hit. Lost replies come last, because they wake pods later. Each test is
-// repeated, because a pod may still be searching for claims after an earlier fault.
+// AskAtRest runs three tests on the healed fleet once the fleet is at rest. A busy fleet would hide the results of two of them. Its pods
+// are woken all the time, so a missed wake-up never shows. Every fault also makes pods search for claims whose replies were lost. The third
+// test, a cancel at the last moment, needs a timing that clients rarely hit. Lost replies come last, because they wake pods later. Each
+// test is repeated, because a pod may still be searching for claims after an earlier fault.
 func (c *Crowd) AskAtRest(ctx context.Context) error {
 	questions := []struct {
 		fault, verb string
@@ -69,8 +69,8 @@ func (c *Crowd) AskAtRest(ctx context.Context) error {
 	return nil
 }
 
-// unheard submits a job of which no pod is notified, using a program that runs no jobs. It terminates every pod's listening session and
-// blocks new ones until the job is stored; all other sessions stay. It returns the number of listening sessions that were terminated.
+// unheard submits a job without any pod being notified, using a program that runs no jobs. It terminates every pod's listening session and
+// blocks new ones until the job is stored. All other sessions remain open. It returns the number of listening sessions that it terminated.
 func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err error) {
 	defer func() {
 		for _, p := range c.w.Pods() {
@@ -101,16 +101,16 @@ func (c *Crowd) unheard(ctx context.Context, _ int) (id int64, struck int, err e
 	return id, struck, err
 }
 
-// replies lists the replies that a fleet at rest loses, each to the statement that contains the text. The query sent returns true once the
-// statement has been sent.
+// replies lists the replies that a fleet at rest loses. Each is the reply to the statement that contains text. The query sent returns true
+// once the statement has been sent.
 var replies = []struct{ text, sent string }{
 	{text: submitText}, // through one pod at a time
 	{claimText, `select not exists (select from trapeze.live where id = $1 and state = 'pending')`},
 	{finishText, endedSQL},
 }
 
-// unanswered cuts a reply. It alternates between a submission, the claim of a job that all pods are notified of, and the finish of a job
-// with a next step. It returns the number of replies that were cut; some may belong to claims that found no job.
+// unanswered cuts a reply. It rotates between a submission, the claim of a job that all pods are notified of, and the finish of a job with
+// a next step. It returns the number of replies that were cut. Some of these may belong to claims that found no job.
 func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, err error) {
 	pods, reply := c.w.Pods(), replies[n%len(replies)]
 	if reply.text == submitText {
@@ -138,13 +138,13 @@ func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, er
 	return id, 0, err
 }
 
-// lastMomentSQL selects the job of a pipeline that should be cancelled, and the boot ID that is running it.
+// lastMomentSQL selects the job of a pipeline that should be cancelled, and the boot ID of the pod that is running the job.
 const lastMomentSQL = `select l.id, l.pod::text from trapeze.live l join trapeze.jobs j on j.id = l.id
 	where j.pipeline_id = $1 and l.state = 'running' and l.kind in ('demo.tx', 'demo.sleep')`
 
-// cancelled cancels a job through a pod that is not running it, so that the other pod learns of it with its next heartbeat. It alternates
-// between one of several jobs that queue their writes and end together, and a chain step with a compensation. It returns the number of
-// accepted cancels.
+// cancelled cancels a job through a pod that is not running it, so that the pod that is learns of the cancel with its next heartbeat. It
+// alternates between one of several jobs that queue their writes and end together, and a chain step with a compensation. It returns the
+// number of accepted cancels.
 func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err error) {
 	what, many := simple("demo.chain", `{"steps":[{"kind":"demo.sleep","args":{"ms":1500}}],"undo":{"kind":"demo.echo","args":{"at rest":%d}}}`, n), 1
 	if n%2 == 0 {
@@ -155,7 +155,7 @@ func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err
 		if id, err = c.announce(ctx, what); err != nil {
 			return id, 0, err
 		}
-		if pipeline == 0 || id%2 == 0 { // demo.tx queues the writes of every other job
+		if pipeline == 0 || id%2 == 0 { // demo.tx queues its writes for every second job
 			pipeline = id
 		}
 	}
@@ -164,7 +164,7 @@ func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err
 		if time.Now().After(deadline) || ctx.Err() != nil {
 			return id, 0, errors.New("no job to cancel is running")
 		}
-		_ = c.w.Admin.QueryRow(ctx, lastMomentSQL, pipeline).Scan(&id, &boot) // no row yet
+		_ = c.w.Admin.QueryRow(ctx, lastMomentSQL, pipeline).Scan(&id, &boot) // there is no such row yet
 	}
 	for _, p := range c.w.Pods() {
 		if p.Boot() != boot {

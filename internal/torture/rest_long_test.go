@@ -34,14 +34,14 @@ func TestAFleetAtRestIsAskedAlsoAfterItsListenersWereChecked(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(struck, 2)
 	is.True(w.ask(t.Context(), wakeWithin, endedSQL, id))
-	for n := range 2 { // a grouped job and a step
+	for n := range 2 { // a job that shares its commit with others, and a chain step
 		id, struck, err := crowd.cancelled(t.Context(), n)
 		is.NoErr(err)
 		is.Equal(struck, 1)
 		is.True(w.ask(t.Context(), wakeWithin, endedSQL, id))
 		is.True(w.ask(t.Context(), wakeWithin, `select state = 'cancelled' from trapeze.job where id = $1`, id))
 	}
-	for n := range 2 * len(replies) { // submissions go through one pod each
+	for n := range 2 * len(replies) { // each submission goes through one pod
 		id, struck, err := crowd.unanswered(t.Context(), n)
 		is.NoErr(err)
 		is.True(struck > 0)

@@ -15,20 +15,20 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// Time limits for the parts of a run, beyond its planned duration. A run ends whatever happens to its world.
+// Time limits for the parts of a run, beyond its planned duration. A run ends no matter what happens to its world.
 const (
 	startWithin  = 90 * time.Second // for the first pods to become ready
-	healWithin   = 20 * time.Second // for nemesis and clients to finish, and again for the server to answer
-	stopWithin   = 20 * time.Second // beyond the grace period, for a pod that does not exit
+	healWithin   = 20 * time.Second // for the nemesis and the clients to finish, and again for the server to respond
+	stopWithin   = 20 * time.Second // for a pod that does not exit, beyond the grace period
 	exportWithin = 2 * time.Minute
 )
 
-// Script is what is done to a world during a run. Each function returns soon after its context has ended.
+// Script defines what is done to a world during a run. Each function returns soon after its context is cancelled.
 type Script struct {
 	Plan  []history.Act                                      // recorded before anything is done
 	Carry func(context.Context, *World, []history.Act) error // carries out the plan
 	Work  func(context.Context, *World) error                // submits jobs
-	Last  func(context.Context, *World) error                // tests the healed fleet before the quiet tail; may be nil
+	Last  func(context.Context, *World) error                // runs the tests of the healed fleet before the quiet tail; may be nil
 }
 
 // NewScript returns the script for the world's seed. It uses every fault, or only the named ones. To replay a plan, replace the script's
@@ -48,8 +48,8 @@ func NewScript(w *World, only ...string) Script {
 	}
 }
 
-// Torture runs a script in the world and leaves complete records in its folder. It returns an error if the torture itself fails or ctx
-// ends. [Judge] finds out what the records prove.
+// Torture runs a script in the world and leaves complete records in the world's folder. It returns an error if the torture itself fails or
+// ctx ends. [Judge] determines what the records prove.
 func (w *World) Torture(ctx context.Context, s Script) error {
 	if err := w.writePlan(s.Plan); err != nil {
 		return err
@@ -130,7 +130,7 @@ func startAll(ctx context.Context, places []*place) error {
 	return errors.Join(errs...)
 }
 
-// act runs the nemesis and the clients until the time is up. It then waits a little longer for those that have not finished.
+// act runs the nemesis and the clients until the time is up. It then waits a little longer for the ones that have not finished.
 func (w *World) act(ctx context.Context, s Script) error {
 	acting, cancel := context.WithTimeout(ctx, w.Duration)
 	defer cancel()
@@ -169,7 +169,7 @@ func (w *World) part(ctx context.Context, name string, do func() error) error {
 	return nil
 }
 
-// heal undoes whatever the nemesis may have left behind. It returns when the server answers and every place has a ready process.
+// heal undoes any damage that the nemesis may have left behind. It returns when the server responds and every place has a ready process.
 func (w *World) heal(ctx context.Context) error {
 	w.thawServer()
 	for _, p := range w.pods {
@@ -188,7 +188,7 @@ func (w *World) heal(ctx context.Context) error {
 	within, cancel := context.WithTimeoutCause(ctx, startWithin, fmt.Errorf("not within %s of quiet", startWithin))
 	defer cancel()
 	for _, p := range w.places() {
-		for p.Start(within) != nil { // its keeper retries
+		for p.Start(within) != nil { // its keeper retries too
 			if within.Err() != nil {
 				return fmt.Errorf("%s did not become ready: %w", p.name, context.Cause(within))
 			}
@@ -198,7 +198,7 @@ func (w *World) heal(ctx context.Context) error {
 	return nil
 }
 
-// wakeServer makes sure that PostgreSQL answers.
+// wakeServer makes sure that PostgreSQL responds.
 func (w *World) wakeServer(ctx context.Context) error {
 	var err error
 	for deadline := time.Now().Add(healWithin); time.Now().Before(deadline) && ctx.Err() == nil; pause(ctx, sampleEvery) {
@@ -219,8 +219,8 @@ func (w *World) wakeServer(ctx context.Context) error {
 	return w.Admin.Ping(ctx)
 }
 
-// quietSQL counts the unfinished jobs. It also reports whether each of them waits for something that will not happen during the quiet tail:
-// a closed gate or lane, a missing handler, or a time far in the future.
+// quietSQL counts the unfinished jobs. It also reports whether each of them is waiting for something that will not happen during the quiet
+// tail: a closed gate or lane, a missing handler, or a time far in the future.
 const quietSQL = `
 select (select count(*) from trapeze.live), not exists (
 	select from trapeze.live l join trapeze.lanes n on n.name = l.lane
@@ -231,8 +231,8 @@ and not exists (
 	select from trapeze.parked where why in ('scheduled', 'retry', 'retry_later') and run_after < now() + interval '5 minutes')
 and not exists (select from trapeze.fan_outs where (open = 0) <> ended or fail_fast and failed > 0 and not ended)`
 
-// settle waits until nothing is left to do. It allows as much time as everything that happens by itself may take. While a slow machine
-// works off a backlog, the limit starts again whenever the number of remaining jobs reaches a new minimum, for up to five minutes.
+// settle waits until nothing is left to do. Its time limit covers everything that may still happen on its own. While a slow machine works
+// off a backlog, the limit starts over whenever the number of remaining jobs reaches a new minimum, for up to five minutes.
 func (w *World) settle(ctx context.Context) (quiet bool, err error) {
 	limit := 2*(w.Settings.Lease+w.Settings.Poll) + 30*time.Second
 	w.enter("quiet tail", limit)
@@ -259,8 +259,8 @@ func (w *World) settle(ctx context.Context) (quiet bool, err error) {
 	return false, nil
 }
 
-// stopPods shuts down every process as an operator would. Workers go first, while there are pods that they can sign off from. A process
-// that does not exit is killed, and its record shows that.
+// stopPods shuts down every process as an operator would. Workers go first, while there are still pods for them to sign off from. A process
+// that does not exit is killed, which its record then shows.
 func (w *World) stopPods(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, w.Settings.Grace+stopWithin)
 	defer cancel()

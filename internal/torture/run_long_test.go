@@ -33,11 +33,11 @@ func TestAFleetSurvivesAShortTortureAndLeavesCompleteRecords(t *testing.T) {
 	is.Equal(len(r.Plan), 3)
 	is.Equal(len(r.Faults), 3)
 	is.True(len(r.Pods) >= 3)    // two pods, at least one of them restarted
-	is.True(len(r.Calls) > 100)  // clients submitted, cancelled and stopped
-	is.True(len(r.Jobs) > 100)   // and jobs came of it
-	is.True(len(r.Events) > 300) // created, claimed and finished
+	is.True(len(r.Calls) > 100)  // clients submitted, cancelled and stopped jobs
+	is.True(len(r.Jobs) > 100)   // and jobs resulted from the submissions
+	is.True(len(r.Events) > 300) // jobs were created, claimed and finished
 	is.True(len(r.Ledger) > 200) // handlers reported their work
-	is.True(len(r.Samples) > 50) // of about a hundred or more
+	is.True(len(r.Samples) > 50) // about half of those expected
 	for i, line := range r.Ledger {
 		is.Equal(line.N, int64(i+1)) // the ledger's order is total
 	}

@@ -15,12 +15,12 @@ const (
 	sampleEvery  = 100 * time.Millisecond
 	numbersEvery = time.Second
 	commitEvery  = 250 * time.Millisecond
-	sampleWithin = time.Second            // limit for a sample, which fails after that
-	commitWithin = 10 * time.Second       // limit for a commit, which fails after that
-	numberWithin = 500 * time.Millisecond // limit for a pod's numbers, which are missing after that
+	sampleWithin = time.Second            // time limit for a sample
+	commitWithin = 10 * time.Second       // time limit for a commit
+	numberWithin = 500 * time.Millisecond // time limit for reading a pod's numbers, which are then missing from the sample
 )
 
-// sampler records the running jobs at short intervals and the pods' resource usage at longer ones. A failed query leaves no sample.
+// sampler records the running jobs at short intervals and the pods' resource usage at longer ones. A failed query produces no sample.
 type sampler struct {
 	w       *World
 	samples *history.Writer
@@ -35,8 +35,8 @@ func newSampler(w *World) (*sampler, error) {
 	return &sampler{w: w, samples: samples, client: &http.Client{Timeout: numberWithin, Transport: &http.Transport{DisableKeepAlives: true}}}, nil
 }
 
-// run takes samples until ctx ends, and closes the file. Slow work runs concurrently and goes into the next sample: the numbers, because a
-// frozen pod does not answer, and the commits, because the disk may be busy.
+// run takes samples until ctx ends, and then closes the file. Slow work runs concurrently, and its results go into the next sample. This
+// applies to the pods' numbers, because a frozen pod does not respond, and to the commits, because the disk may be busy.
 func (s *sampler) run(ctx context.Context) {
 	numbers, commits := make(chan []history.PodNumbers), make(chan history.Commit)
 	var beside sync.WaitGroup
@@ -56,7 +56,7 @@ func (s *sampler) run(ctx context.Context) {
 	}
 }
 
-// every calls get repeatedly and sends each result to the channel until ctx ends. Failed calls are skipped.
+// every calls get repeatedly, until ctx ends, and sends each result to the channel. It skips failed calls.
 func every[T any](ctx context.Context, d time.Duration, to chan<- T, get func(context.Context) (T, error)) {
 	for ; ctx.Err() == nil; pause(ctx, d) {
 		one, err := get(ctx)
@@ -70,7 +70,7 @@ func every[T any](ctx context.Context, d time.Duration, to chan<- T, get func(co
 	}
 }
 
-// sample takes one sample and adds the numbers and the commit if there are new ones.
+// sample takes one sample. If there are new numbers or a new commit, it adds them.
 func (s *sampler) sample(ctx context.Context, numbers <-chan []history.PodNumbers, commits <-chan history.Commit) {
 	one, err := s.look(ctx)
 	if err != nil {
@@ -90,7 +90,8 @@ func (s *sampler) sample(ctx context.Context, numbers <-chan []history.PodNumber
 	}
 }
 
-// runningSQL reads the running jobs, as JSON with the names of [history.Running], and the expiry of the open leases in one snapshot.
+// runningSQL reads the running jobs, as JSON with the field names of [history.Running], and the expiry times of the open leases in one
+// snapshot.
 const runningSQL = `
 select coalesce(json_agg(json_build_object('job', id::text, 'kind', kind, 'subject', subject, 'lane', lane,
 	'boot', pod, 'fence', fence)), '[]')::text,
@@ -109,7 +110,7 @@ func (s *sampler) look(ctx context.Context) (history.Sample, error) {
 	return one, errors.Join(json.Unmarshal([]byte(running), &one.Running), json.Unmarshal([]byte(leases), &one.Leases))
 }
 
-// commitSQL writes a few bytes to the write-ahead log, so that its commit waits for the disk. Nothing reads the message.
+// commitSQL writes a few bytes to the write-ahead log, so that its commit waits for the disk. No program reads the message.
 const commitSQL = `select pg_logical_emit_message(true, 'torture', '')`
 
 func (s *sampler) commit(ctx context.Context) (history.Commit, error) {

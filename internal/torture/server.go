@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// ServerPIDs returns the PIDs of PostgreSQL's processes, the postmaster first. It finds the others by their working directory, which is the
-// data directory. If the system does not list processes, it returns only the postmaster.
+// ServerPIDs returns the PIDs of PostgreSQL's processes, with the postmaster first. It finds the others by their working directory, which
+// is the data directory. On systems where processes cannot be listed, it returns only the postmaster.
 func (w *World) ServerPIDs() []int {
 	server := w.Server()
 	first := server.PID()
@@ -34,6 +34,6 @@ func (w *World) ServerPIDs() []int {
 // thawServer resumes all PostgreSQL processes that the nemesis may have left frozen.
 func (w *World) thawServer() {
 	for _, pid := range w.ServerPIDs() {
-		_ = syscall.Kill(pid, syscall.SIGCONT) // it may already be gone
+		_ = syscall.Kill(pid, syscall.SIGCONT) // the process may already be gone
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// backlogVerbs act while the fleet has no free slot, so that jobs taken back from a pod stay pending for a while.
+// backlogVerbs act while the fleet has no free slots, so that jobs taken back from a pod stay pending for a while.
 var backlogVerbs = []verb{
 	{name: "freeze_full_house", fault: "F2", weight: .07, aim: atPod, shortest: leaseFor + 2*time.Second, longest: leaseFor + 4*time.Second, do: freezeFullHouse},
 }
 
-// freezeFullHouse freezes a pod while it runs handlers. All other pods stay busy until after it resumes, so its jobs have been taken back
-// but not claimed again when it wakes.
+// freezeFullHouse freezes a pod while it is running handlers. All other pods stay busy until after the pod resumes. When the frozen pod
+// wakes, its jobs have therefore been taken back but not claimed again.
 func freezeFullHouse(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -24,7 +24,7 @@ func freezeFullHouse(s *strike) error {
 			continue
 		}
 		filling.Go(func() {
-			first := 90 // ahead of everything else that waits for a slot
+			first := 90 // ahead of everything else that is waiting for a slot
 			long := simple("demo.sleep", `{"ms":%d}`, (s.act.For + 2*time.Second).Milliseconds())
 			long.Priority = &first
 			for range podSlots {

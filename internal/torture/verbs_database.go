@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// databaseVerbs harm the database from inside: its settings, locks and rows.
+// databaseVerbs harm the database from inside, through its settings, locks and rows.
 var databaseVerbs = append(serverVerbs,
 	verb{name: "timeouts", fault: "F27", weight: .02, aim: atAll, few: 20, many: 200, shortest: 3 * time.Second, longest: 8 * time.Second, note: whichTimeout, do: timeouts},
 	verb{name: "serializable", fault: "F28", weight: .02, aim: atAll, shortest: 3 * time.Second, longest: 8 * time.Second, do: settings("default_transaction_isolation", "serializable")},
@@ -29,8 +29,8 @@ var databaseVerbs = append(serverVerbs,
 	verb{name: "lock_table", fault: "F39", weight: .015, aim: atAll, shortest: time.Second, longest: 6 * time.Second, do: lockTable},
 )
 
-// settings changes a setting for every pod's role. A session reads it when it starts, so all sessions are terminated before and after the
-// act.
+// settings changes a setting for every pod's role. A session reads the setting when it starts, so all sessions are terminated before and
+// after the act.
 func settings(name, value string) func(*strike) error {
 	return func(s *strike) error {
 		set := func(ctx context.Context, c *pgx.Conn, how string) error {
@@ -41,7 +41,7 @@ func settings(name, value string) func(*strike) error {
 			}
 			return s.terminate(ctx, c)
 		}
-		// A cancelled statement may still take effect, even after the one that undoes it.
+		// A cancelled statement may still take effect, even after the statement that undoes it.
 		whole := context.WithoutCancel(s.ctx)
 		err := s.admin(s.ctx, func(c *pgx.Conn) error { return set(whole, c, "set "+name+" = '"+value+"'") })
 		if err == nil {
@@ -64,7 +64,7 @@ func timeouts(s *strike) error {
 	return settings(name, fmt.Sprint(s.act.Number, "ms"))(s)
 }
 
-// oppositeLocks locks rows in the opposite order from all other code: subjects before jobs, and jobs from the newest to the oldest.
+// oppositeLocks locks rows in the opposite order from all other code: subjects before jobs, and jobs from newest to oldest.
 func oppositeLocks(s *strike) error {
 	lock := func(c *pgx.Conn) error {
 		return pgx.BeginFunc(s.ctx, c, func(tx pgx.Tx) error {
@@ -91,14 +91,14 @@ func oppositeLocks(s *strike) error {
 		for end := time.Now().Add(s.act.For); time.Now().Before(end) && s.wait(50*time.Millisecond); {
 			if err := lock(c); err != nil && c.IsClosed() {
 				return s.unlessOver(err)
-			} // otherwise it was itself the deadlock victim
+			} // otherwise the act was itself the deadlock victim
 		}
 		return nil
 	})
 }
 
-// stuckListener listens in a transaction that stays open, so that no notification can be discarded, while others that no pod waits for pile
-// up.
+// stuckListener listens in a transaction that stays open, so that PostgreSQL cannot discard notifications. Meanwhile, notifications that no
+// pod is waiting for pile up.
 func stuckListener(s *strike) error {
 	return s.admin(s.ctx, func(stuck *pgx.Conn) error {
 		for _, sql := range []string{"listen trapeze_wake", "listen trapeze_noise", "begin", "select 1"} {
@@ -121,7 +121,7 @@ func notifyStorm(s *strike) error {
 	})
 }
 
-// repeat executes a statement at the given interval during the act, and counts the given number of hits each time.
+// repeat executes a statement at the given interval during the act, and adds the given number of hits each time.
 func (s *strike) repeat(c *pgx.Conn, every time.Duration, hits int, sql string) error {
 	for end := time.Now().Add(s.act.For); time.Now().Before(end) && s.wait(every); s.hit(hits) {
 		if _, err := c.Exec(s.ctx, sql); err != nil {
@@ -145,7 +145,7 @@ func longTransaction(s *strike) error {
 	})
 }
 
-// clockJumps shifts the expiry of every lease, which has the same effect as a jump of the server's clock.
+// clockJumps shifts the expiry of every lease, which has the same effect as if the server's clock jumped.
 func clockJumps(by string) func(*strike) error {
 	sql := `update trapeze.pods set lease_until = lease_until ` + by + ` where closed_at is null returning boot::text`
 	return func(s *strike) error {
@@ -172,7 +172,7 @@ func clockJumps(by string) func(*strike) error {
 	}
 }
 
-// deleteSQL deletes rows of running jobs that nothing else depends on: they have no subject, key or next step.
+// deleteSQL deletes running jobs whose rows nothing else depends on: they have no subject, key or next step.
 const deleteSQL = `
 delete from trapeze.live where id in (
 	select l.id from trapeze.live l join trapeze.jobs j using (id)
@@ -181,7 +181,7 @@ delete from trapeze.live where id in (
 	order by random() limit $1 for update of l skip locked)
 returning id`
 
-// deleteRow deletes running jobs directly in the database and notes their IDs.
+// deleteRow deletes running jobs directly in the database and records their IDs.
 func deleteRow(s *strike) error {
 	if pod, ok := s.crowd.pod(s.act.No); ok {
 		for range s.act.Number {
@@ -212,7 +212,7 @@ func texts(ids []int64) []string {
 	return list
 }
 
-// lockTable locks the table of live jobs exclusively.
+// lockTable takes an exclusive lock on the table of live jobs.
 func lockTable(s *strike) error {
 	return s.admin(s.ctx, func(c *pgx.Conn) error {
 		for _, sql := range []string{"begin", "lock table trapeze.live in access exclusive mode"} {

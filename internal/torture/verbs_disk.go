@@ -14,10 +14,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// smallSpace is how much the event history may grow on the small disk, in bytes.
+// smallSpace is how many bytes the event history may grow by on the small disk.
 const smallSpace = 16 << 20
 
-// SQL for filling a disk: a tablespace in memory that holds today's events, and a table that fills it up.
+// SQL for filling a disk. It uses an in-memory tablespace that holds today's events, and a table that fills up the space.
 const (
 	spaceSQL   = `create tablespace small location '%s'`
 	eventsSQL  = `select to_char(now() at time zone 'UTC', '"trapeze.job_events_"YYYYMMDD')`
@@ -26,7 +26,7 @@ const (
 	fillSQL    = `insert into public.ballast select repeat('x', 7000) from generate_series(1, $1::int)`
 )
 
-// diskFull moves today's events to a small separate disk and fills it up, so that no statement that creates an event succeeds. It needs
+// diskFull moves today's events to a small separate disk and fills it up, so that every statement that creates an event fails. It needs
 // permission to mount; without it, the act has no effect.
 func diskFull(s *strike) (err error) {
 	dir := filepath.Join(s.w.Server().Dir(), "small")
@@ -49,7 +49,7 @@ func diskFull(s *strike) (err error) {
 	}()
 	err = s.admin(s.ctx, func(c *pgx.Conn) error {
 		for _, sql := range []string{fmt.Sprintf(spaceSQL, dir), "set lock_timeout = '3s'", "alter table " + events + " set tablespace small", ballastSQL, plainSQL} {
-			// A cancelled statement may still take effect, even after the one that undoes it.
+			// A cancelled statement may still take effect, even after the statement that undoes it.
 			if _, err := c.Exec(context.WithoutCancel(s.ctx), sql); err != nil {
 				return err
 			}
@@ -64,7 +64,7 @@ func diskFull(s *strike) (err error) {
 	return nil
 }
 
-// fill inserts rows until there is no room for one more.
+// fill inserts rows until there is no space for another one.
 func (s *strike) fill(c *pgx.Conn) error {
 	for rows := 256; rows > 0; {
 		_, err := c.Exec(s.ctx, fillSQL, rows)
@@ -77,7 +77,7 @@ func (s *strike) fill(c *pgx.Conn) error {
 	return nil
 }
 
-// emptySmall makes room and then moves the events back. Every statement can be repeated safely.
+// emptySmall frees space and then moves the events back. Every statement can safely be repeated.
 func emptySmall(ctx context.Context, c *pgx.Conn, events string) error {
 	for _, sql := range []string{
 		"drop table if exists public.ballast", "set lock_timeout = '2s'",

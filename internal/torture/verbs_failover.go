@@ -16,7 +16,7 @@ import (
 const standbyWithin = 60 * time.Second
 
 // failover kills the primary and promotes a standby. The standby is synchronous before that, so it has every confirmed commit, and all
-// invariants apply without exception. There is no primary for the duration of the act.
+// invariants apply without exception. While the act lasts, there is no primary.
 func failover(s *strike) error {
 	ctx, cancel := context.WithTimeout(s.ctx, standbyWithin)
 	defer cancel()
@@ -34,7 +34,7 @@ func failover(s *strike) error {
 	s.hit(1)
 	s.last()
 	if err := s.promote(standby); err != nil {
-		// The old primary has everything that the standby has.
+		// The old primary has nothing that the standby lacks.
 		healing, cancel := s.healing()
 		defer cancel()
 		return errors.Join(err, old.Restart(healing, "immediate"), standby.Stop())
@@ -43,7 +43,7 @@ func failover(s *strike) error {
 	return old.Stop()
 }
 
-// synchronous makes commits wait for the standby, and returns once they do.
+// synchronous makes commits wait for the standby. It returns once they do.
 func (s *strike) synchronous(ctx context.Context) error {
 	return s.admin(ctx, func(c *pgx.Conn) error {
 		if err := setSynchronous(ctx, c, "*"); err != nil {
@@ -72,16 +72,16 @@ func setSynchronous(ctx context.Context, c *pgx.Conn, names string) error {
 	return nil
 }
 
-// killServer kills every process of the primary, as if its machine had failed. It stops the postmaster first, which would otherwise shut
-// down its children.
+// killServer kills every process of the primary, as if its machine had failed. It first stops the postmaster, which would otherwise shut
+// down its children itself.
 func (w *World) killServer() {
 	_ = syscall.Kill(w.Server().PID(), syscall.SIGSTOP)
 	for _, pid := range w.ServerPIDs() {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may already be gone
+		_ = syscall.Kill(pid, syscall.SIGKILL) // the process may already be gone
 	}
 }
 
-// promote promotes a standby to a primary that accepts writes, even if the run is over.
+// promote promotes a standby to a primary that accepts writes. It does so even if the run is over.
 func (s *strike) promote(standby *pgembed.Server) error {
 	ctx, cancel := s.healing()
 	defer cancel()

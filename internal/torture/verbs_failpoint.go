@@ -21,7 +21,7 @@ var failpointVerbs = []verb{
 	{name: "error_at", fault: "F24", weight: .015, aim: atPod, shortest: 6 * time.Second, longest: 10 * time.Second, note: errorPoint, do: failAt},
 }
 
-// everyPoint lists all failpoints. An act triggers each at a random pass up to the given number.
+// everyPoint lists all failpoints. An act triggers each one at a random pass, up to the given number of passes.
 var everyPoint = []struct {
 	name string
 	many int
@@ -31,7 +31,7 @@ var everyPoint = []struct {
 	{failpoint.HeartbeatSend, 4}, {failpoint.RecoverPage, 1}, {failpoint.EnqueueDone, 10},
 }
 
-// point picks a failpoint and makes it perform the action at one of its first passes.
+// point picks a failpoint and makes it perform the action on one of its first passes.
 func point(action string) func(*rand.Rand, *history.Act, int) {
 	return func(r *rand.Rand, a *history.Act, _ int) {
 		p := everyPoint[r.IntN(len(everyPoint))]
@@ -44,13 +44,13 @@ func delayPoint(r *rand.Rand, a *history.Act, pods int) {
 	point(fmt.Sprintf("delay:%s", leaseFor-500*time.Millisecond+shortly(r, 2000)))(r, a, pods)
 }
 
-// errorPoint picks one of the failpoints whose error the program checks. The others cannot return one.
+// errorPoint picks one of the failpoints whose errors the program checks. The other failpoints cannot return an error.
 func errorPoint(r *rand.Rand, a *history.Act, _ int) {
 	at := []string{failpoint.InTxCommit, failpoint.CheckpointDone}[r.IntN(2)]
 	a.Note["failpoints"] = fmt.Sprintf("%s=error@%d", at, 1+r.IntN(2))
 }
 
-// armed restarts the pod with its failpoints, calls do, and kills the pod so that the next process has none.
+// armed restarts the pod with the failpoints enabled, calls do, and kills the pod so that the next process has none.
 func (s *strike) armed(do func() error) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -63,9 +63,9 @@ func (s *strike) armed(do func() error) error {
 	list, _ := s.act.Note["failpoints"].(string)
 	starting, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 	defer cancel()
-	// A failpoint may trigger before the pod is ready, so that it never becomes ready.
+	// A failpoint may trigger before the pod is ready, and the pod then never becomes ready.
 	_ = s.pod.Start(starting, "TRAPEZE_FAILPOINTS="+list)
-	defer func() { _ = s.pod.Kill() }() // a failpoint that did not trigger must not do so later
+	defer func() { _ = s.pod.Kill() }() // a failpoint that has not triggered must not do so later
 	return do()
 }
 
@@ -78,7 +78,7 @@ func killAt(s *strike) error {
 	})
 }
 
-// freezeAt lets a pod freeze itself, and resumes it after its lease has expired.
+// freezeAt makes a pod freeze itself, and resumes it after its lease has expired.
 func freezeAt(s *strike) error {
 	return s.armed(func() error {
 		if s.until(s.act.For-leaseFor-pollEvery, func() bool { return stopped(s.pod.PID()) }) {
@@ -86,7 +86,7 @@ func freezeAt(s *strike) error {
 			s.wait(leaseFor + pollEvery)
 		}
 		_ = s.pod.Signal(syscall.SIGCONT)
-		s.wait(time.Second) // time for it to find out what happened
+		s.wait(time.Second) // time for the pod to discover what happened
 		return nil
 	})
 }
@@ -99,7 +99,7 @@ func failAt(s *strike) error {
 	})
 }
 
-// stopped reports whether a process has been stopped by a signal.
+// stopped reports whether a signal has stopped a process.
 func stopped(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -21,7 +21,7 @@ var jobVerbs = []verb{
 	{name: "panics", fault: "F9", weight: .015, few: 1, many: 5, do: submits(`demo.panic {"where":"handler"}`)},
 	{name: "panics_beside", fault: "F9", weight: .01, shortest: 4 * time.Second, longest: 10 * time.Second, do: endless(`demo.panic {"where":"goroutine"}`)},
 	{name: "exits", fault: "F10", weight: .015, shortest: 4 * time.Second, longest: 10 * time.Second, do: endless(`demo.exit {"code":3}`)},
-	// Each crash costs a lease, a restart and a poll, so twenty of them take a while.
+	// Each crash costs a lease duration, a restart and a poll, so twenty of them take a while.
 	{name: "exits_to_the_end", fault: "F10", weight: .02, most: 1, room: 4 * time.Minute, do: submits(`demo.exit {"code":4}`)},
 	{name: "goexits", fault: "F11", weight: .01, few: 1, many: 5, do: submits(`demo.goexit {}`)},
 	{name: "spins", fault: "F12", weight: .01, few: 1, many: 3, do: submits(`demo.spin {"ms":4000}`)},
@@ -36,7 +36,7 @@ var jobVerbs = []verb{
 	{name: "same_unique_key", fault: "F49", weight: .01, few: 10, many: 40, do: sameUniqueKey},
 }
 
-// submit submits a job on behalf of the nemesis and counts a hit unless it was refused.
+// submit submits a job on behalf of the nemesis. It counts a hit unless the job was rejected.
 func (s *strike) submit(pod *Pod, what submission) history.Call {
 	call := s.crowd.submit(s.ctx, 0, pod, what)
 	if call.Outcome != history.Refused {
@@ -45,13 +45,13 @@ func (s *strike) submit(pod *Pod, what submission) history.Call {
 	return call
 }
 
-// jobOf parses a submission from a kind and its args.
+// jobOf builds a submission from a kind and its args.
 func jobOf(text string) submission {
 	kind, args, _ := strings.Cut(text, " ")
 	return submission{Kind: kind, Args: json.RawMessage(args)}
 }
 
-// submits submits the given jobs in turn, as many as the act's number says but at least one of each.
+// submits submits the given jobs in turn. It submits as many as the act's number says, but each of them at least once.
 func submits(jobs ...string) func(*strike) error {
 	return func(s *strike) error {
 		for i := range max(s.act.Number, len(jobs)) {
@@ -61,15 +61,15 @@ func submits(jobs ...string) func(*strike) error {
 			}
 			call := s.submit(pod, jobOf(jobs[i%len(jobs)]))
 			if call.Outcome == history.Refused && call.Code != unsent {
-				s.hit(1) // the refusal is the point
+				s.hit(1) // being rejected is the purpose of this job
 			}
 		}
 		return nil
 	}
 }
 
-// endless submits a job that never ends by itself, and stops it when the act is over. The submission needs a known outcome, because a job
-// without a known ID cannot be stopped.
+// endless submits a job that never ends by itself, and stops the job when the act is over. The submission needs a known outcome, because a
+// job whose ID is unknown cannot be stopped.
 func endless(text string) func(*strike) error {
 	return func(s *strike) error {
 		what := jobOf(text)
@@ -95,7 +95,7 @@ func endless(text string) func(*strike) error {
 	}
 }
 
-// stop stops a job, retrying until it succeeds.
+// stop stops a job and retries until it succeeds.
 func (s *strike) stop(id int64) error {
 	ctx, cancel := s.healing()
 	defer cancel()
@@ -112,7 +112,7 @@ func (s *strike) stop(id int64) error {
 	}
 }
 
-// hogs leaves a pod little memory beyond its current usage and gives it a job that needs more. The pod dies as if killed by the kernel.
+// hogs leaves a pod little memory beyond its current usage and gives it a job that needs more. The pod dies as if the kernel had killed it.
 func hogs(s *strike) (err error) {
 	if err := s.alive(); err != nil {
 		return err
@@ -128,7 +128,7 @@ func hogs(s *strike) (err error) {
 	}
 	defer func() {
 		if s.pod.PID() == pid {
-			err = limitMemory(pid, "unlimited") // otherwise it would die later without being told to
+			err = limitMemory(pid, "unlimited") // otherwise the pod would die later without being told to exit
 		}
 	}()
 	call := s.submit(s.pod, simple("demo.hog", `{"mb":%d}`, wanted))
@@ -139,7 +139,7 @@ func hogs(s *strike) (err error) {
 	return nil
 }
 
-// addressSpace returns the size of a process's address space in bytes, mapped or not.
+// addressSpace returns the size of a process's address space in bytes, whether mapped or not.
 func addressSpace(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -158,7 +158,7 @@ func limitMemory(pid int, bytes string) error {
 	return nil
 }
 
-// fewerKinds restarts the pod with only some kinds, and at the end with all of them.
+// fewerKinds restarts the pod with only some kinds, and when the act is over with all of them.
 func fewerKinds(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -213,7 +213,7 @@ func goneClients(s *strike) error {
 	return nil
 }
 
-// together submits the same job from many clients at once, spread over all pods.
+// together submits the same job from many clients at the same time, spread over all pods.
 func (s *strike) together(what submission) error {
 	var submitting sync.WaitGroup
 	for i := range s.act.Number {

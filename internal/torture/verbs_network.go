@@ -30,14 +30,14 @@ var networkVerbs = []verb{
 	{name: "cut_commit", fault: "F24", weight: .06, aim: atPod, few: 1, many: 5, shortest: 2 * time.Second, longest: 6 * time.Second, do: cutReplies("")},
 }
 
-// Texts that identify the statements for claims, submissions and finishes.
+// Strings that identify the statements for claims, submissions and finishes.
 const (
 	claimText  = "'job.claimed' from claimed"
 	submitText = "select n.requires_approval from trapeze.lanes n"
 	finishText = "'job.succeeded'"
 )
 
-// through applies do to a pod's network for the duration of the act. It counts the existing connections as hits.
+// through applies do to a pod's network while the act lasts. It counts the existing connections as hits.
 func through(do func(*faultnet.Proxy)) func(*strike) error {
 	return func(s *strike) error {
 		p := s.pod.Proxy()
@@ -61,8 +61,8 @@ func oneWay(s *strike) error {
 	return through(func(p *faultnet.Proxy) { p.BlackholeOneWay(way) })(s)
 }
 
-// halfOpen makes every existing connection go silent. New ones work. At the end all connections are reset, as by a router that comes back
-// up.
+// halfOpen makes every existing connection go silent, while new ones work. At the end, all connections are reset, as by a router that has
+// rebooted.
 func halfOpen(s *strike) error {
 	p := s.pod.Proxy()
 	s.hit(p.Links())
@@ -128,14 +128,15 @@ func cutReplies(text string) func(*strike) error {
 	}
 }
 
-// cutClaims cuts the replies to claims. It keeps giving another pod more jobs than that pod can take, so that the claims find some.
+// cutClaims cuts the replies to claims. It keeps giving another pod more jobs than that pod can take, so that there are jobs for the claims
+// to find.
 func cutClaims(s *strike) error {
 	end := s.beside(s.other(), 3*podSlots, 200*time.Millisecond, simple("demo.sleep", `{"ms":100}`))
 	defer end()
 	return cutReplies(claimText)(s)
 }
 
-// cutFinishes cuts the replies to finishes. It gives the pod chains, so that most finishes start a next step.
+// cutFinishes cuts the replies to finishes. It gives chains to the pod, so that most finishes start a next step.
 func cutFinishes(s *strike) error {
 	chain := simple("demo.sleep", `{"ms":20}`)
 	for range 4 {
@@ -178,7 +179,7 @@ func (s *strike) other() *Pod {
 	return nil
 }
 
-// cutCancels cuts the replies to cancels. It sends some cancels itself, because they are rare.
+// cutCancels cuts the replies to cancels. It sends some cancels itself, because other clients rarely do.
 func cutCancels(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -214,7 +215,7 @@ func swizzleOrder(r *rand.Rand, a *history.Act, pods int) {
 	}
 }
 
-// swizzle cuts off the pods one by one and reconnects them in another order.
+// swizzle cuts off the pods one by one and reconnects them in a different order.
 func swizzle(s *strike) error {
 	pods := map[string]*Pod{}
 	for _, p := range s.w.Pods() {

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// processVerbs harm the processes of pods. The world refills an empty place.
+// processVerbs harm the processes of pods. The world starts a new process in a place that has become empty.
 var processVerbs = []verb{
 	{name: "kill", fault: "F1", weight: .11, aim: atPod, do: kill},
 	{name: "kill_all", fault: "F1", weight: .03, aim: atAll, do: killAll},
@@ -33,7 +33,7 @@ func shortly(r *rand.Rand, milliseconds int) time.Duration {
 	return time.Duration(r.IntN(milliseconds)) * time.Millisecond
 }
 
-// noteOf returns a duration from the plan's note.
+// noteOf reads a duration from the plan's note.
 func (s *strike) noteOf(key string) time.Duration {
 	text, _ := s.act.Note[key].(string)
 	d, _ := time.ParseDuration(text)
@@ -72,18 +72,18 @@ func freeze(s *strike) error {
 	return s.frozen(s.at, s.last)
 }
 
-// frozen freezes a process while it calls meanwhile.
+// frozen freezes a process while it calls the function meanwhile.
 func (s *strike) frozen(p *place, meanwhile func()) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	defer func() { _ = p.Signal(syscall.SIGCONT) }() // it may have been killed
+	defer func() { _ = p.Signal(syscall.SIGCONT) }() // the process may have been killed
 	s.hit(1)
 	meanwhile()
 	return nil
 }
 
-// freezeFinishing freezes a pod while it runs handlers that return as soon as it resumes.
+// freezeFinishing freezes a pod while it is running handlers that return as soon as the pod resumes.
 func freezeFinishing(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (s *strike) term() error {
 	return nil
 }
 
-// term shuts down a pod while it runs handlers of various lengths.
+// term shuts down a pod while it is running handlers of various lengths.
 func term(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func term(s *strike) error {
 	return s.gone()
 }
 
-// gone waits for a process to exit after it was told to.
+// gone waits for a process that was told to exit.
 func (s *strike) gone() error {
 	ctx, cancel := context.WithTimeout(s.ctx, 3*shutdownGrace)
 	defer cancel()
@@ -163,7 +163,7 @@ func termAtStart(s *strike) error {
 	}
 	starting, cancel := context.WithTimeout(s.ctx, max(s.noteOf("after")/2, 10*time.Millisecond))
 	defer cancel()
-	_ = s.pod.Start(starting) // usually not ready yet
+	_ = s.pod.Start(starting) // the process is usually not ready yet
 	if err := s.at.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func termAtStart(s *strike) error {
 	return s.gone()
 }
 
-// termInFlush shuts down a pod while everything that it sends is slow.
+// termInFlush shuts down a pod while everything it sends is slow.
 func termInFlush(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -190,7 +190,7 @@ func termInFlush(s *strike) error {
 	return s.gone()
 }
 
-// starve limits a pod to one twentieth of the CPU time.
+// starve limits a pod to one twentieth of its CPU time.
 func starve(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err

@@ -18,7 +18,7 @@ var serverVerbs = []verb{
 	{name: "exhaust", fault: "F26", weight: .03, aim: atAll, shortest: leaseFor, longest: 9 * time.Second, do: exhaust},
 }
 
-// restart crashes the server as a power failure would, and starts it again.
+// restart crashes the server as a power failure would, and restarts it.
 func restart(s *strike) error {
 	ctx, cancel := s.healing()
 	defer cancel()
@@ -26,7 +26,7 @@ func restart(s *strike) error {
 	return s.w.Server().Restart(ctx, "immediate")
 }
 
-// down crashes the server and starts it again when the act is over.
+// down crashes the server and restarts it when the act is over.
 func down(s *strike) error {
 	if err := syscall.Kill(s.w.Server().PID(), syscall.SIGQUIT); err != nil {
 		return err
@@ -67,7 +67,7 @@ func terminateStorm(s *strike) error {
 	})
 }
 
-// unlessOver returns err, or nil if the run has ended and may have cut off the statement.
+// unlessOver returns err, or nil if the run has ended, because that may have interrupted the statement.
 func (s *strike) unlessOver(err error) error {
 	if s.ctx.Err() != nil {
 		return nil
@@ -75,7 +75,7 @@ func (s *strike) unlessOver(err error) error {
 	return err
 }
 
-// freezeServer freezes the postmaster, so that no new process starts, and then its children.
+// freezeServer first freezes the postmaster, so that no new processes start, and then its children.
 func freezeServer(s *strike) error {
 	defer s.w.thawServer()
 	if err := syscall.Kill(s.w.Server().PID(), syscall.SIGSTOP); err != nil {
@@ -90,7 +90,7 @@ func freezeServer(s *strike) error {
 	return nil
 }
 
-// exhaust takes every connection available to ordinary users, then terminates those of the pods and takes them as well.
+// exhaust takes every connection available to ordinary users. It then terminates the pods' connections and takes those as well.
 func exhaust(s *strike) error {
 	var held []*pgx.Conn
 	defer func() {

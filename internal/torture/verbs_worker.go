@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/faultnet"
 )
 
-// workerVerbs harm remote workers, the network between them and their pods, and the pod that serves a worker.
+// workerVerbs harm remote workers, the network between workers and their pods, and the pod that serves a worker.
 var workerVerbs = []verb{
 	{name: "worker_reset", fault: "F69", weight: .05, aim: atWorker, few: 1, many: 8, shortest: time.Second, longest: 4 * time.Second, do: workerResets},
 	{name: "worker_deaf", fault: "F69", weight: .04, aim: atWorker, shortest: time.Second, longest: leaseFor, do: workerDeaf},
@@ -36,8 +36,8 @@ func (s *strike) occupy(ms int) {
 	}
 }
 
-// busy waits for the worker to be ready and gives workers jobs that run for longer than it takes to acknowledge them. The harm begins after
-// that.
+// busy waits until the worker is ready and gives workers jobs that run for longer than it takes to acknowledge them. The harm begins only
+// after that.
 func (s *strike) busy(ms int) error {
 	if err := s.alive(); err != nil {
 		return err
@@ -48,10 +48,10 @@ func (s *strike) busy(ms int) error {
 	return nil
 }
 
-// untilAtIt is how long it takes until workers are running their jobs and their pods know it.
+// untilAtIt is how long it takes until workers are running their jobs and their pods know about it.
 const untilAtIt = 1500 * time.Millisecond
 
-// onItsWays applies do to all connections of a busy worker for the duration of the act.
+// onItsWays applies do to all connections of a busy worker while the act lasts.
 func onItsWays(do func(p *faultnet.Proxy, number int)) func(*strike) error {
 	return func(s *strike) error {
 		if err := s.busy(1500); err != nil {
@@ -67,7 +67,7 @@ func onItsWays(do func(p *faultnet.Proxy, number int)) func(*strike) error {
 	}
 }
 
-// workerResets repeatedly resets all of a worker's connections while jobs are being sent to it.
+// workerResets repeatedly resets all of a worker's connections while jobs are being sent to the worker.
 func workerResets(s *strike) error {
 	if err := s.busy(5000); err != nil {
 		return err
@@ -99,9 +99,9 @@ func workerDeaf(s *strike) error {
 	return nil
 }
 
-// workerFreezes freezes a worker while it runs handlers that return as soon as it resumes. By then other processes have claimed their jobs,
-// and some are still running them. Handlers that honor their context would be cancelled before they return; these demo.sleep handlers
-// ignore it. The jobs are submitted directly to the database, so that no pod starts them on insert.
+// workerFreezes freezes a worker while it is running handlers that return as soon as the worker resumes. By then, other processes have
+// claimed its jobs and are still running some of them. Handlers that honor their context would be cancelled before they return; these
+// demo.sleep handlers ignore it. The jobs are submitted directly to the database, so that no pod starts them on insert.
 func workerFreezes(s *strike) error {
 	for range 2 * podSlots {
 		_, _ = s.crowd.announce(s.ctx, simple("demo.sleep", `{"ms":4000,"ignore_ctx":true}`)) // announce records the call
@@ -119,7 +119,7 @@ func workerKilled(s *strike) error {
 	return kill(s)
 }
 
-// workerTerm shuts down a worker while it runs handlers of various lengths.
+// workerTerm shuts down a worker while it is running handlers of various lengths.
 func workerTerm(s *strike) error {
 	if err := s.busy(6000); err != nil {
 		return err

@@ -19,19 +19,19 @@ const (
 	workerWays  = 2 // number of pods whose addresses a worker knows
 )
 
-// farKinds run only on remote workers; sharedKinds run on pods and workers. All other kinds run only on pods. A chain with kinds of
-// farKinds and pod kinds therefore moves back and forth between them.
+// farKinds run only on remote workers; sharedKinds run on pods and workers. All other kinds run only on pods. A chain that contains both
+// farKinds and pod kinds therefore moves back and forth between workers and pods.
 var (
 	farKinds    = []string{"demo.echo", "demo.effect", "demo.progress"}
 	sharedKinds = []string{"demo.sleep", "demo.result", "demo.fail", "demo.flaky", "demo.panic", "demo.goexit", "demo.exit", "demo.retry_later", "demo.chain", "demo.fanout"}
 )
 
-// podKinds returns the kinds that pods run, which is all of them if there is no worker.
+// podKinds returns the kinds that pods run. If there are no workers, these are all kinds.
 func (w *World) podKinds() []string {
 	return slices.DeleteFunc(checker.DemoKinds(), func(kind string) bool { return len(w.workers) > 0 && slices.Contains(farKinds, kind) })
 }
 
-// Worker is a place in the fleet for remote worker processes. They have no database connection and know two pods, each behind its own
+// Worker is a place in the fleet for remote worker processes. They have no database connection and know two pods, each behind a separate
 // proxy. Its methods are safe for concurrent use.
 type Worker struct {
 	*place
@@ -102,7 +102,7 @@ func (w *World) serves(worker, pod string) {
 	w.serving[worker] = pod
 }
 
-// close kills the process, if there is one, and closes the proxies.
+// close kills the process, if any, and closes the proxies.
 func (k *Worker) close() {
 	_ = k.Kill()
 	for _, way := range k.ways {
@@ -113,13 +113,13 @@ func (k *Worker) close() {
 // crowdName is the name under which pods know the clients, the operators and the nemesis.
 const crowdName = "torture"
 
-// tokens holds the credentials of everyone who talks to a pod.
+// tokens contains the credentials of every program that sends requests to a pod.
 type tokens struct {
 	file string            // path of the file that the pods read
-	of   map[string]string // by name
+	of   map[string]string // the tokens by name
 }
 
-// writeTokens writes the token file. The crowd may do everything, and each worker may run its kinds.
+// writeTokens writes the token file. The crowd has full access, and each worker may run its kinds.
 func (w *World) writeTokens(workers int) error {
 	type line struct {
 		Token string   `json:"token"`

@@ -10,23 +10,23 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// The size of the workload: about 30 submissions per second, which make about 45 jobs including the steps of their chains.
+// The size of the workload: about 30 submissions per second. Including the steps of their chains, these result in about 45 jobs per second.
 const (
 	clients     = 5
-	callsApart  = 160 * time.Millisecond // average per client
+	callsApart  = 160 * time.Millisecond // average interval between one client's calls
 	inFlight    = 128                    // concurrent calls of all clients together
 	hotSubjects = 12                     // subjects that jobs compete for
 )
 
 // errand is one action of a client: a submission, or a cancel or stop of a known job.
 type errand struct {
-	After  time.Duration // since the previous errand
-	Pod    int           // the pod to call, or the next one that is running
+	After  time.Duration // time since the previous errand
+	Pod    int           // the pod to call; if it is not running, the next one that is
 	Submit *submission
 	Again  []time.Duration // delays after which the same submission is repeated with the same key
-	End    string          // cancel or stop, for a known job or later for the submitted one
-	Which  float64         // selects a known job, see [Crowd.pick]
-	Wait   time.Duration   // from the response to the submission until its cancel or stop
+	End    string          // cancel or stop, for a known job or, after a delay, for the submitted one
+	Which  float64         // selects a known job; see [Crowd.pick]
+	Wait   time.Duration   // time from the response to the submission until the cancel or stop
 }
 
 // errands generates the actions of one client, in order, from the seed.
@@ -66,7 +66,7 @@ func (k *errands) next() errand {
 	return e
 }
 
-// kind picks what to submit.
+// kind decides what to submit.
 func (k *errands) kind() submission {
 	total := 0
 	for _, m := range mix {
@@ -81,7 +81,7 @@ func (k *errands) kind() submission {
 	panic("unreachable")
 }
 
-// dress adds random general options to a submission: a key, a lane, a priority, a delay or a subject.
+// dress adds random options to a submission, such as a key, a lane, a priority, a delay or a subject.
 func (k *errands) dress(s *submission) {
 	if k.r.IntN(3) == 0 {
 		s.key = fmt.Sprintf("%d/%d", k.client, k.n)
@@ -103,12 +103,12 @@ func (k *errands) dress(s *submission) {
 
 func (k *errands) subject() string { return fmt.Sprint("hot ", k.r.IntN(hotSubjects)) }
 
-// number returns a random number from low to high, inclusive.
+// number returns a random number between low and high, inclusive.
 func (k *errands) number(low, high int) int { return low + k.r.IntN(high-low+1) }
 
 // Work runs the clients and operators until ctx ends and their last calls have been answered. Clients submit, cancel and stop jobs.
 // Operators change lanes, the gate and schedules, and retry or reprioritize jobs. At the end, the lanes and the gate are open and the
-// schedules active.
+// schedules are active.
 func (c *Crowd) Work(ctx context.Context) error {
 	o := &operator{c: c, r: rand.New(rand.NewPCG(c.w.Settings.Seed, workloadStream))}
 	if err := o.prepare(ctx); err != nil {
@@ -149,13 +149,13 @@ func (c *Crowd) Work(ctx context.Context) error {
 	return nil
 }
 
-// run performs one errand. A submission with a key and an unknown outcome is repeated, which is the purpose of the key.
+// run performs one errand. A submission with a key is repeated if its outcome is unknown, which is the purpose of the key.
 func (c *Crowd) run(ctx context.Context, client int, e errand) {
 	pod, ok := c.pod(e.Pod)
 	if !ok {
 		return
 	}
-	calling := context.WithoutCancel(ctx) // a call that was sent is awaited
+	calling := context.WithoutCancel(ctx) // wait for the response to a call that was sent, even after ctx ends
 	if e.Submit == nil {
 		if id, ok := c.pick(e.Which); ok {
 			c.end(calling, client, pod, e.End, id)

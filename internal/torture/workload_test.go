@@ -24,7 +24,7 @@ func TestASeedHasOneWorkload(t *testing.T) {
 		return string(raw)
 	}
 	is.Equal(text(1, 1), text(1, 1))  // the same seed gives the same errands
-	is.True(text(1, 1) != text(2, 1)) // another seed gives others
+	is.True(text(1, 1) != text(2, 1)) // another seed gives different errands
 	is.True(text(1, 1) != text(1, 2)) // so does another client
 }
 
@@ -44,7 +44,7 @@ func TestTheWorkloadHoldsEverythingAtItsPace(t *testing.T) {
 				continue
 			}
 			s := *e.Submit
-			is.True(len(s.Chain) == 0 || len(s.Chain) >= 2 && len(s.Chain) <= 7) // chains of 3 to 8
+			is.True(len(s.Chain) == 0 || len(s.Chain) >= 2 && len(s.Chain) <= 7) // chains have 3 to 8 steps
 			kinds[s.Kind]++
 			jobs += 1 + len(s.Chain)
 			if s.Kind == "demo.chain" {

@@ -20,31 +20,31 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// The intervals of a run. They are short, so that many faults and their consequences fit into a minute.
+// The intervals used in a run. They are short, so that many faults and their consequences fit into a minute.
 const (
 	leaseFor       = 3 * time.Second
 	heartbeatEvery = time.Second
 	pollEvery      = time.Second
 	shutdownGrace  = 3 * time.Second
 	podSlots       = 8
-	workersFor     = 2 // remote workers beside the pods
+	workersFor     = 2 // remote workers in addition to the pods
 
-	// maxCrashes is large so that jobs killed by the nemesis are not blamed for crashing, but jobs that keep killing their pods are.
+	// maxCrashes is large enough that jobs killed by the nemesis are not blamed for the crash, but jobs that keep killing their pods are.
 	maxCrashes = 20
 )
 
 // Options configures a run.
 type Options struct {
 	Seed     uint64
-	Duration time.Duration // before the quiet tail; default 1 minute
-	Pods     int           // default 3 to 6, depending on the seed
-	Workers  int           // remote workers; default 2, none if negative
-	Dir      string        // the run's folder, which must not exist; default torture/<seed>
+	Duration time.Duration // time before the quiet tail; the default is 1 minute
+	Pods     int           // the default is 3 to 6, depending on the seed
+	Workers  int           // remote workers; the default is 2, and a negative number means none
+	Dir      string        // the run's folder, which must not exist; the default is torture/<seed>
 	Binary   string        // the program under test; by default [Build] builds it into the run's folder, where Close removes it
-	Race     bool          // whether Binary has, or is to be built with, the race detector
-	Mutant   string        // bug to plant in the program; requires an empty Binary
+	Race     bool          // whether Binary was built with the race detector, or will be
+	Mutant   string        // a bug to plant in the program; requires an empty Binary
 	Narrowed bool          // whether the run is limited to a few faults
-	Logger   *slog.Logger  // logs problems of the torture itself; by default they are discarded
+	Logger   *slog.Logger  // receives problems with the torture itself; by default they are discarded
 }
 
 // World holds a run's cluster, pods, ledger and records. Its methods are safe for concurrent use.
@@ -52,9 +52,9 @@ type World struct {
 	Settings history.Settings // complete once the run has ended
 	Dir      string
 	Duration time.Duration   // from the start until everything is healed
-	Admin    *pgxpool.Pool   // superuser sessions directly to the server, for which ten connections are reserved
-	Faults   *history.Writer // [history.Fault] records, each written after it has been healed
-	Calls    *history.Writer // [history.Call] records, each written after it has ended
+	Admin    *pgxpool.Pool   // superuser sessions that connect directly to the server, for which ten connections are reserved
+	Faults   *history.Writer // [history.Fault] records, each written after the fault has been healed
+	Calls    *history.Writer // [history.Call] records, each written after the call has ended
 
 	server    atomic.Pointer[pgembed.Server]
 	binary    string
@@ -65,28 +65,28 @@ type World struct {
 	tokens    tokens
 	ledger    *ledger
 	processes *history.Writer
-	keeping   sync.WaitGroup // for the pods' keepers
+	keeping   sync.WaitGroup // waits for the pods' keepers
 	stopKeep  context.CancelFunc
 
 	mu         sync.Mutex
-	serving    map[string]string // by worker, the pod that last accepted it
+	serving    map[string]string // for each worker, the pod that last accepted it
 	broken     error             // why the torture itself failed
 	phase      string
 	phaseBegan time.Time
 	phaseTotal time.Duration
-	struck     int // faults carried out
+	struck     int // number of faults carried out
 	lastFault  string
 	submitted  int
 }
 
-// PodsFor returns the number of pods for a seed, 3 to 6. Odd and even seeds, which run with and without the race detector, cover all
-// numbers.
+// PodsFor returns the number of pods for a seed, 3 to 6. Even seeds and odd seeds differ in whether they use the race detector; each group
+// covers all four numbers.
 func PodsFor(seed uint64) int { return 3 + int(seed/2%4) }
 
-// Pods returns the pods, pod1 first. A pod is a place in the fleet whose processes come and go.
+// Pods returns the pods, starting with pod1. A pod is a place in the fleet whose processes come and go.
 func (w *World) Pods() []*Pod { return w.pods }
 
-// Workers returns the remote workers, worker1 first. Like pods, they are places.
+// Workers returns the remote workers, starting with worker1. Like pods, they are places.
 func (w *World) Workers() []*Worker { return w.workers }
 
 // places returns the places of all pods and workers.
@@ -100,7 +100,7 @@ func (w *World) places() (all []*place) {
 	return all
 }
 
-// Server returns the PostgreSQL primary, which a failover replaces.
+// Server returns the PostgreSQL primary. A failover replaces it.
 func (w *World) Server() *pgembed.Server { return w.server.Load() }
 
 func (w *World) port() uint16 { return uint16(w.Server().Port()) } // #nosec G115 -- a port
@@ -110,7 +110,7 @@ func (w *World) serverAddress() (network, address string) {
 	return "tcp", fmt.Sprintf("127.0.0.1:%d", w.Server().Port())
 }
 
-// serverSettings holds the settings of the primary and its standbys.
+// serverSettings contains the settings of the primary and its standbys.
 var serverSettings = map[string]string{
 	"max_connections": "100", "superuser_reserved_connections": "10", "fsync": "on", "synchronous_commit": "on",
 	"wal_keep_size": "512MB", "wal_retrieve_retry_interval": "200ms",
@@ -229,8 +229,8 @@ func (w *World) openRecords() (err error) {
 	return nil
 }
 
-// startCluster starts PostgreSQL. Each pod has its own role that acts as the owner of all objects, so that the pods' sessions can be told
-// apart and none is a superuser.
+// startCluster starts PostgreSQL. Each pod has its own role, which acts as the owner of all objects. The pods' sessions can thus be told
+// apart, and none of them belongs to a superuser.
 func (w *World) startCluster(ctx context.Context, pods int) (err error) {
 	server, err := pgembed.Start(ctx, pgembed.Options{Logger: w.log, Settings: serverSettings})
 	if err != nil {
@@ -242,7 +242,7 @@ func (w *World) startCluster(ctx context.Context, pods int) (err error) {
 		return err
 	}
 	defer first.Close(context.WithoutCancel(ctx))
-	login := "login password '" + first.Config().Password + "'" // the password file of the server's URL has one password for all roles
+	login := "login password '" + first.Config().Password + "'" // the password file in the server's URL has one password for all roles
 	statements := []string{"create role " + appRole + " " + login, "create database " + database + " owner " + appRole}
 	for n := range pods {
 		statements = append(statements, fmt.Sprintf("create role pod%d %s in role %s", n+1, login, appRole),

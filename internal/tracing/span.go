@@ -13,10 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Span is the span of a run. If the run has none, its methods do nothing.
+// Span is the span of a run. If the run is not traced, its methods do nothing.
 type Span struct{ span trace.Span }
 
-// Recorded reports whether there is a span.
+// Recorded reports whether the run has a span.
 func (s Span) Recorded() bool { return s.span != nil }
 
 // End ends the span.
@@ -42,7 +42,7 @@ func (s Span) Error(reason job.Reason, err error) {
 	}
 }
 
-// Event records an event of a run, other than its end, under its name in the job's history.
+// Event records an event of a run, other than its end, under the name that the event has in the job's history.
 func (s Span) Event(name string, about ...attribute.KeyValue) {
 	if s.span != nil {
 		s.span.AddEvent(name, trace.WithAttributes(about...))
@@ -65,7 +65,7 @@ func (s Span) Link(traceparents ...string) {
 	}
 }
 
-// failed records an error on a span. It adds the text of the handler's error, and the stack of a panic.
+// failed records an error on a span, with the text of the handler's error and the stack of a panic.
 func failed(span trace.Span, reason string, err error) {
 	span.SetStatus(codes.Error, reason)
 	span.SetAttributes(semconv.ErrorTypeKey.String(reason))

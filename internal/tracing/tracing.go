@@ -1,5 +1,5 @@
-// Package tracing creates the spans of submissions and runs, and encapsulates the use of OpenTelemetry. The engine and the code that
-// submits jobs use it. Without a tracer provider, it creates, stores and allocates nothing.
+// Package tracing creates the spans of submissions and runs, and encapsulates the use of OpenTelemetry. It is used by the engine and by the
+// code that submits jobs. Without a tracer provider, it creates, stores and allocates nothing.
 package tracing
 
 import (
@@ -19,24 +19,24 @@ import (
 )
 
 // Tracer creates the spans of submissions and runs. A submission is a producer span, whose context is stored with the job. A run is a
-// consumer span. A run that starts at once belongs to the trace of its submission:
+// consumer span. A run that starts immediately belongs to the trace of its submission:
 //
 //	enqueue csv_ingest ─▶ run csv_ingest ─▶ run factor_sync ─▶ …
 //
 // Any other run has a separate trace that is linked to the stored context. This applies to a run after a retry, a takeover or a wait of a
-// minute; to a child of a fan-out, which links to the run that fanned out; and to a join, which links to the children. As a result, no
-// trace is open for hours, and none has ten thousand branches.
+// minute or more. It also applies to a child of a fan-out, which links to the run that fanned out, and to a join, which links to the
+// children. As a result, no trace stays open for hours or has ten thousand branches.
 type Tracer struct {
-	Provider trace.TracerProvider // nil means the current global one
+	Provider trace.TracerProvider // nil selects the current global provider
 }
 
 const (
 	tracerName = "github.com/trapeze-run/trapeze/runner" // the name that users see
-	// MaxLinks is the maximum number of links from a fan-out to its children, and from its join.
+	// MaxLinks is the maximum number of links from a fan-out to its children, and from its join to them.
 	MaxLinks = 32
 )
 
-// unset is the initial global provider, used as long as no program has set one. It is nil if a provider was set before this package was
+// unset is the initial global provider, which is in use until a program sets one. It is nil if a provider was set before this package was
 // initialized.
 var unset = func() trace.TracerProvider {
 	p := otel.GetTracerProvider()
@@ -107,8 +107,8 @@ func (t Tracer) StartRun(ctx context.Context, c *store.Claimed) (context.Context
 	return ctx, Span{span}
 }
 
-// Child creates the span for submitting a child of a fan-out. The span starts a new trace. The span and the run that fans out are linked in
-// both directions. Child returns the trace position to store with the child.
+// Child creates the span for submitting a child of a fan-out. The span starts a new trace. It is linked with the span of the run that fans
+// out, in both directions. Child returns the trace position to store with the child.
 func (t Tracer) Child(ctx context.Context, from Span, n *store.NewJob) string {
 	if from.span == nil {
 		return ""

@@ -1,6 +1,6 @@
-// Package wait contains the ways in which a goroutine can wait: for a [Signal], for some time ([For]), between attempts ([Backoff]), and a
-// little longer than its context ([Linger]). Each of them observes a context, so that no wait outlasts its owner. Every package can use it,
-// because it imports none.
+// Package wait contains the ways in which a goroutine can wait: for a [Signal], for a duration ([For]), between attempts ([Backoff]), and a
+// little longer than its context ([Linger]). Each of them observes a context, so that no goroutine keeps waiting after its owner is done.
+// Every package can import this one, because it imports no other package of this module.
 package wait
 
 import (
@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Signal asks a goroutine to act. Signals that arrive before it acts are merged into one. Receive from it in a select statement.
+// Signal asks a goroutine to act. If it is set several times before the goroutine acts, the calls have the effect of one. Receive from it
+// in a select statement.
 type Signal chan struct{}
 
 // NewSignal returns a signal that is not set.
@@ -33,7 +34,7 @@ func (s Signal) Clear() bool {
 	}
 }
 
-// For blocks for d or until ctx is cancelled, and reports whether ctx is still open.
+// For blocks for d or until ctx is cancelled. It reports whether ctx is still active.
 func For(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -45,12 +46,12 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Backoff waits between attempts. The delay starts at 20 ms and doubles up to Most, with jitter between half and one and a half times the
-// delay. It is not safe for concurrent use.
+// Backoff waits between attempts. The delay starts at 20 ms and doubles up to Most. Jitter multiplies each delay by a factor between 0.5
+// and 1.5. Backoff is not safe for concurrent use.
 type Backoff struct {
 	// Most is the maximum delay before jitter. The default is 1s.
 	Most time.Duration
-	// Tries counts the calls of Wait.
+	// Tries is the number of calls to Wait.
 	Tries int
 
 	next time.Duration
@@ -59,7 +60,7 @@ type Backoff struct {
 // NewBackoff returns a backoff with the default limit.
 func NewBackoff() *Backoff { return &Backoff{} }
 
-// Wait blocks until it is time for the next attempt, and reports whether ctx is still open.
+// Wait blocks until it is time for the next attempt. It reports whether ctx is still active.
 func (b *Backoff) Wait(ctx context.Context) bool {
 	b.Tries++
 	delay := max(b.next, 20*time.Millisecond)
@@ -71,7 +72,7 @@ func (b *Backoff) Wait(ctx context.Context) bool {
 	return For(ctx, time.Duration(float64(delay)*(0.5+rand.Float64()))) // #nosec G404 -- jitter
 }
 
-// Linger returns a context that is cancelled some time after ctx.
+// Linger returns a context that is cancelled some time after ctx is.
 func Linger(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -2,8 +2,9 @@ package checker
 
 import "github.com/trapeze-run/trapeze/job"
 
-// oneChild (I6) checks that a successful step has exactly the next step that it requested or that was declared, and that other jobs have
-// none. The next step must carry the compensations of the steps before it. It must be created in the transaction that ends the step.
+// oneChild (I6) checks that a successful step has exactly the next step that it requested or that was declared. Other jobs must have no
+// next step. The next step must carry the compensations of the steps before it, and must be created in the transaction that ends its
+// predecessor.
 func oneChild(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -59,14 +60,15 @@ func birthOf(s *story) *job.Event {
 	return s.events[0]
 }
 
-// chainsComplete (I13) checks that a pipeline with several steps has every step up to the current one. All steps before that one must have
-// succeeded. The pipeline is done only when its last step succeeds; any other outcome must be visible in the step where it occurred.
+// chainsComplete (I13) checks that a pipeline with several steps has every step up to the current one. All steps before the current one
+// must have succeeded. The pipeline is done only when its last step succeeds. Any other outcome must be visible in the step where it
+// occurred.
 func chainsComplete(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered || s.job.ParentID != nil {
 			continue
 		}
-		want := len(stepsAfter(s.job)) // kinds that request steps inside a chain may have more
+		want := len(stepsAfter(s.job)) // kinds that request steps inside a chain may have more steps
 		if want == 0 && len(s.children) == 0 {
 			continue
 		}

@@ -10,7 +10,7 @@ import (
 
 // Finding is the result of checking one invariant.
 type Finding struct {
-	Invariant  string // its number in the list of invariants, such as "I3"
+	Invariant  string // the invariant's number in the list, such as "I3"
 	Claim      string // what must hold, in one line
 	Checked    int    // number of items that could be checked
 	Violations []Violation
@@ -18,7 +18,7 @@ type Finding struct {
 
 // Violation is one item that breaks an invariant.
 type Violation struct {
-	Job  int64 // the job whose [Timeline] has the details, or 0 if there is none
+	Job  int64 // the job whose [Timeline] shows the details, or 0 if there is none
 	What string
 }
 
@@ -68,7 +68,7 @@ func Check(run *history.Run) []Finding {
 // Vacuous reports whether a finding proves nothing because there was nothing to check.
 func Vacuous(f Finding) bool { return f.Checked == 0 }
 
-// judge counts an item and records a violation unless holds is true. It returns holds.
+// judge counts an item, and records a violation unless holds is true. It returns holds.
 func (f *Finding) judge(holds bool, job int64, format string, args ...any) bool {
 	f.Checked++
 	if !holds {
@@ -77,7 +77,7 @@ func (f *Finding) judge(holds bool, job int64, format string, args ...any) bool 
 	return holds
 }
 
-// accuse records a violation of an item that is counted elsewhere.
+// accuse records a violation by an item that is counted elsewhere.
 func (f *Finding) accuse(job int64, format string, args ...any) {
 	f.Violations = append(f.Violations, Violation{Job: job, What: fmt.Sprintf(format, args...)})
 }

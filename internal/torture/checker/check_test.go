@@ -84,7 +84,7 @@ func eventful(t *testing.T) *past {
 	p.pass(time.Second)
 	killed.succeed()
 
-	// A pod is frozen for longer than its lease. When it wakes up, it is notified and its result is discarded.
+	// A pod is frozen for longer than its lease. When it wakes up, it learns that its lease was lost, and its result is discarded.
 	p.pass(10 * time.Second)
 	frozen := p.submit("demo.sleep", `{"ms":8000}`).claim("pod3")
 	zombie := *frozen
@@ -125,7 +125,7 @@ func TestARunInWhichNothingIsWrongIsGreenAndEveryInvariantIsJudged(t *testing.T)
 	t.Parallel()
 	is := is.New(t)
 	findings := Check(eventful(t).done())
-	is.Equal(len(findings), len(invariants)) // all invariants
+	is.Equal(len(findings), len(invariants)) // all invariants are checked
 	for i, f := range findings {
 		is.Equal(f.Invariant, invariants[i].name) // in order
 		for _, v := range f.Violations {
@@ -142,6 +142,6 @@ func TestAnEmptyRunProvesNothing(t *testing.T) {
 	is := is.New(t)
 	for _, f := range Check(&history.Run{}) {
 		is.True(Vacuous(f))            // nothing to check
-		is.Equal(len(f.Violations), 0) // no violation either
+		is.Equal(len(f.Violations), 0) // there is no violation either
 	}
 }

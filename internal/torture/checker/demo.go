@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// demoArgs holds the arguments of the demo kinds that the checker needs.
+// demoArgs contains those arguments of the demo kinds that the checker needs.
 type demoArgs struct {
 	MS    int64      `json:"ms"`
 	N     int        `json:"n"`
@@ -25,14 +25,14 @@ type demoArgs struct {
 }
 
 func demoArgsOf(j *job.Job) (a demoArgs) {
-	_ = json.Unmarshal(j.Args, &a) // arguments that do not fit belong to another kind
+	_ = json.Unmarshal(j.Args, &a) // arguments that do not match belong to another kind
 	return a
 }
 
 // DemoKinds returns the demo kinds in sorted order.
 func DemoKinds() []string { return slices.Sorted(maps.Keys(demoKinds)) }
 
-// demoKinds lists the kinds that every pod and remote worker handles, unless it was started with only some kinds.
+// demoKinds lists the kinds that every pod and remote worker handles, unless it was started with only some of them.
 var demoKinds = map[string]bool{
 	"demo.noop": true, "demo.echo": true, "demo.result": true, "demo.sleep": true, "demo.progress": true, "demo.fail": true,
 	"demo.flaky": true, "demo.panic": true, "demo.exit": true, "demo.goexit": true, "demo.spin": true, "demo.block": true,
@@ -44,7 +44,7 @@ func endless(j *job.Job) bool {
 	return j.Kind == "demo.block" || j.Kind == "demo.spin" && demoArgsOf(j).MS == 0
 }
 
-// stepsAfter lists the steps that follow a job's success: first the ones that its handler requests, then the declared ones.
+// stepsAfter lists the steps that follow when a job succeeds. The steps that its handler requests come first, then the declared ones.
 func stepsAfter(j *job.Job) (steps []job.Step) {
 	return append(askedFor(j), job.Following(j.Planned)...)
 }
@@ -69,8 +69,8 @@ func sameSteps(a, b []job.Step) bool {
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// sameJSON reports whether two texts encode the same JSON value. Numbers must have the same digits; object members may be in any order. An
-// empty text means the empty object, as in a submission without arguments.
+// sameJSON reports whether two texts encode the same JSON value. Numbers must have the same digits, but object members may be in any order.
+// An empty text means the empty object, as in a submission without arguments.
 func sameJSON(a, b json.RawMessage) bool {
 	a, b = bytes.TrimSpace(a), bytes.TrimSpace(b)
 	if bytes.Equal(a, b) {
@@ -90,7 +90,7 @@ func decoded(raw json.RawMessage) (value any, ok bool) {
 	return value, decoder.Decode(&value) == nil
 }
 
-// canonical returns a text that is the same for equal JSON values.
+// canonical returns a text that is identical for equal JSON values.
 func canonical(raw json.RawMessage) string {
 	value, ok := decoded(bytes.TrimSpace(raw))
 	if !ok {

@@ -3,8 +3,8 @@
 //
 //	run ─▶ view (indexed once) ─▶ one function per invariant ─▶ findings ─▶ timelines of the jobs in violations
 //
-// A check relies only on what the records prove. An event carries the time at which its transaction began, so it may have been committed
-// later but never earlier. A ledger line arrives after what it reports. A sample is taken after the time it carries. Timing is checked only
-// where nothing disturbed the pod or the database; other items are not counted, because a pod that was frozen by a fault is not to blame
-// for being slow. A finding that checked nothing proves nothing; see [Vacuous].
+// A check relies only on what the records prove. An event carries the time at which its transaction began, so the event may have been
+// committed later but never earlier. A ledger line arrives after what it reports. A sample is taken after the time it carries. Timing is
+// checked only where nothing disturbed the pod or the database. Other items are not counted, because a pod that was frozen by a fault is
+// not to blame for being slow. A finding that checked nothing proves nothing; see [Vacuous].
 package checker

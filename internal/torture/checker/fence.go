@@ -13,10 +13,10 @@ const sameClock = 5 * time.Millisecond
 // fenceHolds (I3) checks fencing:
 //
 //   - Fences rise with every claim.
-//   - Every write for a claim carries the latest claim's fence and pod, and comes before that claim ends.
-//   - No handler starts without a claim or before it.
+//   - Every write for a claim carries the fence and the pod of the latest claim, and comes before that claim ends.
+//   - No handler starts without a claim, or before its claim.
 //   - A pod whose row was closed claims nothing more and continues under a new boot ID.
-//   - The rows that a job writes in the transaction that ends it exist once, written by the claim that ended it.
+//   - The rows that a job writes in the transaction that finishes it exist once, written by the claim that finished the job.
 func fenceHolds(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -100,20 +100,20 @@ func (v *view) closedStaysClosed(b *boot, f *Finding) {
 		return
 	}
 	for _, other := range b.life.boots {
-		// A remote worker may have joined again earlier for another reason and left this row to expire.
+		// A remote worker may have joined again earlier for another reason and let this row expire.
 		if other.joined.After(b.closed) || b.life.remote() && other.joined.After(b.joined) {
 			f.Checked++
 			return
 		}
 	}
-	// The process learns of it with its second heartbeat at the latest.
+	// The process learns that its row was closed with its second heartbeat at the latest.
 	enough := 3*v.run.Settings.Heartbeat + v.slack
 	if v.ableFor(b.life, b.closed, b.life.Ended, enough) {
 		f.judge(false, 0, "%s was declared dead at %s and continued undisturbed, but never took a new boot ID", b.name(), clock(b.closed))
 	}
 }
 
-// rowsOnce checks the rows that demo.tx wrote in the transactions that ended its jobs.
+// rowsOnce checks the rows that demo.tx wrote in the transactions that finished its jobs.
 func rowsOnce(v *view, f *Finding) {
 	if v.run.Rows == nil {
 		return
@@ -141,5 +141,5 @@ func rowsOnce(v *view, f *Finding) {
 	}
 }
 
-// clock formats a time of the run for display.
+// clock formats a time within the run for display.
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }

@@ -9,19 +9,16 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// fleetHolds (I16, over all pods) checks lanes with a limit over all pods. Whenever a job of such a lane is claimed, the jobs running in
-// the lane, including the new one, must not exceed the limit that may have been in force.
+// fleetHolds (I16, across all pods) checks lanes with a limit across all pods. Whenever a job in such a lane is claimed, the number of jobs
+// running in the lane, including the new one, must not exceed the limit that may have been in force.
 //
-//   - A job counts as running from its claim to the event that ends the claim. If its pod died, that event is the recovery, because no other
-//     job may use the slot before. Two kinds of claims end with their pod instead: those that may have been uncommitted, and thus invisible,
-//     when the pod was declared dead, and those of a pod that left by itself. A claim without a handler is not counted: its reply was lost.
-//   - A pod learns of a limit with its heartbeat. The bound is therefore the largest limit that may have been in force since one heartbeat
-//     interval plus slack before the claim. If the pod was disturbed then, the period starts before the disturbance. A raised limit counts
-//     from when the change was sent; a lowered one, once every pod has heard of it.
-//   - Jobs that are running when a limit is lowered continue and are counted: no job may start until there is room again.
+//   - A job counts as running from its claim to the event that ends the claim. If its pod died, that event is the recovery, because no other job may use the slot before then. Two kinds of claims end with their pod instead: claims that may have been uncommitted, and thus invisible, when the pod was declared dead, and claims of a pod that left by itself. A claim without a handler is not counted, because its reply was lost.
+//   - A pod learns of a limit with its heartbeat. The bound is therefore the largest limit that may have been in force since one heartbeat interval plus slack before the claim. If the pod was disturbed at that time, the period starts before the disturbance. A raised limit counts from when the change was sent. A lowered limit counts once every pod has heard of it.
+//   - Jobs that are running when a limit is lowered continue and are counted. No job may start until there is room again.
 //
-// The samples are checked in the same way. Each sample is one snapshot of the claims of pods whose rows are open. Their number must not
-// exceed the largest limit that may have been in force between the sample and what the pod with the newest claim knew.
+// The samples are checked in the same way. Each sample is one snapshot of the claims held by pods whose rows are open. The number of claims
+// must not exceed the largest limit that may have been in force between the sample and the time at which the pod with the newest claim last
+// learned of the limits.
 func (v *view) fleetHolds(f *Finding) {
 	limits := limitsOf(v.run)
 	if len(limits) == 0 {
@@ -94,7 +91,7 @@ func (v *view) fleetSampled(limits map[string]limits, f *Finding) {
 	}
 }
 
-// heldUntil returns the time until which a claim counts against its lane's limit.
+// heldUntil returns the time until which a claim counts toward its lane's limit.
 func (v *view) heldUntil(c *claim) time.Time {
 	until := time.Unix(math.MaxInt32, 0)
 	if c.end != nil {
@@ -111,7 +108,7 @@ func (v *view) heldUntil(c *claim) time.Time {
 	return later(b.closed, c.event.At)
 }
 
-// knows returns the earliest time from which the limits known to the pod may date when it made the claim.
+// knows returns the earliest time that the limits known to the pod may date from when it made the claim.
 func (v *view) knows(c *claim) time.Time {
 	return v.trouble.leftAlone(v.boot(c.boot).pod, c.event.At, v.run.Settings.Heartbeat+v.slack)
 }
@@ -132,13 +129,14 @@ func (t trouble) leftAlone(pod string, at time.Time, d time.Duration) time.Time 
 	return from
 }
 
-// limits holds the limits over all pods that a lane may have had. Each lasts from when its change was sent until the next change succeeded.
+// limits contains the limits across all pods that may have been in force in a lane. Each lasts from when its change was sent until the next
+// change succeeded.
 type limits []struct {
 	span
 	slots int
 }
 
-// most returns the largest limit that may have been in force between two times. No limit is known before the first change.
+// most returns the largest limit that may have been in force between two times. Before the first change, no limit is known.
 func (l limits) most(from, to time.Time) (slots int, known bool) {
 	for _, one := range l {
 		if one.meets(from, to) {
@@ -148,7 +146,7 @@ func (l limits) most(from, to time.Time) (slots int, known bool) {
 	return slots, known
 }
 
-// limitsOf collects each lane's limits over all pods from the operator's calls.
+// limitsOf collects each lane's limits across all pods from the operator's calls.
 func limitsOf(run *history.Run) map[string]limits {
 	byLane := map[string]limits{}
 	for i := range run.Calls {

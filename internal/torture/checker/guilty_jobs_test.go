@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// pair runs a chain of two steps up to the second one and returns that step.
+// pair runs a chain of two steps up to the second step and returns that step.
 func pair(p *past) *tale {
 	return p.submit("demo.noop", `{}`, chain(stepOf("demo.echo", `{"a":1}`))).claim("pod1").hand()
 }

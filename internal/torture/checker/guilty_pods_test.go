@@ -216,7 +216,7 @@ var orderCrimes = []crime{
 	{"I24", "connections that stay", nil, inTheEnd(func(n *history.PodNumbers) { n.Connections += 20 })},
 }
 
-// inTheEnd changes the resource usage that samples report for pods in the quiet tail.
+// inTheEnd changes the resource usage that samples report for pods during the quiet tail.
 func inTheEnd(change func(*history.PodNumbers)) func(*history.Run) {
 	return func(r *history.Run) {
 		for i := range r.Samples {

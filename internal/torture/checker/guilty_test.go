@@ -11,11 +11,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// crime is one way to break an invariant: a story that leads up to it and a change to the records.
+// crime is one way to break an invariant. It consists of a story that leads up to the violation and a change to the records.
 type crime struct {
 	invariant, name string
 	live            func(p *past)        // what happens
-	forge           func(r *history.Run) // changes the records; nil leaves them as they are
+	forge           func(r *history.Run) // changes the records; nil leaves them unchanged
 }
 
 // sleeper returns a job that is running on a pod.
@@ -61,7 +61,7 @@ func TestEveryWayToBreakAnInvariantIsCaught(t *testing.T) {
 				c.forge(r)
 			}
 			f := of(t, Check(r), c.invariant)
-			is.True(len(f.Violations) > 0) // the violation is found
+			is.True(len(f.Violations) > 0) // the violation is detected
 			is.True(f.Violations[0].What != "")
 		})
 	}

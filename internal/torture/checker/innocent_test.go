@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// innocent lists runs that look wrong but are not: races that the rules allow, and faults that explain what happened.
+// innocent lists runs that look wrong but are not. They contain races that the rules allow, and faults that explain what happened.
 var innocent = []struct {
 	name  string
 	live  func(p *past)
@@ -69,7 +69,7 @@ var innocent = []struct {
 	{"fires that were missed while the database was down and replaced by one", func(p *past) {
 		anchor := p.schedule("s", "@every 10s", false, time.Time{})
 		p.fault("F20", "down", "", 95*time.Second, nil)
-		p.fire("s", anchor.Add(30*time.Second), 2) // the latest fire that was a minute late
+		p.fire("s", anchor.Add(30*time.Second), 2) // the latest fire that is already a minute late
 		for n := 4; n <= 9; n++ {
 			p.fire("s", anchor.Add(time.Duration(n)*10*time.Second), 0)
 		}
@@ -141,7 +141,7 @@ var innocent = []struct {
 			p.start("pod2")
 			p.pass(10 * time.Millisecond)
 			j.claim("pod3")
-			j.row.Crashes = 0 // reset by its checkpoint
+			j.row.Crashes = 0 // its checkpoint reset the count
 			j.retryLater(10 * time.Millisecond)
 		}
 		j.claim("pod1").succeed()

@@ -6,8 +6,9 @@ import (
 )
 
 // joinsHold (I13b) checks fan-outs. A job that fans out must have as many branches as it requested, all created in the transaction in which
-// it began to wait. Its outcome must follow from theirs and its policy, and it must not succeed before all of them have ended. A job that
-// never waited must have no branches. [oneChild] checks what follows the join. A pipeline's status must match its jobs.
+// it began to wait. Its outcome must follow from its policy and the outcomes of its branches, and it must not succeed before all branches
+// have ended. A job that never waited must have no branches. [oneChild] checks what follows the join. A pipeline's status must match its
+// jobs.
 func joinsHold(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered || s.job.Kind != "demo.fanout" && len(s.branches) == 0 {
@@ -78,7 +79,7 @@ func (s *story) tail() *story {
 	return at
 }
 
-// saysWhatItIs compares a pipeline's reported status with that of its jobs.
+// saysWhatItIs compares a pipeline's reported status with the status that follows from its jobs.
 func (v *view) saysWhatItIs(p *history.Pipeline, f *Finding) {
 	first := v.stories[p.ID]
 	if first == nil || first.job == nil {
@@ -98,7 +99,7 @@ func (v *view) saysWhatItIs(p *history.Pipeline, f *Finding) {
 			return
 		}
 		if p.Status == job.PipelinePartial && want == job.PipelineSucceeded && j.job.GroupID != nil && j.triedAgain() {
-			want = job.PipelinePartial // it had failed; a branch retried after its fan-out ended does not change the pipeline
+			want = job.PipelinePartial // it had failed; retrying a branch after its fan-out ended does not change the pipeline
 		}
 		if want == job.PipelineSucceeded && j.job.State != job.Succeeded {
 			want = job.PipelinePartial

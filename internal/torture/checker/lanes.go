@@ -12,16 +12,16 @@ import (
 // unlimited is the slot count of a lane that may use all slots of its pod.
 const unlimited = -1
 
-// rule is the setting of a lane or the gate from the response to one change until the next change was sent.
+// rule is the setting of a lane or the gate. It is in force from the response to one change until the next change is sent.
 type rule struct {
 	span
-	slots int // per pod
-	all   int // over all pods
+	slots int // slots per pod
+	all   int // slots across all pods
 	open  bool
 }
 
-// lanes holds the settings of the lanes and of the gate, taken from the operator's calls. The setting is unknown while a change is under
-// way. For a lane that starts with a limit, it is also unknown before the first change.
+// lanes contains the settings of the lanes and of the gate, taken from the operator's calls. While a change is in progress, the setting is
+// unknown. For a lane that starts with a limit, it is also unknown before the first change.
 type lanes struct {
 	byName map[string][]rule
 	gate   []rule
@@ -68,7 +68,7 @@ func changed(rules []rule, c *history.Call, next rule) []rule {
 	return rules
 }
 
-// known returns the rule that was certainly in force for a lane throughout the given period.
+// known returns the rule that was certain to be in force for a lane throughout the given period.
 func (l lanes) known(lane string, from, to time.Time) (rule, bool) {
 	return during(l.byName[lane], from, to)
 }
@@ -82,14 +82,14 @@ func during(rules []rule, from, to time.Time) (rule, bool) {
 	return rule{}, false
 }
 
-// free reports whether a lane and the gate were certainly open and unlimited throughout the given period.
+// free reports whether a lane and the gate were certain to be open and unlimited throughout the given period.
 func (l lanes) free(lane string, from, to time.Time) bool {
 	r, ok := l.known(lane, from, to)
 	gate, okGate := during(l.gate, from, to)
 	return ok && okGate && r.open && gate.open && r.slots == unlimited && r.all == unlimited
 }
 
-// shut reports whether no job of a lane could run at the given time.
+// shut reports whether no job in a lane could run at the given time.
 func (l lanes) shut(lane string, at time.Time) bool {
 	r, ok := l.known(lane, at, at)
 	gate, okGate := during(l.gate, at, at)

@@ -6,10 +6,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// fencesPerEpoch is the number of fences that a job has in each database epoch. A fence modulo this number counts the job's claims.
+// fencesPerEpoch is the number of fences that a job has in each database epoch. The fence modulo this number is the count of the job's
+// claims.
 const fencesPerEpoch = 10_000_000_000
 
-// moves maps each of the product's events to the state transitions that it may record. Events written by handlers record none.
+// moves maps each event that Trapeze itself writes to the state transitions that it may record. Events written by handlers record no
+// transition.
 var moves = map[string][][2]job.State{
 	"job.enqueued":         {{"", job.Pending}},
 	"job.followed":         {{job.Failed, job.Failed}, {job.Cancelled, job.Cancelled}},
@@ -31,9 +33,9 @@ var moves = map[string][][2]job.State{
 		{job.Failed, job.AwaitingApproval}, {job.Cancelled, job.AwaitingApproval}},
 }
 
-// historyLegal (I7) checks each job's events. They must be numbered from 1 without a gap, each must start in the state where the one before
-// ended, and each must record a valid transition. A claim must use the next fence. The last event must match the job's row, and every job
-// that a sample shows running must have a matching claim event.
+// historyLegal (I7) checks each job's events. Events must be numbered from 1 without gaps, each must start in the state in which the
+// previous one ended, and each must record a valid transition. A claim must use the next fence. The last event must match the job's row,
+// and every job that a sample shows as running must have a matching claim event.
 func historyLegal(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -48,7 +50,7 @@ func historyLegal(v *view, f *Finding) {
 			f.Checked++
 			if number(e) != i+1 {
 				f.accuse(s.id, "job %d: event %d (%s) has number %d", s.id, i+1, e.Event, number(e))
-				break // later events would only repeat the violation
+				break // later events would only repeat the same violation
 			}
 			if e.From != state {
 				f.accuse(s.id, "job %d: event %d (%s) starts in state %q, but the job was %q", s.id, i+1, e.Event, e.From, state)

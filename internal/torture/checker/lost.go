@@ -7,7 +7,7 @@ import (
 
 // nothingLost (I1) checks that every accepted submission and every job in the history is exported exactly once. No job may exist that was
 // not submitted, such as the second job of a submission whose outcome is unknown. By the end of the quiet tail, every job must have ended
-// or state what it is waiting for.
+// or must state what it is waiting for.
 func nothingLost(v *view, f *Finding) {
 	for i := range v.run.Calls {
 		c := &v.run.Calls[i]
@@ -33,7 +33,8 @@ func nothingLost(v *view, f *Finding) {
 }
 
 // mayWait reports whether a job has a valid reason not to have ended by the end of the quiet tail. It may be due later, have a kind without
-// a handler, be in a closed lane or behind a closed gate, or never end by itself. A fan-out may also wait for a branch that may wait.
+// a handler, be in a closed lane or behind a closed gate, or never end by itself. A fan-out may also be waiting for a branch that has a
+// valid reason.
 func (v *view) mayWait(s *story) bool {
 	if endless(s.job) {
 		return true
@@ -64,7 +65,7 @@ func (v *view) nobodysJobs(f *Finding) {
 			}
 		}
 	}
-	for i := range v.run.Fires { // their jobs are checked by [schedulesFire]
+	for i := range v.run.Fires { // the jobs that schedules submitted are checked by [schedulesFire]
 		if id := v.run.Fires[i].Job; id != nil {
 			accepted[*id] = true
 		}

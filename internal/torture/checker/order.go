@@ -7,15 +7,15 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// orderHolds (I17) checks that a claim never passes over a job of the same lane that goes first: one with a higher priority, or with the
-// same priority and due earlier. A submission that starts on insert must not pass a job of equal or higher priority, and a next step must
-// not pass a job of higher priority.
+// orderHolds (I17) checks that a claim never passes over a job in the same lane that goes first, which is one with a higher priority, or
+// with the same priority and an earlier due time. A submission that starts on insert must not pass a job of equal or higher priority, and a
+// next step must not pass a job of higher priority.
 //
-// A claim is compared only with jobs that it must have seen and could have taken. They were visible before it began, according to the
-// response to their submission, and still waiting after it was committed, according to the first line of its handler. The waiting jobs have
-// no subject, unique key or crash, each of which may delay them, and the claiming process runs their kind. No operator command touches them
-// meanwhile. The claimed jobs have no subject, because the next job of a subject is claimed out of turn when it becomes free. Nothing
-// disturbs the database meanwhile.
+// A claim is compared only with jobs that it must have seen and could have taken. Those jobs were visible before the claim began, according
+// to the response to their submission. They were still waiting after the claim was committed, according to the first line of its handler.
+// They have no subject, unique key or crash, each of which may delay them, and the claiming process runs their kind. No operator command
+// touches them in the meantime. The claimed jobs have no subject, because the next job of a subject is claimed out of turn when it becomes
+// free. Nothing disturbs the database in the meantime.
 func orderHolds(v *view, f *Finding) {
 	type lane struct{ passed, claimed []*wait }
 	byName, names := map[string]*lane{}, []string{}
@@ -55,14 +55,15 @@ func orderHolds(v *view, f *Finding) {
 	}
 }
 
-// seen returns the time from which every process could see a waiting job, whatever the load. For a submitted job this is the time of the
-// response, because its event carries the time at which a transaction of possibly several statements began. A job whose transaction may
-// have been open for longer than claims allow for can stay hidden behind a low-water mark until the next poll.
+// seen returns the time from which every process could see a waiting job, regardless of the load. For a submitted job this is the time of
+// the response. The time of its event is too early, because it is the time at which a transaction began that may have contained several
+// statements. If the transaction may have been open for longer than claims allow for, the job can stay hidden behind a low-water mark until
+// the next poll.
 func (v *view) seen(w *wait) time.Time {
 	if w.since.Event != "job.enqueued" || w.of.job.ParentID != nil {
 		return v.there(w)
 	}
-	at := w.to // without a response it is not compared
+	at := w.to // without a response, the job is not compared
 	for _, c := range v.calls[w.of.id] {
 		if c.Verb == "submit" && c.Outcome == history.OK {
 			answered := c.Ended
@@ -75,11 +76,11 @@ func (v *view) seen(w *wait) time.Time {
 	return at
 }
 
-// openWithin is how long a submission's transaction may be open for claims to still see the job. It mirrors freshSince in the claim
+// openWithin is how long a submission's transaction may stay open without claims overlooking the job. It mirrors freshSince in the claim
 // statement.
 const openWithin = 200 * time.Millisecond
 
-// there returns the time from which every process could certainly see a waiting job: that of the response to its submission, or a short
+// there returns the time from which every process was certain to see a waiting job: the time of the response to its submission, or a short
 // time after the event that made it due.
 func (v *view) there(w *wait) time.Time {
 	at := w.since.At.Add(v.commitWithin())
@@ -103,10 +104,10 @@ func (v *view) heldUp(w *wait) bool {
 	return (w.since.Event == "job.enqueued" || w.since.Event == "job.operator_retry") && !v.trouble.stillForAll(from, from.Add(v.commitWithin()))
 }
 
-// commitWithin returns the time within which a transaction has certainly been committed if nothing disturbs the database.
+// commitWithin returns how long it takes at most until a transaction is committed, if nothing disturbs the database.
 func (v *view) commitWithin() time.Duration { return v.slack / 2 }
 
-// goesFirst compares a claim with the jobs that were waiting throughout.
+// goesFirst compares a claim with the jobs that were waiting the whole time.
 func (v *view) goesFirst(w *wait, waiting []*wait, f *Finding) {
 	at := w.claim.event.At
 	over := at.Add(v.commitWithin())
@@ -140,7 +141,7 @@ func (v *view) goesFirst(w *wait, waiting []*wait, f *Finding) {
 	}
 }
 
-// unknownFor is how long a command without a response may keep its row locked after its client gave up. Its pod may be frozen.
+// unknownFor is how long a command that got no response may keep its row locked after its client gave up. Its pod may be frozen.
 const unknownFor = 10 * time.Second
 
 // touched reports whether a command, such as a cancel, may have locked the row of a waiting job.
@@ -162,7 +163,8 @@ func (w *wait) touched(v *view, from, to time.Time) bool {
 	return false
 }
 
-// niced reports whether a job's priority changed during the given period or so shortly before it that a claim may have seen either value.
+// niced reports whether a job's priority changed during the given period, or so shortly before the period that a claim may have seen either
+// value.
 func (w *wait) niced(v *view, from, to time.Time) bool {
 	from = from.Add(-v.commitWithin())
 	for _, e := range w.of.events {
@@ -178,7 +180,7 @@ func (w *wait) niced(v *view, from, to time.Time) bool {
 	return false
 }
 
-// priorityAt returns a job's priority at the given time, computed from its row by undoing later changes.
+// priorityAt returns a job's priority at the given time. It starts from the job's row and undoes later changes.
 func (s *story) priorityAt(at time.Time) int {
 	priority := s.job.Priority
 	for i := len(s.events) - 1; i >= 0 && s.events[i].At.After(at); i-- {

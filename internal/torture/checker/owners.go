@@ -2,7 +2,7 @@ package checker
 
 import "time"
 
-// promptly is how soon a handler's context must end once its process can run and knows that it should.
+// promptly is how soon a handler's context must end once its process is able to run and knows that it must end.
 const promptly = time.Second
 
 // ownersExclude (I4) checks that a job has one owner at a time:
@@ -34,7 +34,7 @@ func ownersExclude(v *view, f *Finding) {
 		if !b.lapsed || b.leaseSeen.IsZero() || v.skewedAt(b.closed) {
 			continue
 		}
-		tooFar := b.leaseSeen.After(b.closed.Add(2 * v.run.Settings.Lease)) // only a clock jump causes this
+		tooFar := b.leaseSeen.After(b.closed.Add(2 * v.run.Settings.Lease)) // only a clock jump can cause this
 		f.judge(tooFar || !b.leaseSeen.After(b.closed), 0, "%s was declared dead at %s, but its lease lasted until %s", b.name(), clock(b.closed),
 			clock(b.leaseSeen))
 	}
@@ -58,7 +58,7 @@ func (v *view) formerStopped(c, next *claim, f *Finding) {
 	// A pod that hands back or stops a remote worker's job may not have been able to notify the worker yet.
 	if far := b.life.remote(); !recovers(c.end) && !far {
 		if c.told == nil && !v.trouble.still(b.pod, c.end.At.Add(-promptly), began.T) {
-			return // it may have had no time to report it
+			return // the process may not have had time to report it
 		}
 		f.judge(c.told != nil && c.told.N < began.N, c.of.id, "job %d: the handler with fence %d was still running with a live context when fence %d started after %s",
 			c.of.id, c.fence, next.fence, c.end.Event)

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// past is a fabricated run. It is built step by step, together with the records that every component would have written. Time advances by
-// one millisecond per step, and with [past.pass].
+// past is a fabricated run. It is built step by step, together with the records that every component would have written. Each step advances
+// the time by one millisecond, and [past.pass] advances it further.
 type past struct {
 	t     *testing.T
 	run   *history.Run
@@ -30,7 +30,7 @@ type place struct {
 	boots int
 }
 
-// names lists the fleet of a fabricated run. The worker is a remote worker served by the first two pods.
+// names lists the fleet of a fabricated run. The worker is a remote worker that the first two pods serve.
 var names = []string{"pod1", "pod2", "pod3", "worker1"}
 
 // begin starts a run with three pods and a remote worker.
@@ -45,7 +45,7 @@ func begin(t *testing.T) *past {
 	}
 	p.pass(time.Second)
 	p.run.Settings.Began = p.now
-	p.pass(10 * time.Second) // long enough that no process counts as new
+	p.pass(10 * time.Second) // long enough that no process counts as new any more
 	return p
 }
 
@@ -64,7 +64,7 @@ func (p *past) start(name string) {
 	if name == "worker1" {
 		one.now.Via, one.now.Slots = []string{"pod1", "pod2"}, 4
 	}
-	for n, other := range p.pods { // append may have moved the list
+	for n, other := range p.pods { // append may have moved the list to a new address
 		for i := range p.run.Pods {
 			if other.now != nil && p.run.Pods[i].Pod == n {
 				other.now = &p.run.Pods[i]
@@ -92,9 +92,9 @@ func (p *past) podEvent(event, pod, boot string) {
 		Event: event, Level: "info", Message: &pod})
 }
 
-// quiet pauses the heartbeats of a pod's current boot; beat resumes them.
+// quiet pauses the heartbeats of a pod's current boot, and beat resumes them.
 func (p *past) quiet(name string) {
-	if beats := p.pods[name].beats[p.pods[name].boot]; len(beats) > 0 { // empty once the boot was declared dead
+	if beats := p.pods[name].beats[p.pods[name].boot]; len(beats) > 0 { // there are none after the boot was declared dead
 		last(beats).to = p.now
 	}
 }
@@ -122,7 +122,7 @@ func (p *past) term(name string, takes time.Duration) {
 	one.now.Ended = p.step()
 }
 
-// lapse lets the lease of a quiet pod expire; the other pods then declare it dead.
+// lapse lets the lease of a quiet pod expire. The other pods then declare that pod dead.
 func (p *past) lapse(name string) {
 	one := p.pods[name]
 	beats := one.beats[one.boot]
@@ -138,7 +138,7 @@ func (p *past) quietly(name string) {
 	delete(one.beats, one.boot)
 }
 
-// fault carries out a fault of the list.
+// fault carries out a fault from the list.
 func (p *past) fault(name, verb, pod string, lasts time.Duration, do func()) {
 	f := history.Fault{Act: history.Act{No: len(p.run.Faults) + 1, Fault: name, Verb: verb, Pod: pod, For: lasts}, Began: p.step(), Struck: 1}
 	at := len(p.run.Faults)
@@ -159,7 +159,7 @@ func (p *past) operate(lane string, slots int, open bool) {
 	p.run.Calls = append(p.run.Calls, c)
 }
 
-// done finishes the run: the quiet tail, the shutdown of the pods, the samples and the exports.
+// done finishes the run with the quiet tail, the shutdown of the pods, the samples and the exports.
 func (p *past) done() *history.Run {
 	p.run.Settings.QuietFrom = p.step()
 	p.pass(12 * time.Second)

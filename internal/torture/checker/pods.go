@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// boot is one boot ID of a pod.
+// boot describes one boot ID of a pod.
 type boot struct {
 	id        string
 	pod       string
@@ -17,15 +17,15 @@ type boot struct {
 	joined    time.Time // time of its event, or zero if there is none
 	closed    time.Time // time of the first event that closed it, or zero if there is none
 	reclosed  bool      // another event closed it again
-	lapsed    bool      // other pods closed it
+	lapsed    bool      // whether other pods closed it
 	recovered time.Time // time when its jobs were first taken back, or zero if they never were
 	leaseSeen time.Time // the latest lease expiry that a sample shows
-	seen      time.Time // the latest sample that shows its row open
+	seen      time.Time // time of the latest sample that shows its row as open
 	claims    []*claim
 	kinds     map[string]bool // kinds that it claimed
 }
 
-// life is one process of a pod.
+// life describes one process of a pod.
 type life struct {
 	*history.Process
 	boots []*boot
@@ -60,7 +60,7 @@ func (v *view) podEvent(e *job.Event) {
 	}
 }
 
-// lookAtPods assigns boots to processes and finds out when each boot joined and left.
+// lookAtPods assigns boots to processes and determines when each boot joined and left.
 func (v *view) lookAtPods() {
 	for i := range v.run.Pods {
 		l := &life{Process: &v.run.Pods[i]}
@@ -90,13 +90,13 @@ func (v *view) lookAtPods() {
 	}
 }
 
-// able reports whether a process could work throughout the given period: it was ready, not shutting down and undisturbed.
+// able reports whether a process could work throughout the given period, which means that it was ready, not shutting down and undisturbed.
 func (v *view) able(l *life, from, to time.Time) bool {
 	return l.Ready != nil && !l.Ready.After(from) && l.Ended.After(to) && (l.TermAt == nil || l.TermAt.After(to)) &&
 		v.trouble.calm(l.Pod, from, to)
 }
 
-// ableFor reports whether a process could work for the given duration without interruption at some time in the period.
+// ableFor reports whether a process could work for the given duration without interruption at some point in the period.
 func (v *view) ableFor(l *life, from, to time.Time, long time.Duration) bool {
 	for ; !from.Add(long).After(to); from = from.Add(v.run.Settings.Heartbeat) {
 		if v.able(l, from, from.Add(long)) {
@@ -128,7 +128,7 @@ func (v *view) quietEnd() time.Time {
 	return end
 }
 
-// later returns the later of two times, and earlier the earlier one.
+// later returns the later of two times, and earlier returns the earlier one.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

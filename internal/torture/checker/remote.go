@@ -10,7 +10,7 @@ import (
 // remote reports whether a process is a remote worker.
 func (l *life) remote() bool { return len(l.Via) > 0 }
 
-// slotsOf returns how many handlers a process may run.
+// slotsOf returns how many handlers a process may run at the same time.
 func (v *view) slotsOf(l *life) int {
 	if l.Slots > 0 {
 		return l.Slots
@@ -18,12 +18,12 @@ func (v *view) slotsOf(l *life) int {
 	return v.run.Settings.Slots
 }
 
-// podsRun reports whether a pod has run a kind. Other kinds run only on remote workers.
+// podsRun reports whether any pod has run a kind. Kinds for which it returns false run only on remote workers.
 func (v *view) podsRun(kind string) bool {
 	return slices.ContainsFunc(v.lives, func(l *life) bool { return !l.remote() && l.knows(kind) })
 }
 
-// lookAfterWorkers adds to each remote worker's troubles those of its pods: the faults that hit them, and their absences.
+// lookAfterWorkers adds the troubles of a remote worker's pods to its own: the faults that hit the pods, and the pods' absences.
 func (t *trouble) lookAfterWorkers(v *view) {
 	t.far = map[string][]span{}
 	for _, l := range v.lives {
@@ -40,7 +40,8 @@ func (t *trouble) lookAfterWorkers(v *view) {
 	}
 }
 
-// absences returns the periods in which a pod's place had no process that takes work, from when the previous process ended or was told to.
+// absences returns the periods in which a pod's place had no process that takes work. Each begins when the previous process ended or was
+// told to.
 func (v *view) absences(pod string) (list []span) {
 	var from time.Time
 	for _, l := range v.lives {
@@ -63,9 +64,9 @@ func (v *view) absences(pod string) (list []span) {
 	return list
 }
 
-// acknowledged reports whether a remote worker has certainly acknowledged a claim by the given time. A worker that nothing delays does so
-// at once. A claim without an acknowledgment is handed back unspent after two heartbeat intervals, so the worker has acknowledged any claim
-// that it has held for longer.
+// acknowledged reports whether a remote worker is certain to have acknowledged a claim by the given time. A worker that nothing delays does
+// so immediately. A claim without an acknowledgment is handed back after two heartbeat intervals, without using up an attempt. The worker
+// has therefore acknowledged any claim that it has held for longer.
 func (v *view) acknowledged(c *claim, l *life, by time.Time) bool {
 	at := c.start().T.Add(promptly)
 	if at.Before(by) && v.trouble.still(l.Pod, c.event.At, at) {
@@ -75,9 +76,9 @@ func (v *view) acknowledged(c *claim, l *life, by time.Time) bool {
 }
 
 // workersKeepTheirs (I10b) checks that a remote worker's lease depends on its row, not on its stream or its pods. A worker keeps its jobs
-// until its lease expires, whatever happens to its connections and to the pods that serve it. Others may hand back only claims that the
-// worker cannot have acknowledged. A worker that dies must be declared dead, which counts as a crash of its running jobs. A job may succeed
-// on a worker only after a handler has returned there.
+// until its lease expires, regardless of what happens to its connections and to the pods that serve it. Other processes may hand back only
+// claims that the worker cannot have acknowledged. A worker that dies must be declared dead, which counts as a crash of its running jobs. A
+// job may succeed on a worker only after a handler has returned there.
 func workersKeepTheirs(v *view, f *Finding) {
 	for _, s := range v.ordered {
 		if s.job == nil || s.tampered {
@@ -109,7 +110,7 @@ func (v *view) keptByItsWorker(c *claim, l *life, f *Finding) {
 			c.of.id, l.Pod, c.fence)
 	}
 	if c.start() == nil || c.done != nil && !c.done.T.After(c.end.At) || l.TermAt != nil && !l.TermAt.After(c.end.At) {
-		return // it did not have the job, or the worker handed it back itself
+		return // the worker did not have the job, or handed it back itself
 	}
 	given := c.end.Event == "job.handed_back" && c.end.To == job.Pending
 	f.judge(!given || !v.acknowledged(c, l, c.end.At), c.of.id, "job %d was handed back at %s on behalf of %s, which had been running it, with fence %d, since %s", c.of.id, clock(c.end.At), l.Pod, c.fence,

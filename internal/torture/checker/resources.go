@@ -13,14 +13,14 @@ const (
 	mostFiles       = 300
 	mostConnections = 24
 	mostRSS         = 768 << 20 // bytes; the race detector needs several times as much
-	moreGoroutines  = 60        // kept-alive client and ledger connections
+	moreGoroutines  = 60        // kept-alive connections of clients and to the ledger
 	moreFiles       = 40
 	moreConnections = 10 // pools grow under load
 )
 
-// resourcesBounded (I24) checks that no sample shows a pod above the caps, and that it uses little more at the end of the quiet tail than
-// in its first sample. Goroutines leaked by demo.leak, memory held by demo.hog and stuck handlers are allowed for. So are the sockets of
-// clients that gave up, which a starved pod closes only when it gets CPU time again.
+// resourcesBounded (I24) checks that no sample shows a pod above the caps, and that a pod uses little more at the end of the quiet tail
+// than in its first sample. Goroutines leaked by demo.leak, memory held by demo.hog and stuck handlers are subtracted. So are the sockets
+// of clients that gave up, because a starved pod closes those only when it gets CPU time again.
 func resourcesBounded(v *view, f *Finding) {
 	for _, l := range v.lives {
 		if l.Ready == nil {
@@ -56,7 +56,7 @@ func resourcesBounded(v *view, f *Finding) {
 				}
 			}
 		}
-		// A connection that died silently may still be there 15 s after the last fault.
+		// A connection that died silently may still exist 15 s after the last fault.
 		if first == nil || lastAt.Before(v.run.Settings.QuietFrom) || !v.trouble.still(l.Pod, lastAt.Add(-20*time.Second), lastAt) {
 			continue
 		}

@@ -33,7 +33,7 @@ func roundTrip(v *view, f *Finding) {
 			continue
 		}
 		shared := wrong != nil && wrong.Unique != "" && s.job.UniqueKey != nil && *s.job.UniqueKey == wrong.Unique
-		// The submission that created the job may have an unknown outcome. The job then need not match any of the answered ones.
+		// The submission that created the job may have an unknown outcome. The job then need not match any submission that was answered.
 		f.judge(wrong == nil || shared && (fits || v.unknownWith(wrong.Unique)), id, "job %d differs from what call %d submitted: %s", id,
 			callNo(wrong), what)
 	}
@@ -46,7 +46,7 @@ func roundTrip(v *view, f *Finding) {
 
 // differs names the first property in which a job differs from its submission, or returns "" if there is none.
 func differs(c *history.Call, s *story) string {
-	j, priority := s.job, s.priorityAt(time.Time{}) // at its creation
+	j, priority := s.job, s.priorityAt(time.Time{}) // as of the job's creation
 	var declared []job.Step
 	if c.Chain != nil {
 		declared = c.Chain

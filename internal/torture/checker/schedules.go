@@ -12,10 +12,10 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schedulesFire (I19) checks schedules between consecutive changes. The checker computes the expected fires from the expression on its own,
-// up to the one that was due next when the schedule changed. Every fire must be decided at most once. A fire may be missing only if a later
-// fire counts it as missed and it was more than a minute late. No fire may be decided early or, if a pod was well, long after it was due.
-// Each fire must have exactly one existing job and one event, and every scheduled job must belong to a fire.
+// schedulesFire (I19) checks schedules between consecutive changes. The checker computes the expected occurrences from the expression
+// itself, up to the one that was due next when the schedule changed. Every occurrence must be decided at most once. An occurrence may be
+// missing only if a later one counts it as missed and it was more than a minute late. No occurrence may be decided early or, if a pod was
+// well, long after it was due. Each fire must have exactly one existing job and one event, and every scheduled job must belong to a fire.
 func schedulesFire(v *view, f *Finding) {
 	fires := map[string][]*history.Fire{}
 	for i := range v.run.Fires {
@@ -44,7 +44,7 @@ func schedulesFire(v *view, f *Finding) {
 	v.firesAreTold(f)
 }
 
-// between returns the scheduled fires after one time and up to another, without those that an operator triggered.
+// between returns the scheduled fires after one time and up to another, excluding those that an operator triggered.
 func between(list []*history.Fire, after, until time.Time) (found []*history.Fire) {
 	for _, one := range list {
 		if !one.Manual && one.FireAt.After(after) && !one.FireAt.After(until) {
@@ -62,7 +62,7 @@ func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding)
 		}
 		return
 	}
-	// At the end of the run, fires are allowed while any pod is running, but not required once the first pod was told to shut down.
+	// At the end of the run, fires are allowed while any pod is running, but not required once the first pod has been told to shut down.
 	until, by, undecided := v.run.Settings.Ended, v.quietEnd(), (*time.Time)(nil)
 	if next != nil {
 		until, by, undecided = next.At, next.At, next.Undecided
@@ -90,7 +90,7 @@ func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding)
 	}
 }
 
-// decided checks the row of a fire. left holds the preceding fires that have no row.
+// decided checks the row of a fire. left contains the preceding fires that have no row.
 func (v *view) decided(r *history.Fire, left []time.Time, f *Finding) {
 	f.judge(len(left) == r.Missed, jobOf(r), "schedule %q: the fire for %s reports %d missed fires before it, but there are %d", r.Schedule,
 		clock(r.FireAt), r.Missed, len(left))
@@ -110,7 +110,7 @@ func (v *view) inTime(s *history.Schedule, fire, by time.Time, f *Finding) {
 	f.judge(!v.late(fire, by), 0, "schedule %q had not fired for %s by %s, although a pod was well throughout", s.Schedule, clock(fire), clock(by))
 }
 
-// late reports whether a fire stayed undecided for longer than a healthy pod may need to notice that it is due.
+// late reports whether a fire remained undecided for longer than a healthy pod may need to notice that it is due.
 func (v *view) late(fire, by time.Time) bool {
 	enough := v.prompt() + v.run.Settings.Heartbeat
 	return by.Sub(fire) > enough && slices.ContainsFunc(v.lives, func(l *life) bool {
@@ -143,7 +143,7 @@ func firesOf(s *history.Schedule, until time.Time) (list []time.Time) {
 	return list
 }
 
-// firesHaveJobs checks that each fire with a job has one that exists and that no other fire has. No other scheduled job may exist.
+// firesHaveJobs checks that a job named by a fire exists and belongs to no other fire. No other scheduled jobs may exist.
 func (v *view) firesHaveJobs(f *Finding) {
 	of := map[int64]*history.Fire{}
 	for i := range v.run.Fires {
@@ -169,7 +169,7 @@ func (v *view) firesHaveJobs(f *Finding) {
 	}
 }
 
-// firesAreTold checks that the history records each fire once.
+// firesAreTold checks that the history records each fire exactly once.
 func (v *view) firesAreTold(f *Finding) {
 	type told struct {
 		Schedule string    `json:"schedule"`

@@ -2,9 +2,9 @@ package checker
 
 import "time"
 
-// shutdownGraceful (I11) checks that a pod shuts down cleanly on SIGTERM if nothing else disturbs it. From one second after the signal, it
-// must not claim a job or start a handler. It must hand back every unfinished job and exit within its grace period plus two seconds. The
-// exit code must be 0 even if the machine or the database is in trouble.
+// shutdownGraceful (I11) checks that a pod shuts down cleanly on SIGTERM if nothing else disturbs it. From one second after the signal, the
+// pod must not claim a job or start a handler. It must hand back every unfinished job and exit within its grace period plus two seconds.
+// The exit code must be 0 even if the machine or the database is in trouble.
 func shutdownGraceful(v *view, f *Finding) {
 	more := v.slack / 2 // extra time for a loaded machine
 	for _, l := range v.lives {
@@ -13,7 +13,7 @@ func shutdownGraceful(v *view, f *Finding) {
 		}
 		calm := v.trouble.calm(l.Pod, *l.TermAt, l.Ended)
 		if l.Ready == nil && !calm {
-			continue // the signal may have arrived while the pod could not start
+			continue // the signal may have arrived while the pod was unable to start
 		}
 		f.judge(l.Exit == 0, 0, "%s (process %d), which was told to shut down at %s, exited with code %d", l.Pod, l.PID, clock(*l.TermAt), l.Exit)
 		if l.Ready == nil || !calm {

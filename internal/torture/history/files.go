@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Run holds the records of a run's folder.
+// Run contains the records from a run's folder.
 type Run struct {
 	Settings Settings
 	Plan     []Act
@@ -32,8 +32,8 @@ type Run struct {
 	Schedules []Schedule
 }
 
-// Read reads a run's folder. It fails if a file is missing. The plan is optional, because a run without faults has none; so are the rows,
-// the pipelines and the schedules.
+// Read reads a run's folder. It fails if a file is missing. The plan is optional, because a run without faults has none. The rows, the
+// pipelines and the schedules are optional too.
 func Read(dir string) (*Run, error) {
 	r := &Run{}
 	raw, err := os.ReadFile(filepath.Join(dir, SettingsFile))
@@ -78,10 +78,10 @@ func ReadLines[T any](path string) (list []T, err error) {
 	}
 }
 
-// Writer appends objects to a file, one per line. Each object is written with its own system call, so that written lines survive a crash of
-// the writer. Its methods are safe for concurrent use.
+// Writer appends objects to a file, one per line. It writes each object with a separate system call, so that written lines survive if the
+// writer crashes. Its methods are safe for concurrent use.
 type Writer struct {
-	// Wrote, if not nil, is called with every object after it is written. Set it before the first Write.
+	// Wrote, if not nil, is called with every object after it has been written. Set it before the first Write.
 	Wrote func(one any)
 
 	mu sync.Mutex

@@ -1,5 +1,5 @@
-// Package overlay plants bugs in a single build of the program. It changes no source file: the go command reads modified copies instead (go
-// build -overlay).
+// Package overlay plants bugs in a single build of the program. It changes no source file. Instead, the go command reads modified copies
+// (go build -overlay).
 package overlay
 
 import (
@@ -10,26 +10,26 @@ import (
 	"strings"
 )
 
-// Bug is a bug to plant by replacing text in source files.
+// Bug is a bug that is planted by replacing text in source files.
 type Bug struct {
 	Name       string
 	Edits      []Edit
-	Tests      [][]string // arguments for the go test runs, of which at least one must fail
-	Invariants []string   // the torture must report at least one of these as broken
-	Harmless   string     // why no test can fail
+	Tests      [][]string // arguments for the go test runs, at least one of which must fail
+	Invariants []string   // invariants at least one of which the torture must report as broken
+	Harmless   string     // why no test can fail because of the bug
 }
 
-// Edit replaces text that occurs exactly once in the file.
+// Edit replaces text that occurs exactly once in a file.
 type Edit struct{ File, Old, New string }
 
-// Parse reads blocks separated by empty lines. A block has one item per line: the bug's name, a file, the lines of the old text ("- "),
-// those of the new text ("+ "), and packages to test, optionally with test names ("= "). More edits of the same or another file may follow
-// the first. A block may also contain torture invariants ("^ "), the reason why the bug is harmless ("! ") and comments ("# ").
+// Parse reads blocks separated by empty lines. A block has one item per line: the bug's name, a file, the lines of the old text ("- "), the
+// lines of the new text ("+ "), and packages to test, optionally with test names ("= "). More edits to the same file or another one may
+// follow the first. A block may also contain torture invariants ("^ "), the reason why the bug is harmless ("! ") and comments ("# ").
 func Parse(text string) (bugs []Bug, err error) {
 	for block := range strings.SplitSeq(text, "\n\n") {
 		b := parseBlock(block)
 		if b.Name == "" {
-			continue // a block of comments
+			continue // a block that contains only comments
 		}
 		complete := len(b.Edits) > 0 && len(b.Tests) > 0
 		for _, e := range b.Edits {

@@ -75,5 +75,5 @@ func TestABugIsPlantedInCopies(t *testing.T) {
 	is.True(err != nil && strings.Contains(err.Error(), "2 times")) // the text is ambiguous
 	write("b.go", "")
 	_, err = bugs[0].Plant(root, dir)
-	is.True(err != nil && strings.Contains(err.Error(), "0 times")) // the text is gone
+	is.True(err != nil && strings.Contains(err.Error(), "0 times")) // the text no longer occurs
 }

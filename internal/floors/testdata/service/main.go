@@ -1,4 +1,4 @@
-// Command service is the smallest program with jobs. It embeds package runner and no other package of this module.
+// Command service is the smallest possible program that runs jobs. It embeds package runner and no other package of this module.
 package main
 
 import (
