@@ -1,4 +1,5 @@
-// Package await blocks callers until jobs have ended. One goroutine reads for all callers, and only while there are any.
+// Package await blocks callers until jobs have finished. One goroutine reads the jobs for all callers. It is running only while there are
+// callers.
 package await
 
 import (
@@ -20,12 +21,12 @@ const (
 	// minWait and maxWait limit the interval between two polls of all awaited jobs. Each wait is twice as long as the previous one.
 	minWait = 50 * time.Millisecond
 	maxWait = time.Second
-	// waitFactor is the minimum wait after a poll, as a multiple of the poll's duration. Polling therefore takes at most about a twentieth
-	// of the time.
+	// waitFactor is the minimum wait after a poll, as a multiple of the poll's duration. As a result, polling takes at most about a
+	// twentieth of the time.
 	waitFactor = 20
 )
 
-// waiter waits for the end of one job.
+// waiter represents a caller that is waiting for one job to finish.
 type waiter struct {
 	id      int64
 	verdict chan verdict // buffered, holds one value
@@ -36,18 +37,18 @@ type verdict struct {
 	err error
 }
 
-// Waiters holds the callers that wait for jobs to end. While there are any, one goroutine polls for all of them.
+// Waiters contains the callers that are waiting for jobs to finish. While there are any, one goroutine polls for all of them.
 type Waiters struct {
 	store   *store.Store
 	log     *slog.Logger
-	dbError func(error) error // counts a database error and returns it
+	dbError func(error) error // is called with every database error and returns it
 	count   atomic.Int64
 
 	mu    sync.Mutex
 	all   map[int64]map[*waiter]bool
-	fresh map[int64]bool // jobs to read now, because a caller has started to wait or the job has ended here
-	news  wait.Signal    // set when something is fresh
-	watch *watch         // nil if no caller waits
+	fresh map[int64]bool // jobs to read now, because a caller has started to wait for them or they have finished here
+	news  wait.Signal    // set when there are new entries in fresh
+	watch *watch         // nil if no caller is waiting
 }
 
 // watch is the goroutine that polls.
@@ -56,12 +57,12 @@ type watch struct {
 	ended  chan struct{}
 }
 
-// New returns a Waiters that reads from s. dbError counts a database error and returns it.
+// New returns a Waiters that reads from s. dbError is called with every database error and returns it.
 func New(s *store.Store, log *slog.Logger, dbError func(error) error) *Waiters {
 	return &Waiters{store: s, log: log, dbError: dbError, all: map[int64]map[*waiter]bool{}, fresh: map[int64]bool{}, news: wait.NewSignal()}
 }
 
-// Wait blocks until a job has ended or ctx is cancelled.
+// Wait blocks until a job has finished or ctx is cancelled.
 func (w *Waiters) Wait(ctx context.Context, id int64) (job.Job, error) {
 	if err := context.Cause(ctx); err != nil {
 		return job.Job{}, fmt.Errorf("wait for job %d: %w", id, err)
@@ -76,7 +77,7 @@ func (w *Waiters) Wait(ctx context.Context, id int64) (job.Job, error) {
 	}
 }
 
-// add registers a caller that waits for a job.
+// add registers a caller that is waiting for a job.
 func (w *Waiters) add(id int64) *waiter {
 	one := &waiter{id: id, verdict: make(chan verdict, 1)}
 	w.mu.Lock()
@@ -126,7 +127,7 @@ func (w *Waiters) drop(one *waiter) {
 	w.count.Add(-1)
 }
 
-// Seen records that a claim of the job has ended in this process. If a caller waits for the job, the job is read at once.
+// Seen records that a claim of the job has ended in this process. If a caller is waiting for the job, the job is read immediately.
 func (w *Waiters) Seen(id int64) {
 	if w.count.Load() == 0 {
 		return
@@ -143,7 +144,7 @@ func (w *Waiters) renew(id int64) {
 	w.news.Set()
 }
 
-// run polls until no caller waits. It reads fresh jobs at once, and all awaited jobs at increasing intervals.
+// run polls until no caller is waiting. It reads fresh jobs immediately, and all awaited jobs at increasing intervals.
 func (w *Waiters) run(ctx context.Context, self *watch) {
 	wait := minWait
 	for full := time.Now().Add(wait); ; {
@@ -179,7 +180,7 @@ func (w *Waiters) run(ctx context.Context, self *watch) {
 	}
 }
 
-// ids returns the jobs to poll. ok is false if the goroutine must stop, because no caller waits or another goroutine polls.
+// ids returns the jobs to poll. ok is false if the goroutine must stop, because no caller is waiting or another goroutine is polling.
 func (w *Waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,8 +203,8 @@ func (w *Waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
 	return ids, true
 }
 
-// poll reads jobs and notifies the callers that wait for them. It returns the number of callers that it notified.
-func (w *Waiters) poll(ctx context.Context, ids []int64) (delivered int) {
+// poll reads jobs and notifies the callers that are waiting for them. It returns the number of callers that it notified.
+func (w *Waiters) poll(ctx context.Context, ids []int64) (told int) {
 	if len(ids) == 0 {
 		return 0
 	}

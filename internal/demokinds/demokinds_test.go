@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bench is a pod with the demo kinds and a ledger that receives their reports.
+// bench is a pod that runs the demo kinds, with a ledger that receives their reports.
 type bench struct {
 	*runner.Runner
 	t    *testing.T

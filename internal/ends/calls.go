@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// waitAtMost is the maximum length of the queue for a slow hook. Its second half is reserved for failed jobs.
+	// waitAtMost is the maximum length of the queue for a slow hook. The second half of the queue is reserved for failed jobs.
 	waitAtMost = 1000
 	// callFor is the timeout of one call.
 	callFor = 10 * time.Second
@@ -23,7 +23,7 @@ const (
 // tooSlow is the log message for skipped calls, passed to [telemetry.Damped].
 const tooSlow = "hook (OnEnd, OnRetry) is too slow: skipping calls"
 
-// calls calls hooks for one end after another, on a goroutine that runs while calls are queued.
+// calls calls hooks for one finished job after another, on a goroutine that is running while calls are queued.
 type calls struct {
 	log      *slog.Logger
 	repeated *telemetry.Damped
@@ -47,7 +47,7 @@ func newCalls(log *slog.Logger, repeated *telemetry.Damped) *calls {
 	return c
 }
 
-// add queues a hook call for an end, unless the queue is full.
+// add queues a hook call for a finished job, unless the queue is full.
 func (c *calls) add(hook Hook, e job.End) {
 	c.mu.Lock()
 	room := waitAtMost
@@ -97,8 +97,8 @@ func (c *calls) call(one called) error {
 	})
 }
 
-// drain waits until no calls are left, at most for the given time. It then cancels the context of the current call, and drops all remaining
-// and later calls.
+// drain waits until no calls are left, but at most for the given time. It then cancels the context of the current call, and drops all
+// remaining and later calls.
 func (c *calls) drain(most time.Duration) {
 	c.mu.Lock()
 	idle := c.idle

@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// hooked adds ends for a single hook.
+// hooked queues calls for a single hook.
 type hooked struct {
 	*calls
 	hook Hook
@@ -23,7 +23,7 @@ type hooked struct {
 
 func (h hooked) add(e job.End) { h.calls.add(h.hook, e) }
 
-// started returns the calls of a hook and its log. The log may be read only while no call is running.
+// started returns the calls for a hook and their log. The log may be read only while no call is running.
 func started(hook Hook) (hooked, *strings.Builder) {
 	text := &strings.Builder{}
 	log := slog.New(slog.NewTextHandler(text, nil))

@@ -1,5 +1,5 @@
-// Package ends reports the ends of jobs that this process has written. It counts them and calls the host's hooks. Code that ends a job
-// calls [Ends.Report] or [Ends.ReportAll] after its commit. There is no other way to count an end.
+// Package ends reports the jobs that this process has finished. It counts them and calls the host's hooks. Code that finishes a job calls
+// [Ends.Report] or [Ends.ReportAll] after its commit. There is no other way to count a finished job.
 package ends
 
 import (
@@ -11,23 +11,23 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Hook is called when a job or an attempt has ended.
+// Hook is called when a job or an attempt has finished.
 type Hook func(context.Context, job.End)
 
-// Hooks are the host's hooks. Each can be nil.
+// Hooks contains the host's hooks, each of which can be nil.
 type Hooks struct {
 	End   Hook // called when a job ends
 	Retry Hook // called after a failed attempt that will be retried; the job is pending
 }
 
-// Ends counts the ends of jobs and calls the hooks. It is safe for concurrent use.
+// Ends counts finished jobs and calls the hooks. It is safe for concurrent use.
 type Ends struct {
 	counts *telemetry.Ends
 	hooks  Hooks
 	calls  *calls
 }
 
-// New returns an Ends that counts in m and calls hooks.
+// New returns an Ends whose counters belong to m and that calls hooks.
 func New(m *telemetry.Metrics, hooks Hooks, log *slog.Logger, repeated *telemetry.Damped) *Ends {
 	return &Ends{counts: telemetry.NewEnds(m), hooks: hooks, calls: newCalls(log, repeated)}
 }
@@ -35,7 +35,7 @@ func New(m *telemetry.Metrics, hooks Hooks, log *slog.Logger, repeated *telemetr
 // Of returns the counters for a kind with a handler in this process.
 func (e *Ends) Of(kind string) *telemetry.KindEnds { return e.counts.Of(kind) }
 
-// Report reports the end of a job. kind holds the counters for the job's kind, or is nil. Report does not block.
+// Report reports a finished job. kind holds the counters for the job's kind, or is nil. Report does not block.
 func (e *Ends) Report(kind *telemetry.KindEnds, end job.End) {
 	if kind == nil {
 		e.counts.Count(end.State, end.ErrorClass, end.Kind)
@@ -58,12 +58,12 @@ func (e *Ends) call(hook Hook, end job.End) {
 	e.calls.add(hook, end)
 }
 
-// ReportAll reports the ends that one statement wrote.
+// ReportAll reports the jobs that one statement finished.
 func (e *Ends) ReportAll(list []job.End) {
 	for _, end := range list {
 		e.Report(nil, end)
 	}
 }
 
-// Drain waits a few seconds at most for the remaining hook calls; see [calls.drain].
+// Drain waits at most a few seconds for the remaining hook calls; see [calls.drain].
 func (e *Ends) Drain() { e.calls.drain(drainFor) }

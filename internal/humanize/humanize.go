@@ -1,5 +1,5 @@
 // Package humanize formats values for people: counts with nouns, durations, times, and errors on one line. It removes control characters
-// from untrusted text. Commands and the doctor checks use it.
+// from untrusted text. It is used by the commands and the doctor checks.
 package humanize
 
 import (
@@ -10,8 +10,8 @@ import (
 	"unicode"
 )
 
-// Printable makes untrusted text safe to print on one line of a terminal. It replaces control characters, which includes escape sequences,
-// and characters that change the writing direction.
+// Printable makes untrusted text safe to print on one line of a terminal. It replaces control characters, including those that begin escape
+// sequences, and characters that change the writing direction.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
@@ -64,7 +64,7 @@ func Since(t *time.Time, now time.Time) string {
 }
 
 // OneLine returns the text of an error as one printable line without duplicates. The driver reports each address that it tried on a
-// separate line, and some of them twice.
+// separate line, and some addresses twice.
 func OneLine(err error) string {
 	var b strings.Builder
 	said := map[string]bool{}
@@ -96,7 +96,7 @@ func Count(n int, one, many string) string {
 // Seconds formats a number of seconds as a rounded duration.
 func Seconds(s float64) string { return Round(time.Duration(s * float64(time.Second))).String() }
 
-// Round rounds a duration to seconds if it is above 10 s, and otherwise to tenths of a millisecond.
+// Round rounds durations above 10 s to seconds, and shorter ones to tenths of a millisecond.
 func Round(d time.Duration) time.Duration {
 	if d > 10*time.Second {
 		return d.Round(time.Second)

@@ -1,5 +1,5 @@
 // Package instrument provides counters, gauges and histograms, with or without labels. It does not depend on a monitoring system. A [Set]
-// returns its values as [Series], which package runner/metrics converts for Prometheus. A program that exports no metrics therefore does
+// returns its values as [Series], which package runner/metrics converts for Prometheus. As a result, a program that exports no metrics does
 // not link an exporter. All types are safe for concurrent use.
 package instrument
 
@@ -33,9 +33,9 @@ type Metric struct {
 type Series struct {
 	Labels []string           // label values, in the order of the metric's label names
 	Since  time.Time          // when the series was created
-	Value  float64            // value of a counter or gauge; sum of all observations of a histogram
-	Count  uint64             // number of observations of a histogram
-	AtMost map[float64]uint64 // number of observations of a histogram up to each upper bound
+	Value  float64            // value of a counter or gauge, or the sum of all observations in a histogram
+	Count  uint64             // number of observations in a histogram
+	AtMost map[float64]uint64 // number of observations in a histogram, up to each upper bound
 }
 
 // Set is a list of metrics. All metrics must be created before the set is read.
@@ -55,7 +55,7 @@ func (s *Set) Metrics() []Metric {
 	return all
 }
 
-// Each calls f for each series of each metric. at is the metric's index in [Set.Metrics].
+// Each calls f for each series of each metric. at is the index of the metric in [Set.Metrics].
 func (s *Set) Each(f func(at int, one Series)) {
 	for i, m := range s.metrics {
 		m.each(func(one Series) { f(i, one) })
@@ -98,7 +98,7 @@ func add[T instrument](s *Set, m Metric, make func() T) *Vec[T] {
 
 type instrument interface{ read(*Series) }
 
-// Vec is a metric with labels. It has one instrument for each list of label values.
+// Vec is a metric with labels. It has one instrument for each combination of label values.
 type Vec[T instrument] struct {
 	labels int
 	make   func() T
@@ -113,8 +113,8 @@ type series[T instrument] struct {
 	it     T
 }
 
-// WithLabelValues returns the instrument for the label values, in order, and creates it on the first call. It panics if the number of
-// values differs from the number of labels.
+// WithLabelValues returns the instrument for the given label values, which must be in the order of the labels. It creates the instrument on
+// the first call. It panics if the number of values differs from the number of labels.
 func (v *Vec[T]) WithLabelValues(values ...string) T {
 	if len(values) != v.labels {
 		panic("instrument: the number of values differs from the number of labels")
@@ -222,7 +222,7 @@ func (h *Histogram) read(s *Series) {
 	s.Count += h.counts[len(h.bounds)]
 }
 
-// Exponential returns n upper bounds, where each bound is factor times the previous one.
+// Exponential returns n upper bounds, each of which is factor times the previous one.
 func Exponential(first, factor float64, n int) []float64 {
 	bounds := make([]float64, n)
 	for i := range bounds {

@@ -1,6 +1,6 @@
 // Package memhttp connects an [http.Client] to an [http.Handler] in the same process, without a network. Responses are streamed: the client
-// reads while the handler writes. Cancelling a request's context, or closing its response, cancels the handler's context. The command line
-// uses it for an API in its own process.
+// reads while the handler is writing. Cancelling a request's context, or closing its response, cancels the handler's context. The command
+// line uses it when the API is in the same process.
 package memhttp
 
 import (
@@ -20,7 +20,8 @@ type Transport struct {
 	handlers sync.WaitGroup
 }
 
-// RoundTrip returns when the handler has begun its response. It waits for a handler that ignores its cancelled context.
+// RoundTrip returns when the handler has begun its response. If the handler ignores the cancellation of its context, RoundTrip keeps
+// waiting for it.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(request.Context())
 	served := request.Clone(ctx)
@@ -33,14 +34,14 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	t.handlers.Go(func() {
 		defer cancel()
 		defer served.Body.Close()
-		// Otherwise a reader could mistake a response that was cut off by its context for a complete one.
+		// Otherwise a reader could mistake a response that was cut off when its context ended for a complete one.
 		stop := context.AfterFunc(request.Context(), func() { _ = pipe.CloseWithError(context.Cause(request.Context())) })
 		defer stop()
 		err := a.run(t.Handler, served)
 		if err == nil {
 			err = context.Cause(request.Context()) // the handler may return before stop takes effect; nil if the context is not done
 		}
-		_ = pipe.CloseWithError(err) // only the first error counts; nil means io.EOF
+		_ = pipe.CloseWithError(err) // only the first error counts, and nil means io.EOF
 	})
 	<-a.begun
 	if a.aborted {
@@ -52,7 +53,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// Close waits until every handler has returned. All responses must have been read to the end or closed.
+// Close waits until every handler has returned. All responses must have been closed or read to the end.
 func (t *Transport) Close() { t.handlers.Wait() }
 
 // stream is the body of a response. Close cancels the handler's context.
@@ -66,12 +67,12 @@ func (s *stream) Close() error {
 	return s.PipeReader.Close()
 }
 
-// answer is the handler's side of a response: an [http.ResponseWriter] and [http.Flusher] for one goroutine. begun is closed when the
-// fields that RoundTrip reads no longer change.
+// answer is the handler's side of a response. It is an [http.ResponseWriter] and [http.Flusher] for use by one goroutine. begun is closed
+// when the fields that RoundTrip reads no longer change.
 type answer struct {
 	header, sent http.Header
 	status       int
-	aborted      bool // aborted before the response began
+	aborted      bool // whether the response was aborted before it began
 	body         *io.PipeWriter
 	begun        chan struct{}
 }
@@ -110,5 +111,5 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
-// Flush sends the header. Written data reaches the client without it.
+// Flush sends the header. Written data reaches the client even without calling Flush.
 func (a *answer) Flush() { a.WriteHeader(http.StatusOK) }

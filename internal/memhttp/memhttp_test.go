@@ -49,7 +49,7 @@ func TestAnAnswerIsReadWhileItIsWritten(t *testing.T) {
 		fmt.Fprintln(w, "first")
 		<-read
 		fmt.Fprintln(w, "second")
-		<-r.Context().Done() // until the client closes the response
+		<-r.Context().Done() // blocks until the client closes the response
 		_, err := fmt.Fprintln(w, "third")
 		ended <- err
 	})
@@ -58,7 +58,7 @@ func TestAnAnswerIsReadWhileItIsWritten(t *testing.T) {
 	lines := bufio.NewScanner(response.Body)
 	is.True(lines.Scan())
 	is.Equal(lines.Text(), "first")
-	close(read) // lets the handler write the second line
+	close(read) // allows the handler to write the second line
 	is.True(lines.Scan())
 	is.Equal(lines.Text(), "second")
 	is.NoErr(response.Body.Close())

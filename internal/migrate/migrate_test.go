@@ -73,7 +73,7 @@ func TestACancelledMigrationLeavesNothingHalfDone(t *testing.T) {
 	}
 }
 
-// endsAfter returns a context that cancels itself on the n-th call of Done, which happens between two statements.
+// endsAfter returns a context that cancels itself on the n-th call of Done, which is made between two statements.
 func endsAfter(t *testing.T, n int64) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -193,7 +193,7 @@ func TestGoingBackToEventsOfOneJobEachLosesNone(t *testing.T) {
 	is.Equal(read("job_events"), "1 1 a, 2 3 7 a, 1 2 b, c")
 }
 
-// A role that could do this before an upgrade can still do it afterwards.
+// What a role could do before an upgrade, it can still do afterwards.
 func TestRolesThatAddJobsKeepTheRightToMoveTheirIDs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -232,7 +232,7 @@ func TestPrintedSQLGivesTheSameSchemaAsUp(t *testing.T) {
 			is.Equal(shape(t, printed, name), shape(t, up, name))
 			is.NoErr(schema.Check(t.Context(), printed, name))                        // a pod accepts the schema
 			is.NoErr(migrate.Up(t.Context(), printedURL, name))                       // the migrations of the next release continue from there
-			is.True(name == "trapeze" || !strings.Contains(sql.String(), "trapeze.")) // no name of the default schema is left
+			is.True(name == "trapeze" || !strings.Contains(sql.String(), "trapeze.")) // the default schema's name no longer occurs
 		})
 	}
 }
@@ -287,7 +287,7 @@ func count(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) int {
 	return n
 }
 
-// locks counts the locks in this database that migrations take.
+// locks counts the locks in this database that only migrations take.
 func locks(t *testing.T, pool *pgxpool.Pool) int {
 	return count(t, pool, `select count(*) from pg_locks where locktype = 'advisory' and objid in (420020, 420022)
 		and database = (select oid from pg_database where datname = current_database())`)
@@ -299,7 +299,7 @@ func tables(t *testing.T, pool *pgxpool.Pool, schema string) int {
 		+ (select count(*) from pg_proc where pronamespace = to_regnamespace($1))`, schema)
 }
 
-// shape describes all objects of a schema as text, with the schema's own name removed.
+// shape describes all objects of a schema as text, without the schema's own name.
 func shape(t *testing.T, pool *pgxpool.Pool, schema string) string {
 	t.Helper()
 	result, err := pool.Query(t.Context(), `

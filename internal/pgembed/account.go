@@ -11,15 +11,14 @@ import (
 	"syscall"
 )
 
-// account is the user that the server runs as. PostgreSQL refuses to run as root, so root starts it as another
-// user.
+// account is the user that runs the server. PostgreSQL refuses to run as root, so root starts it as a different user.
 type account struct {
 	name     string
 	uid, gid uint32
-	other    bool // not the current user
+	other    bool // whether it differs from the current user
 }
 
-// attributes returns the process attributes of a child that runs as a. The child gets its own session. Otherwise Ctrl-C in a terminal,
+// attributes returns the process attributes for a child that runs as a. The child gets its own session. Otherwise Ctrl-C in a terminal,
 // which is sent to the whole process group, would stop the server while its owner is still finishing its work.
 func (a account) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
@@ -37,8 +36,8 @@ func (a account) owns(path string) error {
 	return os.Chown(path, int(a.uid), int(a.gid))
 }
 
-// accountFor returns the user that a server runs as. This is the owner of existing data or else the current user. If that is root, it is
-// the first available one of some common users.
+// accountFor returns the user that a server runs as. This is the owner of the existing data, if any, and otherwise the current user. If
+// that user is root, it is the first available of several common users.
 func accountFor(dir string) (account, error) {
 	me := account{name: "uid " + strconv.Itoa(os.Geteuid()), uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())} // #nosec G115 -- ids of a Unix
 	if dir != "" {
@@ -63,7 +62,7 @@ func accountFor(dir string) (account, error) {
 	return firstUser()
 }
 
-// firstUser returns the first user in /etc/passwd that is not root, because initdb requires an entry there.
+// firstUser returns the first user in /etc/passwd that is not root. The user must be listed there because initdb requires it.
 func firstUser() (account, error) {
 	f, err := os.Open("/etc/passwd")
 	if err != nil {

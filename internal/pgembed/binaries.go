@@ -20,10 +20,10 @@ var ErrNoBinaries = errors.New("no PostgreSQL found")
 // oldestVersion is the oldest supported major version.
 const oldestVersion = 14
 
-// places lists where PostgreSQL may be installed, in search order.
+// places lists where PostgreSQL may be installed, in the order in which they are searched.
 type places struct {
 	path  []string // directories of PATH
-	globs []string // package folders, each with any number of versions
+	globs []string // folders of packages, each with any number of versions
 }
 
 func usualPlaces() *places {
@@ -42,16 +42,16 @@ func usualPlaces() *places {
 	}
 }
 
-// findBinaries returns a folder with initdb and postgres that the server's user can run. want is the major version that wrote the data, or
-// empty for any version.
+// findBinaries returns a folder that contains initdb and postgres and whose programs the server's user can run. want is the major version
+// that wrote the data, or empty for any version.
 func findBinaries(ctx context.Context, o Options, as account, want string) (string, error) {
 	for _, source := range []struct{ from, dir string }{{"Options.BinDir", o.BinDir}, {"PGBIN", os.Getenv("PGBIN")}} {
 		if source.dir == "" {
 			continue
 		}
-		// The user chose this folder, so silently using another one would be confusing.
-		if err := checkPrograms(ctx, source.dir, as, want); err != nil {
-			return "", fmt.Errorf("%s is %s: %w", source.from, source.dir, err)
+		// The user chose this folder, so silently using a different one would be confusing.
+		if err := checkPrograms(ctx, told.dir, as, want); err != nil {
+			return "", fmt.Errorf("%s is %s: %w", told.from, told.dir, err)
 		}
 		return source.dir, nil
 	}
@@ -81,11 +81,11 @@ func findBinaries(ctx context.Context, o Options, as account, want string) (stri
 		ErrNoBinaries, oldestVersion, joinErrors(why))
 }
 
-// candidates returns the folders with the required programs.
+// candidates returns the folders that contain the required programs.
 func (p *places) candidates(ctx context.Context) []string {
 	var dirs []string
 	for _, dir := range p.path {
-		// A program in PATH may be a link to the folder with the other programs.
+		// A program in PATH may be a link to the folder that contains the other programs.
 		for _, name := range []string{"postgres", "initdb", "pg_ctl"} {
 			if real, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
 				dirs = append(dirs, filepath.Dir(real))

@@ -18,7 +18,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// ours returns the folder of the binaries that all other tests use.
+// ours returns the folder that contains the binaries used by all other tests.
 func ours(t *testing.T) string {
 	t.Helper()
 	is := is.New(t)
@@ -34,7 +34,7 @@ func TestBinariesAreFoundInPathPgConfigAndPackageFolders(t *testing.T) {
 	bin := ours(t)
 	link := t.TempDir() // a PATH folder that contains only links
 	is.NoErr(os.Symlink(filepath.Join(bin, "initdb"), filepath.Join(link, "initdb")))
-	config := t.TempDir() // one that contains only pg_config
+	config := t.TempDir() // a PATH folder that contains only pg_config
 	is.NoErr(os.WriteFile(filepath.Join(config, "pg_config"), []byte("#!/bin/sh\necho "+bin+"\n"), 0o755))
 	for _, p := range []places{
 		{path: []string{bin}},
@@ -98,12 +98,12 @@ func TestWithoutBinariesTheErrorNamesThreeWaysOut(t *testing.T) {
 	_, err := Start(t.Context(), Options{places: &places{}, CacheDir: t.TempDir(), Repository: unreachable.URL})
 	is.True(errors.Is(err, ErrNoBinaries))
 	for _, way := range []string{"DATABASE_URL", "apt-get install postgresql", "internet"} {
-		is.True(strings.Contains(err.Error(), way)) // it names all three
+		is.True(strings.Contains(err.Error(), way)) // the error names all three ways
 	}
 	is.True(!strings.Contains(err.Error(), "\n")) // in one paragraph
 }
 
-// The machine's own binaries are packed in the repository's format and then downloaded.
+// This test packs the machine's own binaries in the repository's format and then downloads them.
 func TestBinariesAreDownloadedOnce(t *testing.T) {
 	is := is.New(t)
 	t.Setenv("PGBIN", "")
@@ -127,7 +127,7 @@ func TestBinariesAreDownloadedOnce(t *testing.T) {
 	is.Equal(fetches.Load(), int32(1)) // the second start uses the cache
 	left, err := filepath.Glob(o.CacheDir + "/*")
 	is.NoErr(err)
-	is.Equal(len(left), 2) // binaries and lock, no archive
+	is.Equal(len(left), 2) // the binaries and the lock file, but no archive
 }
 
 func TestABrokenDownloadLeavesNothingBehind(t *testing.T) {
@@ -145,8 +145,8 @@ func TestABrokenDownloadLeavesNothingBehind(t *testing.T) {
 	is.Equal(len(left), 0)
 }
 
-// pack returns an archive in the repository's format: a zip file containing a tar.xz of bin, lib and share. A relocated PostgreSQL looks
-// for share beside bin; a distribution's build falls back to its original location.
+// pack returns an archive in the repository's format, which is a zip file containing a tar.xz of bin, lib and share. A relocated PostgreSQL
+// looks for share beside bin; a distribution's build falls back to its original location.
 func pack(t *testing.T, bin string) []byte {
 	t.Helper()
 	is := is.New(t)

@@ -1,6 +1,6 @@
 // Package pgembed runs a real PostgreSQL server for the lifetime of one process: for the demo, for serving without a DATABASE_URL, and for
-// tests. It is not meant for production: there are no backups and no upgrades between major versions. A connection needs the generated
-// password of the superuser, which only the owner can read.
+// tests. It is not meant for production, because there are no backups and no upgrades between major versions. Connecting requires the
+// generated password of the superuser, which only the owner can read.
 //
 // It uses the PostgreSQL binaries that are installed on the machine, or downloads them once if there are none. Each server has one home
 // directory:
@@ -14,8 +14,8 @@
 //
 // # When the owner is killed
 //
-// A server must not outlive its owner, but an owner that is killed cannot stop it. There are three safety nets. The kernel sends the server
-// SIGINT when its owner dies (Linux only). The next [Start] on the same home stops a server that is still running there. Every [Start]
-// searches for temporary homes without a living owner, stops their servers and removes them. Before it stops a process, Start verifies that
-// the process is a PostgreSQL server of that directory, so that an outdated PID never hits another process.
+// A server must not outlive its owner, but an owner that is killed cannot stop its server. There are three safety nets. The kernel sends
+// the server SIGINT when its owner dies (Linux only). The next [Start] on the same home stops a server that is still running there. Every
+// [Start] searches for temporary homes without a living owner, stops their servers and removes the homes. Before stopping a process, Start
+// verifies that it is a PostgreSQL server of that directory, so that an outdated PID never leads to another process being stopped.
 package pgembed

@@ -35,7 +35,7 @@ func download(ctx context.Context, o Options) (string, error) {
 
 	ctx, cancel := context.WithTimeoutCause(ctx, downloadWithin, fmt.Errorf("not finished after %s", downloadWithin))
 	defer cancel()
-	// The library call cannot be interrupted, so its goroutine may continue. It owns everything that it uses.
+	// The library call cannot be interrupted, so its goroutine may keep running after the timeout. It owns everything that it uses.
 	fetched := make(chan error, 1)
 	go func() { fetched <- fetch(cache, target, o.Repository) }()
 	select {
@@ -46,7 +46,7 @@ func download(ctx context.Context, o Options) (string, error) {
 	}
 }
 
-// fetch downloads the binaries and unpacks them to target, which is created completely or not at all.
+// fetch downloads the binaries and unpacks them to target. It creates target either completely or not at all.
 func fetch(cache, target, repository string) (err error) {
 	lock, err := os.OpenFile(filepath.Join(cache, "download.lock"), os.O_CREATE|os.O_RDWR, 0o644) // #nosec G302 -- it is empty
 	if err != nil {
@@ -57,7 +57,7 @@ func fetch(cache, target, repository string) (err error) {
 		return fmt.Errorf("lock %s: %w", cache, err)
 	}
 	if isFile(filepath.Join(target, "bin", "postgres")) {
-		return nil // another process has done it
+		return nil // another process has already done it
 	}
 
 	work := target + ".part"
@@ -77,10 +77,10 @@ func fetch(cache, target, repository string) (err error) {
 
 // unpack makes the library unpack the binaries into work/binaries.
 //
-// The library offers the download only as the first part of starting a server, and its way of starting one suits neither root nor a server
-// that must die with its owner. Therefore the start is made to fail: the data directory looks initialized but contains nothing from which a
-// server could start. The runtime directory shows how far the library got, because the library creates it after unpacking everything and
-// before starting the server.
+// The library offers the download only as the first part of starting a server. The way in which it starts one works neither for root nor
+// for a server that must die with its owner. The start is therefore made to fail: the data directory looks initialized but contains nothing
+// from which a server could start. The runtime directory shows how far the library got, because the library creates it after unpacking
+// everything and before starting the server.
 func unpack(work, repository string) error {
 	data, reached := filepath.Join(work, "nodata"), filepath.Join(work, "reached")
 	if err := os.MkdirAll(data, 0o700); err != nil {
@@ -108,7 +108,7 @@ func unpack(work, repository string) error {
 
 // openUp makes everything below dir readable and executable for every user, regardless of the umask.
 func openUp(dir string) error {
-	root, err := os.OpenRoot(dir) // a link created meanwhile cannot lead outside
+	root, err := os.OpenRoot(dir) // a link created in the meantime cannot lead outside dir
 	if err != nil {
 		return err
 	}

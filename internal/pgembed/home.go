@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrInUse is returned by [Start] if DataDir is in use by another living process or by another Server of this one.
+// ErrInUse is returned by [Start] if DataDir is in use by another living process or by another Server in the same process.
 var ErrInUse = errors.New("in use")
 
 const (
@@ -23,14 +23,14 @@ const (
 	throwAwayName = "trapeze-pg-" // prefix of temporary homes
 )
 
-// home is a server's directory. Its lock gives this process exclusive use of it.
+// home is a server's home directory. Its lock gives this process exclusive use of the directory.
 type home struct {
 	dir       string
 	lock      *os.File
 	throwAway bool
 }
 
-// openHome locks the home in o.DataDir, or creates a temporary one.
+// openHome locks the home at o.DataDir, or creates a temporary one.
 func openHome(o Options, as account) (*home, error) {
 	if o.DataDir == "" {
 		return newThrowAway(o, as)
@@ -92,7 +92,8 @@ func newThrowAway(o Options, as account) (*home, error) {
 	return h, nil
 }
 
-// homeMode returns a file mode that lets an unprivileged server pass through a home owned by root, but lets no other user list it.
+// homeMode returns a file mode that lets an unprivileged server pass through a home owned by root, but lets no other user list its
+// contents.
 func (a account) homeMode() fs.FileMode {
 	if a.other {
 		return 0o711
@@ -111,7 +112,7 @@ func (o Options) temporaryDirs() []string {
 	return dirs
 }
 
-// temporaryDir returns the directory for a temporary home: the first candidate that the server's user can access.
+// temporaryDir returns the directory for a temporary home, which is the first candidate that the server's user can access.
 func (o Options) temporaryDir(as account) string {
 	for _, dir := range o.temporaryDirs() {
 		if !as.other || openToAll(dir) {
@@ -121,7 +122,7 @@ func (o Options) temporaryDir(as account) string {
 	return os.TempDir()
 }
 
-// openToAll reports whether any user may pass through dir and its parents.
+// openToAll reports whether every user may pass through dir and its parents.
 func openToAll(dir string) bool {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -139,7 +140,7 @@ func openToAll(dir string) bool {
 	}
 }
 
-// sign writes this process's PID to the lock file, for the error message of other processes.
+// sign writes this process's PID to the lock file. Other processes include the PID in their error messages.
 func (h *home) sign() error {
 	if err := h.lock.Truncate(0); err != nil {
 		return err
@@ -162,7 +163,7 @@ func (h *home) close() error {
 
 func (h *home) pgdata() string { return filepath.Join(h.dir, "pgdata") }
 
-// socketDir returns the directory of the Unix socket, or an empty string if the socket's path would be too long: sockaddr_un holds 108
+// socketDir returns the directory of the Unix socket, or an empty string if the socket's path would be too long. A sockaddr_un holds 108
 // bytes on Linux and 104 on macOS.
 func (h *home) socketDir() string {
 	dir := filepath.Join(h.dir, "s")
@@ -172,7 +173,7 @@ func (h *home) socketDir() string {
 	return dir
 }
 
-// openLog opens the log for appending, and starts a new one if it is large.
+// openLog opens the log for appending, or starts a new one if the log is large.
 func (h *home) openLog() (*os.File, error) {
 	const large = 16 << 20
 	name := filepath.Join(h.dir, "postgres.log")
@@ -184,7 +185,7 @@ func (h *home) openLog() (*os.File, error) {
 	return os.OpenFile(name, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 }
 
-// version returns the major version that wrote the data, or an empty string if there is none.
+// version returns the major version that wrote the data, or an empty string if there is no data.
 func (h *home) version() string {
 	text, err := os.ReadFile(filepath.Join(h.pgdata(), "PG_VERSION"))
 	if err != nil {
@@ -193,7 +194,7 @@ func (h *home) version() string {
 	return strings.TrimSpace(string(text))
 }
 
-// checkAccess checks that the server's user can access the home. A parent directory may prevent that.
+// checkAccess checks that the server's user can access the home. The permissions of a parent directory may prevent that.
 func (h *home) checkAccess(ctx context.Context, binDir string, as account) error {
 	_, err := run(ctx, as, h.dir, filepath.Join(binDir, "postgres"), "--version")
 	if errors.Is(err, fs.ErrPermission) {
@@ -204,10 +205,10 @@ func (h *home) checkAccess(ctx context.Context, binDir string, as account) error
 }
 
 // initialise creates the data directory if it is missing. It uses a temporary name first, so that an interrupted attempt never looks
-// complete. The new server allows no connection until secure has run.
+// complete. The new server allows no connections until secure has run.
 //
-// A standby's data directory is a base backup of the primary, and the server starts as a standby that streams from it. Its superuser has
-// the primary's password.
+// A standby's data directory is a base backup of the primary, and the server starts as a standby that streams from the primary. Its
+// superuser has the primary's password.
 func (h *home) initialise(ctx context.Context, binDir string, as account, primary string) error {
 	if socket := h.socketDir(); socket != "" {
 		if err := os.MkdirAll(socket, 0o700); err != nil {
@@ -236,7 +237,7 @@ func (h *home) initialise(ctx context.Context, binDir string, as account, primar
 		}
 		return os.Rename(fresh, h.pgdata())
 	}
-	// Durability matters from the first transaction on, and the server syncs the files before that.
+	// Durability matters only from the first transaction on, and the server syncs the files before that.
 	out, err := run(ctx, as, fresh, filepath.Join(binDir, "initdb"), "--pgdata="+fresh, "--username=postgres",
 		"--auth=reject", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
 	if err != nil {
@@ -254,7 +255,7 @@ func (h *home) backUp(ctx context.Context, binDir string, as account, primary, f
 	cmd, release := command(ctx, as, fresh, filepath.Join(binDir, "pg_basebackup"), "--dbname="+primary, "--pgdata="+fresh,
 		"--write-recovery-conf", "--checkpoint=fast", "--no-sync")
 	defer release()
-	cmd.Env = append(cmd.Env, "PGPASSWORD="+config.Password) // pg_basebackup also writes it to the recovery configuration
+	cmd.Env = append(cmd.Env, "PGPASSWORD="+config.Password) // pg_basebackup also writes the password to the recovery configuration
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("pg_basebackup: %w; it printed:\n%s", err, out)
 	}

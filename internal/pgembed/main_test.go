@@ -18,7 +18,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// TestMain runs the tests, or acts as a server's owner in a process that a test can kill.
+// TestMain runs the tests. In a process that a test can kill, it acts as a server's owner instead.
 func TestMain(m *testing.M) {
 	if dir, ok := os.LookupEnv("PGEMBED_OWN"); ok {
 		own(dir)
@@ -47,7 +47,7 @@ func own(dir string) {
 	fail(s.Stop())
 }
 
-// owner is another process that owns a server.
+// owner represents another process that owns a server.
 type owner struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -88,7 +88,8 @@ func (o owner) kill(t *testing.T) {
 	_ = o.cmd.Wait()
 }
 
-// openDir creates a directory that a server can access as any user. If root runs the tests, directories from t.TempDir are not accessible.
+// openDir creates a directory that a server can access as any user. If root runs the tests, the directories that t.TempDir creates are not
+// accessible to other users.
 func openDir(t *testing.T) string {
 	t.Helper()
 	is := is.New(t)

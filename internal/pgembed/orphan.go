@@ -12,9 +12,10 @@ import (
 	"time"
 )
 
-// takeOver stops every PostgreSQL process that is still using this home. The caller holds the lock, so their owner is dead.
+// takeOver stops every PostgreSQL process that is still using this home. The caller holds the lock, so the owner of these processes is
+// dead.
 //
-// The postmaster is stopped first; it ends its sessions itself.
+// The postmaster is stopped first, because it ends its sessions itself.
 func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 	pgdata := h.pgdata()
 	file, err := readPIDFile(pgdata)
@@ -24,8 +25,8 @@ func (h *home) takeOver(ctx context.Context, logger *slog.Logger) error {
 			return err
 		}
 	}
-	// Sessions whose postmaster was killed exit once they notice that. Until then no new server can start, because they still use the
-	// shared memory.
+	// Sessions whose postmaster was killed exit once they notice that. Until then no new server can start, because the sessions still use
+	// the shared memory.
 	for _, pid := range serversIn(pgdata) {
 		logger.WarnContext(ctx, "stopping an orphaned postgres session", "server_pid", pid, "dir", h.dir)
 		if err := stopStranger(ctx, pid, pgdata); err != nil {
@@ -42,13 +43,14 @@ func (h *home) dropStalePIDFile() error {
 	if err != nil || !canListProcesses || !isAlive(file.pid) {
 		return nil
 	}
-	// takeOver has verified that no PostgreSQL is left in this directory, which is what the file protects against.
+	// takeOver has verified that no PostgreSQL process is left in this directory. The file exists to protect against such processes.
 	return os.Remove(filepath.Join(h.pgdata(), "postmaster.pid"))
 }
 
 // stopStranger stops a server process that is not a child of this process.
 func stopStranger(ctx context.Context, pid int, pgdata string) error {
-	// On Linux, the handle stays bound to this process even if its PID is reused. The check that it may be stopped comes after that.
+	// On Linux, the handle stays bound to this process even if its PID is reused. The check that the process may be stopped comes after the
+	// handle has been opened.
 	p, err := os.FindProcess(pid)
 	if err != nil {
 		return nil
@@ -74,7 +76,7 @@ func stopStranger(ctx context.Context, pid int, pgdata string) error {
 	return nil
 }
 
-// waitGone waits until the process has exited, or returns an error after the given time.
+// waitGone waits until the process has exited. If that takes longer than the given time, it returns an error.
 func waitGone(ctx context.Context, pid int, pgdata string, within time.Duration) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -91,7 +93,7 @@ func waitGone(ctx context.Context, pid int, pgdata string, within time.Duration)
 	return nil
 }
 
-// removeAbandoned removes this user's temporary homes whose owner was killed, and stops servers that are still running in them. A failure
+// removeAbandoned removes this user's temporary homes whose owners were killed, and stops servers that are still running in them. A failure
 // is harmless, because the next start tries again.
 func removeAbandoned(ctx context.Context, o Options) {
 	for _, parent := range o.temporaryDirs() {
@@ -114,7 +116,7 @@ func removeIfAbandoned(ctx context.Context, dir string, logger *slog.Logger) err
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		// Its owner has died or is about to create the lock.
+		// The owner has died or is about to create the lock.
 		if time.Since(info.ModTime()) < time.Minute {
 			return nil
 		}

@@ -25,7 +25,7 @@ func TestAServerDiesWithItsOwner(t *testing.T) {
 	is.True(!gone(o.pid))
 	o.kill(t)
 	eventually(t, "the server ends by itself", func() bool { return !servesIn(o.pid, o.dir+"/pgdata") })
-	is.Equal(len(serversIn(o.dir+"/pgdata")), 0) // its sessions too
+	is.Equal(len(serversIn(o.dir+"/pgdata")), 0) // its sessions are gone too
 	sweep(t)
 	removed(t, o.dir) // the next start of any server removes it
 }
@@ -36,7 +36,7 @@ func TestAServerThatOutlivedItsOwnerIsSweptUp(t *testing.T) {
 	sweep(t)
 	is.Equal(ask(t, o.url, "SELECT 'unharmed'"), "unharmed") // while its owner is alive
 	o.kill(t)
-	is.Equal(ask(t, o.url, "SELECT 'orphan'"), "orphan") // the server did not notice
+	is.Equal(ask(t, o.url, "SELECT 'orphan'"), "orphan") // the server was not affected
 	sweep(t)
 	is.True(!servesIn(o.pid, o.dir+"/pgdata"))
 	removed(t, o.dir)
@@ -56,7 +56,7 @@ func TestAThrowAwayHomeIsMadeInAFolderOfChoiceAndSweptFromThere(t *testing.T) {
 	removed(t, o.dir)
 }
 
-// removed waits until a home is gone. The removal may be in progress in another process that is starting a server.
+// removed waits until a home is gone. Another process that is starting a server may be removing it.
 func removed(t *testing.T, dir string) {
 	t.Helper()
 	eventually(t, "its home is removed", func() bool {
@@ -86,7 +86,7 @@ func TestAServerStartsAgainAfterOwnerAndServerWereKilled(t *testing.T) {
 	dir := openDir(t)
 	o := startOwner(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PGEMBED_OWN="+dir, "PGEMBED_OUTLIVES=1") })
 	ask(t, o.url, "CREATE TABLE kept AS SELECT 42 AS n")
-	// A busy session does not notice at once that its postmaster is gone, and keeps the shared memory in use.
+	// A busy session does not immediately notice that its postmaster is gone, and keeps the shared memory in use.
 	busy, err := pgx.Connect(t.Context(), o.url)
 	is.NoErr(err)
 	defer busy.Close(context.Background())

@@ -11,11 +11,11 @@ import (
 // canListProcesses reports whether serversIn finds all processes.
 const canListProcesses = true
 
-// dieWithOwner makes the kernel shut the child down when the thread that started it ends.
+// dieWithOwner makes the kernel shut down the child when the thread that started the child ends.
 func dieWithOwner(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGINT }
 
 // servesIn reports whether pid is a living PostgreSQL process whose data directory is pgdata. All processes of a server use the data
-// directory as their working directory. A zombie process has none.
+// directory as their working directory, while a zombie process has no working directory.
 func servesIn(pid int, pgdata string) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
@@ -29,7 +29,7 @@ func servesIn(pid int, pgdata string) bool {
 	if err != nil {
 		return false
 	}
-	// A package upgrade while the server is running appends "(deleted)" to the name.
+	// If a package is upgraded while the server is running, the kernel appends "(deleted)" to the name.
 	return cwd == pgdata && strings.HasPrefix(filepath.Base(exe), "postgres")
 }
 

@@ -12,10 +12,10 @@ import (
 // canListProcesses is false because without /proc only the postmaster can be found, not its sessions.
 const canListProcesses = false
 
-// dieWithOwner does nothing, because the kernel has no such feature. The next Start stops a server that is left over.
+// dieWithOwner does nothing, because the kernel has no such feature. If a server is left over, the next Start stops it.
 func dieWithOwner(*syscall.SysProcAttr) {}
 
-// servesIn reports whether pid is a living postmaster whose command line names pgdata.
+// servesIn reports whether pid is a living postmaster whose command line contains pgdata.
 func servesIn(pid int, pgdata string) bool {
 	out, err := exec.Command("ps", "-ww", "-o", "stat=,command=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
@@ -25,5 +25,5 @@ func servesIn(pid int, pgdata string) bool {
 	return !strings.HasPrefix(state, "Z") && strings.Contains(command, "postgres -D "+pgdata+" ")
 }
 
-// serversIn returns nothing, because only the postmaster can be found on this system.
+// serversIn returns nothing, because this system offers no way to find a server's sessions.
 func serversIn(string) []int { return nil }

@@ -16,11 +16,11 @@ import (
 	"strings"
 )
 
-// passwordName is the name of the file from which libpq and pgx read the password. The passfile parameter of [Server.URL] points to it.
+// passwordName is the name of the file from which libpq and pgx read the password. The passfile parameter in [Server.URL] points to it.
 const passwordName = "pgpass"
 
-// accessRules is pg_hba.conf. Every user of the machine can connect to a loopback port, so access depends on the password, in a file
-// that only the owner can read.
+// accessRules is the content of pg_hba.conf. Every user of the machine can connect to a loopback port, so access depends on the password.
+// The password is in a file that only the owner can read.
 const accessRules = `# Written by Trapeze at every start; do not edit.
 local all         all              scram-sha-256
 host  all         all 127.0.0.1/32 scram-sha-256
@@ -30,7 +30,7 @@ host  replication all 127.0.0.1/32 scram-sha-256
 
 func (h *home) passwordFile() string { return filepath.Join(h.dir, passwordName) }
 
-// secure makes the server require a password. This also locks a data directory from an earlier version, which admitted every user of the
+// secure makes the server require a password. This also protects a data directory from an earlier version, which admitted every user of the
 // machine. The server must not be running.
 func (h *home) secure(ctx context.Context, binDir string, as account) error {
 	if err := h.ensurePassword(ctx, binDir, as); err != nil {
@@ -43,8 +43,8 @@ func (h *home) secure(ctx context.Context, binDir string, as account) error {
 	return writePrivate(rules, accessRules, as)
 }
 
-// ensurePassword sets the superuser's password unless the file already has it. The file is written last; if it is missing, the next start
-// sets another password.
+// ensurePassword sets the superuser's password unless the file already contains it. The file is written last. If it is missing, the next
+// start sets a different password.
 func (h *home) ensurePassword(ctx context.Context, binDir string, as account) error {
 	info, err := os.Stat(h.passwordFile())
 	switch {
@@ -67,20 +67,20 @@ func (h *home) ensurePassword(ctx context.Context, binDir string, as account) er
 		"-c", "log_min_duration_statement=-1", "postgres")
 	defer release()
 	cmd.Stdin = strings.NewReader("ALTER ROLE postgres PASSWORD '" + secret + "'\n")
-	// Single-user mode exits with 0 even if the statement fails.
+	// In single-user mode, PostgreSQL exits with 0 even if the statement fails.
 	if out, err := cmd.CombinedOutput(); err != nil || bytes.Contains(out, []byte("ERROR:")) {
 		return fmt.Errorf("set the password of the superuser: %w; it printed:\n%s", orClean(err), out)
 	}
 	return h.keepPassword(password)
 }
 
-// scramSecret returns the form in which PostgreSQL stores a password (RFC 5803). PostgreSQL's default of 4,096 iterations slows down
+// scramSecret returns a password in the form in which PostgreSQL stores it (RFC 5803). PostgreSQL's default of 4,096 iterations slows down
 // attacks on passwords that people choose, but a password of 130 random bits cannot be guessed. With one iteration, a new connection takes
 // no longer than without a password; 4,096 iterations take 6.5 ms.
 func scramSecret(password string) (string, error) {
 	const iterations = 1
 	salt := make([]byte, 16)
-	_, _ = rand.Read(salt) // it never fails
+	_, _ = rand.Read(salt) // Read never fails
 	salted, err := pbkdf2.Key(sha256.New, password, salt, iterations, sha256.Size)
 	if err != nil {
 		return "", err
@@ -100,7 +100,7 @@ func (h *home) keepPassword(password string) error {
 	return writePrivate(h.passwordFile(), text, account{})
 }
 
-// writePrivate atomically replaces a file with one that only its owner, as, can read.
+// writePrivate atomically replaces a file with one that only its owner, the account as, can read.
 func writePrivate(name, text string, as account) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".new-") // mode 0600
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// refused returns the SQLSTATE with which the server rejects url, or an empty string if it accepts the connection.
+// refused returns the SQLSTATE with which the server rejects a connection to url, or an empty string if the server accepts it.
 func refused(t *testing.T, url string) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -33,7 +33,7 @@ func TestAConnectionWithoutThePasswordIsRefused(t *testing.T) {
 	is := is.New(t)
 	t.Setenv("PGPASSFILE", "/nonexistent")
 	s := start(t, Options{})
-	is.Equal(refused(t, s.URL()), "") // its file has the password
+	is.Equal(refused(t, s.URL()), "") // the file contains the password
 	for _, who := range []string{"postgres", "postgres:guess"} {
 		const invalidPassword = "28P01"
 		is.Equal(refused(t, fmt.Sprintf("postgres://%s@127.0.0.1:%d/postgres?sslmode=disable", who, s.Port())), invalidPassword)
@@ -54,7 +54,7 @@ func TestAConnectionWithoutThePasswordIsRefused(t *testing.T) {
 	is.True(!strings.Contains(string(log), config.Password))
 }
 
-// The data directory is from a version that trusted every user: it has no password, and its pg_hba.conf admits all connections.
+// The data directory comes from a version that trusted every user. It has no password, and its pg_hba.conf admits all connections.
 func TestADataDirectoryThatTrustedEveryAccountIsClosed(t *testing.T) {
 	is := is.New(t)
 	t.Setenv("PGPASSFILE", "/nonexistent")

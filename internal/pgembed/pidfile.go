@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// pidFile holds the relevant content of a data directory's postmaster.pid.
+// pidFile contains the relevant parts of a data directory's postmaster.pid.
 type pidFile struct {
 	pid   int
-	ready bool // the server accepts connections
+	ready bool // whether the server accepts connections
 }
 
-// readPIDFile reads postmaster.pid. Line 1 is the PID and line 8 the status (since PostgreSQL 10; see src/include/utils/pidfile.h there).
-// If lines are missing, the server is not ready.
+// readPIDFile reads postmaster.pid. Line 1 contains the PID and line 8 the status (since PostgreSQL 10; see src/include/utils/pidfile.h in
+// its source). If lines are missing, the server is not ready.
 func readPIDFile(pgdata string) (pidFile, error) {
 	text, err := os.ReadFile(filepath.Join(pgdata, "postmaster.pid"))
 	if err != nil {

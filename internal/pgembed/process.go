@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// The postmaster's signals, from its manual page: SIGINT terminates all sessions and shuts down. SIGQUIT aborts at once, and the next start
-// has to recover.
+// The postmaster's signals, as described on its manual page. SIGINT terminates all sessions and shuts down. SIGQUIT aborts immediately, and
+// the next start has to recover.
 const (
 	fastSignal = syscall.SIGINT
 	quitSignal = syscall.SIGQUIT
@@ -30,8 +30,8 @@ type process struct {
 	err  error         // its exit error; valid after done is closed
 }
 
-// command returns the postmaster's command. All settings are arguments, so that no settings of an earlier run remain in a kept data
-// directory.
+// command returns the command that starts the postmaster. All settings are passed as arguments, so that a data directory that is kept does
+// not retain settings from an earlier run.
 func (s *Server) command(log *os.File) *exec.Cmd {
 	settings := map[string]string{
 		"listen_addresses":        "127.0.0.1",
@@ -69,7 +69,7 @@ func environment(home string) []string {
 	return append(env, "LC_ALL=C", "HOME="+home)
 }
 
-// launch starts cmd and waits for its exit in the background.
+// launch starts cmd and waits in the background for it to exit.
 //
 // The kernel sends its signal when the thread that started the child ends, not when the parent process dies. One goroutine therefore keeps
 // its thread from before the start until after the exit. Otherwise servers would be killed at random or never; TestAServerDiesWithItsOwner
@@ -95,8 +95,8 @@ func launch(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// waitReady waits until the server accepts connections. It reads the server's own PID file, as pg_ctl does, because another server might be
-// listening on the port.
+// waitReady waits until the server accepts connections. It reads the server's own PID file, as pg_ctl does, because a different server
+// might be listening on the port.
 func (p *process) waitReady(ctx context.Context, pgdata string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -114,7 +114,7 @@ func (p *process) waitReady(ctx context.Context, pgdata string) error {
 	}
 }
 
-// stop sends sig and then increasingly forceful signals, and returns when the process has exited.
+// stop sends sig, followed by increasingly forceful signals, and returns when the process has exited.
 func (p *process) stop(sig syscall.Signal) error {
 	steps := []struct {
 		sig    syscall.Signal
@@ -129,7 +129,7 @@ func (p *process) stop(sig syscall.Signal) error {
 			return nil
 		default:
 		}
-		// The process has not been waited for, so its PID is still valid.
+		// The process has not been waited for yet, so its PID is still valid.
 		if err := syscall.Kill(p.pid, step.sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("signal server %d: %w", p.pid, err)
 		}
@@ -150,7 +150,7 @@ func run(ctx context.Context, as account, dir, name string, args ...string) (str
 	return string(out), err
 }
 
-// command returns a short command that runs as the given user. Call release when it has exited.
+// command returns a short-lived command that runs as the given user. Call release when it has exited.
 func command(ctx context.Context, as account, dir, name string, args ...string) (cmd *exec.Cmd, release func()) {
 	runtime.LockOSThread() // see launch
 	cmd = exec.CommandContext(ctx, name, args...)

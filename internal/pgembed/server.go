@@ -15,45 +15,46 @@ import (
 
 // Options configures [Start]. The zero value means a temporary server on a free port.
 type Options struct {
-	// DataDir is the server's home, kept between runs and created if it does not exist; see the package comment for its contents. If this
-	// process runs as root, the server's unprivileged user must be able to access it, so a folder below /root does not work. Default: a new
-	// folder below TempDir, removed by Stop.
+	// DataDir is the server's home, which is kept between runs and created if it does not exist; see the package comment for its contents.
+	// If this process runs as root, the server's unprivileged user must be able to access it, so a folder below /root does not work. The
+	// default is a new folder below TempDir, which Stop removes.
 	DataDir string
 
-	// TempDir is the directory for a temporary home. Default: os.TempDir.
+	// TempDir is the directory in which a temporary home is created. The default is os.TempDir.
 	TempDir string
 
-	// Port is the TCP port on 127.0.0.1. Default 0: a free port, which Restart keeps.
+	// Port is the TCP port on 127.0.0.1. The default, 0, selects a free port, which Restart keeps.
 	Port int
 
-	// BinDir contains initdb and postgres, version 14 or newer. By default Start searches for them; its error lists the places.
+	// BinDir is a folder that contains initdb and postgres, version 14 or newer. By default, Start searches for one. If it finds none, the
+	// error lists the places that it searched.
 	BinDir string
 
-	// StandbyOf is the URL of a primary. A server with a new data directory starts as a hot standby that streams from it, which requires
-	// pg_basebackup in BinDir. Default: a primary with an empty database.
+	// StandbyOf is the URL of a primary. A server with a new data directory starts as a hot standby that streams from that primary, which
+	// requires pg_basebackup in BinDir. By default, the server is a primary with an empty database.
 	StandbyOf string
 
-	// Settings are PostgreSQL configuration parameters. They override the defaults of this package.
+	// Settings are PostgreSQL configuration parameters. They override the defaults set by this package.
 	Settings map[string]string
 
-	// CacheDir is the folder for downloaded binaries. Default: the user's cache directory, or /var/cache for root, because the unprivileged
-	// user cannot access root's cache directory.
+	// CacheDir is the folder for downloaded binaries. The default is the user's cache directory. For root, it is /var/cache, because the
+	// unprivileged user cannot access root's cache directory.
 	CacheDir string
 
-	// Repository is the base URL of the binaries. Default: the public repository of github.com/fergusstrange/embedded-postgres.
+	// Repository is the base URL of the binaries. The default is the public repository of github.com/fergusstrange/embedded-postgres.
 	Repository string
 
-	// Logger logs starts, stops and repairs. Default: none.
+	// Logger logs starts, stops and repairs. By default, nothing is logged.
 	Logger *slog.Logger
 
 	// places overrides where binaries are searched for. Tests use it to hide the installed ones.
 	places *places
 
-	// outlives disables the kernel's signal on the owner's death. Tests use it to simulate other systems.
+	// outlives disables the signal that the kernel sends when the owner dies. Tests use it to simulate other systems.
 	outlives bool
 }
 
-// Timeouts for starting and stopping a server. When one is exceeded while stopping, a more forceful step follows.
+// Timeouts for starting and stopping a server. When a timeout for stopping is exceeded, a more forceful step follows.
 const (
 	startWithin = 2 * time.Minute // including recovery after a crash
 	fastWithin  = 15 * time.Second
@@ -70,16 +71,16 @@ type Server struct {
 	extra  map[string]string
 	tied   bool // the kernel stops the server when this process dies
 
-	mu      sync.Mutex // one Stop or Restart at a time; guards the fields below
+	mu      sync.Mutex // allows one Stop or Restart at a time; guards the fields below
 	proc    *process
 	stopped bool
 }
 
-// Start returns a server that accepts connections. It blocks for about a second if the home is new. ctx limits only Start; cancelling it
+// Start returns a server that accepts connections. If the home is new, it blocks for about a second. ctx limits only Start; cancelling it
 // later does not stop the server.
 //
-// It returns an error that matches [ErrInUse] if a living process uses o.DataDir. It returns one that matches [ErrNoBinaries], with a
-// remedy, if there is no PostgreSQL to run.
+// Start returns an error that matches [ErrInUse] if a living process is using o.DataDir. It returns an error that matches [ErrNoBinaries],
+// with a remedy, if there is no PostgreSQL to run.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -125,8 +126,8 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// URL returns the URL of the database "postgres" for its superuser, over TCP on the loopback interface. It names the password file, which
-// libpq and pgx read, so it is safe to show and log.
+// URL returns the URL of the superuser's database, which is named postgres, over TCP on the loopback interface. The URL contains the path
+// of the password file, which libpq and pgx read, instead of the password. It is therefore safe to show and log.
 func (s *Server) URL() string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable&passfile=%s", s.port,
 		url.QueryEscape(s.home.passwordFile()))
@@ -135,21 +136,21 @@ func (s *Server) URL() string {
 // Port returns the TCP port on 127.0.0.1.
 func (s *Server) Port() int { return s.port }
 
-// Dir returns the server's home; its log is the file postgres.log there.
+// Dir returns the server's home, in which postgres.log is the server's log.
 func (s *Server) Dir() string { return s.home.dir }
 
 // BinDir returns the folder of the binaries.
 func (s *Server) BinDir() string { return s.binDir }
 
-// PID returns the PID of the postmaster. It changes with Restart. After Stop it is that of the last postmaster.
+// PID returns the PID of the postmaster. Restart changes it. After Stop, it is the PID of the last postmaster.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.pid
 }
 
-// PIDs returns the PIDs of the server's processes, including the postmaster, or none after it has exited. Only on Linux can processes be
-// found by their folder; elsewhere it returns only the postmaster's PID.
+// PIDs returns the PIDs of the server's processes, including the postmaster, or none after the server has exited. Only on Linux can
+// processes be found by their working directory. On other systems, PIDs returns only the postmaster's PID.
 func (s *Server) PIDs() []int {
 	if pid := s.PID(); !canListProcesses && isAlive(pid) {
 		return []int{pid}
@@ -158,8 +159,8 @@ func (s *Server) PIDs() []int {
 }
 
 // Restart stops the server and starts it again on the same port. Mode "fast" terminates all sessions and writes all data to disk. Mode
-// "immediate" aborts like a power failure, and the start recovers from the log. A server that has already died, for example because it was
-// killed, is only started.
+// "immediate" aborts like a power failure, and the next start recovers from the log. A server that has already died, for example because it
+// was killed, is only started.
 func (s *Server) Restart(ctx context.Context, mode string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +179,7 @@ func (s *Server) Restart(ctx context.Context, mode string) error {
 	if err != nil {
 		return fmt.Errorf("restart postgres: %w", err)
 	}
-	// A killed postmaster may have left sessions that still use its shared memory.
+	// If the postmaster was killed, sessions that still use its shared memory may be left.
 	if err := s.home.takeOver(ctx, s.logger); err != nil {
 		return fmt.Errorf("restart postgres: %w", err)
 	}
@@ -189,7 +190,7 @@ func (s *Server) Restart(ctx context.Context, mode string) error {
 	return nil
 }
 
-// Stop stops the server, by force if a fast shutdown takes too long, and removes a temporary home. Calls after the first have no effect.
+// Stop stops the server, by force if a fast shutdown takes too long. It removes a temporary home. Calls after the first have no effect.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,8 +207,8 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// startOnAPort starts the server on the configured port or on a free one. If another process takes the free port first, it tries another
-// one.
+// startOnAPort starts the server on the configured port or on a free port. If another process takes the free port first, it tries a
+// different one.
 func (s *Server) startOnAPort(ctx context.Context) error {
 	if s.port != 0 {
 		return s.start(ctx)
@@ -232,7 +233,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the server has its own descriptor
+	defer log.Close() // the server has its own file descriptor
 
 	proc, err := launch(s.command(log))
 	if err != nil {
@@ -262,7 +263,7 @@ func portIsFree(port int) bool {
 	return l.Close() == nil
 }
 
-// tail returns the end of what was written to the log since it was opened.
+// tail returns the end of what has been written to the log since the log was opened.
 func tail(log *os.File) string {
 	const most = 4 << 10
 	var size int64

@@ -68,7 +68,7 @@ func TestAForeignDataDirectoryIsRefused(t *testing.T) {
 	is.True(err != nil)
 	entries, err := os.ReadDir(dir)
 	is.NoErr(err)
-	is.Equal(len(entries), 1) // nothing was added to it
+	is.Equal(len(entries), 1) // nothing was added to the directory
 }
 
 func TestAHomeBehindAClosedDoorIsExplained(t *testing.T) {
@@ -91,7 +91,7 @@ func TestRestartKeepsWhatWasCommitted(t *testing.T) {
 			before := s.PID()
 			is.NoErr(s.Restart(t.Context(), mode))
 			is.True(s.PID() != before)
-			is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42") // same URL, same data
+			is.Equal(ask(t, s.URL(), "SELECT n::text FROM kept"), "42") // the URL and the data are the same
 		})
 	}
 }
@@ -110,7 +110,7 @@ func TestAFailedStartShowsTheLogAndLeavesNothing(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Dir(openDir(t))) // a separate folder, to count what is left behind
 	_, err := Start(t.Context(), Options{Settings: map[string]string{"shared_buffers": "nonsense"}})
 	is.True(err != nil)
-	is.True(strings.Contains(err.Error(), "shared_buffers")) // the server's own message
+	is.True(strings.Contains(err.Error(), "shared_buffers")) // the error contains the server's own message
 	entries, err := os.ReadDir(os.TempDir())
 	is.NoErr(err)
 	is.Equal(len(entries), 0)

@@ -10,10 +10,10 @@ import (
 // idleFor is how long an idle goroutine waits before it exits.
 const idleFor = time.Second
 
-// Pool runs each item on a goroutine. No item waits for a running one: a goroutine that takes an item while more are queued first starts
-// another goroutine for the rest. A short item then leaves its goroutine, with its grown stack, to the next item, and a long item has a
-// goroutine to itself. A new goroutine per item would cost a short job a third of its processor time, for growing the stack and for
-// scanning it during garbage collection.
+// Pool runs each item on a goroutine. No item waits until a running one has finished: a goroutine that takes an item while more are queued
+// first starts another goroutine for the rest. A short item then leaves its goroutine, with its grown stack, to the next item, and a long
+// item has a goroutine to itself. With a new goroutine for each item, short jobs would spend a third of their processor time on growing the
+// stack and on scanning it during garbage collection.
 type Pool[T any] struct {
 	run func(T)
 
@@ -42,7 +42,7 @@ func (p *Pool[T]) Give(items ...T) {
 	p.start()
 }
 
-// Waiting reports whether any queued item is not running yet.
+// Waiting reports whether any queued item has not started yet.
 func (p *Pool[T]) Waiting() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +128,7 @@ func (p *Pool[T]) leave(called chan struct{}) bool {
 	return true
 }
 
-// Close stops the idle goroutines and waits until they have exited. The others exit after their current item.
+// Close stops the idle goroutines and waits until they have exited. The other goroutines exit after their current item.
 func (p *Pool[T]) Close() {
 	p.mu.Lock()
 	p.closed = true

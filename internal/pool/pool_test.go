@@ -34,7 +34,8 @@ func TestNoItemWaitsForAnother(t *testing.T) {
 	}
 }
 
-// Goroutines are reused for short items. An item that exits its goroutine does not affect other items, and Close waits for idle goroutines.
+// Goroutines are reused for short items. An item that makes its goroutine exit does not affect other items. Close waits for idle
+// goroutines.
 func TestGoroutinesAreUsedAgainAndNoneIsLeft(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -73,7 +74,7 @@ func TestGoroutinesAreUsedAgainAndNoneIsLeft(t *testing.T) {
 	is.Equal(h.head, len(h.queue)) // no items are left
 	is.True(most < items/10)
 
-	// After Close no goroutine becomes idle: a later item still runs, and then its goroutine exits.
+	// After Close, no goroutine becomes idle. A later item still runs, and its goroutine then exits.
 	done.Add(1)
 	h.Give(1)
 	done.Wait()

@@ -72,7 +72,7 @@ type DB interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// perMinor is the size of the range of migration numbers for each minor version: 1 to 999 for the first, 1000 to 1999 for the next. Within
+// perMinor is the number of migration numbers reserved for each minor version: 1 to 999 for the first, 1000 to 1999 for the next. Within
 // a minor version, migrations only add to the schema. Programs with older migrations therefore keep working during a rolling upgrade.
 const perMinor = 1000
 

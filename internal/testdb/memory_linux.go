@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// roomy is how many bytes must be free to keep a server's data in memory. It is several times what the databases and the log of several
-// packages' concurrent tests need.
+// roomy is the number of bytes that must be free for a server's data to be kept in memory. It is several times what the databases and the
+// log need for the concurrent tests of several packages.
 const roomy = 4 << 30
 
-// Dir returns an in-memory folder for a server's data, or an empty string if there is no room. On a disk, creating the 550 files of its
-// database is most of a test's cost. Data in memory outlives the server's processes, as it does on a disk.
+// Dir returns an in-memory folder for a server's data, or an empty string if there is not enough space. On a disk, most of a test's cost is
+// creating the 550 files of its database. Data in memory outlives the server's processes, as it does on a disk.
 func Dir() string {
 	dir := cmp.Or(os.Getenv("PGTEST_MEMORY"), "/dev/shm")
 	var fs syscall.Statfs_t
@@ -24,7 +24,7 @@ func Dir() string {
 	return dir
 }
 
-// available returns the kernel's estimate of how many bytes of memory programs can still get, or 0 if it is unknown.
+// available returns the kernel's estimate of how many bytes of memory are still available to programs, or 0 if the estimate is unknown.
 func available() uint64 {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {

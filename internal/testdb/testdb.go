@@ -1,5 +1,5 @@
-// Package testdb starts the PostgreSQL server for tests, with a migrated database to copy. Package pgtest uses it for the tests of one
-// package. The program in the folder with starts one server for a whole command:
+// Package testdb starts the PostgreSQL server for tests, with a migrated database that tests can copy. Package pgtest uses it for the tests
+// of one package. The program in the folder named with starts one server for a whole command:
 //
 //	go run ./internal/testdb/with go test ./...
 //
@@ -20,29 +20,30 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgembed"
 )
 
-// ServerVar is the environment variable with the URL of a server that has a [Template].
+// ServerVar is the environment variable that contains the URL of a server that has a [Template].
 const ServerVar = "PGTEST_SERVER"
 
 // Template is the name of the migrated database on a server started by [Start].
 const Template = "trapeze_test_template"
 
-// Schema is the schema of Trapeze's tables in migrated databases.
+// Schema is the schema that contains Trapeze's tables in migrated databases.
 const Schema = "trapeze"
 
 // settings are suited to many concurrent tests whose databases live for seconds. The store's own connections disable JIT anyway, because
-// PostgreSQL takes longer to compile their statements than to run them. In memory a sync costs next to nothing, so commits are synced, as
-// the doctor requires.
+// PostgreSQL takes longer to compile their statements than to run them. In memory a sync costs next to nothing, so commits are synced,
+// which the doctor requires.
 var settings = map[string]string{"jit": "off", "max_connections": "400"}
 
-// Server returns the URL of the server that the whole command shares, or an empty string. The port differs from run to run. With os.Getenv,
-// the go command would treat the URL as an input of cached test results, and no cached result could be used again.
+// Server returns the URL of the server that the whole command shares, or an empty string. It does not call os.Getenv, because the go
+// command would then treat the URL as an input of cached test results. Since the port differs from run to run, no cached result could be
+// reused.
 func Server() string {
 	url, _ := syscall.Getenv(ServerVar)
 	return url
 }
 
-// Given returns the DATABASE_URL if the tests can use its server, or an empty string. They need a superuser, because some tests create
-// roles and switch to them. Otherwise the tests start their own server.
+// Given returns DATABASE_URL if the tests can use its server, or an empty string. Tests need a superuser, because some of them create roles
+// and switch to them. If it returns an empty string, the tests start their own server.
 func Given(ctx context.Context) (url string, err error) {
 	url = os.Getenv("DATABASE_URL")
 	if url == "" {
@@ -60,7 +61,7 @@ func Given(ctx context.Context) (url string, err error) {
 	return url, nil
 }
 
-// Start starts a server with a [Template]. The data is in memory if there is room.
+// Start starts a server with a [Template]. The data is in memory if there is enough space.
 func Start(ctx context.Context) (*pgembed.Server, error) {
 	server, err := pgembed.Start(ctx, pgembed.Options{TempDir: Dir(), Settings: settings})
 	if err != nil {
@@ -106,12 +107,12 @@ func WithParameter(conn, parameter string) string {
 	return conn + "?" + parameter
 }
 
-// WithDatabase returns the connection string with another database name. From a URL it also removes the pool parameters. It works on the
-// text, because package net/url does not accept a URL with several hosts.
+// WithDatabase returns the connection string with a different database name. From a URL, it also removes the pool parameters. It works on
+// the text, because package net/url does not accept a URL with several hosts.
 func WithDatabase(conn, name string) string {
 	scheme, rest, isURL := strings.Cut(conn, "://")
 	if !isURL {
-		return conn + " dbname=" + name // for a keyword repeated in a key/value string, the last value counts
+		return conn + " dbname=" + name // if a keyword is repeated in a key/value string, the last value counts
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	authority, _, _ := strings.Cut(rest, "/")

@@ -34,7 +34,7 @@ func failover(s *strike) error {
 	s.hit(1)
 	s.last()
 	if err := s.promote(standby); err != nil {
-		// The old primary has nothing that the standby lacks.
+		// The old primary has every commit that the standby has, so it can continue.
 		healing, cancel := s.healing()
 		defer cancel()
 		return errors.Join(err, old.Restart(healing, "immediate"), standby.Stop())

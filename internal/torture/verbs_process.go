@@ -72,7 +72,7 @@ func freeze(s *strike) error {
 	return s.frozen(s.at, s.last)
 }
 
-// frozen freezes a process while it calls the function meanwhile.
+// frozen freezes a process, calls meanwhile, and resumes the process.
 func (s *strike) frozen(p *place, meanwhile func()) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// Watchdog watches the activity of one handler. It has one timer, which is reset if it fires soon after activity. Without a limit there is
-// no timer. The zero value watches nothing.
+// Watchdog monitors the activity of one handler. It has one timer, which is reset if it fires soon after activity. Without a limit, there
+// is no timer. The zero value monitors nothing.
 type Watchdog struct {
 	last   atomic.Int64 // time of the latest activity since processStart; 0 before the handler starts
 	cancel context.CancelCauseFunc
@@ -23,10 +23,10 @@ type Watchdog struct {
 	timer *time.Timer
 }
 
-// processStart is the reference time for all activity, on the monotonic clock.
+// processStart is the reference point for all activity times, on the monotonic clock.
 var processStart = time.Now()
 
-// Start starts watching. It cancels the handler's context once, with [job.ErrStale], after the given time without activity.
+// Start starts monitoring. When there has been no activity for the given time, it cancels the handler's context once, with [job.ErrStale].
 func (w *Watchdog) Start(cancel context.CancelCauseFunc, after time.Duration) {
 	w.cancel = cancel
 	w.Touch()
@@ -36,7 +36,7 @@ func (w *Watchdog) Start(cancel context.CancelCauseFunc, after time.Duration) {
 // Touch records activity of the handler.
 func (w *Watchdog) Touch() { w.last.Store(int64(time.Since(processStart))) }
 
-// Limit sets the maximum time without activity, starting with the latest activity. 0 stops watching.
+// Limit sets the maximum time without activity, counted from the latest activity. 0 stops monitoring.
 func (w *Watchdog) Limit(after time.Duration) {
 	if after <= 0 && w.last.Load() == 0 {
 		return
@@ -73,7 +73,7 @@ func (w *Watchdog) check() {
 	}
 }
 
-// Stop stops watching, because the handler has returned.
+// Stop stops monitoring, because the handler has returned.
 func (w *Watchdog) Stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

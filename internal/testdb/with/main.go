@@ -2,7 +2,7 @@
 //
 //	go run ./internal/testdb/with go test ./...
 //
-// If DATABASE_URL names a superuser, the tests use that server instead.
+// If the user in DATABASE_URL is a superuser, the tests use that server instead.
 package main
 
 import (
@@ -37,7 +37,7 @@ func run(command []string) (code int, err error) {
 	// The server must outlive the command, so a signal ends only the command. A terminal sends its signals to both.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // as after nohup
+	if !signal.Ignored(syscall.SIGHUP) { // it is ignored under nohup
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	env := os.Environ()
@@ -47,7 +47,7 @@ func run(command []string) (code int, err error) {
 	}
 	if given == "" {
 		if os.Getenv("DATABASE_URL") != "" {
-			fmt.Fprintln(os.Stderr, "The tests start a server: the user of DATABASE_URL is no superuser.")
+			fmt.Fprintln(os.Stderr, "The tests start a server, because the user in DATABASE_URL is not a superuser.")
 		}
 		server, failed := testdb.Start(context.Background())
 		if failed != nil {

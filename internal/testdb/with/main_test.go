@@ -53,7 +53,7 @@ func TestACommandUsesTheServerOfASuperuser(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(conn.Close(t.Context()))
 	t.Setenv("DATABASE_URL", testdb.WithParameter(server.URL(), "role=modest"))
-	is.True(seen(t) != "") // a new server
+	is.True(seen(t) != "") // a new server was started
 }
 
 func TestACommandThatCannotBeStartedIsAnError(t *testing.T) {

@@ -29,7 +29,7 @@ func slotsHold(v *view, f *Finding) {
 				continue
 			}
 			turns = append(turns, turn{start.N, start.T, c, b.life, true})
-			// Without a last line, a handler is only known not to have ended before its claim.
+			// Without a last line, all that is known of a handler is that it did not end before its claim.
 			switch {
 			case c.done != nil:
 				turns = append(turns, turn{c.done.N, c.done.T, c, b.life, false})
@@ -61,8 +61,8 @@ func slotsHold(v *view, f *Finding) {
 	}
 }
 
-// limitAt returns the lane limit that a process certainly knew when it claimed a job and started its handler. The limit is 0 if the lane or
-// the gate is closed.
+// limitAt returns the lane limit that a process was certain to know when it claimed a job and started its handler. The limit is 0 if the
+// lane or the gate is closed.
 func (v *view) limitAt(lane string, c *claim, l *life) (limit int, known bool) {
 	from, to := c.event.At.Add(-v.run.Settings.Heartbeat-v.slack), c.start().T
 	if l.Ready == nil || !v.trouble.calm(l.Pod, from, to) {

@@ -6,11 +6,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// stallFrom is how long a sample or one of the sampler's small commits takes when the machine is in trouble. Other programs may be keeping
-// its disk or processors busy, which must not count against the fleet. Shorter delays are within the slack of every check.
+// stallFrom is the duration from which a slow sample, or a slow small commit of the sampler, means that the machine is in trouble. Other
+// programs may be keeping its disk or processors busy, which must not count against the fleet. Shorter delays are within the slack of every
+// check.
 const stallFrom = time.Second
 
-// stallsOf finds the periods in which the machine itself was slow: slow samples, slow commits and gaps between samples.
+// stallsOf finds the periods in which the machine itself was slow. Signs are slow samples, slow commits and gaps between samples.
 func stallsOf(run *history.Run) (list []span) {
 	var last time.Time
 	for _, s := range run.Samples {
@@ -28,11 +29,11 @@ func stallsOf(run *history.Run) (list []span) {
 	return list
 }
 
-// starvedFrom is the share of time that a pod's threads together spend waiting for a processor when the machine is too busy for its timing
-// to be judged. On an otherwise idle machine the share is a few hundredths.
+// starvedFrom is the share of time that a pod's threads together spend waiting for a processor from which the machine is considered too
+// busy to judge the pod's timing. On an otherwise idle machine the share is a few hundredths.
 const starvedFrom = 0.5
 
-// starvedPods returns the periods in which each pod got no CPU time.
+// starvedPods returns, for each pod, the periods in which it got no CPU time.
 func starvedPods(run *history.Run) map[string][]span {
 	found := map[string][]span{}
 	type look struct {

@@ -20,7 +20,7 @@ func TestABusyMachineIsNoFaultOfThePods(t *testing.T) {
 		{T: at(1.2), Commit: &history.Commit{T: at(0.1), Took: 3 * time.Second}},
 		{T: at(9), Took: time.Millisecond, Commit: &history.Commit{T: at(8), Took: time.Millisecond}},
 	}}
-	is.Equal(stallsOf(run), []span{{at(0.5), at(2)}, {at(0.1), at(3.1)}, {at(1.2), at(9)}}) // a slow sample, a slow commit, a gap
+	is.Equal(stallsOf(run), []span{{at(0.5), at(2)}, {at(0.1), at(3.1)}, {at(1.2), at(9)}}) // a slow sample, a slow commit, and a gap
 }
 
 func TestAPodThatGetsNoProcessorIsInTrouble(t *testing.T) {
@@ -35,7 +35,7 @@ func TestAPodThatGetsNoProcessorIsInTrouble(t *testing.T) {
 	look(0, 7, 90*time.Second) // waiting before the first sample does not count
 	look(1, 7, 90*time.Second+100*time.Millisecond)
 	look(2, 7, 92*time.Second)
-	look(3, 8, 99*time.Second) // another process
+	look(3, 8, 99*time.Second) // a different process
 	look(4, 8, 99*time.Second)
 	is.Equal(starvedPods(&run), map[string][]span{"pod1": {{began.Add(time.Second), began.Add(2 * time.Second)}}})
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // steered checks the responses to operator retries and priority changes. If a response reports success, the job's history must record the
-// change during the call. If the call was refused, the stated reason must be true.
+// change during the call. If the call was rejected, the stated reason must be true.
 func (v *view) steered(c *history.Call, f *Finding) {
 	s := v.stories[c.Job]
 	if s == nil || s.job == nil || s.tampered {
@@ -38,7 +38,7 @@ func (v *view) steered(c *history.Call, f *Finding) {
 	}
 }
 
-// priorityAfter returns a job's priority after its event i.
+// priorityAfter returns a job's priority after the job's event i.
 func (s *story) priorityAfter(i int) int {
 	for _, e := range s.events[i+1:] {
 		if e.Event == "job.niced" {

@@ -7,8 +7,8 @@ import (
 )
 
 // subjectsExclude (I8) checks that no sample shows two running jobs of one kind and subject, and that no two of their claims overlap. A
-// claim is known to last from its handler's first line to the event that ends it. If that line is missing, the claim counts from a little
-// after its event.
+// claim is known to last from its handler's first line to the event that ends it. If the first line is missing, the claim counts from
+// shortly after its event.
 func subjectsExclude(v *view, f *Finding) {
 	type key struct{ kind, subject string }
 	for i := range v.run.Samples {

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// tale is the story of one job in a past.
+// tale is the story of one job in a fabricated past.
 type tale struct {
 	p     *past
 	row   job.Job
@@ -36,7 +36,7 @@ func outcome(o string) with          { return func(c *history.Call) { c.Outcome 
 func chain(steps ...job.Step) with   { return func(c *history.Call) { c.Chain = steps } }
 func stepOf(kind, a string) job.Step { return job.Step{Kind: kind, Args: json.RawMessage(a)} }
 
-// submit submits a job, which is then pending.
+// submit submits a job, which is pending afterwards.
 func (p *past) submit(kind, args string, more ...with) *tale {
 	c := history.Call{N: len(p.run.Calls) + 1, Client: 1, Verb: "submit", Pod: "pod1", Began: p.step(), Outcome: history.OK, Status: 202, State: "pending",
 		Kind: kind, Args: json.RawMessage(args)}
@@ -68,7 +68,7 @@ func (p *past) submit(kind, args string, more ...with) *tale {
 	return t
 }
 
-// latest returns the job that was submitted last.
+// latest returns the most recently submitted job.
 func (p *past) latest() *tale { return p.tales[len(p.tales)-1] }
 
 // add assigns the next ID to a job and adds it.
@@ -140,7 +140,7 @@ func (t *tale) pod() string {
 	return ""
 }
 
-// take records a claim by a pod whose handler writes no ledger line.
+// take records a claim by a pod whose handler writes no lines to the ledger.
 func (t *tale) take(pod string) *tale {
 	t.p.xid++
 	return t.taken(pod, false)
@@ -216,7 +216,7 @@ func (t *tale) followed() *tale {
 	return next
 }
 
-// fanOut records a run of demo.fanout after which the job waits for its pending branches.
+// fanOut records a run of demo.fanout, after which the job waits for its pending branches.
 func (t *tale) fanOut() (branches []*tale) {
 	t.line("end", "ok").leave("job.waiting", job.Waiting, "handler")
 	parent := t.row.ID
@@ -230,7 +230,7 @@ func (t *tale) fanOut() (branches []*tale) {
 	return branches
 }
 
-// joined ends a waiting job; its join starts on insert.
+// joined ends a waiting job. Its join starts on insert.
 func (t *tale) joined(status job.Status) *tale {
 	t.p.xid++
 	t.event("job.succeeded", job.Waiting, job.Succeeded, "system")
@@ -304,7 +304,7 @@ func (t *tale) cancelled() *tale {
 	return t
 }
 
-// cancelPending cancels a pending job at once.
+// cancelPending cancels a pending job, which ends immediately.
 func (t *tale) cancelPending() *tale {
 	return t.command("cancel", "cancelled", "", func() {
 		t.p.xid++
@@ -312,7 +312,7 @@ func (t *tale) cancelPending() *tale {
 	})
 }
 
-// stop ends a running job at once; its handler is notified.
+// stop ends a running job immediately. Its handler is notified.
 func (t *tale) stop() *tale {
 	t.command("stop", "cancelled", "", func() { t.leave("job.cancelled", job.Cancelled, "api") })
 	return t.line("ctx_done", "stopped by an operator").line("end", "stopped by an operator")
@@ -339,7 +339,7 @@ func (t *tale) nice(priority int) *tale {
 	return t
 }
 
-// stale records that a former owner's result was discarded.
+// stale records that the result of a former owner was discarded.
 func (t *tale) stale(fence int64) *tale {
 	t.p.xid++
 	e := t.event("job.stale_result", t.row.State, t.row.State, "system")

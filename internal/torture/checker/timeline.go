@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// around is how much of the fleet's history a timeline shows before and after the job's own.
+// around is how much of the fleet's history a timeline shows before and after the history of its job.
 const around = 5 * time.Second
 
 // moment is one line of a timeline.
@@ -20,9 +20,10 @@ type moment struct {
 	what string
 }
 
-// Timeline returns everything that the records contain about a job, one line per entry in time order. Each line shows the time since the
-// run began and the source file. The entries are the job's events, its handlers' ledger lines, calls about it, faults, the processes of the
-// pods that ran it, and when samples began and stopped showing it as running. Job 0 has no timeline.
+// Timeline returns everything that the records contain about a job, with one line per entry, in order of time. Each line shows the time
+// since the run began and the source file. The entries are the job's events, the ledger lines of its handlers, calls that concern it,
+// faults, and the processes of the pods that ran it. They also show when samples began and stopped reporting the job as running. Job 0 has
+// no timeline.
 func Timeline(run *history.Run, jobID int64) string {
 	v := look(run)
 	s := v.stories[jobID]
@@ -138,7 +139,7 @@ func (v *view) sampleMoments(id int64) (list []moment) {
 	return list
 }
 
-// podMoments returns the lifecycle of the processes and boots that had the job.
+// podMoments returns the starts and ends of the processes and boots that had the job.
 func (v *view) podMoments(s *story, from, to time.Time) (list []moment) {
 	add := func(at time.Time, file, format string, args ...any) {
 		if !at.IsZero() && !at.Before(from) && !at.After(to) {

@@ -42,7 +42,7 @@ func TestOfWhatIsNotThereATimelineTellsNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	is.Equal(Timeline(&history.Run{}, 0), "") // job 0 has no timeline
-	is.Equal(Timeline(&history.Run{}, 7), "") // an unknown job
+	is.Equal(Timeline(&history.Run{}, 7), "") // neither has an unknown job
 }
 
 func TestJSONIsComparedByValueAndNumbersByTheirDigits(t *testing.T) {
@@ -65,7 +65,7 @@ func TestJSONIsComparedByValueAndNumbersByTheirDigits(t *testing.T) {
 func TestALongRunIsJudgedInSeconds(t *testing.T) {
 	t.Parallel()
 	p := begin(t)
-	for n := range 10_000 { // every tenth has a second claim
+	for n := range 10_000 { // every tenth job has a second claim
 		j := p.submit("demo.sleep", `{"ms":1}`).claim("pod1")
 		if n%10 == 0 {
 			j.handBack().claim("pod2")
@@ -79,7 +79,7 @@ func TestALongRunIsJudgedInSeconds(t *testing.T) {
 			t.Errorf("%s: %s", f.Invariant, v.What)
 		}
 	}
-	if took := time.Since(began); took > 30*time.Second { // generous, for a busy machine
+	if took := time.Since(began); took > 30*time.Second { // a generous limit, for a busy machine
 		t.Errorf("%d jobs and %d events took %s", len(r.Jobs), len(r.Events), took)
 	} else {
 		t.Logf("%d jobs and %d events took %s", len(r.Jobs), len(r.Events), took)

@@ -10,23 +10,23 @@ type span struct{ from, to time.Time }
 
 func (s span) meets(from, to time.Time) bool { return !s.from.After(to) && !s.to.Before(from) }
 
-// harmless lists the faults that slow nothing down: the end of a process, which its record shows, jobs that are themselves faults, clients
-// that disconnect, meaningless messages, and a long-lived snapshot.
+// harmless lists the faults that slow nothing down: the end of a process, which its record shows; jobs that are faults themselves; clients
+// that disconnect; meaningless messages; and a long-lived snapshot.
 var harmless = []string{"F1", "F5", "F6", "F9", "F10", "F11", "F12", "F13", "F15", "F16", "F25", "F33", "F34", "F35", "F49"}
 
-// trouble holds the periods in which the database or a pod was disturbed. Every check of timing consults it.
+// trouble contains the periods in which the database or a pod was disturbed. Every check of timing consults it.
 type trouble struct {
 	all    []span            // affects every pod
 	of     map[string][]span // by pod
 	far    map[string][]span // by remote worker, including the troubles of its pods
-	hungry map[string][]span // by pod, when it got no CPU time
-	skewed []span            // when the leases in the database were changed
+	hungry map[string][]span // by pod, the periods in which it got no CPU time
+	skewed []span            // periods in which the leases in the database had been changed
 	settle time.Duration     // recovery time after a fault was healed
 }
 
-// troubleOf collects the troubles of a run from its faults. A fault that names no pod affects all pods. A fault with a negative number
-// struck a fleet at rest and excuses no pod, because the pods had nothing else to do. Only the name of a failpoint is recorded, not when it
-// fired, so such a process counts as disturbed for its whole life.
+// troubleOf derives the troubles of a run from its faults. A fault that names no pod affects all pods. A fault with a negative number hit a
+// fleet at rest and excuses no pod, because the pods had nothing else to do. For a failpoint, only its name is recorded, not when it fired.
+// A process in which one fired therefore counts as disturbed for its whole life.
 func troubleOf(v *view) trouble {
 	s := v.run.Settings
 	t := trouble{all: stallsOf(v.run), of: starvedPods(v.run), hungry: starvedPods(v.run), settle: s.Lease + s.Poll + v.slack}
@@ -63,8 +63,8 @@ func (t trouble) about(pod string) []span {
 	return t.of[pod]
 }
 
-// calm reports whether nothing disturbed the database or the pod during the given period, or so shortly before it that the effect may have
-// lasted. An empty pod name means the database alone.
+// calm reports whether nothing disturbed the database or the pod during the given period, or so shortly before the period that the effect
+// may still have lasted. An empty pod name means the database alone.
 func (t trouble) calm(pod string, from, to time.Time) bool {
 	return t.still(pod, from.Add(-t.settle), to)
 }
@@ -98,7 +98,7 @@ func (t trouble) quietAfter(pod string, from time.Time, d time.Duration) time.Ti
 	return from.Add(d)
 }
 
-// starved reports whether a pod got no CPU time at the given time, or so shortly before it that it may still be catching up.
+// starved reports whether a pod got no CPU time at the given time, or so shortly before that time that it may still be catching up.
 func (t trouble) starved(pod string, at time.Time) bool {
 	return slices.ContainsFunc(t.hungry[pod], func(s span) bool { return s.meets(at.Add(-t.settle), at) })
 }

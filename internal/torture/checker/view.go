@@ -16,10 +16,10 @@ import (
 type view struct {
 	run       *history.Run
 	stories   map[int64]*story
-	pipelines map[int64][]*story // by ID of their first job
-	ordered   []*story           // by ID
+	pipelines map[int64][]*story // by the ID of the pipeline's first job
+	ordered   []*story           // sorted by ID
 	boots     map[string]*boot
-	lives     []*life // in start order
+	lives     []*life // sorted by start time
 	trouble   trouble
 	calls     map[int64][]*history.Call // by the job that they name
 	lanes     lanes
@@ -29,11 +29,11 @@ type view struct {
 	slack     time.Duration     // how much longer any reaction may take on a loaded machine
 }
 
-// story holds all records of one job.
+// story contains all records of one job.
 type story struct {
 	id       int64
 	job      *job.Job // nil if it was not exported
-	exported int      // number of times it was exported
+	exported int      // number of times that the job was exported
 	events   []*job.Event
 	claims   []*claim
 	lines    []*history.Line
@@ -43,13 +43,13 @@ type story struct {
 	tampered bool     // a fault wrote to its rows directly
 }
 
-// claim is one claim of a job, from the event that records it to the event that ends it.
+// claim is one claim of a job. It lasts from the event that records it to the event that ends it.
 type claim struct {
 	of     *story
 	fence  int64
 	boot   string
 	event  *job.Event
-	end    *job.Event // nil if it has not ended
+	end    *job.Event // nil if the claim has not ended
 	born   bool       // started on insert
 	starts []*history.Line
 	told   *history.Line // the handler's context ended
@@ -217,15 +217,15 @@ func bootOf(e *job.Event) string {
 	return *e.Boot
 }
 
-// claims reports whether an event is a claim, leaves whether it ends one, and recovers whether it ends one because the lease of its pod
-// expired.
+// claims reports whether an event is a claim. leaves reports whether an event ends a claim, and recovers whether it ends one because the
+// lease of the claim's pod expired.
 func claims(e *job.Event) bool { return e.To == job.Running && e.From != job.Running }
 func leaves(e *job.Event) bool { return e.From == job.Running && e.To != job.Running }
 func recovers(e *job.Event) bool {
 	return e.Event == "job.recovered" || leaves(e) && fieldsOf(e).Boot != ""
 }
 
-// fields holds those fields of the product's own events that the checker reads. Only recovery events name a boot.
+// fields contains the fields that the checker reads from events that Trapeze itself writes. Only recovery events name a boot.
 type fields struct {
 	Reason  string `json:"reason"`
 	Boot    string `json:"boot"`
@@ -237,18 +237,19 @@ type fields struct {
 
 func fieldsOf(e *job.Event) (f fields) {
 	if len(e.Fields) > 2 {
-		_ = json.Unmarshal(e.Fields, &f) // a handler may write arbitrary fields
+		_ = json.Unmarshal(e.Fields, &f) // handlers may write arbitrary fields
 	}
 	return f
 }
 
-// xid returns the ID of the transaction that wrote an event, taken from the event's cursor.
+// xid returns the ID of the transaction that wrote an event. It is part of the event's cursor.
 func xid(e *job.Event) string {
 	id, _, _ := strings.Cut(e.Cursor, ".")
 	return id
 }
 
-// tamperedWith returns the IDs of the jobs that a fault wrote to. The fault's note holds one ID under "job" or a list under "jobs".
+// tamperedWith returns the IDs of the jobs whose rows a fault wrote to. The fault's note contains one ID under "job" or a list under
+// "jobs".
 func tamperedWith(f history.Fault) (ids []int64) {
 	for _, key := range []string{"job", "jobs"} {
 		list, ok := f.Note[key].([]any)

@@ -12,18 +12,18 @@ import (
 type wait struct {
 	of        *story
 	since     *job.Event
-	until     *job.Event // nil if it was still waiting at the end
-	claim     *claim     // the claim that ended it, or nil
+	until     *job.Event // nil if the job was still waiting at the end
+	claim     *claim     // the claim that ended the wait, or nil
 	to        time.Time
-	ready     time.Time // its rank among jobs of equal priority
-	ranked    bool      // ready is known
-	recovered bool      // taken back from a dead pod; goes first in its lane
-	crashed   bool      // has been recovered before, and may have to wait its turn
+	ready     time.Time // the job's rank among jobs of equal priority
+	ranked    bool      // whether ready is known
+	recovered bool      // taken back from a dead pod, so the job goes first in its lane
+	crashed   bool      // recovered at some time before, so the job may have to wait its turn
 	born      bool      // started on insert, without waiting
 }
 
-// waitsOf returns every wait of the run. A delayed job is not due: its wait begins when it is promoted. If a job may have been submitted
-// with a delay and was never promoted, it is unknown whether it was waiting.
+// waitsOf returns every wait in the run. A delayed job is not due; its wait begins when it is promoted. If a job may have been submitted
+// with a delay and was never promoted, it is unknown whether the job was waiting.
 func (v *view) waitsOf() (list []*wait) {
 	delayed := map[int64]time.Duration{}
 	for _, calls := range v.calls {
@@ -68,7 +68,7 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 			}
 			continue
 		case e.From == job.Pending && e.Event != "job.promoted":
-			continue // only a note
+			continue // the event is only a note
 		case e.Event == "job.enqueued":
 			ready, ranked = e.At, true
 			next := i + 1
@@ -84,7 +84,7 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 			}
 		case e.Event == "job.retried" || e.Event == "job.retry_later":
 			ready, ranked = e.At.Add(time.Duration(fieldsOf(e).DelayMS)*time.Millisecond), true
-			continue // the wait begins with its promotion
+			continue // the wait begins when the job is promoted
 		case e.Event == "job.recovered":
 			ready, ranked, crashed = time.Time{}, true, true
 		case e.Event == "job.operator_retry":
@@ -96,12 +96,12 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 	return list
 }
 
-// prompt returns how long it may take a pod to find a job that it can run. Polling finds it at the latest.
+// prompt returns the maximum time that a pod may take to find a job that it can run. Polling is the slowest way in which it finds the job.
 func (v *view) prompt() time.Duration {
 	return v.run.Settings.Poll + v.run.Settings.Poll/10 + v.slack
 }
 
-// lookOn records which processes had at least two free slots at one time.
+// lookOn records which processes had at least two free slots at a given time.
 type lookOn struct {
 	at   time.Time
 	free map[*life]bool
@@ -133,7 +133,7 @@ func (v *view) looks() []lookOn {
 	return v.looked
 }
 
-// handlersAt counts the running handlers of each process at each sample, according to the ledger.
+// handlersAt counts the running handlers of each process at the time of each sample, according to the ledger.
 func (v *view) handlersAt() []map[*life]int {
 	type turn struct {
 		at time.Time
@@ -162,7 +162,8 @@ func (v *view) handlersAt() []map[*life]int {
 	return counts
 }
 
-// handlerEnd returns a time by which the claim's handler had certainly returned: that of its last line, or else the end of its process.
+// handlerEnd returns a time by which the claim's handler was certain to have returned. This is the time of its last line or, without one,
+// the end of its process.
 func (c *claim) handlerEnd(l *life) time.Time {
 	if c.done != nil {
 		return c.done.T
@@ -171,7 +172,7 @@ func (c *claim) handlerEnd(l *life) time.Time {
 }
 
 // idleMeanwhile finds a process that could have run a waiting job and had free slots for longer than it may take to find the job. A process
-// is not idle while it claims jobs that go first in the lane: its slots are free then, and claiming can take a while on a busy machine.
+// is not idle while it claims jobs that go first in the lane. Its slots are free then, and claiming can take a while on a busy machine.
 // Jobs in limited lanes, with a subject or key, or with crashes may have other reasons to wait and are skipped.
 func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 	enough, since := v.prompt(), w.since.At
@@ -204,14 +205,14 @@ func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 				return l, began[l]
 			}
 			if look.at.Sub(began[l]) >= enough {
-				began[l] = began[l].Add(v.run.Settings.Poll / 2) // not at this time, but perhaps a little later
+				began[l] = began[l].Add(v.run.Settings.Poll / 2) // not at this time, but possibly a little later
 			}
 		}
 	}
 	return nil, from
 }
 
-// claimsAhead reports whether a process claimed a job that goes before the waiting one in the same lane during the given period.
+// claimsAhead reports whether a process claimed a job that goes before the waiting job in the same lane during the given period.
 func (v *view) claimsAhead(l *life, w *wait, from, to time.Time) bool {
 	if v.claimed == nil {
 		v.claimed = map[*life][]*wait{}

@@ -6,14 +6,15 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// inEvery is the length of each window in which something must happen.
+// inEvery is the length of each window in which there must be progress.
 const inEvery = 10 * time.Second
 
 // workGoesOn (I14) checks for progress. No due job may be left waiting while a pod that can run it has room. No claimed job may be left
 // without a handler while its pod is well.
 //
-// In every ten seconds in which a pod is well and has room, there must be a claim or a finish if jobs became due in the first half. There
-// must be a finish if handlers returned in the first half.
+// The run is divided into windows of ten seconds, of which only those count in which a pod is well and has room. If jobs became due in the
+// first half of such a window, the window must contain a claim or a finish. If handlers returned in the first half, it must contain a
+// finish.
 func workGoesOn(v *view, f *Finding) {
 	for _, w := range v.waits {
 		if w.recovered || w.born {
@@ -46,8 +47,8 @@ func workGoesOn(v *view, f *Finding) {
 	}
 }
 
-// leftLying reports whether a claim had no handler while its process was well for longer than it may need to start one, or to discover that
-// a reply was lost.
+// leftLying reports whether a claim had no handler although its process was well for longer than it may need to start one, or to discover
+// that a reply was lost.
 func (v *view) leftLying(c *claim, l *life) bool {
 	until := earlier(l.Ended, v.run.Settings.Ended)
 	if c.end != nil {
@@ -59,10 +60,10 @@ func (v *view) leftLying(c *claim, l *life) bool {
 	return v.ableFor(l, c.event.At, until, v.prompt()+v.run.Settings.Heartbeat)
 }
 
-// window holds what happened in ten seconds of a run.
+// window contains what happened in ten seconds of a run.
 type window struct {
 	span
-	due, returned  int // jobs and handlers in the first half
+	due, returned  int // jobs that became due and handlers that returned in the first half
 	claimed, ended int // claims
 }
 

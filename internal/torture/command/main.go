@@ -1,4 +1,5 @@
-// Package command is the command line of the torture, which harms a small fleet with the faults of a seed and judges the records.
+// Package command is the command line of the torture, which subjects a small fleet to the faults derived from a seed and judges the
+// records.
 //
 //	go run ./cmd/torture -seed 1 -minutes 2          one run: every fault that fits, then a verdict
 //	go run ./cmd/torture -seed 1 -only F24           one fault, again and again
@@ -84,7 +85,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C kills this process at once, and the pods and PostgreSQL with it
+	context.AfterFunc(ctx, stop) // a second Ctrl-C kills this process immediately, and the pods and PostgreSQL with it
 	if c.check != "" {
 		return judge(c.check, c, stdout, stderr)
 	}
@@ -94,7 +95,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	return make1(ctx, c, stdout, stderr)
 }
 
-// raceWish says whether to build with the race detector: yes, no or auto.
+// raceWish states whether to build with the race detector: yes, no or auto.
 type raceWish string
 
 // of returns the decision for a seed.
@@ -195,7 +196,7 @@ func faults(text string) (names []string, err error) {
 	return names, nil
 }
 
-// plan reads the plan to replay, and makes the run as large and as long as the plan needs.
+// plan reads the plan to replay, and makes the run as large and as long as the plan needs it to be.
 func (c *command) plan() ([]history.Act, error) {
 	plan, err := history.ReadLines[history.Act](c.replay)
 	if err != nil {
@@ -211,7 +212,7 @@ func (c *command) plan() ([]history.Act, error) {
 	return plan, nil
 }
 
-// freeFolder returns the first choice for a run's folder, with a number appended if it already exists.
+// freeFolder returns the preferred folder for a run, with a number appended if the folder already exists.
 func freeFolder(first string) string {
 	dir := first
 	for n := 2; ; n++ {

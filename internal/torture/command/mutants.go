@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// A mutant must be caught within mutantSeeds runs, each with another seed and mutantMinutes long.
+// A mutant must be caught within mutantSeeds runs, each of which has a different seed and takes mutantMinutes.
 const (
 	mutantSeeds   = 3
 	mutantMinutes = 2
@@ -37,7 +37,7 @@ func mutants(text string) (names []string, err error) {
 	return names, nil
 }
 
-// matrix tests the torture itself: it tortures each mutant until some seed catches it. Invariants that the same seed also breaks without a
+// matrix tests the torture itself by torturing each mutant until some seed catches it. Invariants that the same seed also breaks without a
 // mutant prove nothing and do not count.
 type matrix struct {
 	c       command
@@ -49,7 +49,7 @@ type matrix struct {
 type caught struct {
 	Mutant     string   `json:"mutant"`
 	Caught     bool     `json:"caught"`
-	Seed       uint64   `json:"seed,omitempty"`       // seed that caught it
+	Seed       uint64   `json:"seed,omitempty"`       // the seed that caught the mutant
 	Runs       int      `json:"runs"`                 // number of runs
 	Seconds    float64  `json:"seconds"`              // duration of all runs, including setup
 	Invariants []string `json:"invariants,omitempty"` // invariants broken in that run
@@ -57,7 +57,7 @@ type caught struct {
 	Dir        string   `json:"dir,omitempty"`        // folder of the records
 }
 
-// runMutants tortures the requested mutants. It fails if one survives, or if the program breaks an invariant without a mutant.
+// runMutants tortures the requested mutants. It fails if a mutant survives, or if the program breaks an invariant without a mutant.
 func runMutants(ctx context.Context, c command, stdout, stderr io.Writer) int {
 	m := &matrix{c: c, control: map[uint64][]string{}, to: stdout, err: stderr}
 	if c.asJSON {
@@ -96,7 +96,7 @@ func runMutants(ctx context.Context, c command, stdout, stderr io.Writer) int {
 	return code
 }
 
-// hunt tortures one mutant with one seed after another until it is caught.
+// hunt tortures one mutant with different seeds, one after another, until the mutant is caught.
 func (m *matrix) hunt(ctx context.Context, name string) (one caught, err error) {
 	one.Mutant = name
 	wanted := wantedInvariants(name)
@@ -139,7 +139,7 @@ func (m *matrix) hunt(ctx context.Context, name string) (one caught, err error) 
 }
 
 // wantedInvariants returns the invariants of which at least one must break. Other broken invariants are reported but do not count, because
-// a slow machine breaks those that depend on timing.
+// a slow machine breaks the ones that depend on timing.
 func wantedInvariants(mutant string) []string {
 	m, _ := torture.MutantNamed(mutant)
 	return m.Invariants

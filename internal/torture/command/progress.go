@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture"
 )
 
-// progress shows the progress of a run: one updating line on a terminal, otherwise an occasional line.
+// progress shows how far a run has come. On a terminal it keeps one line updated; otherwise it prints a line from time to time.
 type progress struct {
 	to       io.Writer
 	terminal bool

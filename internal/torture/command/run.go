@@ -21,7 +21,7 @@ func make1(ctx context.Context, c command, stdout, stderr io.Writer) int {
 	return judge(dir, c, stdout, stderr)
 }
 
-// doRun performs one run, and returns its folder once the records are complete.
+// doRun performs one run. It returns the run's folder once the records are complete.
 func doRun(ctx context.Context, c command, stdout, stderr io.Writer) (dir string, err error) {
 	began := time.Now()
 	if c.o.Dir == "" {

@@ -14,7 +14,7 @@ import (
 // mostShown is the number of violations printed per invariant; the JSON document has all of them.
 const mostShown = 5
 
-// busyFrom is the starvation from which the machine counts as busy.
+// busyFrom is the starvation level from which the machine counts as busy.
 const busyFrom = 0.3
 
 // document is the verdict as JSON.
@@ -30,7 +30,7 @@ type document struct {
 	Quiescent  bool           `json:"quiescent"`
 	Counts     torture.Counts `json:"counts"`
 	Invariants []invariant    `json:"invariants"`
-	Timeline   []string       `json:"timeline,omitempty"` // of the first job with a violation
+	Timeline   []string       `json:"timeline,omitempty"` // timeline of the first job with a violation
 }
 
 type invariant struct {
