@@ -1,5 +1,5 @@
-// Command chart draws the results of the peers' bench, with one panel per workload and one bar per peer. A bar shows the median and the
-// range from the worst to the best round.
+// Command chart draws the results of the benchmark, with one panel per workload and one bar per peer. A bar shows the median and the range
+// from the worst to the best round.
 //
 //	go run ./chart results.jsonl > peers.svg
 package main
@@ -19,11 +19,11 @@ import (
 // panel describes the panel for one workload.
 type panel struct {
 	workload, title, unit string
-	less                  bool // smaller values are better
+	less                  bool // whether smaller values are better
 	value                 func(result) float64
 }
 
-// result holds the fields of a driver output line that the chart uses.
+// result contains the fields of a driver's output line that the chart uses.
 type result struct {
 	Peer     string             `json:"peer"`
 	Workload string             `json:"workload"`

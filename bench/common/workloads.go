@@ -22,7 +22,7 @@ type bench struct {
 	r        map[string]any // the measured values
 }
 
-// drain runs W1 and W5: workers process a backlog, either completely or for a limited time.
+// drain runs W1 and W5, in which workers process a backlog, either completely or for a limited time.
 func (b *bench) drain() {
 	var count atomic.Int64
 	counter := func(context.Context, Payload, func(Payload) error) error { count.Add(1); return nil }
@@ -98,8 +98,8 @@ func (b *bench) pickUp() {
 // chainSteps is the number of steps in a chain.
 const chainSteps = 5
 
-// startChains starts the workers with a handler that enqueues the next step. times holds the start times of each chain's steps and is
-// guarded by mu. done receives each chain that ends.
+// startChains starts the workers with a handler that enqueues the next step. times contains the start times of each chain's steps and is
+// guarded by mu. done receives each chain that has finished.
 func (b *bench) startChains() (times map[int][]time.Time, mu *sync.Mutex, done chan int, stop func()) {
 	if WritesRows() {
 		Exec(b.url, "create table bench_rows (chain int not null, step int not null)")
@@ -121,7 +121,7 @@ func (b *bench) startChains() (times map[int][]time.Time, mu *sync.Mutex, done c
 	return times, mu, done, stop
 }
 
-// gaps returns the intervals between the steps of a chain.
+// gaps returns the intervals between consecutive steps of a chain.
 func gaps(began []time.Time) (list []time.Duration) {
 	for i := 1; i < len(began); i++ {
 		list = append(list, began[i].Sub(began[i-1]))
@@ -129,7 +129,7 @@ func gaps(began []time.Time) (list []time.Duration) {
 	return list
 }
 
-// chainLatency runs W4L: one chain at a time on an idle fleet.
+// chainLatency runs W4L, which runs one chain at a time on an idle fleet.
 func (b *bench) chainLatency() {
 	times, mu, done, stop := b.startChains()
 	var between, whole []time.Duration
@@ -150,7 +150,7 @@ func (b *bench) chainLatency() {
 	b.r["gap_ms"], b.r["chain_ms"] = Pcts(between), Pcts(whole)
 }
 
-// chains runs W4C and W4T: n chains at once. In W4T, each step writes a row.
+// chains runs W4C and W4T, which run n chains concurrently. In W4T, each step writes a row.
 func (b *bench) chains() {
 	times, _, done, stop := b.startChains()
 	ps := make([]Payload, b.n)
@@ -179,7 +179,7 @@ func (b *bench) chains() {
 	b.r["gap_ms"] = Pcts(between)
 }
 
-// processes runs W6: four processes with five workers each.
+// processes runs W6, which uses four processes with five workers each.
 func (b *bench) processes() {
 	must(b.p.Open(b.ctx, b.url))
 	bulkAll(b.ctx, b.p, b.n, 2000)

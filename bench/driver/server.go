@@ -18,13 +18,13 @@ type server struct {
 	programs, dir, port string
 	pid                 string // PID of the postmaster
 	version             string
-	suffix              string // suffix for the names of peers on this server: empty for the first server, for example "@18" for another
+	suffix              string // suffix for the names of peers on this server: empty for the first server, and for example "@18" for a second one
 }
 
 // cleanup stops the servers and removes their directories.
 var cleanup = func() {}
 
-// clients is the directory with psql and pgbench for all servers, because the packages for other versions contain neither.
+// clients is the directory that contains psql and pgbench for all servers, because the packages for other versions contain neither.
 var clients string
 
 func die(err error, out []byte) {
@@ -114,8 +114,8 @@ func (s *server) fresh(template string) {
 	s.psql("postgres", "create database b1 template "+template)
 }
 
-// pgbench returns the commits per second when n clients each insert one row at a time for five seconds. A program that commits every row
-// separately cannot be faster on this machine.
+// pgbench returns the number of commits per second when n clients each insert one row at a time for five seconds. A program that commits
+// every row separately cannot be faster on this machine.
 func (s *server) pgbench(n string) (float64, error) {
 	script := filepath.Join(s.dir, "floor.sql")
 	if err := os.WriteFile(script, []byte("insert into floor values (1);\n"), 0o644); err != nil {

@@ -1,5 +1,6 @@
-// Command hatchet is the adapter for github.com/hatchet-dev/hatchet. Its engine, including the message queue, runs inside this process on
-// the bench's PostgreSQL. A chain is one workflow with five tasks, each the parent of the next, which is how Hatchet expresses a chain.
+// Command hatchet is the adapter for github.com/hatchet-dev/hatchet. Its engine, including the message queue, runs inside this process and
+// uses the benchmark's PostgreSQL. A chain is one workflow with five tasks, each the parent of the next, which is how Hatchet expresses a
+// chain.
 package main
 
 import (
@@ -48,7 +49,7 @@ func (p *peer) boot(url string) (err error) {
 		return err
 	}
 	quiet := zerolog.Nop()
-	// The SDK's client cannot start many runs with one call, because its RunMany makes one call per run.
+	// The SDK's client cannot start many runs with one call, because RunMany makes one call per run.
 	plain, err := client.New(client.WithLogger(&quiet))
 	if err != nil {
 		return err
@@ -76,7 +77,7 @@ func (p *peer) Setup(_ context.Context, url string) error { return p.boot(url) }
 
 func (p *peer) Open(context.Context, string) error { return nil }
 
-// Close stops the engine in W6, where other processes take over. Otherwise the worker that starts next uses the same engine.
+// Close stops the engine in W6, where other processes take over. In other workloads, the worker that starts next uses the same engine.
 func (p *peer) Close() {
 	if os.Getenv("WORKLOAD") == "W6" {
 		p.end()

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 const token = "a-token-of-twenty-characters"
 
-// host is a running service with Trapeze mounted in it, and a browser client.
+// host is a running service that has Trapeze mounted in it, together with a browser client.
 type host struct {
 	t       *testing.T
 	url     string
@@ -87,7 +87,7 @@ func TestEachRouterServesDashboardAPIAndSignInBelowThePrefix(t *testing.T) {
 			is.Equal(status, http.StatusAccepted)
 			is.True(strings.Contains(text, `"id"`))
 
-			// A browser is shown the sign-in form, which leads it to the dashboard.
+			// A browser is shown the sign-in form, and signing in leads to the dashboard.
 			const page = "text/html"
 			status, text, _ = h.send("GET", "/trapeze/ui/jobs", "", "Accept", page)
 			is.Equal(status, http.StatusUnauthorized)
@@ -98,10 +98,10 @@ func TestEachRouterServesDashboardAPIAndSignInBelowThePrefix(t *testing.T) {
 				"Accept", page, "Content-Type", "application/x-www-form-urlencoded", "Origin", h.url)
 			is.Equal(at, "/trapeze/ui/")
 			is.Equal(status, http.StatusOK)
-			is.True(strings.Contains(text, "ana")) // signed in with the cookie
+			is.True(strings.Contains(text, "ana")) // the cookie signs the user in
 			status, text, _ = h.send("GET", "/trapeze/ui/jobs", "", "Accept", page)
 			is.Equal(status, http.StatusOK)
-			is.True(strings.Contains(text, "echo")) // the job submitted by the API call
+			is.True(strings.Contains(text, "echo")) // the job that the API call submitted
 			status, _, _ = h.send("GET", "/trapeze/ui/static/app.js", "")
 			is.Equal(status, http.StatusOK)
 			at1, err := url.Parse(h.url + "/hello")
@@ -118,12 +118,12 @@ func TestTheServiceRunsAsTheEnvironmentSays(t *testing.T) {
 	}
 	err := serve(t.Context(), "")
 	is.True(err != nil)
-	is.True(strings.Contains(err.Error(), "TRAPEZE_SLOTS") && strings.Contains(err.Error(), "TRAPEZE_AUTH")) // all errors are reported at once
+	is.True(strings.Contains(err.Error(), "TRAPEZE_SLOTS") && strings.Contains(err.Error(), "TRAPEZE_AUTH")) // all errors are reported together
 
 	t.Setenv("DATABASE_URL", pgtest.EmptyURL(t))
 	t.Setenv("TRAPEZE_SLOTS", "1")
 	t.Setenv("TRAPEZE_AUTH", "none")
-	at := httptest.NewServer(nil) // to find a free port
+	at := httptest.NewServer(nil) // used to find a free port
 	t.Setenv("TRAPEZE_HTTP_ADDR", at.Listener.Addr().String())
 	at.Close()
 	ctx, stop := context.WithCancel(t.Context())
@@ -168,7 +168,7 @@ func TestAHostsOwnSessionOpensTheDashboard(t *testing.T) {
 	is.True(strings.Contains(text, "bo"))
 	json := []string{"Content-Type", "application/json", "Cookie", "host_session=bo"}
 	status, _, _ = h.send("POST", "/trapeze/jobs", `{"kind":"echo"}`, append(json, "Origin", "https://evil.example")...)
-	is.Equal(status, http.StatusForbidden) // a request from a page on another origin
+	is.Equal(status, http.StatusForbidden) // a request from a page with a different origin
 	status, _, _ = h.send("POST", "/trapeze/jobs", `{"kind":"echo"}`, append(json, "Origin", h.url)...)
 	is.Equal(status, http.StatusAccepted)
 }

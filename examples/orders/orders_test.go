@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// shop is the service with pods that crash where a test wants them to, and a payment provider whose webhooks the test delivers.
+// shop is the service, with pods that crash where a test wants them to and a payment provider whose webhooks the test delivers.
 type shop struct {
 	*runnertest.Harness
 	t        *testing.T
@@ -50,7 +50,7 @@ func open(t *testing.T) *shop {
 	return &shop{h, t, pool, p, front.URL}
 }
 
-// order places an order. It can be called twice for the same order.
+// order places an order. Calling it twice for the same order is allowed.
 func (s *shop) order(id, item, region, card string, cents int) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"item":%q,"region":%q,"card":%q,"cents":%d}`, item, region, card, cents)
@@ -74,7 +74,7 @@ func (s *shop) state(id string) (state string) {
 	return state
 }
 
-// settled requires that each order is either shipped and paid for once, or refunded, and that the stock matches.
+// settled checks that each order is either shipped and paid for once, or refunded, and that the stock matches.
 func (s *shop) settled() {
 	s.t.Helper()
 	is := is.New(s.t)
@@ -96,7 +96,7 @@ func (s *shop) settled() {
 	is.NoErr(rows.Err())
 	var total int
 	is.NoErr(s.pool.QueryRow(s.t.Context(), `select sum(items_left) + (select count(*) from reservations) from stock`).Scan(&total))
-	is.Equal(total, 103) // items that are not in stock are reserved
+	is.Equal(total, 103) // items that are not in stock are reserved anyway
 }
 
 func call(t *testing.T, method, url, body string) (int, string) {
@@ -158,7 +158,7 @@ func TestAReleaseThatKillsFivePodsStillHappens(t *testing.T) {
 	s.settled()
 }
 
-// The provider received three requests, and the handler never returned. The refund still follows, because the pipeline declares it.
+// The provider received three requests, but the handler never returned. The refund still follows, because the pipeline declares it.
 func TestAnOrderWhoseChargeKillsEveryPodIsRefunded(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -185,7 +185,7 @@ func TestAnOrderPlacedManyTimesAtOnceIsOneOrder(t *testing.T) {
 	s.finish()
 	is.Equal(len(s.Jobs("charge")), 1)
 	is.Equal(s.Jobs("charge")[0].Lane, "payments")
-	is.Equal(s.Jobs("ship")[0].Lane, "warehouse") // uses no slot of the payments lane
+	is.Equal(s.Jobs("ship")[0].Lane, "warehouse") // it uses no slot in the payments lane
 	is.Equal(s.state("1"), "shipped")
 	s.settled()
 }
@@ -268,7 +268,7 @@ func TestTheReportHasALineForEachRegion(t *testing.T) {
 		`[{"cents":0,"region":"moon","shipped":0},{"cents":4200,"region":"north","shipped":1},{"cents":1500,"region":"south","shipped":2}]`)
 
 	s.DieAt(runnertest.AfterClaim, "store_report")
-	s.Enqueue(DailyReport{}) // like the schedule's job: for the previous day, which had no orders
+	s.Enqueue(DailyReport{}) // submits the same job as the schedule: a report for the previous day, which had no orders
 	s.finish()
 	var yesterday string
 	is.NoErr(s.pool.QueryRow(t.Context(), `select day::text from reports where day <> $1::text::date`, day).Scan(&yesterday))
@@ -288,7 +288,7 @@ func TestTheReportIsMadeEveryMorning(t *testing.T) {
 	}
 }
 
-// The test runs the commands of README.md in order against the program. A comment in a command block is text that the response must
+// The test runs the commands in README.md in order against the program. A comment in a command block is text that the response must
 // eventually contain.
 func TestTheReadmesTourWorks(t *testing.T) {
 	t.Parallel()

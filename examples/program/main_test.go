@@ -89,7 +89,7 @@ func TestTheProgramHasAllCommandsAndItsOwnHandlers(t *testing.T) {
 	is.True(strings.Contains(out, "greeter enqueue"))
 	is.True(!strings.Contains(out, "  trapeze "))
 	_, errs, code := p.run("jobs")
-	is.Equal(code, 2) // there are no tables yet
+	is.Equal(code, 2) // the tables do not exist yet
 	is.True(strings.HasPrefix(errs, "greeter: "))
 	_, _, code = p.run("migrate", "up")
 	is.Equal(code, 0)
@@ -105,7 +105,7 @@ func TestTheProgramHasAllCommandsAndItsOwnHandlers(t *testing.T) {
 	is.Equal(code, 0)
 	is.True(strings.Contains(out, "schema"))
 	_, errs, code = p.run("demo")
-	is.Equal(code, 2) // the command belongs to trapeze itself, like the worked example
+	is.Equal(code, 2) // the command is part of trapeze itself, like the worked example
 	is.True(strings.Contains(errs, "greeter --help"))
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("QUICKSTART") != "" { // this process runs as the program
+	if os.Getenv("QUICKSTART") != "" { // run this process as the program
 		main()
 		return
 	}

@@ -35,7 +35,7 @@ type program interface {
 	Stop(ctx context.Context) error
 }
 
-// database returns a database with the tables of River, of Trapeze and of the program itself.
+// database returns a database that contains the tables of River, of Trapeze and of the program itself.
 func database(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	is := is.New(t)
@@ -59,7 +59,7 @@ func TestBothProgramsDoTheSame(t *testing.T) {
 	use(t, pool, r, "river")
 	use(t, pool, z, "trapeze")
 
-	// This lists everything except the heartbeat job, whose count depends on how long the test takes.
+	// This lists the effects of every kind except heartbeat, because the number of heartbeat jobs depends on how long the test takes.
 	want := map[string]int{
 		"mail to ada": 1, "mail to ben": 1, "mail to cyd": 1, // each mail succeeds after the mail server was busy once
 		"arrived parcel":        1,                      // after a snooze, which does not count as a failure
@@ -128,7 +128,7 @@ func use(t *testing.T, pool *pgxpool.Pool, p program, name string) {
 	is.Equal(output, `"paid `+name+`-1"`)
 }
 
-// River finishes the jobs that it has, Trapeze runs the new ones, and River's scheduled jobs are moved.
+// River finishes the jobs that it already has, Trapeze runs the new ones, and River's scheduled jobs are moved to Trapeze.
 func TestMovingOverLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -184,11 +184,11 @@ func TestMovingOverLosesAndDoublesNothing(t *testing.T) {
 	is.NoErr(pool.QueryRow(ctx, `
 		select count(*) from trapeze.job
 		where kind = 'track' and state = 'pending' and run_after between now() + interval '50 minutes' and now() + interval '61 minutes'`).Scan(&later))
-	is.Equal(later, 50) // their due times did not change
+	is.Equal(later, 50) // their due times have not changed
 	is.NoErr(z.Stop(ctx))
 }
 
-// Any error rolls the move back. Here it is a kind without a handler.
+// Any error rolls back the move. Here the error is a kind without a handler.
 func TestAMoveThatFailsMovesNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -132,7 +132,7 @@ func asRole(t *testing.T, pool *pgxpool.Pool, address string) string {
 }
 
 // After a thousand random commits, rollbacks and killed clients with each library, every stored order has a job, no other jobs exist, and
-// each job runs once.
+// each job has run exactly once.
 func TestAnOrderHasItsJobIfAndOnlyIfItIsThere(t *testing.T) {
 	for name := range libraries(t, pgtest.URL(t)) {
 		t.Run(name, func(t *testing.T) {

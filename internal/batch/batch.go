@@ -1,9 +1,9 @@
 // Package batch merges items that arrive at the same time into one call, like a group commit. There is no timer: the first item is flushed
-// at once, and items that arrive during a flush are flushed together by the next one. An idle process pays one round trip, and a busy one
-// fills its batches. A flush contains only items that were added before it started, so the result of a shared read is never older than the
-// request.
+// immediately, and items that arrive during a flush are flushed together by the next one. An idle process pays one round trip, and a busy
+// one fills its batches. A flush contains only items that were added before it started, so the result of a shared read is never older than
+// the request.
 //
-// The package encapsulates the queue and the choice of the goroutine that flushes it. It knows nothing about the items.
+// The package encapsulates the queue and decides which goroutine flushes it. It does not depend on the type of the items.
 package batch
 
 import (
@@ -22,7 +22,7 @@ type Batcher[T, R any] struct {
 	flushing int // number of running flushes, at most parallel
 }
 
-// call is an item that is queued or is being flushed.
+// call represents an item that is queued or is being flushed.
 type call[T, R any] struct {
 	item   T
 	result R
@@ -31,12 +31,12 @@ type call[T, R any] struct {
 }
 
 // New returns a batcher that runs at most parallel flushes at a time, with at most limit items each. flush returns one result per item, in
-// order, or an error for all items. It works for many callers and therefore does not get a context, so it must return on its own.
+// order, or an error for all items. It works for many callers and therefore receives no context, so it must return on its own.
 func New[T, R any](parallel, limit int, flush func(items []T) ([]R, error)) *Batcher[T, R] {
 	return &Batcher[T, R]{parallel: parallel, limit: limit, flush: flush}
 }
 
-// Do adds an item and returns its result. If ctx is cancelled first, it returns the cause, and the item may still be flushed.
+// Do adds an item and returns its result. If ctx is cancelled first, Do returns the cancellation cause, and the item may still be flushed.
 func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	c := &call[T, R]{item: item, done: make(chan struct{})}
 	b.mu.Lock()
@@ -47,7 +47,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	}
 	b.mu.Unlock()
 	if leads && b.flushOnce() {
-		go func() { // a caller flushes only once, so that it does not wait for the items of others
+		go func() { // a caller performs only one flush, so that it does not wait for the items of other callers
 			for b.flushOnce() {
 			}
 		}()

@@ -11,11 +11,11 @@ import (
 	"github.com/matryer/is"
 )
 
-// flushes records batches. Each batch ends when the test allows it.
+// flushes records batches. A batch ends when the test lets it.
 type flushes struct {
 	mu   sync.Mutex
 	list [][]int
-	end  chan error // ends one flush per value
+	end  chan error // each value sent ends one flush
 }
 
 func (f *flushes) flush(items []int) ([]int, error) {
@@ -59,7 +59,7 @@ func inBubble(t *testing.T, parallel, limit int, do func(is *is.I, f *flushes, a
 func TestItemsThatArriveDuringAFlushShareTheNext(t *testing.T) {
 	inBubble(t, 1, 1000, func(is *is.I, f *flushes, add func(int, int, error), sizes func() []int) {
 		add(0, 1, nil)
-		is.Equal(sizes(), []int{1}) // the first item is flushed at once
+		is.Equal(sizes(), []int{1}) // the first item is flushed immediately
 		add(1, 51, nil)
 		is.Equal(sizes(), []int{1}) // later items do not join a flush that has started
 		f.end <- nil
@@ -80,7 +80,7 @@ func TestAFlushHasALimitAndSomeRunAtTheSameTime(t *testing.T) {
 		is.Equal(sizes(), []int{1, 1})
 		f.end <- nil
 		is.Equal(sizes(), []int{1, 1, 10})
-		f.end <- nil // both single-item flushes have ended, in unknown order
+		f.end <- nil // both single-item flushes have ended, in an unknown order
 		synctest.Wait()
 		for range 3 {
 			f.end <- nil

@@ -1,7 +1,7 @@
-// Package cursor encodes the cursors with which the lists of the API and the dashboard refer to their next page.
+// Package cursor encodes the cursors with which the lists in the API and the dashboard refer to their next page.
 //
-// The content of a cursor is internal to the program, and may change in the next release. It grants no permission, so it is not signed. Its
-// checksum detects cursors that are invented or truncated.
+// The content of a cursor is internal to the program and may change in the next release. A cursor grants no permissions, so it is not
+// signed. Its checksum detects cursors that are made up or truncated.
 package cursor
 
 import (
@@ -11,7 +11,7 @@ import (
 	"errors"
 )
 
-// The format of a cursor is: version, 1 byte · checksum, 4 bytes · the store's cursor for the page.
+// The format of a cursor is a version (1 byte), a checksum (4 bytes), and the store's cursor for the page.
 const version = 1
 
 // ErrForeign means that a cursor was not issued for this list.

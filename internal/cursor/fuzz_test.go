@@ -2,7 +2,7 @@ package cursor
 
 import "testing"
 
-// A cursor that was encoded for a list is accepted by that list and by no other.
+// A cursor that was encoded for one list is accepted by that list and by no other.
 func FuzzACursorOfAListIsOursOrRefused(f *testing.F) {
 	f.Add("1700000000000000.42", Sealed("jobs", "1700000000000000.42"))
 	f.Add("", "")

@@ -12,12 +12,13 @@ import (
 	"strings"
 )
 
-// Panic is the error of a function that panicked.
+// Panic is the error returned for a function that panicked.
 type Panic struct{ Value, Stack string }
 
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %s\n%s", p.Value, p.Stack) }
 
-// SplitStack splits the text of an error that contains a [Panic] into the message and the stack. The stack is empty if there is none.
+// SplitStack splits the text of an error that contains a [Panic] into the message and the stack. If there is no stack, the returned stack
+// is empty.
 func SplitStack(text string) (message, stack string) {
 	if at := strings.Index(text, "\ngoroutine "); at >= 0 {
 		return text[:at], text[at+1:]
@@ -25,7 +26,7 @@ func SplitStack(text string) (message, stack string) {
 	return text, ""
 }
 
-// ErrExited is the error of a function that exited its goroutine without returning.
+// ErrExited is the error returned for a function that exited its goroutine without returning.
 var ErrExited = errors.New("handler exited its goroutine without returning (runtime.Goexit)")
 
 // Recover sets *err to a [Panic] if the function that defers it panics.
@@ -49,7 +50,7 @@ func Call(fn func() error) error {
 	return err
 }
 
-// Goroutine returns the number of the calling goroutine, counted from 1. It takes about a microsecond. It serves only to distinguish a
+// Goroutine returns the number of the calling goroutine, counted from 1. It takes about a microsecond. Its only purpose is to distinguish a
 // nested call, which would wait for itself, from a concurrent call.
 func Goroutine() uint64 {
 	var buf [40]byte

@@ -20,13 +20,13 @@ type Tester interface {
 	Context() context.Context
 }
 
-// overlap is how far two runs of one subject may appear to overlap. An event carries the time at which its transaction began, and a claim
+// overlap is how long two runs of one subject may appear to overlap. An event carries the time at which its transaction began, and a claim
 // reads the jobs only after that. On a machine that is busy with many tests, the difference may be a tenth of a second.
 const overlap = 150 * time.Millisecond
 
 // CheckHistory checks the invariants that hold for every history. Events are numbered without gaps, each starts in the state in which the
 // previous one ended, and all transitions are valid. Each epoch has one terminal state, and fences only rise. The last event matches the
-// job's state, and no two jobs of one (kind, subject) run at once.
+// job's state, and no two jobs with the same (kind, subject) run at the same time.
 func CheckHistory(t Tester, pool *pgxpool.Pool, r *runner.Runner) {
 	t.Helper()
 	events := map[int64][]job.Event{}

@@ -13,10 +13,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
-// End holds the labels of a finished job: error class, kind and state.
+// End contains the labels of a finished job: error class, kind and state.
 type End [3]string
 
-// Scraped calls each for every metric of a runner, with the values of its labels. For a histogram, value is the number of
+// Scraped calls each for every metric of a runner, with the values of the metric's labels. For a histogram, value is the number of
 // observations.
 func Scraped(t *testing.T, r *runner.Runner, each func(name string, labels []string, value float64)) {
 	t.Helper()
@@ -37,7 +37,7 @@ func Scraped(t *testing.T, r *runner.Runner, each func(name string, labels []str
 	}
 }
 
-// Value returns the sum of a metric over its labels.
+// Value returns the sum of a metric over all values of its labels.
 func Value(t *testing.T, r *runner.Runner, name string) (sum float64) {
 	t.Helper()
 	Scraped(t, r, func(its string, _ []string, value float64) {

@@ -1,4 +1,4 @@
-// Package podtest runs pods inside the tests of runner and remote/host, and reads their results: jobs, tables, metrics and histories.
+// Package podtest runs pods for the tests of runner and remote/host, and reads the results from jobs, tables, metrics and histories.
 package podtest
 
 import (
@@ -26,8 +26,8 @@ func Of(kind string, json ...string) runner.Raw {
 	return runner.Raw{Name: kind, JSON: []byte(strings.Join(json, ""))}
 }
 
-// Make returns a runner with short intervals and one handler per kind, and closes it when the test ends. A handler's error fails its job at
-// once unless the options set a retry policy.
+// Make returns a runner with short intervals and one handler per kind, and closes it when the test ends. A handler's error fails its job
+// immediately unless the options set a retry policy.
 func Make(t *testing.T, pool *pgxpool.Pool, o runner.Options, handlers map[string]runner.Func[runner.Raw], options ...runner.HandleOption) *runner.Runner {
 	t.Helper()
 	if o.Logger == nil {
@@ -87,7 +87,7 @@ func Run(t *testing.T, r *runner.Runner) (stop func()) {
 	return stop
 }
 
-// Gate returns a channel for handlers to wait on. It is opened when the test ends at the latest, before the runners stop.
+// Gate returns a channel for handlers to wait on. It is opened at the latest when the test ends, before the runners stop.
 func Gate(t *testing.T) (wait <-chan struct{}, open func()) {
 	c := make(chan struct{})
 	open = sync.OnceFunc(func() { close(c) })
@@ -95,7 +95,7 @@ func Gate(t *testing.T) (wait <-chan struct{}, open func()) {
 	return c, open
 }
 
-// Nothing is a handler that succeeds at once.
+// Nothing is a handler that succeeds immediately.
 func Nothing(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) { return nil, nil }
 
 // Enqueue submits a job and returns its ID.
@@ -134,7 +134,7 @@ func InState(t *testing.T, r *runner.Runner, id int64, want job.State) job.Job {
 	return j
 }
 
-// Ended waits until a job has ended.
+// Ended waits until a job has finished.
 func Ended(t *testing.T, r *runner.Runner, id int64) job.Job {
 	t.Helper()
 	var j job.Job

@@ -1,4 +1,4 @@
-// Command river is internal/floors/testdata/service, using River instead of Trapeze.
+// Command river is the program in internal/floors/testdata/service, but with River instead of Trapeze.
 package main
 
 import (

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// approveSQL releases a job that awaits approval. The job moves to live, where it is due immediately, or stays parked until its delay has
-// passed. If two approvals run concurrently, the second waits for the row and finds the job already approved. Plan: Index Scan on
+// approveSQL releases a job that is awaiting approval. The job moves to live, where it is due immediately, or stays parked until its delay
+// has passed. If two approvals run concurrently, the second waits for the row and finds the job already approved. Plan: Index Scan on
 // parked_pkey, one row. A condition on the row's reason would make the planner use the index of all jobs that await approval, so the reason
 // is checked later.
 const approveSQL = `
@@ -36,7 +36,7 @@ with held as materialized (
 )
 select id from held where awaits`
 
-// Approve releases a job that awaits approval, on behalf of actor. Errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval].
+// Approve releases a job that is awaiting approval, on behalf of actor. Errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval].
 func Approve(ctx context.Context, s *store.Store, id int64, actor string) error {
 	var found []int64
 	err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
@@ -58,8 +58,8 @@ func Approve(ctx context.Context, s *store.Store, id int64, actor string) error 
 	return nil
 }
 
-// expireSQL cancels jobs that were not approved in time, oldest first. It skips jobs that are currently being approved or cancelled. Plan:
-// Index Scan on parked_for_approval, stops at the limit.
+// expireSQL cancels jobs that were not approved in time, oldest first. It skips jobs that are being approved or cancelled at that moment.
+// Plan: Index Scan on parked_for_approval, stops at the limit.
 var expireSQL = `
 with late as materialized (
 	select p.id from trapeze.parked p
@@ -78,8 +78,8 @@ with late as materialized (
 )
 select ` + store.EndJSON(`'cancelled'`, `'expired'`, `'nobody approved it in time'`, "null") + ` from gone g`
 
-// Expire cancels up to limit jobs that have awaited approval for longer than after. The time is counted from when a job would have become
-// due. It returns the jobs that it cancelled.
+// Expire cancels up to limit jobs that have been awaiting approval for longer than after. The time is counted from when a job would have
+// become due. Expire returns the jobs that it cancelled.
 func Expire(ctx context.Context, s *store.Store, after time.Duration, limit int) ([]job.End, error) {
 	ended, err := store.Rows(ctx, s, pgx.RowTo[job.End], expireSQL, after.Milliseconds(), limit)
 	if err != nil {

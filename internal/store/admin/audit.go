@@ -16,7 +16,7 @@ import (
 // AuditEntry describes one operator action, whether it was performed or refused.
 type AuditEntry struct {
 	Actor   string
-	Action  string // job.cancel, lane.set, …
+	Action  string // such as job.cancel or lane.set
 	Target  string // the object of the action, such as job 7 or lane default
 	Refused string // why the action was refused, or empty if it was not
 	Before  any    // the old value, stored as JSON; nil if there is none
@@ -31,8 +31,8 @@ const auditSQL = `
 insert into trapeze.audit (actor, source, request_id, action, target, allowed, reason, before, after)
 values ($1, $2, $3, $4, $5, $6, $7, $8::text::json, $9::text::json)`
 
-// auditIn writes an audit entry in the transaction of the change, so that neither is stored without the other. It takes the origin of the
-// request from ctx.
+// auditIn writes an audit entry in the transaction that makes the change, so that neither is stored without the other. It takes the origin
+// of the request from ctx.
 func auditIn(ctx context.Context, s *store.Store, db store.DB, d AuditEntry) error {
 	before, err := asJSON(d.Before)
 	if err != nil {
@@ -63,7 +63,7 @@ func asJSON(v any) (*string, error) {
 	return &text, nil
 }
 
-// Audit writes an audit entry without a change, for a refused action.
+// Audit writes an audit entry that belongs to no change, for an action that was refused.
 func Audit(ctx context.Context, s *store.Store, d AuditEntry) error {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
@@ -94,7 +94,7 @@ type AuditFilter struct {
 	Action string
 	Target string
 	Before int64 // only rows with smaller ids; pass the last id of the previous page
-	Limit  int   // default 50, at most 1000
+	Limit  int   // the default is 50, the maximum 1000
 }
 
 // auditTrailSQL lists the audit log, newest first. Plan: audit_pkey backwards, stops at the limit; audit_of_target if a target is given.

@@ -27,12 +27,12 @@ type BootLane struct {
 	Name  string
 	Slots *int // limit across all pods, or nil for no limit
 	Kinds []string
-	// SlotsPerPod limits how many jobs of the lane one pod runs at a time. Nil means no limit.
+	// SlotsPerPod limits how many of the lane's jobs one pod runs at a time. Nil means no limit.
 	SlotsPerPod *int
 }
 
-// Bootstrap creates a lane unless its name is taken, and assigns to it those of its kinds that have no lane. It reports whether it created
-// the lane, and which kinds it did not assign. It is safe to run on several pods at once.
+// Bootstrap creates a lane unless its name is taken, and assigns to the lane those of its kinds that have no lane yet. It reports whether
+// it created the lane, and which kinds it did not assign. Several pods can safely call it at the same time.
 func Bootstrap(ctx context.Context, s *store.Store, l BootLane) (made bool, left []string, err error) {
 	if exists, err := store.Rows(ctx, s, pgx.RowTo[bool], hasLaneSQL, l.Name); err != nil || exists[0] {
 		return false, nil, err

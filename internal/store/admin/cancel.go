@@ -13,9 +13,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// cancelLiveSQL cancels a due job immediately and requests the cancellation of a running one. With stop it finishes a running job
-// immediately, and a late result of its owner then matches no row. The owner is notified by its heartbeat, which reads cancel_requests.
-// Plan: Index Scan on live_pkey, one row.
+// cancelLiveSQL cancels a due job immediately and requests the cancellation of a running one. With stop, it finishes a running job
+// immediately, and a late result from the job's owner then matches no row. The owner is notified by its heartbeat, which reads
+// cancel_requests. Plan: Index Scan on live_pkey, one row.
 var cancelLiveSQL = `
 with held as materialized (
 	select l.* from trapeze.live l where l.id = $1 for update
@@ -48,7 +48,7 @@ with held as materialized (
 select case when state = 'pending' or $2 then 'cancelled' else 'running' end as state, pod::text, fence,
 	(select ` + store.EndJSON(`'cancelled'`, `case when $2 then 'stopped' else 'cancelled' end`, "null", "null") + ` from gone g) from held`
 
-// cancelParkedSQL cancels a job that waits for a time, for approval or for its children. It also requests the cancellation of those
+// cancelParkedSQL cancels a job that is waiting for a time, for approval or for its children. It also requests the cancellation of those
 // children. Plan: Index Scan on parked_pkey, one row.
 var cancelParkedSQL = `
 with gone as (
@@ -74,18 +74,18 @@ const (
 // Cancellation is the result of a cancel or stop command.
 type Cancellation struct {
 	State job.State // cancelled, or running until the handler returns; with [job.ErrAlreadyTerminal], the terminal state
-	Pod   *string   // the pod that owns the job, if it was running
+	Pod   *string   // the pod that owned the job, if it was running
 	Fence int64
 	Ended *job.End // nil if this command did not finish the job
 }
 
-// Cancel cancels a job. A job that is not running is cancelled immediately. For a running job, Cancel requests the cancellation, or with
-// stop finishes the job immediately. It searches live, parked and done in this order, and repeats the search if the job was moving between
+// Cancel cancels a job. A job that is not running is cancelled immediately. For a running job, Cancel requests the cancellation or, with
+// stop, finishes the job immediately. It searches live, parked and done in this order, and repeats the search if the job was moving between
 // them.
 //
-// If a transaction of the job's handler locks its row, the pod is asked to cancel the handler, through its heartbeat and through told.
-// Cancel then retries until the transaction has ended. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
-func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {
+// If a transaction of the job's handler locks the job's row, the pod is asked to cancel the handler, through its heartbeat and through
+// told. Cancel then retries until the transaction has ended. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
+func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, told func(l job.Lease)) (Cancellation, error) {
 	d := AuditEntry{Actor: actor, Action: "job.cancel", Target: jobTarget(id)}
 	if stop {
 		d.Action = "job.stop"
@@ -93,9 +93,9 @@ func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor stri
 	return cancel(ctx, s, id, stop, actor, notify, &d)
 }
 
-// CancelAmong is like [Cancel], for one of many jobs whose shared audit entry has already been written.
-func CancelAmong(ctx context.Context, s *store.Store, id int64, actor string, notify func(l job.Lease)) (Cancellation, error) {
-	return cancel(ctx, s, id, false, actor, notify, nil)
+// CancelAmong is like [Cancel], for one of many jobs that share an audit entry. The entry has already been written.
+func CancelAmong(ctx context.Context, s *store.Store, id int64, actor string, told func(l job.Lease)) (Cancellation, error) {
+	return cancel(ctx, s, id, false, actor, told, nil)
 }
 
 func cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, notify func(l job.Lease), d *AuditEntry) (Cancellation, error) {
@@ -132,7 +132,7 @@ func cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor stri
 	}
 }
 
-// cancelled is a cancellation. If ended is set, the job had already ended, and State is its terminal state.
+// cancelled is the result of a cancellation. If ended is set, the job had already ended, and State is its terminal state.
 type cancelled struct {
 	Cancellation
 	ended bool
@@ -196,15 +196,15 @@ func cancelOnce(ctx context.Context, s *store.Store, id int64, stop bool, actor 
 	return found, err
 }
 
-// isHeld reports whether err means that a statement timed out waiting for a lock (55P03).
+// isHeld reports whether err means that a statement timed out while waiting for a lock (55P03).
 func isHeld(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "55P03"
 }
 
-// NotifyHandler asks the pod that runs a job to cancel its handler, without changing the job's row. It does not cancel the job itself.
-func NotifyHandler(ctx context.Context, s *store.Store, id int64, notify func(l job.Lease)) error {
-	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Lease], notifyHandlerSQL, id)
+// Tell asks the pod that is running a job to cancel the job's handler, without changing the job's row. It does not cancel the job itself.
+func Tell(ctx context.Context, s *store.Store, id int64, told func(l job.Lease)) error {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Lease], tellHandlerSQL, id)
 	if err != nil {
 		return err
 	}

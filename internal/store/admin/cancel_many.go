@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// cancelManySQL cancels the given jobs that are not running, and requests the cancellation of those that are. It skips locked rows. Plan:
-// Index Scans on live_pkey and parked_pkey, one row per job; fan_outs_pkey.
+// cancelManySQL cancels those of the given jobs that are not running, and requests the cancellation of those that are. It skips locked
+// rows. Plan: Index Scans on live_pkey and parked_pkey, one row per job; fan_outs_pkey.
 var cancelManySQL = `
 with wanted as materialized (
 	select id from unnest($1::bigint[]) as w(id)
@@ -58,12 +58,12 @@ union all select null, null, null, id, null from counted where due`
 // CancelledMany is the result of cancelling several jobs.
 type CancelledMany struct {
 	Ended      []job.End   // jobs that were cancelled
-	Asked      []job.Lease // running jobs, whose owners are notified
+	Asked      []job.Lease // running jobs whose owners have to be notified
 	OffBalance []int64     // fan-outs that must be settled
 }
 
 // CancelMany cancels jobs like [Cancel], but skips jobs that have ended or whose rows are locked. reason is stored with the cancelled jobs.
-// It writes the audit entry d unless d is nil.
+// CancelMany writes the audit entry d unless d is nil.
 func CancelMany(ctx context.Context, s *store.Store, ids []int64, reason job.Reason, actor string, d *AuditEntry) (c CancelledMany, err error) {
 	type row struct {
 		ID, Fence *int64
@@ -99,18 +99,18 @@ func CancelMany(ctx context.Context, s *store.Store, ids []int64, reason job.Rea
 	return c, nil
 }
 
-// isOpen is an SQL condition that is true if job j has not ended and has no cancel request. With two exists conditions joined by or,
-// PostgreSQL 18 would hash whole tables.
+// isOpen is an SQL condition that is true if job j has not ended and has no cancel request. If it consisted of two exists conditions joined
+// by or, PostgreSQL 18 would hash whole tables.
 const isOpen = `coalesce((select true from trapeze.live l where l.id = j.id and not l.cancel_requested limit 1),
 	(select true from trapeze.parked p where p.id = j.id limit 1), false)`
 
-// openBranchesSQL lists jobs of a fan-out's branches that have not ended and have no cancel request. Plan: jobs_of_pipeline for (pipeline,
-// group); primary key lookups.
+// openBranchesSQL lists the jobs in a fan-out's branches that have not ended and have no cancel request. Plan: jobs_of_pipeline for
+// (pipeline, group); primary key lookups.
 const openBranchesSQL = `
 select j.id from trapeze.jobs j
 where j.pipeline_id = $1 and coalesce(j.group_id, 0) = $2 and j.step > 0 and ` + isOpen + ` limit $3`
 
-// OpenBranches lists up to limit jobs of a fan-out's branches that have not ended and have no cancel request.
+// OpenBranches lists up to limit jobs in a fan-out's branches that have not ended and have no cancel request.
 func OpenBranches(ctx context.Context, s *store.Store, pipeline, id int64, limit int) ([]int64, error) {
 	list, err := store.Rows(ctx, s, pgx.RowTo[int64], openBranchesSQL, pipeline, id, limit)
 	if err != nil {
@@ -119,7 +119,8 @@ func OpenBranches(ctx context.Context, s *store.Store, pipeline, id int64, limit
 	return list, nil
 }
 
-// openOfPipelineSQL lists jobs of a pipeline that have not ended and have no cancel request. Plan: jobs_of_pipeline; primary key lookups.
+// openOfPipelineSQL lists the jobs in a pipeline that have not ended and have no cancel request. Plan: jobs_of_pipeline; primary key
+// lookups.
 const openOfPipelineSQL = `
 select j.id from (
 	select f.id from trapeze.jobs f where f.id = $1 and f.pipeline_id = $1
@@ -127,7 +128,7 @@ select j.id from (
 	select s.id from trapeze.jobs s where s.pipeline_id = $1 and s.step > 0
 ) j where ` + isOpen + ` limit $2`
 
-// OpenOfPipeline lists up to limit jobs of a pipeline that have not ended and have no cancel request.
+// OpenOfPipeline lists up to limit jobs in a pipeline that have not ended and have no cancel request.
 func OpenOfPipeline(ctx context.Context, s *store.Store, id int64, limit int) ([]int64, error) {
 	list, err := store.Rows(ctx, s, pgx.RowTo[int64], openOfPipelineSQL, id, limit)
 	if err != nil {

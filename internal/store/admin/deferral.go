@@ -17,8 +17,8 @@ import (
 const checkTokenSQL = `select token = $2 from trapeze.deferrals where id = $1 for update` // #nosec G101 -- likewise
 
 // completeSQL stores one part of a job. If the job is already waiting, it also counts the part in the job's fan-out. It has no effect if
-// the part is already stored or the job no longer waits for it. A lock serializes it with a concurrent finish of the job. Plan: primary key
-// lookups, one row each.
+// the part is already stored or the job is no longer waiting for it. A lock serializes it with a concurrent finish of the job. Plan:
+// primary key lookups, one row each.
 const completeSQL = `
 with f as materialized (
 	select open, ended from trapeze.fan_outs where id = $1 for update
@@ -34,8 +34,8 @@ select exists (select from kept) or exists (select from trapeze.parts where id =
 	coalesce((select due from counted), false)`
 
 // Complete stores the result of one part of a deferred job. failure is the error message of a failed part, and empty for a successful one.
-// Repeating a part has no effect. due reports whether the job's fan-out must be settled. If operator is not empty, an audit entry is
-// written.
+// Completing the same part again has no effect. due reports whether the job's fan-out must be settled. If operator is not empty, an audit
+// entry is written.
 //
 // Errors: [job.ErrNotFound] if no job with this id has issued a token, [job.ErrWrongToken], and [job.ErrAlreadyTerminal] if all parts are
 // complete or the job has ended.
@@ -75,8 +75,8 @@ const partsSQL = `
 select part, case when error is null then 'succeeded' else 'failed' end, error, result
 from trapeze.parts where id = $1 and (part > $2 or $2 = '') order by part limit $3`
 
-// Parts returns up to limit parts of a deferred job, starting after the given part name. If after is empty, it starts with the unnamed
-// part.
+// Parts returns up to limit parts of a deferred job, starting after the part with the given name. If after is empty, it starts with the
+// unnamed part.
 func Parts(ctx context.Context, s *store.Store, id int64, after string, limit int) ([]view.BranchEnd, error) {
 	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (b view.BranchEnd, err error) {
 		var result []byte

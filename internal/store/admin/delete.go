@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// deletableSQL lists all jobs of the pipeline that starts with the given job, and whether each has ended. For a later step of a pipeline it
-// lists only that job. Plan: jobs_pkey, jobs_of_pipeline; primary key lookups.
+// deletableSQL lists all jobs in the pipeline that starts with the given job, and whether each job has ended. For a later step of a
+// pipeline, it lists only that step. Plan: jobs_pkey, jobs_of_pipeline; primary key lookups.
 const deletableSQL = `
 select j.id, j.pipeline_id, not coalesce((select true from trapeze.live l where l.id = j.id limit 1),
 	(select true from trapeze.parked p where p.id = j.id limit 1), false)
@@ -32,16 +32,16 @@ with pipeline as (
 )
 delete from trapeze.done where id = any($2::bigint[])`
 
-// Delete deletes a job that has ended. For the first job of a pipeline it deletes the whole pipeline. It does not delete a later step
-// alone, because the other jobs depend on it. The history is kept until its retention period has passed. Delete returns the number of
-// deleted jobs. Errors: [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline].
+// Delete deletes a job that has ended. For the first job in a pipeline, it deletes the whole pipeline. It does not delete a later step
+// alone, because the other jobs depend on that step. The history is kept until its retention period has passed. Delete returns the number
+// of deleted jobs. Errors: [job.ErrNotFound], [job.ErrNotTerminal], [job.ErrPartOfPipeline].
 func Delete(ctx context.Context, s *store.Store, id int64, actor string) (n int, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		ids, err := deletable(ctx, s, tx, id)
 		if err != nil {
 			return err
 		}
-		// From here on, none of these jobs can be retried. The second list shows changes made before the lock.
+		// From here on, none of these jobs can be retried. Listing them again shows any changes made before the lock.
 		if _, err := upkeep.LockEnded(ctx, s, tx, ids); err != nil {
 			return err
 		}

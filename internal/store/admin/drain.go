@@ -13,8 +13,8 @@ import (
 // drainLaneSQL closes or reopens a lane whose row is locked. Plan: primary key lookup; HOT update.
 const drainLaneSQL = `update trapeze.lanes set drained = $2 where name = $1`
 
-// DrainLane closes a lane if drained is set, or else reopens it. It reports whether that changed anything. It returns [job.ErrUnknownLane]
-// if the lane does not exist.
+// DrainLane closes a lane if drained is set, and reopens it otherwise. It reports whether that changed anything. It returns
+// [job.ErrUnknownLane] if the lane does not exist.
 func DrainLane(ctx context.Context, s *store.Store, name string, drained bool, actor string) (changed bool, err error) {
 	action, event := "lane.resume", "lane.resumed"
 	if drained {
@@ -39,13 +39,13 @@ func DrainLane(ctx context.Context, s *store.Store, name string, drained bool, a
 	return changed, nil
 }
 
-// drains is the before and after value in the audit entry of a drain.
+// drains is the value before or after a drain, as recorded in the audit entry.
 type drains struct {
 	Drained bool `json:"drained"`
 }
 
 const (
-	// lockPodsSQL finds and locks the rows of a pod by its name or boot id. It includes closed rows, because the next process of the same
+	// lockPodsSQL finds and locks the rows of a pod by its name or boot id. It includes closed rows, because the next process with the same
 	// name inherits the drained state from them. Plan: one pass over pods, which is small.
 	lockPodsSQL = `
 select p.boot::text, p.name, p.drained, p.closed_at is null as open from trapeze.pods p
@@ -99,7 +99,7 @@ type podRow struct {
 	Drained, Open bool
 }
 
-// lockPods locks the rows of a pod, if there are any. A process of the same name that is registering at the same time locks the row from
+// lockPods locks the rows of a pod, if there are any. A process with the same name that is registering at the same time locks the row from
 // which it inherits the drained state. Only a later statement sees that process's new row. lockPods therefore repeats the search until it
 // finds no more rows.
 func lockPods(ctx context.Context, s *store.Store, tx pgx.Tx, pod string) (found []podRow, err error) {

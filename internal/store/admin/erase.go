@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// subjectPageSQL reads one page of all jobs. It lists the jobs that have the subject, and those whose plan contains a step with the
+// subjectPageSQL reads one page of all jobs. It lists the jobs that have the subject, and the jobs whose plan contains a step with the
 // subject. There is no index on the subject of jobs. If the job.followed event has been pruned, an on-failure job belongs to the subject if
 // its parent does or was erased. Plan: jobs_pkey starting after an id, stops at the limit; fan_outs_pkey; for on-failure jobs jobs_pkey and
 // job_events_of_job in each retained day.
@@ -64,7 +64,7 @@ with recursive family as (
 )
 select f.root, f.id, p.open from family f join pipelines p on p.id = f.pipeline_id order by f.root, f.id`
 
-// eraseSQL removes the data of jobs that have ended. It keeps their rows, with kind, state and times, because other jobs of their pipelines
+// eraseSQL removes the data of jobs that have ended. It keeps their rows, with kind, state and times, because other jobs in their pipelines
 // depend on the counts. erased_at prevents the jobs from being retried. Erasing a job releases its keys. Plan: primary key lookups,
 // done_by_id, job_events_of_job, unique_keys_of_job, current_runs_of_subject; one pass over submissions, which holds one day.
 const eraseSQL = `
@@ -99,15 +99,15 @@ with erased as (
 insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, actor)
 select id, event_no, fence, state, state, 'job.erased', $2 from ends`
 
-// erasePlansSQL removes the plans of jobs that have ended and whose plan included a step with the subject. Plan: primary key lookups.
+// erasePlansSQL removes the plans of jobs that have ended if the plan includes a step with the subject. Plan: primary key lookups.
 const erasePlansSQL = `
 with fan_outs as (
 	update trapeze.fan_outs set plan = null where id = any($1::bigint[])
 )
 update trapeze.jobs set planned = null, erased_at = now() where id = any($1::bigint[])`
 
-// auditNames is an SQL condition for audit entries that mention the subject. The mention may be a subject or key in the details, part of a
-// URL's query string, or a word in the reason. Entries that record erasures are excluded.
+// auditNames is an SQL condition that selects audit entries that mention the subject. The mention may be a subject or key in the details,
+// part of a URL's query string, or a word in the reason. Entries that record erasures are excluded.
 const auditNames = `action <> 'subject.erase' and (before::text ~ $1 or after::text ~ $1 or reason ~ $2)`
 
 // countAuditSQL counts the audit entries that mention the subject. Plan: one pass over audit.
@@ -137,7 +137,7 @@ type Erasure struct {
 // Erase erases a subject's finished jobs and their descendants, one page at a time. The page starts after the given id and covers the jobs
 // of all subjects. An empty kind means all kinds. Each transaction that erases jobs writes an audit entry, which contains only a hash of
 // the subject. Erase reads the page again until it finds nothing more to erase, because an erased job may lead to on-failure jobs. With
-// dryRun it reads the page once and only counts.
+// dryRun, it reads the page once and only counts.
 func Erase(ctx context.Context, s *store.Store, subject, kind string, after int64, dryRun bool, actor string) (e Erasure, err error) {
 	for {
 		read, err := eraseFound(ctx, s, subject, kind, after, dryRun, actor)
@@ -176,7 +176,7 @@ func eraseFound(ctx context.Context, s *store.Store, subject, kind string, after
 	return e, nil
 }
 
-// eraseIn erases jobs with their descendants, or only the jobs' plans if all is not set. It does so in one transaction, which includes the
+// eraseIn erases jobs with their descendants or, if all is not set, only the jobs' plans. It does so in one transaction, which includes the
 // audit entry.
 func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all, dryRun bool, d AuditEntry) error {
 	var erased int
@@ -189,7 +189,7 @@ func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all
 		if err != nil {
 			return err
 		}
-		// From here on, none of these jobs can be retried. The second read sees all changes made before they were locked. Jobs that it
+		// From here on, none of these jobs can be retried. The second read sees all changes made before they were locked. Any jobs that it
 		// newly finds are not locked.
 		if _, err := upkeep.LockEnded(ctx, s, tx, slices.Sorted(maps.Keys(before))); err != nil {
 			return err
@@ -222,8 +222,8 @@ func eraseIn(ctx context.Context, s *store.Store, e *Erasure, roots []int64, all
 	return nil
 }
 
-// family returns the jobs that can be erased along with the given roots, and the roots that must be kept. A root is kept with all its
-// descendants if one of them is open or, unless locked is nil, not locked.
+// family returns the jobs that can be erased along with the given roots, and the roots that must be kept. A root is kept, with all its
+// descendants, if one of these jobs is open or, unless locked is nil, not locked.
 func family(ctx context.Context, s *store.Store, tx pgx.Tx, roots []int64, locked map[int64]bool) (ids map[int64]bool, open []int64, err error) {
 	type member struct {
 		Root, ID int64
@@ -250,7 +250,7 @@ func family(ctx context.Context, s *store.Store, tx pgx.Tx, roots []int64, locke
 }
 
 // EraseAudit removes a subject from the audit log, and writes an audit entry with the number of changed entries. It returns the schedules
-// that will submit further jobs for the subject. With dryRun it only counts.
+// that will submit further jobs for the subject. With dryRun, it only counts.
 func EraseAudit(ctx context.Context, s *store.Store, subject, kind string, dryRun bool, actor string) (entries int, schedules []string, err error) {
 	if schedules, err = store.Rows(ctx, s, pgx.RowTo[string], schedulesOfSQL, subject, store.Some(kind)); err != nil {
 		return 0, nil, err
@@ -300,7 +300,8 @@ func inQuery(text string) string {
 	return b.String()
 }
 
-// SubjectTarget returns the name of a subject for the audit log. It contains the start of the subject's SHA-256 hash instead of its text.
+// SubjectTarget returns the name under which a subject appears in the audit log. The name contains the start of the subject's SHA-256 hash
+// instead of its text.
 func SubjectTarget(subject string) string {
 	sum := sha256.Sum256([]byte(subject))
 	return "subject sha256:" + hex.EncodeToString(sum[:16])

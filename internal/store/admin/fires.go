@@ -13,16 +13,16 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// takeSchedulesSQL locks the schedules of the given kinds that have been due longest, until the transaction ends. It leaves out the given
-// names. Two pods therefore never decide the same schedule at the same time, and neither waits for the other. The database's clock
+// takeSchedulesSQL locks the schedules of the given kinds that have been due longest, until the transaction ends. It excludes the given
+// names. As a result, two pods never decide the same schedule at the same time, and neither waits for the other. The database's clock
 // determines which schedules are due. Plan: schedules_due from its beginning, stops at the limit or at the first that is not due.
 const takeSchedulesSQL = `
 select ` + scheduleColumns + `, s.planned, (select coalesce($3::timestamptz, clock_timestamp())) ` + store.Firing + `
 	and s.kind = any($1::text[]) and s.name <> all($2::text[]) and ` + store.DueAt + ` <= (select coalesce($3::timestamptz, clock_timestamp()))
 order by ` + store.DueAt + `, s.name limit $4 for update of s skip locked`
 
-// shortFireSQL limits how long a decision waits for locks, such as that of a unique key in a transaction of the host. It also limits how
-// long a frozen pod can keep schedules from the other pods.
+// shortFireSQL limits how long a decision waits for locks, such as the lock on a unique key held by a transaction of the host. It also
+// limits how long a frozen pod can keep schedules from the other pods.
 const shortFireSQL = `
 select set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true)`
 
@@ -35,11 +35,11 @@ const (
 // Due is a schedule with occurrences that have to be decided.
 type Due struct {
 	job.Schedule
-	Planned bool      // NextAt was already computed from the expression
-	Now     time.Time // the database's clock
+	Planned bool      // whether NextAt was already computed from the expression
+	Now     time.Time // the current time on the database's clock
 }
 
-// TakeDue locks and returns up to limit schedules of the given kinds that have been due longest, except those in passOver. It uses the
+// TakeDue locks and returns up to limit schedules of the given kinds that have been due longest, except for those in passOver. It uses the
 // database's clock, unless a test sets at.
 func TakeDue(ctx context.Context, s *store.Store, tx pgx.Tx, kinds, passOver []string, at *time.Time, limit int) ([]Due, error) {
 	if passOver == nil {
@@ -55,14 +55,15 @@ func TakeDue(ctx context.Context, s *store.Store, tx pgx.Tx, kinds, passOver []s
 	return list, nil
 }
 
-// nextFireSQL returns the time of the next occurrence of the given kinds that is not due yet, and the database's clock. A schedule that is
-// due but cannot be decided must not hide other schedules. Plan: schedules_due from now on, up to the first of the given kinds.
+// nextFireSQL returns the time of the next occurrence of the given kinds that is not due yet, and the time on the database's clock. A
+// schedule that is due but cannot be decided must not hide other schedules. Plan: schedules_due from now on, up to the first of the given
+// kinds.
 const nextFireSQL = `
 select n.now, (select s.next_at ` + store.Firing + ` and s.kind = any($1::text[]) and ` + store.DueAt + ` > n.now order by ` + store.DueAt + ` limit 1)
 from (select clock_timestamp() as now offset 0) n`
 
-// NextFire returns the database's clock and the time of the next occurrence of the given kinds that is not due yet. next is nil if there is
-// none.
+// NextFire returns the time on the database's clock and the time of the next occurrence of the given kinds that is not due yet. next is nil
+// if there is no such occurrence.
 func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Time, next *time.Time, err error) {
 	type moments struct {
 		Now  time.Time
@@ -75,8 +76,8 @@ func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Tim
 	return list[0].Now, list[0].Next, nil
 }
 
-// schedulesActiveSQL finds the schedules that still have a recent job, or a job that follows one, that has not ended. Plan:
-// schedule_fires_with_jobs backwards for each, twenty rows; primary key lookups and jobs_of_pipeline for each.
+// schedulesActiveSQL finds the schedules with a recent job, or a job that follows one, that has not ended. Plan: schedule_fires_with_jobs
+// backwards for each, twenty rows; primary key lookups and jobs_of_pipeline for each.
 const schedulesActiveSQL = `
 select n.name from unnest($1::text[]) as n(name)
 where exists (
@@ -86,7 +87,7 @@ where exists (
 	where coalesce((select p.status from trapeze.pipeline p where p.id = f.job_id), '') = 'running'
 )`
 
-// SchedulesActive returns which of the given schedules still have a job, or a job that follows one, that has not ended.
+// SchedulesActive returns the given schedules that still have a job, or a job that follows one, that has not ended.
 func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []string) (map[string]bool, error) {
 	list, err := store.Query(ctx, s, tx, pgx.RowTo[string], schedulesActiveSQL, names)
 	if err != nil {
@@ -108,7 +109,7 @@ select w.schedule, w.fire_at, w.outcome, w.manual, w.missed, w.job_id, w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::boolean[], $5::int[], $6::bigint[], $7::text[])
 	as w(schedule, fire_at, outcome, manual, missed, job_id, message)
 on conflict (schedule, fire_at) do nothing returning schedule, fire_at`
-	// settleFiresSQL records why occurrences that this transaction decided did not submit a job. Plan: primary key lookup.
+	// settleFiresSQL records why occurrences that this transaction decided did not submit jobs. Plan: primary key lookup.
 	settleFiresSQL = `
 update trapeze.schedule_fires f set outcome = w.outcome, job_id = null, message = w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[]) as w(schedule, fire_at, outcome, message)
@@ -123,7 +124,7 @@ from unnest($3::text[], $4::text[], $5::text[]) with ordinality as w(schedule, o
 // fireKey is the primary key of an occurrence.
 type fireKey struct {
 	Schedule string
-	FireAt   int64 // in microseconds, the database's resolution
+	FireAt   int64 // in microseconds, which is the database's resolution
 }
 
 func keyOf(f job.Fire) fireKey { return fireKey{f.Schedule, f.FireAt.UnixMicro()} }
@@ -160,7 +161,7 @@ func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire
 	return slices.DeleteFunc(slices.Clone(list), func(f job.Fire) bool { return !ours[keyOf(f)] }), nil
 }
 
-// SettleFires records why occurrences that this transaction decided did not submit a job.
+// SettleFires records why occurrences that this transaction decided did not submit jobs.
 func SettleFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) error {
 	names, at := make([]string, len(list)), make([]time.Time, len(list))
 	outcomes, messages := make([]string, len(list)), make([]string, len(list))
@@ -173,8 +174,8 @@ func SettleFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire
 	return nil
 }
 
-// WriteFireEvents writes events for the occurrences that submitted a job and for those that were missed.
-func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, boot *string, actor string, list []job.Fire) error {
+// TellFires writes events for the occurrences that submitted jobs and for those that were missed.
+func TellFires(ctx context.Context, s *store.Store, tx pgx.Tx, boot *string, actor string, list []job.Fire) error {
 	var names, outcomes, fields []string
 	for _, f := range list {
 		if f.Outcome != job.FireFired && f.Outcome != job.FireMissed {
@@ -200,7 +201,7 @@ func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, boot *strin
 	return nil
 }
 
-// AuditTrigger writes the audit entry for a schedule that an operator triggered, in the same transaction.
+// AuditTrigger writes the audit entry for a schedule that an operator triggered, in the transaction that triggers it.
 func AuditTrigger(ctx context.Context, s *store.Store, tx pgx.Tx, actor string, f job.Fire) error {
 	return auditIn(ctx, s, tx, AuditEntry{Actor: actor, Action: "schedule.trigger", Target: scheduleTarget(f.Schedule), After: f})
 }

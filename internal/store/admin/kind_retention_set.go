@@ -33,7 +33,7 @@ func Retentions(ctx context.Context, s *store.Store) ([]job.Retention, error) {
 }
 
 // SetRetention sets how long finished jobs of a kind in the given state are kept. If keep is nil, it removes the override. If nothing
-// changes, it writes no audit entry and no event. It returns [job.ErrInvalidSetting] for an invalid setting.
+// changes, it writes no audit entry and no event. It returns [job.ErrInvalidSetting] if the setting is invalid.
 func SetRetention(ctx context.Context, s *store.Store, kind string, state job.State, keep *job.Seconds, actor string) (done job.RetentionChanged, err error) {
 	wanted := job.Retention{Kind: kind, State: state}
 	if keep != nil {
@@ -74,7 +74,7 @@ func setRetentionIn(ctx context.Context, s *store.Store, tx pgx.Tx, kind string,
 	}
 	type kept struct {
 		State job.State    `json:"state"`
-		Keep  *job.Seconds `json:"keep_s"` // null means the default
+		Keep  *job.Seconds `json:"keep_s"` // null stands for the default
 	}
 	return done, operates(ctx, s, tx, operation{
 		AuditEntry: AuditEntry{Actor: actor, Action: "retention.set", Target: "kind " + kind, Before: kept{state, done.Before}, After: kept{state, keep}},

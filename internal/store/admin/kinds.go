@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// Kind is a kind's declaration in the database. Pods that do not know the kind use it, and so do jobs submitted through SQL.
+// Kind is a kind's declaration in the database. It is used by pods that do not know the kind, and for jobs submitted through SQL.
 type Kind struct {
 	Name       string
 	OnFailure  json.RawMessage // steps in the format of jobs.planned, or nil if there are none
@@ -32,8 +32,8 @@ where on_failure is not null or max_crashes > 0 order by kind
 on conflict (kind) do update set on_failure = excluded.on_failure, max_crashes = excluded.max_crashes
 where row(k.on_failure::text, k.max_crashes) is distinct from row(excluded.on_failure::text, excluded.max_crashes)`
 
-// DeclareKinds stores the declarations of the kinds that a program runs. If programs declare a kind differently, the declaration of the
-// program that started last applies.
+// DeclareKinds stores the declarations of the kinds that a program runs. If several programs declare a kind differently, the declaration of
+// the program that started last applies.
 func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 	type kept struct {
 		Kind       string
@@ -60,7 +60,7 @@ func DeclareKinds(ctx context.Context, s *store.Store, kinds []Kind) error {
 		}
 	}
 	if len(differ) == 0 {
-		return nil // a read-only role can start a pod if its declarations have not changed
+		return nil // a role with read-only access can start a pod if the pod's declarations have not changed
 	}
 	if _, err := s.Pool().Exec(ctx, s.In(declareKindsSQL), names, plans, crashes); err != nil {
 		return fmt.Errorf("declare kinds: %w", err)

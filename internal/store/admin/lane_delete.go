@@ -24,9 +24,10 @@ select exists (select from trapeze.live where lane = $1 and state = 'pending')
 	deleteLaneSQL = `delete from trapeze.lanes where name = $1`
 )
 
-// DeleteLane deletes a lane, and moves its waiting jobs and its kinds to the lane to. If to is empty, the lane must have no jobs, and its
-// kinds move to the default lane. Running jobs of the lane continue. Callers should call [Move] first, so that few jobs are left for this
-// transaction. Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], and [job.ErrInvalidSetting] for the default lane.
+// DeleteLane deletes a lane, and moves its waiting jobs and its kinds to the lane named to. If to is empty, the lane must have no jobs, and
+// its kinds move to the default lane. Jobs of the lane that are running continue. Callers should call [Move] first, so that few jobs are
+// left for this transaction. Errors: [job.ErrUnknownLane] for either lane, [job.ErrLaneNotEmpty], and [job.ErrInvalidSetting] for the
+// default lane.
 func DeleteLane(ctx context.Context, s *store.Store, name, to, actor string, dry bool) (done job.LaneChanged, err error) {
 	err = s.Tx(ctx, func(tx pgx.Tx) error {
 		done, err = deleteLaneIn(ctx, s, tx, name, to, actor)
@@ -101,13 +102,13 @@ func emptyLane(ctx context.Context, s *store.Store, tx pgx.Tx, m Moving, running
 	}
 	waits, err := store.Query(ctx, s, tx, pgx.RowTo[bool], waitingInLaneSQL, m.From)
 	if err == nil && waits[0] {
-		err = job.ErrLaneNotEmpty // with a target, this means that rows of some jobs are locked
+		err = job.ErrLaneNotEmpty // if there is a target, this means that the rows of some jobs are locked
 	}
 	return err
 }
 
-// strandedSQL lists lanes that have due jobs but do not exist. This happens if a lane is deleted during a submission to it, or if one of
-// its running jobs becomes pending again. Plan: one lookup in live_for_claim for each lane name in it.
+// strandedSQL lists lanes that have due jobs but do not exist. This happens if a lane is deleted while a job is being submitted to it, or
+// if one of its running jobs becomes pending again. Plan: one lookup in live_for_claim for each lane name in it.
 const strandedSQL = `
 with recursive names as (
 	(select l.lane from trapeze.live l order by l.lane, (-l.priority), l.ready_at, l.id limit 1)
@@ -119,8 +120,8 @@ select n.lane from names n
 where n.lane is not null and not exists (select from trapeze.lanes a where a.name = n.lane)
 	and exists (select from trapeze.live l where l.lane = n.lane and l.state = 'pending')`
 
-// MoveStranded moves due jobs from lanes that do not exist to the lanes of their kinds, and returns how many it moved. It is safe to run on
-// several pods at once.
+// MoveStranded moves due jobs from lanes that do not exist to the lanes of their kinds, and returns how many it moved. Several pods can
+// safely call it at the same time.
 func MoveStranded(ctx context.Context, s *store.Store) (total int, err error) {
 	lanes, err := store.Rows(ctx, s, pgx.RowTo[string], strandedSQL)
 	if err != nil {

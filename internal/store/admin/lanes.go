@@ -32,9 +32,9 @@ select count(*) filter (where state = 'running')::int, count(*) filter (where st
 from trapeze.live where lane = $1`
 )
 
-// SetLane creates or changes a lane, and makes it the default lane of the given kinds. If the default lane of a kind changes, its waiting
-// jobs must be moved: the caller passes the returned moves to [Move]. If nothing changes, SetLane writes no audit entry and no event.
-// Errors: [job.ErrUnknownLane] if c requires an existing lane, [job.ErrInvalidSetting].
+// SetLane creates or changes a lane, and makes it the default lane of the given kinds. If the default lane of a kind changes, the kind's
+// waiting jobs must be moved: the caller passes the returned moves to [Move]. If nothing changes, SetLane writes no audit entry and no
+// event. Errors: [job.ErrUnknownLane] if c requires an existing lane, [job.ErrInvalidSetting].
 func SetLane(ctx context.Context, s *store.Store, name string, c job.LaneChange, actor string) (done job.LaneChanged, moves []Moving, err error) {
 	err = c.Validate()
 	if err == nil {
@@ -87,13 +87,13 @@ func setLaneIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, c jo
 	})
 }
 
-// createLane creates a lane if it does not exist. If existing is set, it creates none.
+// createLane creates a lane if it does not exist. If existing is set, it never creates one.
 func createLane(ctx context.Context, s *store.Store, tx pgx.Tx, name string, existing bool) (created bool, err error) {
 	if existing {
 		return false, nil
 	}
 	if err := job.ValidateLaneName(name); err != nil {
-		// An old lane, or one inserted through SQL, may have any name.
+		// A lane that is old or was inserted through SQL may have any name.
 		_, unknown := store.QueryOne[job.Lane](ctx, s, tx, err, lockLaneSQL, name)
 		return false, unknown
 	}
@@ -101,7 +101,7 @@ func createLane(ctx context.Context, s *store.Store, tx pgx.Tx, name string, exi
 	return err == nil && tag.RowsAffected() == 1, err
 }
 
-// countJobs counts the running and waiting jobs of a lane, and the jobs that have to be moved.
+// countJobs counts the running and waiting jobs in a lane, and the jobs that have to be moved.
 func countJobs(ctx context.Context, s *store.Store, tx pgx.Tx, done *job.LaneChanged, moves []Moving) error {
 	type jobs struct{ Running, Waiting int }
 	n, err := store.QueryOne[jobs](ctx, s, tx, nil, laneJobsSQL, done.Lane)

@@ -20,8 +20,8 @@ type Moving struct {
 // a concurrent claim may be starting those jobs in their old lane. Running jobs keep their slots. Plan: Index Scan on live_pkey over the
 // page, in id order as in a recovery; lane_kinds_pkey.
 //
-// The page includes the columns that its conditions need. If it were joined to live again, each row would be compared with all rows of its
-// lane. For the same reason, the condition that a row is still in its lane is written so that no index can serve it.
+// The page includes the columns that its conditions need. If the page were joined to live again, each row would be compared with all rows
+// in its lane. For the same reason, the condition that a row is still in its lane is written so that no index can serve it.
 const moveLiveSQL = `
 with page as materialized (
 	select l.id, l.lane, l.kind, l.state from trapeze.live l where l.id > $2 order by l.id limit $3
@@ -42,7 +42,8 @@ with page as materialized (
 select (select count(*) from page)::int, coalesce((select max(id) from page), 0), (select count(*) from moved)::int,
 	((select count(*) from wrong) - (select count(*) from moved))::int`
 
-// moveParkedSQL is like moveLiveSQL, for jobs that wait for a time, for approval or for other jobs. Plan: Index Scan on parked_pkey.
+// moveParkedSQL is like moveLiveSQL, but for jobs that are waiting for a time, for approval or for other jobs. Plan: Index Scan on
+// parked_pkey.
 const moveParkedSQL = `
 with page as materialized (
 	select p.id, p.lane, p.kind from trapeze.parked p where p.id > $2 order by p.id limit $3
@@ -72,8 +73,8 @@ select (select count(*) from trapeze.live l where l.lane = $1 and l.state = 'pen
 // movePage is the number of rows that one move statement reads.
 const movePage = 5000
 
-// Move moves waiting jobs to another lane, one page per transaction. It returns how many jobs it moved, and how many it skipped because
-// their rows were locked. After an error, the pages already moved stay moved, and the call can be repeated.
+// Move moves waiting jobs to another lane, with one transaction per page. It returns how many jobs it moved, and how many it skipped
+// because their rows were locked. After an error, the pages already moved stay moved, and the call can be repeated.
 func Move(ctx context.Context, s *store.Store, m Moving, actor string) (moved, passed int, err error) {
 	for _, sql := range []string{moveLiveSQL, moveParkedSQL} {
 		for after := int64(0); ; {

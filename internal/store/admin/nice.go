@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// niceLiveSQL changes the priority of a pending job. The job keeps its ready_at, which determines its position among jobs of the new
+// niceLiveSQL changes the priority of a pending job. The job keeps its ready_at, which determines its position among jobs with the new
 // priority. The row is replaced, so that a claim with an older snapshot finds it gone and skips it. If the row were updated instead, the
 // claim would follow it to the new version but use the plan that it read before. Plan: Index Scan on live_pkey, one row.
 const niceLiveSQL = `
@@ -48,7 +48,8 @@ with held as materialized (
 )
 select priority::int from held`
 
-// The next steps of a job are stored in its row or, while it waits for branches, in the row of its fan-out. Plan: primary key lookups.
+// The next steps of a job are stored in the job's row or, while it is waiting for branches, in the row of its fan-out. Plan: primary key
+// lookups.
 const (
 	runsSQL        = `select id from trapeze.live where id = $1 and state = 'running'`
 	plansSQL       = `select j.planned, f.plan from trapeze.jobs j left join trapeze.fan_outs f on f.id = j.id where j.id = $1 for update of j`
@@ -60,7 +61,7 @@ update trapeze.fan_outs set plan = $3::json where id = $1 and plan is not null`
 )
 
 // SetPriority changes the priority of a waiting job. If chain is set, it also changes the priority of the steps planned after the job. A
-// step without a priority of its own always inherits that of the previous step. SetPriority searches live, parked and done in this order,
+// step that sets no priority always inherits the priority of the previous step. SetPriority searches live, parked and done in this order,
 // and repeats the search if the job was moving between them. Errors: [job.ErrNotFound], [job.ErrNotQueued] if the job is running,
 // [job.ErrAlreadyTerminal].
 func SetPriority(ctx context.Context, s *store.Store, id int64, priority int, chain bool, actor string) error {
@@ -96,7 +97,7 @@ func niceOnce(ctx context.Context, s *store.Store, id int64, priority int, chain
 			return err
 		}
 		for _, sql := range []string{niceLiveSQL, niceParkedSQL} {
-			// The row of a running job may stay locked until the handler's transaction ends, so check for that first.
+			// The row of a running job may stay locked until the handler's transaction ends, so check first whether the job is running.
 			if running, err := store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(runsSQL), []any{id}); err != nil || len(running) > 0 {
 				return orElse(err, job.ErrNotQueued)
 			}
@@ -148,7 +149,7 @@ func nicePlans(ctx context.Context, s *store.Store, tx pgx.Tx, id int64, priorit
 	return n, err
 }
 
-// nicePlan sets the priority of all steps of a plan, and returns the number of steps.
+// nicePlan sets the priority of all steps in a plan, and returns the number of steps.
 func nicePlan(plan []byte, priority int) (niced *string, steps int, err error) {
 	if plan == nil {
 		return nil, 0, nil
