@@ -7,12 +7,12 @@ import (
 
 // Runner holds the variables for a runner and its database. Package runner/env validates them and converts them to runner.Options.
 type Runner struct {
-	// The address of PostgreSQL 14 or newer, as a URL or as `key=value` pairs. It can contain several hosts, and pool parameters such as
+	// The address of PostgreSQL 14 or newer, as a URL or as `key=value` pairs. It can contain several hosts and pool parameters such as
 	// `pool_max_conns`. A pod connects only to a server that accepts writes, unless `target_session_attrs` is set.
 	DatabaseURL string `envconfig:"DATABASE_URL"`
 	// An address that bypasses a transaction pooler, for LISTEN and the maintenance lock. `off` disables LISTEN.
 	DirectURL string `envconfig:"TRAPEZE_DATABASE_DIRECT_URL"`
-	// The schema that contains all tables. It must match `^[a-z_][a-z0-9_]{0,47}$`.
+	// The schema of all tables. It must match `^[a-z_][a-z0-9_]{0,47}$`.
 	Schema string `envconfig:"TRAPEZE_SCHEMA"`
 
 	// The display name of the pod. Defaults to the host name.
@@ -22,7 +22,7 @@ type Runner struct {
 	// The number of jobs that the pod runs at the same time, across all lanes.
 	Slots int `envconfig:"TRAPEZE_SLOTS"`
 	// If `true`, the pod claims more jobs than it has free slots while handlers return faster than a claim takes: up to 10 for each slot,
-	// at most 100 in total, each held for at most 200 ms. If `false`, it claims only as many jobs as it has free slots.
+	// at most 100, each held for at most 200 ms. If `false`, it claims only as many jobs as it has free slots.
 	ClaimAhead bool `envconfig:"TRAPEZE_CLAIM_AHEAD"`
 	// The kinds that the pod runs, separated by commas. Defaults to all kinds that have a handler.
 	Kinds []string `envconfig:"TRAPEZE_KINDS"`
@@ -40,7 +40,7 @@ type Runner struct {
 	// The shortest allowed interval of a schedule.
 	MinSchedule time.Duration `envconfig:"TRAPEZE_MIN_SCHEDULE_INTERVAL"`
 
-	// The number of attempts for a job, if neither the job nor its kind sets one. With 1, the first error fails the job.
+	// The number of attempts of a job, if neither the job nor its kind sets one. With 1, the first error fails the job.
 	MaxAttempts int `envconfig:"TRAPEZE_MAX_ATTEMPTS"`
 	// How many times a job's pod can die before the job fails, if the job's kind sets no limit.
 	MaxCrashes int `envconfig:"TRAPEZE_MAX_CRASHES"`

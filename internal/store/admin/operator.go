@@ -18,7 +18,7 @@ from unnest(array['lane.changed', 'lane.drained', 'lane.resumed', 'pod.drained',
 	'schedule.changed', 'schedule.deleted', 'schedule.paused', 'schedule.resumed', 'retention.changed']) as e(name)
 where e.name = $2`
 
-// operation is one change by an operator, with its audit entry and its event.
+// operation describes one change by an operator, with its audit entry and its event.
 type operation struct {
 	AuditEntry
 	Boot  *string // the affected pod, if any
@@ -41,5 +41,5 @@ func operates(ctx context.Context, s *store.Store, tx pgx.Tx, o operation) error
 	return s.NotifySettings(ctx, tx)
 }
 
-// errDry ends the transaction of a dry run with a rollback.
+// errDry makes a dry run roll back its transaction.
 var errDry = errors.New("dry run")

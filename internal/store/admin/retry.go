@@ -11,9 +11,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// retryStateSQL locks the done rows of jobs, so that concurrent retries run one at a time. It also locks their rows in jobs, so that they
-// are not pruned in the meantime. It returns whether each job fanned out to children, and the fan-out to which it belongs as a branch.
-// Plan: done_by_id and primary key lookups, one row per job.
+// retryStateSQL locks the done rows of jobs, so that concurrent retries run one at a time. It also locks their rows in jobs, so that those
+// are not pruned in the meantime. For each job, it returns whether the job fanned out to children, and the fan-out to which the job belongs
+// as a branch. Plan: done_by_id and primary key lookups, one row per job.
 const retryStateSQL = `
 select d.id, d.state, ` + hasChildren + `, j.pipeline_id, j.group_id, j.step, j.erased_at is not null or coalesce((select true from trapeze.jobs b
 	where b.pipeline_id = j.pipeline_id and coalesce(b.group_id, 0) = j.parent_id and b.step > 0 and b.erased_at is not null limit 1), false)
@@ -21,11 +21,12 @@ from trapeze.done d join trapeze.jobs j on j.id = d.id
 where d.id = any($1::bigint[]) order by d.id for update of d, j`
 
 // hasChildren is an SQL condition that is true if job d fanned out to children. It is false for a deferred job, which runs again because
-// only its handler can arrange for its parts to be completed. With exists in the select list, PostgreSQL 18 would hash whole tables.
+// only its handler can arrange for its parts to be completed. The condition avoids exists, because with exists in the select list
+// PostgreSQL 18 would hash whole tables.
 const hasChildren = `coalesce((select true from trapeze.fan_outs f where f.id = d.id limit 1)
 	and (select true from trapeze.deferrals f where f.id = d.id limit 1) is null, false)`
 
-// endedBranchesSQL locks the last jobs of the branches of fan-out $2, so that none is pruned in the meantime. It returns which of them
+// endedBranchesSQL locks the last jobs in the branches of fan-out $2, so that none is pruned in the meantime. It returns which of them
 // succeeded, which of the successful ones are impaired, and which fanned out to children. Plan: as for branchStatesSQL; primary key
 // lookups.
 const endedBranchesSQL = `
@@ -38,12 +39,12 @@ where k.erased_at is null order by d.id for update of k`
 const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 and ended for update`
 
 // retryJobsSQL makes failed and cancelled jobs pending again, in their next epoch. It keeps the fence, and resets attempts and crashes. The
-// caller has reserved the unique key. It is held only until the claim, because afterwards it could suppress a newer submission. If the lane
-// has been deleted, the job moves to the lane of its kind.
+// caller has reserved the unique key, which is held only until the claim, because afterwards it could suppress a newer submission. If the
+// lane has been deleted, the job moves to the lane of its kind.
 //
-// A job needs approval if its lane requires approval or the job once awaited it. A job that has already run needs it only if it gets new
-// arguments ($3), because those have not been approved. Plan: done_by_id; primary key lookups; job_events_of_job for jobs that may need
-// approval; inserts.
+// A job needs approval if its lane requires approval or if the job was awaiting approval before. A job that has already run needs approval
+// only if it gets new arguments ($3), because those have not been approved. Plan: done_by_id; primary key lookups; job_events_of_job for
+// jobs that may need approval; inserts.
 const retryJobsSQL = `
 with gone as (
 	delete from trapeze.done where id = any($1::bigint[]) and state in ('failed', 'cancelled') returning *
@@ -68,7 +69,7 @@ with gone as (
 )
 select id from back where not asks`
 
-// reopenSQL makes a job wait again for those of its branches that are retried. Plan: as for retryJobsSQL, one row.
+// reopenSQL makes a job wait again for the branches that are being retried. Plan: as for retryJobsSQL, one row.
 const reopenSQL = `
 with gone as (
 	delete from trapeze.done where id = $1 and state in ('failed', 'cancelled') returning *
@@ -100,7 +101,7 @@ const newArgsSQL = `update trapeze.jobs set args = $2::json where id = $1`
 // continuing lists the jobs that continue after a retry.
 type continuing struct{ pending, waiting []int64 }
 
-// reopen makes a job wait again for its branches that did not succeed. It adds the jobs that continue to the list on.
+// reopen makes a job wait again for those of its branches that did not succeed. It adds the jobs that continue to the list on.
 func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, actor string, on *continuing) error {
 	type branch struct {
 		ID                             int64
@@ -128,7 +129,7 @@ func reopen(ctx context.Context, s *store.Store, tx pgx.Tx, pipeline, id int64, 
 		}
 		return fmt.Errorf("%d of %d children of job %d: %w", found[0].Branches-len(failed), found[0].Branches, id, job.ErrPruned)
 	}
-	impaired := 0 // includes branches that were retried separately and ended after the fan-out
+	impaired := 0 // includes branches that were retried separately and finished after the fan-out
 	failed = slices.DeleteFunc(failed, func(b branch) bool {
 		if b.Succeeded && b.Impaired {
 			impaired++

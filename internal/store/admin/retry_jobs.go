@@ -34,7 +34,7 @@ type Retried struct {
 	Again   []int64         // jobs that are pending again
 	Refused map[int64]error // jobs that could not be retried
 
-	first endedJob // the first of the jobs that had ended
+	first endedJob // the first of the jobs that had already ended
 }
 
 // endedJob is a job that is about to be retried.
@@ -45,12 +45,12 @@ type endedJob struct {
 	Pipeline  int64
 	Group     *int64
 	Step      int
-	Erased    bool // the job was erased, or a child whose result it reads
+	Erased    bool // whether the job, or a child whose result it reads, was erased
 }
 
 // Retry makes a failed or cancelled job pending again, in its next epoch. If args is not nil, the job gets new arguments. A job that fanned
 // out waits again for the branches that did not succeed, which are retried in the same way. A deferred job runs again, and its successful
-// parts still count. A job that was not approved in its present form awaits approval.
+// parts still count. A job that was not approved in its present form must be approved first.
 //
 // If the retried job is a branch whose fan-out has not ended, the fan-out waits for the branch again. Otherwise the branch runs on its own
 // and is not counted again. Retry returns the jobs that are pending again.
@@ -95,8 +95,8 @@ func retry(ctx context.Context, s *store.Store, id int64, args json.RawMessage, 
 	return r.Again, err
 }
 
-// notFailed returns an error that explains why a job was not retried. It contains the job's epoch, unless that is the first one. After a
-// lost reply, the epoch shows the caller whether the first retry succeeded.
+// notFailed returns an error that explains why a job was not retried. The error contains the job's epoch. If a caller repeats a retry whose
+// reply was lost, the epoch shows whether the first attempt succeeded.
 func notFailed(ctx context.Context, s *store.Store, id int64, err error) error {
 	j, look := view.Job(ctx, s, id)
 	if look != nil {
@@ -127,7 +127,7 @@ func RetryMany(ctx context.Context, s *store.Store, ids []int64, actor string, d
 	return r, nil
 }
 
-// retryIn retries jobs in a transaction. Jobs that wait for others come first, because retrying a fan-out includes its branches.
+// retryIn retries jobs in a transaction. Jobs that wait for others come first, because retrying a fan-out includes retrying its branches.
 func retryIn(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args json.RawMessage, actor string) (r Retried, err error) {
 	ends, err := store.QueryPinned(ctx, tx, pgx.RowToStructByPos[endedJob], s.In(retryStateSQL), []any{ids})
 	if err != nil {
@@ -185,7 +185,7 @@ func retryIn(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args j
 	return r, nil
 }
 
-// retryLinked retries a job that waits for others or that others wait for.
+// retryLinked retries a job that waits for other jobs or that other jobs wait for.
 func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, args json.RawMessage, actor string) (on continuing, err error) {
 	if e.Group != nil {
 		may, err := store.QueryPinned(ctx, tx, pgx.RowTo[bool], s.In(rejoinSQL), []any{*e.Group})
@@ -218,7 +218,7 @@ func retryLinked(ctx context.Context, s *store.Store, tx pgx.Tx, e endedJob, arg
 	return on, err
 }
 
-// isRefusal reports whether an error concerns only the one job that is not retried.
+// isRefusal reports whether an error concerns only the job that could not be retried.
 func isRefusal(err error) bool {
 	return errors.Is(err, job.ErrStillEnding) || errors.Is(err, job.ErrPruned) || errors.Is(err, job.ErrKeyHeld) ||
 		errors.Is(err, job.ErrInvalid)
@@ -256,8 +256,8 @@ func retakeKeys(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64) (fr
 	return free, nil
 }
 
-// pendAgain makes finished jobs pending again. If args is not nil, the single job gets new arguments. The result does not include jobs that
-// must be approved first.
+// pendAgain makes finished jobs pending again. If args is not nil, there must be a single job, which gets the new arguments. The result
+// does not include jobs that must be approved first.
 func pendAgain(ctx context.Context, s *store.Store, tx pgx.Tx, ids []int64, args json.RawMessage, actor string) (pending []int64, err error) {
 	if len(ids) == 0 {
 		return nil, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// RoleGrant grants a role to a principal, in addition to the roles in its token.
+// RoleGrant grants a role to a principal, in addition to the roles in the principal's token.
 type RoleGrant struct {
 	Principal string `json:"principal"`
 	Role      string `json:"role"`
@@ -19,8 +19,8 @@ type RoleGrant struct {
 type RoleGrantFilter struct {
 	Principal string
 	Role      string
-	After     RoleGrant // last grant of the previous page
-	Limit     int       // default 50, at most 1000
+	After     RoleGrant // the last grant on the previous page
+	Limit     int       // the default is 50, the maximum 1000
 }
 
 // roleGrantsSQL lists role grants. Plan: grants_pkey, stops at the limit.
@@ -46,8 +46,7 @@ func RoleGrants(ctx context.Context, s *store.Store, f RoleGrantFilter) ([]RoleG
 // grantRoleSQL grants a role to a principal. It returns a row if the principal did not have the role. Plan: grants_pkey.
 const grantRoleSQL = `insert into trapeze.grants (principal, role) values ($1, $2) on conflict do nothing returning principal, role`
 
-// GrantRole grants a role to a principal. It writes an audit entry unless the principal already has
-// the role.
+// GrantRole grants a role to a principal. It writes an audit entry unless the principal already has the role.
 func GrantRole(ctx context.Context, s *store.Store, g RoleGrant, actor string) error {
 	return changeGrant(ctx, s, AuditEntry{Actor: actor, Action: "role.grant", Target: "role " + g.Role, After: g}, g, grantRoleSQL)
 }

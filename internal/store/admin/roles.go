@@ -18,7 +18,7 @@ type Role struct {
 	Scope       string   `json:"scope"` // "own" or "all"
 }
 
-// rolesOfSQL reads the roles of a principal, from its token and from its grants. For a role that is not in the table, permissions is null.
+// rolesOfSQL reads the roles of a principal, both from the token and from grants. For a role that is not in the table, permissions is null.
 // Plan: grants_pkey; roles_pkey for each.
 const rolesOfSQL = `
 select h.role, r.permissions, r.scope
@@ -26,7 +26,8 @@ from (select unnest($2::text[]) as role union select g.role from trapeze.grants 
 left join trapeze.roles r on r.name = h.role
 order by h.role`
 
-// RolesOf returns the roles granted to a principal, and all its custom roles. has lists the roles that the principal has from its token.
+// RolesOf returns the roles granted to a principal, and all the custom roles that the principal has. has lists the roles in the principal's
+// token.
 func RolesOf(ctx context.Context, s *store.Store, principal string, has []string) (granted []string, custom []Role, err error) {
 	type held struct {
 		Role        string
@@ -89,7 +90,7 @@ with gone as (delete from trapeze.roles where name = $1 returning permissions, s
 taken as (delete from trapeze.grants where role = $1 and exists (select from gone) returning principal)
 select permissions, scope, (select coalesce(array_agg(principal order by principal), '{}') from taken) from gone`
 
-// DeleteRole deletes a custom role and its grants. A role that is later created with the same name is therefore granted to no principal. It
+// DeleteRole deletes a custom role and its grants. If a role with the same name is created later, no principal therefore has it. DeleteRole
 // returns [ErrNoSuchRole] if the role does not exist.
 func DeleteRole(ctx context.Context, s *store.Store, name, actor string) error {
 	return withAudit(ctx, s, AuditEntry{Actor: actor, Action: "role.delete", Target: "role " + name}, func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error {

@@ -22,7 +22,7 @@ func DeclareSchedule(ctx context.Context, s *store.Store, name string, d job.Sch
 		return err
 	})
 	if errors.Is(err, errMeanwhile) {
-		return DeclareSchedule(ctx, s, name, d) // another pod created the schedule while it was starting
+		return DeclareSchedule(ctx, s, name, d) // another pod that was starting has created the schedule
 	}
 	if err != nil {
 		return nil, fmt.Errorf("declare schedule %q: %w", name, err)
@@ -63,9 +63,9 @@ func declareIn(ctx context.Context, s *store.Store, tx pgx.Tx, name string, d jo
 	return changed, operates(ctx, s, tx, operation{AuditEntry: entry, Event: "schedule.changed", About: name})
 }
 
-// mergeDeclared applies the declaration d to the current setting is. Fields that equal the program's previous declaration, last, take the
-// value from d. Other fields were changed by an operator and stay. If last is nil, the program has not declared the schedule before, and all
-// fields stay.
+// mergeDeclared applies the declaration d to the current setting is. Fields that equal the program's previous declaration, last, take their
+// values from d. Other fields were changed by an operator and stay unchanged. If last is nil, the program has not declared the schedule
+// before, and all fields stay unchanged.
 func mergeDeclared(is job.ScheduleSetting, last json.RawMessage, d job.ScheduleSetting) (job.ScheduleSetting, error) {
 	if last == nil {
 		return is, nil

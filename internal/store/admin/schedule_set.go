@@ -30,7 +30,7 @@ where name = $1`
 	// deleteScheduleSQL deletes a schedule. Its occurrences are kept for the usual retention period. Plan: primary key lookup.
 	deleteScheduleSQL = `delete from trapeze.schedules where name = $1`
 	// removeScheduleSQL marks a declared schedule as removed, because the program would otherwise create it again, and clears its data. If
-	// the schedule is set again, it starts as declared. Plan: primary key lookup.
+	// the schedule is set again, it starts with the declared settings. Plan: primary key lookup.
 	removeScheduleSQL = `update trapeze.schedules set removed = true, args = '{}', subject = '', unique_key = '', updated_at = clock_timestamp() where name = $1`
 	// pauseScheduleSQL pauses or resumes a schedule. Plan: primary key lookup.
 	pauseScheduleSQL = `update trapeze.schedules set paused = $2, updated_at = clock_timestamp() where name = $1`
@@ -46,9 +46,9 @@ func values(name string, s job.ScheduleSetting, declared json.RawMessage) []any 
 		string(s.Overlap), s.Paused, store.Some(string(declared))}
 }
 
-// SetSchedule creates or changes a schedule. New times apply from now on. If an operator has deleted a declared schedule, it is restored as
-// declared, with the change applied. If nothing changes, SetSchedule writes no audit entry and no event. Errors: [job.ErrUnknownSchedule]
-// if c requires an existing schedule, [job.ErrInvalidSchedule], [job.ErrScheduleMoved].
+// SetSchedule creates or changes a schedule. New times apply from now on. If an operator has deleted a declared schedule, SetSchedule
+// restores it as declared, with the change applied. If nothing changes, SetSchedule writes no audit entry and no event. Errors:
+// [job.ErrUnknownSchedule] if c requires an existing schedule, [job.ErrInvalidSchedule], [job.ErrScheduleMoved].
 func SetSchedule(ctx context.Context, s *store.Store, name string, c job.ScheduleChange, plan Plan, actor string) (done job.ScheduleChanged, err error) {
 	if err = job.ValidateScheduleName(name); err == nil {
 		done, err = setSchedule(ctx, s, name, c, plan, actor)
@@ -123,7 +123,7 @@ func equalSettings(a, b job.ScheduleSetting) bool {
 	return len(changedFields(inOneLine(a), inOneLine(b))) == 0
 }
 
-// redactArgs returns a copy of a setting for the audit log and the history. Its args are replaced, because they may contain secrets that
+// redactArgs returns a copy of a setting for the audit log and the history. The args are replaced, because they may contain secrets that
 // only some principals may see.
 func redactArgs(s job.ScheduleSetting) job.ScheduleSetting {
 	if string(s.Args) != "{}" {
@@ -132,7 +132,7 @@ func redactArgs(s job.ScheduleSetting) job.ScheduleSetting {
 	return s
 }
 
-// checkSetting returns all errors in a setting at once. It does not check times that have not changed, because they may be long past.
+// checkSetting returns all errors in a setting, joined. It does not check times that have not changed, because they may be long past.
 func checkSetting(ctx context.Context, s *store.Store, tx pgx.Tx, before, after job.ScheduleSetting, plan Plan, created bool) error {
 	now, err := nowIn(ctx, s, tx)
 	if err != nil {
@@ -205,8 +205,8 @@ func DeleteSchedule(ctx context.Context, s *store.Store, name, actor string) err
 	return nil
 }
 
-// PauseSchedule pauses a schedule, or resumes it from now on. It reports whether that changed anything. It returns [job.ErrUnknownSchedule]
-// if the schedule does not exist.
+// PauseSchedule pauses a schedule, or resumes it from the current time on. It reports whether that changed anything. It returns
+// [job.ErrUnknownSchedule] if the schedule does not exist.
 func PauseSchedule(ctx context.Context, s *store.Store, name string, pause bool, plan Plan, actor string) (changed bool, err error) {
 	action, event := "schedule.resume", "schedule.resumed"
 	if pause {

@@ -12,13 +12,13 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// settingColumns lists the columns with the settings of a schedule, and scheduleColumns lists all its columns.
+// settingColumns lists the columns that hold a schedule's settings, and scheduleColumns lists all columns.
 const (
 	settingColumns  = `s.expression, s.zone, s.kind, s.args, s.lane, s.subject, s.priority, s.unique_key, s.missed, s.catch_up, s.overlap, s.paused`
 	scheduleColumns = `s.name, ` + settingColumns + `, s.declared is not null, s.anchor, s.next_at, s.error, s.created_at, s.updated_at`
 )
 
-// schedulesSQL lists all schedules by name, or reads one. Plan: one pass over schedules, which is small.
+// schedulesSQL reads all schedules by name, or one schedule. Plan: one pass over schedules, which is small.
 const schedulesSQL = `
 select ` + scheduleColumns + ` from trapeze.schedules s where not s.removed and ($1::text is null or s.name = $1) order by s.name`
 
@@ -89,8 +89,8 @@ func lockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string) (
 	return store.QueryOne[scheduleRow](ctx, s, tx, job.ErrUnknownSchedule, lockScheduleSQL, name)
 }
 
-// LockSchedule reads and locks a schedule, so that it neither changes nor fires until the transaction ends. It also returns the database's
-// clock. Errors: [job.ErrUnknownSchedule]; [job.ErrScheduleMoved] if as is not nil and the setting differs from it.
+// LockSchedule reads and locks a schedule, so that it neither changes nor fires until the transaction ends. It also returns the time on the
+// database's clock. Errors: [job.ErrUnknownSchedule]; [job.ErrScheduleMoved] if as is not nil and the setting differs from it.
 func LockSchedule(ctx context.Context, s *store.Store, tx pgx.Tx, name string, as *job.ScheduleSetting) (one job.Schedule, now time.Time, err error) {
 	row, err := lockSchedule(ctx, s, tx, name)
 	if err == nil && row.Removed {
@@ -113,7 +113,7 @@ const planSchedulesSQL = `
 update trapeze.schedules s set next_at = w.next_at, planned = true, error = w.error
 from unnest($1::text[], $2::timestamptz[], $3::text[]) as w(name, next_at, error) where s.name = w.name`
 
-// Planned holds the next occurrence of a schedule and its error. Next is zero if there are no more occurrences.
+// Planned contains the next occurrence of a schedule and the schedule's error. Next is zero if there are no more occurrences.
 type Planned struct {
 	Name  string
 	Next  time.Time
@@ -145,7 +145,7 @@ func ScheduleWrong(ctx context.Context, s *store.Store, tx pgx.Tx, name, wrong s
 	return tag.RowsAffected() > 0, nil
 }
 
-// nowIn returns the current time of the database's clock.
+// nowIn returns the current time on the database's clock.
 func nowIn(ctx context.Context, s *store.Store, tx pgx.Tx) (now time.Time, err error) {
 	err = tx.QueryRow(ctx, `select clock_timestamp()`).Scan(&now)
 	return now, err

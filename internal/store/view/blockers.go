@@ -47,16 +47,16 @@ type standing struct {
 	Isolated                         bool
 	Paused, Frozen, Enabled, Drained bool
 	Slots, SlotsPerPod               *int
-	Alive, Known                     int      // number of live pods, and of those with a handler
+	Alive, Known                     int      // number of live pods, and number of live pods with a handler
 	Boots                            []string // pods that could run the job now
 	PodSlots                         []int    // total slots of each of those pods
 	Blocker                          *int64
 	Open, Branches                   int // open and total branches of the job's fan-out
 }
 
-// Blockers returns the reasons why a waiting job does not run. Reasons that concern only this job come first, then those that it shares
-// with other jobs. The result is empty if the job is running, has ended or does not exist. The slots in use are expensive to read, so used
-// is called only if there is no other reason. It returns the result of [SlotsInUse], which may be slightly out of date.
+// Blockers returns the reasons why a waiting job is not running. Reasons that concern only this job come first, followed by those that it
+// shares with other jobs. The result is empty if the job is running, has ended or does not exist. Reading which slots are in use is
+// expensive, so used is called only if there is no other reason. It returns the result of [SlotsInUse], which may be slightly out of date.
 func Blockers(ctx context.Context, s *store.Store, id int64, used func(context.Context) ([]BoardSlots, error)) ([]job.Blocker, error) {
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[standing], standingSQL, id)
 	if err != nil {
@@ -98,8 +98,8 @@ func (j standing) own(id int64) (list []job.Blocker) {
 	return list
 }
 
-// shared returns the reasons that apply to every job of the same lane or kind. It returns none for a job that waits for its branches,
-// because such a job needs no slot.
+// shared returns the reasons that apply to every job in the same lane or of the same kind. It returns none for a job that is waiting for
+// its branches, because such a job needs no slot.
 func (j standing) shared() (list []job.Blocker) {
 	if job.BlockerType(j.Why) == job.BlockerChildren {
 		return nil
@@ -127,7 +127,7 @@ func (j standing) shared() (list []job.Blocker) {
 	return list
 }
 
-// turn returns why a claimable job is not claimed, usually because other jobs occupy the slots.
+// turn returns why a job that can be claimed has not been claimed. The usual reason is that other jobs occupy the slots.
 func (j standing) turn(used []BoardSlots) []job.Blocker {
 	lane, pods, here := 0, map[string]int{}, map[string]int{}
 	for _, u := range used {
@@ -137,7 +137,7 @@ func (j standing) turn(used []BoardSlots) []job.Blocker {
 			here[u.Pod] += u.Running
 		}
 	}
-	busy, full := 0, 0 // pods without a free slot, and other pods without a free slot for the lane
+	busy, full := 0, 0 // pods without any free slot, and other pods without a free slot for the lane
 	for i, boot := range j.Boots {
 		switch {
 		case pods[boot] >= j.PodSlots[i]:

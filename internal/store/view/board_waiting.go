@@ -10,19 +10,19 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// BoardWait is a group of jobs that wait for the same thing.
+// BoardWait is a group of jobs that are waiting for the same thing.
 type BoardWait struct {
 	Lane    string
 	Kind    string
 	Why     string     // due, subject, no_handler, pods_drained; scheduled, retry, retry_later, approval, children
-	Subject string     // the busy subject that the jobs wait for, if any
-	Blocker *int64     // the job that is running for the subject
+	Subject string     // the busy subject that the jobs are waiting for, if any
+	Blocker *int64     // the job that is running for that subject
 	Jobs    int        // number of jobs, up to the limit
-	Since   *time.Time // when the oldest due job became due; for other jobs, when the next one becomes due
+	Since   *time.Time // when the oldest due job became due; for jobs that are not due, when the next one becomes due
 	First   int64      // the lowest id in the group
 }
 
-// boardDueSQL groups the first due jobs of each lane by the reason for waiting that their own rows show. Other statements show whether the
+// boardDueSQL groups the first due jobs in each lane by the reason for waiting that their own rows show. Other statements show whether the
 // lane or the pods are full, drained or paused. Plan: the first rows of live_for_claim for each lane, stops at the limit;
 // current_runs_one_running; pods is small.
 const boardDueSQL = `
@@ -49,15 +49,15 @@ with w as materialized (
 select lane, kind, why, subject, blocker, count(*)::int, min(ready_at) filter (where ready_at > 'epoch'), min(id)
 from r group by lane, kind, why, subject, blocker order by count(*) desc, lane, kind, why, subject limit $2`
 
-// boardParkedSQL groups parked jobs by the reason for waiting: a time, an approval or their branches. Plan: parked_pkey, stops at the
-// limit.
+// boardParkedSQL groups parked jobs by their reason for waiting, which is a time, an approval or their branches. Plan: parked_pkey, stops
+// at the limit.
 const boardParkedSQL = `
 select lane, kind, why, '', null::bigint, count(*)::int, min(run_after), min(id)
 from (select id, lane, kind, why, run_after from trapeze.parked order by id limit $1) p
 group by lane, kind, why order by count(*) desc, lane, kind, why limit $2`
 
-// BoardWaiting groups waiting jobs by their reason for waiting. It reads up to eachLane due jobs of each lane and up to parkedMost parked
-// jobs. It returns up to limit groups of each.
+// BoardWaiting groups waiting jobs by their reason for waiting. It reads up to eachLane due jobs in each lane and up to parkedMost parked
+// jobs. It returns up to limit groups of each sort.
 func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
 	if due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit); err != nil {
 		return nil, nil, fmt.Errorf("list due jobs: %w", err)
@@ -68,7 +68,7 @@ func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, lim
 	return due, parked, nil
 }
 
-// BoardApproval is a job that awaits approval.
+// BoardApproval is a job that is awaiting approval.
 type BoardApproval struct {
 	ID        int64
 	Kind      string
@@ -78,14 +78,14 @@ type BoardApproval struct {
 	CreatedAt time.Time
 }
 
-// boardApprovalsSQL lists jobs that await approval, longest waiting first. Plan: parked_for_approval, stops at the limit; primary key
-// lookups.
+// boardApprovalsSQL lists jobs that are awaiting approval. Those that have waited longest come first. Plan: parked_for_approval, stops at
+// the limit; primary key lookups.
 const boardApprovalsSQL = `
 select p.id, p.kind, p.lane, p.subject, j.submitter, j.created_at
 from (select id, kind, lane, subject, run_after from trapeze.parked where why = 'approval' order by run_after, id limit $1) p
 join trapeze.jobs j on j.id = p.id order by p.run_after, p.id`
 
-// BoardApprovals returns up to limit jobs that await approval, longest waiting first.
+// BoardApprovals returns up to limit jobs that are awaiting approval. Those that have waited longest come first.
 func BoardApprovals(ctx context.Context, s *store.Store, limit int) ([]BoardApproval, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[BoardApproval], boardApprovalsSQL, limit)
 	if err != nil {

@@ -13,13 +13,12 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// currentJobsSQL lists the current runs of all subjects, newest first, from current_runs. If $15 is not null, it lists only those of that
-// submitter. currentRunSQL reads those of a single subject. While a job of a subject is running, both skip rows that racing claims left for
-// earlier runs. See TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore. The offset 0 prevents the planner from walking over all jobs.
-//
-// Plan: current_runs_of_subject, or one pass over current_runs, which has one or two rows per subject. For each row jobs_pkey, and
-// current_runs_one_running unless it is running; a sort; the view for the listed jobs, or for all of them if the filter has a state, a lane
-// or an error.
+// currentJobsSQL lists the current runs of all subjects, newest first, from current_runs. If $15 is not null, it lists only the runs of
+// that submitter. currentRunSQL reads the current runs of a single subject. While a job with a subject is running, both statements skip the
+// rows that racing claims left for the subject's earlier runs. See TestAClaimThatBeganBeforeTheLastRunLeavesOneRowMore. The offset 0
+// prevents the planner from walking over all jobs. Plan: current_runs_of_subject, or one pass over current_runs, which has one or two rows
+// per subject. For each row jobs_pkey, and current_runs_one_running unless it is running; a sort; the view for the listed jobs, or for all
+// of them if the filter has a state, a lane or an error.
 const (
 	currentJobsSQL = currentRunsHead + `($2::text is null or c.kind = $2) and ($4::text is null or c.subject = $4)` + currentRunsTail
 	currentRunSQL  = currentRunsHead + `c.kind = $2::text and c.subject = $4::text` + currentRunsTail
@@ -44,7 +43,7 @@ where ($1 is null or state = any($1)) and ($3 is null or lane = $3) and ($12 is 
 // namedRunSQL reports whether current_runs contains a run of a subject. Plan: current_runs_of_subject.
 const namedRunSQL = `select true from trapeze.current_runs c where c.kind = $1 and c.subject = $2 limit 1`
 
-// currentJobs reads a page of current runs. If the newest run of a subject was deleted or pruned, it returns the subject's newest finished
+// currentJobs reads a page of current runs. If the newest run for a subject was deleted or pruned, it returns the subject's newest finished
 // run that still exists.
 func currentJobs(ctx context.Context, s *store.Store, f job.Filter, args []any) (list []job.Job, full bool, err error) {
 	args = append(slices.Clone(args), store.Some(f.Owner))
@@ -74,13 +73,13 @@ func matchesFilter(f job.Filter, j job.Job) bool {
 		equalsIfSet(f.Reason, j.Reason) && equalsIfSet(f.ErrorClass, j.ErrorClass) && equalsIfSet(f.ErrorCode, j.ErrorCode)
 }
 
-// equalsIfSet reports whether a job's value equals the filter's value, or the filter has none.
+// equalsIfSet reports whether a job's value equals the filter's value, or whether the filter has no value.
 func equalsIfSet[T ~string](asked T, is *T) bool { return asked == "" || is != nil && *is == asked }
 
-// lastFinishedFor is the time limit for finding the newest finished run of a subject, because no index serves that search.
+// lastFinishedFor is the time limit for finding the newest finished run for a subject, because no index serves that search.
 const lastFinishedFor = 10 * time.Second
 
-// lastFinished returns the newest finished job of a subject, or [job.ErrNotFound].
+// lastFinished returns the newest finished job with a subject, or [job.ErrNotFound].
 func lastFinished(ctx context.Context, s *store.Store, kind, subject, owner string) (job.Job, error) {
 	f := job.Filter{Kind: kind, Subject: subject, Owner: owner, Children: new(true), States: []job.State{job.Succeeded, job.Failed, job.Cancelled}, Limit: 1}
 	for began := time.Now(); ; {
@@ -97,9 +96,9 @@ func lastFinished(ctx context.Context, s *store.Store, kind, subject, owner stri
 	}
 }
 
-// Current returns the current run of a subject: the running job, or else the job that ran last. If owner is not empty, it considers only
-// jobs of that submitter. If the last run was deleted or pruned, it returns the newest finished run that still exists, or
-// [job.ErrNotFound].
+// Current returns the current run for a subject. This is the running job or, if none is running, the job that ran last. If owner is not
+// empty, Current considers only that submitter's jobs. If the last run was deleted or pruned, it returns the newest finished run that still
+// exists, or [job.ErrNotFound].
 func Current(ctx context.Context, s *store.Store, kind, subject, owner string) (job.Job, error) {
 	page, err := Jobs(ctx, s, job.Filter{Kind: kind, Subject: subject, Owner: owner, Current: true, Limit: 1})
 	if err == nil && len(page.Jobs) == 0 {

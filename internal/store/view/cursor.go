@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// earliest and latest bound the times that a cursor may contain. JSON can represent the same range. PostgreSQL rejects some times outside
-// it.
+// earliest and latest are the bounds of the times that a cursor may contain. JSON can represent the same range. PostgreSQL rejects some
+// times outside the range.
 var (
 	earliest = time.Unix(0, 0)
 	latest   = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
@@ -20,7 +20,8 @@ var (
 // pageAfter returns the cursor of the page that starts after the row with the given creation time and id.
 func pageAfter(at time.Time, id int64) string { return fmt.Sprintf("%d.%d", at.UnixMicro(), id) }
 
-// pageCursor parses a page cursor. It returns the creation time and id of the row after which the page starts, or [job.ErrInvalid].
+// pageCursor parses a page cursor. It returns the creation time and id of the row after which the page starts. If the cursor is invalid, it
+// returns [job.ErrInvalid].
 func pageCursor(cursor string) (at *time.Time, id int64, err error) {
 	if cursor == "" {
 		return nil, 0, nil

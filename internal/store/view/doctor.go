@@ -18,7 +18,7 @@ select current_setting('server_version'), pg_is_in_recovery(), current_setting('
 	(select count(*) from pg_stat_activity a where a.backend_type = 'client backend')::int,
 	pg_has_role('pg_read_all_stats', 'member')`
 
-// Server holds the server settings that doctor checks.
+// Server contains the server settings that doctor checks.
 type Server struct {
 	Version           string
 	Standby           bool
@@ -29,7 +29,7 @@ type Server struct {
 	MaxConnections    int
 	Reserved          int  // connections reserved for superusers, included in the maximum
 	Connections       int  // connections in use by all clients
-	SeesAll           bool // whether this role sees the activity of other sessions
+	SeesAll           bool // whether this role can see the activity of other sessions
 }
 
 // ReadServer reads the relevant server settings.
@@ -62,7 +62,7 @@ func StrongOwner(ctx context.Context, s *store.Store) (string, error) {
 const clockSQL = `select clock_timestamp()`
 
 // Clock returns how far the database's clock is ahead of this machine's, and the maximum error of that value. The error is half the
-// shortest of five round trips.
+// shortest of five round-trip times.
 func Clock(ctx context.Context, s *store.Store) (ahead, within time.Duration, err error) {
 	for range 5 {
 		asked := time.Now()
@@ -79,7 +79,7 @@ func Clock(ctx context.Context, s *store.Store) (ahead, within time.Duration, er
 }
 
 // horizonSQL lists the oldest transactions, prepared transactions and replication slots that hold back the transaction horizon. They
-// prevent dead rows from being removed and the event feed from advancing. The session that runs the statement is excluded. Plan: reads no
+// prevent dead rows from being removed and the event feed from advancing. The session that runs this statement is excluded. Plan: reads no
 // table of Trapeze.
 const horizonSQL = `
 select * from (
@@ -103,7 +103,7 @@ type Holder struct {
 	Database     string
 	Application  string
 	State        string
-	Transactions int        // number of transactions started since
+	Transactions int        // number of transactions that have started since
 	Since        *time.Time // nil if unknown, as for a slot
 }
 
@@ -116,7 +116,7 @@ func Horizon(ctx context.Context, s *store.Store) ([]Holder, error) {
 	return list, nil
 }
 
-// tablesSQL reads the state of those Trapeze tables in which rows are inserted and deleted. It returns one row for each partition of done.
+// tablesSQL reads the state of the Trapeze tables in which rows are inserted and deleted. It returns one row for each partition of done.
 // Autovacuum vacuums a table with more dead rows than trigger. Plan: reads only system catalogs.
 const tablesSQL = `
 select c.relname::text, greatest(c.reltuples, 0)::bigint, coalesce(t.n_dead_tup, 0),
@@ -138,7 +138,7 @@ order by 1`
 // Table is the state of a table.
 type Table struct {
 	Name       string
-	Rows       int64 // estimate of the last vacuum or analyze
+	Rows       int64 // estimate from the last vacuum or analyze
 	Dead       int64
 	Trigger    int64 // number of dead rows above which autovacuum vacuums the table
 	Autovacuum bool  // whether autovacuum is enabled for the table
@@ -169,7 +169,7 @@ type MissingDay struct {
 	Day   time.Time
 }
 
-// MissingDays returns the partitions that are missing for today and for the given number of days ahead, most urgent first.
+// MissingDays returns the partitions that are missing for today and for the given number of days ahead. The most urgent ones come first.
 func MissingDays(ctx context.Context, s *store.Store, ahead int) ([]MissingDay, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[MissingDay], missingDaysSQL, s.Schema(), ahead)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 )
 
 // scheduleHealthSQL lists schedules with the conditions that may prevent them from firing. It includes the number of pods that could decide
-// the next occurrence, and whether the schedule's lane exists. It also includes how long the next occurrence has been due, by the
-// database's clock. For a schedule that is not planned, that is the time since it was changed. Plan: schedules, pods and lanes are small
-// tables.
+// the next occurrence, and whether the schedule's lane exists. It also includes how long the next occurrence has been due, according to the
+// database's clock. For a schedule that is not planned, this is the time since the schedule was changed. Plan: schedules, pods and lanes
+// are small tables.
 const scheduleHealthSQL = `
 select c.name, c.kind, c.lane, c.paused, c.error, c.next_at,
 	coalesce(extract(epoch from clock_timestamp() - case when c.planned then c.next_at else c.updated_at end), 0)::float8,
@@ -26,16 +26,16 @@ from trapeze.schedules c where not c.removed order by c.name`
 type ScheduleHealth struct {
 	Name   string
 	Kind   string
-	Lane   string // empty for the lane of its kind
+	Lane   string // empty stands for the lane of its kind
 	Paused bool
 	Error  string
-	Next   *time.Time // nil if not planned yet, or if there are no more occurrences
+	Next   *time.Time // nil if it is not planned yet, or if there are no more occurrences
 	Due    float64    // seconds since the next occurrence became due; negative if it is in the future
 	Pods   int        // number of live pods that handle its kind
 	Placed bool       // whether its lane exists
 
 	Expression, Zone string
-	Now              time.Time // the database's clock
+	Now              time.Time // the time on the database's clock
 }
 
 // ReadScheduleHealth returns the schedules with the conditions that may prevent them from firing, ordered by name.

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// alivePod is an SQL condition that is true for a pod p that can start jobs now.
+// alivePod is an SQL condition that is true for a pod p that can currently start jobs.
 const alivePod = `p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained`
 
 // waitingWorkSQL counts due jobs that are waiting, by lane and kind, together with the pods that could run them. Plan: one pass over live;
@@ -28,7 +28,7 @@ type WaitingWork struct {
 	Kind    string
 	Waiting int
 	Oldest  *time.Time // when the oldest job became due; nil for jobs recovered from a dead pod, which precede all others
-	Pods    int        // number of pods that could run the jobs now
+	Pods    int        // number of pods that could currently run the jobs
 }
 
 // ReadWaitingWork counts due jobs that are waiting, by lane and kind.
@@ -40,8 +40,8 @@ func ReadWaitingWork(ctx context.Context, s *store.Store) ([]WaitingWork, error)
 	return list, nil
 }
 
-// laneGatesSQL lists the conditions that may prevent a lane from starting jobs. It also lists the kinds that have the lane as default, and
-// counts the pods that could run any of them. Plan: lanes, lane_kinds and pods are small tables.
+// laneGatesSQL lists the conditions that may prevent a lane from starting jobs. It also lists the kinds whose default lane it is, and
+// counts the pods that could run any of those kinds. Plan: lanes, lane_kinds and pods are small tables.
 const laneGatesSQL = `
 select n.name, n.enabled, n.drained, n.slots, n.slots_per_pod, ` + gateColumns + `,
 	coalesce((select array_agg(k.kind order by k.kind) from trapeze.lane_kinds k where k.lane = n.name), '{}'),
@@ -57,11 +57,11 @@ type LaneGate struct {
 	Slots          *int
 	SlotsPerPod    *int
 	Paused, Frozen bool     // state of the whole queue
-	Kinds          []string // kinds that have this lane as default; kinds without one use the lane named default
-	Pods           int      // number of pods that could run any of these kinds now, or any kind at all if Kinds is empty
+	Kinds          []string // kinds whose default lane this is; kinds without a default lane use the lane named default
+	Pods           int      // number of pods that could currently run any of these kinds or, if Kinds is empty, any kind at all
 }
 
-// LaneGates returns, for each lane, the conditions that may prevent it from starting jobs.
+// LaneGates returns, for each lane, the conditions that may prevent the lane from starting jobs.
 func LaneGates(ctx context.Context, s *store.Store) ([]LaneGate, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[LaneGate], laneGatesSQL)
 	if err != nil {
@@ -70,7 +70,7 @@ func LaneGates(ctx context.Context, s *store.Store) ([]LaneGate, error) {
 	return list, nil
 }
 
-// podHealthSQL lists the open pods and the remaining time of their leases. Plan: one pass over pods and remote_workers, which are small.
+// podHealthSQL lists the open pods and how much time is left on their leases. Plan: one pass over pods and remote_workers, which are small.
 const podHealthSQL = `
 select p.boot::text, p.name, p.version, p.slots, extract(epoch from p.lease_until - clock_timestamp())::float8, p.draining, p.drained,
 	w.boot is not null, coalesce(w.stream, 0), extract(epoch from clock_timestamp() - p.started_at)::float8
@@ -83,14 +83,14 @@ type PodHealth struct {
 	Version  string
 	Slots    int
 	Lease    float64 // seconds until the lease expires; negative after that
-	Draining bool    // the pod is shutting down
-	Drained  bool    // drained by an operator
-	Remote   bool    // the pod is a remote worker
+	Draining bool    // whether the pod is shutting down
+	Drained  bool    // whether an operator has drained the pod
+	Remote   bool    // whether the pod is a remote worker
 	Streams  int64   // number of streams that the worker has opened
 	Up       float64 // seconds since the pod started
 }
 
-// ReadPodHealth returns the open pods and the remaining time of their leases.
+// ReadPodHealth returns the open pods and how much time is left on their leases.
 func ReadPodHealth(ctx context.Context, s *store.Store) ([]PodHealth, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[PodHealth], podHealthSQL)
 	if err != nil {
@@ -99,8 +99,8 @@ func ReadPodHealth(ctx context.Context, s *store.Store) ([]PodHealth, error) {
 	return list, nil
 }
 
-// unknownWorkSQL counts, by pod, the jobs that have been running for at least two minutes, if the pod is gone or knows fewer jobs than
-// that. It excludes live remote workers, which report their jobs themselves. Plan: one pass over live; pods_pkey for the running ones.
+// unknownWorkSQL counts, for each pod, the jobs that have been running for at least two minutes, if the pod is gone or knows fewer jobs
+// than that. It excludes live remote workers, which report their jobs themselves. Plan: one pass over live; pods_pkey for the running ones.
 const unknownWorkSQL = `
 select coalesce(p.name, ''), l.pod::text, count(*)::int, min(l.id), coalesce(p.known_claims, 0), p.boot is null or p.closed_at is not null
 from trapeze.live l
@@ -112,17 +112,17 @@ group by l.pod, p.boot, p.name, p.known_claims, p.closed_at
 having p.boot is null or p.closed_at is not null or count(*) > p.known_claims
 order by 1, 2`
 
-// UnknownWork counts the running jobs of a pod that is gone or that knows fewer jobs than the table assigns to it.
+// UnknownWork counts the running jobs of a pod that is gone, or that knows about fewer jobs than the table assigns to it.
 type UnknownWork struct {
 	Pod   string // the pod's name, or empty if it has no row
 	Boot  string
-	Jobs  int   // number of jobs that run there according to the table
+	Jobs  int   // number of jobs that the pod is running according to the table
 	First int64 // the lowest id of those jobs
 	Known int   // number of jobs that the pod's process knows
 	Gone  bool
 }
 
-// FindUnknownWork returns the pods to which the table assigns running jobs that they do not know.
+// FindUnknownWork returns the pods to which the table assigns running jobs that the pods do not know about.
 func FindUnknownWork(ctx context.Context, s *store.Store) ([]UnknownWork, error) {
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[UnknownWork], unknownWorkSQL)
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// enqueuedSQL lists the jobs of a kind, oldest first, or all jobs if $1 is null. It is meant for tests, whose tables are small. Plan:
+// enqueuedSQL lists the jobs of one kind, or all jobs if $1 is null, oldest first. It is meant for tests, whose tables are small. Plan:
 // jobs_by_age, to its end.
 const enqueuedSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where $1::text is null or kind = $1 order by created_at, id`
 
-// Enqueued returns the jobs of a kind, oldest first, or of all kinds if kind is empty. It reads the tables of the given schema and sees
+// Enqueued returns the jobs of one kind, or of all kinds if kind is empty, oldest first. It reads the tables in the given schema, and sees
 // what the connection or transaction db sees.
 func Enqueued(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)

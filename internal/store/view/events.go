@@ -18,10 +18,10 @@ const eventColumns = `e.xid::text || '.' || coalesce(e.job, 0) || '.' || coalesc
 	(select p.name from trapeze.pods p where p.boot = e.boot), e.fence, coalesce(e.level, 'info'), e.event, e.message, e.fields,
 	coalesce((select true from trapeze.remote_workers r where r.boot = e.boot), false)`
 
-// historySQL defines the CTE e, which holds the history of the jobs in the CTE of(id) and has the columns of the view job_event. The
-// history has two sources. Events that belong to a single job are found by the job's id. Events that several jobs of one statement share
-// are found by transaction id: those in the jobs' rows and those in the events that ended a claim. Plan: primary key lookups, done_by_id;
-// job_events_of_job and job_events_in_commit_order in each retained day.
+// historySQL defines the CTE e, which contains the history of the jobs in the CTE of(id) and has the columns of the view job_event. The
+// history has two sources. Events that belong to a single job are found by the job's id. Events that several jobs share, because one
+// statement wrote them, are found by transaction id. The ids of these transactions are in the jobs' rows and in the events that ended a
+// claim. Plan: primary key lookups, done_by_id; job_events_of_job and job_events_in_commit_order in each retained day.
 const historySQL = `
 commits as (
 	select j.xid from trapeze.jobs j join of on of.id = j.id
@@ -46,7 +46,7 @@ select ` + eventColumns + ` from e where e.event_no > $2 order by e.event_no lim
 const searchEventsSQL = `select ` + eventColumns + ` from trapeze.job_event e
 where e.job = $1 and e.event_no > $2 order by e.event_no limit $3`
 
-// pipelineEventsSQL reads the history of all jobs of a pipeline, up to the same horizon as feedSQL.
+// pipelineEventsSQL reads the history of all jobs in a pipeline, up to the same horizon as feedSQL.
 const pipelineEventsSQL = `with of as materialized (
 	select id from trapeze.jobs where id = $1 union all select id from trapeze.jobs where pipeline_id = $1 and step > 0
 ), ` + historySQL + `
@@ -55,16 +55,16 @@ where (e.xid, e.job, coalesce(e.event_no, 0)) > ($2::text::xid8, $3::bigint, $4:
 	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, e.job, e.event_no limit $5`
 
-// feedSQL reads the whole history in the order of transaction ids. This order may differ from that of a job's events, which readers can
-// sort by number. It stops at the horizon below which no new transaction can appear. A reader that continues from its last cursor therefore
-// misses nothing. Plan: job_events_in_commit_order.
+// feedSQL reads the whole history in the order of transaction ids. The order may differ from that of a job's events, which readers can sort
+// by number. The statement stops at the horizon below which no new transaction can appear. A reader that continues from its last cursor
+// therefore misses nothing. Plan: job_events_in_commit_order.
 const feedSQL = `select ` + eventColumns + ` from trapeze.job_event e
 where e.xid >= $1::text::xid8 and (e.xid, coalesce(e.job, 0), coalesce(e.event_no, 0)) > ($1::text::xid8, $2::bigint, $3::int)
 	and e.xid < pg_snapshot_xmin(pg_current_snapshot())
 order by e.xid, coalesce(e.job, 0), e.event_no limit $4`
 
-// hasGaps reports whether events are missing between the listed ones. It ignores missing events at the start, which retention may have
-// deleted.
+// hasGaps reports whether events are missing between the listed ones. It ignores missing events at the start, because retention may have
+// deleted them.
 func hasGaps(list []job.Event) bool {
 	for i := 1; i < len(list); i++ {
 		if *list[i].EventNo != *list[i-1].EventNo+1 {
@@ -75,7 +75,7 @@ func hasGaps(list []job.Event) bool {
 }
 
 // JobEvents returns the history of a job after the event with the given number, or from the start if after is 0. If the job's row no longer
-// exists, it returns only events that concern this job alone.
+// exists, JobEvents returns only events that concern this job alone.
 func JobEvents(ctx context.Context, s *store.Store, id int64, after, limit int) ([]job.Event, error) {
 	list, err := store.Rows(ctx, s, scanEvent, jobEventsSQL, id, after, limit)
 	if err == nil && hasGaps(list) {
@@ -107,13 +107,13 @@ func Events(ctx context.Context, s *store.Store, pipeline int64, cursor string, 
 	return list, nil
 }
 
-// EventNo returns the event number in the cursor of a job's event.
+// EventNo returns the event number contained in the cursor of a job's event.
 func EventNo(cursor string) (int, error) {
 	_, _, no, err := parseCursor(cursor)
 	return no, err
 }
 
-// ParsePosition parses an event cursor as a position in the global feed. It returns [job.ErrInvalid] for an invalid cursor.
+// ParsePosition parses an event cursor as a position in the global feed. It returns [job.ErrInvalid] if the cursor is invalid.
 func ParsePosition(cursor string) (p Position, err error) {
 	xid, id, no, err := parseCursor(cursor)
 	if err != nil {
@@ -141,10 +141,10 @@ func parseCursor(cursor string) (xid string, id int64, no int, err error) {
 }
 
 // exportEventsSQL reads the whole history in the caller's snapshot, job by job, with each job's events in order. It does not sort by
-// transaction id, because a transaction that waited for a job's row may have an earlier id than the preceding event.
+// transaction id, because a transaction that waited for a job's row may have a lower id than the one that wrote the preceding event.
 const exportEventsSQL = `select ` + eventColumns + ` from trapeze.job_event e order by e.job nulls first, e.event_no, e.xid`
 
-// ExportEvents passes the whole history to do, one event at a time, in the caller's transaction.
+// ExportEvents passes the whole history to do, one event at a time. It runs in the caller's transaction.
 func ExportEvents(ctx context.Context, s *store.Store, db store.DB, do func(job.Event) error) error {
 	return each(ctx, s, db, scanEvent, do, exportEventsSQL)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Failure returns the job whose failure started a pipeline, which is the parent of the pipeline's first job. It returns [job.ErrNotFound]
-// if there is none, or if that job has been pruned.
+// if there is no such job, or if that job has been pruned.
 func Failure(ctx context.Context, s *store.Store, pipeline int64) (f job.Failure, err error) {
 	first, err := Job(ctx, s, pipeline)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 // countedTo limits the count of waiting jobs in a lane, because a graph does not need larger numbers.
 const countedTo = 100_000
 
-// fleetSQL counts the due jobs that are waiting in each lane, up to a limit, and returns how long the oldest has been due. A recovered job
-// precedes all others and has no due time, so it is counted but has no age. Plan: per lane an Index Scan on live_for_claim that stops at
-// the limit, and one probe of it per rank; pods_open.
+// fleetSQL counts the due jobs that are waiting in each lane, up to a limit, and returns how long the oldest one has been due. A recovered
+// job precedes all others and has no due time, so it is counted but has no age. Plan: per lane an Index Scan on live_for_claim that stops
+// at the limit, and one probe of it per rank; pods_open.
 const fleetSQL = `
 select n.name, (select count(*)::int from (
 		select from trapeze.live l where l.lane = n.name and l.state = 'pending' limit $1) w),
@@ -27,12 +27,12 @@ select n.name, (select count(*)::int from (
 	(select count(*)::int from trapeze.pods p where p.closed_at is null)
 from trapeze.lanes n`
 
-// Backlog describes the jobs that wait in a lane.
+// Backlog describes the jobs that are waiting in a lane.
 type Backlog struct {
 	Lane          string
-	Waiting       int     // counted up to 100,000
-	OldestSeconds float64 // 0 if no jobs wait, or only recovered ones
-	Pods          int     // number of all open pods, the same for every lane
+	Waiting       int     // the count stops at 100,000
+	OldestSeconds float64 // 0 if no jobs are waiting, or only recovered ones
+	Pods          int     // number of all open pods, which is the same for every lane
 }
 
 // Fleet returns the backlog of each lane. There is always at least one lane. The cost does not depend on the size of the backlog or the

@@ -1,11 +1,11 @@
 package view
 
 // jobOf is the view trapeze.job, rewritten as a sequence of lookups for each job. It looks in live, then in parked, then by state in the
-// finished jobs. There it starts on the day before the job was created, because no job ends earlier. The first table that contains the job
-// ends the search.
+// finished jobs. The search in the finished jobs starts on the day before the job was created, because no job ends earlier. The first table
+// that contains the job ends the search.
 //
-// The view joins the tables instead. It reads every day. If live or parked was empty when last analyzed, the view is planned as a scan of
-// that table for each job. The view is meant for statements that count or search whole tables.
+// The view, in contrast, joins the tables and reads every day. If live or parked was empty when it was last analyzed, the view is planned
+// as a scan of that table for each job. The view is meant for statements that count or search whole tables.
 //
 // Each lookup has a limit, so that the planner cannot turn it into such a join. The lookup in live also has an order, because
 // live_for_claim contains the id too, and costs the same as live_pkey while both seem empty. If wrong clocks made a job end days before it
@@ -50,7 +50,7 @@ const (
 	endedSince = `d.id = j.id and d.finished_at >= j.created_at - interval '1 day'`
 )
 
-// pipelineOf is the view trapeze.pipeline, but uses jobOf to find the job of the last step.
+// pipelineOf is the view trapeze.pipeline, except that it uses jobOf to find the job of the last step.
 const pipelineOf = `(
 	select p.id, p.name,
 		case when t.state not in ('succeeded', 'failed', 'cancelled') then 'running'

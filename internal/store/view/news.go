@@ -10,14 +10,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// News is a feed event plus the fields used to route and authorize it.
+// News is a feed event with additional fields that are used to route and authorize it.
 type News struct {
 	job.Event
 	Xid       uint64
 	No        int        // the EventNo or, for an event without a job, its number within the transaction
-	Pipeline  int64      // 0 if the event has no job, or the job no longer exists
+	Pipeline  int64      // 0 if the event has no job, or if the job no longer exists
 	Submitter string     // submitter of the job
-	Status    job.Status // current status of the pipeline if the event may have finished or reopened it, or else empty
+	Status    job.Status // the pipeline's current status if the event may have finished or reopened the pipeline; otherwise empty
 }
 
 // Position is the position of an event in the global feed.
@@ -50,10 +50,10 @@ func (p Position) After(q Position) bool {
 	return p.EventNo > q.EventNo
 }
 
-// newsColumns are the columns of an event e with job j, except for the status of the pipeline.
+// newsColumns lists the columns of an event e with job j, except for the status of the pipeline.
 const newsColumns = eventColumns + `, e.xid, coalesce(e.event_no, 0), coalesce(j.pipeline_id, 0), coalesce(j.submitter, '')`
 
-// newsStatus is the status of the pipeline if the event finishes or reopens a job outside any fan-out, or else empty.
+// newsStatus is the status of the pipeline if the event finishes or reopens a job outside any fan-out; otherwise it is empty.
 const newsStatus = `coalesce(case when ('{succeeded,failed,cancelled}'::text[] && array[e.from_state, e.to_state])
 		and coalesce(j.group_id, 0) = 0 and coalesce(j.child_no, 0) = 0 then ` + statusOfPipeline + ` end, '')`
 
@@ -62,11 +62,11 @@ const statusOfPipeline = `coalesce((select p.status from trapeze.pipeline p wher
 	(select case when v.state in ('succeeded', 'failed', 'cancelled') then v.state else 'running' end
 	from trapeze.job v where v.id = j.pipeline_id order by v.epoch desc limit 1))`
 
-// newsSQL reads the events of some jobs, or of the jobs of some pipelines, that were written by transactions outside a given set. The
+// newsSQL reads the events of some jobs, or of the jobs in some pipelines, that were written by transactions outside a given set. The
 // events of each job are in order. If there are no events, it returns a single row without an event. It reads only transactions that
-// started after the set, and those that were open then and have ended since. It therefore reads nothing twice, and a transaction that stays
-// open costs nothing. Plan: job_events_in_commit_order in each retained day; jobs_pkey for each event, and primary key lookups if an event
-// may end a pipeline.
+// started after the set, and transactions that were open at that time and have ended since. As a result, it reads nothing twice, and a
+// transaction that stays open costs nothing. Plan: job_events_in_commit_order in each retained day; jobs_pkey for each event, and primary
+// key lookups if an event may end a pipeline.
 const newsSQL = `
 with fresh as materialized (
 	select v.job, v.event_no, v.jobs, v.event_nos, v.fences, v.xid, v.at, v.fence, v.boot, v.from_state, v.to_state, v.event, v.actor,
@@ -90,8 +90,8 @@ select pg_current_snapshot()::text, coalesce((select f.xid from fresh f order by
 from (values (1)) as one(row) left join told t on true
 order by t.told_job, t.told_no`
 
-// ReadNews returns new events of some jobs and of the jobs of some pipelines, for a reader that has already seen the transactions in seen.
-// Each job's events are in order. It also returns the set of transactions that the reader has seen afterwards.
+// ReadNews returns new events of some jobs and of the jobs in some pipelines, for a reader that has already seen the transactions in seen.
+// Each job's events are in order. ReadNews also returns the set of transactions that the reader will then have seen.
 func ReadNews(ctx context.Context, s *store.Store, seen Seen, jobs, pipelines []int64) ([]News, Seen, error) {
 	upto, open := seen.args()
 	found, err := store.Rows(ctx, s, scanTold, newsSQL, upto, open, orNone(jobs), orNone(pipelines))
@@ -129,7 +129,7 @@ func scanTold(row pgx.CollectableRow) (t newsRow, err error) {
 	var id *int64
 	var n News
 	event := n.columns()
-	// Without an event, only the first columns of the row can be scanned. A nil destination skips a column.
+	// If there is no event, only the first columns of the row can be scanned. A nil destination skips a column.
 	err = row.Scan(append([]any{&t.snapshot, &t.upto, &id, nil}, make([]any, len(event))...)...)
 	if err != nil || id == nil {
 		return t, err

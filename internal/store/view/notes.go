@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// notesSQL reads the progress that some jobs, and the latest jobs of some pipelines, have reported. Plan: primary key lookups,
+// notesSQL reads the progress that some jobs, and the latest jobs in some pipelines, have reported. Plan: primary key lookups,
 // jobs_of_pipeline.
 const notesSQL = `
 select 0::bigint, g.id, g.done, g.total, g.message from unnest($1::bigint[]) as w(id) join trapeze.job_progress g on g.id = w.id
@@ -23,12 +23,13 @@ where not exists (select from trapeze.pipelines p where p.id = w.id)`
 
 // Note is the progress that a job has reported.
 type Note struct {
-	Pipeline int64 // the pipeline for which it was requested, or 0 if it was requested for a job
+	Pipeline int64 // the pipeline for which the progress was requested, or 0 if it was requested for a job
 	Job      int64
 	job.Progress
 }
 
-// Notes returns the progress that some jobs, and the latest jobs of some pipelines, have reported. It omits jobs without reported progress.
+// Notes returns the progress that some jobs, and the latest jobs in some pipelines, have reported. It omits jobs that have not reported any
+// progress.
 func Notes(ctx context.Context, s *store.Store, jobs, pipelines []int64) ([]Note, error) {
 	list, err := store.Rows(ctx, s, func(row pgx.CollectableRow) (n Note, err error) {
 		return n, row.Scan(&n.Pipeline, &n.Job, &n.Done, &n.Total, &n.Message)

@@ -11,8 +11,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// mostOpen is the maximum number of open jobs that are collected by state. If there are more, they are not rare, and a walk over all jobs
-// quickly finds the newest.
+// mostOpen is the maximum number of open jobs that are collected by state. If there are more, open jobs are not rare, and a walk over all
+// jobs quickly finds the newest ones.
 const mostOpen = 10_000
 
 // openIDsSQL collects the ids of open jobs by state, unordered and up to a limit. Plan: one pass over live and parked, which hold no
@@ -27,7 +27,7 @@ select s.id from (
 where s.state = any($1::text[]) and ($2::text is null or s.kind = $2) and ($3::text is null or s.lane = $3)
 	and ($4::text is null or s.subject = $4) limit $5`
 
-// openJobsSQL lists those of the jobs in $15 that are still open, newest first. If $16 is not null, it lists only those of that submitter.
+// openJobsSQL lists those of the jobs in $15 that are still open, newest first. If $16 is not null, it lists only that submitter's jobs.
 // Its conditions on times are written so that no index can serve them. Plan: primary keys of the open jobs, then a sort of those; no
 // history is read.
 const openJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = any($15::bigint[])
@@ -35,7 +35,7 @@ const openJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id =
 	and ($7::timestamptz is null or created_at >= $7) and ($8::timestamptz is null or (created_at, id) < ($8, $9::bigint)) and ` + jobsMatched + jobsOrdered
 
 // rareOpen reports whether a filter selects only open jobs and there are few of them. It returns their ids, which may include jobs that the
-// filter does not select. A list that started with the newest of all jobs would have to search the whole history for them.
+// filter does not select. A list that started with the newest of all jobs would have to search the whole history for the open ones.
 func rareOpen(ctx context.Context, s *store.Store, f job.Filter, states []string) (ids []int64, rare bool, err error) {
 	if len(states) == 0 || slices.ContainsFunc(f.States, job.State.Terminal) {
 		return nil, false, nil

@@ -13,8 +13,8 @@ import (
 // ownerSQL reads the submitter of a job. The submitter never changes. Plan: jobs_pkey, one row.
 const ownerSQL = `select submitter from trapeze.jobs where id = $1`
 
-// Owner returns the submitter of a job, or of a pipeline if id is that of its first job. Steps and branches inherit their submitter. It
-// returns [job.ErrNotFound] if the job does not exist.
+// Owner returns the submitter of a job, or of a pipeline if id is the id of the pipeline's first job. Steps and branches inherit their
+// submitter. Owner returns [job.ErrNotFound] if the job does not exist.
 func Owner(ctx context.Context, s *store.Store, id int64) (string, error) {
 	found, err := store.Rows(ctx, s, pgx.RowTo[string], ownerSQL, id)
 	if err != nil {

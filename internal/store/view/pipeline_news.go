@@ -8,7 +8,7 @@ import (
 )
 
 // pipelineNewsSQL reads the unseen events of one pipeline, like newsSQL, but finds them through the pipeline's jobs. It reads no events of
-// other pipelines, no matter how old the reader's position is. Among the transactions bounded by $5 and $6, it skips the events up to a
+// other pipelines, no matter how old the reader's position is. Within the transactions bounded by $5 and $6, it skips the events up to a
 // given event of a job. Plan: as for jobEventsSQL, for each job of the pipeline.
 const pipelineNewsSQL = `
 with of as materialized (

@@ -46,10 +46,10 @@ where ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name
 	and (p.created_at, p.id) >= (coalesce($7::timestamptz, '-infinity'), $8::bigint)
 order by p.created_at desc, p.id desc limit $6`
 
-// ownPipelinesSQL lists the pipelines whose first job was submitted by a given submitter since a given time. They are ordered by that job,
-// newest first, and a page continues from it. The pipeline's own row may be younger, because it may not be created until the first job has
-// finished. Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary key lookups and jobs_of_pipeline for each row
-// read; stops at the limit.
+// ownPipelinesSQL lists the pipelines whose first job was submitted by a given submitter since a given time. The pipelines are ordered by
+// that job, newest first, and a page continues from it. The pipeline's own row may be younger, because it may not be created until the
+// first job has finished. Plan: jobs_by_submitter for the first jobs, down to the job ($7, $8), primary key lookups and jobs_of_pipeline
+// for each row read; stops at the limit.
 const ownPipelinesSQL = `
 select ` + pipelineColumns + ` from trapeze.jobs o join ` + pipelineOf + ` p on p.id = o.id
 where o.submitter = $9 and o.submitter <> '' and ($1::text[] is null or p.status = any($1)) and ($2::text is null or p.name = $2)
@@ -59,7 +59,8 @@ where o.submitter = $9 and o.submitter <> '' and ($1::text[] is null or p.status
 order by o.created_at desc, o.id desc limit $6`
 
 const (
-	// lookedPipelinesSQL returns the pipeline at which a part of a walk ends, like lookedSQL. Plan: pipelines_by_age backwards, index only.
+	// lookedPipelinesSQL returns the pipeline at which one part of a walk ends, like lookedSQL. Plan: pipelines_by_age backwards, index
+	// only.
 	lookedPipelinesSQL = `
 select created_at, id from trapeze.pipelines where ` + lookedFrom + ` order by created_at desc, id desc offset $4 limit 1`
 	// madeSQL reads the time at which a job was created. Plan: jobs_pkey.
@@ -72,16 +73,16 @@ type PipelineFilter struct {
 	Name     string
 	Since    time.Time
 	Owner    string // submitter of the pipelines
-	Limit    int    // default 50, at most 1000
-	Cursor   string // cursor that the previous page returned
+	Limit    int    // the default is 50, the maximum 1000
+	Cursor   string // the cursor returned with the previous page
 }
 
-// PipelinePage is one page of pipelines, newest first. Like a [Page], it may hold fewer pipelines than the limit. This happens if their
-// plans are large or if only few of many pipelines match.
+// PipelinePage is one page of pipelines, newest first. Like a [Page], it may contain fewer pipelines than the limit. This happens if their
+// plans are large or if only a few of many pipelines match.
 type PipelinePage struct {
 	Pipelines []job.Pipeline
-	Cursor    string    // cursor of the next page, or empty on the last page
-	Searched  time.Time // how far back a search that stopped early has read, or zero
+	Cursor    string    // cursor for the next page, or empty on the last page
+	Searched  time.Time // how far back a search that stopped early has read; otherwise zero
 }
 
 // Pipelines returns a page of pipelines, newest first.
@@ -129,7 +130,7 @@ func walkPipelines(ctx context.Context, s *store.Store, args []any, owner string
 	from := walkEnd{args[3].(*time.Time), args[4].(int64)}
 	if owner != "" {
 		sql, ends, whose = ownPipelinesSQL, ownLookedSQL, []any{owner}
-		// An owner's list is ordered by the pipelines' first jobs, but the cursor contains the time of the pipeline.
+		// An owner's list is ordered by the first jobs of the pipelines, but the cursor contains the time of the pipeline.
 		made, err := store.Rows(ctx, s, pgx.RowTo[time.Time], madeSQL, from.ID)
 		if err != nil {
 			return nil, false, nil, err
@@ -158,8 +159,8 @@ func scanPipeline(row pgx.CollectableRow) (p job.Pipeline, err error) {
 	return p, err
 }
 
-// spineSQL reads the jobs of a pipeline that are outside any fan-out, in order and without their plans. Each plan contains all following
-// steps, so the plans of a long chain may take gigabytes. Plan: jobs_of_pipeline; primary key lookups, done_by_id.
+// spineSQL reads the jobs in a pipeline that are outside any fan-out, in order and without their plans. Each plan contains all following
+// steps, so the plans in a long chain may take gigabytes. Plan: jobs_of_pipeline; primary key lookups, done_by_id.
 const spineSQL = `
 select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf + ` job where id = any(array(
 	select j.id from trapeze.jobs j where j.id = $1
@@ -168,8 +169,8 @@ select ` + columnsToArgs + `null::json` + columnsFromResult + ` from ` + jobOf +
 	where j.pipeline_id = $1 and coalesce(j.group_id, 0) = 0 and coalesce(j.child_no, 0) = 0 and j.step > 0
 )) order by step`
 
-// Spine returns the jobs of a pipeline that are outside any fan-out, in order. The jobs have no plans, because the pipeline has one. After
-// the first 8 MiB they also have no arguments and results.
+// Spine returns the jobs in a pipeline that are outside any fan-out, in order. The jobs have no plans, because the pipeline has one. After
+// the first 8 MiB, the jobs also have no arguments or results.
 func Spine(ctx context.Context, s *store.Store, id int64) ([]job.Job, error) {
 	list, err := store.Rows(ctx, s, leanJobs(), spineSQL, id)
 	if err != nil {
@@ -185,7 +186,7 @@ select v.state, count(*)::int, min(v.started_at), max(v.finished_at)
 from (` + store.BranchTails + `) b join ` + jobOf + ` v on v.id = b.id
 group by v.state`
 
-// BranchState counts the branches of a fan-out whose last job is in the given state.
+// BranchState is the number of branches of a fan-out whose last job is in the given state.
 type BranchState struct {
 	State    job.State
 	Branches int
@@ -209,7 +210,7 @@ where id = any(array(select b.id from (` + store.BranchTails + `) b)) and state 
 order by array_position($3::text[], state), child_no limit $4`
 
 // BranchJobs returns the last jobs of a fan-out's branches that are in one of the given states. They are ordered by the given states, then
-// by position in the fan-out. After the first 8 MiB they have no arguments, results and plans.
+// by position in the fan-out. After the first 8 MiB, the jobs have no arguments, results or plans.
 func BranchJobs(ctx context.Context, s *store.Store, pipeline, id int64, states []job.State, limit int) ([]job.Job, error) {
 	names := make([]string, len(states))
 	for i, state := range states {

@@ -14,13 +14,13 @@ import (
 
 // Lists of failed or cancelled jobs, which are rare in a long history, start from the finished jobs in those states. If they started with
 // the newest of all jobs, they might have to skip millions of succeeded ones. No job ends before it is created. Every job created since a
-// given time is therefore among those that ended since then, and a full page of them is complete.
+// given time is therefore among the jobs that ended since then, and a full page of those is complete.
 
-// rareSpans are the periods that a list searches one after another until its page is full. 0 means the whole history.
+// rareSpans are the periods that a list searches, one after another, until its page is full. 0 stands for the whole history.
 var rareSpans = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour, 0}
 
-// mostRare is the maximum number of jobs that are collected by state. mostRareOfAKind applies instead if the list also filters by kind or a
-// similar field, because far fewer jobs may match. If there are more jobs, a walk over all jobs quickly finds the matching ones.
+// mostRare is the maximum number of jobs that are collected by state. If the list also filters by kind or a similar field, mostRareOfAKind
+// applies instead, because far fewer jobs may match. If there are more jobs, a walk over all jobs quickly finds the matching ones.
 const (
 	mostRare        = 10_000
 	mostRareOfAKind = 100_000
@@ -41,8 +41,8 @@ select (select count(*) from (
 		limit $3
 	) o)`
 
-// endedJobsSQL lists jobs that were created since $7 and failed or were cancelled, newest first. If $15 is not null, it lists only those of
-// that submitter. Plan: the days of these states since then, collected into an array, because otherwise the planner would start with the
+// endedJobsSQL lists jobs that were created since $7 and failed or were cancelled, newest first. If $15 is not null, it lists only that
+// submitter's jobs. Plan: the days of these states since then, collected into an array, because otherwise the planner would start with the
 // newest of all jobs; jobs_pkey for each, a sort; the view for as many as are listed.
 const endedJobsSQL = `
 select ` + jobColumns + ` from ` + jobOf + ` job where id = any(array(
@@ -108,7 +108,7 @@ func rare(ctx context.Context, s *store.Store, states []string, since, newest *t
 	return true, nil
 }
 
-// onlyOf reports whether a list filters by states and all of them are among the given ones.
+// onlyOf reports whether a list filters by states and all of these states are among the given ones.
 func onlyOf[T comparable](asked []T, of ...T) bool {
 	return len(asked) > 0 && !slices.ContainsFunc(asked, func(one T) bool { return !slices.Contains(of, one) })
 }

@@ -25,7 +25,7 @@ const (
 // jobSQL reads one job. Plan: as for jobOf, primary key lookups and done_by_id.
 const jobSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where id = $1`
 
-// Job returns one job, or [job.ErrNotFound]. It also finds a job that is currently moving between tables.
+// Job returns one job, or [job.ErrNotFound]. It finds the job even while it is moving between tables.
 func Job(ctx context.Context, s *store.Store, id int64) (job.Job, error) {
 	found, err := store.Rows(ctx, s, scanJob, jobSQL, id)
 	if err != nil {
@@ -37,12 +37,12 @@ func Job(ctx context.Context, s *store.Store, id int64) (job.Job, error) {
 	return found[0], nil
 }
 
-// Page is one page of jobs, newest first. It may hold fewer jobs than the limit, if the jobs are large or if only few of many jobs match.
-// The cursor shows whether it is the last page.
+// Page is one page of jobs, newest first. It may contain fewer jobs than the limit if the jobs are large or if only a few of many jobs
+// match. The cursor shows whether this is the last page.
 type Page struct {
 	Jobs     []job.Job
-	Cursor   string    // cursor of the next page, or empty on the last page
-	Searched time.Time // how far back a search that stopped early has read, or zero
+	Cursor   string    // cursor for the next page, or empty on the last page
+	Searched time.Time // how far back a search that stopped early has read; otherwise zero
 }
 
 // jobsSQL lists jobs newest first, back to the job ($15, $16). Null arguments match everything. Plan: jobs_by_age backwards, from the
@@ -52,8 +52,8 @@ const jobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where ` + jobs
 // ownJobsSQL lists the jobs of one submitter, newest first. Plan: jobs_by_submitter backwards, otherwise as for jobsSQL.
 const ownJobsSQL = `select ` + jobColumns + ` from ` + jobOf + ` job where submitter = $17 and submitter <> '' and ` + jobsChosen
 
-// jobsChosen compares times with coalesce, which can start and end an index scan. A condition with "is null or" cannot, because the plan
-// must be valid for all arguments.
+// jobsChosen compares times with coalesce, which can start and end an index scan. A condition with "is null or" cannot do that, because the
+// plan must be valid for all arguments.
 const jobsChosen = jobsMatched + `
 	and created_at >= coalesce($7::timestamptz, '-infinity') and (created_at, id) < (coalesce($8::timestamptz, 'infinity'), $9::bigint)
 	and (created_at, id) >= (coalesce($15::timestamptz, '-infinity'), $16::bigint)` + jobsOrdered
@@ -104,8 +104,8 @@ func Jobs(ctx context.Context, s *store.Store, f job.Filter) (Page, error) {
 	return page, nil
 }
 
-// readPage reads a page using the most selective condition: a pipeline, a rare end state or an open state. Without one, it walks over all
-// jobs.
+// readPage reads a page using the most selective condition, which is a pipeline, a rare end state or an open state. Without such a
+// condition, it walks over all jobs.
 func readPage(ctx context.Context, s *store.Store, f job.Filter, args []any, at *time.Time, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
 	if f.Current {
 		list, full, err = currentJobs(ctx, s, f, args)
@@ -135,10 +135,10 @@ func readPage(ctx context.Context, s *store.Store, f job.Filter, args []any, at 
 	return walkJobs(ctx, s, args, f.Owner, limit)
 }
 
-// exportJobsSQL reads every job, oldest first, in the caller's snapshot.
+// exportJobsSQL reads every job in the caller's snapshot, oldest first.
 const exportJobsSQL = `select ` + jobColumns + ` from trapeze.job order by created_at, id`
 
-// ExportJobs passes every job to do, one at a time, in the caller's transaction.
+// ExportJobs passes every job to do, one at a time. It runs in the caller's transaction.
 func ExportJobs(ctx context.Context, s *store.Store, db store.DB, do func(job.Job) error) error {
 	return each(ctx, s, db, scanJob, do, exportJobsSQL)
 }
@@ -188,8 +188,8 @@ const foreignLaneSQL = `
 select coalesce((select lane from trapeze.lane_kinds where kind = $1), $3),
 	$2 = '' or exists (select from trapeze.lanes where name = $2)`
 
-// LaneFor returns the default lane of a kind, or other if it has none. exists reports whether the lane called name exists, and is true if
-// name is empty.
+// LaneFor returns the default lane of a kind, or other if the kind has no default lane. exists reports whether the lane called name exists;
+// it is true if name is empty.
 func LaneFor(ctx context.Context, s *store.Store, kind, name, other string) (lane string, exists bool, err error) {
 	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[laneAnswer], foreignLaneSQL, kind, name, other)
 	return laneIn(kind, found, err)

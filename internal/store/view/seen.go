@@ -10,14 +10,15 @@ import (
 )
 
 // Seen is the set of transactions whose events a reader has seen. It contains all transactions up to Upto, except for the few that were
-// still open at that time. A reader of new events thus gets each event exactly once, in whatever order transactions commit. It does not
-// wait for open transactions and reads nothing twice. Upto is a transaction that has written an event, so a server crash cannot undo it.
+// still open at that time. With it, a reader of new events gets each event exactly once, in whatever order transactions commit, without
+// waiting for open transactions or reading anything twice. Upto is a transaction that has written an event, so a server crash cannot undo
+// it.
 type Seen struct {
 	Upto uint64
 	Open []uint64
 }
 
-// Has reports whether the events of a transaction have been seen.
+// Has reports whether the events written by a transaction have been seen.
 func (s Seen) Has(xid uint64) bool { return xid <= s.Upto && !slices.Contains(s.Open, xid) }
 
 // With returns the union of s and t.
@@ -31,7 +32,8 @@ func (s Seen) With(t Seen) Seen {
 	return both
 }
 
-// at returns the set of transactions visible in a snapshot, which has the form xmin:xmax:xip,…. upto is the latest transaction with events.
+// at returns the set of transactions that are visible in a snapshot, which has the form xmin:xmax:xip,…. upto is the latest transaction
+// that wrote events.
 func (s Seen) at(snapshot string, upto uint64) (Seen, error) {
 	now := Seen{Upto: max(s.Upto, upto)}
 	parts := strings.Split(snapshot, ":")
@@ -63,10 +65,11 @@ func (s Seen) String() string {
 	return b.String()
 }
 
-// maxOpen limits the number of open transactions in a cursor. PostgreSQL servers have hundreds of connections, rarely thousands.
+// maxOpen limits the number of open transactions in a cursor. PostgreSQL servers typically have hundreds of connections, and rarely
+// thousands.
 const maxOpen = 10_000
 
-// ParseSeen parses the output of [Seen.String]. It returns [job.ErrInvalid] for an invalid text.
+// ParseSeen parses the output of [Seen.String]. It returns [job.ErrInvalid] if the text is invalid.
 func ParseSeen(text string) (s Seen, err error) {
 	for i, part := range strings.Split(text, "_") {
 		xid, err := strconv.ParseUint(part, 10, 64)

@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// statements lists all statements of the package. TestEveryStatementIsListed checks that the list is complete. Each statement has its own
-// line, so that concurrent changes rarely conflict.
+// statements lists all statements in the package. TestEveryStatementIsListed checks that the list is complete. Each statement is on a
+// separate line, so that concurrent changes rarely conflict.
 var statements = map[string]string{
 	"madeSQL":            madeSQL,
 	"unknownWorkSQL":     unknownWorkSQL,

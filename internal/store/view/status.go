@@ -12,9 +12,9 @@ import (
 )
 
 // The API, the command line and the dashboard show the queue state, the lanes, the pods and the running jobs in the same form. [ReadStatus]
-// reads everything. [StatusUpTo] reads a limited amount, so that a page view does not add load when millions of jobs are waiting.
+// reads everything. [StatusUpTo] reads a limited amount, so that showing a page does not add load when millions of jobs are waiting.
 
-// gateSQL reads the queue state. If its row is missing, the queue counts as paused, as it does for heartbeats. Plan: gate_pkey, one row.
+// gateSQL reads the queue state. If the row is missing, the queue counts as paused, as it does for heartbeats. Plan: gate_pkey, one row.
 const (
 	gateSQL      = `select ` + gateColumns
 	gateAtSQL    = gateSQL + `, now()`
@@ -37,7 +37,7 @@ from trapeze.lanes n left join (
 ) u on u.lane = n.name
 order by n.name`
 
-// boardLanesSQL lists lanes and counts the waiting jobs of each lane up to a limit. Plan: one pass over lanes, which is small; the first
+// boardLanesSQL lists lanes and counts the waiting jobs in each lane up to a limit. Plan: one pass over lanes, which is small; the first
 // rows of live_for_claim for each lane, stops at the limit.
 const boardLanesSQL = `
 select ` + laneColumns + `, 0, w.waiting, w.oldest, ` + closedColumns + `
@@ -55,12 +55,12 @@ const (
 	closedColumns = `coalesce((select paused or frozen from trapeze.gate), true), ` + frozenColumn
 )
 
-// Lanes returns the lanes with the number of their running and waiting jobs.
+// Lanes returns the lanes with the numbers of their running and waiting jobs.
 func Lanes(ctx context.Context, s *store.Store) ([]job.LaneUse, error) {
 	return lanes(ctx, s, laneUseSQL)
 }
 
-// LanesUpTo returns the lanes with the number of their waiting jobs, counted up to most. It does not count running jobs.
+// LanesUpTo returns the lanes with the numbers of their waiting jobs, counted up to most. It does not count running jobs.
 func LanesUpTo(ctx context.Context, s *store.Store, most int) ([]job.LaneUse, error) {
 	return lanes(ctx, s, boardLanesSQL, most)
 }
@@ -106,7 +106,8 @@ const (
 	// slotsInUseSQL lists running jobs by pod, in the order in which they were claimed. Plan: one pass over live; primary key lookups.
 	slotsInUseSQL = `select ` + slotColumns + ` from trapeze.live l ` + slotJoins + `
 where l.state = 'running' order by p.name, l.pod, l.claimed_at, l.id`
-	// boardRunningSQL lists running jobs, longest running first. Plan: one pass over live, as for boardSlotsSQL; then primary key lookups.
+	// boardRunningSQL lists running jobs, starting with the one that has been running longest. Plan: one pass over live, as for
+	// boardSlotsSQL; then primary key lookups.
 	boardRunningSQL = `
 select ` + slotColumns + `
 from (select * from trapeze.live where state = 'running' order by claimed_at, id limit $1) l ` + slotJoins + `
@@ -177,7 +178,7 @@ func ReadStatus(ctx context.Context, s *store.Store) (now job.Fleet, err error) 
 type StatusLimits struct {
 	Waiting int // maximum number of waiting jobs counted per lane
 	Pods    int // maximum number of pods, open ones first
-	Running int // maximum number of running jobs, longest running first
+	Running int // maximum number of running jobs, those running longest first
 }
 
 // StatusUpTo reads the status within the given limits. It includes closed pods that still have a row, and counts all running jobs.

@@ -9,8 +9,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// tracesOfFanOutSQL reads the trace contexts of a fan-out's job and of its first branches. For each branch it uses the last job. It serves
-// joins when tracing is enabled. Plan: jobs_pkey; jobs_of_pipeline from (pipeline, group), stops at the limit.
+// tracesOfFanOutSQL reads the trace contexts of a fan-out's job and of its first branches. For each branch, it reads the context of the
+// last job. Joins use it when tracing is enabled. Plan: jobs_pkey; jobs_of_pipeline from (pipeline, group), stops at the limit.
 const tracesOfFanOutSQL = `
 select j.traceparent from trapeze.jobs j where j.id = $2 and j.traceparent is not null
 union all

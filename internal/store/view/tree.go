@@ -11,15 +11,15 @@ import (
 
 // TreeLimits limits the size of a tree, because each displayed child and each fan-out requires several reads.
 type TreeLimits struct {
-	Children int  // maximum number of displayed children per fan-out; 1,000 in total
+	Children int  // maximum number of displayed children per fan-out; 1,000 in the whole tree
 	Latest   int  // number of jobs at the end of the spine whose fan-outs are read; 0 means all
-	Flat     bool // omit the fan-outs of children
+	Flat     bool // whether to omit the fan-outs of children
 }
 
 // mostShown is the maximum number of children displayed in a tree.
 const mostShown = 1000
 
-// ReadTree returns the tree of the pipeline whose first job has the given id. It returns [job.ErrNotFound] if there is none.
+// ReadTree returns the tree of the pipeline whose first job has the given id. It returns [job.ErrNotFound] if there is no such pipeline.
 func ReadTree(ctx context.Context, s *store.Store, id int64, limits TreeLimits) (t job.Tree, err error) {
 	if t.Pipeline, err = Pipeline(ctx, s, id); err != nil {
 		return t, err
@@ -55,8 +55,8 @@ func asTree(jobs []job.Job) []job.TreeJob {
 	return list
 }
 
-// addFanOuts adds the fan-out of each job, and recursively those of the displayed children. left is the number of children that can still
-// be displayed.
+// addFanOuts adds the fan-out of each job, and recursively the fan-outs of the displayed children. left is the number of children that can
+// still be displayed.
 func addFanOuts(ctx context.Context, s *store.Store, jobs []job.TreeJob, limits TreeLimits, left *int) error {
 	for i := range jobs {
 		w, err := s.Waiting(ctx, jobs[i].ID)

@@ -10,19 +10,19 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// If no index serves a list's filter, the list reads all jobs, starting with the newest. Such filters are a kind, a subject, a lane or a
-// common state. If few jobs of a long history matched, it would have to read the whole history. It therefore reads in parts and ends its
-// page after a limited time. An index for each such filter would make every submission more expensive.
+// If no index serves a list's filter, the list reads all jobs, starting with the newest. Examples of such filters are a kind, a subject, a
+// lane or a common state. If few jobs in a long history match, the list would have to read the whole history. It therefore reads in parts
+// and ends its page after a limited time. An index for each of these filters would make every submission more expensive.
 
 const (
-	// lookFirst is the number of jobs read in the first part for each job of the page. lookAtOnce is the number of jobs read in each later
-	// part.
+	// lookFirst is the number of jobs that the first part reads for each job on the page. lookAtOnce is the number of jobs that each later
+	// part reads.
 	lookFirst, lookAtOnce = 20, 20_000
 )
 
-// lookedSQL and ownLookedSQL read the job at which a part of the walk ends, after $4 further jobs. lookedSQL considers all jobs, and
-// ownLookedSQL those of one submitter. They return no row if fewer jobs are left. Plan: jobs_by_age and jobs_by_submitter backwards, index
-// only.
+// lookedSQL and ownLookedSQL read the job at which a part of the walk ends, which is $4 jobs further on. lookedSQL considers all jobs, and
+// ownLookedSQL the jobs of one submitter. They return no row if fewer jobs are left. Plan: jobs_by_age and jobs_by_submitter backwards,
+// index only.
 const (
 	lookedSQL = `
 select created_at, id from trapeze.jobs where ` + lookedFrom + ` order by created_at desc, id desc offset $4 limit 1`
@@ -32,7 +32,7 @@ select created_at, id from trapeze.jobs where submitter = $5 and submitter <> ''
 	and (created_at, id) < (coalesce($2::timestamptz, 'infinity'), $3::bigint)`
 )
 
-// walkEnd is the last row read by a part of a walk.
+// walkEnd is the last row that a part of a walk reads.
 type walkEnd struct {
 	At *time.Time // nil to start with the newest job
 	ID int64
@@ -79,7 +79,7 @@ func (l *walkEnd) bounds() []any {
 	return []any{l.At, l.ID}
 }
 
-// walkJobs reads a page part by part, with the arguments of jobsSQL. For an owner it uses ownJobsSQL. See [walk].
+// walkJobs reads a page part by part, with the arguments of jobsSQL. For an owner, it uses ownJobsSQL. See [walk].
 func walkJobs(ctx context.Context, s *store.Store, args []any, owner string, limit int) (list []job.Job, full bool, until *walkEnd, err error) {
 	sql, ends, whose := jobsSQL, lookedSQL, []any(nil)
 	if owner != "" {
@@ -93,7 +93,7 @@ func walkJobs(ctx context.Context, s *store.Store, args []any, owner string, lim
 	})
 }
 
-// jobsOfPipelineSQL lists the jobs of pipeline $5, newest first. If $15 is not null, it lists only those of that submitter. Plan: jobs_pkey
+// jobsOfPipelineSQL lists the jobs of pipeline $5, newest first. If $15 is not null, it lists only that submitter's jobs. Plan: jobs_pkey
 // and jobs_of_pipeline, a sort of the matching jobs; a probe of its place for each, stops at the limit.
 const jobsOfPipelineSQL = `
 select ` + jobColumns + ` from (
@@ -117,8 +117,8 @@ order by w.made desc, w.wanted desc limit $10`
 // pipelineOfSQL returns the pipeline of a job. Plan: jobs_pkey.
 const pipelineOfSQL = `select pipeline_id from trapeze.jobs where id = $1`
 
-// pipelineFor returns the pipeline that contains all jobs that match a filter. That is the filter's pipeline, or the pipeline of the
-// filter's parent job if that still exists. It returns 0 if there is no such pipeline.
+// pipelineFor returns the pipeline that contains all jobs that match a filter. This is the filter's pipeline or, if the filter has a parent
+// job that still exists, the parent's pipeline. It returns 0 if there is no such pipeline.
 func pipelineFor(ctx context.Context, s *store.Store, f job.Filter) (int64, error) {
 	if f.Pipeline != 0 || f.Parent == 0 {
 		return f.Pipeline, nil

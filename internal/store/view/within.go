@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// withinBytes limits the JSON that one response holds in memory, to within one job. Arguments and results may have up to 1 MiB each, and
-// plans even more. Without the limit, a page of a thousand jobs could exhaust the memory of the process.
+// withinBytes limits how much JSON one response holds in memory; the last job may exceed it. Arguments and results may have up to 1 MiB
+// each, and plans even more. Without the limit, a page of a thousand jobs could exhaust the memory of the process.
 const withinBytes = 8 << 20
 
 func jobBytes(j job.Job) int           { return len(j.Args) + len(j.Result) + len(j.Planned) }
@@ -25,7 +25,7 @@ func rowsWithin[T any](ctx context.Context, s *store.Store, scan pgx.RowToFunc[T
 	var from pgx.CollectableRow
 	left := 0
 	_, err = store.Rows(ctx, s, func(row pgx.CollectableRow) (none struct{}, err error) {
-		if row != from { // the first row of an attempt
+		if row != from { // the first row of this attempt
 			from, list, left = row, nil, withinBytes
 		}
 		if left <= 0 {
@@ -41,8 +41,8 @@ func rowsWithin[T any](ctx context.Context, s *store.Store, scan pgx.RowToFunc[T
 	return list, false, err
 }
 
-// leanJobs returns a function that scans jobs. Once a response exceeds the size limit, it omits arguments, results and plans. It is used
-// for responses that must contain all their jobs.
+// leanJobs returns a function that scans jobs. Once a response exceeds the size limit, the function omits arguments, results and plans. It
+// is used for responses that must contain all their jobs.
 func leanJobs() pgx.RowToFunc[job.Job] {
 	left := withinBytes
 	return func(row pgx.CollectableRow) (job.Job, error) {
