@@ -1,4 +1,4 @@
-// Command worker is the program of docs/remote-workers.md: a remote worker with one handler.
+// Command worker is the program shown in docs/remote-workers.md: a remote worker with one handler.
 package main
 
 import (

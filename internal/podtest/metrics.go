@@ -82,7 +82,7 @@ func Written(t *testing.T, pool *pgxpool.Pool) map[End]int {
 	return all
 }
 
-// AllCounted waits until the pods have counted all finished jobs in the tables, and checks that they do not count more.
+// AllCounted waits until the pods have counted all finished jobs in the tables, and checks that they count no others.
 func AllCounted(t *testing.T, pool *pgxpool.Pool, pods ...*runner.Runner) map[End]int {
 	t.Helper()
 	var counted, want map[End]int

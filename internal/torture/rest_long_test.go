@@ -9,7 +9,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// After a missed heartbeat, the pod checks its listening session, so the session's latest statement is no longer LISTEN.
+// After a missed heartbeat, the pod checks its listening session. The session's latest statement is then no longer LISTEN.
 func TestAFleetAtRestIsAskedAlsoAfterItsListenersWereChecked(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -47,7 +47,7 @@ type Options struct {
 	Logger   *slog.Logger  // receives problems with the torture itself; by default they are discarded
 }
 
-// World holds a run's cluster, pods, ledger and records. Its methods are safe for concurrent use.
+// World contains a run's cluster, pods, ledger and records. Its methods are safe for concurrent use.
 type World struct {
 	Settings history.Settings // complete once the run has ended
 	Dir      string

@@ -93,7 +93,7 @@ func DrainPod(ctx context.Context, s *store.Store, pod string, drained bool, act
 	return changed, boots, nil
 }
 
-// podRow holds the columns of a pod that are relevant for draining it.
+// podRow contains the columns of a pod that are relevant for draining it.
 type podRow struct {
 	Boot, Name    string
 	Drained, Open bool
