@@ -132,7 +132,7 @@ func (p *pod) alive() bool {
 	}
 }
 
-// waitExit waits until the process exits by itself.
+// waitExit waits until the process exits on its own.
 func (p *pod) waitExit(t *testing.T, atMost time.Duration) *os.ProcessState {
 	t.Helper()
 	pgtest.WaitFor(t, atMost, p.name+" has exited", func() bool { return !p.alive() })

@@ -139,6 +139,6 @@ func TestASecondSignalEndsTheGraceAtOnce(t *testing.T) {
 	is.Equal(hurried.waitExit(t, 3*time.Second).ExitCode(), 0)
 	w.start(podConfig{Name: "heir"}, "")
 	h := w.finish()
-	is.Equal(h.counts["job.handed_back"], 5) // all of them, immediately
+	is.Equal(h.counts["job.handed_back"], 5) // all jobs are handed back immediately
 	is.Equal(h.counts["job.recovered"], 0)
 }

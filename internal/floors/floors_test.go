@@ -25,7 +25,7 @@ type floor struct {
 
 	// standardOnly means that the standard library is the only thing the package may import from outside the module.
 	standardOnly bool
-	// noDatabase forbids database drivers, because the package runs where no database is reachable.
+	// noDatabase forbids database drivers, because the package runs in programs that cannot reach a database.
 	noDatabase bool
 	// testOnly lets the package import testing, and lets only tests import the package.
 	testOnly bool

@@ -34,7 +34,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	t.handlers.Go(func() {
 		defer cancel()
 		defer served.Body.Close()
-		// Otherwise a reader could mistake a response that was cut off when its context ended for a complete one.
+		// Without this error, a response that was cut off when its context ended could be mistaken for a complete one.
 		stop := context.AfterFunc(request.Context(), func() { _ = pipe.CloseWithError(context.Cause(request.Context())) })
 		defer stop()
 		err := a.run(t.Handler, served)

@@ -1,5 +1,5 @@
 // Package testdb starts the PostgreSQL server for tests, with a migrated database that tests can copy. Package pgtest uses it for the tests
-// of one package. The program in the folder named with starts one server for a whole command:
+// of one package. Command internal/testdb/with starts one server for a whole command:
 //
 //	go run ./internal/testdb/with go test ./...
 //

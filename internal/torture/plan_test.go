@@ -102,7 +102,7 @@ func TestAPlanHoldsOnlyWhatWasAskedFor(t *testing.T) {
 			is.True(len(plan) > 2) // the fault can occur
 			for _, a := range plan {
 				is.Equal(a.Fault, f.Name)
-				is.True(slices.Contains(f.Verbs, a.Verb)) // through one of its own verbs
+				is.True(slices.Contains(f.Verbs, a.Verb)) // the act uses one of the verbs of the fault
 			}
 		})
 	}

@@ -158,7 +158,7 @@ func limitMemory(pid int, bytes string) error {
 	return nil
 }
 
-// fewerKinds restarts the pod with only some kinds, and when the act is over with all of them.
+// fewerKinds restarts the pod with only some kinds. When the act is over, it restarts the pod with all kinds.
 func fewerKinds(s *strike) error {
 	if err := s.alive(); err != nil {
 		return err

@@ -63,7 +63,7 @@ func asJSON(v any) (*string, error) {
 	return &text, nil
 }
 
-// Audit writes an audit entry that belongs to no change, for an action that was refused.
+// Audit writes the audit entry for an action that was refused and changed nothing.
 func Audit(ctx context.Context, s *store.Store, d AuditEntry) error {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// serverSQL reads the relevant server settings, as they apply to this role in this database. Plan: reads no table of Trapeze.
+// serverSQL reads the relevant server settings, as they apply to this role in this database. Plan: reads no Trapeze tables.
 const serverSQL = `
 select current_setting('server_version'), pg_is_in_recovery(), current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on',
 	current_setting('synchronous_commit'), current_setting('autovacuum') = 'on', current_setting('max_connections')::int,

@@ -104,7 +104,7 @@ func (v *view) heldUp(w *wait) bool {
 	return (w.since.Event == "job.enqueued" || w.since.Event == "job.operator_retry") && !v.trouble.stillForAll(from, from.Add(v.commitWithin()))
 }
 
-// commitWithin returns how long it takes at most until a transaction is committed, if nothing disturbs the database.
+// commitWithin returns the time within which any transaction has been committed, as long as nothing disturbs the database.
 func (v *view) commitWithin() time.Duration { return v.slack / 2 }
 
 // goesFirst compares a claim with the jobs that were waiting the whole time.

@@ -29,8 +29,8 @@ func stallsOf(run *history.Run) (list []span) {
 	return list
 }
 
-// starvedFrom is the share of time that a pod's threads together spend waiting for a processor from which the machine is considered too
-// busy to judge the pod's timing. On an otherwise idle machine the share is a few hundredths.
+// starvedFrom is the share of time that a pod's threads together spend waiting for a processor. From this share on, the machine is
+// considered too busy for the pod's timing to be judged. On an otherwise idle machine, the share is a few hundredths.
 const starvedFrom = 0.5
 
 // starvedPods returns, for each pod, the periods in which it got no CPU time.

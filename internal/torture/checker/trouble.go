@@ -20,7 +20,7 @@ type trouble struct {
 	of     map[string][]span // by pod
 	far    map[string][]span // by remote worker, including the troubles of its pods
 	hungry map[string][]span // by pod, the periods in which it got no CPU time
-	skewed []span            // periods in which the leases in the database had been changed
+	skewed []span            // periods in which a fault had changed the leases in the database
 	settle time.Duration     // recovery time after a fault was healed
 }
 
