@@ -204,7 +204,7 @@ func (w *Waiters) ids(self *watch, fresh bool) (ids []int64, ok bool) {
 }
 
 // poll reads jobs and notifies the callers that are waiting for them. It returns the number of callers that it notified.
-func (w *Waiters) poll(ctx context.Context, ids []int64) (told int) {
+func (w *Waiters) poll(ctx context.Context, ids []int64) (delivered int) {
 	if len(ids) == 0 {
 		return 0
 	}

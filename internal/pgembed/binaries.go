@@ -50,8 +50,8 @@ func findBinaries(ctx context.Context, o Options, as account, want string) (stri
 			continue
 		}
 		// The user chose this folder, so silently using a different one would be confusing.
-		if err := checkPrograms(ctx, told.dir, as, want); err != nil {
-			return "", fmt.Errorf("%s is %s: %w", told.from, told.dir, err)
+		if err := checkPrograms(ctx, source.dir, as, want); err != nil {
+			return "", fmt.Errorf("%s is %s: %w", source.from, source.dir, err)
 		}
 		return source.dir, nil
 	}

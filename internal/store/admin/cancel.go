@@ -84,8 +84,8 @@ type Cancellation struct {
 // them.
 //
 // If a transaction of the job's handler locks the job's row, the pod is asked to cancel the handler, through its heartbeat and through
-// told. Cancel then retries until the transaction has ended. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
-func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, told func(l job.Lease)) (Cancellation, error) {
+// notify. Cancel then retries until the transaction has ended. Errors: [job.ErrNotFound], [job.ErrAlreadyTerminal].
+func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, notify func(l job.Lease)) (Cancellation, error) {
 	d := AuditEntry{Actor: actor, Action: "job.cancel", Target: jobTarget(id)}
 	if stop {
 		d.Action = "job.stop"
@@ -94,8 +94,8 @@ func Cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor stri
 }
 
 // CancelAmong is like [Cancel], for one of many jobs that share an audit entry. The entry has already been written.
-func CancelAmong(ctx context.Context, s *store.Store, id int64, actor string, told func(l job.Lease)) (Cancellation, error) {
-	return cancel(ctx, s, id, false, actor, told, nil)
+func CancelAmong(ctx context.Context, s *store.Store, id int64, actor string, notify func(l job.Lease)) (Cancellation, error) {
+	return cancel(ctx, s, id, false, actor, notify, nil)
 }
 
 func cancel(ctx context.Context, s *store.Store, id int64, stop bool, actor string, notify func(l job.Lease), d *AuditEntry) (Cancellation, error) {
@@ -202,9 +202,9 @@ func isHeld(err error) bool {
 	return ok && pg.Code == "55P03"
 }
 
-// Tell asks the pod that is running a job to cancel the job's handler, without changing the job's row. It does not cancel the job itself.
-func Tell(ctx context.Context, s *store.Store, id int64, told func(l job.Lease)) error {
-	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Lease], tellHandlerSQL, id)
+// NotifyHandler asks the pod that is running a job to cancel the job's handler, without changing the job's row. It does not cancel the job itself.
+func NotifyHandler(ctx context.Context, s *store.Store, id int64, notify func(l job.Lease)) error {
+	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.Lease], notifyHandlerSQL, id)
 	if err != nil {
 		return err
 	}

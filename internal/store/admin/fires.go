@@ -174,8 +174,8 @@ func SettleFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire
 	return nil
 }
 
-// TellFires writes events for the occurrences that submitted jobs and for those that were missed.
-func TellFires(ctx context.Context, s *store.Store, tx pgx.Tx, boot *string, actor string, list []job.Fire) error {
+// WriteFireEvents writes events for the occurrences that submitted jobs and for those that were missed.
+func WriteFireEvents(ctx context.Context, s *store.Store, tx pgx.Tx, boot *string, actor string, list []job.Fire) error {
 	var names, outcomes, fields []string
 	for _, f := range list {
 		if f.Outcome != job.FireFired && f.Outcome != job.FireMissed {
