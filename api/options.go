@@ -84,7 +84,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-const bearerChallenge = `Bearer realm="trapeze"`
+const bearerChallenge = `Bearer realm="trapeze"` // #nosec G101 -- the name of a scheme, not a credential
 
 func (o StreamOptions) withDefaults() StreamOptions {
 	if o.Most <= 0 {
