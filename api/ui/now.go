@@ -131,7 +131,7 @@ func (b bar) Width() int64 {
 	return 0
 }
 
-// Bar returns the used slots of a lane. If the lane has no limit, they are relative to all slots of the pods.
+// Bar returns a lane's slot usage, relative to its limit or, if it has no limit, to the total number of slots on all pods.
 func (b board) Bar(l lane) bar {
 	whole := b.Slots()
 	if limit := b.Limit(l); limit != nil {

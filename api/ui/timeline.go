@@ -84,7 +84,7 @@ func (a attempt) Lasted(now time.Time) string { return lasted(now, &a.Began, a.E
 // What returns the name of the event that ended the attempt.
 func (a attempt) What() string { return strings.TrimPrefix(a.Event, "job.") }
 
-// followerIn returns the ID of the job that was started by a failure, from the fields of the failure's event.
+// followerIn reads, from the fields of a failure event, the ID of the job that the failure started.
 func followerIn(fields json.RawMessage) string {
 	var f struct{ Job string }
 	_ = json.Unmarshal(fields, &f)

@@ -229,7 +229,7 @@ func (w *Worker) leave(ctx context.Context) {
 	}
 }
 
-// waitEnded waits for the running jobs, at most for the given time, and reports whether all have ended.
+// waitEnded waits up to the given time for the running jobs to end, and reports whether they all did.
 func (w *Worker) waitEnded(within time.Duration) bool {
 	over := make(chan struct{})
 	go func() {

@@ -31,7 +31,7 @@ update trapeze.lanes l set granted = t.granted from truth t where l.name = t.nam
 	lockLanesSQL = `select name from trapeze.lanes where name = any($1::text[]) order by name for update`
 )
 
-// voidGrant is the condition that the pod of a grant g is gone.
+// voidGrant is the SQL condition that is true if the pod that holds the grant g no longer exists.
 const voidGrant = `not exists (select from trapeze.pods p where p.boot = g.boot
 	and (p.closed_at is null or p.closed_at > now() - interval '10 minutes'))`
 

@@ -2,7 +2,7 @@ package checker
 
 import "time"
 
-// promptly is how soon a handler's context must end once its process is able to run and knows that it must end.
+// promptly is the maximum time until a handler's context is cancelled, counted from when its process can run and knows that the handler must stop.
 const promptly = time.Second
 
 // ownersExclude (I4) checks that a job has one owner at a time:
