@@ -145,7 +145,7 @@ func TestEachVariableSetsItsOption(t *testing.T) {
 	}
 	page, err := os.ReadFile("../../docs/embedding.md")
 	is.NoErr(err)
-	_, list, _ := strings.Cut(string(page), "these have no variable: ")
+	_, list, _ := strings.Cut(string(page), "The following runner options have no variable: ")
 	list, _, _ = strings.Cut(list, ".\n")
 	for field := range options.Fields() {
 		if listed := strings.Contains(list, "`"+field.Name+"`"); listed != (setBy[field.Name] == "") {
