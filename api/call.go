@@ -86,8 +86,8 @@ func (c *call) dryRun() (bool, error) { return boolParam(c, "dry_run") }
 // maxWait limits how long a request may wait for running jobs to finish. It is below the usual response timeouts of servers and proxies.
 const maxWait = 50 * time.Second
 
-// waitLimit returns how long a command waits for running jobs to finish. It reads {"wait":"30s"} from the body or wait from the query; 0
-// means no waiting.
+// waitLimit returns how long a command waits for running jobs to finish. It reads the body, such as {"wait":"30s"}, or the wait parameter
+// of the query. With 0, the command does not wait.
 func (c *call) waitLimit() (time.Duration, error) {
 	body, err := readOptional[struct {
 		Wait Delay `json:"wait"`
@@ -149,9 +149,9 @@ type reply struct {
 	body   any
 }
 
-// changed is the response of a [toggle].
+// changed is the response to a [toggle] command.
 type changed struct {
-	Changed bool `json:"changed"` // false if it was already in that state
+	Changed bool `json:"changed"` // false if the target was already in the requested state
 }
 
 // pageOf returns one page of a list. A full page includes the next page's cursor, which is taken from the last row.

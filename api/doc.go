@@ -1,15 +1,15 @@
-// Package api is Trapeze's HTTP API. Clients submit, read and cancel jobs, and operators manage the pods. [Mount] adds it to a host's echo
-// below any prefix, and [Handler] serves it without one. `trapeze routes` and GET /openapi.json list the routes. The dashboard at /ui/ and
-// the metrics at /metrics are included.
+// Package api is Trapeze's HTTP API. Clients submit, read and cancel jobs, and operators manage the pods. [Mount] adds it to a host
+// program's echo router under any prefix, and [Handler] serves it without one. `trapeze routes` and GET /openapi.json list the routes. The
+// dashboard at /ui/ and the metrics at /metrics are included.
 //
-// Each [Route] has a method, path, permission, scope, query parameters, body, answer, summary and handler. Each resource has one file with
-// its routes and handlers. A request is admitted before its handler runs, and secrets are removed from the response if the caller may not
-// see them.
+// Each [Route] has a method, path, permission, scope, query parameters, body, response, summary and handler. The routes and handlers of
+// each resource are in one file. A request is admitted before its handler runs, and secrets that the caller may not see are removed from
+// the response.
 //
-// Commands call the runner. Most reads, and the roles, use the store. IDs are strings in JSON. An error is always
+// Commands call the runner. Most reads, and all operations on roles, use the store. IDs are strings in JSON. An error is always
 // {"code","message","detail","request_id"} with a code that programs may rely on.
 //
 // [Options].Authenticate returns the sender of a request. It may use the host's sessions, [TokenFile], [KeysFile] or [TrustedProxies].
-// Without it Mount panics, unless InsecureAllowAll gives every request all permissions. The roles of a principal decide its permissions,
-// see docs/reference.md. A principal whose permission covers only its own jobs gets 404 for the jobs of others.
+// Without it, Mount panics, unless InsecureAllowAll gives every request all permissions. The roles of a principal determine its
+// permissions; see docs/reference.md. A principal whose permission covers only its own jobs gets 404 for the jobs of others.
 package api

@@ -174,7 +174,7 @@ func loopback(host string) bool {
 // maxReason limits the length of a stored reason, in bytes.
 const maxReason = 500
 
-// origin returns the source of a request and its reason, for the audit log.
+// origin returns the source of a request and the reason that the caller gave, for the audit log.
 func (d *door) origin(c echo.Context) job.Origin {
 	return job.Origin{Source: d.client(c.Request()), RequestID: requestID(c), Reason: truncate(c.Request().Header.Get("X-Reason"), maxReason)}
 }

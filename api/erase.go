@@ -17,14 +17,14 @@ type Erasure struct {
 	Subject string `json:"subject"`
 	Kind    string `json:"kind,omitempty"` // all kinds if empty
 	DryRun  bool   `json:"dry_run,omitempty"`
-	After   string `json:"after,omitempty"` // Next of the previous response
+	After   string `json:"after,omitempty"` // the Next value of the previous response
 }
 
 // Erased is the response to an erasure.
 type Erased struct {
 	Erased       int      `json:"erased"` // the number of erased jobs
-	Open         int      `json:"open"`   // jobs that were kept, because they or jobs that followed from them are unfinished
-	Sample       []string `json:"sample"` // the first open jobs
+	Open         int      `json:"open"`   // the number of jobs kept because they, or jobs that followed from them, are unfinished
+	Sample       []string `json:"sample"` // the IDs of the first open jobs
 	Schedules    []string `json:"schedules"`
 	AuditEntries int      `json:"audit_entries"`
 	Next         string   `json:"next"` // if not empty, repeat the request with this value in After

@@ -38,12 +38,12 @@ func invalid(format string, args ...any) error {
 	return &problem{status: http.StatusBadRequest, code: "invalid_request", message: fmt.Sprintf(format, args...)}
 }
 
-// forbidden returns the error for a caller without a required permission. It is audited.
+// forbidden returns the error for a caller without a required permission. The rejection is audited.
 func forbidden(format string, args ...any) error {
 	return &problem{status: http.StatusForbidden, code: "forbidden", message: "permission denied", detail: fmt.Sprintf(format, args...), refused: true}
 }
 
-// knownErrors lists the errors with their own codes, more specific ones first.
+// knownErrors lists the errors that have their own codes, with more specific errors first.
 var knownErrors = []struct {
 	err    error
 	status int
@@ -78,7 +78,7 @@ var knownErrors = []struct {
 	{job.ErrInvalidSchedule, http.StatusUnprocessableEntity, "invalid_schedule"},
 }
 
-// ErrorOf returns the error of package job for a code, or nil for any other code. Clients use it.
+// ErrorOf returns the error from package job that has the given code, or nil if there is none. Clients use it.
 func ErrorOf(code string) error {
 	for _, k := range knownErrors {
 		if k.code == code {
@@ -146,7 +146,7 @@ func HandleError(err error, c echo.Context) {
 	p, id := problemOf(err), requestID(c)
 	if p.status >= http.StatusInternalServerError {
 		level := slog.LevelError
-		if p.status == http.StatusServiceUnavailable { // a temporary condition: the client retries
+		if p.status == http.StatusServiceUnavailable { // a temporary condition, so the client should retry
 			level = slog.LevelWarn
 		}
 		slog.Log(c.Request().Context(), level, "request failed", telemetry.Method, c.Request().Method, telemetry.Route, c.Path(),
@@ -178,8 +178,8 @@ func requestID(c echo.Context) string {
 	return id
 }
 
-// secure sets the security headers of a response. Browsers load nothing from other sites, run no inline scripts or styles, allow no frames,
-// and cache nothing. The referrer policy is same-origin, not none, because with none a browser would also hide the origin of the
+// secure sets the security headers of a response. With them, browsers load nothing from other sites, run no inline scripts or styles, allow
+// no frames, and cache nothing. The referrer policy is same-origin. With no-referrer, a browser would also hide the origin of the
 // dashboard's forms.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'")

@@ -32,7 +32,7 @@ const ndjson = "application/x-ndjson"
 // exporting limits the number of concurrent exports in a process. Each export holds a connection until its reader is done.
 var exporting = make(chan struct{}, 2)
 
-// exportTimeout limits how long a reader may stall. exportMinRate is the minimum rate of a reader, in bytes a second.
+// exportTimeout limits how long a reader may stall. exportMinRate is the minimum rate of a reader, in bytes per second.
 const (
 	exportTimeout = 30 * time.Second
 	exportMinRate = 256 << 10
@@ -67,7 +67,7 @@ func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Enc
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "two exports are already running: try again later"}
 	}
 	ctx := c.ctx()
-	// An export uses a separate connection, so that a slow reader does not hold one that claims or commands wait for.
+	// An export uses a separate connection, so that a slow reader does not tie up a connection that claims or commands need.
 	from, err := inside.Of(c.r).Store.Beside(ctx, 1)
 	if err != nil {
 		return err
@@ -92,9 +92,9 @@ func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Enc
 	return err
 }
 
-// patientWriter limits the time of each write, instead of the total response time. A slow reader uses up its allowance, and regains it by
+// patientWriter limits the time of each write rather than the total response time. A slow reader uses up its allowance, and regains it by
 // reading faster than exportMinRate. An export holds a snapshot, which keeps dead rows in the whole database. The allowance prevents a
-// reader from prolonging it by reading only now and then.
+// reader from holding the snapshot open by reading only occasionally.
 type patientWriter struct {
 	to    http.ResponseWriter
 	clock *http.ResponseController

@@ -75,7 +75,7 @@ func approveJob(c *call, id int64) (any, error) {
 	return endedJob{ID: id, State: job.Pending}, err
 }
 
-// again is the body of a retry. Without one, a job keeps its arguments.
+// again is the body of a retry request. Without a body, the job keeps its arguments.
 type again struct {
 	Args json.RawMessage `json:"args"`
 }
@@ -146,7 +146,7 @@ func mayChange(c *call, id int64) error {
 	return forbidden("its pipeline was approved with other arguments: permission %s is required to change them", access.JobsApprove)
 }
 
-// completion is the body of POST /jobs/:id/complete. If it has an error, the part failed.
+// completion is the body of POST /jobs/:id/complete. If it contains an error, that part of the job has failed.
 type completion struct {
 	Token  string          `json:"token"`
 	Part   string          `json:"part"`

@@ -31,7 +31,8 @@ func listLanes(c *call) (any, error) {
 	return map[string]any{"lanes": orEmpty(found)}, err
 }
 
-// setLane returns a handler for lane changes. It first converts a change with as, which for a PUT sets missing settings to their defaults.
+// setLane returns a handler that changes a lane. The handler first passes the request through as, which for a PUT sets missing settings to
+// their defaults.
 func setLane(as func(job.LaneChange) job.LaneChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()
@@ -79,7 +80,7 @@ func resumeLane(c *call) (any, error) {
 	return did, laneInPath(err)
 }
 
-// laneInPath turns an unknown lane into a 404, because the lane is the resource in the path.
+// laneInPath turns an unknown lane into a 404, because the lane is the resource named in the path.
 func laneInPath(err error) error {
 	if errors.Is(err, job.ErrUnknownLane) {
 		return &problem{status: http.StatusNotFound, code: "not_found", message: "no such lane", detail: err.Error(), err: err}

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxBuckets limits the number of callers with a separate bucket. Further callers share one until other buckets have refilled.
+// maxBuckets limits the number of callers that have their own bucket. Any further callers share one bucket until other buckets have
+// refilled.
 const maxBuckets = 10_000
 
 // buckets limits each caller to a rate, plus a burst after idle time. It is safe for concurrent use.
@@ -106,7 +107,7 @@ type openStreams struct {
 func (o *openStreams) enter(principal string, limit StreamOptions) (release func(), err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	later := strconv.Itoa(1 + rand.IntN(5)) // #nosec G404 -- jitter, so that clients do not all reconnect at once
+	later := strconv.Itoa(1 + rand.IntN(5)) // #nosec G404 -- jitter, so that clients do not all reconnect at the same time
 	switch {
 	case o.all >= limit.Most:
 		return nil, &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod has reached its limit of streams", retryAfter: later}

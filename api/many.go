@@ -71,7 +71,7 @@ type Many struct {
 	More    bool     `json:"more"`    // more jobs match; repeat the command
 	DryRun  bool     `json:"dry_run"`
 	Done    int      `json:"done"`
-	Passed  int      `json:"passed"` // skipped jobs: already finished, changed concurrently, or not retryable
+	Passed  int      `json:"passed"` // number of skipped jobs: already finished, changed concurrently, or not retryable
 }
 
 func forMany(c *call, do func(context.Context, runner.Filter, bool, string) (runner.Many, error)) (any, error) {

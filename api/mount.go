@@ -19,8 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner/metrics"
 )
 
-// routes lists all routes except /metrics and the dashboard's pages. Each resource defines its routes in its file. A test fails if a route
-// has no permission or no summary.
+// routes lists all routes except /metrics and the dashboard's pages. The routes of each resource are defined in its own file. A test fails
+// if a route has no permission or no summary.
 var routes = slices.Concat(submissionRoutes, jobRoutes, jobCommandRoutes, manyRoutes, eraseRoutes, pipelineRoutes, historyRoutes, streamRoutes, exportRoutes, healthRoutes, laneRoutes,
 	podRoutes, doctorRoutes, scheduleRoutes, retentionRoutes, auditRoutes, roleRoutes, sessionRoutes, documentRoutes)
 
@@ -36,8 +36,8 @@ func Handler(r *runner.Runner, o Options) http.Handler {
 	return e
 }
 
-// Mount adds the routes to g. It rejects changes that a page of another origin requests. It panics if the options neither authenticate
-// callers nor admit all of them.
+// Mount adds the routes to g. It rejects requests from pages of other origins that would change something. It panics if the options neither
+// authenticate callers nor admit all of them.
 func Mount(g *echo.Group, r *runner.Runner, o Options) { mount(g, r, o, routes) }
 
 func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
@@ -94,7 +94,7 @@ func (s *service) serve(to Route) echo.HandlerFunc {
 
 // serveRoute admits a request, calls the route's handler and writes its response.
 func (s *service) serveRoute(c echo.Context, to Route) error {
-	if !to.changes() && to.Needs != access.Nothing && s.cutOff() { // changes are let through: they fail, or reach the new primary
+	if !to.changes() && to.Needs != access.Nothing && s.cutOff() { // changes are admitted, because they either fail or reach the new primary
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "this pod has lost its database connection: try again, or another pod",
 			err: store.ErrCutOff}
 	}

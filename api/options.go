@@ -35,10 +35,10 @@ type Options struct {
 	// pointers, such as /password, in which * matches every member and every element. Each kind may define more secrets, with the tag
 	// `secret:"true"` on fields of its arguments or with runner.Secrets. For kinds that this pod does not know, all values are hidden.
 	Secrets []string
-	// ChangesPerSecond and ChangesBurst limit the requests that change something, for each principal and for each client address. They are
-	// a rate, and a burst after idle time. Defaults 1,000 and 5,000; a negative rate means no limit. The limits apply to this pod.
-	// Unauthenticated requests and calls of remote workers have separate limits of the same size for each address, so that they do not use
-	// up those of authenticated callers.
+	// ChangesPerSecond and ChangesBurst limit the requests that change something: how many a second, and how many in a burst after idle
+	// time. The limits apply on this pod, separately to each principal and each client address. Defaults 1,000 and 5,000; a negative rate
+	// means no limit. Unauthenticated requests and calls of remote workers have separate limits of the same size for each address, so that
+	// they do not use up the limits of authenticated callers.
 	ChangesPerSecond float64
 	ChangesBurst     int
 	// LoopbackOnly rejects requests from other machines, and requests whose Host is neither localhost nor a loopback address. A web page
@@ -96,14 +96,14 @@ func (o StreamOptions) withDefaults() StreamOptions {
 	if o.KeepAlive <= 0 {
 		o.KeepAlive = 15 * time.Second
 	}
-	o.KeepAlive = min(o.KeepAlive, 25*time.Second) // a revoked permission takes effect within a minute
+	o.KeepAlive = min(o.KeepAlive, 25*time.Second) // so that a revoked permission takes effect within a minute
 	if o.WriteWithin <= 0 {
 		o.WriteWithin = 10 * time.Second
 	}
 	return o
 }
 
-// Principal is the sender of a request. Its roles add to those in the table of grants.
+// Principal is the sender of a request. Its roles are combined with the roles granted to it in the database.
 type Principal = access.Principal
 
 // allowAll authenticates every request as one principal with all permissions.

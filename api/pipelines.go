@@ -24,7 +24,7 @@ var pipelineRoutes = []Route{
 		in: again{}, statuses: []int{http.StatusAccepted}, do: onJob(retryPipeline)},
 }
 
-// Tree is the response of GET /pipelines/:id.
+// Tree is the response to GET /pipelines/:id.
 type (
 	Tree    = job.Tree
 	TreeJob = job.TreeJob

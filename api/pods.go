@@ -56,7 +56,7 @@ func freeze(c *call) (any, error) {
 	return drain(c, func(wait time.Duration) (job.Quiet, error) { return c.r.Admin().Freeze(c.ctx(), wait, c.caller.Name) })
 }
 
-// health responds as long as the process runs. It does not query the database, so that a database outage does not restart the pods.
+// health responds as long as the process is running. It does not query the database, so that a database outage does not restart the pods.
 func health(c *call) (any, error) {
 	return map[string]string{"status": "ok", "boot": c.r.Boot()}, nil
 }

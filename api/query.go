@@ -29,8 +29,9 @@ func unescape(c echo.Context) {
 	c.SetParamValues(values...)
 }
 
-// checkText rejects a query that cannot be parsed completely, and text in a path or query that PostgreSQL cannot store. No route needs its
-// own check. The standard library drops the parts of a query that it cannot parse, so ?dry_run=true; would make a real change.
+// checkText rejects a query that cannot be parsed completely, and text in a path or query that PostgreSQL cannot store. Individual routes
+// therefore need no checks of their own. The standard library drops the parts of a query that it cannot parse, so ?dry_run=true; would make
+// a real change.
 func checkText(c echo.Context) error {
 	query, err := url.ParseQuery(c.Request().URL.RawQuery)
 	if err != nil {

@@ -31,7 +31,7 @@ func newRefusals(st *store.Store) *refusals {
 	return &refusals{store: st, known: rate.NewLimiter(1, refusalBurst), anonymous: rate.NewLimiter(1, refusalBurst)}
 }
 
-// note writes an audit entry if err rejects a change.
+// note writes an audit entry if err is the rejection of a change.
 func (r *refusals) note(request *http.Request, to Route, err error) {
 	p, ok := errors.AsType[*problem](err)
 	if !ok || !p.refused || !to.changes() {

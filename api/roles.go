@@ -81,7 +81,7 @@ func putRole(c *call) (any, error) {
 	return role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope}, c.rightsChanged(err)
 }
 
-// rightsChanged drops the cached permissions if a change of roles or grants succeeded, and returns err.
+// rightsChanged drops the cached permissions if a change to roles or grants succeeded, and returns err.
 func (c *call) rightsChanged(err error) error {
 	if err == nil {
 		c.door.rights.forget()

@@ -9,7 +9,7 @@ import (
 )
 
 // Route describes one route of the API: its method and path, the required permission, the input and output, and the handler. Authorization,
-// the check for unknown query parameters, the OpenAPI document and `trapeze routes` use it.
+// the check for unknown query parameters, the OpenAPI document and `trapeze routes` are all based on it.
 type Route struct {
 	Method  string
 	Path    string            // relative to the prefix of the API
@@ -17,7 +17,7 @@ type Route struct {
 	Summary string            // one sentence for the OpenAPI document and `trapeze routes`
 
 	right access.Permission // an additional permission for the job itself, on operator routes
-	scope scope             // the effect of a permission that covers only own jobs
+	scope scope             // the effect of a permission that covers only the caller's own jobs
 
 	query    []string // the accepted parameters, see meanings; others are rejected
 	headers  []string
@@ -62,8 +62,8 @@ func (r Route) usualStatus() int {
 	return r.statuses[0]
 }
 
-// checkQuery rejects query parameters that the route does not accept. If a misspelled parameter were ignored, the response would not be the
-// one requested. Routes without a permission ignore unknown parameters, because a probe or a login redirect may add any.
+// checkQuery rejects query parameters that the route does not accept. If a misspelled parameter were ignored, the response would not match
+// what the caller asked for. Routes without a permission ignore unknown parameters, because a probe or a login redirect may add any.
 func (r Route) checkQuery(query map[string][]string) error {
 	for name := range query {
 		if r.Needs != access.Nothing && !slices.Contains(r.query, name) {
@@ -85,7 +85,7 @@ func page(name string, items schema) schema {
 	return object(name, listOf(items), "next_cursor", textual)
 }
 
-// object returns the schema of an object. Its members alternate names and schemas.
+// object returns the schema of an object. The arguments alternate between names and schemas.
 func object(members ...any) schema {
 	properties := schema{}
 	for pair := range slices.Chunk(members, 2) {

@@ -83,14 +83,14 @@ func listFires(c *call) (any, error) {
 	}), err
 }
 
-// scheduleBody is the body of a PUT or PATCH.
+// scheduleBody is the body of a PUT or PATCH request.
 type scheduleBody struct {
 	job.ScheduleChange
 	Foreign bool `json:"foreign,omitempty"` // another program handles the kind, so this pod need not know it
 }
 
-// setSchedule returns a handler for schedule changes. It first converts a change with as, which for a PUT sets missing settings to their
-// defaults.
+// setSchedule returns a handler that changes a schedule. The handler first passes the request through as, which for a PUT sets missing
+// settings to their defaults.
 func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()
@@ -151,14 +151,14 @@ func triggerSchedule(c *call) (any, error) {
 	return fire, err
 }
 
-// A schedule runs handlers, because its setting contains a kind and arguments. The permission to manage schedules therefore includes the
+// A schedule can run handlers, because its setting contains a kind and arguments. The permission to manage schedules therefore includes the
 // permission to submit for every principal, as SECURITY.md states. It includes neither the permission to approve nor the permission to see
 // secrets. Scheduled jobs run without approval in every lane, so changing, triggering or resuming a schedule requires the permission to
-// approve here. The test is TestNoScheduleLeadsAroundAnApprovalOrAMask.
+// approve here. TestNoScheduleLeadsAroundAnApprovalOrAMask checks this.
 
 // maySchedule rejects a change whose jobs would need approval, unless the caller may approve them. It also rejects a change that would pass
-// existing arguments to another kind, whose secrets differ, unless the caller may see secrets. It returns the setting that the decision is
-// based on, or nil if the schedule does not exist.
+// existing arguments to another kind, whose secrets differ, unless the caller may see secrets. It returns the setting on which it based the
+// decision, or nil if the schedule does not exist.
 func maySchedule(c *call, change job.ScheduleChange) (current *job.ScheduleSetting, err error) {
 	setting := job.DefaultSchedule()
 	before, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
@@ -176,7 +176,7 @@ func maySchedule(c *call, change job.ScheduleChange) (current *job.ScheduleSetti
 }
 
 // mayTrigger rejects triggering or resuming a schedule whose jobs would need approval, unless the caller may approve them. It returns the
-// setting that the decision is based on.
+// setting on which it based the decision.
 func mayTrigger(c *call) (*job.ScheduleSetting, error) {
 	one, err := c.r.Admin().ScheduleByName(c.ctx(), c.Param("name"))
 	if err != nil {
@@ -185,7 +185,7 @@ func mayTrigger(c *call) (*job.ScheduleSetting, error) {
 	return &one.ScheduleSetting, mayRun(c, one.ScheduleSetting)
 }
 
-// retryMoved repeats do a few times if the schedule changes between the decision and the write.
+// retryMoved retries do a few times if the schedule changes between the decision and the write.
 func retryMoved(do func() error) (err error) {
 	for range 4 {
 		if err = do(); !errors.Is(err, job.ErrScheduleMoved) {

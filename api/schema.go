@@ -30,7 +30,7 @@ var schemaOf = map[reflect.Type]schema{
 		job.FireFailed}},
 }
 
-// describe returns the schema of a type as encoding/json encodes it. No member is required.
+// describe returns the schema of a type's JSON form, as encoding/json encodes it. No member is marked as required.
 func describe(t reflect.Type) schema {
 	if known, ok := schemaOf[t]; ok {
 		return known

@@ -79,7 +79,7 @@ func redirect(c echo.Context, next string) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// acceptsHTML reports whether a browser window shows the response.
+// acceptsHTML reports whether the response will be shown in a browser window.
 func acceptsHTML(c echo.Context) bool {
 	return strings.Contains(c.Request().Header.Get("Accept"), "text/html")
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/feed"
 )
 
-// errSlowClient ends a stream whose client does not read it.
+// errSlowClient is the error that ends a stream when its client does not read it.
 var errSlowClient = errors.New("the client does not read its stream")
 
 // sse writes server-sent events to a buffer. flush sends them.
@@ -62,13 +62,13 @@ func (s *sse) writeEvent(i feed.Item) {
 
 func (s *sse) comment(text string) { s.printf(": %s\n\n", text) }
 
-// begin starts a stream with a snapshot of the watched job or pipeline, as its reader may see it.
+// begin starts a stream with a snapshot of the watched job or pipeline, without the secrets that the reader may not see.
 func (s *sse) begin(watched *feed.Stream, seen any) error {
 	snapshot, err := encodeJSON(seen)
 	if err != nil {
 		return err
 	}
-	again := time.Second + rand.N(2*time.Second) // #nosec G404 -- jitter, so that clients do not all reconnect at once
+	again := time.Second + rand.N(2*time.Second) // #nosec G404 -- jitter, so that clients do not all reconnect at the same time
 	s.printf("retry: %d\n\n", again.Milliseconds())
 	if watched.Reset != "" {
 		reason, err := json.Marshal(map[string]string{"reason": watched.Reset})
@@ -94,8 +94,8 @@ func (s *sse) flush() error {
 
 type connKey struct{}
 
-// ConnContext is for use as http.Server.ConnContext. It gives the API access to the connection of a stream, so that it can limit the kernel
-// buffers and soon detect a client that does not read. Without it, megabytes may be buffered first.
+// ConnContext is meant to be used as http.Server.ConnContext. It gives the API access to the connection of a stream, so that the API can
+// limit the kernel buffers and quickly detect a client that does not read. Without it, megabytes may be buffered first.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }

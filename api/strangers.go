@@ -16,7 +16,7 @@ import (
 )
 
 // strangers counts, limits and logs unauthenticated requests. They use a separate bucket for each address, so that a flood does not lock
-// out authenticated callers at the same address. It is safe for concurrent use, and its size is bounded, see [buckets].
+// out authenticated callers at the same address. It is safe for concurrent use, and its memory use is bounded; see [buckets].
 type strangers struct {
 	challenge  string
 	each       *buckets

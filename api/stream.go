@@ -79,7 +79,7 @@ func (c *call) stillAllowed() bool {
 	return problemOf(err).status >= http.StatusInternalServerError // if the check itself failed, continue the stream
 }
 
-// follow writes a stream as its reader may see it, starting with a snapshot.
+// follow writes a stream that starts with a snapshot, without the secrets that the reader may not see.
 func follow(c *call, out *sse, watched *feed.Stream, snapshot any) error {
 	if err := out.begin(watched, snapshot); err != nil {
 		return err

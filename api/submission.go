@@ -104,7 +104,7 @@ func jobOptions(lane string, subject *string, priority *int) []runner.EnqueueOpt
 	return options
 }
 
-// submitted is the response of POST /jobs.
+// submitted is the response to POST /jobs.
 type submitted struct {
 	ID         int64     `json:"id,string"`
 	PipelineID int64     `json:"pipeline_id,string"`
@@ -143,8 +143,8 @@ func submit(c *call) (any, error) {
 }
 
 // asksApproval reports whether a lane or kind in a submission requires approval. The store checks only the lane of the first step. This
-// check prevents another lane, an earlier step or a retry from bypassing an approval. The test is
-// TestNoLaneAndNoChainLeadsAroundAnApproval.
+// check prevents callers from bypassing an approval with another lane, an earlier step or a retry.
+// TestNoLaneAndNoChainLeadsAroundAnApproval tests it.
 func asksApproval(c *call, body Submission) (bool, error) {
 	if body.Lane == "" && len(body.Chain) == 0 {
 		return false, nil

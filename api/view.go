@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// secrets removes secrets that a caller may not see, and audits when a caller sees secrets of others.
+// secrets removes secrets that a caller may not see. When a caller sees the secrets of others, it records that in the audit log.
 type secrets struct {
 	masks    *masks
 	readings *readings
@@ -24,13 +24,13 @@ type secrets struct {
 
 func (s *secrets) view(to access.Principal) *view { return &view{masks: s.masks, to: to} }
 
-// view applies the rules for one request. It hides the secrets in arguments, results and planned steps, unless the caller has the jobs:args
-// permission. All lists, streams, exports and pages that show a job use one. Errors, messages and events are shown as their handlers wrote
-// them, including any secrets. A view must be used by one goroutine only.
+// view determines what the caller of one request may see. It hides the secrets in arguments, results and planned steps, unless the caller
+// has the jobs:args permission. Every list, stream, export and page that shows a job uses a view. Errors, messages and events are shown as
+// their handlers wrote them, including any secrets. A view must be used by one goroutine only.
 type view struct {
 	masks   *masks
 	to      access.Principal
-	shownOf []string // the other principals' jobs and pipelines whose secrets it shows
+	shownOf []string // the other principals' jobs and pipelines whose secrets the view shows
 	known   bool     // already audited, so further secrets are not recorded
 }
 
@@ -137,7 +137,8 @@ func (s *secrets) present(request *http.Request, to access.Principal, what any) 
 	return what, s.readings.note(request, v, target)
 }
 
-// hideSetting returns the setting of the named schedule as its reader may see it. The jobs of a schedule belong to no caller.
+// hideSetting returns the named schedule's setting, without the secrets that the reader may not see. The jobs of a schedule belong to no
+// caller.
 func (v *view) hideSetting(name string, one job.ScheduleSetting) job.ScheduleSetting {
 	args, hid := v.masks.of(one.Kind).Strict().Hide(one.Args)
 	switch {
@@ -204,9 +205,9 @@ func (m *masks) of(kind string) access.Mask {
 	return mask
 }
 
-// readings audits when a caller sees secrets of others with the jobs:args permission. It writes the audit entry before the response. If
-// that fails, the request fails. Pages refresh themselves, so each pod writes at most one entry for the same reading within a minute. It is
-// safe for concurrent use.
+// readings records in the audit log when a caller sees the secrets of others, using the jobs:args permission. It writes the audit entry
+// before the response. If that fails, the request fails. Because pages refresh themselves, each pod writes at most one entry a minute for
+// the same reading. It is safe for concurrent use.
 type readings struct {
 	store *store.Store
 	open  bool // every request has all permissions without credentials, so there is nothing to audit
@@ -228,7 +229,7 @@ func newReadings(st *store.Store, open bool) *readings {
 
 // reading is the content of the audit entry.
 type reading struct {
-	Asked string   `json:"asked"`          // the normalized path and query, in which an erasure can find a subject
+	Asked string   `json:"asked"`          // the normalized path and query; an erasure can find a subject in it
 	Shown []string `json:"shown"`          // the jobs and pipelines whose secrets were shown
 	More  int      `json:"more,omitempty"` // the number of further jobs and pipelines
 }

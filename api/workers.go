@@ -16,8 +16,8 @@ import (
 // Worker is a principal that may run jobs as a remote worker.
 type Worker struct {
 	Name string
-	Kind func(name string) bool // reports whether it may run a kind
-	Lane func(name string) bool // reports whether it may claim from a lane
+	Kind func(name string) bool // reports whether the worker may run a kind
+	Lane func(name string) bool // reports whether the worker may claim from a lane
 
 	// Refused records in the audit log that the worker requested a kind that it may not run.
 	Refused func(why string)
@@ -30,7 +30,7 @@ func Workers(r *runner.Runner, o Options) func(*http.Request) (Worker, error) {
 }
 
 // worker authenticates a call of a remote worker. It audits a rejection like other routes do. Calls without valid credentials count against
-// the limit of their address, see [strangers]. Admitted calls count only against the limit of their principal.
+// the limit for their address; see [strangers]. Admitted calls count only against the limit for their principal.
 func (d *door) worker(request *http.Request) (Worker, error) {
 	to := Route{Method: http.MethodPost, Path: request.URL.Path, Needs: access.WorkersStream}
 	from := d.originOfCall(request)

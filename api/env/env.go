@@ -40,7 +40,7 @@ func Load() (Config, error) {
 		c.Addr = addr
 	}
 	if os.Getenv("TRAPEZE_AUTH") == "" && v.TokensFile == "" && c.OnLoopback() {
-		c.Auth = "none" // so that a first start needs no settings
+		c.Auth = "none" // so that the first start needs no settings
 	}
 	if err := errors.Join(err, addrErr, c.validate()); err != nil {
 		return Config{}, err
@@ -55,8 +55,8 @@ func (c Config) OnLoopback() bool {
 	return err == nil && ip != nil && ip.IsLoopback()
 }
 
-// listenAddr checks the address to listen on. Without a host it listens on loopback, because access from other machines must be requested
-// explicitly.
+// listenAddr checks the address to listen on. If the address has no host, it uses the loopback address, because access from other machines
+// must be requested explicitly.
 func listenAddr(addr string) (string, error) {
 	wrong := func(format string, args ...any) (string, error) {
 		return "", fmt.Errorf("TRAPEZE_HTTP_ADDR=%q: "+format, append([]any{addr}, args...)...)

@@ -23,7 +23,7 @@ func (c Config) TLS() (*tls.Config, error) {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"},
-		// The certificate is read at each handshake, so that a renewed one needs no restart. Handshakes are rare.
+		// The certificate is read at each handshake, so that renewing it needs no restart. Handshakes are rare.
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return read() },
 	}
 	if c.vars.TLSClientCA != "" {

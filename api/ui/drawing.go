@@ -8,14 +8,14 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// drawing is a pipeline as an SVG. It has one column for each step, and one for the children of each fan-out.
+// drawing is an SVG drawing of a pipeline. It has one column for each step, and one for the children of each fan-out.
 type drawing struct {
 	W, H  int
 	Boxes []box
 	Lines []line
 }
 
-// box is a job, all children of a fan-out, or a planned step.
+// box represents a job, all children of a fan-out, or a planned step.
 type box struct {
 	X, Y, W, H int
 	Link       string // relative to the page's root; may be empty
@@ -38,7 +38,7 @@ type line struct {
 	Planned bool
 }
 
-// These are the dimensions of the drawing, and the limits on drawn steps. The latest steps and the next planned steps are drawn.
+// These are the dimensions of the drawing, and the limits on how many steps it shows. It shows the latest steps and the next planned steps.
 const (
 	boxW, boxH   = 176, 66
 	fanH         = 82

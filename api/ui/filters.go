@@ -84,8 +84,8 @@ func parseID(text string) (int64, error) {
 	return id, nil
 }
 
-// defaultSince is the default period of a filtered list. It avoids searching the whole history for rare jobs, unless the visitor asks for
-// it.
+// defaultSince is the default period of a filtered list. It prevents a search for rare jobs from reading the whole history, unless the
+// visitor asks for that.
 const defaultSince = "24h"
 
 // since is one choice for the period of a list.

@@ -19,7 +19,7 @@ type jobPage struct {
 	Actions   []action
 	Blockers  []job.Blocker // why the job does not run
 	CanReprio bool
-	Editable  string // the arguments that a retry can change; empty if it cannot change them
+	Editable  string // the arguments that a visitor can edit for a retry; empty if they cannot be edited
 }
 
 // action is a button that sends a request to the API.

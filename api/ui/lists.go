@@ -17,7 +17,7 @@ type jobList struct {
 	Jobs    []job.Job
 	Next    string     // the URL of the next page, or empty if there is none
 	Later   bool       // not the first page
-	Until   *time.Time // how far back the search got before it stopped early, or nil
+	Until   *time.Time // how far back the search got, if it stopped early; otherwise nil
 	States  []job.State
 	Lanes   []string
 	Reasons []job.Reason
@@ -58,7 +58,7 @@ type pipelineList struct {
 	Pipelines []pipelineRow
 	Next      string
 	Later     bool
-	Until     *time.Time // how far back the search got before it stopped early, or nil
+	Until     *time.Time // how far back the search got, if it stopped early; otherwise nil
 	Statuses  []job.Status
 }
 

@@ -45,7 +45,7 @@ func (b *board) overlay() {
 // Open reports whether the pod claims jobs.
 func (p pod) Open() bool { return p.ClosedAt == nil && !p.Lapsed && !p.Draining && !p.Drained }
 
-// Streams names the owner of a remote worker, and the number of streams it has opened.
+// Streams describes a remote worker by its owner and stream number.
 func (p pod) Streams() string {
 	if p.Owner == nil || p.Stream == nil {
 		return ""
@@ -131,7 +131,7 @@ func (b bar) Width() int64 {
 	return 0
 }
 
-// Bar returns a lane's slot usage, relative to its limit or, if it has no limit, to the total number of slots on all pods.
+// Bar returns a bar that shows the used slots of a lane. If the lane has no limit, the full width stands for the slots of all pods.
 func (b board) Bar(l lane) bar {
 	whole := b.Slots()
 	if limit := b.Limit(l); limit != nil {
@@ -140,7 +140,7 @@ func (b board) Bar(l lane) bar {
 	return bar{l.Running, whole, l.Running > 0 && l.Running >= whole}
 }
 
-// PodBar returns the used slots of a pod.
+// PodBar returns a bar that shows the used slots of a pod.
 func (b board) PodBar(p pod) bar {
 	return bar{p.Running, p.Slots, p.Running > 0 && p.Running >= p.Slots}
 }
@@ -153,7 +153,7 @@ func (b board) Due() (n int) {
 	return n
 }
 
-// Parts returns the number of parked jobs that wait for one of the reasons.
+// Parts returns the number of parked jobs that are waiting for one of the given reasons.
 func (b board) Parts(reasons ...string) (n int) {
 	for _, w := range b.Parked {
 		if slices.Contains(reasons, w.Why) {
@@ -163,7 +163,8 @@ func (b board) Parts(reasons ...string) (n int) {
 	return n
 }
 
-// Most returns the limit up to which jobs are counted. MostLooked returns the number of due jobs in a lane whose reasons are determined.
+// Most returns the limit up to which jobs are counted. MostLooked returns the maximum number of due jobs in each lane whose reasons for
+// waiting are determined.
 func (b board) Most() int       { return mostCounted }
 func (b board) MostLooked() int { return mostLooked }
 
@@ -182,7 +183,7 @@ func (d *dashboard) lanes(p *page, r *http.Request) error {
 	return err
 }
 
-// pods shows the pods, including those that left or lapsed recently.
+// pods shows the pods, including pods that recently left or lapsed.
 func (d *dashboard) pods(p *page, r *http.Request) error {
 	b, err := d.readBoard(r)
 	p.Title, p.Live, p.Data = "Pods", "events/stream", b

@@ -41,7 +41,7 @@ type page struct {
 	Root  string    // the path from this page to the dashboard's first page
 	API   string    // the path from this page to the API
 	Live  string    // the stream to follow, relative to the API's root, or empty
-	Still bool      // the page does not change any more
+	Still bool      // the page no longer changes
 	Now   time.Time // when the data was read
 	Data  any
 	visitor
@@ -57,7 +57,7 @@ func (v visitor) Can(permission string) bool {
 	return allowed && !own
 }
 
-// May reports whether the visitor has a permission, possibly only for its own jobs.
+// May reports whether the visitor has a permission, possibly only for their own jobs.
 func (v visitor) May(permission string) bool {
 	allowed, _ := v.Principal.Can(access.Permission(permission))
 	return allowed
@@ -94,7 +94,7 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 			err = p.mayEnter(v)
 		}
 		if other := p.firstPage(); errors.Is(err, errForbidden) && v.path == "/{$}" && other != "" {
-			w.Header().Set("Location", p.Root+other) // http.Redirect would make it absolute, without the prefix that is stripped
+			w.Header().Set("Location", p.Root+other) // http.Redirect would make the path absolute and lose the stripped prefix
 			w.WriteHeader(http.StatusSeeOther)
 			return
 		}
@@ -109,7 +109,8 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 	}
 }
 
-// firstPage returns the page that a visitor without access to the start page is redirected to. It is empty if the visitor may see no page.
+// firstPage returns the page to which a visitor without access to the start page is redirected. It is empty if the visitor may not see any
+// page.
 func (v visitor) firstPage() string {
 	switch {
 	case v.May(string(access.JobsRead)):

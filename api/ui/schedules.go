@@ -107,7 +107,7 @@ type scheduleList struct {
 
 // scheduleChoices holds the options offered in a schedule's form.
 type scheduleChoices struct {
-	Kinds []string // kinds that a pod handles
+	Kinds []string // kinds that at least one pod handles
 	Lanes []string
 }
 

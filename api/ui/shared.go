@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// shared holds a result that concurrent requests share; the first one reads it. A singleflight does not fit: a request for fresh data could
-// join a read that began earlier, a cancellation of the first request would affect all others, and nothing would be cached.
+// shared holds a result that concurrent requests share; the first one reads it. A singleflight group does not fit. A request for fresh data
+// could join a read that began earlier, cancelling the first request would affect all others, and nothing would be cached.
 type shared[T any] struct {
 	mu    sync.Mutex
 	value T
@@ -21,7 +21,8 @@ const (
 	sharedTimes = 5
 )
 
-// get returns the cached result if it is recent, and otherwise reads a new one. With fresh it always reads. Errors are not cached.
+// get returns the cached result if it is recent, and otherwise reads a new one. If fresh is true, it always reads a new one. Errors are not
+// cached.
 func (s *shared[T]) get(ctx context.Context, fresh bool, read func(context.Context) (T, error)) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

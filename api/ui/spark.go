@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// spark draws the latest occurrences of a schedule, with the newest at the right. A shape and a colour show the outcome of each occurrence,
+// spark draws the latest occurrences of a schedule, with the newest on the right. A shape and a colour show the outcome of each occurrence,
 // and a bar shows the duration of its job.
 type spark struct {
 	W, H  int

@@ -25,8 +25,8 @@ func TestASparkSaysWhatBecameOfEachFireByShapeAndInWords(t *testing.T) {
 	for _, m := range s.Marks {
 		shapes = append(shapes, m.Shape)
 	}
-	is.Equal(shapes, []string{"succeeded", "failed", "running", "warning"}) // the newest occurrence is at the right
-	is.True(s.Marks[1].Bar == sparkBar && s.Marks[0].Bar > 0)               // the longest bar is an hour; a second is still visible
+	is.Equal(shapes, []string{"succeeded", "failed", "running", "warning"}) // the newest occurrence is on the right
+	is.True(s.Marks[1].Bar == sparkBar && s.Marks[0].Bar > 0)               // an hour has the longest bar, and a second is still visible
 	is.True(s.Marks[0].Bar < s.Marks[1].Bar)                                // a second has a shorter bar than an hour
 	is.Equal(s.Marks[2].Bar, 0)                                             // a running job has no bar yet
 	is.Equal(s.Says, "The last 4 occurrences, newest at the right: 1 missed, 1 running, 1 failed, 1 succeeded")

@@ -189,7 +189,7 @@ func text[S ~string](s *S) string {
 	return string(*s)
 }
 
-// calls returns the display name of a state or reason. If there is none, it returns the value with spaces.
+// calls returns the display name of a state or reason. If there is none, it replaces the underscores in the value with spaces.
 func calls(name any) string {
 	s := fmt.Sprint(name)
 	if said := job.BlockerType(s).Words(); said != "" {
