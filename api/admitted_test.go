@@ -8,10 +8,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// LetThrough is the status with which a route of [MountDoors] answers an admitted request.
+// LetThrough is the response status of a route of [MountDoors] that admits a request.
 const LetThrough = http.StatusTeapot
 
-// MountDoors mounts all routes with handlers that do nothing, so that a test sees only who is admitted.
+// MountDoors mounts all routes with handlers that do nothing, so that a test can check who is admitted.
 func MountDoors(g *echo.Group, r *runner.Runner, o Options) {
 	doors := Routes()
 	for i := range doors {
@@ -20,7 +20,7 @@ func MountDoors(g *echo.Group, r *runner.Runner, o Options) {
 	mount(g, r, o, doors)
 }
 
-// Scoped reports whether a route without a job ID in its path applies the own-jobs scope itself.
+// Scoped reports whether a route's own handler limits callers to their own jobs. Such routes have no job ID in their path.
 func Scoped(route Route) bool { return route.scope == ownJobs }
 
 // Queries returns the query parameters that a route documents.

@@ -109,7 +109,7 @@ func TestJobsAreListedByFilterAndPage(t *testing.T) {
 			break
 		}
 	}
-	is.Equal(len(seen), 5) // each matching job once, and no job of the other kind
+	is.Equal(len(seen), 5) // lists each matching job once, and no job of the other kind
 	is.Equal(pages, 3)
 	is.Equal(len(h.send("GET", "/jobs?since=1h&limit=1000", "").body["jobs"].([]any)), 6)
 	is.Equal(len(h.send("GET", "/jobs?since=2099-01-01T00:00:00Z", "").body["jobs"].([]any)), 0)

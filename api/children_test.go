@@ -81,7 +81,7 @@ func TestAListShowsTheJobsThatACommandWithTheSameFilterIsFor(t *testing.T) {
 			sample = append(sample, id.(string))
 		}
 		slices.Sort(sample)
-		is.Equal(sample, shown) // the preview selects the listed jobs
+		is.Equal(sample, shown) // the preview selects the same jobs as the list
 	}
 	is.Equal(h.send("POST", "/admin/workers/jobs/cancel", `{"filter":{"children":true},"dry_run":true}`).status, http.StatusBadRequest) // this filter would match every job
 

@@ -13,7 +13,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// Another program's migration may hold such a lock. The doctor command waits 30 s for a response.
+// TestDoctorAnswersWhileATableIsLocked holds a table lock like the one that another program's migration may hold. The doctor command waits
+// 30 s for a response.
 func TestDoctorAnswersWhileATableIsLocked(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

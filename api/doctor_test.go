@@ -90,6 +90,6 @@ func TestACheckOfDoctorThatFailsIsAFinding(t *testing.T) {
 	api.Handler(r, api.Options{InsecureAllowAll: true}).ServeHTTP(got, httptest.NewRequest("GET", "/doctor", nil))
 	findings := findingsOf(t, answer{status: got.Code, text: got.Body.String()})
 	is.True(has(findings, "schedules", doctor.Failing, "check failed: "))
-	is.True(has(findings, "lanes", doctor.Healthy, "1 lane open")) // earlier checks still report
+	is.True(has(findings, "lanes", doctor.Healthy, "1 lane open")) // the results of earlier checks are still reported
 	is.True(has(findings, "limits", doctor.Healthy, "1 lane"))
 }

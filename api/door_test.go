@@ -59,7 +59,7 @@ func TestWhoDoesNotSayWhoHeIsIsAsked(t *testing.T) {
 		is.True(strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer"))
 		is.Equal(h.send("GET", "/jobs", "", header...).status, http.StatusUnauthorized)
 	}
-	is.Equal(h.send("GET", "/healthz", "").status, http.StatusOK) // needs no authentication
+	is.Equal(h.send("GET", "/healthz", "").status, http.StatusOK) // this route needs no authentication
 	a := h.send("POST", "/jobs", `{"kind":"echo"}`, "Authorization", "Bearer "+vicsToken)
 	is.Equal(a.status, http.StatusForbidden)
 	is.Equal(a.body["code"], "forbidden")
@@ -144,11 +144,11 @@ func TestABrowserHasASessionInsteadOfAToken(t *testing.T) {
 
 	yes := login(anasToken, page...)
 	is.Equal(yes.StatusCode, http.StatusSeeOther)
-	is.Equal(yes.Header.Get("Location"), "./") // to the first page
+	is.Equal(yes.Header.Get("Location"), "./") // redirects to the first page
 	for asked, want := range map[string]string{"jobs/7": "./jobs/7", "jobs?state=failed": "./jobs?state=failed", "//evil.example": "./",
 		"https://evil.example": "./", `\\evil.example`: "./", "jobs/../../..": "./", "x\r\nSet-Cookie: a=b": "./"} {
 		next = asked
-		is.Equal(login(anasToken, page...).Header.Get("Location"), want) // back to the requested page, unless it is on another site
+		is.Equal(login(anasToken, page...).Header.Get("Location"), want) // redirects to the requested page, unless it is on another site
 	}
 	next = "jobs/7"
 	is.Equal(login("wrong-0123456789-0123456789", page...).Header.Get("Location"), "login?failed=1&next=jobs%2F7")
@@ -182,7 +182,7 @@ func TestEveryAnswerTellsBrowsersWhatNotToDo(t *testing.T) {
 	}
 	c := echo.New().NewContext(httptest.NewRequest("GET", "/nowhere", nil), httptest.NewRecorder())
 	api.HandleError(echo.ErrNotFound, c)
-	is.Equal(c.Response().Header().Get("X-Content-Type-Options"), "nosniff") // also for unknown paths
+	is.Equal(c.Response().Header().Get("X-Content-Type-Options"), "nosniff") // set even for unknown paths
 }
 
 func TestWhoChangesTooMuchIsToldWhenToComeBack(t *testing.T) {

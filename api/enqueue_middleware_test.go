@@ -18,7 +18,7 @@ import (
 )
 
 // A job submitted over HTTP passes through the enqueue middleware of the pod that receives it. The middleware gets the client's name, and
-// the client gets the reason of a rejection.
+// the client gets the reason for a rejection.
 func TestMiddlewareOfSubmissionsIsCalledForThoseOverHTTP(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -41,7 +41,7 @@ func TestASubmitterWhoOpensTheDashboardIsLedToAPage(t *testing.T) {
 			is.NoErr(err)
 			is.NoErr(answer.Body.Close())
 			is.Equal(answer.StatusCode, http.StatusNotFound)
-			is.True(strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html")) // a page of the dashboard, not an answer of the API
+			is.True(strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html")) // a dashboard page, not an API response
 		}
 	}
 }

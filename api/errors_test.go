@@ -26,7 +26,7 @@ func TestOnlyAnErrorThatNeedsAPersonIsLoggedAsOne(t *testing.T) {
 		status int
 		says   string
 	}{
-		{job.ErrOutcomeUnknown, 503, "level=WARN"}, // the client retries
+		{job.ErrOutcomeUnknown, 503, "level=WARN"}, // clients are expected to retry
 		{errors.New("no such column"), 500, "level=ERROR"},
 		{job.ErrNotFound, 404, ""},
 	} {

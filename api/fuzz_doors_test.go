@@ -21,7 +21,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// house is the API with a database. It uses no network, and no pod runs jobs.
+// house is the API backed by a database. It uses no network, and no pod runs jobs.
 type house struct {
 	doors *echo.Echo
 	pool  *pgxpool.Pool
@@ -135,7 +135,7 @@ func FuzzASubmittedJobComesBackOrIsRefused(f *testing.F) {
 
 // The fuzzer calls every route in the table, including routes added later, with any path, query, body and reason.
 func FuzzNoDoorAnswersWithAnErrorOfTheServer(f *testing.F) {
-	routes := slices.DeleteFunc(api.Routes(), func(r api.Route) bool { // endless streams, and the pod's own state
+	routes := slices.DeleteFunc(api.Routes(), func(r api.Route) bool { // skip endless streams, and the route whose response depends on the pod's own state
 		return strings.HasSuffix(r.Path, "/stream") || r.Path == "/readyz"
 	})
 	routes = append(routes, api.Route{Method: http.MethodGet, Path: "/ui/:page"})
@@ -171,7 +171,7 @@ func FuzzNoDoorAnswersWithAnErrorOfTheServer(f *testing.F) {
 		door := routes[int(no)%len(routes)]
 		asked, _ := url.ParseQuery(query)
 		if !sendable(reason) || asked.Has("wait") {
-			return // no job ends here, so the request would wait until its timeout
+			return // no job finishes in this test, so the request would wait until its timeout
 		}
 		segments, escaped := strings.Split(door.Path, "/"), strings.Split(door.Path, "/")
 		for i := range segments {

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// submissions lists valid and invalid bodies of POST /jobs.
+// submissions lists valid and invalid bodies for POST /jobs.
 var submissions = []string{
 	`{"kind":"echo"}`,
 	`{"kind":"echo","args":{"n":1,"big":9007199254740993,"far":1e400},"subject":"s","priority":-100,"delay":"1h","max_attempts":3}`,

@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// host is a host program's echo with the API below /trapeze. Its pod handles the kinds echo, wait, defer, fan, hold, noisy and slow. A
-// noisy job emits events; a slow job stays half done forever.
+// host is a host program's echo router with the API under /trapeze. Its pod handles the kinds echo, wait, defer, fan, hold, noisy and slow.
+// A noisy job emits events. A slow job reports half its progress and runs until it is cancelled.
 type host struct {
 	*runner.Runner
 	t    *testing.T

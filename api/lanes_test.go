@@ -123,5 +123,5 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 		})
 	}
 	is := is.New(t)
-	is.Equal(h.send("GET", "/admin/workers/status", "").body["gate"], map[string]any{"paused": false, "frozen": false}) // no request had an effect
+	is.Equal(h.send("GET", "/admin/workers/status", "").body["gate"], map[string]any{"paused": false, "frozen": false}) // none of the requests had an effect
 }

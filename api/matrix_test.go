@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// unguarded lists the routes that need no permission. Everyone can use them.
+// unguarded lists the routes that need no permission, so anyone can use them.
 var unguarded = map[string]bool{
 	"GET /healthz": true, "GET /readyz": true, "GET /openapi.json": true, "POST /ui/login": true, "POST /ui/logout": true,
 }
@@ -182,7 +182,7 @@ func TestTheDocumentDescribesEveryRouteAndNoOther(t *testing.T) {
 		is.True(described[route.Method+" "+path]) // the document describes every route
 		delete(described, route.Method+" "+path)
 	}
-	is.Equal(len(described), 0) // and no other route
+	is.Equal(len(described), 0) // the document describes no other route
 	for _, reference := range strings.Split(a.text, `"$ref":"#/components/schemas/`)[1:] {
 		name, _, _ := strings.Cut(reference, `"`)
 		is.True(document.Components.Schemas[name] != nil) // every referenced schema exists

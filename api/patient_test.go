@@ -11,7 +11,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// taking is a response whose reader needs a given time for each write.
+// taking is a response whose reader takes a given time for each write.
 type taking struct {
 	http.ResponseWriter
 	each time.Duration

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// If a misspelled parameter were ignored, the caller would mistake the response for the one requested.
+// If a misspelled parameter were ignored, the caller would get a different response than the one requested, without noticing.
 func TestEveryRouteRefusesParametersThatItIsNotDescribedWith(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// race runs one for each i below races, six at a time. Each call lets two operations overlap; i decides which one starts later.
+// race calls one for each i below races, at most six at a time. Each call lets two operations overlap; i decides which one starts later.
 func race(t *testing.T, one func(i int)) {
 	t.Helper()
 	const beside = 6
@@ -35,7 +35,7 @@ func race(t *testing.T, one func(i int)) {
 }
 
 // together runs both functions concurrently. i decides which one starts later and by how much. The delay only varies the overlap; it does
-// not synchronize.
+// not synchronize the functions.
 func together(i int, first, second func()) {
 	if i%2 == 1 {
 		first, second = second, first

@@ -25,8 +25,8 @@ func TestReadersThatComeAndGoGetEveryEventOnce(t *testing.T) {
 	readEverything(t, 40, 300, 3*time.Second)
 }
 
-// readEverything lets readers watch two pods while rate events a second are written. One transaction stays open for half of the time. Each
-// reader disconnects at random moments and continues on any pod from its latest cursor.
+// readEverything lets readers watch two pods while the test writes rate events a second. One transaction stays open for half of the time.
+// Each reader disconnects at random moments and continues on either pod from its latest cursor.
 func readEverything(t *testing.T, readers, rate int, lasts time.Duration) {
 	is := is.New(t)
 	seed := uint64(time.Now().UnixNano())

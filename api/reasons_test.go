@@ -41,7 +41,7 @@ func TestJobsAreFilteredByReasonErrorClassAndCode(t *testing.T) {
 		for _, one := range h.send("GET", "/jobs?"+query, "").body["jobs"].([]any) {
 			ids = append(ids, one.(map[string]any)["id"].(string))
 		}
-		is.Equal(len(ids), len(want)) // matches for the query
+		is.Equal(len(ids), len(want)) // number of matches for the query
 		for _, id := range want {
 			is.True(strings.Contains(strings.Join(ids, " "), id))
 		}
@@ -72,7 +72,7 @@ func TestTheDashboardFiltersJobsByReasonErrorClassAndCode(t *testing.T) {
 		response, page := p.get(p.url + "jobs?" + query)
 		is.Equal(response.StatusCode, http.StatusOK)
 		ids, _ := listed(page)
-		is.Equal(ids, want) // matches for the query
+		is.Equal(ids, want) // jobs that match the query
 		asked, err := url.ParseQuery(query)
 		is.NoErr(err)
 		for name, values := range asked { // the form shows the active filter

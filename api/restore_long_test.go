@@ -30,8 +30,8 @@ func command(t *testing.T, program string, args ...string) {
 	}
 }
 
-// restore replaces a server's data with a base backup, as docs/backup-and-restore.md describes, and recovers up to the end of a
-// transaction.
+// restore replaces a server's data with a base backup, as docs/backup-and-restore.md describes. It then recovers all changes up to the end
+// of a given transaction.
 func restore(t *testing.T, server *pgtest.Node, backup, archive, xid string) {
 	t.Helper()
 	is := is.New(t)
@@ -51,8 +51,8 @@ func restore(t *testing.T, server *pgtest.Node, backup, archive, xid string) {
 	pgtest.Wait(t, "the server has reached the point and accepts writes", func() bool { return !server.InRecovery(t) })
 }
 
-// TestARestoreToAPointInTime restores the database to a point in time, which discards all later commits. A pod that runs through the
-// restore and a pod that starts after it both continue from that point.
+// TestARestoreToAPointInTime restores the database to a point in time, which discards all later commits. A pod that keeps running during
+// the restore and a pod that starts after it both continue from that point.
 func TestARestoreToAPointInTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -155,7 +155,7 @@ func TestARestoreToAPointInTime(t *testing.T) {
 	}
 	sql := podtest.One[int64](t, pool, `select id from trapeze.enqueue('echo')`)
 	is.True(!before[sql])
-	// An idempotency key from before the restore point returns its job. A key that was lost creates a new job.
+	// An idempotency key from before the restore point returns its job. A key that the restore discarded creates a new job.
 	is.Equal(fresh.send("POST", "/jobs", `{"kind":"echo"}`, "Idempotency-Key", "before").body["id"], keyed)
 	is.True(fresh.send("POST", "/jobs", `{"kind":"echo"}`, "Idempotency-Key", "after").body["id"] != lost)
 	// A stream that continues from a cursor from before the restore is reset.

@@ -24,7 +24,7 @@ func TestARoleOfOnesOwnIsGrantedAndTakenBack(t *testing.T) {
 	is.Equal(made.status, http.StatusOK)
 	is.Equal(h.send("PUT", "/admin/roles/grants", `{"principal":"ana","role":"keeper"}`, root...).status, http.StatusOK)
 	is.Equal(h.send("PUT", "/admin/roles/grants", `{"principal":"ana","role":"keeper"}`, root...).status, http.StatusOK) // granting a role twice is not an error
-	is.Equal(h.send("GET", "/jobs", "", "X-Who", "ana").status, http.StatusOK)                                           // the grant takes effect at once
+	is.Equal(h.send("GET", "/jobs", "", "X-Who", "ana").status, http.StatusOK)                                           // the grant takes effect immediately
 	bobs := h.send("POST", "/jobs", `{"kind":"echo","delay":3600}`, "X-Who", "bob").body["id"].(string)
 	is.Equal(len(h.send("GET", "/jobs", "", "X-Who", "ana").body["jobs"].([]any)), 0) // the role covers only ana's own jobs
 	for _, path := range []string{"/jobs/" + bobs, "/jobs/" + bobs + "/events"} {

@@ -47,7 +47,7 @@ func TestAScheduleThatChangesBetweenTheLookAndTheDeedIsLookedAtAnew(t *testing.T
 		row := one.(map[string]any)
 		if row["refused"] == nil || row["refused"] == "" {
 			is.Equal(row["after"].(map[string]any)["kind"], "echo")  // kim never changed the schedule to that kind
-			is.Equal(row["before"].(map[string]any)["kind"], "echo") // or away from it
+			is.Equal(row["before"].(map[string]any)["kind"], "echo") // kim never changed it away from that kind either
 		}
 	}
 }

@@ -35,8 +35,8 @@ func weeksPass(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// Retention keeps what unfinished jobs still read, and open streams continue to the end. A client that reconnects with a pruned cursor is
-// reset.
+// Retention keeps the data that unfinished jobs still need, and open streams continue to the end. A client that reconnects with a pruned
+// cursor is reset.
 func TestRetentionTakesNothingFromWhatLivesNorFromWhoWatchesIt(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

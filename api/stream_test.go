@@ -145,7 +145,7 @@ func TestNothingStaysBehindWhenClientsLeave(t *testing.T) {
 	is.Equal(sum(t, h, "trapeze_sse_clients"), 0.0)
 }
 
-// serving counts the goroutines that serve streams or read for them.
+// serving counts the goroutines that serve streams or read data for them.
 func serving() (n int) {
 	stacks := make([]byte, 16<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -231,7 +231,7 @@ func TestEventsOfNoJobHaveCursorsToo(t *testing.T) {
 	drained := before[len(before)-1]
 	var told job.Event
 	drained.of(t, &told)
-	is.True(strings.HasSuffix(drained.id, told.Cursor)) // the event's cursor and the stream ID agree
+	is.True(strings.HasSuffix(drained.id, told.Cursor)) // the cursor in the event matches the stream ID
 	again := h.watch("/events/stream", "Last-Event-ID", drained.id)
 	is.Equal(again.must(t).event, "snapshot")
 	is.Equal(again.must(t).event, "lane.resumed") // the drain is not repeated
@@ -265,7 +265,7 @@ func TestACursorThatIsOfNoUseBeginsAnew(t *testing.T) {
 		}
 	}
 	pgtest.Wait(t, "all clients have disconnected", func() bool { return sum(t, h, "trapeze_sse_clients") == 0 })
-	// A dump does not contain the data of the view, so a restore refreshes it.
+	// A dump does not include the contents of the materialized view, so restoring it refreshes the view.
 	_, err := pool.Exec(t.Context(), `refresh materialized view trapeze.feed_epoch`)
 	is.NoErr(err)
 	for path, cursor := range cursors {

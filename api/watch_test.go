@@ -35,8 +35,8 @@ type stream struct {
 	cancel   context.CancelFunc
 }
 
-// watch opens a stream on a pod; header alternates names and values. The stream ends with the test, or after 90 seconds. The limit is long
-// because the stream of all events waits for the transactions of other tests.
+// watch opens a stream on a pod; header alternates names and values. The stream is closed when the test ends, or after 90 seconds. The
+// limit is long because the stream of all events waits for the transactions of other tests.
 func (h *host) watch(path string, header ...string) *stream {
 	h.t.Helper()
 	s, err := h.watching(path, header...)
@@ -68,7 +68,7 @@ func (h *host) watching(path string, header ...string) (*stream, error) {
 	return &stream{status: response.StatusCode, header: response.Header, body: response.Body, lines: bufio.NewReader(response.Body), cancel: cancel}, nil
 }
 
-// watchers reuses no connections, so a client that leaves closes its connection.
+// watchers never reuses connections, so the connection closes when a client leaves its stream.
 var watchers = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func (s *stream) leave() {
