@@ -27,7 +27,7 @@ type service struct {
 	openapi []byte // the encoded OpenAPI document
 }
 
-// cutOff reports whether the pod no longer trusts its lease because its heartbeats fail. Such a pod may be connected to a standby or to a
+// cutOff reports whether the pod no longer trusts its lease because its heartbeats fail. Such a pod may be connected to a standby or a
 // former primary, and would read outdated data.
 func (s *service) cutOff() bool {
 	_, reasons := s.r.Ready()

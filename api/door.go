@@ -54,7 +54,7 @@ func (d *door) admit(c echo.Context, to Route) error {
 		return err
 	}
 	c.SetRequest(c.Request().WithContext(access.Into(ctx, p)))
-	if to.changes() { // after authentication, so that strangers at the same address do not use up the limit
+	if to.changes() { // checked after authentication, so that strangers at the same address do not use up the limit
 		if err := d.clients.enforce(neighbourhood(from.Source)); err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (d *door) origin(c echo.Context) job.Origin {
 	return job.Origin{Source: d.client(c.Request()), RequestID: requestID(c), Reason: truncate(c.Request().Header.Get("X-Reason"), maxReason)}
 }
 
-// originOfCall is like origin, for a remote worker's call.
+// originOfCall is like origin, for a call from a remote worker.
 func (d *door) originOfCall(request *http.Request) job.Origin {
 	id := request.Header.Get(echo.HeaderXRequestID)
 	if !validRequestID.MatchString(id) {

@@ -31,8 +31,8 @@ func listLanes(c *call) (any, error) {
 	return map[string]any{"lanes": orEmpty(found)}, err
 }
 
-// setLane returns a handler that changes a lane. The handler first passes the request through as, which for a PUT sets missing settings to
-// their defaults.
+// setLane returns a handler that changes a lane. The handler first applies the function as to the requested change. For a PUT request, as
+// sets missing settings to their defaults.
 func setLane(as func(job.LaneChange) job.LaneChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()

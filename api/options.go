@@ -37,8 +37,8 @@ type Options struct {
 	Secrets []string
 	// ChangesPerSecond and ChangesBurst limit the requests that change something: how many a second, and how many in a burst after idle
 	// time. The limits apply on this pod, separately to each principal and each client address. Defaults 1,000 and 5,000; a negative rate
-	// means no limit. Unauthenticated requests and calls of remote workers have separate limits of the same size for each address, so that
-	// they do not use up the limits of authenticated callers.
+	// means no limit. Unauthenticated requests and calls from remote workers have separate limits of the same size for each address, so
+	// that they do not use up the limits of authenticated callers.
 	ChangesPerSecond float64
 	ChangesBurst     int
 	// LoopbackOnly rejects requests from other machines, and requests whose Host is neither localhost nor a loopback address. A web page

@@ -158,7 +158,7 @@ func TestARestoreToAPointInTime(t *testing.T) {
 	// An idempotency key from before the restore point returns its job. A key that the restore discarded creates a new job.
 	is.Equal(fresh.send("POST", "/jobs", `{"kind":"echo"}`, "Idempotency-Key", "before").body["id"], keyed)
 	is.True(fresh.send("POST", "/jobs", `{"kind":"echo"}`, "Idempotency-Key", "after").body["id"] != lost)
-	// A stream that continues from a cursor from before the restore is reset.
+	// A stream that resumes from a cursor issued before the restore is reset.
 	for _, h := range []*host{old, fresh} {
 		s := h.watch("/events/stream", "Last-Event-ID", cursor)
 		is.Equal(s.must(t).event, "reset")

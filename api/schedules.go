@@ -89,8 +89,8 @@ type scheduleBody struct {
 	Foreign bool `json:"foreign,omitempty"` // another program handles the kind, so this pod need not know it
 }
 
-// setSchedule returns a handler that changes a schedule. The handler first passes the request through as, which for a PUT sets missing
-// settings to their defaults.
+// setSchedule returns a handler that changes a schedule. The handler first applies the function as to the requested change. For a PUT
+// request, as sets missing settings to their defaults.
 func setSchedule(as func(job.ScheduleChange) job.ScheduleChange) handler {
 	return func(c *call) (any, error) {
 		dry, err := c.dryRun()

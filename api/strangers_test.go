@@ -79,7 +79,7 @@ func TestWrongTokensAreInTheLogAndAFloodOfThemDoesNotFillIt(t *testing.T) {
 	is.True(!strings.Contains(log.String(), "secret-")) // tokens are not logged
 }
 
-// A flood from constantly changing addresses uses a bounded amount of memory.
+// A flood of requests from constantly changing addresses uses a bounded amount of memory.
 func TestStrangersOfManyAddressesShareABound(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -38,7 +38,7 @@ func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
 		select u.id, 1 + n, 'pending', 'pending', 'loud', repeat('x', 1000) from u, generate_series(1, $2::int) n`, id, loud)
 	is.NoErr(err)
 	for range loud {
-		is.Equal(other.must(t).event, "loud") // the other reader receives everything meanwhile
+		is.Equal(other.must(t).event, "loud") // the other reader still receives everything
 	}
 	pgtest.Wait(t, "the slow client is dropped", func() bool {
 		return sum(t, h, "trapeze_sse_dropped_total") == 1 && sum(t, h, "trapeze_sse_clients") == 1

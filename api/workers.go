@@ -23,13 +23,13 @@ type Worker struct {
 	Refused func(why string)
 }
 
-// Workers returns a function that authenticates the calls of remote workers. Calls are authenticated like API requests, and the principal
+// Workers returns a function that authenticates calls from remote workers. Calls are authenticated like API requests, and the principal
 // must have the workers:stream permission. The function returns gRPC errors.
 func Workers(r *runner.Runner, o Options) func(*http.Request) (Worker, error) {
 	return newDoor(inside.Of(r).Store, o.withDefaults()).worker
 }
 
-// worker authenticates a call of a remote worker. It audits a rejection like other routes do. Calls without valid credentials count against
+// worker authenticates a call from a remote worker. It audits a rejection as other routes do. Calls without valid credentials count against
 // the limit for their address; see [strangers]. Admitted calls count only against the limit for their principal.
 func (d *door) worker(request *http.Request) (Worker, error) {
 	to := Route{Method: http.MethodPost, Path: request.URL.Path, Needs: access.WorkersStream}

@@ -163,8 +163,8 @@ func (b board) Parts(reasons ...string) (n int) {
 	return n
 }
 
-// Most returns the limit up to which jobs are counted. MostLooked returns the maximum number of due jobs in each lane whose reasons for
-// waiting are determined.
+// Most returns the limit up to which jobs are counted. MostLooked returns the maximum number of due jobs in each lane for which the page
+// determines why they are waiting.
 func (b board) Most() int       { return mostCounted }
 func (b board) MostLooked() int { return mostLooked }
 

@@ -29,7 +29,7 @@ func (d *dashboard) mustSee(ctx context.Context, p access.Principal, id int64) e
 // These limits apply to the jobs that a page shows and counts.
 const (
 	mostCounted  = 10_000 // waiting jobs in each lane, and parked jobs
-	mostLooked   = 1_000  // due jobs in each lane whose reasons for waiting are determined
+	mostLooked   = 1_000  // due jobs in each lane for which a page determines why they are waiting
 	mostGroups   = 100
 	mostRunning  = 1_000 // running jobs that are read and counted
 	mostShown    = 100   // running jobs that are shown
