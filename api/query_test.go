@@ -28,7 +28,7 @@ func TestEveryRouteRefusesParametersThatItIsNotDescribedWith(t *testing.T) {
 	for _, route := range api.Routes() {
 		want := http.StatusBadRequest
 		if route.Needs == access.Nothing {
-			want = api.LetThrough // a probe may send any parameter
+			want = api.LetThrough // a probe may send any parameters
 		}
 		is.Equal(knock(e, route.Method, "/x"+route.Path+"?limmit=1", ""), want)
 		for _, name := range api.Queries(route) {

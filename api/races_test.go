@@ -19,7 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// race calls one for each i below races, at most six at a time. Each call lets two operations overlap; i decides which one starts later.
+// race calls the function one for each i below races, at most six calls at a time. Each call lets two operations overlap; i decides which
+// one starts later.
 func race(t *testing.T, one func(i int)) {
 	t.Helper()
 	const beside = 6

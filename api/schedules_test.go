@@ -126,7 +126,7 @@ func TestAnExpressionIsTriedBeforeItIsSet(t *testing.T) {
 	is.Equal(h.send("GET", "/admin/workers/schedules/preview?expr=x", "").status, http.StatusBadRequest)
 }
 
-// A change over HTTP takes effect on every pod with its next heartbeat, without a restart.
+// A change over HTTP takes effect on every pod at its next heartbeat, without a restart.
 func TestAScheduleIsChangedLiveOnEveryPod(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

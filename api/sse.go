@@ -81,7 +81,7 @@ func (s *sse) begin(watched *feed.Stream, seen any) error {
 	return s.flush()
 }
 
-// flush sends the written events. It returns errSlowClient if the client does not read them before the timeout.
+// flush sends the buffered events. It returns errSlowClient if the client does not read them before the timeout.
 func (s *sse) flush() error {
 	if s.err == nil {
 		s.err = s.ctl.Flush()

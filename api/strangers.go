@@ -53,7 +53,7 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 	return &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "authentication required", detail: detail, refused: true}
 }
 
-// log writes a line about wrong credentials, at most one a second after a burst.
+// log logs a request with wrong credentials. After a burst, it writes at most one line a second.
 func (s *strangers) log(request *http.Request, from string, err error) {
 	if !s.lines.Allow() {
 		s.suppressed.Add(1)

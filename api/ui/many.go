@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// many is a button that acts on all jobs that match a filter. It shows a preview first.
+// many is a button that acts on all jobs matching a filter. Clicking it shows a preview first.
 type many struct {
 	Path   string // relative to the API's root
 	Label  string
