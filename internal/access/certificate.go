@@ -16,9 +16,9 @@ var ErrUnknownCertificate = errors.New("unknown client certificate")
 // maxCertificateName limits the length of a certificate name, in bytes.
 const maxCertificateName = 500
 
-// certifies validates an entry with the name of a certificate, such as
-// {"certificate":"spiffe://example.org/gpu","name":"gpu","roles":["worker"]}. A name with "://" is a URI in the certificate's alternative
-// names. Any other name is its common name.
+// certifies validates a token file entry that contains a certificate name, such as
+// {"certificate":"spiffe://example.org/gpu","name":"gpu","roles":["worker"]}. A name with "://" refers to a URI in the certificate's
+// alternative names. Any other name refers to its common name.
 func (e entry) certifies(before map[string]Principal) error {
 	switch {
 	case e.Token != "":

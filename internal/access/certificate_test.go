@@ -14,7 +14,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// showing returns a request from a client whose certificate the handshake has verified.
+// showing returns a request from a client whose certificate was verified in the TLS handshake.
 func showing(leaf *x509.Certificate, header ...string) *http.Request {
 	r := asking(header...)
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
@@ -43,7 +43,7 @@ func TestACertificateOfTheFileSaysWhoAsks(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(p.Name, "gpu")
 	is.Equal(p.Roles, []string{"worker"})
-	is.True(p.MayRun("gpu.render") && !p.MayRun("mail") && p.MayUse("gpu") && !p.MayUse("default")) // a certificate is bound to kinds and lanes like a token
+	is.True(p.MayRun("gpu.render") && !p.MayRun("mail") && p.MayUse("gpu") && !p.MayUse("default")) // a certificate can be bound to kinds and lanes, just as a token can
 	p, err = tokens.Authenticate(showing(certificate("", "spiffe://example.org/ocr")))
 	is.NoErr(err)
 	is.Equal(p.Name, "ocr")

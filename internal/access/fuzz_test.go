@@ -14,7 +14,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// A token file is either parsed, so that each of its tokens is found, or rejected with an error that reveals no token.
+// A token file is either accepted, with every token in it usable, or rejected with an error that reveals no token.
 func FuzzAFileOfTokensIsUnderstoodOrRefused(f *testing.F) {
 	for _, text := range []string{
 		`{"tokens":[` + line(anasToken, "ana") + `,` + line(bobsToken, "bob") + `]}`, `{"tokens":[` + line(anasToken, "ana") + `,` + line(anasToken, "bob") + `]}`,
@@ -86,7 +86,7 @@ func FuzzAFileOfKeysIsUnderstoodOrRefused(f *testing.F) {
 	})
 }
 
-// A request is authenticated only as the principal that its token was signed for, regardless of the token's content.
+// A request is only ever authenticated as the principal for which its token was signed, whatever else the token contains.
 func FuzzNobodyIsBelievedWithoutATokenThatWasSigned(f *testing.F) {
 	secret, edwards := []byte(strings.Repeat("s", 32)), ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 	k := &keys{Issuer: "https://id.example.org", Audience: "trapeze", NameClaim: "sub", RolesClaim: "roles", Keys: []*key{
@@ -124,7 +124,7 @@ func FuzzNobodyIsBelievedWithoutATokenThatWasSigned(f *testing.F) {
 	})
 }
 
-// An accepted session belongs to a token in the file, and has not expired.
+// Every accepted session belongs to a token in the file and has not expired.
 func FuzzASessionIsOneThatBeganOrIsRefused(f *testing.F) {
 	file, err := parseTokens([]byte(`{"tokens":[` + line(anasToken, "ana") + `,` + line(bobsToken, "bob") + `]}`))
 	if err != nil {
@@ -152,7 +152,7 @@ func FuzzASessionIsOneThatBeganOrIsRefused(f *testing.F) {
 	})
 }
 
-// Proxy addresses are parsed without loss. A sender that is not a trusted proxy cannot choose its own address.
+// Parsing proxy addresses loses no information. A sender that is not a trusted proxy cannot spoof its address.
 func FuzzAProxyIsAnAddressOrRefused(f *testing.F) {
 	f.Add("10.1.0.0/16", "10.1.2.3:80", "1.2.3.4, 10.1.9.9")
 	f.Add("::1", "[::1]:80", "fe80::1%eth0")
@@ -178,7 +178,7 @@ func FuzzAProxyIsAnAddressOrRefused(f *testing.F) {
 	})
 }
 
-// A value that a handler would decode as the secret is masked, however the member name is written. The output is valid JSON.
+// A value that a handler would decode as the secret is masked, no matter how its member name is spelled. The output is always valid JSON.
 func FuzzASecretIsHiddenHoweverItIsWritten(f *testing.F) {
 	for _, text := range []string{`{"password":"p"}`, `{"PASSWORD":{"a":1}}`, `{"pa\u0073sword":[1]}`, `{"paſſword":1}`, `{"password":1,"password":2}`,
 		`{"a":{"password":1},"password":null}`, `[{"password":1}]`, `{"\ud800":1,"password":1e400}`, `{"password"`, `{"a":"<&>\u2028"}`, `1`, ``} {

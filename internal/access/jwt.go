@@ -9,12 +9,12 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// leeway is the tolerated clock difference between the issuer and this machine.
+// leeway is the maximum tolerated clock skew between the issuer and this machine.
 const leeway = 30 * time.Second
 
-// Signed authenticates principals by tokens that another party has signed (JWT). A file defines which tokens are trusted, see [KeysFile]. A
-// token must contain the issuer and audience of that file and an expiry, and must be signed with one of the file's keys and that key's
-// algorithm. Its methods are safe for concurrent use.
+// Signed authenticates principals by tokens signed by another party (JWTs). A file defines which tokens are trusted, see [KeysFile]. A
+// token must contain the issuer and audience given in that file and an expiry time. It must be signed with one of the file's keys, using
+// that key's algorithm. The methods of Signed are safe for concurrent use.
 type Signed struct {
 	file *watchedFile[*keys]
 }
@@ -81,7 +81,8 @@ func (s *Signed) verify(given string) (Principal, time.Time, error) {
 	return Principal{Name: name, Roles: roles}, until.Time, nil
 }
 
-// roleNames reads a claim that is a list of strings, or one string of names separated by spaces. A missing claim has no names.
+// roleNames reads role names from a claim that is either a list of strings or a single string of names separated by spaces. It returns no
+// names if the claim is missing.
 func roleNames(claim any) (names []string, err error) {
 	switch v := claim.(type) {
 	case nil:

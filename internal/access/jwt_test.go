@@ -61,7 +61,7 @@ func public(t *testing.T, key any) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-// claims returns the claims of a valid token with some changes. change alternates names and values; a nil value removes a claim.
+// claims returns the claims of a valid token, modified by change, which alternates names and values. A nil value removes a claim.
 func claims(change ...any) jwt.MapClaims {
 	c := jwt.MapClaims{"iss": "https://id.example.org", "aud": "trapeze", "sub": "ana", "roles": []string{"operator"},
 		"exp": time.Now().Add(time.Hour).Unix()}

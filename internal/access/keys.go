@@ -88,8 +88,9 @@ func (k *key) parse() (err error) {
 	return err
 }
 
-// find returns the key that a token names, or else the only key of the token's algorithm. The key determines the algorithm, never the
-// token. Otherwise an attacker could sign a token with HMAC and use a public key as the secret.
+// find returns the key that a token names or, if it names none, the file's only key for the token's algorithm. A token is always verified
+// with the key's algorithm, whatever the token claims. Otherwise an attacker could sign a token with HMAC, using a public key as the
+// secret.
 func (k *keys) find(t *jwt.Token) (any, error) {
 	id, named := t.Header["kid"].(string)
 	var found *key

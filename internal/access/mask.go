@@ -22,8 +22,8 @@ type Mask struct {
 // MaskAll hides every value and shows only member names. It is for kinds whose secrets are unknown.
 var MaskAll = Mask{all: true}
 
-// Strict returns a mask that also hides values whose shape differs from the pointers, such as a string or a list in place of an object that
-// contains a secret. It is for arguments, because the pointers describe their shape. A result may have any shape.
+// Strict returns a mask that also hides values that do not have the shape described by the pointers, such as a string where the pointers
+// expect an object with a secret. It is meant for arguments, whose shape is known. A result may have any shape.
 func (m Mask) Strict() Mask {
 	m.strict = true
 	return m
@@ -67,10 +67,10 @@ func (m Mask) Hide(raw json.RawMessage) (shown json.RawMessage, hid bool) {
 	return out.text.Bytes(), out.hid
 }
 
-// maskOutput is the masked JSON.
+// maskOutput collects the masked JSON.
 type maskOutput struct {
 	text bytes.Buffer
-	hid  bool // something was hidden
+	hid  bool // whether anything was hidden
 }
 
 func (out *maskOutput) hide() {
@@ -78,7 +78,7 @@ func (out *maskOutput) hide() {
 	out.text.WriteString(Masked)
 }
 
-// value copies one value. paths are the remaining pointers from this value to its secrets.
+// value copies one value and masks the secrets in it. paths holds the rest of each pointer, relative to this value.
 func (m Mask) value(d *json.Decoder, out *maskOutput, paths [][]string) error {
 	if !m.all && len(paths) == 0 { // nothing in this value is secret
 		var raw json.RawMessage
@@ -152,13 +152,13 @@ func (m Mask) elements(d *json.Decoder, out *maskOutput, paths [][]string) error
 	return nil
 }
 
-// ofMember reports whether the next step of a pointer is a member of an object, not an element of a list.
+// ofMember reports whether the next step of a pointer refers to a member of an object rather than an element of a list.
 func ofMember(path []string) bool {
 	_, err := strconv.Atoi(path[0])
 	return err != nil && path[0] != "*"
 }
 
-// below copies or hides the value of a member or an element.
+// below copies or hides the value of an object member or a list element.
 func (m Mask) below(d *json.Decoder, out *maskOutput, paths [][]string, name string) error {
 	var rest [][]string
 	for _, path := range paths {
@@ -178,7 +178,7 @@ func (m Mask) below(d *json.Decoder, out *maskOutput, paths [][]string, name str
 // write writes a member name or a scalar.
 func write(out *maskOutput, token json.Token) error {
 	encoder := json.NewEncoder(&out.text)
-	encoder.SetEscapeHTML(false) // keep the characters of the input
+	encoder.SetEscapeHTML(false) // keep <, > and & as they are in the input
 	err := encoder.Encode(token)
 	out.text.Truncate(len(bytes.TrimSuffix(out.text.Bytes(), []byte("\n"))))
 	return err

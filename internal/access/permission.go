@@ -21,6 +21,6 @@ const (
 	RolesManage     Permission = "roles:manage"     // change roles and grants
 )
 
-// Permissions lists all permissions in the order of the documentation.
+// Permissions lists all permissions in the order used in the documentation.
 var Permissions = []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsApprove, JobsArgs, JobsErase, WorkersView, WorkersManage, WorkersStream,
 	SchedulesManage, AuditRead, RolesManage}

@@ -14,20 +14,20 @@ import (
 
 // Principal is the sender of a request, as returned by an [Authenticator].
 type Principal struct {
-	// Name is recorded as the submitter of its jobs and as the actor of its commands. It has 1 to 200 bytes, and is the same in every
-	// request.
+	// Name is recorded as the submitter of the principal's jobs and as the actor of its commands. It is 1 to 200 bytes long, and the same
+	// in every request.
 	Name string
-	// Roles lists the roles granted by its token, its session or the proxy. The table of grants may add more.
+	// Roles lists the roles granted by the principal's token, session or proxy. The table of grants can add more.
 	Roles []string
-	// Kinds and Lanes restrict a remote worker to jobs of these kinds and lanes. They contain names, or patterns such as gpu.*. If empty,
-	// there is no restriction.
+	// Kinds and Lanes restrict a remote worker to jobs of these kinds in these lanes. Entries are names, or patterns such as gpu.*. An
+	// empty list means no restriction.
 	Kinds, Lanes []string
 
 	rights Rights
 }
 
-// Validate returns an error if the name of the principal could be confused with another name, or with a name that the program itself uses
-// in the history.
+// Validate returns an error if the principal's name could be confused with another name, or with a name that Trapeze itself uses in the
+// history.
 func (p Principal) Validate() error {
 	switch {
 	case p.Name == "" || len(p.Name) > 200 || !utf8.ValidString(p.Name):
@@ -40,7 +40,7 @@ func (p Principal) Validate() error {
 	return nil
 }
 
-// With returns p with the given permissions.
+// With returns a copy of p that has the given permissions.
 func (p Principal) With(rights Rights) Principal {
 	p.rights = rights
 	return p
@@ -55,8 +55,8 @@ func (p Principal) Can(what Permission) (allowed, own bool) {
 	return allowed, allowed && scope == Own
 }
 
-// Owner returns the submitter whose jobs p may use a permission on. It returns p's name if the permission covers only own jobs, and an
-// empty string if it covers all jobs. Without the permission, the result is meaningless.
+// Owner returns the submitter to whose jobs a permission is limited. It returns p's name if the permission covers only p's own jobs, and an
+// empty string if it covers all jobs. If p lacks the permission, the result is meaningless.
 func (p Principal) Owner(what Permission) string {
 	if _, own := p.Can(what); own {
 		return p.Name
@@ -64,7 +64,7 @@ func (p Principal) Owner(what Permission) string {
 	return ""
 }
 
-// Sees reports whether p has a permission for the jobs of a submitter.
+// Sees reports whether p has a permission for a submitter's jobs.
 func (p Principal) Sees(what Permission, submitter string) bool {
 	allowed, own := p.Can(what)
 	return allowed && (!own || submitter == p.Name)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A proxy sends the authenticated user and its roles in these headers. Roles are separated by commas.
+// A proxy sends the authenticated user and the user's roles in these headers. Roles are separated by commas.
 const (
 	UserHeader   = "X-Forwarded-User"
 	GroupsHeader = "X-Forwarded-Groups"

@@ -27,7 +27,7 @@ const (
 	Submitter     = "submitter"
 	Operator      = "operator"
 	PlatformAdmin = "platform_admin"
-	Worker        = "worker" // for remote workers: may run jobs, and use no other route
+	Worker        = "worker" // for remote workers; can run jobs, but use no other route
 )
 
 // BuiltIn lists the built-in roles, starting with the one that has the fewest permissions.

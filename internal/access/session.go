@@ -12,16 +12,16 @@ import (
 // sessionFor is the lifetime of a browser session.
 const sessionFor = 12 * time.Hour
 
-// A session contains an identifier of the token that began it, its expiry, and an authentication code. The key of the code is derived from
+// A session contains an identifier of the token that began it, its expiry time, and an authentication code. The code's key is derived from
 // the token. All pods with the same token file accept the session, no pod stores it, and removing the token ends it. The format is:
 //
-//	version 1 byte · token 8 bytes · end 8 bytes, Unix seconds · code 32 bytes, HMAC-SHA-256 of all before it
+//	version 1 byte · token 8 bytes · end 8 bytes, Unix seconds · code 32 bytes, HMAC-SHA-256 of everything before it
 const (
 	sessionVersion = 1
 	sessionBytes   = 1 + 8 + 8 + sha256.Size
 )
 
-// Login starts a browser session for a token. It returns the content of the cookie, and when the session expires.
+// Login starts a browser session for a token. It returns the cookie's content and the session's expiry time.
 func (t *Tokens) Login(given string) (session string, until time.Time, err error) {
 	found, err := t.find(given)
 	if err != nil {

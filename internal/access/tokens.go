@@ -17,8 +17,8 @@ import (
 const minToken = 20
 
 // Tokens authenticates each principal by a token in a file: {"tokens":[{"token":"…","name":"ops","roles":["operator"]}]}. An entry may
-// contain the name of a client certificate instead of a token, see certificate.go. The file is read again when it changes. A removed token,
-// and the sessions that it began, are rejected within a second. Its methods are safe for concurrent use.
+// contain the name of a client certificate instead of a token, see certificate.go. The file is reread when it changes. Within a second of
+// its removal, a token is rejected, and so are the sessions that it began. The methods of Tokens are safe for concurrent use.
 type Tokens struct {
 	file *watchedFile[secrets]
 }
@@ -63,7 +63,7 @@ func (t *Tokens) Authenticate(r *http.Request) (Principal, error) {
 	return found.who, nil
 }
 
-// find looks up a token by its hash. It always compares all tokens, so that the time it takes reveals nothing.
+// find looks up a token by its hash. It always compares all tokens, so its running time reveals nothing about them.
 func (t *Tokens) find(given string) (token, error) {
 	hash, found := sha256.Sum256([]byte(given)), -1
 	all := t.file.get().tokens

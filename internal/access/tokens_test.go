@@ -32,7 +32,7 @@ func line(token, name string) string {
 	return `{"token":"` + token + `","name":"` + name + `","roles":["operator"]}`
 }
 
-// asking returns a request with headers; header alternates names and values.
+// asking returns a request with the given headers. header alternates names and values.
 func asking(header ...string) *http.Request {
 	r := httptest.NewRequest("GET", "/jobs", nil)
 	for i := 0; i < len(header); i += 2 {
@@ -110,7 +110,7 @@ func TestAnotherFileOfTokensIsInForceWithoutARestart(t *testing.T) {
 	_, err = tokens.Authenticate(asking("Authorization", "Bearer "+anasToken))
 	is.True(errors.Is(err, ErrUnauthenticated)) // the removed token is rejected
 	_, err = tokens.Authenticate(asking("Cookie", SessionCookie+"="+session))
-	is.True(errors.Is(err, ErrUnauthenticated)) // and so is the session that it began
+	is.True(errors.Is(err, ErrUnauthenticated)) // the removed token's session is rejected too
 }
 
 func TestASessionStandsForItsToken(t *testing.T) {

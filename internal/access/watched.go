@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// checkInterval is the minimum interval between checks of a file. A removed token may stay valid for this long.
+// checkInterval is the minimum interval between checks of a file. A removed token can remain valid for this long.
 const checkInterval = time.Second
 
-// watchedFile is a file of secrets that is read again when it changes. If the new content is invalid, the last valid content applies and
-// the error is logged. It is safe for concurrent use.
+// watchedFile is a file of secrets that is reread when it changes. If the new content is invalid, the error is logged and the last valid
+// content stays in effect. It is safe for concurrent use.
 type watchedFile[T any] struct {
 	path  string
 	parse func([]byte) (T, error)

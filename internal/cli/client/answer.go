@@ -12,13 +12,13 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// answerError is an error response of a server.
+// answerError is an error response from a server.
 type answerError struct {
 	status int
 	code   string // the API's error code; empty if a server in front of the API responded
-	change bool   // the request was meant to change something
+	change bool   // whether the request was meant to change something
 	text   string
-	cause  error // the error of package job for the code, or nil
+	cause  error // the corresponding error in package job, or nil
 }
 
 func (e *answerError) Error() string { return e.text }
@@ -29,8 +29,8 @@ func (e *answerError) passing() bool {
 	return e.status == http.StatusTooManyRequests || e.status >= http.StatusInternalServerError && e.code != "internal"
 }
 
-// ExitsWith returns the exit code for the response. It is the code for the error of package job, if there is one, and otherwise depends on
-// the status.
+// ExitsWith returns the exit code for the response. If the response corresponds to an error in package job, that error determines the code.
+// Otherwise the HTTP status does.
 func (e *answerError) ExitsWith() int {
 	if code := exit.Code(e.cause); code != exit.CodeOK && code != exit.CodeRefused {
 		return code
@@ -49,7 +49,7 @@ func (e *answerError) ExitsWith() int {
 	return exit.CodeRefused
 }
 
-// refusal returns the error in a server's response, with a remedy.
+// refusal returns an error for a server's error response, with a suggested remedy.
 func (at *Client) refusal(method string, response *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	var p struct {
@@ -84,7 +84,7 @@ func NotFound(err error) bool {
 	return ok && answer.status == http.StatusNotFound
 }
 
-// Passing reports whether err may be temporary because the database or the server does not respond.
+// Passing reports whether err may be temporary because the database or the server is not responding.
 func Passing(err error) bool {
 	if answer, ok := errors.AsType[*answerError](err); ok {
 		return answer.passing()

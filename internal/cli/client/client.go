@@ -1,5 +1,5 @@
-// Package client calls the HTTP API for commands. It calls the server that the command names, or an API in this process that uses
-// DATABASE_URL. Callers need not know which one it is, nor how errors become exit codes.
+// Package client calls the HTTP API on behalf of commands. It calls either the server that the command names, or an API in this process
+// that uses DATABASE_URL. Callers need not know which API is used, or how errors map to exit codes.
 package client
 
 import (
@@ -67,7 +67,7 @@ func Server(c *cobra.Command, config env.Settings) string { return flagOr(c, "se
 
 // flagOr returns the value of a persistent flag, or the given default if the flag is not set.
 func flagOr(c *cobra.Command, flag, otherwise string) string {
-	value, _ := c.Root().PersistentFlags().GetString(flag) // from the root, because the complete command has a different --token flag
+	value, _ := c.Root().PersistentFlags().GetString(flag) // read from the root, because the complete command has a different --token flag
 	return cmp.Or(value, otherwise)
 }
 
@@ -85,7 +85,7 @@ func Path(route string, values ...any) string {
 	return strings.Join(parts, "/")
 }
 
-// Query returns a query without empty values. pairs alternates names and values.
+// Query returns the given query parameters, without those that are empty. pairs alternates names and values.
 func Query(pairs ...string) url.Values {
 	q := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -226,7 +226,7 @@ func (at *Client) send(ctx context.Context, method, path string, body any, heade
 		request.Header.Set("X-Reason", at.reason)
 	}
 	response, err := at.http.Do(request)
-	if wrapped, ok := errors.AsType[*url.Error](err); ok { // drops the method and the URL from the message
+	if wrapped, ok := errors.AsType[*url.Error](err); ok { // drop the method and the URL from the message
 		err = wrapped.Err
 	}
 	switch {

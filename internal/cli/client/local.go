@@ -19,8 +19,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// openLocal connects the client to an API in this process, which uses DATABASE_URL and a runner that never runs. The local user has all
-// permissions.
+// openLocal connects the client to an API in this process, which uses DATABASE_URL and a runner that is never started. The local user has
+// all permissions.
 func (at *Client) openLocal(ctx context.Context, config env.Settings) error {
 	if config.DatabaseURL == "" {
 		return env.ErrNoDatabase
@@ -62,13 +62,13 @@ func Operator() string {
 	return "operator"
 }
 
-// local is the transport to the API in this process. It wakes the pods after changes, because otherwise they might wait for their next
-// poll. If the API would only log an error, local returns it as the error of the request.
+// local is the HTTP transport to the API in this process. It wakes the pods after a change, because they might otherwise notice the change
+// only at their next poll. If the API would only log an error, local returns it as the request's error.
 type local struct {
 	api    memhttp.Transport
 	pool   *pgxpool.Pool
 	runner *runner.Runner
-	polls  bool // pods do not listen for notifications
+	polls  bool // whether pods poll instead of listening for notifications
 }
 
 func (l *local) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -88,7 +88,7 @@ func (l *local) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// cause holds the error behind a response, if any. The context of the request carries it.
+// cause holds the error behind a response, if any. The request's context carries it.
 type cause struct{ err atomic.Pointer[error] }
 
 type causeKey struct{}
@@ -99,7 +99,7 @@ func keepCause(request *http.Request, err error) {
 	}
 }
 
-// body reads a response. If the response was aborted, reading ends with the cause.
+// body is the body of a response. If the response was aborted, Read returns the cause.
 type body struct {
 	io.ReadCloser
 	behind *cause

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// span is the time during which a handler ran. For several handlers of a kind, it lasts from the first start to the last end.
+// span is the time during which a handler ran. If a kind has several handlers, it lasts from the first start to the last end.
 type span struct{ began, ended time.Time }
 
 // stopwatch records when each step ran, according to this process's clock.
@@ -59,5 +59,5 @@ func (s *stopwatch) words(kind string, submitted time.Time) string {
 	return ""
 }
 
-// millis returns a duration in milliseconds, with a resolution of a microsecond.
+// millis converts a duration to milliseconds, with microsecond resolution.
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,5 +1,5 @@
-// Package demo runs the example pipeline on real data and kills a pod halfway. It uses a temporary database or temporary schemas, and
-// removes them afterwards.
+// Package demo runs the example pipeline on real data and kills a pod halfway through. It uses a temporary database or temporary schemas,
+// and removes them afterwards.
 package demo
 
 import (
@@ -92,7 +92,7 @@ type demoReport struct {
 	Takeover float64     `json:"takeover_seconds"` // from SIGKILL to the start of the job on the other pod
 	Warnings int64       `json:"warnings"`         // skipped rows, and flights without a factor
 
-	BadUnits []handlers.BadUnit `json:"bad_units,omitempty"` // units that were left out, which makes the pipeline partial
+	BadUnits []handlers.BadUnit `json:"bad_units,omitempty"` // units that were left out, so that the pipeline succeeded only partially
 }
 
 // demoStep is one step of the pipeline.
@@ -168,7 +168,7 @@ func (d *demo) next(commands ...string) {
 	}
 }
 
-// programName returns how this program was called, so that the user can type the printed commands.
+// programName returns the name under which this program was called, so that the user can type the printed commands.
 func programName() string {
 	self, err := os.Executable()
 	switch {

@@ -16,7 +16,7 @@ func (d *demo) stay(ctx context.Context) error {
 	d.keeps = true
 	if os.Getenv("TRAPEZE_HTTP_ADDR") == "" {
 		if l, err := net.Listen("tcp", d.config.API.Addr); err != nil {
-			d.config.API.Addr = "127.0.0.1:0" // another process uses the default port
+			d.config.API.Addr = "127.0.0.1:0" // another process is using the default port
 		} else {
 			_ = l.Close()
 		}

@@ -18,8 +18,8 @@ import (
 // demoYear is the year of the emission factors.
 const demoYear = 2024
 
-// demoSteps lists the steps of the pipeline, with the unit of their progress and how they are started. The recalculations consist of many
-// jobs, whose combined progress is reported by the factor sync, which waits for them.
+// demoSteps lists the steps of the pipeline, each with its unit of progress and how it is started. The recalculations consist of many jobs.
+// The factor sync waits for them and reports their combined progress.
 var demoSteps = []demoStepKind{
 	{"csv_ingest", "rows", ""}, {demoFans, "", "hand-off"}, {demoFan, "airports", "fan-out"}, {"unit_totals", "airports", "join"},
 }
@@ -131,15 +131,15 @@ func (d *demo) follow(ctx context.Context, r *runner.Runner, id int64, clock *st
 	}
 }
 
-// part is the part of a pipeline that one progress bar shows.
+// part is a section of a pipeline that has its own progress bar.
 type part struct {
 	kind     string
 	progress *job.Progress
 	ended    bool
 }
 
-// partsOf returns the parts of a pipeline that have begun, in order. The recalculations form one part. Its progress and end are taken from
-// the factor sync, which reports no other progress.
+// partsOf returns the parts of a pipeline that have begun, in order. The recalculations form one part. Its progress and completion are
+// taken from the factor sync, which reports no other progress.
 func partsOf(spine []job.Job) (list []part) {
 	for _, j := range spine {
 		if j.Kind == demoFans && j.Progress != nil {
@@ -153,7 +153,8 @@ func partsOf(spine []job.Job) (list []part) {
 
 // spineOf returns the jobs of a pipeline in order, except the children of its fan-out, and whether the pipeline has ended.
 func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, over bool, err error) {
-	// The order matters: the commit that finishes a step inserts the next one, so the pipeline has ended when all found jobs have ended.
+	// The steps must be read in order. The commit that finishes a step also inserts the next one, so the pipeline has ended once the last
+	// job found has ended.
 	for _, step := range demoSteps {
 		if step.kind == demoFan {
 			continue
@@ -167,7 +168,7 @@ func spineOf(ctx context.Context, st *store.Store, id int64) (steps []job.Job, o
 	return steps, len(steps) > 0 && steps[len(steps)-1].State.Terminal(), nil
 }
 
-// failure returns the error of a pipeline that did not even succeed partially.
+// failure returns the error of a pipeline that did not succeed, not even partially.
 func failure(ctx context.Context, r *runner.Runner, steps []job.Job) error {
 	last := steps[len(steps)-1]
 	if last.State == job.Succeeded {

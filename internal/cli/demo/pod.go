@@ -22,7 +22,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// podSettings is sent to a pod as the first line on stdin. On the command line, other users could read the password in it.
+// podSettings is sent to a pod as the first line of its stdin. On the command line, the password would be visible to other users.
 type podSettings struct {
 	Name, Version, DatabaseURL, DirectURL, Schema, CO2 string
 
@@ -95,7 +95,7 @@ type podProcess struct {
 	name  string
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	ended chan struct{} // closed when the process has exited and was waited for
+	ended chan struct{} // closed once the process has exited and has been waited for
 }
 
 func startPodProcess(p podSettings) (*podProcess, error) {
@@ -124,13 +124,13 @@ func startPodProcess(p podSettings) (*podProcess, error) {
 
 // kill kills the process with SIGKILL, so that it cannot clean up.
 func (p *podProcess) kill() {
-	_ = p.cmd.Process.Kill() // an error means that it has already exited
+	_ = p.cmd.Process.Kill() // fails only if the process has already exited
 	<-p.ended
 }
 
-// leave lets the pod drain, and kills it after a timeout.
+// leave lets the pod drain, and kills it if that takes too long.
 func (p *podProcess) leave() {
-	_ = p.stdin.Close() // an error means that it has already exited
+	_ = p.stdin.Close() // fails only if the process has already exited
 	timer := time.NewTimer(leaveWithin)
 	defer timer.Stop()
 	select {

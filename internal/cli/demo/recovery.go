@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// ingestFor is the approximate duration of the ingest. It is slowed down so that the user can watch it, and the demo can kill it
-	// halfway.
+	// ingestFor is the approximate duration of the ingest. The ingest is slowed down so that the user can watch it and the demo can kill
+	// its pod halfway through.
 	ingestFor = 3 * time.Second
-	// netWithin is how long the demo waits for the second run. A takeover takes little longer than the lease.
+	// netWithin is how long the demo waits for the second run to finish. A takeover takes only slightly longer than the lease.
 	netWithin = 2 * time.Minute
 	// podsWithin limits how long two pods may take to start.
 	podsWithin = 30 * time.Second
@@ -32,7 +32,7 @@ type netRun struct {
 	watcher     *runner.Runner // submits and reads jobs but never runs them
 	pods        []*podProcess
 	shownEvents map[string]bool // events that are already in the timeline
-	zero        time.Time       // the time of the submission; all times come from the database
+	zero        time.Time       // the submission time; all times come from the database
 	holder      *podProcess     // the pod that has claimed the ingest
 	victim      *podProcess     // the pod that was killed
 	killed      time.Time
@@ -162,7 +162,7 @@ func (n *netRun) watch(ctx context.Context, id int64) ([]job.Job, error) {
 	}
 }
 
-// showFan shows how many of the recalculations have finished on all pods.
+// showFan shows how many of the recalculations have finished across all pods.
 func (n *netRun) showFan(b *bar, steps []job.Job) *bar {
 	for _, part := range partsOf(steps) {
 		switch {
@@ -219,7 +219,8 @@ func (n *netRun) line(at time.Time, format string, args ...any) {
 	n.say("  %5.1f s  %s", max(0, at.Sub(n.zero).Seconds()), fmt.Sprintf(format, args...))
 }
 
-// tell adds new events of the spine's jobs to the timeline. It rereads their histories from the beginning, because they are short.
+// tell adds new events of the pipeline's main jobs to the timeline. It rereads each job's history from the beginning, because the histories
+// are short.
 func (n *netRun) tell(ctx context.Context, steps []job.Job) error {
 	const all = 1000
 	for _, j := range steps {

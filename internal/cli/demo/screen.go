@@ -35,7 +35,7 @@ func (s *screen) say(format string, args ...any) {
 	_, _ = io.WriteString(s.out, line)
 }
 
-// bar starts a progress bar below the others. clear ends all of them.
+// bar adds a progress bar below the others. clear ends all bars.
 func (s *screen) bar(name, unit string) *bar {
 	b := &bar{screen: s, name: name, unit: unit, said: time.Now()}
 	b.note.Store(new(string))
@@ -55,7 +55,7 @@ func (s *screen) bar(name, unit string) *bar {
 	return b
 }
 
-// clear leaves all bars in their current state. Later lines are printed below them.
+// clear stops updating all bars and leaves them on the screen. Later lines are printed below them.
 func (s *screen) clear() {
 	if s.bars == nil {
 		return
@@ -71,7 +71,7 @@ func (s *screen) clear() {
 type bar struct {
 	*screen
 	name, unit  string
-	line        *mpb.Bar // nil if there is no terminal
+	line        *mpb.Bar // nil if the output is not a terminal
 	done, total atomic.Int64
 	note        atomic.Pointer[string]
 	said        time.Time // when a plain line last reported the progress

@@ -21,12 +21,12 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// stage is the database of a demo. It is a separate server, or separate schemas in the database of DATABASE_URL. It never touches an
-// existing schema, including the one in TRAPEZE_SCHEMA.
+// stage is the database that a demo uses. It is either a separate server, or separate schemas in the database that DATABASE_URL names. The
+// demo never touches an existing schema, not even the one in TRAPEZE_SCHEMA.
 type stage struct {
 	config env.Settings // DatabaseURL and Schema refer to the stage
 	log    *slog.Logger
-	keeps  bool // keep the schemas after the demo
+	keeps  bool // whether to keep the schemas after the demo
 	co2    string
 	pool   *pgxpool.Pool
 	server *pgembed.Server
@@ -41,7 +41,7 @@ func demoLogger(c env.Settings) *slog.Logger {
 	return c.Logger()
 }
 
-// set creates the stage. Call strike to remove it, even after an error.
+// set creates the stage. The caller must call strike to remove it, even if set returns an error.
 func (s *stage) set(ctx context.Context, screen *screen) error {
 	began := time.Now()
 	whose := "from DATABASE_URL, in separate schemas"
@@ -77,10 +77,10 @@ func (s *stage) set(ctx context.Context, screen *screen) error {
 	return nil
 }
 
-// co2Net returns the schema for the second run, which must not use data of the first run.
+// co2Net returns the schema for the second run, which must not use data from the first run.
 func (s *stage) co2Net() string { return s.co2 + "_net" }
 
-// strike removes the stage. It does not depend on the context of the demo, which may be cancelled.
+// strike removes the stage. It does not use the demo's context, which may already be cancelled.
 func (s *stage) strike() (err error) {
 	if s.pool != nil {
 		if s.server == nil && !s.keeps {

@@ -51,7 +51,7 @@ Exit code 0 when no check fails, 1 otherwise. A warning is not urgent.`,
 	return c
 }
 
-// examine runs all checks. If the API fails, one finding replaces the checks that the API runs.
+// examine runs all checks. If the API fails, a single finding takes the place of the API's checks.
 func examine(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	config, err := env.Load()
 	if err != nil {
@@ -84,7 +84,7 @@ func served(c *cobra.Command, t doctor.Thresholds) ([]doctor.Finding, error) {
 	return answer.Findings, err
 }
 
-// first lists the checks of the server and of the connection, which are shown first. Other checks follow in the order of the API.
+// first lists the server and connection checks, which are shown first. The other checks follow in the order in which the API returns them.
 var first = []string{"server", "durability", "autovacuum", "connections", "slots", "clock", "notify", "horizon", "schema"}
 
 func inOrder(findings []doctor.Finding) []doctor.Finding {
@@ -114,7 +114,7 @@ func report(c *cobra.Command, findings []doctor.Finding) error {
 	return nil
 }
 
-// count returns the number of findings by health.
+// count returns the number of findings for each health status.
 func count(findings []doctor.Finding) map[doctor.Health]int {
 	number := map[doctor.Health]int{}
 	for _, f := range findings {
@@ -123,7 +123,7 @@ func count(findings []doctor.Finding) map[doctor.Health]int {
 	return number
 }
 
-// printFindings prints the findings in at most 100 columns, followed by the number of findings by health.
+// printFindings prints the findings in at most 100 columns, followed by the number of findings for each health status.
 func printFindings(c *cobra.Command, findings []doctor.Finding) error {
 	const indent = 19
 	var b strings.Builder
@@ -142,7 +142,7 @@ func printFindings(c *cobra.Command, findings []doctor.Finding) error {
 	return err
 }
 
-// shown formats a health in four columns.
+// shown formats a health status to fit four columns.
 func shown(h doctor.Health, colours show.Ink) string {
 	code := map[doctor.Health]string{doctor.Healthy: show.Green, doctor.Warning: show.Yellow, doctor.Failing: show.Red}[h]
 	return colours.Colour(code, fmt.Sprintf("%-4.4s", humanize.Printable(string(h))))

@@ -1,5 +1,5 @@
-// Package env reads and validates the environment variables of the commands: those of runner/env and api/env, and some that only commands
-// use. It connects to the database and creates the logger according to them.
+// Package env reads and validates the environment variables that commands use, including the variables of runner/env and api/env. It also
+// connects to the database and creates the logger that these variables configure.
 package env
 
 import (
@@ -80,8 +80,7 @@ func (c Settings) Connect(ctx context.Context, writes bool) (*pgxpool.Pool, erro
 	return pool, nil
 }
 
-// MigrationURL returns the direct URL of the database if one is set, because migrations must bypass a pooler. Otherwise it returns
-// DATABASE_URL.
+// MigrationURL returns the database's direct URL if one is set, because migrations must bypass a pooler. Otherwise it returns DATABASE_URL.
 func (c Settings) MigrationURL() string {
 	if c.Options.DirectURL != "" && c.Options.DirectURL != "off" {
 		return c.Options.DirectURL
@@ -101,7 +100,7 @@ func ValidServer(text string) error {
 	return nil
 }
 
-// ReleaseOf is the annotation on the root command that contains the release of the program, if it has one.
+// ReleaseOf is the key of the root command's annotation that holds the program's release, if it has one.
 const ReleaseOf = "release"
 
 // Version returns the release of the program, or else the module version of the build.

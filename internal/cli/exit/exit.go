@@ -1,4 +1,4 @@
-// Package exit defines how commands end. It contains the exit codes, the errors that carry them, and the handling of signals.
+// Package exit defines how commands end. It contains the exit codes, the errors that carry them, and the signal handling.
 package exit
 
 import (
@@ -33,7 +33,8 @@ type codedError struct {
 	err  error
 }
 
-// coder is an error with an exit code. Its method is not named ExitCode, because *exec.ExitError has a method with that name.
+// coder is implemented by errors that have an exit code. Its method is not named ExitCode, because *exec.ExitError has a method with that
+// name.
 type coder interface {
 	error
 	ExitsWith() int
@@ -89,8 +90,8 @@ func Code(err error) int {
 	return CodeRefused
 }
 
-// isDenied reports whether the server rejected the connection. SQLSTATE class 28 means failed authorization, and 3D a database that does
-// not exist.
+// isDenied reports whether the server rejected the connection. SQLSTATE class 28 means that authorization failed, and class 3D that the
+// database does not exist.
 func isDenied(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (strings.HasPrefix(pg.Code, "28") || strings.HasPrefix(pg.Code, "3D"))
@@ -101,7 +102,7 @@ func OnSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
-// Stopped reports whether err is only a consequence of such a signal.
+// Stopped reports whether err is merely the consequence of an interrupt or termination signal.
 func Stopped(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled))
 }

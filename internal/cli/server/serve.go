@@ -36,10 +36,10 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Register registers the handlers of a program before its pod or worker runs. In a worker, which has no database, the pool is nil.
+// Register registers a program's handlers before its pod or worker runs. In a worker, which has no database, the pool is nil.
 type Register = func(ctx context.Context, r *runner.Runner, pool *pgxpool.Pool) error
 
-// Configure changes the options of a program's runner after they are set from the environment. It may be nil.
+// Configure changes the options of a program's runner after they have been set from the environment. It may be nil.
 type Configure = func(*runner.Options)
 
 // Command returns the serve command for a program with these handlers and options.
@@ -78,7 +78,7 @@ pod: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, then the remaining jobs
 	return c
 }
 
-// serving is one run of a pod.
+// serving holds the state of one run of a pod.
 type serving struct {
 	config    env.Settings
 	log       *slog.Logger
@@ -96,7 +96,7 @@ type ReadyLine struct {
 	Pod      string `json:"pod"`
 	Boot     string `json:"boot"`
 	HTTP     string `json:"http"`
-	Database string `json:"database"` // without the password; for the embedded server, with the path of the password file
+	Database string `json:"database"` // does not contain the password; for the embedded server, it contains the path of the password file
 }
 
 // serve runs the pod until the process receives a signal.
@@ -255,7 +255,8 @@ func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 	for _, warning := range s.config.API.Warnings() {
 		s.log.Warn(warning, "auth", s.config.API.Auth, "addr", s.config.API.Addr)
 	}
-	// Remote workers need HTTP/2. It is offered over TLS, and without TLS only on loopback, where other machines cannot listen in.
+	// Remote workers need HTTP/2. The server offers it over TLS. Without TLS, it offers HTTP/2 only on loopback, where other machines
+	// cannot eavesdrop.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -304,7 +305,8 @@ func closeWithin(limit time.Duration, close func()) {
 	}
 }
 
-// DataDir returns the directory for the data of the embedded server. For root, it is a directory that the server's user can access.
+// DataDir returns the directory for the data of the embedded server. If the process runs as root, it returns a directory that the server's
+// user can access.
 func DataDir() string {
 	home, err := os.UserHomeDir()
 	switch {

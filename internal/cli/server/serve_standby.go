@@ -18,7 +18,7 @@ import (
 
 const (
 	primaryEvery = time.Second // interval between attempts to connect to a primary
-	primaryLog   = time.Minute // interval between log lines about them
+	primaryLog   = time.Minute // interval between log lines about failed attempts
 )
 
 // connect connects to the primary. If only read-only servers respond, as during a failover, it waits for a primary. Meanwhile it answers

@@ -19,7 +19,7 @@ import (
 // leastWatch is the minimum interval of --watch.
 const leastWatch = 100 * time.Millisecond
 
-// WatchFlag adds the --watch flag to a command that shows a state. The value is 0 if the flag is not set.
+// WatchFlag adds the --watch flag to a command that shows the current state. The value is 0 if the flag is not set.
 func WatchFlag(c *cobra.Command) *time.Duration {
 	every := c.Flags().Duration("watch", 0, "refresh at this interval until ctrl-C; --watch alone: 2s")
 	c.Flags().Lookup("watch").NoOptDefVal = "2s"
@@ -84,7 +84,7 @@ type canvas struct {
 	drawn  bool
 }
 
-// newCanvas switches a terminal to its alternate screen, so that the previous contents return afterwards.
+// newCanvas switches a terminal to its alternate screen, so that the previous contents reappear afterwards.
 func newCanvas(out io.Writer) *canvas {
 	p := &canvas{out: out, screen: screenOf(out)}
 	if p.screen != nil {
@@ -99,8 +99,8 @@ func (p *canvas) close() {
 	}
 }
 
-// draw replaces the previous frame, cut to the height of the terminal. Without a terminal, it prints an empty line between frames, unless
-// they are JSON.
+// draw replaces the previous frame with text, cut to the height of the terminal. If the output is not a terminal, it separates frames with
+// an empty line, unless they are JSON.
 func (p *canvas) draw(picture string, lines bool) error {
 	if p.screen == nil {
 		if p.drawn && !lines && picture != "" {
@@ -118,7 +118,7 @@ func (p *canvas) draw(picture string, lines bool) error {
 	return err
 }
 
-// fit returns text that overwrites the previous frame. It starts at the top of the screen, and clears the rest of every line.
+// fit returns text that overwrites the previous frame. The text starts at the top of the screen, and clears the rest of every line.
 func fit(picture string, height int) string {
 	lines := strings.Split(strings.TrimSuffix(picture, "\n"), "\n")
 	if len(lines) > height {

@@ -21,7 +21,7 @@ func TestAPsOfLongNamesFitsTheTerminal(t *testing.T) {
 	fitted := columns(names, [][]string{row}, 100)
 	is.Equal(total(fitted), 100)
 	is.Equal(fitted[0], 4)                       // the ID is not truncated
-	is.Equal(fitted[6], 5)                       // neither are short columns
+	is.Equal(fitted[6], 5)                       // short columns are not truncated either
 	is.True(total(columns(names, nil, 20)) > 20) // headers stay readable even if the table does not fit
 	is.Equal(Ink(true).word("failed"), "\x1b[31mfailed\x1b[0m")
 	is.Equal(Ink(false).word("failed"), "failed")
