@@ -44,8 +44,8 @@ type Options struct {
 	// Register registers the handlers. Without it, serve runs no jobs but still submits, serves HTTP and recovers jobs, and worker returns
 	// an error.
 	Register Register
-	// Configure changes the runner's options after they are set from the environment. For serve it can set options that have no variable,
-	// such as Middleware, OnEnd and TracerProvider. For worker only Middleware is used. Default: none.
+	// Configure changes the runner's options after they have been set from the environment. For serve, it can set options that have no
+	// variable, such as Middleware, OnEnd and TracerProvider. For worker, only Middleware is used. Default: none.
 	Configure func(*runner.Options)
 }
 
@@ -147,10 +147,10 @@ func group(root *cobra.Command) {
 	}
 }
 
-// commandName matches the program's name where a text shows a command.
+// commandName matches the program's name in the commands that help texts show.
 var commandName = regexp.MustCompile(`(?m)(^|[ (;|])trapeze ([a-z])`)
 
-// rename replaces the program's name in the texts of c and its subcommands.
+// rename replaces the program's name in the help texts of c and its subcommands.
 func rename(c *cobra.Command, name string) {
 	for _, text := range []*string{&c.Long, &c.Example} {
 		*text = commandName.ReplaceAllString(*text, "${1}"+strings.ReplaceAll(name, "$", "$$")+" ${2}")

@@ -40,8 +40,8 @@ func completeWords(c *cobra.Command) {
 	}
 }
 
-// completes returns a completion function for candidates. Without a database it returns no completions, because a completion must not print
-// an error.
+// completes returns a completion function for candidates. If there is no database, the function returns no completions, because a
+// completion must not print an error.
 func completes(list candidates) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), completeWithin)

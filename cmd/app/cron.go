@@ -81,8 +81,8 @@ func scheduleState(s job.ScheduleUse) string {
 	return "on"
 }
 
-// nextOf describes when a schedule fires next. It uses the time in the database or, until a pod has planned it, the next time of the
-// expression.
+// nextOf describes when a schedule fires next. It uses the time stored in the database or, if no pod has planned the schedule yet, the next
+// time computed from its expression.
 func nextOf(s job.ScheduleUse, now time.Time) string {
 	at := s.NextAt
 	if at == nil && len(s.NextFires) > 0 {
@@ -137,7 +137,7 @@ func fireNote(f job.Fire) string {
 	return strings.Join(notes, "; ")
 }
 
-// onSchedule completes the definition of a command whose first argument is a schedule name. The shell completes the name.
+// onSchedule finishes setting up a command whose first argument is a schedule name, which the shell can complete.
 func onSchedule(c *cobra.Command, do func(ctx context.Context, c *cobra.Command, at *client.Client, name string) error) *cobra.Command {
 	c.Args = cobra.ExactArgs(1)
 	c.ValidArgsFunction = firstArgument(completes(scheduleWords))

@@ -19,7 +19,7 @@ type target struct {
 	lane string
 }
 
-// read takes the lane from the arguments. It returns an error unless exactly one of lane and pod is given.
+// read sets the lane from the arguments. It returns an error unless either a lane or a pod is given, but not both.
 func (t *target) read(args []string) error {
 	if len(args) == 1 {
 		t.lane = args[0]
@@ -150,11 +150,11 @@ func opensAt(c *cobra.Command, at *client.Client, now, path string) error {
 	return show.Done(c, news, "%s", now)
 }
 
-// waitAtOnce is the timeout of one request. It is shorter than the time in which a server must begin its response.
+// waitAtOnce is the timeout of a single request. It is shorter than the time in which a server must begin its response.
 const waitAtOnce = 20 * time.Second
 
-// awaitIdle runs a command that drains or freezes. It repeats the request until no job is running there or the wait ends, and prints the
-// running jobs. If jobs are still running at the end, the exit code is 1.
+// awaitIdle runs a command that drains or freezes. It repeats the request until no affected job is running or the wait is over, and prints
+// the running jobs. If jobs are still running by then, the exit code is 1.
 func awaitIdle(c *cobra.Command, now, path string, wait time.Duration) error {
 	return onClient(c, func(at *client.Client) error {
 		changed := false

@@ -146,7 +146,7 @@ func (e *enqueueFlags) submission(c *cobra.Command, kind string) (api.Submission
 	return s, nil
 }
 
-// decode reads the JSON of a flag from its value, from a file, or from stdin.
+// decode reads a flag's JSON from its value, from a file, or from stdin.
 func decode(c *cobra.Command, flag, value string, v any) error {
 	source := io.Reader(strings.NewReader(value))
 	switch {
@@ -170,7 +170,7 @@ func decode(c *cobra.Command, flag, value string, v any) error {
 	return nil
 }
 
-// jsonOf reads the JSON of a flag. It returns nil if the flag is not set.
+// jsonOf reads a flag's JSON. It returns nil if the flag is not set.
 func jsonOf(c *cobra.Command, flag, value string) (any, error) {
 	if !c.Flags().Changed(flag) {
 		return nil, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// eventsEvery is the polling interval of --follow. eventsAtOnce is the maximum number of events of one poll.
+// eventsEvery is the polling interval of --follow. eventsAtOnce is the maximum number of events per poll.
 const (
 	eventsEvery  = 250 * time.Millisecond
 	eventsAtOnce = 1000
@@ -81,7 +81,7 @@ interrupted, or, with --job, until the job has finished.`,
 type watch struct {
 	at    *client.Client
 	path  string
-	job   int64 // 0 for the events of all jobs
+	job   int64 // 0 means all jobs
 	after string
 	goOn  bool
 }

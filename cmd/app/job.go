@@ -55,7 +55,8 @@ func podOf(ctx context.Context, at *client.Client, j job.Job) string {
 	return *j.Pod
 }
 
-// blockersOf describes why a job does not run, one reason per line. It returns an empty string if the server is too old to report blockers.
+// blockersOf describes why a job is not running, one reason per line. It returns an empty string if the server is too old to report
+// blockers.
 func blockersOf(ctx context.Context, at *client.Client, j job.Job) string {
 	if j.State.Terminal() || j.State == job.Running {
 		return ""

@@ -66,7 +66,7 @@ func laneState(l job.LaneUse) string {
 	return "open"
 }
 
-// span formats a duration. It returns an empty string for nil, which means that the pods decide.
+// span formats a duration. It returns an empty string for nil, which means that the pods' own settings apply.
 func span[T fmt.Stringer](d *T) string {
 	if d == nil {
 		return ""
@@ -180,7 +180,7 @@ func putSetting[T any](ctx context.Context, at *client.Client, path string, dry 
 	return done, err
 }
 
-// limitOf describes the limits on a lane's running jobs, over all pods and for each pod.
+// limitOf describes the limits on a lane's running jobs, across all pods and per pod.
 func limitOf(l job.LaneUse) string {
 	var limits []string
 	if l.Slots != nil {

@@ -21,7 +21,7 @@ type manyOrOne struct {
 	yes    bool
 	did    string // the past participle of the command, such as "cancelled"
 	one    func(c *cobra.Command, at *client.Client, id int64) error
-	many   string // the bulk route
+	many   string // the API route for many jobs
 }
 
 func (m *manyOrOne) flags(c *cobra.Command) {
@@ -58,7 +58,7 @@ func (m *manyOrOne) run(c *cobra.Command, words []string) error {
 	})
 }
 
-// unasked is the number of jobs that a bulk command changes without a question.
+// unasked is the largest number of jobs that a bulk command changes without asking for confirmation.
 const unasked = 100
 
 // confirm asks the operator before a command changes many jobs. It returns an error unless the operator agrees.

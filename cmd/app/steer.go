@@ -96,10 +96,10 @@ Exit code 1 when the job does not exist, is running, or has finished.`,
 	return c
 }
 
-// negative matches a negative number, which pflag takes for a flag.
+// negative matches a negative number, which pflag mistakes for a flag.
 var negative = regexp.MustCompile(`^-[0-9]+$`)
 
-// numbersLast moves the negative numbers among the arguments of nice behind "--".
+// numbersLast moves any negative numbers among the arguments of nice to the end, after "--".
 func numbersLast(root *cobra.Command, args []string) []string {
 	c, _, err := root.Find(args)
 	if err != nil || c.Name() != "nice" || slices.Contains(args, "--") {

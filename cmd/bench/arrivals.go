@@ -19,8 +19,8 @@ type arrival struct {
 
 func (arrival) Kind() string { return "bench.arrival" }
 
-// arrivals is an open-loop load: jobs are submitted at predetermined times, regardless of earlier jobs. The same seed results in the same
-// intervals.
+// arrivals is an open-loop load: jobs are submitted at predetermined times, no matter how earlier jobs progress. The same seed always
+// produces the same intervals.
 type arrivals struct {
 	N     int           `json:"n"`
 	Seed  uint64        `json:"seed"`
@@ -84,7 +84,7 @@ func (w *waits) take(n int) (list []float64, err error) {
 	return list, nil
 }
 
-// untaken returns an error unless the database has exactly n finished jobs, all of which succeeded at their first claim.
+// untaken returns an error unless the database contains exactly n finished jobs, all of which succeeded on their first claim.
 func (g *rig) untaken(ctx context.Context, n int) error {
 	var all, well int
 	err := g.pool.QueryRow(ctx, `select count(*), count(*) filter (where state = 'succeeded' and fence = 1) from trapeze.done`).Scan(&all, &well)

@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// blockedClaims measures claims and submissions while the queue contains jobs that the pod cannot claim. It varies the number of such jobs
-// and the cause.
+// blockedClaims measures claims and submissions while the queue contains jobs that the pod cannot claim. It varies how many such jobs there
+// are and why they cannot be claimed.
 func (b *lab) blockedClaims(ctx context.Context) (l line, err error) {
 	l = line{What: "up to 100 claims for ten slots, each from the start of the lane, and 200 single submissions to a pod with ten slots, while n jobs wait that it cannot claim: of one busy subject, of a kind that no pod handles, or in a full lane",
 		Goal: "claim p50 ≤ 2 ms with 200,000 such jobs"}

@@ -35,7 +35,7 @@ func (g *rig) measure(ctx context.Context, do func() error) (e effort, err error
 	return e, nil
 }
 
-// workOff starts the pod with a backlog of n jobs and returns the cost until all have succeeded.
+// workOff starts the pod with a backlog of n jobs, and returns the cost of running jobs until all have succeeded.
 func (g *rig) workOff(ctx context.Context, n int) (e effort, err error) {
 	if err := g.tidy(ctx); err != nil {
 		return e, err

@@ -18,7 +18,7 @@ func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
 		return arrivals{N: b.size(n), Seed: 1, Least: 60 * time.Millisecond, Mean: 60 * time.Millisecond}
 	}
 	steady := arrivals{N: b.size(2000), Seed: 2, Mean: 10 * time.Millisecond}
-	polled := arrivals{N: b.size(600), Seed: 3, Mean: 50 * time.Millisecond} // three poll intervals; jobs arrive at any point within an interval
+	polled := arrivals{N: b.size(600), Seed: 3, Mean: 50 * time.Millisecond} // lasts for three poll intervals, so that jobs arrive at any point within an interval
 	bouncer, err := b.startPgbouncer(ctx)
 	if errors.Is(err, errNoPgbouncer) {
 		l.What += "; pgbouncer: " + notInstalled
@@ -55,8 +55,8 @@ func (b *lab) elsewhere(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// elsewhereOnce runs a pod over a road with the given poll interval, where 0 means the default. Another process submits jobs over the same
-// road. It returns the delays of the jobs and how late each submission was.
+// elsewhereOnce runs a pod that connects over the given road and polls at the given interval, where 0 means the default. Another process
+// submits jobs over the same road. elsewhereOnce returns the delays of the jobs and how late each submission was.
 func (b *lab) elsewhereOnce(ctx context.Context, w road, poll time.Duration, load arrivals) (list, late []float64, err error) {
 	g, err := b.rigOn(ctx, w, runner.Options{PollEvery: poll})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// fewSlots measures jobs on a pod with few slots whose database is about 1 ms away: with ends that share commits with claims, and without, in
-// three alternating rounds.
+// fewSlots measures jobs on a pod with few slots whose database is about 1 ms away. In three rounds, it alternates between committing
+// completions and claims together and committing them separately.
 func (b *lab) fewSlots(ctx context.Context) (l line, err error) {
 	n := b.size(3000)
 	l = line{What: "3,000 jobs of 5 ms, one pod with 5 slots, 0.5 ms to the database in each direction; ends and claims in one commit, and in two (NoClaimAhead), three alternating rounds"}

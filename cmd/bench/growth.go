@@ -10,7 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// These constants define the length of the history. The pods prune nothing here, because the workload prunes and measures it itself.
+// These constants define the length of the history. The pods prune nothing here, because the workload does the pruning itself to measure
+// it.
 const (
 	growthDays      = 10 // days of finished jobs
 	growthEventDays = 30
@@ -90,7 +91,7 @@ func (b *lab) growthCompared(ctx context.Context, l *line, empty, full *rig) err
 }
 
 // history is a database that contains many days. Day 0 is the oldest day of events; finished jobs begin growthEventDays - growthDays later.
-// The days of the rounds are today and later. New data is therefore always the newest and at the end of every index, as in production.
+// The rounds use today and the following days, so new data is always the newest and goes at the end of every index, as in production.
 type history struct {
 	g      *rig
 	perDay int

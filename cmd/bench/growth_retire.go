@@ -69,7 +69,7 @@ func (b *lab) growthRetired(ctx context.Context, l *line, h *history) error {
 			l.set(when+", due to start p99 ms "+span.name, quantile(span.took, 0.99))
 		}
 		at := time.Now()
-		if _, err := g.pool.Exec(ctx, `vacuum analyze`); err != nil { // stands for the vacuum runs of a day, which passes in a minute here
+		if _, err := g.pool.Exec(ctx, `vacuum analyze`); err != nil { // stands in for a day's vacuum runs, because a day passes in a minute here
 			return err
 		}
 		l.set(when+", vacuum s", time.Since(at).Seconds())

@@ -128,7 +128,7 @@ func (s *growthSide) chains(ctx context.Context, n int) error {
 	return nil
 }
 
-// reads measures the queries of an idle pod, and those of dashboard and API users.
+// reads measures the queries sent by an idle pod, and the queries sent by dashboard and API users.
 func (s *growthSide) reads(ctx context.Context) error {
 	st := inside.Of(s.g.r).Store
 	page, err := view.Jobs(ctx, st, job.Filter{})

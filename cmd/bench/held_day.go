@@ -23,7 +23,7 @@ const (
 	heldThird        = 3
 )
 
-// heldTables lists the tables whose sizes are measured. The user's table, written, is not among them.
+// heldTables lists the tables whose sizes are measured. It does not include the user's table, which is named written.
 var heldTables = []string{"jobs", "live", "done", "job_events", "pods"}
 
 // heldJob is a job that writes a row when it succeeds.
@@ -34,7 +34,7 @@ type heldJob struct {
 
 func (heldJob) Kind() string { return "bench.held" }
 
-// heldDay runs the jobs and heartbeats of a day within minutes, at half of the capacity. A snapshot is held from the beginning to the end.
+// heldDay compresses a day's jobs and heartbeats into minutes, at half of the pod's capacity. A snapshot is held from beginning to end.
 // Scale 0.1 means 2.4 hours of the same load.
 func (b *lab) heldDay(ctx context.Context) (l line, err error) {
 	hours := 24 * b.scale

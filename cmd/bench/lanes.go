@@ -22,12 +22,12 @@ type trial struct {
 	name  string
 	pods  int
 	slots int // slots per pod; 0 means the default
-	limit int // the lane's limit over all pods; 0 means no limit
+	limit int // the lane's limit across all pods; 0 means no limit
 	jobs  int
 	rates []float64
 }
 
-// lanes measures the cost of a limit over all pods. It compares it with pods that have the same number of slots and no limit.
+// lanes measures the cost of a limit across all pods. For comparison, it runs pods that have the same number of slots and no limit.
 func (b *lab) lanes(ctx context.Context) (l line, err error) {
 	rounds := b.size(3)
 	l = line{What: fmt.Sprintf("jobs of 1 ms on eight pods in one process (default slots unless stated), from the first start to the last finish, median of %d alternating rounds; checks that no more jobs run at once than the lane allows", rounds),

@@ -21,8 +21,8 @@ import (
 // poisonBatch is the number of jobs that are submitted or finish together.
 const poisonBatch = 500
 
-// poisoned is one phase of a job's life, with the ways to poison a batch in it. The first way is an unpoisoned batch. once runs one batch
-// and returns how long the other members took.
+// poisoned describes one phase of a job's life and the ways to poison a batch in that phase. The first way leaves the batch unpoisoned.
+// once runs one batch and returns how long its other members took.
 type poisoned struct {
 	side  string
 	with  []string
@@ -30,7 +30,7 @@ type poisoned struct {
 	after func(ctx context.Context) error // checks the results of all batches
 }
 
-// poison measures how much one poisoned member delays the other jobs of its batch, and checks that it does not affect them otherwise.
+// poison measures how much one poisoned job delays the other jobs in its batch, and checks that it has no other effect on them.
 func (b *lab) poison(ctx context.Context) (l line, err error) {
 	rounds := b.size(20)
 	l = line{What: fmt.Sprintf("%d jobs submitted together (calls of EnqueueMany; one transaction with keys), and %d steps that finish together and start their next steps (one pod with %[1]d slots, a unique index of the host on the args), one of which is rejected; time until the others are stored, after a resubmission if necessary, or until their next steps run; medians of %[3]d rounds",
@@ -203,7 +203,7 @@ type poisonSteps struct {
 	refused int
 }
 
-// poisonRound is one batch. Its steps wait for gate to close, and the last next step to begin sends the time on rung.
+// poisonRound is one batch. Its steps wait until gate is closed, and the last of the next steps to begin sends the time on rung.
 type poisonRound struct {
 	gate chan struct{}
 	left atomic.Int64
@@ -244,7 +244,7 @@ func newPoisonSteps(g *rig) *poisonSteps {
 	return p
 }
 
-// prepare creates the index, and the job with the conflicting key, which has no next step.
+// prepare creates the index and the job that holds the conflicting key. That job has no next step.
 func (p *poisonSteps) prepare(ctx context.Context) error {
 	for _, sql := range []string{
 		`create unique index on trapeze.jobs ((args ->> 'once')) where kind = 'bench.after'`,
@@ -308,7 +308,8 @@ func (p *poisonSteps) once(ctx context.Context, with string) (time.Duration, err
 	}
 }
 
-// check checks the results of all batches. Every step except the poisoned ones must have succeeded, and so must its one next step.
+// check checks the results of all batches. Every step except the poisoned ones must have succeeded, and must have exactly one next step,
+// which must also have succeeded.
 func (p *poisonSteps) check(ctx context.Context) error {
 	const ended = `select count(*) from trapeze.jobs j join trapeze.done d using (id) where `
 	return errors.Join(

@@ -10,7 +10,7 @@ import (
 
 var fourPriorities = []int{-50, 0, 10, 60}
 
-// priorities measures draining jobs with different priorities, and how well their order is kept.
+// priorities measures how fast jobs with different priorities are drained, and how well their order is kept.
 func (b *lab) priorities(ctx context.Context) (l line, err error) {
 	calls := b.size(20)
 	l = line{What: "40,000 no-op jobs in calls of 500 with one of four priorities in turn, the most urgent last; one pod with 100 slots, and four with 25; pairs with different priorities in which the less urgent job was claimed first, according to the history",

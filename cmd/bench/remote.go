@@ -122,7 +122,7 @@ func (b *lab) remoteRound(ctx context.Context, n, workers int) (rate, commits, r
 	rate = float64(n) / time.Since(began).Seconds()
 	stop()
 	ended.Wait()
-	// Sessions report their statistics up to a second later, or when they end.
+	// Sessions report their statistics with a delay of up to a second, or when they end.
 	time.Sleep(1500 * time.Millisecond)
 	after, err := transactions(ctx, g.url)
 	return rate, (after.commits - before.commits) / float64(n), after.rollbacks - before.rollbacks, err
@@ -185,7 +185,7 @@ func (b *lab) remoteBacklog(ctx context.Context) (l line, err error) {
 type backlog struct {
 	*rig
 	name        string
-	own, others int // the other kinds' jobs are ahead of the worker's own
+	own, others int // the other kinds' jobs come before the jobs of the worker's own kinds
 	st          *store.Store
 	boot        string
 	before      float64
@@ -198,7 +198,8 @@ func (g *backlog) fill(ctx context.Context, b *lab) (err error) {
 		return err
 	}
 	for kind, n := range map[string]int{"bench.other": g.others, remoteNoop{}.Kind(): g.own} {
-		// Older jobs come first. The jobs are submitted in parts, because a million at once would need a gigabyte for arguments.
+		// Older jobs come first. The jobs are submitted in portions, because a million in a single call would need a gigabyte for
+		// arguments.
 		urgent := runner.Priority(0)
 		if kind == "bench.other" {
 			urgent = runner.Priority(1)
@@ -228,7 +229,7 @@ func (g *backlog) fill(ctx context.Context, b *lab) (err error) {
 	if _, err := g.pool.Exec(ctx, `alter table trapeze.live set (autovacuum_enabled = off); alter table trapeze.jobs set (autovacuum_enabled = off)`); err != nil {
 		return err
 	}
-	for range 10 { // warms up plans and caches
+	for range 10 { // warm up plans and caches
 		if err := g.dispatch(ctx); err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// flaky is a job that may fail at its first attempt.
+// flaky is a job that may fail on its first attempt.
 type flaky struct {
 	Fails bool `json:"fails"`
 }
@@ -44,7 +44,7 @@ func (b *lab) retries(ctx context.Context) (l line, err error) {
 	return l, nil
 }
 
-// flakyDrain drains n jobs. The given number of them, evenly spread, fail at their first attempt.
+// flakyDrain drains n jobs. The given number of these jobs, spread evenly, fail on their first attempt.
 func (b *lab) flakyDrain(ctx context.Context, n, failing int) (e effort, err error) {
 	g, err := b.rig(ctx, runner.Options{Slots: 100})
 	if err != nil {

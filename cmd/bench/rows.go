@@ -22,7 +22,7 @@ func (b *lab) rows(ctx context.Context) (line, error) {
 	})
 }
 
-// rowsQueued is like rows, with statements that share commits with other jobs.
+// rowsQueued is like rows, but queues the statements with Outcome.Write, so that they share commits with other jobs.
 func (b *lab) rowsQueued(ctx context.Context) (line, error) {
 	return b.writeRows(ctx, "Write", func(o *runner.Outcome, s step) *runner.Outcome { return o.Write(writeRow, s.Chain, s.Left) })
 }

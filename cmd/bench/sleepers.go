@@ -116,7 +116,8 @@ func (b *lab) holdOnce(ctx context.Context, l *line, n int) error {
 	return g.untaken(ctx, n) // no job was taken over
 }
 
-// renewedForALease waits until the pod's lease has been extended by more than its length. Without renewals it would have expired by then.
+// renewedForALease waits until the pod's lease has been extended by more than its duration. Without renewals, the lease would have expired
+// by then.
 func (g *rig) renewedForALease(ctx context.Context) error {
 	const lease = 8 * time.Second
 	read := func() (until time.Time, err error) {

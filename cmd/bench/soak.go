@@ -14,19 +14,19 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// These are shares of the soak's length. If it lasts 10 minutes, the snapshot is held from minute 3 to minute 6. The drift compares the
-// last two minutes with minutes 1 to 3.
+// These are fractions of the soak's duration. For example, in a soak of 10 minutes, the snapshot is held from minute 3 to minute 6. The
+// drift compares the last two minutes with minutes 1 to 3.
 const (
 	soakHeldFrom, soakHeldTo   = 0.3, 0.6
 	soakEarlyFrom, soakEarlyTo = 0.1, 0.3
 	soakLateFrom               = 0.8
 )
 
-// soakRetention keeps finished jobs and their history for a second. Because retention drops whole UTC days, this is the shortest possible
-// period: yesterday's jobs are dropped, and today's stay until midnight regardless of the setting.
+// soakRetention keeps finished jobs and their history for a second. Because retention drops whole UTC days, a shorter period would make no
+// difference. Yesterday's jobs are dropped, and today's jobs are kept until midnight regardless of the setting.
 var soakRetention = runner.Options{RetainSucceeded: time.Second, RetainFailed: time.Second, RetainCancelled: time.Second, RetainEvents: time.Second}
 
-// soak first measures the capacity. It then runs at half of that rate, samples the tables, and draws the result.
+// soak first measures the pod's capacity. It then runs jobs at half that rate, samples the tables, and plots the result.
 func (b *lab) soak(ctx context.Context) (l line, err error) {
 	length := max(time.Duration(b.scale*float64(10*time.Minute)), 10*time.Second)
 	every := max(length/300, 200*time.Millisecond)

@@ -28,7 +28,7 @@ type saturating struct{}
 func (saturating) Kind() string { return "bench.saturating" }
 
 // soakCapacity returns the rate in jobs per second at which jobs can be submitted and run when the submitters are not throttled. It uses a
-// separate pod. Afterwards it dates the jobs back to yesterday, so that retention may drop them.
+// separate pod. Afterwards it backdates the jobs to yesterday, so that retention can drop them.
 func (g *rig) soakCapacity(ctx context.Context, length time.Duration) (rate float64, err error) {
 	r, err := runner.New(g.pool, runner.Options{RetainSucceeded: -1, RetainEvents: -1})
 	if err != nil {
@@ -66,7 +66,7 @@ func (g *rig) soakCapacity(ctx context.Context, length time.Duration) (rate floa
 }
 
 // dateBack moves all finished jobs and all events to yesterday. It uses one transaction on a new connection, because a session reports its
-// dead rows when it closes. The following vacuum is then counted after them.
+// dead rows when it closes. The vacuum that follows is therefore counted after those dead rows.
 func (g *rig) dateBack(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, g.url)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// soakTables lists the sampled tables. The partitions of a table are added up.
+// soakTables lists the sampled tables. The sizes of a table's partitions are added up.
 var soakTables = []string{"jobs", "live", "done", "job_events"}
 
-// soakSample holds the values at one time, and the changes since the previous sample.
+// soakSample holds the values at one point in time, and the changes since the previous sample.
 type soakSample struct {
 	At      float64              `json:"at_s"` // seconds since the start of the soak
 	Seconds float64              `json:"seconds"`
