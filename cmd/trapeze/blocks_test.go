@@ -24,7 +24,7 @@ var notExcerpts = map[string]string{
 	"exporter, err := otlptracegrpc.New(ctx)": "the exporter is not a dependency of ours",
 }
 
-// pages returns the pages of the site. It omits the design decisions, which are not updated.
+// pages returns the pages of the site, except for the design decisions, which are not kept up to date.
 func pages(t *testing.T) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir("../../docs", func(path string, d fs.DirEntry, err error) error {
@@ -54,8 +54,8 @@ func blocks(t *testing.T, page, language string) (all []block) {
 type block struct{ mark, text string }
 
 // TestEveryShellBlockRuns runs the shell blocks of each page in order, in one shell, while a pod with the demo kinds is running. A block
-// marked no-run needs another machine, another program or IDs of its reader. For such blocks, TestWhatTheDocumentsTellToTypeExists checks
-// the commands.
+// marked no-run needs another machine, another program or the reader's own IDs. TestWhatTheDocumentsTellToTypeExists checks the commands in
+// such blocks.
 func TestEveryShellBlockRuns(t *testing.T) {
 	t.Parallel()
 	seen := 0

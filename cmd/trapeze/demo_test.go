@@ -47,7 +47,7 @@ func checkDemo(t *testing.T, got said) {
 	is.NoErr(json.Unmarshal([]byte(got.out), &report)) // the output is a single line of JSON
 	is.Equal(report.Rows, int64(20000))
 	is.Equal(report.Units, int64(220))
-	is.Equal(report.Total.String(), "4645337.308939008") // package handlers computes this total from the files with rational numbers
+	is.Equal(report.Total.String(), "4645337.308939008") // package handlers computes this total from the files using rational numbers
 	is.Equal(report.Warnings, int64(0))
 	is.True(report.Takeover > 2 && report.Takeover < 60) // the lease of 8 s, minus the age of the last heartbeat
 	is.Equal(len(report.Steps), 4)

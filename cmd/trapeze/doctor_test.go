@@ -227,7 +227,7 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 		{"a schedule that is planned beyond its next fires", func(p patient) { p.schedule("a.kind", `next_at = now() + interval '3 days'`) },
 			"schedules", failing, "nightly fires next at", nil},
 		{"an interval schedule that is planned beyond its next fires", func(p patient) {
-			p.schedule("a.kind", `expression = '@every 1h', zone = 'Europe/Zurich'`) // a new expression resets planned
+			p.schedule("a.kind", `expression = '@every 1h', zone = 'Europe/Zurich'`) // a new expression resets the planned column
 			p.exec(`update trapeze.schedules set planned = true, next_at = now() + interval '62 minutes'`)
 		}, "schedules", failing, "skips the earlier occurrences of its expression", nil},
 		{"a paused schedule", func(p patient) { p.schedule("lost.kind", `paused = true`) },
@@ -358,7 +358,7 @@ func TestADoctorProposesLimitsWhereThereAreNone(t *testing.T) {
 	}
 	is.Equal(limits(), "jobs of 1 lane have no maximum age; jobs can await approval forever")
 	is.True(strings.HasPrefix(limits("TRAPEZE_MAX_AGE=24h", "TRAPEZE_APPROVAL_TTL=24h"), "no job waits forever"))
-	db.ok("lane", "set", "default", "max_age_s=0") // 0 means no limit, whatever the pods' setting is
+	db.ok("lane", "set", "default", "max_age_s=0") // 0 means no limit, whatever the pods' own setting
 	is.Equal(limits("TRAPEZE_MAX_AGE=24h", "TRAPEZE_APPROVAL_TTL=24h"), "jobs of 1 lane have no maximum age")
 	db.ok("lane", "set", "default", "max_age_s=24h")
 	is.Equal(limits(), "jobs can await approval forever")

@@ -126,7 +126,7 @@ func literals(t *testing.T, glob, pattern string) (list []string) {
 	return list
 }
 
-// same fails the test unless the reference lists exactly the names in the code, in any order and each once.
+// same fails the test unless the reference lists every name in the code exactly once, in any order, and no other name.
 func same(t *testing.T, what string, reference, code []string) {
 	t.Helper()
 	reference, code = slices.Sorted(slices.Values(reference)), slices.Compact(slices.Sorted(slices.Values(code)))

@@ -107,7 +107,7 @@ func kills(f *steered) {
 	queued := f.submit(`{"kind":"demo.noop","lane":"killed"}`)
 	pgtest.Wait(f.t, "the job has made progress", func() bool { p := f.get(runs).Progress; return p != nil && p.Done != nil && *p.Done > 0 })
 	status, answer := f.as("ops", "POST", "/admin/workers/jobs/"+queued+"/cancel", "")
-	f.is.Equal([]any{status, answer["state"]}, []any{200, "cancelled"}) // a queued job is cancelled at once
+	f.is.Equal([]any{status, answer["state"]}, []any{200, "cancelled"}) // a queued job is cancelled immediately
 	status, answer = f.as("ops", "POST", "/admin/workers/jobs/"+runs+"/cancel", "")
 	f.is.Equal([]any{status, answer["state"]}, []any{202, "running"}) // a running job is cancelled when its handler returns
 	ended := f.until(runs, job.Cancelled)

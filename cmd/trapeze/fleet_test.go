@@ -25,7 +25,7 @@ type fleet struct {
 	pods []*pod
 }
 
-// serveFleet starts processes with four slots each. The lane narrow allows three running jobs over all processes.
+// serveFleet starts processes with four slots each. The lane narrow allows three running jobs across all processes.
 func serveFleet(t *testing.T, n int) *fleet {
 	t.Helper()
 	f := &fleet{database: database{t, pgtest.URL(t)}, is: is.New(t)}
@@ -66,8 +66,8 @@ func (f *fleet) submit(n int) {
 	f.is.NoErr(inside.Of(r).Store.Notify(f.t.Context(), f.pool))
 }
 
-// heard waits until every open pod has the current settings, which it receives with the reply to a heartbeat. It waits for three
-// heartbeats: the first may have been in flight already, and only the third is certain to follow a reply with the new settings.
+// heard waits until every open pod has the current settings, which arrive with the reply to a heartbeat. It waits for three heartbeats,
+// because the first may already have been in flight, and only the third is certain to follow a reply with the new settings.
 func (d database) heard() {
 	d.t.Helper()
 	pool := d.store().Pool()
@@ -104,7 +104,7 @@ func (f *fleet) throughout(d time.Duration, look func()) {
 	}
 }
 
-// settles is how long no job may start before the test assumes that every process has received a change.
+// settles is how long no job may start until the test assumes that every process has received a change.
 const settles = 300 * time.Millisecond
 
 // A setting changed through one process applies to all of them, and the processes share the work.
@@ -113,7 +113,7 @@ func TestSeveralProcessesFollowTheOperator(t *testing.T) {
 	f := serveFleet(t, 3)
 	f.submit(500 * slow)
 	pgtest.Wait(t, "the lane is full", func() bool { return f.running() == 3 })
-	f.is.Equal(f.most(1500*time.Millisecond), 3) // the limit over all processes
+	f.is.Equal(f.most(1500*time.Millisecond), 3) // the limit across all processes
 	f.is.Equal(f.count(`select count(distinct boot) from trapeze.job_event where event = 'job.succeeded'`), 3)
 
 	f.ok("lane", "set", "narrow", "slots=1")

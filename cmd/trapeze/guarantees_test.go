@@ -55,7 +55,7 @@ func TestEveryGuaranteeNamesTestsAndStatementsThatExist(t *testing.T) {
 }
 
 // TestEveryGuaranteeSaysWhichLegRunsItsTests checks the † marks in docs/guarantees.md. A test must be marked if and only if its build tags
-// keep .ci/run from running it. Then .ci/long must run it.
+// prevent .ci/run from running it. Every marked test must be run by .ci/long.
 func TestEveryGuaranteeSaysWhichLegRunsItsTests(t *testing.T) {
 	t.Parallel()
 	fast, long := read(t, "../../.ci/run"), read(t, "../../.ci/long")

@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// environment returns the environment of this process without Trapeze's variables, and with the additional variables in more. By default it
-// allows one attempt per job, so that an error fails a job at once.
+// environment returns the environment of this process without Trapeze's variables, and with the additional variables in more. By default,
+// each job has a single attempt, so that an error fails the job immediately.
 func environment(more ...string) []string {
 	kept := []string{beTrapeze + "=1", "TRAPEZE_MAX_ATTEMPTS=1"}
 	for _, one := range os.Environ() {
@@ -42,7 +42,7 @@ func environment(more ...string) []string {
 	return append(kept, more...)
 }
 
-// said is the output and exit code of a command.
+// said holds the output and exit code of a command.
 type said struct {
 	out, err string
 	code     int

@@ -32,5 +32,5 @@ func TestTheOperatingGuideSaysWhoMayWhat(t *testing.T) {
 	_, who, found := strings.Cut(read(t, "../../docs/operating.md"), "\n## Permissions\n")
 	is.True(found)
 	who, _, _ = strings.Cut(who, "\n## ")
-	is.True(strings.Contains(who, "\n"+strings.Join(rows, "\n")+"\n")) // the document has the table derived from the roles
+	is.True(strings.Contains(who, "\n"+strings.Join(rows, "\n")+"\n")) // the document contains the table derived from the roles
 }

@@ -82,7 +82,7 @@ func TestServeBringsItsOwnPostgresAndKeepsItsData(t *testing.T) {
 	dir, err := os.MkdirTemp("", "trapeze-serve-")
 	is.NoErr(err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	is.NoErr(os.Chmod(dir, 0o755)) // as root, the server runs as another user that needs access
+	is.NoErr(os.Chmod(dir, 0o755)) // if the test runs as root, the server runs as another user, who needs access
 
 	first := serve(t, "", nil, "--data-dir", dir)
 	is.Equal(refusedBy(t, first.Database), "28P01")  // other users cannot read the password

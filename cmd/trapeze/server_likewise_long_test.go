@@ -45,8 +45,8 @@ func (p pair) moving(args ...string) string {
 	return got.out
 }
 
-// does runs a command on one object through the server, and on a similar object directly. IT in args stands for the name of the object. The
-// outputs must be the same except for the names.
+// does runs a command on one object through the server, and on a similar object directly. IT in args stands for the object's name. Apart
+// from the names, the outputs must be the same.
 func (p pair) does(there, here string, args ...string) said {
 	p.t.Helper()
 	is := is.New(p.t)

@@ -26,8 +26,9 @@ type snippet struct {
 	executable string
 }
 
-// languages defines the code around a snippet. once runs the snippet as it is. many runs it for each number from FIRST to 1000, and prints
-// each number first. A third of these rounds roll back, and in a fifth of them the process is killed within a few milliseconds.
+// languages defines, for each language, the programs that run a snippet. once runs the snippet unchanged. many runs it for each number from
+// FIRST to 1000, and prints each number first. A third of these rounds roll back, and in a fifth of them the process is killed within a few
+// milliseconds.
 var languages = map[string]struct {
 	install    func(t *testing.T, dir string)
 	executable string
@@ -144,7 +145,7 @@ func TestTheProgramsOfThePageOnSQLSubmitJobs(t *testing.T) {
 	}
 }
 
-// After a thousand commits, rollbacks and killed clients, there is a job for an order if and only if the order was committed.
+// After a thousand commits, rollbacks and killed clients, an order has a job if and only if the order was committed.
 func TestTheProgramsOfThePageOnSQLSubmitIfAndOnlyIfTheyCommit(t *testing.T) {
 	for name, language := range languages {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ func TestARoutesListIsWhatTheProgramServes(t *testing.T) {
 	is.True(strings.Contains(said.out, `{"method":"POST","path":"/jobs","permission":"jobs:submit","summary":"Submit a job"}`))
 }
 
-// The program script provides a terminal, and writes the output to a file.
+// The script program runs the command in a terminal, and writes its output to a file.
 func TestPsDrawsInPlaceOnATerminal(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -67,7 +67,7 @@ func TestManyJobsAreCancelledAtATerminalOnlyAfterAYes(t *testing.T) {
 	}
 	submit(100)
 	text, code := atTerminal("", "cancel --kind some.kind")
-	is.True(strings.Contains(text, "100 jobs cancelled")) // few enough
+	is.True(strings.Contains(text, "100 jobs cancelled")) // few enough jobs that the command does not ask
 	is.Equal(code, 0)
 	submit(101)
 	for _, answer := range []string{"n\n", "\n", "\x04"} {
@@ -86,7 +86,7 @@ func TestManyJobsAreCancelledAtATerminalOnlyAfterAYes(t *testing.T) {
 	is.True(!strings.Contains(text, "continue?"))
 	is.True(strings.Contains(text, "101 jobs cancelled"))
 	submit(101)
-	is.Equal(db.ok("cancel", "--kind", "some.kind"), "101 jobs cancelled\n") // no terminal, no question
+	is.Equal(db.ok("cancel", "--kind", "some.kind"), "101 jobs cancelled\n") // without a terminal, the command does not ask
 }
 
 // testBinary returns the path of this program, which acts as the program under test if its environment requests it.

@@ -36,9 +36,9 @@ func previousProgram(t *testing.T) string {
 	return program
 }
 
-// A fleet is upgraded pod by pod (F38). The schema is migrated while a pod of the previous version is running, and that pod keeps running
-// next to one of the current version. Each pod runs jobs submitted by the other, and takes over from the other. The previous version
-// refuses to start again, and reports why.
+// A fleet is upgraded pod by pod (F38). The schema is migrated while a pod of the previous version is running. That pod keeps running
+// alongside a pod of the current version. Each pod runs jobs submitted by the other, and takes over jobs from the other. Afterwards, the
+// previous version refuses to start and reports why.
 func TestPodsOfThePreviousVersionAndOfThisOneWorkSideBySide(t *testing.T) {
 	is := is.New(t)
 	previous := previousProgram(t)

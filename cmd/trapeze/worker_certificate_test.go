@@ -80,8 +80,8 @@ func (a *authority) client(name string, lasts time.Duration, uris ...string) {
 func (a *authority) pem(name string) string   { return filepath.Join(a.dir, name+".pem") }
 func (a *authority) keyOf(name string) string { return filepath.Join(a.dir, name+".key") }
 
-// A worker can authenticate with a certificate instead of a token. The certificate binds it to kinds like a token does. A worker with an
-// untrusted certificate is told the reason at once.
+// A worker can authenticate with a certificate instead of a token. The certificate binds the worker to kinds, as a token does. A worker
+// with an untrusted certificate learns immediately why it was rejected.
 func TestARemoteWorkerIsKnownByItsCertificate(t *testing.T) {
 	is := is.New(t)
 	dir := t.TempDir()

@@ -162,8 +162,8 @@ func refusedAs(err error, code grpc.Code, word string) bool {
 	return grpc.CodeOf(err) == code && strings.Contains(err.Error(), word)
 }
 
-// F70: the pod rejects outdated, forged and repeated reports, reports about another worker's job or an unknown job, and reports after a
-// cancel. They change nothing.
+// F70: the pod rejects outdated, forged and repeated reports, reports about another worker's job or an unknown job, and reports that arrive
+// after a cancellation. Rejected reports change nothing.
 func TestWhatARemoteWorkerMayNotSayIsRefused(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}
@@ -214,7 +214,7 @@ func TestWhatARemoteWorkerMayNotSayIsRefused(t *testing.T) {
 	a = w.takes()
 	db.ok("kill", id)
 	_, err = w.reports(a, `"done all the same"`)
-	is.NoErr(err) // the worker finished before it knew of the cancel, which takes precedence
+	is.NoErr(err) // the worker finished before it learned of the cancellation, which takes precedence
 	is.Equal(db.job(id).State, job.Cancelled)
 }
 
@@ -231,8 +231,8 @@ func TestARemoteWorkerThatOverdoesItIsBounded(t *testing.T) {
 	secret := db.enqueue("demo.echo", "--lane", "secret", "--priority", "100")
 	id := db.enqueue("demo.echo")
 	a := w.takes()
-	is.Equal(fmt.Sprint(a.GetJobId()), id)      // not the more urgent job
-	is.Equal(db.job(secret).State, job.Pending) // which is in a lane that the token is not bound to
+	is.Equal(fmt.Sprint(a.GetJobId()), id)      // the worker does not receive the more urgent job
+	is.Equal(db.job(secret).State, job.Pending) // the more urgent job is in a lane that the token is not bound to
 	is.NoErr(other.opens(1, "demo.echo"))       // this token is bound to that lane
 	is.Equal(fmt.Sprint(other.takes().GetJobId()), secret)
 

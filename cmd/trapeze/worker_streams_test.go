@@ -125,8 +125,8 @@ func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 	direct.inState(direct.enqueue("demo.sleep", "--args", `{"ms":1}`), job.Succeeded)
 }
 
-// A worker receives only the kinds that it requests; without a filter, all kinds that it has registered. A retried job keeps its lane,
-// arguments and priority.
+// A worker receives only jobs of the kinds that it requests. If it requests no particular kinds, it receives jobs of every kind that it has
+// registered. A retried job keeps its lane, arguments and priority.
 func TestARemoteWorkerIsSentTheKindsThatItAsksFor(t *testing.T) {
 	is := is.New(t)
 	db := database{t, pgtest.URL(t)}

@@ -80,8 +80,8 @@ func dispatcher(t *testing.T, db database, env ...string) *pod {
 	return serve(t, db.url, append([]string{"TRAPEZE_KINDS=demo.noop", fmt.Sprint("TRAPEZE_LEASE=", 2*slow, "s"), fmt.Sprint("TRAPEZE_HEARTBEAT=", 300*slow, "ms")}, env...))
 }
 
-// arrives submits a job for a remote worker, and waits until the pod knows that the worker has received it. Until then, the pod reclaims
-// the job after two missed heartbeats, without waiting for the lease to expire.
+// arrives submits a job for a remote worker, and waits until the pod knows that the worker has received it. Until the pod knows, it
+// reclaims the job after two missed heartbeats, without waiting for the lease to expire.
 func (d database) arrives(args ...string) (id string) {
 	d.t.Helper()
 	id = d.enqueue(args...)
@@ -118,7 +118,7 @@ func TestARemoteWorkerKeepsItsJobWhenItsConnectionsAreCut(t *testing.T) {
 	is.Equal(j.Fence, int64(1)) // no other worker received the job
 	is.Equal(j.Crashes, 0)
 
-	// Assignments that the network swallows are returned to the queue without counting as attempts.
+	// Assignments lost in the network are returned to the queue without counting as attempts.
 	pgtest.Wait(t, "its stream is open again", func() bool { return strings.Contains(db.ok("pods"), ", stream 2") })
 	proxy.Blackhole()
 	id = db.enqueue("demo.sleep", "--args", `{"ms":1}`)
