@@ -54,7 +54,7 @@ func (a arrivals) submit(ctx context.Context, r *runner.Runner) (late []float64,
 	return late, context.Cause(ctx)
 }
 
-// waits collects the delays between the time at which a job was due and the start of its handler, in milliseconds.
+// waits collects the delays between each job's due time and the start of its handler, in milliseconds.
 type waits struct {
 	mu   sync.Mutex
 	list []float64

@@ -174,8 +174,8 @@ func (g *rig) heldChecked(ctx context.Context, sent int) error {
 	return g.counted(ctx, all, `select count(distinct (n, step)) from written`)
 }
 
-// heldFigures reports the latencies in the first and the last 24th of the run, and the sizes and dead rows at the end. A 24th is an hour at
-// scale 1.
+// heldFigures reports the latencies in the first and the last 24th of the run, and the sizes and dead rows at the end. A 24th represents an
+// hour at scale 1.
 func heldFigures(l *line, w *soakWatch) {
 	hour := w.length.Seconds() / 24
 	var p50 [2]float64

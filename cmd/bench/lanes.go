@@ -17,7 +17,7 @@ type nap struct {
 
 func (nap) Kind() string { return "bench.nap" }
 
-// trial is one configuration for draining jobs of 1 ms.
+// trial is one configuration for draining jobs that take 1 ms each.
 type trial struct {
 	name  string
 	pods  int

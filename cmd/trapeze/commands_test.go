@@ -155,7 +155,7 @@ func TestExitCodesSayWhatWentWrong(t *testing.T) {
 			is := is.New(t)
 			s := trapeze(t, c.env, strings.Fields(c.args)...)
 			is.Equal(s.code, c.code)
-			is.True(strings.Contains(s.err, c.says))          // the remedy
+			is.True(strings.Contains(s.err, c.says))          // the error names the remedy
 			is.True(strings.Count(s.err, "\n") <= 1)          // the error is on one line
 			is.True(!strings.Contains(s.err+s.out, "secret")) // the password is not shown
 		})

@@ -91,7 +91,7 @@ func TestAScheduleThatCannotBeIsAUsageError(t *testing.T) {
 			is := is.New(t)
 			s := db.run(append([]string{"cron"}, c.args...)...)
 			is.Equal(s.code, c.code)
-			is.True(strings.Contains(s.err, c.says)) // the remedy
+			is.True(strings.Contains(s.err, c.says)) // the error names the remedy
 		})
 	}
 }

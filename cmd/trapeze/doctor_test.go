@@ -244,7 +244,7 @@ func TestADoctorFindsWhatKeepsJobsFromRunning(t *testing.T) {
 			is := is.New(t)
 			p := newPatient(t)
 			c.ill(p)
-			is.True(p.finds(c.check, c.status, c.says, c.flags...)) // the problem is found, with a remedy
+			is.True(p.finds(c.check, c.status, c.says, c.flags...)) // the problem is found, and the finding names a remedy
 		})
 	}
 }

@@ -42,7 +42,7 @@ func TestFollowedEventsOfAJobEndWithIt(t *testing.T) {
 	var names []string
 	for i, line := range lines {
 		e := decoded[job.Event](t, line)
-		is.Equal(*e.EventNo, i+1) // without a gap or a duplicate
+		is.Equal(*e.EventNo, i+1) // the events have no gaps or duplicates
 		names = append(names, e.Event)
 	}
 	is.Equal(names, []string{"job.enqueued", "job.claimed", "job.succeeded"})

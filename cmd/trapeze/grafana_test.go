@@ -104,7 +104,7 @@ func TestTheAlertsUseMetricsThatExist(t *testing.T) {
 	for _, rule := range a.Groups[0].Rules {
 		asks(t, rule.Expr, known, used)
 		is.True(rule.Labels["severity"] != "")
-		is.True(rule.Annotations["summary"] != "" && rule.Annotations["description"] != "") // what happened, and the remedy
+		is.True(rule.Annotations["summary"] != "" && rule.Annotations["description"] != "") // these describe what happened and the remedy
 	}
 	for _, name := range []string{"trapeze_lane_oldest_seconds", "trapeze_orphans_recovered_total", "trapeze_stuck_handlers", "trapeze_pods", "trapeze_jobs_finished_total"} {
 		is.True(used[name]) // the most important metrics have an alert

@@ -22,7 +22,7 @@ func TestLanesAreSetFromTheCommandLine(t *testing.T) {
 	is.Equal(dry, "lane reports would be created; 0 running, 0 waiting, 0 moved\n")
 	is.True(!strings.Contains(db.ok("lanes"), "reports"))
 	made := db.ok("lane", "set", "reports", "slots=3", "kinds=report,export", "max_age_s=48h", "poll_interval_ms=500ms", "stale_after_s=0", "--reason", "month's end")
-	is.Equal(made, "lane reports created; 0 running, 0 waiting, 0 moved\n") // a misspelt name is noticed
+	is.Equal(made, "lane reports created; 0 running, 0 waiting, 0 moved\n") // the word "created" reveals a misspelt name
 	is.Equal(db.ok("lane", "set", "reports", "slots=3"), "lane reports unchanged; 0 running, 0 waiting, 0 moved\n")
 	lines := strings.Split(strings.TrimSpace(db.ok("lanes", "--json")), "\n")
 	is.Equal(len(lines), 2)

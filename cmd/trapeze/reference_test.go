@@ -48,7 +48,7 @@ func TestReferenceListsEveryCommandAndFlag(t *testing.T) {
 	head, rest, ok := strings.Cut(read(t, referenceFile), commandsBegin)
 	is.True(ok) // the file has the line before the table
 	have, tail, ok := strings.Cut(rest, commandsEnd)
-	is.True(ok) // and the line after it
+	is.True(ok) // the file has the line after the table
 	want := commandTable(newRootCommand())
 	if *update {
 		// Other tests read the file concurrently. The rename ensures that they see either the old or the new version.

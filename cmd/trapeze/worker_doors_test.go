@@ -64,7 +64,7 @@ func TestEveryCallOfARemoteWorkerIsLetThroughForThePermissionAlone(t *testing.T)
 	}
 	trail, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{Actor: "user of viewer", Limit: 100})
 	is.NoErr(err)
-	is.True(len(trail) > 0) // rejections are audited, but a flood is sampled
+	is.True(len(trail) > 0) // rejections are audited, but only a sample of a flood
 	is.True(!trail[0].Allowed && strings.HasPrefix(trail[0].Action, "POST /trapeze.v1.Workers/") && strings.Contains(trail[0].Reason, "workers:stream"))
 	is.True(trail[0].RequestID != "" && trail[0].Source != "")
 }
@@ -96,7 +96,7 @@ func TestAWorkerThatAsksForKindsThatItIsNotBoundToIsInTheAudit(t *testing.T) {
 	}
 	trail, err := admin.AuditTrail(t.Context(), inside.Of(r).Store, admin.AuditFilter{Actor: "gpu-team", Limit: 200})
 	is.NoErr(err)
-	is.True(len(trail) >= 60 && len(trail) < 70) // a flood is sampled
+	is.True(len(trail) >= 60 && len(trail) < 70) // only a sample of a flood is audited
 	one := trail[0]
 	is.True(!one.Allowed && strings.Contains(one.Reason, `"secrets"`) && one.Source == "192.0.2.1" && one.RequestID != "")
 	is.Equal(one.Action, "POST "+remotepb.WorkersStreamJobsProcedure)

@@ -134,7 +134,7 @@ func TestARemoteWorkerIsQuietAndTelling(t *testing.T) {
 	said.until(`level=WARN msg="handler returned an error" job_id=` + failed)
 	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
 	said.until("remote worker stopped")
-	// After a worker is gone, its jobs and events still show that they ran on a remote worker.
+	// After a worker is gone, its jobs and events still show that it was a remote worker.
 	is.True(strings.Contains(db.ok("job", failed), "(remote worker, boot "))
 	is.Equal(strings.Count(db.ok("events", "--job", failed), " (remote)"), 2) // the claimed and failed events
 	if text := said.all.String(); strings.Count(text, "\n") != 5 {

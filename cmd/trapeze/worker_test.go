@@ -181,5 +181,5 @@ func TestARemoteWorkerWithoutAServerOrHandlersIsTold(t *testing.T) {
 	is := is.New(t)
 	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker").code, exit.CodeUsage)
 	is.Equal(trapeze(t, nil, "worker", "--server", "http://127.0.0.1:1").code, exit.CodeUsage)
-	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker", "--server", "http://192.0.2.1").code, exit.CodeUsage) // plain HTTP to another machine
+	is.Equal(trapeze(t, []string{"TRAPEZE_DEMO_HANDLERS=true"}, "worker", "--server", "http://192.0.2.1").code, exit.CodeUsage) // plain HTTP to another machine is not allowed
 }

@@ -151,9 +151,9 @@ func TestAForgedOrStaleSignedTokenIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			_, err := i.signed.Authenticate(asking("Authorization", "Bearer "+token))
-			is.True(errors.Is(err, ErrUnauthenticated)) // sent in the header
+			is.True(errors.Is(err, ErrUnauthenticated)) // the token is sent in the header
 			_, err = i.signed.Authenticate(asking("Cookie", SessionCookie+"="+token))
-			is.True(errors.Is(err, ErrUnauthenticated)) // sent in the cookie
+			is.True(errors.Is(err, ErrUnauthenticated)) // the token is sent in the cookie
 		})
 	}
 }

@@ -24,7 +24,7 @@ type answerError struct {
 func (e *answerError) Error() string { return e.text }
 func (e *answerError) Unwrap() error { return e.cause }
 
-// passing reports whether a retry may succeed.
+// passing reports whether a retry might succeed.
 func (e *answerError) passing() bool {
 	return e.status == http.StatusTooManyRequests || e.status >= http.StatusInternalServerError && e.code != "internal"
 }

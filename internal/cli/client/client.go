@@ -62,7 +62,7 @@ func For(c *cobra.Command) (*Client, error) {
 	return to, nil
 }
 
-// Server returns the URL of the server that a command uses. It is empty if the command uses the API in this process.
+// Server returns the URL of the server that a command uses. It returns an empty string if the command uses the API in this process.
 func Server(c *cobra.Command, config env.Settings) string { return flagOr(c, "server", config.Server) }
 
 // flagOr returns the value of a persistent flag, or the given default if the flag is not set.

@@ -26,7 +26,7 @@ var demoSteps = []demoStepKind{
 
 type demoStepKind struct{ kind, unit, reached string }
 
-// demoFans is the kind of the job that fans out. demoFan is the kind of its children.
+// demoFans is the kind of the job that starts the fan-out. demoFan is the kind of its children.
 const demoFans, demoFan = "factor_sync", "emission_recalc"
 
 // pollInterval is the interval at which the demo polls the pipeline.

@@ -99,8 +99,8 @@ func (p *canvas) close() {
 	}
 }
 
-// draw replaces the previous frame with text, cut to the height of the terminal. If the output is not a terminal, it separates frames with
-// an empty line, unless they are JSON.
+// draw replaces the previous frame with picture, cut to the height of the terminal. If the output is not a terminal, it separates frames
+// with an empty line, unless they are JSON.
 func (p *canvas) draw(picture string, lines bool) error {
 	if p.screen == nil {
 		if p.drawn && !lines && picture != "" {
