@@ -41,8 +41,8 @@ type Options struct {
 	Name string
 	// Release is the program's version, shown by the version command and in the list of pods. Default: the module version of the build.
 	Release string
-	// Register registers the handlers. Without it, serve runs no jobs but still submits, serves HTTP and recovers jobs, and worker returns
-	// an error.
+	// Register registers the handlers. Without it, serve runs no jobs, but still submits and recovers jobs and serves HTTP, and worker
+	// returns an error.
 	Register Register
 	// Configure changes the runner's options after they have been set from the environment. For serve, it can set options that have no
 	// variable, such as Middleware, OnEnd and TracerProvider. For worker, only Middleware is used. Default: none.

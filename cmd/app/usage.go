@@ -34,7 +34,7 @@ func plainUsage(c *cobra.Command) {
 	}
 }
 
-// unknownCommand returns the error for the name of a command that does not exist, with the names that resemble it.
+// unknownCommand returns the error for a command name that does not exist. The error lists similar names.
 func unknownCommand(c *cobra.Command, name string) error {
 	like := ""
 	if names := c.SuggestionsFor(name); len(names) > 0 {

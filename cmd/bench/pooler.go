@@ -171,7 +171,7 @@ func (b *lab) startPgbouncer(ctx context.Context) (_ *pgbouncer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) // PgBouncer reads its configuration once, before it listens
+	defer os.RemoveAll(dir) // PgBouncer reads its configuration only once, before it starts listening
 	password := ""
 	if server.Password != "" {
 		password = " password='" + strings.ReplaceAll(server.Password, "'", "''") + "'"

@@ -270,7 +270,7 @@ type shape struct {
 	Values      *shape `json:"additionalProperties"`
 }
 
-// String returns the shape on one line.
+// String formats the shape on one line.
 func (s shape) String() string {
 	switch {
 	case s.Ref != "":

@@ -97,7 +97,7 @@ func FuzzAMaskedValueIsJSONAndHoldsNoSecret(f *testing.F) {
 	})
 }
 
-// hidden reports whether a value shows only member names.
+// hidden reports whether a value shows its member names and nothing else.
 func hidden(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:

@@ -29,7 +29,7 @@ type secrets struct {
 	certificates map[string]Principal // keyed by the name in the certificate
 }
 
-// token is an entry of the file. Only a hash of the token is kept.
+// token is an entry in the file. Only a hash of the token is kept.
 type token struct {
 	hash [sha256.Size]byte
 	who  Principal

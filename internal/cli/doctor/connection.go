@@ -80,7 +80,7 @@ func (d *connection) server(ctx context.Context) {
 	}
 }
 
-// notify sends a notification, and receives it on the same kind of connection that pods use.
+// notify checks that a notification arrives on the same kind of connection that pods use.
 func (d *connection) notify(ctx context.Context) {
 	if d.config.Options.DirectURL == "off" {
 		d.find("notify", doctor.Healthy, "disabled by TRAPEZE_DATABASE_DIRECT_URL: pods only poll, every "+d.config.Options.PollEvery.String(), "")
