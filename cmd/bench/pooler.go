@@ -151,7 +151,7 @@ const notInstalled = "not measured: there is no pgbouncer on this machine"
 // errNoPgbouncer is returned on a machine without PgBouncer.
 var errNoPgbouncer = errors.New("pgbouncer is not installed")
 
-// startPgbouncer starts a PgBouncer. It returns errNoPgbouncer if PgBouncer is not installed.
+// startPgbouncer starts PgBouncer. It returns errNoPgbouncer if PgBouncer is not installed.
 func (b *lab) startPgbouncer(ctx context.Context) (_ *pgbouncer, err error) {
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {

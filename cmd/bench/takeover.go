@@ -46,7 +46,7 @@ func podProcess() error {
 	return r.Run(ctx)
 }
 
-// takeover kills a pod with 50 running jobs with SIGKILL, and measures how long it takes until each job runs on another pod.
+// takeover sends SIGKILL to a pod with 50 running jobs, and measures how long it takes until each job runs on another pod.
 func (b *lab) takeover(ctx context.Context) (l line, err error) {
 	rounds := b.size(10)
 	l = line{What: fmt.Sprintf("kill -9 of a pod with %d running jobs (64 slots, otherwise defaults: lease 8 s, heartbeat 2 s, poll 10 s), seconds until each job runs on another pod, %d rounds", takeoverJobs, rounds),

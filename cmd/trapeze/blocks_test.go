@@ -19,7 +19,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// notExcerpts lists Go code blocks that occur in no file of the repository. It maps the first line of each to the reason.
+// notExcerpts lists Go code blocks that do not occur in any file of the repository. It maps the first line of each block to the reason.
 var notExcerpts = map[string]string{
 	"exporter, err := otlptracegrpc.New(ctx)": "the exporter is not a dependency of ours",
 }

@@ -192,7 +192,7 @@ func (n *netRun) strikeDown(ctx context.Context, done, total int64) error {
 	return nil
 }
 
-// remarkOn shows a remark next to the bar, which names the working pod or says what the pipeline is waiting for.
+// remarkOn shows a remark next to the bar. The remark names the working pod, or what the pipeline is waiting for.
 func (n *netRun) remarkOn(ctx context.Context, b *bar, first job.Job) error {
 	switch {
 	case !n.live:
