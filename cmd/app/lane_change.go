@@ -11,7 +11,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// parseLaneChange parses settings such as slots=3. Each setting may occur once.
+// parseLaneChange parses settings such as slots=3. Each setting may occur only once.
 func parseLaneChange(settings []string) (c job.LaneChange, err error) {
 	limits := map[string]func(text string) error{
 		"slots": number(&c.Slots), "slots_per_pod": number(&c.SlotsPerPod), "poll_interval_ms": length(&c.PollInterval, time.Millisecond, "milliseconds"),

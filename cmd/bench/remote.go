@@ -131,7 +131,7 @@ func (b *lab) remoteRound(ctx context.Context, n, workers int) (rate, commits, r
 // moved holds the numbers of committed and rolled-back transactions of a database.
 type moved struct{ commits, rollbacks float64 }
 
-// transactions reads a database's statistics. Idle sessions report theirs at most a second late.
+// transactions reads a database's statistics. Idle sessions report theirs with a delay of at most a second.
 func transactions(ctx context.Context, url string) (m moved, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

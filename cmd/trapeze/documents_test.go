@@ -108,7 +108,7 @@ func names(t *testing.T, heading, first string) (list []string) {
 	return list
 }
 
-// literals returns the matches of a pattern's group in non-test files of this module.
+// literals returns the texts that a pattern's group matches in the non-test files of this module.
 func literals(t *testing.T, glob, pattern string) (list []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", glob))

@@ -72,8 +72,8 @@ func TestThePausedGateHoldsForTheWorkersOfAllPods(t *testing.T) {
 	}
 }
 
-// A short database outage ends no stream. If a stream's connection breaks, only that stream ends. A stuck worker holds no more jobs than
-// its slots, and others run the rest.
+// A short database outage does not end any stream. If a stream's connection breaks, only that stream ends. A stuck worker holds no more
+// jobs than its slots, and other workers run the rest.
 func TestTheTroubleOfOneStreamIsItsOwn(t *testing.T) {
 	is := is.New(t)
 	direct := database{t, pgtest.URL(t)}

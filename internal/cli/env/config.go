@@ -30,7 +30,7 @@ type Settings struct {
 	API apienv.Config
 }
 
-// Load reads the environment. Its error names every invalid variable, not only the first one.
+// Load reads the environment. The error names every invalid variable, not only the first one.
 func Load() (c Settings, err error) {
 	var errs [3]error
 	c.Config, errs[0] = runnerenv.Load()
