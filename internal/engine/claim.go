@@ -151,6 +151,15 @@ func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, 
 	return found, nil
 }
 
+// noteAway records the part of a claim's round trip that its statement does not account for. A shorter time takes effect immediately,
+// because a longer one may include planning.
+func (c *claimer) noteAway(away time.Duration) {
+	if c.away == 0 || away < c.away {
+		c.away = away
+	}
+	c.away += (away - c.away) / 8
+}
+
 // LaunchClaims starts the handlers of claimed jobs after the claim's commit was confirmed. If there is no free slot for a job that was
 // claimed ahead, the job waits.
 func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[string]int) {

@@ -8,11 +8,12 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// joined is a claim that shares a round trip and a commit with a batch of ends. It claims jobs for the slots of jobs that end without a
+// joinedClaim is a claim that shares a round trip and a commit with a batch of ends. It claims jobs for the slots of jobs that end without a
 // next step. See ADR 0043.
-type joined struct {
+type joinedClaim struct {
 	*claimer
-	want store.Want // the claim's Ahead field is the number of slots
+	want  store.Want // the claim's Ahead field is the number of slots
+	batch []*flush
 }
 
 // joinRest is how long no claim is joined after a slow claim, or after a joined claim that failed or found too few jobs. Jobs with a
@@ -23,18 +24,10 @@ const joinRest = 100 * time.Millisecond
 // a time cost the server less: 195 µs per job instead of 250, at the same rate, with 5 slots and jobs that take 2 ms.
 const farAway = time.Millisecond
 
-// noteAway records the part of a claim's round trip that its statement does not account for. A shorter time takes effect immediately,
-// because a longer one may include planning.
-func (c *claimer) noteAway(away time.Duration) {
-	if c.away == 0 || away < c.away {
-		c.away = away
-	}
-	c.away += (away - c.away) / 8
-}
-
-// join returns a claim that can share the commit of a batch, or nil if there is none. The caller must call [joined.finish] on the claim. A
-// pod that serves several lanes joins no claims, because its lanes take turns with the slots.
-func (c *claimer) join(boot string, batch []*flush) *joined {
+// joinEnds returns a function that writes the ends of a batch together with a claim, or nil if no claim can share their commit. The caller
+// must call the function, which unlocks the claimer. A pod that serves several lanes joins no claims, because its lanes take turns with
+// the slots.
+func (c *claimer) joinEnds(boot string, batch []*flush) endsWriter {
 	lanes := c.Lanes.Names()
 	if !c.Opts.ClaimAhead || len(lanes) != 1 || !c.backlog.hasMore() || c.ahead.Any() || c.Closing.Load() || !c.Lease.Trusted() || boot != c.Boot() {
 		return nil
@@ -51,12 +44,12 @@ func (c *claimer) join(boot string, batch []*flush) *joined {
 	if n == 0 || c.Lanes.UnsharedSlots(lanes[0]) == 0 || !c.mu.TryLock() {
 		return nil
 	}
-	j := &joined{c, store.Want{Lane: lanes[0], Ahead: n}}
+	j := &joinedClaim{c, store.Want{Lane: lanes[0], Ahead: n}, batch}
 	if c.Marks.ForClaim(&j.want); j.want.After != nil || c.away < farAway || time.Since(c.unjoined) < joinRest {
 		c.mu.Unlock()
 		return nil
 	}
-	return j
+	return j.commitBoth
 }
 
 // passes reports whether a slot freed by an end can go to another job of the lane.
@@ -64,9 +57,9 @@ func (w *flush) passes(lane string) bool {
 	return w.next == nil && w.done == nil && !w.one.ahead.passed && w.one.Claimed.Lane == lane
 }
 
-// finish writes the ends of a batch and claims jobs in the same commit. It then starts the claimed jobs in the slots of the jobs that
-// ended. If that commit fails, finish writes the ends alone.
-func (j *joined) finish(ctx context.Context, boot string, batch []*flush, endings []store.Ending) (map[int64]store.Ended, error) {
+// commitBoth writes the ends of a batch and claims jobs in the same commit. It then starts the claimed jobs in the slots of the jobs that
+// ended. If that commit fails, commitBoth writes the ends alone.
+func (j *joinedClaim) commitBoth(ctx context.Context, boot string, endings []store.Ending) (map[int64]store.Ended, error) {
 	began := time.Now()
 	ended, found, err := j.Store.FinishAndClaim(ctx, boot, endings, j.want, j.HandledKinds, !j.Runs.isolated())
 	if err != nil || len(found.Jobs) < j.want.Ahead || slots.Slow(found.Took, len(found.Jobs)) {
@@ -88,7 +81,7 @@ func (j *joined) finish(ctx context.Context, boot string, batch []*flush, ending
 	}
 	left := len(found.Jobs)
 	for _, written := range []bool{true, false} { // an end whose row was locked will be sent again
-		for _, w := range batch {
+		for _, w := range j.batch {
 			if _, ok := ended[w.ending.ID]; ok == written && left > 0 && w.passes(j.want.Lane) {
 				w.one.ahead.passed = true
 				left--

@@ -44,7 +44,7 @@ func New(s Services, o Options, m member) *Engine {
 	e.fanOuts = &fanOuts{Identity: i, intake: e.submitter, Unsettled: unsettled{some: wait.NewSignal()}}
 	e.workers = pool.New(e.runClaim)
 	flusher := newFlusher(i, e.afterFlush, e.workers.Waiting)
-	flusher.join = e.claims.join
+	flusher.join = e.claims.joinEnds
 	e.leases = &leaseTx{i, flusher.alive}
 	e.ends = &finisher{Identity: i, newRun: e.NewRun, pass: e.passSlot, intake: e.submitter, fanOuts: e.fanOuts, leases: e.leases, flusher: flusher}
 	e.ends.groups = newGroups(i, e.leases, e.afterFlush, e.workers.Waiting, e.ends.endCommitted)

@@ -34,6 +34,12 @@ func (w *flush) weight() int {
 	return bytes
 }
 
+// endsWriter writes ends in one commit, as [store.Store.Finish] does.
+type endsWriter = func(ctx context.Context, boot string, endings []store.Ending) (map[int64]store.Ended, error)
+
+// noJoin is the join of a flusher whose commits are not shared with claims.
+func noJoin(string, []*flush) endsWriter { return nil }
+
 // flush writes a batch and answers every member. All members belong to the same pod, unless the lease was lost in the meantime.
 func (f *flusher) flush(ctx context.Context, batch []*flush) {
 	byPod := map[string][]*flush{}
@@ -54,7 +60,11 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 		for i, w := range batch {
 			endings[i] = w.ending
 		}
-		ended, err := f.finish(ctx, pod, batch, endings)
+		write := f.join(pod, batch)
+		if write == nil {
+			write = f.Store.Finish
+		}
+		ended, err := write(ctx, pod, endings)
 		if err == nil {
 			var written, missing []*flush
 			for _, w := range batch {
@@ -103,16 +113,6 @@ func (f *flusher) send(ctx context.Context, pod string, batch []*flush) {
 		}
 		batch = f.readBack(ctx, pod, batch)
 	}
-}
-
-// finish writes the ends of a batch. If a claim can share their commit, it is sent with them.
-func (f *flusher) finish(ctx context.Context, pod string, batch []*flush, endings []store.Ending) (map[int64]store.Ended, error) {
-	if f.join != nil {
-		if j := f.join(pod, batch); j != nil {
-			return j.finish(ctx, pod, batch, endings)
-		}
-	}
-	return f.Store.Finish(ctx, pod, endings)
 }
 
 // split splits a rejected batch into at least two parts of similar weight. A large completion is more likely to be the culprit, and

@@ -27,7 +27,7 @@ func (s *Store) FinishAndClaim(ctx context.Context, boot string, list []Ending, 
 	wanted = append(wanted, args{{"short", kinds}}...)
 	var ended []endedRow
 	var claimed []claimedRow
-	err := s.inOneCommit(ctx, []string{end.text, claim.text}, func(batch *pgx.Batch) error {
+	err := inOneCommit(ctx, s, []string{end.text, claim.text}, func(batch *pgx.Batch) error {
 		if err := queue(batch, s, scanEnded, end, by, &ended); err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func (s *Store) FinishAndClaim(ctx context.Context, boot string, list []Ending, 
 
 // inOneCommit runs the statements that add queues, with pinned plans, in one implicit transaction on the store's own pool. It first
 // prepares the statements listed in texts.
-func (s *Store) inOneCommit(ctx context.Context, texts []string, add func(*pgx.Batch) error) error {
+func inOneCommit(ctx context.Context, s *Store, texts []string, add func(*pgx.Batch) error) error {
 	batch := &pgx.Batch{}
 	if s.pooled {
 		batch.Queue(pinSQL)
@@ -65,7 +65,7 @@ func (s *Store) inOneCommit(ctx context.Context, texts []string, add func(*pgx.B
 		}
 		defer conn.Release()
 		if !s.pooled {
-			if err := s.prepare(ctx, conn.Conn(), texts); err != nil {
+			if err := prepareOnce(ctx, s, conn.Conn(), texts); err != nil {
 				return err
 			}
 		}
@@ -73,9 +73,9 @@ func (s *Store) inOneCommit(ctx context.Context, texts []string, add func(*pgx.B
 	})
 }
 
-// prepare prepares each statement once per connection. Preparing a statement also takes table locks, so prepare sets the lock timeout to
+// prepareOnce prepares each statement once per connection. Preparing a statement also takes table locks, so prepare sets the lock timeout to
 // [claimLockWait].
-func (s *Store) prepare(ctx context.Context, conn *pgx.Conn, texts []string) error {
+func prepareOnce(ctx context.Context, s *Store, conn *pgx.Conn, texts []string) error {
 	known := conn.PgConn().CustomData()
 	for _, sql := range texts {
 		if sql = s.In(sql); known[sql] == true {
