@@ -32,6 +32,7 @@ type claimer struct {
 	roundTrip time.Duration // moving average over the latest claims
 	away      time.Duration // part of a claim's round trip that the statement does not account for: network and commit
 	dry       bool          // the latest claim that refilled the jobs claimed ahead found fewer than requested
+	sweeping  bool          // the latest claim continued a sweep of a lane, or began one
 	unjoined  time.Time     // when a claim last showed that ends and claims must not share a commit for a while
 }
 
@@ -108,6 +109,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	quick := !slots.Slow(found.Took, len(found.Jobs))
 	most, wake := c.Member.MarkLimit()
 	sweeping := c.Marks.Claimed(wants, found, quick, most, wake)
+	c.sweeping = sweeping
 	if !quick {
 		c.unjoined = time.Now()
 	}

@@ -11,19 +11,21 @@ import (
 
 // handBackOrphans runs after a lost reply, and hands back jobs that the table assigns to this pod but that this process does not know. It
 // reads the table before the list of known jobs, so that a job that starts in between is not mistaken for an orphan. Every statement that
-// assigns a job, except for a claim, is sent after the job has been registered as known. Claims run on the poller's goroutine, as does this
-// function, so the two cannot overlap.
+// assigns a job, except for a claim, is sent after the job has been registered as known. Claims hold the claimer's
+// lock until their jobs are known, and so does this function while it reads.
 func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	if !s.Unknown.Due() {
 		return nil
 	}
 	began, boot := time.Now(), s.Boot()
+	known := map[job.Lease]bool{}
+	s.claims.mu.Lock()
 	held, ok, err := s.Member.Claims(ctx, boot)
+	s.AddKnown(known)
+	s.claims.mu.Unlock()
 	if err != nil || !ok {
 		return s.DBError(err)
 	}
-	known := map[job.Lease]bool{}
-	s.AddKnown(known)
 	var orphans []job.Lease
 	var cancelled []store.Ending
 	ends := map[int64]job.End{} // by id, for the jobs in cancelled

@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// claimLockWait is the lock timeout for the claim of [Store.FinishAndClaim]. The claim skips locked rows, so it waits only for table locks.
+// claimLockWait is the lock timeout of [Store.FinishAndClaim]. Its claim skips locked rows, so it waits only for table locks. Its ends may wait for
+// the row of a fan-out.
 const claimLockWait = 20 * time.Millisecond
 
 // FinishAndClaim is like [Store.Finish] and claims up to w.Ahead jobs of one lane in the same commit. The claimed jobs start immediately.
@@ -28,10 +29,10 @@ func (s *Store) FinishAndClaim(ctx context.Context, boot string, list []Ending, 
 	var ended []endedRow
 	var claimed []claimedRow
 	err := inOneCommit(ctx, s, []string{end.text, claim.text}, func(batch *pgx.Batch) error {
+		batch.Queue(shortWaitSQL, claimLockWait.Milliseconds())
 		if err := queue(batch, s, scanEnded, end, by, &ended); err != nil {
 			return err
 		}
-		batch.Queue(shortWaitSQL, claimLockWait.Milliseconds())
 		return queue(batch, s, scanClaim, claim, wanted, &claimed)
 	})
 	if err != nil {
