@@ -30,7 +30,7 @@ func unescape(c echo.Context) {
 }
 
 // checkText rejects a query that cannot be parsed completely, and text in a path or query that PostgreSQL cannot store. Individual routes
-// therefore need no checks of their own. The standard library drops the parts of a query that it cannot parse, so ?dry_run=true; would make
+// therefore need no such checks. The standard library drops the parts of a query that it cannot parse, so ?dry_run=true; would make
 // a real change.
 func checkText(c echo.Context) error {
 	query, err := url.ParseQuery(c.Request().URL.RawQuery)
