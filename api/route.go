@@ -85,7 +85,7 @@ func page(name string, items schema) schema {
 	return object(name, listOf(items), "next_cursor", textual)
 }
 
-// object returns the schema of an object. The arguments alternate between names and schemas.
+// object returns the JSON schema of an object with the given properties. Each property is two arguments: its name and its schema.
 func object(members ...any) schema {
 	properties := schema{}
 	for pair := range slices.Chunk(members, 2) {

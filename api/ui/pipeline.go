@@ -41,7 +41,7 @@ func (d *dashboard) pipeline(p *page, r *http.Request) error {
 	return nil
 }
 
-// Earlier returns the number of steps that are not drawn.
+// Earlier returns the number of earlier steps that the drawing leaves out.
 func (t tree) Earlier() int { return max(len(t.Jobs)-mostSteps, 0) }
 
 // Latest returns the steps that are drawn.

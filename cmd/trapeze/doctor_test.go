@@ -44,7 +44,8 @@ func (p patient) join(name string, seconds int, kinds ...string) {
 		name, kinds, seconds)
 }
 
-// runs inserts long-running jobs on a pod that reports the given number of known claims. set is SQL that changes the pod.
+// runs inserts jobs that have been running for ten minutes on a pod that reports the given number of known claims. set is the SET clause
+// of a final update of the pod's row.
 func (p patient) runs(name string, jobs, known int, set string) {
 	p.t.Helper()
 	p.join(name, 600, "a.kind")

@@ -108,8 +108,8 @@ func (d *demo) progress(ctx context.Context, c *claim[progress]) (*runner.Outcom
 	return runner.Done(map[string]int{"steps": c.Args.Steps}), nil
 }
 
-// retryLater counts its runs in a checkpoint. It cannot use the attempt, because a snooze does not count as one, or the fence, which also
-// rises after a crash.
+// retryLater counts its runs in a checkpoint. Neither existing counter would do: a snooze does not increase the attempt number, and a
+// crash also increases the fence.
 func (d *demo) retryLater(ctx context.Context, c *claim[retryLater]) (*runner.Outcome, error) {
 	var done int
 	if _, err := c.LastCheckpoint(&done); err != nil {

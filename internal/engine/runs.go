@@ -97,8 +97,8 @@ func (one *Run) orGone(err error) error {
 	return err
 }
 
-// started returns when the handler of a job claimed ahead was called. It returns the zero time for other jobs, whose rows contain the start
-// time.
+// started returns the time at which the handler was called if the job was claimed ahead. For other jobs it returns the zero time, because
+// their rows already contain the start time.
 func (one *Run) started() (at time.Time) {
 	if one.Claimed.Ahead {
 		at = one.Claimed.ClaimedAt

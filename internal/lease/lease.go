@@ -142,7 +142,8 @@ func (o *outage) begin() {
 	o.ended = time.Time{}
 }
 
-// answered records a reply at the given time on the database's clock. It was the beats-th successful reply in a row.
+// answered records a successful reply at the given time on the database's clock. beats is the number of consecutive successful replies,
+// including this one.
 func (o *outage) answered(at time.Time, beats int) {
 	o.latest = at
 	if o.open && o.ended.IsZero() {

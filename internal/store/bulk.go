@@ -35,8 +35,8 @@ var (
 	bulkLive = []string{"id", "ready_at", "event_no", "priority", "state", "unique_while", "lane", "kind", "subject"}
 )
 
-// Bulky reports whether a list of jobs is long enough for [EnqueueBulk] to be worthwhile, and no job in it starts on insert, is delayed or
-// needs approval.
+// Bulky reports whether [EnqueueBulk] is worthwhile for a list of jobs: the list must be long enough, and none of its jobs may start on
+// insert, be delayed or need approval.
 func Bulky(list []NewJob) bool {
 	return len(list) >= bulkFrom && !slices.ContainsFunc(list, func(n NewJob) bool {
 		return n.Starts || n.DelayMillis > 0 || n.NeedsApproval

@@ -262,7 +262,7 @@ const (
 
 const (
 	claimColumns = `k.id, k.kind, k.subject, k.fence, k.priority, k.ready_at, k.isolated, k.unique_while, k.lane`
-	// mayWait is the condition for claiming a row ahead. Only a job's first claim can be made ahead.
+	// mayWait is the condition under which a row may be claimed before a slot is free. This is possible only for a job's first claim.
 	mayWait = `l.fence = 0 and l.subject = '' and l.unique_while is null and l.kind = any(@short::text[])`
 	// untilBlocked and unpicked exclude all rows after the first one that this pod may claim but not claim ahead, so that no job overtakes
 	// that row. The window function works row by row and reads no further than the claim does.

@@ -161,7 +161,7 @@ func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire
 	return slices.DeleteFunc(slices.Clone(list), func(f job.Fire) bool { return !ours[keyOf(f)] }), nil
 }
 
-// SettleFires records why occurrences that this transaction decided did not submit jobs.
+// SettleFires records the reason for each occurrence that was settled in this transaction without submitting a job.
 func SettleFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) error {
 	names, at := make([]string, len(list)), make([]time.Time, len(list))
 	outcomes, messages := make([]string, len(list)), make([]string, len(list))
