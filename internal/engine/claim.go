@@ -68,6 +68,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	if err := c.settleSlots(ctx); err != nil {
 		return false, err
 	}
+	c.findMarks(ctx, false)
 	c.backlog.claimBegins()
 	if !c.round.open || look || len(keys) > 0 {
 		c.round = round{since: time.Now(), tick: tick}
@@ -114,7 +115,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		c.unjoined = time.Now()
 	}
 	if !quick && !sweeping {
-		c.findMarks(ctx)
+		c.findMarks(ctx, true)
 	}
 	filled := false
 	for _, w := range wants {

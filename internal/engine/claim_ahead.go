@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/trapeze-run/trapeze/internal/slots"
 	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -63,6 +64,8 @@ func (c *claimer) claimAhead(ctx context.Context, news bool) error {
 		return nil
 	}
 	found, err := c.send(ctx, wants, kinds, nil)
-	c.dry = refill && len(found.Jobs) < wants[0].Ahead
+	if c.dry = refill && len(found.Jobs) < wants[0].Ahead; slots.Slow(found.Took, len(found.Jobs)) {
+		c.findMarks(ctx, true)
+	}
 	return err
 }

@@ -53,10 +53,11 @@ func (c *claimer) returnSlots(ctx context.Context) {
 	}
 }
 
-// findMarks reads low-water marks, which are the times from which claims may start reading a lane.
-func (c *claimer) findMarks(ctx context.Context) {
-	since, due := c.Marks.Look(c.Lanes.Names())
-	if !due {
+// findMarks reads low-water marks, which are the times from which claims may start reading a lane. slow states whether the latest claim was
+// slow; otherwise only expired marks are read again. That takes the place of a claim that reads everything.
+func (c *claimer) findMarks(ctx context.Context, slow bool) {
+	since := c.Marks.Look(c.Lanes.Names(), slow)
+	if len(since) == 0 {
 		return
 	}
 	found, took, err := c.Store.Marks(ctx, since, c.HandledKinds)

@@ -40,7 +40,8 @@ type Marks struct {
 type mark struct {
 	since time.Time // zero if there is no mark
 	until time.Time // end of the mark's validity
-	used  bool      // whether the mark was used since the last full read
+	fresh bool      // no claim has used the mark since the read that set it
+	used  bool      // a claim or submission has used the mark after the claim that followed the read
 	wake  *time.Timer
 	sweep *sweep // sweep of the lane, or nil if none is in progress
 }
@@ -59,7 +60,9 @@ func (m *Marks) markOf(lane string) *mark {
 }
 
 // valid reports whether claims may start at the mark.
-func (one *mark) valid() bool { return !one.since.IsZero() && !time.Now().After(one.until) }
+func (one *mark) valid() bool { return !one.since.IsZero() && !one.expired() }
+
+func (one *mark) expired() bool { return !one.since.IsZero() && time.Now().After(one.until) }
 
 // ForClaim sets where a claim starts reading a lane: at the mark if it is valid, and otherwise at the start of the lane. While a sweep of
 // the lane is in progress, the claim continues the sweep.
@@ -74,13 +77,14 @@ func (m *Marks) ForClaim(w *store.Want) {
 	case one.sweep != nil:
 		one.sweep.next(w)
 	case one.valid():
-		one.used = true
+		one.used = one.used || !one.fresh
+		one.fresh = false
 		w.Since = one.since
 	}
 }
 
-// ForSubmission returns the time from which a submission reads the jobs that are ahead of it. It uses an expired mark until the next claim
-// has read everything. Otherwise, all concurrent submissions would have to read everything.
+// ForSubmission returns the time from which a submission reads the jobs that are ahead of it. It uses an expired mark until everything has
+// been read again. Otherwise, all concurrent submissions would have to read everything.
 func (m *Marks) ForSubmission(lane string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,7 +142,7 @@ func (m *Marks) sweepEnded(one *mark, most time.Duration, again func()) {
 // set sets a mark after a full read. After a fast read, there is no mark. Otherwise, the mark is valid for a multiple of took, but for at
 // most the duration most. If the mark has been used when it expires, again is called.
 func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again func()) {
-	one.since, one.used = time.Time{}, false
+	one.since, one.fresh, one.used = time.Time{}, true, false
 	if one.wake != nil {
 		one.wake.Stop()
 	}
@@ -163,26 +167,27 @@ func (m *Marks) set(one *mark, since time.Time, took, most time.Duration, again 
 // markSpan returns how long a mark is valid after a read that took the given time.
 func markSpan(took, most time.Duration) time.Duration { return min(markTimes*took, most) }
 
-// Look reports whether marks should be read from the database now. since holds the time from which to read each lane.
-func (m *Marks) Look(lanes []string) (since map[string]time.Time, due bool) {
+// Look returns the lanes whose marks should be read from the database now, each with the time from which to read it. These are the lanes
+// whose mark has expired and, after a slow claim, all lanes.
+func (m *Marks) Look(lanes []string, slow bool) map[string]time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	if now.Sub(m.readAt) < markRest {
-		return nil, false
-	}
-	m.readAt = now
-	since = make(map[string]time.Time, len(lanes))
+	slow = slow && now.Sub(m.readAt) >= markRest
+	since := make(map[string]time.Time, len(lanes))
 	for _, lane := range lanes {
 		switch one := m.markOf(lane); {
 		case one.sweep != nil: // the sweep sets the mark when it ends
-		case one.valid():
-			since[lane] = one.since
-		default:
+		case one.expired(), slow && !one.valid():
 			since[lane] = time.Time{}
+		case slow:
+			since[lane] = one.since
 		}
 	}
-	return since, len(since) > 0
+	if len(since) > 0 {
+		m.readAt = now
+	}
+	return since
 }
 
 // Apply applies marks that were read from the database. since holds the time from which each lane was read, or zero if it was read
