@@ -20,7 +20,7 @@ func TestASubmissionKeepsTheSettingsOfTheCallersTransaction(t *testing.T) {
 	is.NoErr(err)
 	defer conn.Release()
 	settings := func() (list []string) {
-		for _, name := range []string{"plan_cache_mode", "enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_bitmapscan", "jit"} {
+		for _, name := range []string{"plan_cache_mode", "enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_bitmapscan", "jit", "random_page_cost", "seq_page_cost"} {
 			var value string
 			is.NoErr(conn.QueryRow(t.Context(), `select current_setting($1)`, name).Scan(&value))
 			list = append(list, value)

@@ -52,7 +52,7 @@ with held as materialized (
 	on conflict (id) do update set checkpoint = excluded.checkpoint, updated_at = now()
 ), forgiven as (
 	update trapeze.live l set crashes = 0, isolated = false
-	from held h where l.id = h.id and h.crashes > 0 and not h.cancel_requested
+	from held h where l.id = any(array[h.id]) and h.crashes > 0 and not h.cancel_requested
 )
 select cancel_requested from held`)
 

@@ -159,7 +159,7 @@ const (
 	select c.* from ` + lanesWanted + `
 	cross join lateral (
 		select ` + claimColumns + `
-		from (select l.id, ` + claimable + ` as ok` + laneRows + ` limit w.want + ` + laneShare + `) l join trapeze.live k on k.id = l.id
+		from (select l.id, ` + claimable + ` as ok` + laneRows + ` limit w.want + ` + laneShare + `) l join trapeze.live k on k.id = any(array[l.id])
 		where ` + stillClaimable + `
 		limit w.want for update of k skip locked
 	) c
@@ -198,7 +198,7 @@ const (
 	cross join lateral (
 		select ` + claimColumns + `
 		from (select r.id, r.ok from ` + AllRanks + ` cross join lateral (select l.id, ` + claimable + ` as ok` + rankRows + `) r
-			where rank >= w.after_rank and rank < w.above limit w.want + w.reach) l join trapeze.live k on k.id = l.id
+			where rank >= w.after_rank and rank < w.above limit w.want + w.reach) l join trapeze.live k on k.id = any(array[l.id])
 		where ` + stillClaimable + `
 		limit w.want for update of k skip locked
 	) c
@@ -274,7 +274,7 @@ const (
 			select ` + claimColumns + ` from trapeze.live k where k.id = l.id and k.state = 'pending' and k.fence = 0 and (k.lane = w.lane) is true
 			for update skip locked`
 	// openPod is a condition of every claim statement: the pod's row must be open.
-	openPod = `exists (select from trapeze.pods p where p.boot = @boot and p.closed_at is null)`
+	openPod = `exists (select from trapeze.pods where boot = @boot and ` + stillOpen + `)`
 	// latestStream is the condition that this pod serves the worker's latest stream.
 	latestStream = ` and (select w.stream from trapeze.remote_workers w where w.boot = @boot) = @stream::bigint`
 	// notFilled is the condition that fewer jobs of a lane were picked than wanted.
@@ -342,7 +342,7 @@ const (
 		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = case when not o.ahead then coalesce(l.started_at, now()) end,
 		unique_while = case when l.unique_while = 'active' then 'active' end
 	from open o
-	where l.id = o.id and (o.subject = '' or o.id in (select job_id from taken))
+	where l.id = any(array[o.id]) and (o.subject = '' or o.id in (select job_id from taken))
 	returning l.id, l.kind, l.lane, l.subject, l.priority, l.fence, l.epoch, l.attempt, l.crashes, l.isolated, l.claimed_at,
 		l.ready_at, l.event_no, o.unique_while as was_unique, o.ahead
 )`

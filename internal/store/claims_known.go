@@ -43,11 +43,11 @@ func MissingClaims(ctx context.Context, s *Store, boot string, claims []job.Leas
 var noteStartedSQL = newStatement(`
 with own as materialized (
 	select l.id, w.started from unnest(@ids::bigint[], @fences::bigint[], @started::timestamptz[]) as w(id, fence, started)
-	join trapeze.live l on l.id = w.id
+	join trapeze.live l on l.id = any(array[w.id])
 	where l.fence = w.fence and l.pod = @boot and l.started_at is null
-	order by l.id for update of l skip locked
+	order by w.id for update of l skip locked
 )
-update trapeze.live l set started_at = o.started from own o where l.id = o.id returning l.id`)
+update trapeze.live l set started_at = o.started from own o where l.id = any(array[o.id]) returning l.id`)
 
 // NoteStarted records when the handlers of jobs that were claimed ahead were called. It returns the ids of the jobs whose start times were
 // recorded.
@@ -103,7 +103,7 @@ func ReadHeldPage(ctx context.Context, s *Store, boots []string, after int64, li
 }
 
 // knownClaimsSQL records the number of claims known to a pod's process. Plan: pods_pkey, one row; a HOT update.
-var knownClaimsSQL = newStatement(`update trapeze.pods set known_claims = @known where boot = @boot and closed_at is null returning known_claims`)
+var knownClaimsSQL = newStatement(`update trapeze.pods set known_claims = @known where boot = @boot and ` + stillOpen + ` returning known_claims`)
 
 // ReportKnownClaims records the number of claims that a pod's process has been working on for some time. [view.FindUnknownWork] reads it.
 func ReportKnownClaims(ctx context.Context, s *Store, boot string, known int) error {

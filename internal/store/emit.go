@@ -79,12 +79,12 @@ var emitManySQL = newStatement(`
 with held as materialized (
 	select e.* from unnest(@ids::bigint[], @fences::bigint[], @pods::uuid[], @events::text[], @levels::text[], @messages::text[], @fields::text[], @ages::bigint[])
 		as e(id, fence, pod, event, level, message, fields, age)
-	join trapeze.live l on l.id = e.id
+	join trapeze.live l on l.id = any(array[e.id])
 	where l.fence = e.fence and l.pod = e.pod
-	order by l.id for update of l skip locked
+	order by e.id for update of l skip locked
 ), numbered as (
 	update trapeze.live l set event_no = l.event_no + 1 from held h
-	where l.id = h.id
+	where l.id = any(array[h.id])
 	returning l.id, l.fence, l.pod, l.event_no, h.event, h.level, h.message, h.fields, h.age
 ), told as (
 	insert into trapeze.job_events (job, event_no, at, fence, boot, from_state, to_state, event, actor, level, message, fields)

@@ -115,7 +115,7 @@ const (
 	// locked by another transaction, which must not delay the rest of the batch. [Store.ClaimOutcomes] finds out which is the case. Plan:
 	// live_pkey.
 	endFree = `free as materialized (
-	select e.* from ends e join trapeze.live l on l.id = e.id
+	select e.* from ends e join trapeze.live l on l.id = any(array[e.id])
 	where l.fence = e.fence and l.pod = @boot::uuid
 	for update of l skip locked
 )`
@@ -124,7 +124,7 @@ const (
 	// first takes precedence, and the cancelled job gets no next step. [branchReturned] and [nextReturned] add the columns that the CTEs
 	// for fan-outs and next steps read. Plan: live_pkey.
 	endGone = `delete from trapeze.live l using free e
-	where l.id = e.id
+	where l.id = any(array[e.id])
 	returning l.id, case when l.cancel_requested then 'cancelled' else e.state end as state,
 		case when l.cancel_requested then 'error' else e.outcome end as outcome,
 		case when l.cancel_requested then 'cancelled' else e.reason end as reason,

@@ -15,12 +15,12 @@ import (
 var handBackSQL = newStatement(`
 with mine as materialized (
 	select l.id from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
-	join trapeze.live l on l.id = w.id
+	join trapeze.live l on l.id = any(array[w.id])
 	where l.fence = w.fence and l.pod = @boot and not l.cancel_requested
-	order by l.id for update of l
+	order by w.id for update of l
 ), back as (
 	update trapeze.live l set state = 'pending', pod = null, attempt = l.attempt - 1, event_no = l.event_no + 1
-	from mine m where l.id = m.id
+	from mine m where l.id = any(array[m.id])
 	returning l.id, l.fence, l.kind, l.subject, l.event_no, l.claim_xid
 ), ended_runs as (
 	update trapeze.current_runs c set state = 'ended' from back b

@@ -118,7 +118,7 @@ const (
 	beatRenewed = `beat as (
 	update trapeze.pods set draining = @draining,
 		lease_until = case when @renew then now() + @lease::bigint * interval '1 millisecond' else lease_until end
-	where boot = @boot and closed_at is null
+	where boot = @boot and ` + stillOpen + `
 		and coalesce((select w.stream from trapeze.remote_workers w where w.boot = @boot), 0) = @stream
 	returning boot, drained, lease_until
 )`
@@ -207,7 +207,7 @@ func scanBeat(row pgx.CollectableRow) (b Beat, err error) {
 // leaveSQL closes a pod's row permanently. The sweep finds any jobs that the pod still had.
 var leaveSQL = newStatement(`
 with closed as (
-	update trapeze.pods set closed_at = now(), closed = 'left' where boot = @boot and closed_at is null returning boot, name
+	update trapeze.pods set closed_at = now(), closed = 'left' where boot = @boot and ` + stillOpen + ` returning boot, name
 )
 insert into trapeze.job_events (event_no, boot, event, message)
 select 1, boot, 'pod.left', name from closed`)

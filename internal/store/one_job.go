@@ -94,7 +94,7 @@ const (
 // [mayStart] does for jobs without a subject. Plan: one probe each of pods and live_for_claim.
 func oneNext(ahead, from string) string {
 	return `next as materialized (
-	select w.*, @starts::boolean and exists (select from trapeze.pods where boot = @boot::uuid and closed_at is null)
+	select w.*, @starts::boolean and exists (select from trapeze.pods where boot = @boot::uuid and ` + stillOpen + `)
 		and not exists (` + ahead + `) as runs
 	from (` + from + `) w
 )`

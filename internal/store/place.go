@@ -68,6 +68,10 @@ const (
 	PlacedAwaiting Place = "awaiting_approval"
 )
 
+// stillOpen is the condition that the row of a pod is open, for statements that look the row up by its key. It does not imply the predicate
+// of pods_open. Otherwise, the planner might read the rows of all open pods instead, and their dead versions.
+const stillOpen = `coalesce(closed_at, 'infinity') = 'infinity'`
+
 // placeParts returns the CTEs that all statements that insert jobs share. They read the CTE wish, and insert each of its rows into jobs,
 // and into live (pending or started on insert) or parked, with its events. The order is wish → may → born_runs → placed, and the others
 // read placed. ahead is the condition that selects the jobs ahead of a job in its lane.
@@ -97,7 +101,7 @@ const placeWaiting = `placed as materialized (
 // and current_runs_one_running for each row that asks to start.
 func mayStart(ahead string) string {
 	return `w.*, w.starts and w.delay_ms = 0 and not w.approval
-		and exists (select from trapeze.pods o where o.boot = w.boot and o.closed_at is null)
+		and exists (select from trapeze.pods where boot = w.boot and ` + stillOpen + `)
 		and not exists (` + ahead + `)
 		and (w.subject = '' or w.handed or not exists (select from trapeze.current_runs c
 			where c.kind = w.kind and c.subject = w.subject and c.state = 'running' offset 0)) as free

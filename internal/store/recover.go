@@ -95,27 +95,27 @@ const (
 	recoverHit = `hit as materialized (
 	select l.id, l.crashes + (l.started_at is not null or m.crashes = 1)::int as crashes, m.crashes as max_crashes, l.cancel_requested, l.pod, o.name
 	from page p
-	join trapeze.live l on l.id = p.id
+	join trapeze.live l on l.id = any(array[p.id])
 	join trapeze.jobs j on j.id = p.id
 	join trapeze.pods o on o.boot = p.pod
 	left join trapeze.kinds k on k.kind = l.kind
 	cross join lateral (select coalesce(j.max_crashes, k.max_crashes, @max_crashes) as crashes) m
 	where p.pod = any(@boots::uuid[]) and l.pod = any(@boots::uuid[]) and o.closed_at is not null
-	order by l.id for update of l skip locked
+	order by p.id for update of l skip locked
 )`
 
 	// recoverAgain makes the jobs in the CTE hit pending again if they can be retried. Plan: live_pkey.
 	recoverAgain = `again as (
 	update trapeze.live l set state = 'pending', pod = null, crashes = h.crashes, attempt = l.attempt - 1,
 		isolated = h.crashes >= least(2, h.max_crashes - 1), ready_at = 'epoch', event_no = l.event_no + 1
-	from hit h where l.id = h.id and not h.cancel_requested and h.crashes < h.max_crashes
+	from hit h where l.id = any(array[h.id]) and not h.cancel_requested and h.crashes < h.max_crashes
 	returning l.id, l.fence, l.kind, l.subject, l.event_no, h.pod, h.name, l.crashes, l.claim_xid
 )`
 
 	// recoverGone and recoverDone end the remaining jobs in the CTE hit. Plan: live_pkey; an insert.
 	recoverGone = `gone as (
 	delete from trapeze.live l using hit h
-	where l.id = h.id and (h.cancel_requested or h.crashes >= h.max_crashes)
+	where l.id = any(array[h.id]) and (h.cancel_requested or h.crashes >= h.max_crashes)
 	returning l.*, h.crashes as crashes_now, h.name as pod_name,
 		case when h.cancel_requested then 'cancelled' else 'failed' end as ends,
 		case when h.cancel_requested then 'cancelled' else 'crashed' end as why,

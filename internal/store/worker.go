@@ -28,12 +28,12 @@ type WorkerRow struct {
 var openWorkerSQL = newStatement(`
 with mine as (
 	update trapeze.remote_workers w set stream = w.stream + 1, policies = @policies
-	from trapeze.pods p where w.boot = @boot::uuid and p.boot = w.boot and p.closed_at is null and w.owner = @owner
+	from trapeze.pods p where w.boot = @boot::uuid and p.boot = w.boot and ` + stillOpen + ` and w.owner = @owner
 	returning w.boot, w.stream, w.stream_key, w.acknowledged
 ), known as (
 	update trapeze.pods p set name = @name, version = @version, kinds = @kinds, slots = @slots, draining = false,
 		lease_until = now() + @lease::bigint * interval '1 millisecond'
-	from mine m where p.boot = m.boot and p.closed_at is null
+	from mine m where p.boot = m.boot and ` + stillOpen + `
 	returning m.stream, m.stream_key, m.acknowledged
 ), joined as (
 	insert into trapeze.pods (boot, name, version, kinds, slots, lease_until, drained)
@@ -133,7 +133,7 @@ select l.id, l.kind, l.lane, l.subject, j.args, j.pipeline_id, j.parent_id, j.st
 	coalesce((select g.put_off from trapeze.job_progress g where g.id = l.id), 0), coalesce(j.traceparent, ''), l.cancel_requested,
 	(extract(epoch from now() - l.claimed_at) * 1000)::bigint
 from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
-join trapeze.live l on l.id = w.id
+join trapeze.live l on l.id = any(array[w.id])
 join trapeze.jobs j on j.id = l.id
 where l.fence = w.fence and l.pod = @boot::uuid`)
 

@@ -33,10 +33,10 @@ with old as materialized (
 		order by l.lane, (-l.priority), l.ready_at, l.id limit $2
 	) o where n.age > interval '0' limit $2
 ), held as materialized (
-	select l.id, o.age from old o join trapeze.live l on l.id = o.id
-	where l.fence = o.fence order by l.id for update of l skip locked
+	select l.id, o.age from old o join trapeze.live l on l.id = any(array[o.id])
+	where l.fence = o.fence order by o.id for update of l skip locked
 ), gone as (
-	delete from trapeze.live l using held h where l.id = h.id
+	delete from trapeze.live l using held h where l.id = any(array[h.id])
 	returning l.*, case when l.cancel_requested then 'cancelled' else 'failed' end as ends,
 		case when l.cancel_requested then 'cancelled' else 'deadline' end as why,
 		case when not l.cancel_requested then 'not ended within ' || h.age || ' of becoming due' end as error,
