@@ -31,7 +31,7 @@ func TestEveryMoveIsBetweenKnownStatesAndTerminalOnesOpenByAnOperatorOnly(t *tes
 	}
 	is.True(!State("finished").Known())
 	is.True(!CanMove(Pending, Succeeded)) // a job must run before it can succeed
-	is.True(!CanMove("", Succeeded))      // and it cannot be created as succeeded
+	is.True(!CanMove("", Succeeded))      // a job cannot be created as succeeded
 	is.True(!CanMove(Waiting, Running))   // a join runs as a separate job
 }
 

@@ -20,11 +20,11 @@ type Lane struct {
 	Slots            *int     `json:"slots"`            // limit across all pods; nil means no limit
 	SlotsPerPod      *int     `json:"slots_per_pod"`    // nil means only the pod's own limit
 	PollInterval     *Millis  `json:"poll_interval_ms"` // nil means the pods' default
-	StaleAfter       *Seconds `json:"stale_after_s"`    // for kinds that set none; nil means the pods' default, 0 no limit
-	MaxAge           *Seconds `json:"max_age_s"`        // nil means the pods' default, 0 no limit
+	StaleAfter       *Seconds `json:"stale_after_s"`    // applies to kinds that set no limit themselves; nil means the pods' default, 0 means no limit
+	MaxAge           *Seconds `json:"max_age_s"`        // nil means the pods' default, 0 means no limit
 	RequiresApproval bool     `json:"requires_approval"`
 	Enabled          bool     `json:"enabled"`
-	Drained          bool     `json:"drained"` // drained by an operator until it is resumed
+	Drained          bool     `json:"drained"` // drained by an operator: it starts no jobs until it is resumed
 	Kinds            []string `json:"kinds"`   // kinds that use the lane by default, sorted
 }
 

@@ -77,7 +77,7 @@ type Schedule struct {
 	Name string `json:"name"`
 	ScheduleSetting
 	FromCode  bool       `json:"from_code"` // declared in code; the declaration applies to settings that no operator has changed
-	Anchor    time.Time  `json:"anchor"`    // only later occurrences fire; "@every" counts from here
+	Anchor    time.Time  `json:"anchor"`    // only occurrences after this time fire; the first "@every" interval starts here
 	NextAt    *time.Time `json:"next_at"`   // nil if the schedule is paused, over or not planned yet
 	Error     string     `json:"error"`     // why the schedule cannot fire as configured; empty if it can
 	CreatedAt time.Time  `json:"created_at"`

@@ -1,6 +1,6 @@
 package job
 
-// Tree is a pipeline with the jobs of its spine and the children of their fan-outs.
+// Tree is a pipeline with its successive jobs (its spine) and the children of their fan-outs.
 type Tree struct {
 	Pipeline
 	Jobs []TreeJob `json:"jobs"`

@@ -57,7 +57,7 @@ func TestAnAlarmGoesOffAtItsLatestMomentAndOnce(t *testing.T) {
 		is.NoErr(s.After("other", 90*time.Minute, do))
 		is.NoErr(s.After("calendar", time.Minute, do))
 		is.Equal((<-rang).Round(time.Second), time.Minute)    // earlier than first set
-		is.Equal((<-rang).Round(time.Second), 90*time.Minute) // another name is unaffected
+		is.Equal((<-rang).Round(time.Second), 90*time.Minute) // the alarm with the other name is unaffected
 		time.Sleep(24 * time.Hour)                            // synthetic time
 		is.Equal(len(rang), 0)                                // replaced alarms never go off
 	})
@@ -72,7 +72,7 @@ func TestAnAlarmThatIsDueBeforeRunGoesOffThen(t *testing.T) {
 		rang := make(chan struct{}, 10)
 		is.NoErr(s.After("calendar", -time.Second, func(context.Context) { rang <- struct{}{} }))
 		time.Sleep(time.Hour)
-		is.Equal(len(rang), 0) // does not go off before Run
+		is.Equal(len(rang), 0) // the alarm does not go off before Run is called
 		run(t, s)
 		<-rang
 	})

@@ -43,8 +43,8 @@ func fieldOf(t *rapid.T, i int) string {
 	return strings.Join(list, ",")
 }
 
-// TestFiresAreThoseOfTheEvaluator compares the fires of random expressions around every clock change of many zones. The changes include
-// shifts of one hour, two hours and half an hour, skipped midnights, and a skipped day.
+// TestFiresAreThoseOfTheEvaluator compares the fire times of random expressions around every clock change of many zones. The changes
+// include shifts of one hour, two hours and half an hour, skipped midnights, and a skipped day.
 func TestFiresAreThoseOfTheEvaluator(t *testing.T) {
 	t.Parallel()
 	for zone, year := range map[string]int{
@@ -101,7 +101,7 @@ func sameFires(t *rapid.T, w window) {
 	}
 }
 
-// TestDaysAreThoseOfTheEvaluator compares random day fields over twelve years around 2100, which is not a leap year.
+// TestDaysAreThoseOfTheEvaluator compares the fire times of random day fields over twelve years around 2100, which is not a leap year.
 func TestDaysAreThoseOfTheEvaluator(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -194,6 +194,6 @@ func TestIntervalsAreAtLeastWhatIsSaid(t *testing.T) {
 	} {
 		calendar, err := scheduler.Parse(expression, "UTC", at(t, "2026-01-01T00:00:00Z"))
 		is.NoErr(err)
-		is.Equal(calendar.MinInterval(), want) // the shortest interval between two fires
+		is.Equal(calendar.MinInterval(), want) // the shortest interval between two occurrences
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// fields fires when a zone's wall clock shows a time that matches cron fields.
+// fields is a [rule] that fires when a zone's wall clock shows a time that matches the cron fields.
 type fields struct {
 	text string // always six fields
 	spec *cron.SpecSchedule

@@ -7,7 +7,7 @@ import "time"
 // and wall time. They are inverses of each other, so that every wall time is visited once:
 //
 //	moment(w)  the first time at which the clock shows w or later: in a gap, the time of the change; of two equal readings, the first
-//	shown(t)   the latest wall time that the clock has shown until t: while times repeat, the last one before the clock went back
+//	shown(t)   the latest wall time that the clock has shown up to t: while times repeat, the last one before the clock went back
 //
 // To find the next occurrence after t, take the schedule's first wall time after shown(t); the occurrence is its moment.
 
