@@ -60,7 +60,7 @@ func TestAWorkerBehindABalancerOfCallsIsGivenEachJobOnce(t *testing.T) {
 		})
 		runner.HandleRaw(r, "last", func(ctx context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
 			runs.Add(1)
-			if lasts.Add(1)%8 == 0 { // run longer than an assignment may stay unlisted
+			if lasts.Add(1)%8 == 0 { // some jobs run longer than an assignment may go unlisted
 				select {
 				case <-ctx.Done():
 				case <-time.After(2*o.HeartbeatEvery + time.Second):

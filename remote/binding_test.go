@@ -98,7 +98,7 @@ func TestAStreamOutlivesTheMomentsInWhichNobodyKnowsWhoMay(t *testing.T) {
 	who.becomes(server.Caller{}, connect.NewError(connect.CodeUnavailable, errors.New("the database does not answer")))
 	id := submit(t, p, raw("far", `1`))
 	who.becomes(server.Caller{Name: "gpu", Lane: func(name string) bool { return name == job.DefaultLane }}, nil)
-	is.True(s.Receive()) // now allowed to use the lane, on the same stream
+	is.True(s.Receive()) // the worker may now use the lane, on the same stream
 	is.Equal(s.Msg().GetJobId(), id)
 }
 
@@ -126,7 +126,7 @@ func TestNobodyHasMoreWorkersOnAPodThanHeMay(t *testing.T) {
 	})
 }
 
-// receive returns the error of a stream that is refused at once, or nil if the stream stays open.
+// receive returns the error of a stream that is refused immediately, or nil if the stream stays open.
 func receive(s *connect.ServerStreamForClient[remotepb.Assignment]) error {
 	refused := make(chan error, 1)
 	go func() {

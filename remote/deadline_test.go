@@ -42,6 +42,6 @@ func TestHeartbeatsAndReportsHaveDeadlinesOfTheirOwn(t *testing.T) {
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	delete(without, remotepb.WorkersStreamJobsProcedure) // a stream stays open
+	delete(without, remotepb.WorkersStreamJobsProcedure) // streams stay open, so they have no deadline
 	is.Equal(without, map[string]int{})
 }

@@ -10,15 +10,15 @@ import (
 )
 
 // adoptions reads which claims the tables assign to remote workers. No index contains the pod, which keeps claims cheap, so a read scans
-// all waiting and running jobs. When a pod crashes, all its workers reconnect to other pods at once, and each needs such a read several
-// times. Workers that request a read while one is running share the next one. They must not share the current read, because it may miss
-// their latest claims.
+// all waiting and running jobs. When a pod crashes, all its workers reconnect to other pods at the same time, and each needs such a read
+// several times. Workers that request a read while one is running share the next one. They must not share the current read, because it may
+// miss their latest claims.
 type adoptions = batch.Batcher[string, []store.Held]
 
 // adoptionTimeout is the timeout of one read.
 const adoptionTimeout = 30 * time.Second
 
-// newAdoptions returns an adoptions that reads with the given function, usually [store.Store.Held].
+// newAdoptions returns an adoptions value that reads with the given function, usually [store.Store.Held].
 func newAdoptions(read func(ctx context.Context, boots ...string) ([]store.Held, error)) *adoptions {
 	return batch.New(1, math.MaxInt, func(boots []string) ([][]store.Held, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), adoptionTimeout)

@@ -24,7 +24,8 @@ const (
 	whyReported       = "reported by its worker"
 )
 
-// returnLabels maps these reasons to metric labels. Any other reason comes from a worker and is counted as handedBack.
+// returnLabels maps the reasons for handing back a claim to metric labels. Any other reason comes from a worker and is counted as
+// handedBack.
 var returnLabels = map[string]string{
 	whyUnsent: "unsent", whyShutdown: "shutdown", whyUnacknowledged: "unacknowledged", whyCut: "unacknowledged", whyForgotten: "forgotten",
 	whyReported: "forgotten", "": handedBack,

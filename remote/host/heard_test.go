@@ -42,7 +42,7 @@ func TestAPodThatDoesNotKnowYetThatItsRemoteWorkerHasGoneSaysNothingWrongOfItsJo
 	is.True(!w.hears(t, first, a.ID).Lost) // the pod reads the job's owner from the table
 	_, err := second.Admin().Stop(t.Context(), a.ID, "ops")
 	is.NoErr(err)
-	is.True(w.hears(t, first, a.ID).Lost) // and sees there that the job is no longer the worker's
+	is.True(w.hears(t, first, a.ID).Lost) // the table shows the pod that the worker no longer holds the job
 }
 
 func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *testing.T) {
@@ -68,7 +68,7 @@ func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *tes
 	o := host.Options{ID: w.id, Owner: owner, Kinds: []engine.RemoteKind{{Name: "far"}}, Slots: 2, Running: w.claims(),
 		Send: func(engine.Assignment) error { return nil }}
 	go func() {
-		_, err := hostOf(r).Receive(t.Context(), o) // waits for the previous session, which waits until the job's end is written
+		_, err := hostOf(r).Receive(t.Context(), o) // waits for the previous session, which is waiting for the job's end to be written
 		received <- err
 	}()
 	<-old.Over()
@@ -82,7 +82,7 @@ func TestARemoteWorkerIsNotToldThatItHasLostItsJobsWhileItIsReceivedAgain(t *tes
 		default:
 		}
 		v := w.hears(t, r, b.ID)
-		is.True(!v.Lost && v.Cause == nil) // the worker holds the job all the time
+		is.True(!v.Lost && v.Cause == nil) // the worker holds the job throughout
 	}
 	is.NoErr(tx.Rollback(t.Context()))
 	if err := <-reported; err != nil {

@@ -28,7 +28,7 @@ type far struct {
 
 	nudges    chan struct{}
 	ackWithin time.Duration
-	sending   func() error // result of a send after the job has arrived; if nil, the stream decides
+	sending   func() error // returns the error of a send after the job has arrived; if nil, the stream's context determines the error
 
 	mu   sync.Mutex
 	runs map[int64]engine.Assignment

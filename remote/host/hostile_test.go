@@ -40,7 +40,7 @@ func TestAWorkersIDIsWrittenInOneWayOnly(t *testing.T) {
 	is.NoErr(err)
 }
 
-// Calls from workers never use up all the connections that the pod's heartbeats need.
+// Calls from workers never use up the connections that the pod's heartbeats need.
 func TestAPodThatWorkersCallTooMuchKeepsItsLease(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)

@@ -27,7 +27,7 @@ func TestARemoteWorkerHasItsSlotsOfALimitedLaneOnWhicheverPodItIs(t *testing.T) 
 	_, err := w.reports(t, first, w.takes(t, first), nil, nil)
 	is.NoErr(err)
 	stop()
-	podtest.Exec(t, pool, `update trapeze.slot_grants set asked = asked + 1000000`) // as if the first pod had been running for long and had requested slots often
+	podtest.Exec(t, pool, `update trapeze.slot_grants set asked = asked + 1000000`) // as if the first pod had been running for a long time and had requested slots often
 	w.cut()
 	w.connect(t, second, 1, "far")
 	w.keepBeating(t, second)

@@ -48,7 +48,7 @@ func (c *chaos) roll(n int) int {
 // odds returns true with a probability of 1/n. It always returns false once the chaos has ended.
 func (c *chaos) odds(n int) bool { return !c.gone.Load() && c.roll(n) == 0 }
 
-// while returns a timer channel during the chaos, and nil after it.
+// while returns a timer channel while the chaos lasts, and nil afterwards.
 func (c *chaos) while(d time.Duration) <-chan time.Time {
 	if c.gone.Load() {
 		return nil

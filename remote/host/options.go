@@ -24,7 +24,7 @@ type Options struct {
 	Kinds []engine.RemoteKind
 	// Lane reports whether the worker gets jobs from a lane. The default is every lane.
 	Lane func(name string) bool
-	// Slots is the maximum number of jobs that the worker runs at once.
+	// Slots is the maximum number of jobs that the worker runs at the same time.
 	Slots int
 	// Running lists the claims that the worker holds when it reconnects.
 	Running []Claim
@@ -32,8 +32,8 @@ type Options struct {
 	AckWithin time.Duration
 	// Send sends a job. It must not block on the network for long. If it fails, the stream ends.
 	Send func(engine.Assignment) error
-	// Nudge makes the worker send a heartbeat at once, because one of its handlers is being cancelled. It must not block. If it is nil, the
-	// worker learns this from its next regular heartbeat.
+	// Nudge makes the worker send a heartbeat immediately, because one of its handlers is being cancelled. It must not block. If it is nil,
+	// the worker learns about the cancellation from its next regular heartbeat.
 	Nudge func()
 }
 

@@ -67,7 +67,7 @@ func TestAReportToAPodWithoutTheStreamIsSettledByThePoliciesOfTheWorker(t *testi
 	is.True(podtest.One[bool](t, pool, `select run_after > now() + interval '40 minutes' from trapeze.parked where id = $1`, id)) // the worker's backoff applies
 }
 
-// A stopped job ends at once, but its handler does not. Even a pod that did not send the job must treat its slot as in use.
+// A stopped job ends immediately, but its handler may keep running. Even a pod that did not send the job must treat its slot as in use.
 func TestARemoteWorkerIsSentNothingInTheSlotOfAStoppedJobOnAnotherPod(t *testing.T) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)

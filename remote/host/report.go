@@ -80,7 +80,7 @@ func (g *Session) report(ctx context.Context, report Report) (taken, duplicate b
 	if err != nil {
 		return true, false, fmt.Errorf("report of job %d: %w: %w", report.ID, job.ErrOutcomeUnknown, err)
 	}
-	if found.Held { // this session did not write it: use the tables
+	if found.Held { // this session has not written the outcome
 		return true, false, fmt.Errorf("report of job %d: %w", report.ID, job.ErrOutcomeUnknown)
 	}
 	g.remember(key)

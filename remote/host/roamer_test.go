@@ -113,7 +113,7 @@ func (w *roamer) open(ctx context.Context) {
 	case <-w.c.while(time.Duration(50+w.c.roll(700)) * time.Millisecond):
 	case <-ctx.Done():
 	}
-	if w.c.odds(3) { // the pod does not notice at once
+	if w.c.odds(3) { // the pod does not notice immediately
 		w.work.Go(func() { time.Sleep(300 * time.Millisecond); cut() })
 		return
 	}

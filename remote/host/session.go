@@ -83,7 +83,7 @@ func (g *Session) finish(why error) {
 	})
 }
 
-// Stopped returns a channel that is closed when the worker gets no more jobs and its stream has to end.
+// finish ends the session. The jobs that its worker is running continue.
 func (g *Session) Stopped() <-chan struct{} { return g.claims }
 
 // Over returns a channel that is closed when the session has ended. After that, [Session.Why] returns the reason.

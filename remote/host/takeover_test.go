@@ -58,7 +58,7 @@ func TestARemoteWorkerBeginsAnewOnlyWhenItsRowIsKnownToBeClosed(t *testing.T) {
 	podtest.Exec(t, pool, `alter table trapeze.remote_workers rename column owner to unreadable`)
 	podtest.Exec(t, pool, `update trapeze.remote_workers set stream = stream + 1`) // to the pod this looks like a closed row: it cannot tell the difference
 	<-w.session.Over()
-	is.True(errors.Is(w.session.Why(), host.ErrSuperseded)) // opening another stream will show which one it is
+	is.True(errors.Is(w.session.Why(), host.ErrSuperseded)) // the worker finds out which it is when it opens another stream
 }
 
 func TestALookForStraysThatIsLateTouchesNothingOfANewerStream(t *testing.T) {

@@ -80,7 +80,8 @@ func weigh(raw []byte, of protoreflect.MessageDescriptor, depth int, left *int) 
 	return nil
 }
 
-// text encodes messages as JSON, for use with curl. It applies the same limits; it counts opening braces, including those in strings.
+// text encodes messages as JSON, for use with curl. It applies the same limits as binary, but counts every opening brace as a part,
+// including braces inside strings.
 type text struct{ name string }
 
 func (t text) Name() string { return t.name }

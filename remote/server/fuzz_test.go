@@ -98,8 +98,7 @@ func submissions(o *work.Outcome) (list []*work.Submission) {
 	return list
 }
 
-// A worker's report is either decoded or rejected. No input makes a pod panic, and the pod decides about every decoded report without
-// delay.
+// A worker's report is either decoded or rejected. No input makes a pod panic, and no decoded report delays the pod's decision about it.
 func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
 	for _, raw := range reports() {
 		f.Add(raw)
@@ -107,7 +106,7 @@ func FuzzAReportOfAWorkerIsTakenInOrRefused(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		report, err := takeIn(raw)
 		if err != nil {
-			if code := connect.CodeOf(err); code != connect.CodeInvalidArgument && code != connect.CodeUnknown { // an error of the codec, to which connect assigns the code
+			if code := connect.CodeOf(err); code != connect.CodeInvalidArgument && code != connect.CodeUnknown { // a codec error; connect assigns its code
 				t.Errorf("%x: %v", raw, err)
 			}
 			return

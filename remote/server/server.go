@@ -1,9 +1,9 @@
 // Package server serves remote workers: programs without a database connection that run jobs. It serves standard gRPC on net/http, so it
 // can be mounted next to the HTTP API, on the pod's port.
 //
-//	worker ──StreamJobs──▶ pod   a session claims for the free slots of the worker, and sends the jobs down the stream
-//	       ──Heartbeat───▶       renews the lease, acknowledges jobs, sends progress and receives cancels
-//	       ──ReportResult▶       ends a claim; answered when that is committed
+//	worker ──StreamJobs──▶ pod   a session claims jobs for the worker's free slots and sends them down the stream
+//	       ──Heartbeat───▶       renews the lease, acknowledges jobs, sends progress and receives cancellations
+//	       ──ReportResult▶       ends a claim; the response is sent after the commit
 //
 // The package makes no decisions about jobs. The session's engine does (remote/host), with the same statements and fences as for the pod's
 // own jobs.
@@ -40,7 +40,7 @@ type Options struct {
 	// polls for jobs.
 	MostStreams int
 	// OpensPerSecond limits how often one principal can open a stream on this pod, which costs more than other calls. A burst of twice
-	// MostStreams is allowed, because all workers of another pod reconnect at once when that pod goes away. The default is 100.
+	// MostStreams is allowed, because all workers of another pod reconnect at the same time when that pod goes away. The default is 100.
 	OpensPerSecond float64
 	// ReauthInterval is how often the credentials of an open stream are checked again, because a token can expire and permissions can
 	// change. Workers that understand nudges are sent data at the same interval, because proxies close idle streams. The default is 15 s.

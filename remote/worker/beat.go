@@ -106,7 +106,7 @@ func (w *Worker) isReceived(id string) bool {
 	return w.id == id && !w.trusted.IsZero()
 }
 
-// watchTrust cancels the handlers when the last reply from a pod is about as old as the lease, because the jobs may then run elsewhere.
+// watchTrust cancels the handlers when no pod has replied for about the duration of a lease, because the jobs may then run elsewhere.
 func (w *Worker) watchTrust(ctx context.Context) {
 	w.mu.Lock()
 	over := ctx.Err() == nil && !w.trusted.IsZero() && !time.Now().Before(w.trusted)

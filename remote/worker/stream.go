@@ -149,8 +149,8 @@ func isClosed(err error) bool {
 	return connect.CodeOf(err) == connect.CodeAborted && strings.Contains(err.Error(), "worker_closed")
 }
 
-// isSuperseded reports whether an error means that the worker has opened another stream. If it has not, another process uses the same ID
-// and token. In that case the worker does not hurry to reclaim the stream, and neither does the other process.
+// isSuperseded reports whether an error means that the worker has opened another stream. If the worker has not, another process is using
+// the same ID and token. In that case the worker does not hurry to reclaim the stream, and neither does the other process.
 func isSuperseded(err error) bool {
 	return connect.CodeOf(err) == connect.CodeAborted && strings.Contains(err.Error(), "superseded")
 }

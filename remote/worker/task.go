@@ -35,7 +35,7 @@ type task struct {
 	sending  *remotepb.Progress // progress in the current heartbeat
 }
 
-// take starts a job and acknowledges its arrival at once.
+// take starts a job and acknowledges its arrival immediately.
 func (w *Worker) take(m *remotepb.Assignment) {
 	w.mu.Lock()
 	k := key{m.GetJobId(), m.GetFence()}

@@ -21,7 +21,7 @@ type silentPod struct {
 	remotepb.WorkersClient
 	answered  bool
 	handler   context.Context
-	cancelled bool // cancelled before the second heartbeat timed out
+	cancelled bool // the handler's context was cancelled before the second heartbeat timed out
 }
 
 func (p *silentPod) Heartbeat(ctx context.Context, _ *connect.Request[remotepb.HeartbeatRequest]) (*connect.Response[remotepb.HeartbeatResponse], error) {
@@ -41,7 +41,7 @@ func (p *silentPod) ReportResult(context.Context, *connect.Request[remotepb.Repo
 	return nil, connect.NewError(connect.CodeUnavailable, context.DeadlineExceeded)
 }
 
-// A worker's lease may expire while a heartbeat waits for its reply. The worker's jobs then run elsewhere.
+// A worker's lease may expire while the worker is waiting for the reply to a heartbeat. The worker's jobs then run elsewhere.
 func TestAHandlerIsCancelledWhileAHeartbeatIsUnderWay(t *testing.T) {
 	is := is.New(t)
 	r, err := runner.NewRemote(runner.RemoteOptions{Logger: slog.New(slog.DiscardHandler)})

@@ -53,7 +53,7 @@ type Options struct {
 	Name string
 	// Version is the program's version, for display.
 	Version string
-	// Slots is the maximum number of jobs that the worker runs at once. The default is 4 × CPUs, at most 1,000.
+	// Slots is the maximum number of jobs that the worker runs at the same time. The default is 4 × CPUs, at most 1,000.
 	Slots int
 	// Kinds lists the registered kinds whose jobs the worker accepts. The default is all registered kinds.
 	Kinds []string
@@ -76,14 +76,14 @@ type Worker struct {
 	id      string
 	tasks   map[key]*task
 	every   time.Duration           // the heartbeat interval, as set by the pods
-	trusted time.Time               // until when the worker can assume that it holds its jobs
+	trusted time.Time               // the time until which the worker can assume that it holds its jobs
 	cut     context.CancelCauseFunc // cancels the stream
 	working sync.WaitGroup
 	kick    wait.Signal   // requests a heartbeat now
 	noted   wait.Signal   // requests a heartbeat soon
 	slots   chan struct{} // holds one element for each running handler
 	freed   wait.Signal   // a handler from before the worker's restart has ended
-	beaten  chan struct{} // closed after a heartbeat; nil if nothing waits for it
+	beaten  chan struct{} // closed after a heartbeat; nil if nothing is waiting for it
 	drains  bool
 	greets  bool // a pod has opened a stream, but no heartbeat has been acknowledged since
 }
@@ -124,7 +124,7 @@ func New(r *runner.Runner, o Options) (*Worker, error) {
 	return w, nil
 }
 
-// validate returns all invalid options at once.
+// validate returns the errors for all invalid options together.
 func (o Options) validate(registered map[string]bool) error {
 	var errs []error
 	if o.Slots < 1 || o.Slots > 1000 {
@@ -150,7 +150,7 @@ func (o Options) client(server string) (remotepb.WorkersClient, error) {
 	transport := &http.Transport{
 		TLSClientConfig: o.TLS, Protocols: new(http.Protocols), Proxy: http.ProxyFromEnvironment,
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
-		// The pings detect a pod that has vanished long before the lease expires.
+		// If a pod vanishes, the pings detect it long before the lease expires.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 3 * time.Second, PingTimeout: 3 * time.Second},
 	}
 	if transport.Protocols.SetHTTP2(true); at.Scheme == "http" {
