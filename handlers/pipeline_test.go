@@ -99,11 +99,11 @@ func TestThePipelineComputesTheRealFilesToTheLastDigit(t *testing.T) {
 
 	again := b.pipeline(handlers.Ingest{Year: 2024})
 	is.Equal(again[2].Result, steps[2].Result)                                   // reading the file again changes nothing
-	is.Equal(b.count(is, "select count(*) from co2.activities"), int64(20000))   // and duplicates nothing
-	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(20000))    // including the emissions
+	is.Equal(b.count(is, "select count(*) from co2.activities"), int64(20000))   // no activities are duplicated
+	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(20000))    // nor are emissions
 	is.Equal(decode[handlers.SyncedFactors](t, again[1]).Changed, false)         // the factors are the same
 	is.Equal(b.count(is, "select count(*) from co2.units"), int64(len(byUnit)))  // the units are unchanged
-	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(len(byUnit))) // so are the totals
+	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(len(byUnit))) // the totals are unchanged too
 }
 
 func TestNewFactorsAreRecalculatedWithoutReadingTheFlightsAgain(t *testing.T) {
@@ -128,7 +128,7 @@ func TestNewFactorsAreRecalculatedWithoutReadingTheFlightsAgain(t *testing.T) {
 	is.Equal(after.NoFactor, int64(1))
 	is.Equal(after.KgCO2e.String(), "337.96224")                       // the flight's old emission is gone
 	is.Equal(after.Units, int64(1))                                    // SEA has no emission left
-	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(1)) // and no total either
+	is.Equal(b.count(is, "select count(*) from co2.totals"), int64(1)) // SEA has no total either
 	is.Equal(b.count(is, "select count(*) from co2.factors where year = 2024"), int64(1))
 }
 
@@ -155,8 +155,8 @@ func TestALongerFileReplacesAShorterOneAndTheOtherWayRound(t *testing.T) {
 	is.NoErr(os.WriteFile(path, []byte(header+strings.Repeat(row, 7)), 0o600))
 	b.pipeline(handlers.Ingest{File: path, Year: 2024})
 	is.Equal(b.count(is, "select count(*) from co2.activities"), int64(7)) // lines that the file no longer contains are gone
-	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(7))  // so are their emissions
-	is.Equal(b.count(is, "select sum(flights) from co2.totals"), int64(7)) // and their share of the totals
+	is.Equal(b.count(is, "select count(*) from co2.emissions"), int64(7))  // the emissions of these lines are gone too
+	is.Equal(b.count(is, "select sum(flights) from co2.totals"), int64(7)) // their share of the totals is gone too
 }
 
 func TestTheTablesCanLiveInAnySchema(t *testing.T) {

@@ -203,7 +203,7 @@ func TestAWebhookThatComesTwiceOrWithAWrongTokenChangesNothing(t *testing.T) {
 	s.finish()
 	s.provider.receipts["1"] = paid // as if the provider had not received the reply
 	s.finish()
-	is.Equal(len(s.provider.receipts), 0) // now it has
+	is.Equal(len(s.provider.receipts), 0) // the provider has now received the reply
 	is.Equal(s.state("1"), "shipped")
 	s.settled()
 }
