@@ -34,8 +34,8 @@ func (c *calls) all() []int64 {
 	return slices.Clone(c.ids)
 }
 
-// quick starts a pod and lets enough jobs of kind quick return in quick succession that the pod claims this kind ahead. The handler of kind
-// slow blocks until open is called or its context is done.
+// quick starts a pod and runs enough short jobs of kind quick that the pod starts to claim jobs of this kind ahead of time. The handler of
+// kind slow blocks until open is called or its context is done.
 func quick(t *testing.T, pool *pgxpool.Pool, o runner.Options) (r *runner.Runner, called *calls, open func()) {
 	t.Helper()
 	called = &calls{}
@@ -101,7 +101,8 @@ func TestAMoreUrgentJobOvertakesClaimsAhead(t *testing.T) {
 	t.Error("no urgent job was claimed while others were waiting for the slot")
 }
 
-// overtakes submits an urgent job behind jobs claimed ahead. It reports whether the urgent job was claimed before a slot became free.
+// overtakes submits an urgent job after other jobs have been claimed ahead of time. It reports whether the urgent job was claimed before a
+// slot became free.
 func overtakes(t *testing.T) (claimed bool) {
 	is := is.New(t)
 	pool := pgtest.Pool(t)

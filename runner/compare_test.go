@@ -46,8 +46,8 @@ func TestAHandlerWhoseClaimIsMissingIsCancelledAtTheNextHeartbeat(t *testing.T) 
 	is.Equal(log.Count("cancelled handlers without a claim in the table"), 1)
 }
 
-// When an operator stops a job, its handler's context gets that cause, even if the handlers are compared with the table immediately
-// afterwards.
+// When an operator stops a job, the handler's context is cancelled with that cause, even if the pod compares its handlers with the table
+// immediately afterwards.
 func TestAHandlerThatAnOperatorStoppedIsNotToldThatItsLeaseWasLost(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -80,7 +80,7 @@ func soonest[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// claimUnknown creates a job that is claimed by a pod according to the table, while the pod does not know it. This happens when the reply
+// claimUnknown creates a job that, according to the table, a pod has claimed, but that the pod does not know. This happens when the reply
 // to a claim, or the commit of a job's end, is lost.
 func claimUnknown(t *testing.T, by *runner.Runner, boot string) (id int64) {
 	t.Helper()

@@ -67,8 +67,7 @@ func TestALostReplyOfAFanOutLosesAndDoublesNothing(t *testing.T) {
 	}
 }
 
-// As many fan-out commits as the pod has connections have an unknown outcome at the same time. Reading the outcomes back needs those same
-// connections.
+// On each of the pod's connections, a fan-out commit has an unknown outcome. Reading the outcomes back needs the same connections.
 func TestFanOutsWhoseCommitsAreInDoubtTogetherAreAllReadBack(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -136,7 +135,7 @@ func TestWhatOnePodLeavesOffBalanceAnotherBalances(t *testing.T) {
 	}
 	ended, err := s.Finish(t.Context(), boot, ends)
 	is.NoErr(err)
-	is.Equal(*ended[ends[0].ID].OffBalance, id) // the reply names the parent, but nothing settles it here
+	is.Equal(*ended[ends[0].ID].OffBalance, id) // the reply names the parent, but the test does not end the parent here
 	is.NoErr(s.Leave(t.Context(), boot))
 	is.Equal(over(t, pool, id), "succeeded")
 	is.Equal(joined.Load(), int64(1))

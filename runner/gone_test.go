@@ -77,7 +77,7 @@ func TestAWriteForADeletedJobReturnsGone(t *testing.T) {
 	} {
 		for _, deleted := range []bool{true, false} {
 			if name == "progress" && !deleted {
-				continue // only the next heartbeat would decide
+				continue // nothing would cancel the context before the next heartbeat
 			}
 			what := "lost"
 			if deleted {

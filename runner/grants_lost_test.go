@@ -20,7 +20,7 @@ func TestAJobOfALimitedLaneThatComesRightAfterAQuestionInVainDoesNotWaitForThePo
 	exec(t, pool, `insert into trapeze.lanes (name, slots) values ('one', 1)`)
 	o := runner.Options{Slots: 4, HeartbeatEvery: 2 * time.Second, PollEvery: time.Minute, DirectURL: "off"}
 	pod := start(t, pool, o, map[string]does{"k": nothing})
-	ids, err := pod.EnqueueMany(t.Context(), []job.Args{of("k")}) // claimed by a poll, which requests a slot of the other lane too
+	ids, err := pod.EnqueueMany(t.Context(), []job.Args{of("k")}) // claimed by a poll, which requests a slot in the other lane too
 	is.NoErr(err)
 	is.Equal(ended(t, pod, ids[0]).State, job.Succeeded)
 	began := time.Now()

@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// far starts a pod with one or more slots and a database so far away that job ends and claims share commits. None of its jobs is claimed
-// ahead. direct is a pool that reaches the same database without the delay.
+// far starts a pod with one or more slots and a database so far away that job ends and claims share commits. The pod claims no jobs ahead
+// of time. direct is a pool that reaches the same database without the delay.
 func far(t *testing.T, slots int, kind string, handler does) (r *runner.Runner, proxy *faultnet.Proxy, direct *pgxpool.Pool) {
 	t.Helper()
 	url := pgtest.URL(t)
@@ -64,7 +64,7 @@ func TestClaimsWithEndsKeepTheOrderOfALane(t *testing.T) {
 	_, err := r.Admin().Pause(t.Context(), "me")
 	is.NoErr(err)
 	var want []int64
-	for i := range 5 { // a claim that shares a commit with an end leaves jobs with a subject to a normal claim
+	for i := range 5 { // a claim that shares a commit with a job's end leaves jobs with a subject to a normal claim
 		ids, err := r.EnqueueMany(t.Context(), many("job", 5))
 		is.NoErr(err)
 		want = append(append(want, ids...), enqueue(t, r, of("job"), runner.Subject(string(rune('a'+i)))))

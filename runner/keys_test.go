@@ -174,7 +174,7 @@ func TestManyJobsAreSubmittedInOrderAndEachRunsOnce(t *testing.T) {
 	pgtest.WaitFor(t, time.Minute, "all have ended", func() bool {
 		return one[int](t, pool, `select count(*) from trapeze.done where state = 'succeeded'`) == 5000
 	})
-	is.Equal(runs.Load(), int64(5000)) // even a job that was claimed ahead and claimed again runs once
+	is.Equal(runs.Load(), int64(5000)) // even a job that was claimed ahead of time and then claimed again runs once
 }
 
 func TestBadInputIsRefusedByNameAndNothingIsInserted(t *testing.T) {

@@ -110,7 +110,7 @@ func TestAStepThatBeginsAfterTheGraceIsTold(t *testing.T) {
 	select {
 	case step := <-steps:
 		is.True(errors.Is(context.Cause(step), job.ErrShutdown))
-	default: // it was found too late to start
+	default: // the next step was found too late to start
 	}
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.live where kind = 'next' and state = 'pending'`), 1) // any pod can claim it
 }

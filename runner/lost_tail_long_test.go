@@ -47,7 +47,7 @@ func (f *failover) loseTail() {
 	f.t.Helper()
 	f.standby.CaughtUp(f.t)
 	f.standby.LoseTail(f.t)
-	// The primary logs sequence values 32 blocks in advance, and the standby already has those.
+	// The primary logs sequence values 32 blocks in advance, and the standby already has these values.
 	now := pgtest.Connect(f.t, f.standby.URL())
 	logged := one[int64](f.t, now, `select last_value from trapeze.job_ids`)
 	for one[int64](f.t, f.old, `select nextval('trapeze.job_ids')`) < logged {

@@ -52,7 +52,7 @@ func TestAJobThatHasEndedIsDeletedAndAPipelineAsAWhole(t *testing.T) {
 	_, err = r.Admin().Delete(t.Context(), parent, "ann")
 	is.True(errors.Is(err, job.ErrNotTerminal))
 	_, err = r.Admin().Delete(t.Context(), branch, "ann")
-	is.True(errors.Is(err, job.ErrPartOfPipeline)) // the join will read it
+	is.True(errors.Is(err, job.ErrPartOfPipeline)) // the join will read its result
 	open()
 	quiet(t, pool)
 	_, err = r.Admin().Delete(t.Context(), branch, "ann")

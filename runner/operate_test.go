@@ -181,7 +181,7 @@ func TestADrainedLaneStartsNothingAndAFreezeLeavesItDrained(t *testing.T) {
 	q, err := r.Admin().DrainLane(t.Context(), "default", 200*time.Millisecond, "ann")
 	is.NoErr(err)
 	is.True(q.TimedOut && !q.Quiet) // the wait timed out
-	is.Equal(q.Running, 1)          // and the result reports the running job
+	is.Equal(q.Running, 1)          // the result reports the running job
 	is.Equal(running(t, pool), 1)   // no job was stopped
 	pgtest.Wait(t, "the heartbeat that the notification triggers on the other pod", func() bool { return beat().After(before) })
 	var waits int64
@@ -262,7 +262,7 @@ func TestADrainedPodLeavesItsChainsToOthersUntilItIsResumed(t *testing.T) {
 	quiet(t, pool)
 	for _, id := range chains {
 		is.Equal(*get(t, pods[0], id).Pod, pods[0].Boot())                                                           // it finished its running jobs
-		is.Equal(one[string](t, pool, `select pod::text from trapeze.job where parent_id = $1`, id), pods[1].Boot()) // and the other pod ran the next step
+		is.Equal(one[string](t, pool, `select pod::text from trapeze.job where parent_id = $1`, id), pods[1].Boot()) // the other pod ran the next step
 	}
 	for range 5 {
 		is.Equal(*ended(t, pods[0], enqueue(t, pods[0], of("next"))).Pod, pods[1].Boot()) // the other pod runs jobs submitted here too

@@ -31,7 +31,7 @@ type Options struct {
 	Version string
 	// Schema is the schema that contains all tables. Default trapeze.
 	Schema string
-	// Slots limits how many jobs this pod runs at once, across all lanes. Default 4 × CPUs.
+	// Slots limits how many jobs this pod runs at the same time, across all lanes. Default 4 × CPUs.
 	Slots int
 	// PollEvery is the interval at which the pod polls for due jobs, ± 10 %, as a safety net for lost wake-ups. Default 10s, minimum 100ms.
 	PollEvery time.Duration
@@ -67,10 +67,10 @@ type Options struct {
 	StaleAfter time.Duration
 	// Disabled makes this a pod that submits jobs and recovers the jobs of dead pods, but never claims any.
 	Disabled bool
-	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. By default the pod claims ahead when a kind's handlers
-	// return faster than a claim takes. It then claims at most 10 × Slots and at most 100 extra jobs, which wait for at most 200 ms. See
-	// docs/guarantees.md for the crash limit of such jobs. NoClaimAhead also keeps job completions and claims from sharing commits. Default
-	// false.
+	// NoClaimAhead keeps the pod from claiming more jobs than it has free slots. By default the pod claims jobs ahead of time when the
+	// handlers of their kind return faster than a claim takes. It then claims at most 10 × Slots and at most 100 extra jobs, which wait for
+	// at most 200 ms. See docs/guarantees.md for the crash limit of these jobs. NoClaimAhead also keeps job completions and claims from
+	// sharing commits. Default false.
 	NoClaimAhead bool
 	// Kinds is the subset of the registered kinds that this pod runs. Default: all.
 	Kinds []string

@@ -91,7 +91,7 @@ func TestAfterAnOutageOfAllPodsTheLateOnesAreSparedForOneLease(t *testing.T) {
 	for _, name := range names[1:] {
 		j := ended(t, pods["a"], jobs[name])
 		is.Equal(fmt.Sprint(name, j.State, j.Fence, j.Crashes), fmt.Sprint(name, job.Succeeded, 1, 0)) // the pod kept its job
-		is.Equal(pods[name].Boot(), boots[name])                                                       // and was never declared dead
+		is.Equal(pods[name].Boot(), boots[name])                                                       // the pod was never declared dead
 		mu.Lock()
 		is.Equal(calls[jobs[name]], 1)
 		mu.Unlock()

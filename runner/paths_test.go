@@ -12,8 +12,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Starting on insert and polling must give the same results. To disable starting on insert, a more urgent job that no pod here can run is
-// waiting. To disable polling, the poll interval is an hour.
+// Starting on insert and polling must give the same results. A more urgent waiting job that no pod here can run disables starting on
+// insert. A poll interval of one hour effectively disables polling.
 func TestThePollAloneAndTheFastPathAloneComeToTheSame(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

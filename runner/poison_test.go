@@ -101,7 +101,7 @@ func TestAPoisonedSubmissionIsRefusedAndTheOthersCanBeSentAgain(t *testing.T) {
 
 			ids, err := r.EnqueueMany(t.Context(), list)
 			is.True(err != nil)                                        // the call fails
-			is.True(poison.want == nil || errors.Is(err, poison.want)) // with the expected reason
+			is.True(poison.want == nil || errors.Is(err, poison.want)) // the error has the expected reason
 			is.Equal(len(ids), first)                                  // the batch before it was committed, and its ids are returned
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), first)
 
@@ -223,12 +223,12 @@ func TestAPoisonedEndFailsAloneAndTheOthersHandOver(t *testing.T) {
 				return one[int](t, pool, `select count(*) `+others, ids[at]) == 2*(batchOf-1)+1
 			})
 			is.Equal(one[int](t, pool, `select count(distinct j.parent_id) `+others+` and j.kind = 'after'`, ids[at]), batchOf-1) // each job has its next step
-			is.Equal(one[int](t, pool, `select count(*) `+others+` and d.result::text = j.id::text`, ids[at]), batchOf-1)         // and its own result
+			is.Equal(one[int](t, pool, `select count(*) `+others+` and d.result::text = j.id::text`, ids[at]), batchOf-1)         // each job has its own result
 
 			failed := inState(t, r, ids[at], job.Failed)
 			is.True(poison.reason == "" || why(failed) == poison.reason) // the failed job has the expected reason
 			is.True(message(failed) != "")
-			is.True(strings.Contains(message(failed), poison.says)) // and the expected error text
+			is.True(strings.Contains(message(failed), poison.says)) // the failed job has the expected error text
 			is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs where parent_id = $1`, ids[at]), 0)
 			quiet(t, pool)
 			is.True(ran.onceEach(2 * batchOf))                                          // every job ran once

@@ -157,8 +157,8 @@ func handle(r *Runner, name string, options []HandleOption, run func(context.Con
 	r.pod.Kinds[name], r.registered[name] = k.Handler, k
 }
 
-// followsItself reports whether this kind can follow its own failure: whether it is among the on-failure steps, or the on-failure steps of
-// those.
+// followsItself reports whether this kind can run again because of its own failure. It searches the on-failure steps, the on-failure steps
+// of their kinds, and so on.
 func (r *Runner) followsItself(kind string, steps []work.Step, seen map[string]bool) bool {
 	return slices.ContainsFunc(steps, func(s work.Step) bool {
 		next := r.registered[s.Kind]

@@ -17,7 +17,7 @@ const dueAtNoon = `
 insert into trapeze.schedules (name, expression, kind, lane, unique_key, overlap, planned, next_at, anchor)
 select 's' || lpad(n::text, 3, '0'), '0 12 * * *', 'k', '', '', 'queue', true, $1, $1::timestamptz - interval '1 hour' from generate_series(1, $2::int) n`
 
-// Schedules that are decided in one batch still follow their individual policies, unique keys and lanes.
+// Schedules that are processed in one batch still follow their individual policies, unique keys and lanes.
 func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -47,7 +47,7 @@ func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T
 			is.Equal(list[0].Outcome, outcome)
 			is.True(list[0].JobID == nil)
 		case name == "s013":
-			is.True(list[0].JobID == nil) // already decided by another pod
+			is.True(list[0].JobID == nil) // another pod has already processed it
 		default:
 			is.Equal(list[0].Outcome, job.FireFired)
 			is.True(list[0].FireAt.Equal(noon))
@@ -62,7 +62,8 @@ func TestSchedulesThatAreDecidedTogetherAreDecidedEachByItsOwnRules(t *testing.T
 	is.True(trigger.JobID != nil)
 }
 
-// When one schedule in a batch cannot be decided, the rest of that batch is decided one by one. Later batches are decided as a whole again.
+// When one schedule in a batch cannot be processed, the rest of that batch is processed one schedule at a time. Later batches are processed
+// as a whole again.
 func TestAScheduleThatCannotFireHoldsUpNoneOfItsBatch(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -78,8 +79,8 @@ func TestAScheduleThatCannotFireHoldsUpNoneOfItsBatch(t *testing.T) {
 	r.FireAt(t.Context(), noon)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`), many-2)
 	is.Equal(column[string](t, pool, `select schedule from trapeze.schedule_fires where outcome = 'failed'`), []string{"s160"}) // its job was refused
-	is.Equal(column[string](t, pool, `select name from trapeze.schedules where next_at = $1`, noon), []string{"s070"})          // not decided, so it is retried
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), many-2)                                                    // one job per fire
+	is.Equal(column[string](t, pool, `select name from trapeze.schedules where next_at = $1`, noon), []string{"s070"})          // not processed, so it is retried
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), many-2)                                                    // one job per occurrence
 	exec(t, pool, `drop trigger refuse on trapeze.schedule_fires`)
 	r.FireAt(t.Context(), noon.Add(time.Second))
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires where outcome = 'fired'`), many-1)

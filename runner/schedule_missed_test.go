@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// No pod runs from 09:00 to 12:00:30, while a fire is due every 15 minutes.
+// No pod runs from 09:00 to 12:00:30, while an occurrence is due every 15 minutes.
 func TestAnOutageIsMadeUpForAsThePolicySays(t *testing.T) {
 	t.Parallel()
 	at := func(clock string) time.Time { return utc(t, "05-05T"+clock) }
@@ -77,7 +77,7 @@ func TestALongOutageIsCountedToALimit(t *testing.T) {
 	now := from.AddDate(0, 9, 0)
 	r.FireAt(t.Context(), now)
 	list := fires(t, r, "s")
-	is.Equal(len(list), 1+61)                                               // one for all missed fires, and one for each fire of the last minute
-	is.Equal(list[61].Missed, 999)                                          // counting stops at a thousand fires, including this one
-	is.True(list[61].FireAt.Equal(now.Add(-job.MissedAfter - time.Second))) // the latest missed fire
+	is.Equal(len(list), 1+61)                                               // one for all missed occurrences, and one for each occurrence of the last minute
+	is.Equal(list[61].Missed, 999)                                          // counting stops at a thousand occurrences, including this one
+	is.True(list[61].FireAt.Equal(now.Add(-job.MissedAfter - time.Second))) // the latest missed occurrence
 }

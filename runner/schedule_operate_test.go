@@ -164,7 +164,7 @@ func TestWhatOperatorsDoToSchedulesIsWrittenDown(t *testing.T) {
 	is.True(!changed)
 	list, err := r.Admin().Schedules(t.Context())
 	is.NoErr(err)
-	is.Equal(len(list[0].NextFires), 0) // a paused schedule has no next fires
+	is.Equal(len(list[0].NextFires), 0) // a paused schedule has no next occurrences
 	f, err := r.Admin().TriggerSchedule(t.Context(), "s", "bob")
 	is.NoErr(err)
 	is.True(f.Manual && f.Outcome == job.FireFired) // but it can be triggered

@@ -14,7 +14,7 @@ import (
 )
 
 // Five pods fire twelve schedules every second. The connections of two pods break at random moments, and a third pod stops. All pods
-// usually try to fire the same schedules at once.
+// usually try to fire the same schedules at the same time.
 func TestFivePodsFireOnceWhateverBecomesOfThem(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -59,7 +59,7 @@ func TestFivePodsFireOnceWhateverBecomesOfThem(t *testing.T) {
 			is.Equal(one[string](t, direct, `select name from trapeze.pipelines where id = $1`, *f.JobID), name)
 		}
 	}
-	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select from trapeze.schedule_fires f where f.job_id = j.id)`), 0) // every job belongs to a fire
+	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs j where not exists (select from trapeze.schedule_fires f where f.job_id = j.id)`), 0) // every job belongs to an occurrence
 	is.Equal(one[int](t, direct, `select count(*) - count(distinct job_id) from trapeze.schedule_fires`), 0)
 	// No schedule fires early by the database's clock.
 	is.True(one[float64](t, direct, `select min(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) >= 0)

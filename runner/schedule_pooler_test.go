@@ -12,7 +12,7 @@ import (
 )
 
 // Behind a transaction pooler, statements may use different backends and pods receive no notifications. Two pods still fire each schedule
-// once and on time, even if many are due at once, and manual triggers work.
+// once and on time, even if many are due at the same time, and manual triggers work.
 func TestSchedulesFireBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -29,7 +29,7 @@ func TestSchedulesFireBehindATransactionPooler(t *testing.T) {
 	exec(t, direct, `insert into trapeze.schedules (name, expression, kind, missed, planned, next_at, anchor)
 		select 's' || n, '@every 8760h', 'k', 'skip', true, t.at, t.at - interval '8760 hours'
 		from (select clock_timestamp() as at) t, generate_series(1, $1::int) n`, many)
-	exec(t, direct, `insert into trapeze.schedules (name, expression, kind) values ('written', '@every 1s', 'k')`) // no next fire has been planned yet
+	exec(t, direct, `insert into trapeze.schedules (name, expression, kind) values ('written', '@every 1s', 'k')`) // no occurrence has been planned yet
 	pgtest.Wait(t, "the schedules due at once have fired, and the others continue", func() bool {
 		return one[int](t, direct, `select count(*) from trapeze.schedule_fires where schedule like 's%' and outcome = 'fired'`) == many &&
 			len(fires(t, r, "keyed")) > 2 && len(fires(t, r, "written")) > 2
@@ -44,7 +44,7 @@ func TestSchedulesFireBehindATransactionPooler(t *testing.T) {
 	quiet(t, direct)
 	list := fires(t, r, "keyed")
 	for i, f := range list {
-		is.Equal(f.FireAt.Sub(done.NextFires[0]), time.Duration(len(list)-1-i)*time.Second) // no fire is missing or doubled
+		is.Equal(f.FireAt.Sub(done.NextFires[0]), time.Duration(len(list)-1-i)*time.Second) // no occurrence is missing or duplicated
 	}
 	is.Equal(one[int](t, direct, `select count(*) from trapeze.jobs`), one[int](t, direct, `select count(distinct job_id) from trapeze.schedule_fires`))
 	is.Equal(one[float64](t, direct, `select count(*)::float8 from trapeze.schedule_fires where outcome = 'missed'`), 0.0)

@@ -23,7 +23,7 @@ func TestAFireIsSkippedWhileThePipelineOfTheOneBeforeGoesOn(t *testing.T) {
 		"next": func(context.Context, *raw) (*runner.Outcome, error) { <-wait; return nil, nil },
 	}
 	r := start(t, pool, runner.Options{}, handlers)
-	other := make1(t, pool, runner.Options{}, handlers) // decides the fires
+	other := make1(t, pool, runner.Options{}, handlers) // processes the occurrences
 	skip := job.OverlapSkip
 	change := every("* * * * *")
 	change.Overlap = &skip
@@ -69,7 +69,7 @@ func TestAFireWhoseKeyIsHeldMakesNoJob(t *testing.T) {
 	is.True(f.JobID == nil)
 	_, err = r.Admin().Cancel(t.Context(), held, "ann")
 	is.NoErr(err)
-	r.FireAt(t.Context(), noon.Add(5*time.Minute)) // five fires are due, and the first one takes the key
+	r.FireAt(t.Context(), noon.Add(5*time.Minute)) // five occurrences are due, and the first one takes the key
 	list := fires(t, r, "s")
 	is.Equal(ofOutcome(list, job.FireFired), 1)
 	is.Equal(ofOutcome(list, job.FireDuplicate), 5)
@@ -103,7 +103,7 @@ func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 	is.Equal(outcome("good"), "fired")  // although invalid schedules precede it
 	is.Equal(outcome("lane"), "failed") // its job was refused
 	is.Equal(outcome("args"), "failed") // its job was refused, too
-	is.Equal(outcome("stubborn"), "")   // not decided, so it is retried
+	is.Equal(outcome("stubborn"), "")   // not processed, so it is retried
 	is.Equal(outcome("expression"), "") // it never fires
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), 1)
 	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedules where error <> '' and name in ('expression', 'zone', 'lane', 'args')`), 4) // the errors are reported
@@ -112,7 +112,7 @@ func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 	exec(t, pool, `drop trigger refuse on trapeze.schedule_fires`)
 	exec(t, pool, `update trapeze.schedules set lane = '' where name = 'lane'`)
 	r.FireAt(t.Context(), noon.Add(time.Minute))
-	is.Equal(outcome("stubborn"), "fired fired")                                                  // including the fire that failed before
+	is.Equal(outcome("stubborn"), "fired fired")                                                  // including the occurrence that failed before
 	is.Equal(one[string](t, pool, `select error from trapeze.schedules where name = 'lane'`), "") // fixed
 }
 

@@ -19,7 +19,7 @@ func every(expression string) job.ScheduleChange {
 	return job.ScheduleChange{Expression: &expression, Kind: &kind}
 }
 
-// ofOutcome counts the fires with the given outcome.
+// ofOutcome counts the occurrences with the given outcome.
 func ofOutcome(list []job.Fire, want job.FireOutcome) (n int) {
 	for _, f := range list {
 		if f.Outcome == want {
@@ -48,7 +48,7 @@ func TestAScheduleFiresOnTimeAndItsJobRuns(t *testing.T) {
 	done, err := r.Admin().SetSchedule(t.Context(), "often", change, "ann")
 	is.NoErr(err)
 	is.True(done.Created)            // it did not exist before
-	is.Equal(len(done.NextFires), 5) // it is planned at once
+	is.Equal(len(done.NextFires), 5) // its next occurrences are known immediately
 	is.Equal(done.After.Zone, "UTC") // omitted fields have their defaults
 	is.Equal(string(done.After.Args), `{"n":1}`)
 	pgtest.Wait(t, "two fires", func() bool { return ofOutcome(fires(t, r, "often"), job.FireFired) >= 2 })

@@ -12,15 +12,15 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// A pod with a different version of the time zone database has planned the next fire at another hour. This pod moves the fire, but neither
-// loses nor doubles it.
+// A pod with a different version of the time zone database has planned the next occurrence for a different hour. This pod moves the
+// occurrence, but neither loses nor duplicates it.
 func TestAFireThatAPodWithOtherZonesPlannedIsMovedNotLost(t *testing.T) {
 	t.Parallel()
 	at := func(day string) time.Time { return utc(t, day) }
 	for name, c := range map[string]struct {
 		planned time.Time
 		now     time.Time
-		want    []time.Time // expected fires
+		want    []time.Time // expected fire times
 		next    time.Time
 	}{
 		"planned an hour late":               {at("05-05T02:30"), at("05-05T02:30"), []time.Time{at("05-05T01:30")}, at("05-06T01:30")},

@@ -14,8 +14,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// The expected fires come from a minute-by-minute walk along the wall clock, independent of the scheduler's rules. A day's fire is the
-// first minute that shows the scheduled time. If that time is skipped, it is the first minute after it.
+// The expected fire times come from a minute-by-minute walk along the wall clock, independent of the scheduler's rules. Each day, the
+// schedule fires in the first minute that shows the scheduled time. If that time is skipped, it fires in the first minute after it.
 func TestADailyScheduleFiresAsAWalkAlongTheWallClockSays(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -33,7 +33,7 @@ func TestADailyScheduleFiresAsAWalkAlongTheWallClockSays(t *testing.T) {
 			change.Zone, change.Missed, change.CatchUp = &zone, &missed, &most
 			_, err := r.Admin().SetSchedule(t.Context(), name, change, "ann")
 			is.NoErr(err)
-			last := from.In(loc).Format("2006-01-02") // the last day whose fire is past
+			last := from.In(loc).Format("2006-01-02") // the last day whose occurrence is in the past
 			if from.In(loc).Format("15:04") < fmt.Sprintf("%02d:17", hour) {
 				last = ""
 			}
@@ -48,8 +48,8 @@ func TestADailyScheduleFiresAsAWalkAlongTheWallClockSays(t *testing.T) {
 	exec(t, pool, `update trapeze.schedules set anchor = $1, planned = false, next_at = null`, from)
 	r.FireAt(t.Context(), until)
 	for _, got := range column[string](t, pool, `select schedule || to_char(fire_at at time zone 'UTC', ' YYYY-MM-DD"T"HH24:MI:SS') from trapeze.schedule_fires`) {
-		is.True(want[got]) // each actual fire was expected
+		is.True(want[got]) // each actual fire time was expected
 		delete(want, got)
 	}
-	is.Equal(len(want), 0) // each expected fire happened
+	is.Equal(len(want), 0) // each expected fire time occurred
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// clockChanges lists the expected fires around clock changes. A schedule whose time is skipped fires once, right after the gap. A schedule
-// whose time occurs twice fires the first time.
+// clockChanges lists the expected fire times around clock changes. A schedule whose time is skipped fires once, right after the gap. A
+// schedule whose time occurs twice fires the first time.
 var clockChanges = []struct {
 	zone, expression, from, until string // from (exclusive) and until (inclusive) are in UTC
 	want                          []string
@@ -43,7 +43,7 @@ func utc(t *testing.T, s string) time.Time {
 	return at
 }
 
-// Several pods decide the fires concurrently while time advances through each clock change in random steps.
+// Several pods process the occurrences concurrently while time advances through each clock change in random steps.
 func TestSchedulesFireOnceThroughTheChangesOfTheClocks(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -59,7 +59,7 @@ func TestSchedulesFireOnceThroughTheChangesOfTheClocks(t *testing.T) {
 	for i, c := range clockChanges {
 		name, missed, most := fmt.Sprintf("s%d", i), job.MissedCatchUp, job.MaxCatchUp
 		change := every(c.expression)
-		change.Zone, change.Missed, change.CatchUp = &c.zone, &missed, &most // catch up on every fire, however large the step
+		change.Zone, change.Missed, change.CatchUp = &c.zone, &missed, &most // catch up on every occurrence, however large the step
 		_, err := pods[0].Admin().SetSchedule(t.Context(), name, change, "ann")
 		is.NoErr(err)
 		from, until := utc(t, c.from), utc(t, c.until)
@@ -86,7 +86,7 @@ func TestSchedulesFireOnceThroughTheChangesOfTheClocks(t *testing.T) {
 	slices.Sort(got)
 	slices.Sort(want)
 	is.Equal(got, want)                                                                   // as in the table
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires`), len(want)) // nothing else was decided
-	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), len(want))           // one job per fire
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.schedule_fires`), len(want)) // no other occurrence was recorded
+	is.Equal(one[int](t, pool, `select count(*) from trapeze.jobs`), len(want))           // one job per occurrence
 	is.Equal(one[int](t, pool, `select count(distinct job_id) from trapeze.schedule_fires`), len(want))
 }

@@ -42,5 +42,5 @@ func TestAJobsHistorySaysThatItWasClaimedBeforeItsHandlerIsCalled(t *testing.T) 
 		is.Equal(s.state, job.Running)
 	}
 	is.Equal(column[string](t, pool, `select distinct event from trapeze.job_event where job is not null order by 1`),
-		[]string{"job.claimed", "job.enqueued", "job.promoted", "job.succeeded"}) // nothing else
+		[]string{"job.claimed", "job.enqueued", "job.promoted", "job.succeeded"}) // no other events
 }

@@ -78,7 +78,7 @@ func claiming(r *Runner) int {
 	return used - r.Running()
 }
 
-// takeTurns takes all three of a pod's database turns for claims and finishes. release gives them back.
+// takeTurns takes all three of the permits that a pod needs to run claims and finishes. release returns them.
 func takeTurns(t *testing.T, s *store.Store) (release func()) {
 	t.Helper()
 	var ends []func()
@@ -96,7 +96,7 @@ func takeTurns(t *testing.T, s *store.Store) (release func()) {
 	}
 }
 
-// A job that starts on insert while the search for orphaned claims waits for a connection must not be treated as orphaned.
+// A job that starts on insert while the search for orphaned claims is waiting for a connection must not be treated as orphaned.
 func TestAJobBornDuringALookForStraysIsNotHandedBack(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -110,7 +110,7 @@ func TestAPipelineIsOneTrace(t *testing.T) {
 	is.Equal((<-inside).SpanID(), second.SpanContext().SpanID())
 	is.Equal(enqueued.SpanKind(), trace.SpanKindProducer)
 	is.Equal(first.SpanKind(), trace.SpanKindConsumer)
-	is.Equal(len(first.Links()), 0) // a job that starts at once needs no link
+	is.Equal(len(first.Links()), 0) // a job that starts immediately needs no link
 	for key, want := range map[string]string{
 		"messaging.system": "trapeze", "messaging.operation.name": "run", "messaging.operation.type": "process",
 		"messaging.destination.name": "first", "messaging.message.id": fmt.Sprint(made.ID), "trapeze.job.id": fmt.Sprint(made.ID),
@@ -161,8 +161,8 @@ func TestARetryIsATraceOfItsOwnThatPointsBack(t *testing.T) {
 	is.True(childOf(runs[0], traces.one(t, "enqueue k")))
 	is.Equal(runs[0].Status().Code, codes.Error)
 	is.Equal(exception(runs[0], "exception.message"), "not yet")
-	is.True(!runs[1].Parent().IsValid())                 // the second attempt
-	is.True(linked(runs[1], traces.one(t, "enqueue k"))) // links to its submission
+	is.True(!runs[1].Parent().IsValid())                 // the second attempt has no parent span
+	is.True(linked(runs[1], traces.one(t, "enqueue k"))) // it links to the job's submission
 	is.Equal(said(runs[1], "trapeze.attempt"), "2")
 	is.Equal(said(runs[1], "trapeze.fence"), "2")
 }
@@ -210,7 +210,7 @@ func TestAFanOutsChildrenHaveTracesOfTheirOwnAndTheJoinPointsToThem(t *testing.T
 	own := map[trace.TraceID]bool{fan.SpanContext().TraceID(): true, join.SpanContext().TraceID(): true}
 	for _, s := range sent {
 		is.True(linked(s, fan)) // the child links to the job that fanned out
-		is.True(linked(fan, s)) // and vice versa
+		is.True(linked(fan, s)) // the job that fanned out links to the child
 		is.True(linked(join, s))
 		own[s.SpanContext().TraceID()] = true
 	}
@@ -250,7 +250,7 @@ func TestWithoutATracerNothingIsStored(t *testing.T) {
 			r := start(t, pool, o, map[string]does{"k": nothing, "f": func(context.Context, *raw) (*runner.Outcome, error) {
 				return runner.Then(of("k")), nil
 			}})
-			// A span in the caller's context does not change that.
+			// Nothing may be stored even if the caller's context contains a span.
 			ctx, span := recorder().Tracer("host").Start(t.Context(), "request")
 			defer span.End()
 			_, err := r.Enqueue(ctx, of("f"))

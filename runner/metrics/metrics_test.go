@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/instrument"
 )
 
-// What Prometheus reads is what its own client would have it read, of the same events.
+// For the same events, our metrics must give Prometheus exactly the same values as its own client library does.
 func TestOurInstrumentsReadAsPrometheusOwn(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// A service whose role may create nothing calls Up at each start, too.
+// A service can call Up at each start even if its role may not create anything, provided that nothing is missing.
 func TestWhereNothingIsMissingARoleThatMayCreateNothingMigrates(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -31,14 +31,15 @@ func TestWhereNothingIsMissingARoleThatMayCreateNothingMigrates(t *testing.T) {
 
 	o.Lanes[0].Name = "post"
 	err := migrate.Up(t.Context(), modest, o)
-	is.True(err != nil && strings.Contains(err.Error(), "permission denied for table lanes")) // this one is missing
+	is.True(err != nil && strings.Contains(err.Error(), "permission denied for table lanes")) // a lane is missing
 
 	_, err = owner.Exec(t.Context(), `delete from trapeze.migrations where version_id = (select max(version_id) from trapeze.migrations)`)
 	is.NoErr(err)
 	is.True(migrate.Up(t.Context(), modest, runner.Options{}) != nil) // a migration is missing
 }
 
-// An administrator makes an empty schema that the role owns: the role makes the tables in it without the right to create schemas.
+// An administrator creates an empty schema that the role owns. The role can then create the tables in it without permission to create
+// schemas.
 func TestARoleMakesTheTablesInASchemaOfItsOwn(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

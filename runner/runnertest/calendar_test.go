@@ -74,7 +74,7 @@ func TestAScheduleThatSkipsOverlapFiresWhenTheJobBeforeHasEnded(t *testing.T) {
 	h := runnertest.New(t, effects(t), runner.Options{}, scheduled(&calls, "@every 1h", runner.SkipOverlap()))
 	h.Advance(2 * time.Hour)
 	h.RunUntilIdle()
-	is.Equal(calls.Load(), int64(1)) // at the second fire, the first job was still pending
+	is.Equal(calls.Load(), int64(1)) // at the second occurrence, the first job was still pending
 	h.Advance(time.Hour)
 	h.RunUntilIdle()
 	is.Equal(calls.Load(), int64(2))

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// For every new timestamp column, this test asks whether its value moves when a test advances the clock.
+// A new timestamp column fails this test until its author decides whether its values move when a test advances the clock.
 func TestEveryMomentPassesOrIsHistory(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
