@@ -10,16 +10,17 @@ import (
 )
 
 // When the handlers of a kind return faster than a claim takes, a claim fetches more jobs than there are free slots. These jobs are claimed
-// ahead: they wait in memory for a slot. A handler that returns immediately passes its slot to the next of these jobs, and its result is
-// written in the background.
+// ahead of time: they wait in memory for a slot. A handler that returns immediately passes its slot to the next of these jobs, and its
+// result is written in the background.
 //
 // In the table, such a job is running but not started. If the pod crashes, recovery therefore returns the job without counting a crash, and
-// the job is never claimed ahead again. See ADR 0041. claim_ahead.go decides which jobs to claim.
+// the job is never claimed ahead of time again. See ADR 0041. claim_ahead.go decides which jobs to claim.
 
 // passedPerSlot is the maximum number of completions, per slot, that can still be in progress after their slots were passed on.
 const passedPerSlot = 10
 
-// nextAhead starts the next job that was claimed ahead and can get a slot in its lane. It returns the job's run, or nil if there is none.
+// nextAhead starts the next job that was claimed ahead of time and can get a slot in its lane. It returns the job's run, or nil if there is
+// none.
 func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 	if x.Closing.Load() || !x.Lease.Trusted() {
 		return nil
@@ -42,8 +43,8 @@ func (x *executor) nextAhead(slot func(lane string) bool) *Run {
 	return one
 }
 
-// passSlot passes the slot of a run to the next job claimed ahead and returns that job's run. It is called after the handler has returned
-// but before its result has been written.
+// passSlot passes the slot of a run to the next job that was claimed ahead of time, and returns that job's run. It is called after the
+// handler has returned but before its result has been written.
 func (x *executor) passSlot(one *Run) *Run {
 	from := one.Claimed.Lane
 	if !x.ahead.Any() || x.passed.Load() >= int64(passedPerSlot*x.Slots()) || x.Lanes.UnsharedSlots(from) == 0 {
@@ -58,14 +59,14 @@ func (x *executor) passSlot(one *Run) *Run {
 	return next
 }
 
-// fillSlots fills free slots with jobs that were claimed ahead.
+// fillSlots fills free slots with jobs that were claimed ahead of time.
 func (x *executor) fillSlots() {
 	for next := x.nextAhead(x.Lanes.Reserve); next != nil; next = x.nextAhead(x.Lanes.Reserve) {
 		x.workers.Give(next)
 	}
 }
 
-// expireAhead returns jobs that were claimed ahead and have waited too long for a slot. It runs until ctx ends.
+// expireAhead returns jobs that were claimed ahead of time and have waited too long for a slot. It runs until ctx ends.
 func (x *executor) expireAhead(ctx context.Context) {
 	for {
 		var expired <-chan time.Time

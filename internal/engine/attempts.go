@@ -43,7 +43,7 @@ type Failure struct {
 }
 
 // HandedBack returns the reason why a job must be handed back after its handler returned an error, or an empty string if the job must not
-// be handed back. cause is the cause with which the handler's context ended. A job is handed back if the error is not the handler's fault.
+// be handed back. cause is the cancellation cause of the handler's context. A job is handed back if the error is not the handler's fault.
 // If the lease lapsed but no pod recovered the job, this process can still hand back the claim.
 func HandedBack(cause error) string {
 	switch {
@@ -55,8 +55,8 @@ func HandedBack(cause error) string {
 	return ""
 }
 
-// Judge decides whether a job whose handler returned an error gets another attempt or fails. cause is the cause with which the handler's
-// context ended, or nil if the context has not ended.
+// Judge decides whether a job whose handler returned an error gets another attempt or fails. cause is the cancellation cause of the
+// handler's context, or nil if the context was not cancelled.
 func Judge(err, cause error, attempts Attempts) Failure {
 	f := Failure{Reason: job.ReasonError, Err: err}
 	switch {
@@ -97,8 +97,8 @@ func (f Failure) Ending() store.Ending {
 	return e
 }
 
-// maxAttempts returns the maximum number of attempts that may fail with a handler error. The submission's limit overrides that of the kind,
-// and the kind's limit overrides the default.
+// maxAttempts returns the maximum number of attempts that may fail with a handler error. A limit in the submission overrides the kind's
+// limit, which overrides the default.
 func (x *executor) maxAttempts(c *store.Claimed, k *Handler) int {
 	switch {
 	case c.MaxAttempts != nil:

@@ -72,7 +72,7 @@ func (i *Identity) CancelClaim(l job.Lease, why job.Reason) {
 // deadline.
 func (i *Identity) CancelOverdue(l job.Lease) { i.CancelClaim(l, job.ReasonDeadline) }
 
-// dropAhead drops a job that was claimed ahead and must now be cancelled. The search for orphaned claims then finishes the job.
+// dropAhead drops a job that was claimed ahead of time and must now be cancelled. The search for orphaned claims then finishes the job.
 func (i *Identity) dropAhead(id, fence int64) {
 	removed := i.ahead.Remove(func(c *slots.Claim) bool { return c.ID == id && c.Fence == fence })
 	i.ahead.Done(removed...)

@@ -15,7 +15,7 @@ import (
 )
 
 // smallPod is the maximum number of slots for which a claim first waits for completions in flight to free their slots. Pods with more slots
-// do not wait, because with 100 slots waiting would make draining the queue a fifth slower.
+// do not wait. With 100 slots, waiting would make draining the queue a fifth slower.
 const smallPod = flushBeside
 
 // claimer claims due jobs for the free slots of the lanes.
@@ -31,15 +31,15 @@ type claimer struct {
 	sweptAt   time.Time     // when a claim last covered all lanes
 	roundTrip time.Duration // moving average over the latest claims
 	away      time.Duration // part of a claim's round trip that the statement does not account for: network and commit
-	dry       bool          // the latest claim that refilled the jobs claimed ahead found fewer than requested
+	dry       bool          // the latest refill of the jobs claimed ahead of time found fewer jobs than requested
 	sweeping  bool          // the latest claim continued a sweep of a lane, or began one
 	unjoined  time.Time     // when a claim last showed that ends and claims must not share a commit for a while
 }
 
 // claimDue claims due jobs for every free slot and starts them. It reports whether another claim may immediately find more.
 //
-// If the only change is that runs of some subjects have ended, it claims only the next job of each subject. When many jobs wait for one
-// subject, a full claim would have to skip all of them each time. look reports whether something else has changed.
+// If the only change is that runs of some subjects have ended, it claims only the next job of each subject. When many jobs are waiting for
+// one subject, a full claim would have to skip all of them each time. look reports whether something else has changed.
 func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error) {
 	if len(c.HandledKinds) == 0 || c.Closing.Load() {
 		return false, nil
@@ -94,7 +94,7 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 		w := &wants[i]
 		reserved[w.Lane] = w.N
 		c.Marks.ForClaim(w)
-		if w.After == nil && w.Above == nil { // nothing is claimed ahead during a sweep, which continues after the last job that it claimed
+		if w.After == nil && w.Above == nil { // nothing is claimed ahead of time during a sweep, which continues after the last job that it claimed
 			w.Ahead = c.ahead.Wants(c.Lanes.UnsharedSlots(w.Lane), longest, c.roundTrip) / len(wants)
 		}
 	}
@@ -132,7 +132,8 @@ func (c *claimer) claimDue(ctx context.Context, look bool) (more bool, err error
 	return c.round.open, nil
 }
 
-// send sends a claim and starts the handlers of the jobs that have reserved slots. Jobs of the kinds in short may also be claimed ahead.
+// send sends a claim and starts the handlers of the jobs that have reserved slots. Jobs of the kinds in short may also be claimed ahead of
+// time.
 func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, reserved map[string]int) (store.Claims, error) {
 	boot, began := c.Boot(), time.Now()
 	_ = failpoint.Hit(failpoint.ClaimSend)
@@ -164,7 +165,7 @@ func (c *claimer) noteAway(away time.Duration) {
 }
 
 // LaunchClaims starts the handlers of claimed jobs after the claim's commit was confirmed. If there is no free slot for a job that was
-// claimed ahead, the job waits.
+// claimed ahead of time, the job waits.
 func (x *executor) LaunchClaims(boot string, found store.Claims, reserved map[string]int) {
 	_ = failpoint.Hit(failpoint.ClaimCommitted)
 	x.Metrics.Claims.Add(float64(len(found.Jobs)))

@@ -10,11 +10,11 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// shortestLimit is the minimum timeout and the minimum stale limit of a kind whose jobs may be claimed ahead.
+// shortestLimit is the minimum timeout and the minimum stale limit of a kind whose jobs may be claimed ahead of time.
 const shortestLimit = time.Second
 
-// shortKinds returns the kinds whose jobs may be claimed ahead, and the longest of the kinds' average run times. A kind qualifies if its
-// handlers have recently returned faster than a claim takes.
+// shortKinds returns the kinds whose jobs may be claimed ahead of time, and the longest of the kinds' average run times. A kind qualifies
+// if its handlers have recently returned faster than a claim takes.
 func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 	if !c.Opts.ClaimAhead {
 		return nil, 0
@@ -26,7 +26,7 @@ func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 			stale = *k.StaleAfter
 		}
 		took := time.Duration(c.took[name].Load())
-		if cmp.Or(k.MaxCrashes, c.Opts.MaxCrashes) == 1 { // a crash of such a job must always be counted
+		if cmp.Or(k.MaxCrashes, c.Opts.MaxCrashes) == 1 { // with a limit of one, every crash must be counted
 			continue
 		}
 		if took == 0 || took >= c.roundTrip || k.Timeout > 0 && k.Timeout < shortestLimit || stale > 0 && stale < shortestLimit {
@@ -37,8 +37,9 @@ func (c *claimer) shortKinds() (kinds []string, longest time.Duration) {
 	return kinds, longest
 }
 
-// claimAhead claims jobs ahead while no slot is free. It does so in two cases: when half of the jobs previously claimed ahead have started
-// and the pod serves only one lane, and after a notification, if jobs more urgent than the waiting ones may have arrived.
+// claimAhead claims jobs ahead of time, while no slot is free. It does so in two cases: when half of the jobs that were previously claimed
+// ahead of time have started and the pod serves only one lane, and after a notification, if jobs more urgent than the waiting ones may have
+// arrived.
 func (c *claimer) claimAhead(ctx context.Context, news bool) error {
 	kinds, longest := c.shortKinds()
 	if len(kinds) == 0 {

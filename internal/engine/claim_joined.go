@@ -19,15 +19,15 @@ type joinedClaim struct {
 	batch []*flush
 }
 
-// joinRest is how long no claim is joined after a slow claim, or after a joined claim that failed or found too few jobs. Jobs with a
-// subject, a unique key or an earlier claim are left to normal claims.
+// joinRest is how long claims and ends do not share commits after a slow claim, or after a joined claim that failed or found too few jobs.
+// Jobs with a subject, a unique key or an earlier claim are left to normal claims.
 const joinRest = 100 * time.Millisecond
 
 // joinedFor is the timeout for the ends and the claim together, during which no other claim can begin. Ends that wait for locks are sent alone.
 const joinedFor = time.Second
 
-// farAway is the minimum time for network and commit above which claims are joined. If they take less, separate claims for several slots at
-// a time cost the server less: 195 µs per job instead of 250, at the same rate, with 5 slots and jobs that take 2 ms.
+// farAway is the time for network and commit above which claims share commits with ends. If network and commit take less, separate claims
+// for several slots at a time cost the server less: 195 µs per job instead of 250, at the same rate, with 5 slots and jobs that take 2 ms.
 const farAway = time.Millisecond
 
 // joinEnds returns a function that writes the ends of a batch together with a claim, or nil if no claim can share their commit. The caller
@@ -55,7 +55,7 @@ func (c *claimer) joinEnds(boot string, batch []*flush) endsWriter {
 		return nil
 	}
 	j := &joinedClaim{c, store.Want{Lane: lanes[0], Ahead: n}, batch}
-	c.Marks.ForClaim(&j.want) // would take a turn of a sweep, if there were one
+	c.Marks.ForClaim(&j.want) // this would also advance a sweep, but none is in progress
 	return j.commitBoth
 }
 

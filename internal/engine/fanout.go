@@ -158,7 +158,7 @@ func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 		return fin.finish(one, store.Ending{State: job.Cancelled, Outcome: job.Error, Reason: job.ReasonCancelled}, nil), nil
 	}
 	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost) {
-		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil // the fence rejected it
+		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil // the fence rejected the write
 	}
 	// If the handler's context has ended, the pod may still own the claim although it may no longer trust its lease. The claim is handed
 	// back. If another pod owns it, the fence rejects the hand-back.

@@ -18,7 +18,7 @@ import (
 type finisher struct {
 	*Identity
 	newRun  func(c store.Claimed, boot string) *Run // returns the run of a next step that started in this process, or nil if the engine has stopped
-	pass    func(one *Run) *Run                     // passes the run's slot to a job that was claimed ahead
+	pass    func(one *Run) *Run                     // passes the run's slot to a job that was claimed ahead of time
 	intake  *submitter
 	fanOuts *fanOuts
 	leases  *leaseTx

@@ -40,7 +40,7 @@ const (
 	refusedAlone = time.Minute
 )
 
-// errAlone means that nothing was written, and that the run must be finished in a transaction of its own.
+// errAlone means that nothing was written, and that the run must be finished in a separate transaction.
 var errAlone = errors.New("must be committed alone")
 
 func newGroups(i *Identity, leases *leaseTx, written func([]*flush), soon func() bool, committed func(*flush) func(context.Context) (bool, error)) *groups {

@@ -37,7 +37,7 @@ func (w *flush) weight() int {
 // endsWriter writes ends in one commit, as [store.Store.Finish] does.
 type endsWriter = func(ctx context.Context, boot string, endings []store.Ending) (map[int64]store.Ended, error)
 
-// noJoin is the join of a flusher whose commits are not shared with claims.
+// noJoin is used if the flusher's commits are not shared with claims.
 func noJoin(string, []*flush) endsWriter { return nil }
 
 // flush writes a batch and answers every member. All members belong to the same pod, unless the lease was lost in the meantime.

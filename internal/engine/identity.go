@@ -38,14 +38,14 @@ type Identity struct {
 	Runs         *runs
 	Closing      atomic.Bool // no more jobs are started
 	inFlight     inFlight
-	Unknown      unknownOutcomes // raised when a reply was lost, because the table may then assign jobs to this identity that are unknown to it
+	Unknown      unknownOutcomes // raised when a reply was lost: the table may then assign jobs to this identity that it does not know
 
 	Poller  *poller.Poller
 	look    atomic.Bool // there may be due jobs besides the next ones of freed subjects
 	Due     dueTimes
 	freed   freedSubjects            // subjects whose next job the next claim should take
 	backlog backlog                  // whether the latest claim left jobs behind
-	ahead   *slots.Ahead             // jobs that were claimed ahead and are waiting for a slot
+	ahead   *slots.Ahead             // jobs that were claimed ahead of time and are waiting for a slot
 	took    map[string]*atomic.Int64 // average duration of the latest runs of each handled kind, in nanoseconds; 0 if none
 	news    atomic.Bool              // more urgent jobs than those in ahead may have arrived
 }

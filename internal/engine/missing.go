@@ -35,7 +35,7 @@ func (e *Engine) compare(ctx context.Context) {
 	}
 }
 
-// noteStarted records the start times of jobs that were claimed ahead and were already running at the previous comparison.
+// noteStarted records the start times of jobs that were claimed ahead of time and were already running at the previous comparison.
 func (e *Engine) noteStarted(ctx context.Context) error {
 	boot := e.Boot()
 	var claims []job.Lease

@@ -52,7 +52,7 @@ type loss struct {
 	gone bool          // the job was deleted; set before lost is closed
 }
 
-// ranAhead is the state of a run that was claimed ahead, or that passed its slot to a job claimed ahead.
+// ranAhead is the state of a run that was claimed ahead of time, or that passed its slot to a job claimed ahead of time.
 type ranAhead struct {
 	compared bool // compared with the table at least once; like noted, used only by the goroutine that compares
 	noted    bool // its start time is stored in its row
@@ -97,8 +97,8 @@ func (one *Run) orGone(err error) error {
 	return err
 }
 
-// started returns the time at which the handler was called if the job was claimed ahead. For other jobs it returns the zero time, because
-// their rows already contain the start time.
+// started returns the time at which the handler was called if the job was claimed ahead of time. For other jobs it returns the zero time,
+// because their rows already contain the start time.
 func (one *Run) started() (at time.Time) {
 	if one.Claimed.Ahead {
 		at = one.Claimed.ClaimedAt
