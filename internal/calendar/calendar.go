@@ -1,7 +1,7 @@
 // Package calendar turns due schedules into jobs. The database decides when a schedule is due. The package learns that time from the
 // response to a heartbeat ([Calendar.Apply]) and waits for it. It then locks the due schedules and decides which of their occurrences
 // submit jobs, based on their policies for missed occurrences, overlaps and unique keys. It writes the occurrences, the jobs and the next
-// due times in one commit. Each occurrence is therefore decided once, however many pods there are.
+// due times in one commit. Each occurrence is therefore processed only once, however many pods there are.
 //
 // The package encapsulates the locking, the policies for missed and overlapping occurrences, and the handling of schedules that cannot
 // fire. Package pod runs one calendar, supplies the jobs that schedules submit, and asks the calendar when given settings would fire.
@@ -41,8 +41,8 @@ type Options struct {
 	Kinds func() []string
 	// Boot returns this pod's boot ID, or nil if the pod is not registered.
 	Boot func() *string
-	// Prepare creates the jobs of a schedule, in the transaction that decides about the schedule. If the schedule cannot have jobs, refused
-	// is the reason.
+	// Prepare creates the jobs of a schedule, in the transaction that processes the schedule. If the schedule cannot have jobs, refused is
+	// the reason.
 	Prepare func(ctx context.Context, tx pgx.Tx, s job.Schedule) (jobs Jobs, refused, err error)
 	// Wake makes this pod claim jobs. WakePeers makes the other pods claim jobs.
 	Wake, WakePeers func()
@@ -95,7 +95,7 @@ func (c *Calendar) Run(ctx context.Context) {
 		case <-c.due:
 		}
 		c.FireDue(ctx, nil)
-		// If a schedule is still due, another pod has locked it, or the decision about it failed. The next heartbeat reports it again.
+		// If a schedule is still due, another pod has locked it, or processing it failed. The next heartbeat reports it again.
 		if now, next, err := admin.NextFire(ctx, c.o.Store, c.o.Kinds()); err != nil {
 			_ = c.o.Count(err)
 		} else {

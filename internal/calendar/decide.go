@@ -10,12 +10,13 @@ import (
 // Limits on one decision.
 const (
 	countMissedTo = 1000 // maximum number of missed occurrences that are counted
-	onTimeAtOnce  = 1000 // maximum number of on-time occurrences per transaction; the next one decides the rest
+	onTimeAtOnce  = 1000 // maximum number of on-time occurrences per transaction; the next transaction processes the rest
 )
 
-// decideFires decides about the occurrences in [from, now]. Occurrences that are on time fire; the policy decides about the others. An
-// occurrence is on time if it was on time at since, when this pod started to decide. Missed occurrences that submit no job are recorded as
-// a single entry for the latest one, with a count of the earlier ones. next is the first undecided occurrence, or zero if there is none.
+// decideFires decides which of the occurrences in [from, now] submit jobs. Occurrences that are on time fire; the policy for missed ones
+// applies to the others. An occurrence is on time if it was on time at since, when this pod started to process due schedules. Missed
+// occurrences that submit no job are recorded as a single entry for the latest one, with a count of the earlier ones. next is the first
+// occurrence that remains to be processed, or zero if there is none.
 func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, since time.Time) (list []job.Fire, next time.Time) {
 	first := plannedOccurrence(cal, from)
 	onTime := since.Add(-job.MissedAfter)
@@ -32,7 +33,7 @@ func decideFires(cal *scheduler.Calendar, s job.ScheduleSetting, from, now, sinc
 
 // plannedOccurrence returns the occurrence that was planned for from. Usually the occurrence is exactly at that time. But a pod with
 // another version of the time zone data, or an operator using SQL, may have planned a different time, in which case the nearest occurrence
-// is used. An occurrence that was already decided is not decided again.
+// is used. An occurrence that was already processed is not processed again.
 func plannedOccurrence(cal *scheduler.Calendar, from time.Time) time.Time {
 	following := cal.Next(from.Add(-time.Microsecond)) // returns from if that is an occurrence, because the database counts microseconds
 	if following.Equal(from) {

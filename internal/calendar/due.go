@@ -14,33 +14,33 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schedulesAtOnce is how many schedules one transaction decides about. If a decision fails, they are decided one by one. A commit costs as
-// much as three to five schedules, so larger transactions would only hold locks for longer without saving much.
+// schedulesAtOnce is how many schedules one transaction processes. If that fails, they are processed one by one. A commit costs as much as
+// three to five schedules, so larger transactions would only hold locks for longer without saving much.
 const schedulesAtOnce = 50
 
 // idTries is how many times jobs get new IDs when their IDs are already in use.
 const idTries = 3
 
-// sweep decides about due schedules until the remaining ones are all locked by other pods. It is not safe for concurrent use.
+// sweep processes due schedules until the remaining ones are all locked by other pods. It is not safe for concurrent use.
 type sweep struct {
 	c        *Calendar
 	at       *time.Time // current time for tests; nil means the database's clock
 	ids      []int64    // reserved for jobs but not used yet
 	skipped  []string   // schedules that failed or were left to other pods
-	oneByOne int        // number of schedules to decide one by one
+	oneByOne int        // number of schedules to process one by one
 
-	began, last time.Time // times of the first and the latest decision, on the database's clock
+	began, last time.Time // when this sweep first and last processed schedules, on the database's clock
 }
 
-// FireDue decides about all due schedules. It uses the database's clock, or the given time in tests.
+// FireDue processes all due schedules. It uses the database's clock, or the given time in tests.
 func (c *Calendar) FireDue(ctx context.Context, at *time.Time) {
 	s := &sweep{c: c, at: at}
 	for ctx.Err() == nil && s.next(ctx) {
 	}
 }
 
-// next decides about the schedules that have been due longest, and reports whether there may be more. If the joint decision fails, next
-// decides about the schedules one by one, so that one failure does not block the others.
+// next processes the schedules that have been due longest, and reports whether there may be more. If processing them together fails, next
+// processes them one by one, so that one failure does not block the others.
 func (s *sweep) next(ctx context.Context) bool {
 	limit := schedulesAtOnce
 	if s.oneByOne > 0 {
@@ -77,12 +77,12 @@ func (s *sweep) next(ctx context.Context) bool {
 	return true
 }
 
-// shortOfIDs is the error of a decision that needs more job IDs than were reserved. Its value is the number that is needed.
+// shortOfIDs is the error of a transaction that needs more job IDs than were reserved. Its value is the number that is needed.
 type shortOfIDs int
 
 func (n shortOfIDs) Error() string { return fmt.Sprintf("%d job ids are needed", int(n)) }
 
-// decideSome decides about the schedules that have been due longest, at most limit of them. It writes their occurrences, jobs and next due
+// decideSome processes the schedules that have been due longest, at most limit of them. It writes their occurrences, jobs and next due
 // times in one commit. If the reply to the commit is lost, nothing is read back, because the next sweep reads the rows. On an error,
 // decideSome returns the schedules concerned.
 //
@@ -127,8 +127,8 @@ func (s *sweep) decideSome(ctx context.Context, limit int) (list []decision, err
 	return list, err
 }
 
-// decidingSince returns when this sweep started to decide. An occurrence that was on time at that moment is late only because many
-// schedules were due. If the pod was frozen in between, the sweep is treated as if it had started now.
+// decidingSince returns the time at which this sweep started to process schedules. An occurrence that was on time at that moment is late
+// only because many schedules were due. If the pod was frozen in between, the sweep is treated as if it had started now.
 func (s *sweep) decidingSince(now time.Time) time.Time {
 	if pause := now.Sub(s.last); s.last.IsZero() || pause < 0 || pause > job.MissedAfter {
 		s.began = now
@@ -137,7 +137,7 @@ func (s *sweep) decidingSince(now time.Time) time.Time {
 	return s.began
 }
 
-// limitOccurrences truncates the list if it has too many occurrences for one transaction. The next transaction decides the rest.
+// limitOccurrences truncates the list if it has too many occurrences for one transaction. The next transaction processes the rest.
 func limitOccurrences(list []decision) []decision {
 	fires := 0
 	for i, d := range list {

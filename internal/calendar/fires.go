@@ -14,18 +14,19 @@ import (
 	"github.com/trapeze-run/trapeze/scheduler"
 )
 
-// decision is what one transaction decides about a schedule.
+// decision describes how one transaction processes a schedule.
 type decision struct {
 	job.Schedule
 	now       time.Time
 	fires     []job.Fire
-	next      time.Time // the first undecided occurrence; zero if there is none
+	next      time.Time // the first occurrence that remains to be processed; zero if there is none
 	wrong     string    // why it cannot fire as configured
 	postponed bool      // left for other pods, with its due time unchanged
 	used      int       // number of job IDs used
 }
 
-// decideSchedule decides about a schedule whose row is locked. since is when this pod started to decide.
+// decideSchedule decides which due occurrences of a schedule submit jobs. The schedule's row is locked. since is when this pod started to
+// process due schedules.
 func decideSchedule(due admin.Due, since time.Time) decision {
 	d := decision{Schedule: due.Schedule, now: due.Now}
 	cal, err := scheduler.Parse(due.Expression, due.Zone, due.Anchor)
@@ -51,7 +52,7 @@ func decideSchedule(due admin.Due, since time.Time) decision {
 	return d
 }
 
-// decideIn writes the decisions about schedules whose rows are locked. It drops occurrences that have already been decided.
+// decideIn writes the decisions for schedules whose rows are locked. It drops occurrences that have already been processed.
 func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decision, ids []int64) error {
 	need := 0
 	for _, d := range list {
@@ -93,7 +94,7 @@ func (c *Calendar) decideIn(ctx context.Context, tx pgx.Tx, list []decision, ids
 }
 
 // fireIn records occurrences of schedules and submits their jobs in chronological order. It skips occurrences that have already been
-// decided, whatever the schedules' rows contain. ids holds at least one ID per occurrence.
+// processed, whatever the schedules' rows contain. ids holds at least one ID per occurrence.
 func (c *Calendar) fireIn(ctx context.Context, tx pgx.Tx, list []decision, ids []int64, actor string) error {
 	active, err := c.active(ctx, tx, list) // read before inserting this transaction's own jobs, so that they do not count
 	if err != nil {

@@ -33,8 +33,8 @@ func (d *decision) fail(err error) {
 	}
 }
 
-// submitFires submits the jobs of occurrences in the transaction that decides them. Rejected jobs are recorded as failed occurrences. If
-// the transaction covers several schedules, a rejection fails the whole transaction, and the schedules are then decided one by one.
+// submitFires submits the jobs of occurrences in the transaction that processes them. Rejected jobs are recorded as failed occurrences. If
+// the transaction covers several schedules, a rejection fails the whole transaction, and the schedules are then processed one by one.
 //
 // The jobs need no approval, even if their lane requires it for submissions. Instead, setting or triggering a schedule for such a lane
 // requires permission to approve. The API checks this permission; the program itself and operators with SQL access have it implicitly.
