@@ -174,8 +174,8 @@ func starvation(r *history.Run) float64 {
 	return waited.Seconds() / total.Seconds()
 }
 
-// noRaces checks for reports from the race detector. Without the detector there is nothing to check, but the finding then does not count as
-// one that checked nothing.
+// noRaces checks for reports from the race detector. Without the detector there is nothing to check, but this finding then does not count
+// as one that checked nothing.
 func noRaces(r *history.Run) checker.Finding {
 	f := checker.Finding{Invariant: "races", Claim: "no process has a data race"}
 	for _, p := range r.Pods {

@@ -73,7 +73,7 @@ func TestTheLedgerGivesATotalOrder(t *testing.T) {
 	is.Equal(len(lines), 400)
 	for i, line := range lines {
 		is.Equal(line.N, int64(i+1))                    // in file order
-		is.True(i == 0 || !line.T.Before(lines[i-1].T)) // and in time order
+		is.True(i == 0 || !line.T.Before(lines[i-1].T)) // the lines are in time order
 	}
 }
 

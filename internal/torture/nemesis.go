@@ -90,8 +90,8 @@ func (n *nemesis) carry(ctx context.Context, act history.Act) {
 // errOver means that the run ended before the act could start.
 var errOver = errors.New("the run is over")
 
-// strike is an act in progress. The function of a verb does the harm, calls last to wait, and heals in every case. strike's methods are
-// safe for concurrent use.
+// strike is an act in progress. A verb's function does the harm, calls last to wait, and undoes the harm in every case. strike's methods
+// are safe for concurrent use.
 type strike struct {
 	w     *World
 	crowd *Crowd

@@ -20,7 +20,7 @@ const (
 	limitedSlots = 3
 )
 
-// operator changes lanes and the gate directly in the database while jobs are running.
+// operator changes lanes and the queue state directly in the database while jobs are running.
 type operator struct {
 	c *Crowd
 	r *rand.Rand
@@ -34,7 +34,7 @@ func (o *operator) prepare(ctx context.Context) error {
 	return err
 }
 
-// run makes a change every few seconds until ctx ends, and then opens all lanes and the gate again.
+// run makes a change every few seconds until ctx ends, and then opens all lanes and the queue again.
 func (o *operator) run(ctx context.Context) {
 	for sleep(ctx, 3*time.Second+time.Duration(o.r.IntN(5000))*time.Millisecond) {
 		switch o.r.IntN(14) {

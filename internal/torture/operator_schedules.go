@@ -12,8 +12,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// schedulesTable holds the torture's own record of each version of a schedule, with its first undecided occurrence at the time of the
-// change. A trigger writes the record in the transaction that makes the change, so that the order of changes and fires is certain.
+// schedulesTable holds the torture's own record of each version of a schedule, with the first occurrence that had not been processed at the
+// time of the change. A trigger writes the record in the transaction that makes the change, so that the order of changes and occurrences is
+// certain.
 const schedulesTable = `
 create table torture_schedules (n bigserial, at timestamptz not null default clock_timestamp(), schedule text not null,
 	expression text not null, paused boolean not null, anchor timestamptz not null, undecided timestamptz);
@@ -35,8 +36,9 @@ select (select count(distinct f.schedule) = $1 from trapeze.schedule_fires f whe
 	and not exists (select from trapeze.schedules where next_at < now() - interval '5 seconds')`
 )
 
-// theSchedules lists the schedules of every run with their names, initial expressions and missed-fire policies. The last schedule is never
-// changed. If no pod can decide occurrences for two seconds, several of that schedule's occurrences are decided together.
+// theSchedules lists the schedules of every run with their names, initial expressions and policies for missed occurrences. The last
+// schedule is never changed. If no pod can process occurrences for two seconds, several of that schedule's occurrences are processed
+// together.
 var theSchedules = []struct{ name, expression, missed string }{
 	{"tick", "@every 2s", "catch_up"},
 	{"cron", "*/3 * * * * *", "coalesce"},
@@ -108,8 +110,8 @@ func (c *Crowd) schedule(ctx context.Context, verb, name, method, path, body str
 	}
 }
 
-// EndSchedules waits until every schedule has fired again in the healed fleet, and then pauses them all. Fires wake pods, which would hide
-// a pod that does not wake by itself. The checker detects a fleet that no longer fires schedules.
+// EndSchedules waits until every schedule has fired again in the healed fleet, and then pauses them all. A schedule that fires wakes pods,
+// which would hide a pod that does not wake by itself. The checker detects a fleet that no longer fires schedules.
 func (c *Crowd) EndSchedules(ctx context.Context) error {
 	c.w.enter("last fires", restWithin)
 	for _, s := range theSchedules {

@@ -53,7 +53,7 @@ func TestAPlaceIsFilledAgainUnlessItIsHeldDown(t *testing.T) {
 	is.NoErr(p.Signal(syscall.SIGCONT))
 	is.NoErr(p.WaitExit(t.Context()))
 	pause(t.Context(), restartAfter+500*time.Millisecond)
-	is.Equal(p.PID(), 0) // the place is held down
+	is.Equal(p.PID(), 0) // no process starts while the place is held down
 	is.NoErr(p.Start(t.Context(), "TRAPEZE_FAILPOINTS=heartbeat.send=exit:7"))
 	is.NoErr(p.WaitExit(t.Context()))
 	release()

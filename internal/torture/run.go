@@ -220,7 +220,7 @@ func (w *World) wakeServer(ctx context.Context) error {
 }
 
 // quietSQL counts the unfinished jobs. It also reports whether each of them is waiting for something that will not happen during the quiet
-// tail: a closed gate or lane, a missing handler, or a time far in the future.
+// tail: a closed queue or lane, a missing handler, or a time far in the future.
 const quietSQL = `
 select (select count(*) from trapeze.live), not exists (
 	select from trapeze.live l join trapeze.lanes n on n.name = l.lane

@@ -34,7 +34,7 @@ func TestAFleetSurvivesAShortTortureAndLeavesCompleteRecords(t *testing.T) {
 	is.Equal(len(r.Faults), 3)
 	is.True(len(r.Pods) >= 3)    // two pods, at least one of them restarted
 	is.True(len(r.Calls) > 100)  // clients submitted, cancelled and stopped jobs
-	is.True(len(r.Jobs) > 100)   // and jobs resulted from the submissions
+	is.True(len(r.Jobs) > 100)   // the submissions resulted in jobs
 	is.True(len(r.Events) > 300) // jobs were created, claimed and finished
 	is.True(len(r.Ledger) > 200) // handlers reported their work
 	is.True(len(r.Samples) > 50) // about half of those expected

@@ -51,7 +51,7 @@ func jobOf(text string) submission {
 	return submission{Kind: kind, Args: json.RawMessage(args)}
 }
 
-// submits submits the given jobs in turn. It submits as many as the act's number says, but each of them at least once.
+// submits submits the given jobs in turn. It submits the number of jobs that the act specifies, but each job at least once.
 func submits(jobs ...string) func(*strike) error {
 	return func(s *strike) error {
 		for i := range max(s.act.Number, len(jobs)) {

@@ -107,8 +107,8 @@ func (k *errands) subject() string { return fmt.Sprint("hot ", k.r.IntN(hotSubje
 func (k *errands) number(low, high int) int { return low + k.r.IntN(high-low+1) }
 
 // Work runs the clients and operators until ctx ends and their last calls have been answered. Clients submit, cancel and stop jobs.
-// Operators change lanes, the gate and schedules, and retry or reprioritize jobs. At the end, the lanes and the gate are open and the
-// schedules are active.
+// Operators change lanes, the queue state and schedules, and retry or reprioritize jobs. At the end, the lanes and the queue are open and
+// the schedules are active.
 func (c *Crowd) Work(ctx context.Context) error {
 	o := &operator{c: c, r: rand.New(rand.NewPCG(c.w.Settings.Seed, workloadStream))}
 	if err := o.prepare(ctx); err != nil {

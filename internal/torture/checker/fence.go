@@ -12,7 +12,7 @@ const sameClock = 5 * time.Millisecond
 
 // fenceHolds (I3) checks fencing:
 //
-//   - Fences rise with every claim.
+//   - Fences increase with every claim.
 //   - Every write for a claim carries the fence and the pod of the latest claim, and comes before that claim ends.
 //   - No handler starts without a claim, or before its claim.
 //   - A pod whose row was closed claims nothing more and continues under a new boot ID.

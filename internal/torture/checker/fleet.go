@@ -108,7 +108,7 @@ func (v *view) heldUntil(c *claim) time.Time {
 	return later(b.closed, c.event.At)
 }
 
-// knows returns the earliest time that the limits known to the pod may date from when it made the claim.
+// knows returns a time such that, when the pod made the claim, it knew limits that were in force at that time or later.
 func (v *view) knows(c *claim) time.Time {
 	return v.trouble.leftAlone(v.boot(c.boot).pod, c.event.At, v.run.Settings.Heartbeat+v.slack)
 }

@@ -69,7 +69,7 @@ var innocent = []struct {
 	{"fires that were missed while the database was down and replaced by one", func(p *past) {
 		anchor := p.schedule("s", "@every 10s", false, time.Time{})
 		p.fault("F20", "down", "", 95*time.Second, nil)
-		p.fire("s", anchor.Add(30*time.Second), 2) // the latest fire that is already a minute late
+		p.fire("s", anchor.Add(30*time.Second), 2) // the latest occurrence that is already a minute late
 		for n := 4; n <= 9; n++ {
 			p.fire("s", anchor.Add(time.Duration(n)*10*time.Second), 0)
 		}

@@ -12,7 +12,7 @@ import (
 // unlimited is the slot count of a lane that may use all slots of its pod.
 const unlimited = -1
 
-// rule is the setting of a lane or the gate. It is in force from the response to one change until the next change is sent.
+// rule is a setting of a lane or of the whole queue. It is in force from the response to one change until the next change is sent.
 type rule struct {
 	span
 	slots int // slots per pod
@@ -20,8 +20,8 @@ type rule struct {
 	open  bool
 }
 
-// lanes contains the settings of the lanes and of the gate, taken from the operator's calls. While a change is in progress, the setting is
-// unknown. For a lane that starts with a limit, it is also unknown before the first change.
+// lanes contains the settings of the lanes and of the whole queue, taken from the operator's calls. While a change is in progress, the
+// setting is unknown. For a lane that starts with a limit, it is also unknown before the first change.
 type lanes struct {
 	byName map[string][]rule
 	gate   []rule
@@ -82,7 +82,7 @@ func during(rules []rule, from, to time.Time) (rule, bool) {
 	return rule{}, false
 }
 
-// free reports whether a lane and the gate were certain to be open and unlimited throughout the given period.
+// free reports whether a lane and the queue were certain to be open and unlimited throughout the given period.
 func (l lanes) free(lane string, from, to time.Time) bool {
 	r, ok := l.known(lane, from, to)
 	gate, okGate := during(l.gate, from, to)

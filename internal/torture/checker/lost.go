@@ -33,8 +33,8 @@ func nothingLost(v *view, f *Finding) {
 }
 
 // mayWait reports whether a job has a valid reason not to have ended by the end of the quiet tail. It may be due later, have a kind without
-// a handler, be in a closed lane or behind a closed gate, or never end by itself. A fan-out may also be waiting for a branch that has a
-// valid reason.
+// a handler, be in a lane or a queue that is closed, or never end by itself. A fan-out may also be waiting for a branch that has a valid
+// reason.
 func (v *view) mayWait(s *story) bool {
 	if endless(s.job) {
 		return true

@@ -7,9 +7,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// orderHolds (I17) checks that a claim never passes over a job in the same lane that goes first, which is one with a higher priority, or
-// with the same priority and an earlier due time. A submission that starts on insert must not pass a job of equal or higher priority, and a
-// next step must not pass a job of higher priority.
+// orderHolds (I17) checks that a claim never skips a job in the same lane that should go first: one with a higher priority, or with the
+// same priority and an earlier due time. A submission that starts on insert must not pass a job of equal or higher priority, and a next
+// step must not pass a job of higher priority.
 //
 // A claim is compared only with jobs that it must have seen and could have taken. Those jobs were visible before the claim began, according
 // to the response to their submission. They were still waiting after the claim was committed, according to the first line of its handler.
@@ -141,7 +141,7 @@ func (v *view) goesFirst(w *wait, waiting []*wait, f *Finding) {
 	}
 }
 
-// unknownFor is how long a command that got no response may keep its row locked after its client gave up. Its pod may be frozen.
+// unknownFor is how long a command that got no response may keep its row locked after its client gave up, because its pod may be frozen.
 const unknownFor = 10 * time.Second
 
 // touched reports whether a command, such as a cancel, may have locked the row of a waiting job.

@@ -150,7 +150,7 @@ func (p *past) fault(name, verb, pod string, lasts time.Duration, do func()) {
 	p.run.Faults[at].Healed = p.now
 }
 
-// operate records a change to a lane, or to the gate if lane is empty.
+// operate records a change to a lane, or to the queue state if lane is empty.
 func (p *past) operate(lane string, slots int, open bool) {
 	c := history.Call{N: len(p.run.Calls) + 1, Verb: "lane", Lane: lane, Slots: &slots, Enabled: &open, Began: p.step(), Ended: p.step(), Outcome: history.OK}
 	if shut := !open; lane == "" {

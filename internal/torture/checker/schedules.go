@@ -13,9 +13,10 @@ import (
 )
 
 // schedulesFire (I19) checks schedules between consecutive changes. The checker computes the expected occurrences from the expression
-// itself, up to the one that was due next when the schedule changed. Every occurrence must be decided at most once. An occurrence may be
-// missing only if a later one counts it as missed and it was more than a minute late. No occurrence may be decided early or, if a pod was
-// well, long after it was due. Each fire must have exactly one existing job and one event, and every scheduled job must belong to a fire.
+// itself, up to the one that was due next when the schedule changed. Every occurrence must be processed at most once. An occurrence may be
+// missing only if a later one counts it as missed and it was more than a minute late. No occurrence may be processed early or, if a pod was
+// well, long after it was due. Each occurrence that fired must have exactly one existing job and one event, and every scheduled job must
+// belong to an occurrence.
 func schedulesFire(v *view, f *Finding) {
 	fires := map[string][]*history.Fire{}
 	for i := range v.run.Fires {
@@ -44,7 +45,7 @@ func schedulesFire(v *view, f *Finding) {
 	v.firesAreTold(f)
 }
 
-// between returns the scheduled fires after one time and up to another, excluding those that an operator triggered.
+// between returns the regular occurrences after one time and up to another, without those that an operator triggered.
 func between(list []*history.Fire, after, until time.Time) (found []*history.Fire) {
 	for _, one := range list {
 		if !one.Manual && one.FireAt.After(after) && !one.FireAt.After(until) {
@@ -54,7 +55,7 @@ func between(list []*history.Fire, after, until time.Time) (found []*history.Fir
 	return found
 }
 
-// turn checks the fires of a schedule between one change and the next. next is nil if the schedule did not change again.
+// turn checks the occurrences of a schedule between one change and the next. next is nil if the schedule did not change again.
 func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding) {
 	if s.Paused {
 		for _, r := range rows {
@@ -62,13 +63,14 @@ func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding)
 		}
 		return
 	}
-	// At the end of the run, fires are allowed while any pod is running, but not required once the first pod has been told to shut down.
+	// At the end of the run, occurrences are allowed while any pod is running, but not required once the first pod has been told to shut
+	// down.
 	until, by, undecided := v.run.Settings.Ended, v.quietEnd(), (*time.Time)(nil)
 	if next != nil {
 		until, by, undecided = next.At, next.At, next.Undecided
 	}
 	at := 0
-	var open []time.Time // expected fires that have not been found yet
+	var open []time.Time // expected occurrences that have not been found yet
 	for _, fire := range firesOf(s, until) {
 		if undecided != nil && !fire.Before(*undecided) || next == nil && at == len(rows) {
 			v.inTime(s, fire, by, f)
@@ -90,7 +92,7 @@ func (v *view) turn(s, next *history.Schedule, rows []*history.Fire, f *Finding)
 	}
 }
 
-// decided checks the row of a fire. left contains the preceding fires that have no row.
+// decided checks the row of an occurrence. left contains the preceding occurrences that have no row.
 func (v *view) decided(r *history.Fire, left []time.Time, f *Finding) {
 	f.judge(len(left) == r.Missed, jobOf(r), "schedule %q: the fire for %s reports %d missed fires before it, but there are %d", r.Schedule,
 		clock(r.FireAt), r.Missed, len(left))
@@ -105,12 +107,12 @@ func (v *view) decided(r *history.Fire, left []time.Time, f *Finding) {
 		clock(r.DecidedAt))
 }
 
-// inTime checks the first fire that was still undecided at the given time.
+// inTime checks the first occurrence that had not been processed by the given time.
 func (v *view) inTime(s *history.Schedule, fire, by time.Time, f *Finding) {
 	f.judge(!v.late(fire, by), 0, "schedule %q had not fired for %s by %s, although a pod was well throughout", s.Schedule, clock(fire), clock(by))
 }
 
-// late reports whether a fire remained undecided for longer than a healthy pod may need to notice that it is due.
+// late reports whether an occurrence was left unprocessed for longer than a healthy pod may need to notice that it is due.
 func (v *view) late(fire, by time.Time) bool {
 	enough := v.prompt() + v.run.Settings.Heartbeat
 	return by.Sub(fire) > enough && slices.ContainsFunc(v.lives, func(l *life) bool {
@@ -118,8 +120,8 @@ func (v *view) late(fire, by time.Time) bool {
 	})
 }
 
-// firesOf computes the fires of a schedule from its anchor up to the given time. It supports "@every D", counted from the anchor, and the
-// six-field cron expression for every N-th second of a minute.
+// firesOf computes the occurrences of a schedule from its anchor up to the given time. It supports "@every D", counted from the anchor, and
+// the six-field cron expression for every N-th second of a minute.
 func firesOf(s *history.Schedule, until time.Time) (list []time.Time) {
 	if text, ok := strings.CutPrefix(s.Expression, "@every "); ok {
 		every, err := time.ParseDuration(text)
@@ -143,7 +145,7 @@ func firesOf(s *history.Schedule, until time.Time) (list []time.Time) {
 	return list
 }
 
-// firesHaveJobs checks that a job named by a fire exists and belongs to no other fire. No other scheduled jobs may exist.
+// firesHaveJobs checks that the job of each occurrence exists and belongs to no other occurrence. No other scheduled jobs may exist.
 func (v *view) firesHaveJobs(f *Finding) {
 	of := map[int64]*history.Fire{}
 	for i := range v.run.Fires {
@@ -169,7 +171,7 @@ func (v *view) firesHaveJobs(f *Finding) {
 	}
 }
 
-// firesAreTold checks that the history records each fire exactly once.
+// firesAreTold checks that the history records each occurrence exactly once.
 func (v *view) firesAreTold(f *Finding) {
 	type told struct {
 		Schedule string    `json:"schedule"`
@@ -191,7 +193,7 @@ func (v *view) firesAreTold(f *Finding) {
 	}
 }
 
-// jobOf returns the ID of a fire's job, or 0 if it has none.
+// jobOf returns the ID of an occurrence's job, or 0 if it has none.
 func jobOf(r *history.Fire) int64 {
 	if r.Job == nil {
 		return 0

@@ -13,7 +13,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// schedule records the current state of a schedule and its next undecided fire.
+// schedule records the current state of a schedule and its next occurrence that has not been processed.
 func (p *past) schedule(name, expression string, paused bool, undecided time.Time) time.Time {
 	one := history.Schedule{N: int64(len(p.run.Schedules) + 1), At: p.step(), Schedule: name, Expression: expression, Paused: paused, Anchor: p.now}
 	if !undecided.IsZero() {
@@ -23,7 +23,7 @@ func (p *past) schedule(name, expression string, paused bool, undecided time.Tim
 	return p.now
 }
 
-// fire decides a fire now and adds its job. The fire also counts the given number of missed fires before it.
+// fire processes an occurrence now and adds its job. The occurrence also counts the given number of missed occurrences before it.
 func (p *past) fire(name string, at time.Time, missed int) *tale {
 	t := p.add(job.Job{Kind: "demo.noop", Args: json.RawMessage(`{}`), Lane: "default"})
 	p.xid++
@@ -46,7 +46,7 @@ func (p *past) fires(name string) {
 	p.schedule(name, "@every 2s", true, anchor.Add(8*time.Second))
 }
 
-// third returns the third fire of schedule s.
+// third returns the third occurrence of schedule s.
 func third(r *history.Run) *history.Fire {
 	return &r.Fires[slices.IndexFunc(r.Fires, func(f history.Fire) bool { return f.Schedule == "s" })+2]
 }

@@ -30,7 +30,7 @@ func slotsHold(v *view, f *Finding) {
 				continue
 			}
 			turns = append(turns, turn{start.N, start.T, c, b.life, true})
-			// Without a last line, all that is known of a handler is that it did not end before its claim.
+			// If a handler has no last line, all that is known is that it did not end before its claim did.
 			switch {
 			case c.done != nil:
 				turns = append(turns, turn{c.done.N, c.done.T, c, b.life, false})
@@ -63,7 +63,7 @@ func slotsHold(v *view, f *Finding) {
 }
 
 // limitAt returns the lane limit that a process was certain to know when it claimed a job and started its handler. The limit is 0 if the
-// lane or the gate is closed.
+// lane or the queue is closed.
 func (v *view) limitAt(lane string, c *claim, l *life) (limit int, known bool) {
 	from, to := c.event.At.Add(-v.run.Settings.Heartbeat-v.slack), c.start().T
 	if l.Ready == nil || !v.trouble.calm(l.Pod, from, to) {

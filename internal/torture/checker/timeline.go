@@ -112,7 +112,7 @@ func (v *view) callMoments(id int64) (list []moment) {
 	return list
 }
 
-// sampleMoments returns when the samples began and stopped showing each claim.
+// sampleMoments returns the times at which the samples began and stopped showing each claim.
 func (v *view) sampleMoments(id int64) (list []moment) {
 	var seen []history.Running
 	for i := range v.run.Samples {

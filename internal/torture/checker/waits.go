@@ -205,7 +205,7 @@ func (v *view) idleMeanwhile(w *wait) (idle *life, from time.Time) {
 				return l, began[l]
 			}
 			if look.at.Sub(began[l]) >= enough {
-				began[l] = began[l].Add(v.run.Settings.Poll / 2) // not at this time, but possibly a little later
+				began[l] = began[l].Add(v.run.Settings.Poll / 2) // the process could not claim jobs the whole time, so continue from a later start
 			}
 		}
 	}

@@ -12,9 +12,8 @@ const inEvery = 10 * time.Second
 // workGoesOn (I14) checks for progress. No due job may be left waiting while a pod that can run it has room. No claimed job may be left
 // without a handler while its pod is well.
 //
-// The run is divided into windows of ten seconds, of which only those count in which a pod is well and has room. If jobs became due in the
-// first half of such a window, the window must contain a claim or a finish. If handlers returned in the first half, it must contain a
-// finish.
+// The run is divided into windows of ten seconds. Only windows in which a pod is well and has room count. If jobs became due in the first
+// half of such a window, the window must contain a claim or a finish. If handlers returned in the first half, it must contain a finish.
 func workGoesOn(v *view, f *Finding) {
 	for _, w := range v.waits {
 		if w.recovered || w.born {
@@ -64,7 +63,7 @@ func (v *view) leftLying(c *claim, l *life) bool {
 type window struct {
 	span
 	due, returned  int // jobs that became due and handlers that returned in the first half
-	claimed, ended int // claims
+	claimed, ended int // claims that were made, and claims that ended
 }
 
 func (v *view) windows() []window {

@@ -91,7 +91,7 @@ type Line struct {
 	Refused  bool      `json:"refused,omitempty"` // an effect with a fence below the job's highest, answered with 409
 }
 
-// What a client learns from a call.
+// The possible outcomes of a call, as far as the client knows.
 const (
 	OK      = "ok"      // the response reports success
 	Refused = "refused" // the response states that nothing was done, and why
@@ -102,7 +102,7 @@ const (
 type Call struct {
 	N        int             `json:"n"`
 	Client   int             `json:"client"`
-	Verb     string          `json:"verb"` // submit, cancel, stop, retry, nice, or a change to a lane, the gate or a schedule
+	Verb     string          `json:"verb"` // submit, cancel, stop, retry, nice, or a change to a lane, the queue state (gate) or a schedule
 	Pod      string          `json:"pod"`  // the pod that received the call
 	Began    time.Time       `json:"began"`
 	Ended    time.Time       `json:"ended"`
@@ -207,7 +207,7 @@ type Schedule struct {
 	Expression string     `json:"expression"`
 	Paused     bool       `json:"paused"`
 	Anchor     time.Time  `json:"anchor"`    // all occurrences are after this time
-	Undecided  *time.Time `json:"undecided"` // the first undecided occurrence before the change, or nil if there was none
+	Undecided  *time.Time `json:"undecided"` // the first occurrence that had not been processed before the change, or nil if there was none
 }
 
 // Process records one run of a pod process, from start to exit. It is written after the process has exited.

@@ -15,7 +15,7 @@ type Bug struct {
 	Name       string
 	Edits      []Edit
 	Tests      [][]string // arguments for the go test runs, at least one of which must fail
-	Invariants []string   // invariants at least one of which the torture must report as broken
+	Invariants []string   // the torture must report at least one of these invariants as broken
 	Harmless   string     // why no test can fail because of the bug
 }
 
