@@ -12,17 +12,18 @@ import (
 )
 
 const (
-	// aheadPerSlot is the maximum number of jobs claimed ahead per slot.
+	// aheadPerSlot is the maximum number of jobs per slot that are claimed ahead of time.
 	aheadPerSlot = 10
-	// aheadAtMost is the maximum number of jobs that a pod claims ahead. A larger claim is hardly cheaper per job and retains more memory.
-	// With ten jobs for each of 100 slots, draining the queue took a tenth longer (2 cores, 2026-11-25).
+	// aheadAtMost is the maximum number of jobs that a pod claims ahead of time. A larger claim is hardly cheaper per job and retains more
+	// memory. With ten jobs for each of 100 slots, draining the queue took a tenth longer (2 cores, 2026-11-25).
 	aheadAtMost = 100
-	// AheadFor is how long a job claimed ahead may wait for a slot. After that, it is returned to its lane, where another pod can claim it.
+	// AheadFor is how long a job that was claimed ahead of time may wait for a slot. After that, it is returned to its lane, where another
+	// pod can claim it.
 	AheadFor = 200 * time.Millisecond
 )
 
-// Ahead holds the jobs that were claimed ahead and are waiting for a slot, in claim order within each lane. Use [NewAhead] to create an
-// Ahead. It is safe for concurrent use.
+// Ahead holds the jobs that were claimed ahead of time and are waiting for a slot, in claim order within each lane. Use [NewAhead] to
+// create an Ahead. It is safe for concurrent use.
 type Ahead struct {
 	Added wait.Signal // set when the first claim is added
 
@@ -35,10 +36,10 @@ type Ahead struct {
 	turn    int
 	taken   map[*Claim]bool // claims that are being started or returned
 	filled  int64           // number of claims after the latest call to Put
-	perSlot int             // limit per slot; rises by one with each call to Put, and is halved after a claim has waited too long
+	perSlot int             // limit per slot; increased by one with each call to Put, and halved after a claim has waited too long
 }
 
-// Claim is a claimed job that waits for a slot.
+// Claim is a claimed job that is waiting for a slot.
 type Claim struct {
 	store.Claimed
 	Lease job.Lease
@@ -53,8 +54,8 @@ func NewAhead() *Ahead {
 // Any reports whether any claim is waiting.
 func (a *Ahead) Any() bool { return a.waiting.Load() > 0 }
 
-// Wants returns how many jobs to claim ahead for a lane with n slots. took is how long a job runs, and roundTrip is how long a claim takes.
-// The result is the number of jobs that the slots finish during a claim, minus the jobs that are already waiting.
+// Wants returns how many jobs to claim ahead of time for a lane with n slots. took is how long a job runs, and roundTrip is how long a
+// claim takes. The result is the number of jobs that the slots finish during a claim, minus the jobs that are already waiting.
 func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	if n == 0 || took == 0 {
 		return 0
@@ -65,8 +66,8 @@ func (a *Ahead) Wants(n int, took, roundTrip time.Duration) int {
 	return max(0, int(cover-a.waiting.Load()))
 }
 
-// WantsUrgent returns how many more urgent jobs to claim ahead for a lane with n slots. It allows one such job per slot, in addition to the
-// limit for other jobs.
+// WantsUrgent returns how many more urgent jobs to claim ahead of time for a lane with n slots. It allows one such job per slot, in
+// addition to the limit for other jobs.
 func (a *Ahead) WantsUrgent(n int) int {
 	return max(0, min(n, n+min(n*aheadPerSlot, aheadAtMost)-int(a.waiting.Load())))
 }
@@ -136,7 +137,8 @@ func (a *Ahead) Remove(match func(*Claim) bool) (removed []*Claim) {
 	return removed
 }
 
-// RemoveOld removes and returns the claims that have waited for [AheadFor]. If there are any, it lowers the number of jobs to claim ahead.
+// RemoveOld removes and returns the claims that have waited for [AheadFor]. If there are any, it lowers the number of jobs to claim ahead
+// of time.
 func (a *Ahead) RemoveOld() []*Claim {
 	old := a.Remove(func(c *Claim) bool { return time.Since(c.Since) >= AheadFor })
 	if len(old) > 0 {
@@ -194,7 +196,7 @@ func (a *Ahead) MoreUrgent(lane string, priority int) bool {
 	return len(list) > 0 && list[0].Priority > priority
 }
 
-// Oldest returns when the oldest waiting claim was added, or zero if there is none.
+// Oldest returns the time at which the oldest waiting claim was added, or the zero time if there is none.
 func (a *Ahead) Oldest() (since time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -23,7 +23,7 @@ type grant struct {
 	wanted      bool
 	over        bool      // all pods together hold more slots than the lane has
 	warned      bool      // a heartbeat has reported over since the last request
-	since       time.Time // when held last rose from 0
+	since       time.Time // when held last became greater than 0
 	short       time.Time // when this pod last received fewer slots than it requested
 	waits       bool      // the lane had jobs to run at that time
 	touched     bool      // a job has started since the last heartbeat
