@@ -58,8 +58,8 @@ func killThree(w *world, seed uint64) {
 	}
 }
 
-// momentOf turns a number from 0 to 1 into a condition that determines when to kill. The first quarter covers the ingest of 20,000 rows,
-// and the rest covers the completion of its 223 jobs.
+// momentOf turns a number from 0 to 1 into a condition that determines when to kill a pod. The first quarter covers the ingest of 20,000
+// rows, and the rest covers the completion of its 223 jobs.
 func momentOf(at float64) (what, sql string, atLeast int) {
 	if at < 0.25 {
 		rows := int(at * 4 * 20_000)

@@ -24,7 +24,7 @@ func TestAFireWhosePodDiesBeforeTheCommitIsAnothersToDecide(t *testing.T) {
 			armed := w.start(podConfig{Name: "armed"}, failpoint.FireSubmitted+"="+action)
 			w.schedule("s", "*/2 * * * * *")
 			pgtest.Wait(t, "it has submitted", func() bool { return armed.log.says("failpoint " + failpoint.FireSubmitted) })
-			is.Equal(w.fires(), 0) // nothing about the fire is visible
+			is.Equal(w.fires(), 0) // nothing about the occurrence is visible
 			w.start(podConfig{Name: "other"}, "")
 			pgtest.Wait(t, "the other one fires", func() bool { return w.fires() >= 3 })
 			is.True(read[float64](w, `select max(extract(epoch from decided_at - fire_at))::float8 from trapeze.schedule_fires`) < 8) // seconds

@@ -23,7 +23,7 @@ func (w *world) schedule(name, expression string) {
 	}
 }
 
-// fires returns the number of occurrences that have been decided.
+// fires returns the number of occurrences that have been processed.
 func (w *world) fires() int { return read[int](w, "select count(*) from trapeze.schedule_fires") }
 
 // checkFires checks that every schedule has fired at each multiple of its interval, in seconds, since it was created. There must be one job

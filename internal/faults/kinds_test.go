@@ -158,7 +158,7 @@ func register(r *runner.Runner, pool *pgxpool.Pool) {
 	})
 }
 
-// claim contains the methods of a job that recording a trace requires.
+// claim is the set of a job's methods that recording a trace requires.
 type claim interface {
 	ID() int64
 	Fence() int64
@@ -175,7 +175,7 @@ func effect(j claim) func(context.Context, pgx.Tx) error {
 	}
 }
 
-// started records that a run began. It records at least once, and only if the database allows it.
+// started records that a run began. It makes one attempt, which fails if the database does not respond within a second.
 func started(ctx context.Context, pool *pgxpool.Pool, j claim) { trace(ctx, pool, j, "start") }
 
 func trace(ctx context.Context, pool *pgxpool.Pool, j claim, what string) {
