@@ -61,7 +61,8 @@ func public(t *testing.T, key any) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-// claims returns the claims of a valid token, modified by change, which alternates names and values. A nil value removes a claim.
+// claims returns the claims of a valid token, with some of them changed. change lists claim names, each followed by its new value. A nil
+// value removes a claim.
 func claims(change ...any) jwt.MapClaims {
 	c := jwt.MapClaims{"iss": "https://id.example.org", "aud": "trapeze", "sub": "ana", "roles": []string{"operator"},
 		"exp": time.Now().Add(time.Hour).Unix()}

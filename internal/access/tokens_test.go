@@ -32,7 +32,7 @@ func line(token, name string) string {
 	return `{"token":"` + token + `","name":"` + name + `","roles":["operator"]}`
 }
 
-// asking returns a request with the given headers. header alternates names and values.
+// asking returns a request with the given headers. header lists header names, each followed by its value.
 func asking(header ...string) *http.Request {
 	r := httptest.NewRequest("GET", "/jobs", nil)
 	for i := 0; i < len(header); i += 2 {

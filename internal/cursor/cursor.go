@@ -1,7 +1,7 @@
 // Package cursor encodes the cursors with which the lists in the API and the dashboard refer to their next page.
 //
-// The content of a cursor is internal to the program and may change in the next release. A cursor grants no permissions, so it is not
-// signed. Its checksum detects cursors that are made up or truncated.
+// Cursors are opaque: their content may change in the next release. A cursor grants no permissions, so it is not signed. Its checksum
+// detects cursors that are made up or truncated.
 package cursor
 
 import (

@@ -11,7 +11,7 @@ import (
 // historyRecent is how long after its creation a new timeline is reported as a warning.
 const historyRecent = 24 * time.Hour
 
-// history detects a failover or restore that may have lost commits, and a job ID sequence that has fallen behind.
+// history detects a failover or restore that may have lost commits, and a job ID sequence that has fallen behind the IDs in use.
 func (e *examination) history(ctx context.Context) error {
 	c, err := store.ReadClusterState(ctx, e.store)
 	if err != nil {

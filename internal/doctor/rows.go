@@ -36,7 +36,8 @@ func (e *examination) horizon(ctx context.Context) error {
 	return nil
 }
 
-// oldness rates a transaction or slot by its age, or by the number of transactions since, because the age of a replication slot is unknown.
+// oldness rates a transaction or slot by its age and by the number of transactions that have started since. The age of a replication slot
+// is unknown, so only the number of transactions counts.
 func (e *examination) oldness(h view.Holder, now time.Time) Health {
 	const many, far = 1_000_000, 100_000_000
 	switch {

@@ -20,5 +20,5 @@ const (
 	HeartbeatSend   = "heartbeat.send"   // before a heartbeat is sent
 	RecoverPage     = "recover.page"     // after one page of a recovery
 	EnqueueDone     = "enqueue.done"     // after the commit of an enqueue, before the job starts
-	FireSubmitted   = "fire.submitted"   // before the commit that stores the decided occurrences and the jobs submitted for them
+	FireSubmitted   = "fire.submitted"   // before the commit that stores processed occurrences and the jobs submitted for them
 )

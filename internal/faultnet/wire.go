@@ -16,7 +16,7 @@ type armed struct {
 // has no type. All others have a type, a length that includes itself, and a body.
 type wire struct {
 	started  bool
-	head     []byte // of the current message: the type, the length, and the part of the body that is kept
+	head     []byte // the current message: its type, its length, and the part of its body that is kept
 	missing  int    // bytes of the body that have not arrived yet
 	prepared map[string]string
 	explicit bool   // a transaction is open

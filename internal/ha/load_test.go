@@ -196,7 +196,8 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// acceptedSince returns when the first submission after the given time was accepted, or the zero time if no submission was accepted.
+// acceptedSince returns the time at which the first submission after the given time was accepted, or the zero time if no submission was
+// accepted.
 func (l *load) acceptedSince(from time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,7 +212,7 @@ func (l *load) acceptedSince(from time.Time) time.Time {
 	return time.Time{}
 }
 
-// startedSince returns when each pod first started a handler after the given time.
+// startedSince returns, for each pod, the time at which it first started a handler after the given time.
 func (l *load) startedSince(from time.Time) map[string]time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -139,13 +139,13 @@ func TestAHandlerThatEmitsTooMuchWaits(t *testing.T) {
 		for i := range 1 + maxHeldEvents {
 			emit(strconv.Itoa(i))
 		}
-		is.Equal(time.Since(began), time.Duration(0)) // this many events are held
+		is.Equal(time.Since(began), time.Duration(0)) // adding this many events does not block
 		ctx, cancel := context.WithTimeout(context.Background(), interval/2)
 		defer cancel()
 		err := s.Add(ctx, store.Emission{Event: "never"})
-		is.True(errors.Is(err, context.DeadlineExceeded)) // waits no longer than its context allows
+		is.True(errors.Is(err, context.DeadlineExceeded)) // Add waits no longer than its context allows
 		emit("next")
-		is.Equal(time.Since(began), interval) // and no longer than until the held events have been written
+		is.Equal(time.Since(began), interval) // an event waits only until the held events have been written
 		is.Equal(len(c.written()), 2)
 		is.True(strings.HasSuffix(c.written()[1], " "+strconv.Itoa(maxHeldEvents)))
 		large := store.Emission{Event: "large", Fields: make([]byte, maxHeldBytes)}

@@ -107,8 +107,9 @@ func (l *Lease) Missed() {
 	l.outage.begin()
 }
 
-// Spared returns the time, on the database's clock, from which expired leases are ignored, and for how much longer. After an outage of this
-// pod, leases are spared for one lease duration (lasts). Spared returns zero values if no leases are spared.
+// Spared reports which pods must not be declared dead: for the duration left, all pods whose lease had not expired at since, a time on the
+// database's clock. They are spared for one lease duration (lasts) after an outage of this pod. Spared returns zero values if no pods are
+// spared.
 func (l *Lease) Spared(lasts time.Duration) (since time.Time, left time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -33,7 +33,7 @@ func TestPipelinesAreLookedThroughOnlyWhereSomeMayHaveLostTheirJobs(t *testing.T
 	is.Equal(prune(nil), 0) // retention has removed nothing since
 	m.pruned.batches.Add(1)
 	is.Equal(prune(context.Canceled), 0) // the run is interrupted
-	is.Equal(prune(nil), 1)              // so the next run reads again
+	is.Equal(prune(nil), 1)              // the next run reads all pipelines again
 	stray()
 	m.pruned.read.Store(time.Now().Add(-strayFor).UnixNano())
 	is.Equal(prune(nil), 1) // a pipeline whose jobs were deleted in another way is found within a day

@@ -14,7 +14,7 @@
 // memory. The servers that pgtest starts therefore keep their data in /dev/shm, or in the folder PGTEST_MEMORY, if there is enough space
 // (Linux only).
 //
-// Only tests import it.
+// Only tests import this package.
 package pgtest
 
 import (

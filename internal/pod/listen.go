@@ -16,7 +16,7 @@ import (
 )
 
 // listener is the pod's only direct connection. It receives notifications. Between notifications it lends its session to the maintenance,
-// which holds its lead as a lock of that session. The zero value is usable; [Pod.listen] opens the session.
+// which holds the leader lock in that session. The zero value is usable; [Pod.listen] opens the session.
 type listener struct {
 	mu   sync.Mutex
 	wake context.CancelFunc      // interrupts the wait for a notification; nil if there is no session

@@ -103,7 +103,7 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 	return p, nil
 }
 
-// Run runs jobs of the given kinds, and schedules, until ctx is cancelled. It then drains the pod.
+// Run runs jobs of the given kinds and fires schedules until ctx is cancelled. It then drains the pod.
 func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) error {
 	p.runs.Store(true)
 	defer p.runs.Store(false)

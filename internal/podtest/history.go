@@ -25,8 +25,8 @@ type Tester interface {
 const overlap = 150 * time.Millisecond
 
 // CheckHistory checks the invariants that hold for every history. Events are numbered without gaps, each starts in the state in which the
-// previous one ended, and all transitions are valid. Each epoch has one terminal state, and fences only rise. The last event matches the
-// job's state, and no two jobs with the same (kind, subject) run at the same time.
+// previous one ended, and all transitions are valid. Each epoch has one terminal state, and fences only increase. The last event matches
+// the job's state, and no two jobs with the same (kind, subject) run at the same time.
 func CheckHistory(t Tester, pool *pgxpool.Pool, r *runner.Runner) {
 	t.Helper()
 	events := map[int64][]job.Event{}

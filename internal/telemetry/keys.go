@@ -61,6 +61,6 @@ const (
 	Took         = "took" // how long a handler ran
 	TraceID      = "trace_id"
 	Wait         = "wait" // delay before the next attempt
-	What         = "what" // the message of a problem that is over
+	What         = "what" // the message of a problem that has ended
 	Why          = "why"
 )

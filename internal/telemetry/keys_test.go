@@ -74,7 +74,7 @@ func TestAKeyThatIsNotInTheListIsFound(t *testing.T) {
 			is.NoErr(err)
 			found := logLines(file)
 			is.Equal(len(found), 1)                            // the statement is recognized as a log line
-			is.Equal(len(judge(found[0], keys(t))) > 0, wrong) // and checked
+			is.Equal(len(judge(found[0], keys(t))) > 0, wrong) // the log line is checked
 		})
 	}
 }

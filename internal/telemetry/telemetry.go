@@ -7,7 +7,7 @@ import "github.com/trapeze-run/trapeze/internal/instrument"
 type Metrics struct {
 	Enqueued        *instrument.Counter
 	Claims          *instrument.Counter
-	Finished        *instrument.Vec[*instrument.Counter] // error_class (empty unless it failed), kind, outcome
+	Finished        *instrument.Vec[*instrument.Counter] // error_class (empty unless the job failed), kind, outcome
 	Handoffs        *instrument.Vec[*instrument.Counter] // path: fast, poll
 	HandoffSeconds  *instrument.Histogram
 	Recovered       *instrument.Vec[*instrument.Counter] // reason

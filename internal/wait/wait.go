@@ -72,7 +72,7 @@ func (b *Backoff) Wait(ctx context.Context) bool {
 	return For(ctx, time.Duration(float64(delay)*(0.5+rand.Float64()))) // #nosec G404 -- jitter
 }
 
-// Linger returns a context that is cancelled some time after ctx is.
+// Linger returns a context that is cancelled once the given time has passed since ctx was cancelled.
 func Linger(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
