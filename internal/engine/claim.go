@@ -155,8 +155,8 @@ func (c *claimer) send(ctx context.Context, wants []store.Want, short []string, 
 	return found, nil
 }
 
-// noteAway records the part of a claim's round trip that its statement does not account for. A shorter time takes effect immediately,
-// because a longer one may include planning.
+// noteAway records the part of a claim's round trip that its statement does not account for. A shorter time takes effect immediately, but a
+// longer one only gradually, because it may include planning.
 func (c *claimer) noteAway(away time.Duration) {
 	if c.away == 0 || away < c.away {
 		c.away = away

@@ -11,28 +11,30 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// joinedClaim is a claim that shares a round trip and a commit with a batch of ends. It claims jobs for the slots of jobs that end without a
-// next step. See ADR 0043.
+// joinedClaim is a claim that shares a round trip and a commit with a batch of completions. It claims jobs for the slots of the completed
+// jobs that have no next step. See ADR 0043.
 type joinedClaim struct {
 	*claimer
 	want  store.Want // the claim's Ahead field is the number of slots
 	batch []*flush
 }
 
-// joinRest is how long claims and ends do not share commits after a slow claim, or after a joined claim that failed or found too few jobs.
-// Jobs with a subject, a unique key or an earlier claim are left to normal claims.
+// joinRest is how long claims and completions do not share commits after a slow claim, or after a joined claim that failed or found too few
+// jobs. Jobs with a subject, a unique key or an earlier claim are left to normal claims.
 const joinRest = 100 * time.Millisecond
 
-// joinedFor is the timeout for the ends and the claim together, during which no other claim can begin. Ends that wait for locks are sent alone.
+// joinedFor is the timeout for the completions and the claim together. No other claim can begin during that time. Completions that are
+// waiting for locks are sent without a claim.
 const joinedFor = time.Second
 
-// farAway is the time for network and commit above which claims share commits with ends. If network and commit take less, separate claims
-// for several slots at a time cost the server less: 195 µs per job instead of 250, at the same rate, with 5 slots and jobs that take 2 ms.
+// farAway is the time for network and commit above which claims share commits with completions. If network and commit take less, separate
+// claims for several slots at a time cost the server less: 195 µs per job instead of 250, at the same rate, with 5 slots and jobs that take
+// 2 ms.
 const farAway = time.Millisecond
 
-// joinEnds returns a function that writes the ends of a batch together with a claim, or nil if no claim can share their commit. The caller
-// must call the function, which unlocks the claimer. A pod that serves several lanes joins no claims, because its lanes take turns with
-// the slots.
+// joinEnds returns a function that writes a batch of completions together with a claim, or nil if no claim can share their commit. The
+// caller must call the function, because it unlocks the claimer. A pod that serves several lanes never combines completions with a claim,
+// because its lanes take turns using the slots.
 func (c *claimer) joinEnds(boot string, batch []*flush) endsWriter {
 	lanes := c.Lanes.Names()
 	if !c.Opts.ClaimAhead || len(lanes) != 1 || !c.backlog.hasMore() || c.ahead.Any() || c.Closing.Load() || !c.Lease.Trusted() || boot != c.Boot() {
@@ -59,13 +61,13 @@ func (c *claimer) joinEnds(boot string, batch []*flush) endsWriter {
 	return j.commitBoth
 }
 
-// passes reports whether a slot freed by an end can go to another job of the lane.
+// passes reports whether the slot that a completion frees can go to another job of the lane.
 func (w *flush) passes(lane string) bool {
 	return w.next == nil && w.done == nil && !w.one.ahead.passed && w.one.Claimed.Lane == lane
 }
 
-// commitBoth writes the ends of a batch and claims jobs in the same commit. It then starts the claimed jobs in the slots of the jobs that
-// ended. If that commit fails, commitBoth writes the ends alone.
+// commitBoth writes a batch of completions and claims jobs in the same commit. It then starts the claimed jobs in the slots of the
+// completed jobs. If that commit fails, commitBoth writes the completions alone.
 func (j *joinedClaim) commitBoth(ctx context.Context, boot string, endings []store.Ending) (map[int64]store.Ended, error) {
 	ended, err := j.try(ctx, boot, endings)
 	if err == nil || store.Unknown(err) {

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/work"
 )
 
-// A claim shares a commit with ends only if the lane's limit is not below its number of running jobs, no other claim is in progress, and no
-// lane is being swept.
+// A claim shares a commit with completions only if the lane's limit is not below its number of running jobs, no other claim is in progress,
+// and no lane is being swept.
 func TestClaimsAreNotJoinedBeyondALoweredLimitOrDuringASweep(t *testing.T) {
 	t.Parallel()
 	limit := 1

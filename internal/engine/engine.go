@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/poller"
 )
 
-// Engine claims, executes, finishes and hands on the jobs of one identity: a pod, or a remote worker's session on a pod. It renews the
-// lease and applies what heartbeats report. Its embedded parts provide everything else.
+// Engine claims, executes and finishes the jobs of one identity, and hands over to their next steps. The identity is a pod, or a remote
+// worker's session on a pod. Engine also renews the lease and applies what heartbeats report. Its embedded parts provide everything else.
 type Engine struct {
 	Identity
 	*submitter

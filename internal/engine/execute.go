@@ -55,7 +55,7 @@ func (x *executor) NewRun(c store.Claimed, boot string) *Run {
 	return one
 }
 
-// Prepare returns a run that is not added to Runs. It has no handler and no context yet, but its writes work.
+// Prepare returns a run that is not added to Runs. It has no handler and no context yet, but it can already make the job's writes.
 func (x *executor) Prepare(claimed store.Claimed, lease job.Lease) *Run {
 	one := &Run{Job: work.Job{Claimed: claimed, Lease: lease, Pod: x.Opts.Name}, loss: loss{lost: make(chan struct{})}, turn: make(chan struct{}, 1),
 		Ended: make(chan struct{}), cancel: func(error) {}, done: func() {}}
@@ -128,7 +128,7 @@ func (i *Identity) noteRun(kind string, took time.Duration) {
 	}
 }
 
-// observeWait records how long a job waited before its handler is called.
+// observeWait records how long a job has waited for its handler to be called.
 func (x *executor) observeWait(c *store.Claimed) {
 	if c.ReadyAt.Unix() > 0 {
 		// The wait can be negative, because a claim also sees jobs that were committed after the claim's now(), while the statement was

@@ -125,7 +125,7 @@ func (fin *finisher) branchesOf(one *Run, o *work.Outcome) (f store.FanOut, wait
 	return f, wait, nil
 }
 
-// planAfter encodes the plan of a job that fans out, which consists of the steps that run on failure, the join, and the remaining plan.
+// planAfter encodes the plan for a job that fans out. The plan consists of the steps that run on failure, the join, and the remaining plan.
 func (fin *finisher) planAfter(one *Run, planned work.Plan, o *work.Outcome) (json.RawMessage, error) {
 	join := o.Fan.Join
 	if err := fin.intake.CheckSteps(join, false); err != nil {
@@ -160,8 +160,8 @@ func (fin *finisher) concludeHeld(one *Run, err error) (*Run, error) {
 	if errors.Is(err, job.ErrLeaseLost) && !errors.Is(context.Cause(one.Ctx), job.ErrLeaseLost) {
 		return fin.finished(one, nil, store.Ending{}, store.Ended{}, err), nil // the fence rejected the write
 	}
-	// If the handler's context has ended, the pod may still own the claim although it may no longer trust its lease. The claim is handed
-	// back. If another pod owns it, the fence rejects the hand-back.
+	// If the handler's context has ended, the pod may no longer trust its lease, although it may still own the claim. The claim is
+	// therefore handed back. If another pod owns it, the fence rejects the hand-back.
 	return nil, &heldError{fmt.Errorf("end with the handler's writes: %w", err)}
 }
 

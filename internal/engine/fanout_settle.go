@@ -17,8 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// unsettled holds the ids of fan-outs that must be settled. These are fan-outs in which jobs of this process have ended and, after a
-// heartbeat has reported unsettled fan-outs, every fan-out that the database lists as unsettled.
+// unsettled holds the ids of fan-outs that must be settled, because jobs in them have ended in this process. After a heartbeat has reported
+// unsettled fan-outs, it also holds every fan-out that the database lists as unsettled.
 type unsettled struct {
 	some wait.Signal // set when there may be fan-outs to settle
 
@@ -63,8 +63,8 @@ type fanOuts struct {
 	Unsettled unsettled
 }
 
-// settleTries is the maximum number of attempts to settle a fan-out that changes while it is being settled. After that, the fan-out is left
-// until the next heartbeat reports it again.
+// settleTries is the maximum number of attempts to settle a fan-out that changes while it is being settled. After that, the fan-out has to
+// wait until the next heartbeat reports it again.
 const settleTries = 3
 
 // settleAtOnce is the maximum number of unsettled fan-outs read by one query.

@@ -180,7 +180,7 @@ func (g *groups) finish(ctx context.Context, group []*flush) (ended map[int64]st
 	return ended, culprit, err
 }
 
-// readBack finds out whether a member was committed after the reply to its group's commit was lost, and answers the member.
+// readBack finds out whether a member was committed, because the reply to its group's commit was lost. It then answers the member.
 func (g *groups) readBack(w *flush, lost error) {
 	committed, err := g.leases.readBack(w.one.Ctx, w.one, store.Uncounted, lost, g.committed(w))
 	switch {

@@ -34,7 +34,7 @@ func (w *flush) weight() int {
 	return bytes
 }
 
-// endsWriter writes ends in one commit, as [store.Store.Finish] does.
+// endsWriter writes completions in one commit, as [store.Store.Finish] does.
 type endsWriter = func(ctx context.Context, boot string, endings []store.Ending) (map[int64]store.Ended, error)
 
 // noJoin is used if the flusher's commits are not shared with claims.

@@ -148,8 +148,8 @@ func (i *Identity) wakeAfter(wait time.Duration) {
 	i.Poller.Nudge()
 }
 
-// freeSubject adds the subject of a finished run to the subjects whose next job the next claim takes. It reports whether the run had a
-// subject. It does not wake the poller.
+// freeSubject makes the next claim take the next job of a finished run's subject. It reports whether the run had a subject. It does not
+// wake the poller.
 func (i *Identity) freeSubject(one *Run) bool {
 	if one.Claimed.Subject == "" {
 		return false

@@ -10,9 +10,9 @@ import (
 )
 
 // handBackOrphans runs after a lost reply, and hands back jobs that the table assigns to this pod but that this process does not know. It
-// reads the table before the list of known jobs, so that a job that starts in between is not mistaken for an orphan. Every statement that
-// assigns a job, except for a claim, is sent after the job has been registered as known. Claims hold the claimer's
-// lock until their jobs are known, and so does this function while it reads.
+// reads the table before the list of known jobs, so that a job that starts in between is not mistaken for an orphan. Except for claims,
+// every statement that assigns jobs is sent after the jobs have been registered as known. Claims hold the claimer's lock until their jobs
+// are known, and this function holds the same lock while it reads.
 func (s *sweeper) handBackOrphans(ctx context.Context) error {
 	if !s.Unknown.Due() {
 		return nil

@@ -7,7 +7,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// idTries is how many times jobs get new ids because their ids are in use. The new ids come from a different block each time.
+// idTries is the maximum number of times that jobs get new ids because their ids are in use. The new ids come from a different block each
+// time.
 const idTries = 3
 
 // renumber gives jobs new ids after one of their ids was found to be in use. Another pod may have used the id if a failover lost commits

@@ -9,8 +9,8 @@ import (
 // but are unknown to it. A statement whose reply was lost may still commit after the first search, for example on a server that was frozen.
 const unknownFor = 2 * time.Minute
 
-// unknownOutcomes records that a reply was lost or that a heartbeat failed. The first search is due immediately. Each further search is due
-// when the time since then has doubled.
+// unknownOutcomes records that a reply was lost or that a heartbeat failed. The first search is due immediately. After that, the time since
+// the failure doubles from one search to the next.
 type unknownOutcomes struct {
 	mu     sync.Mutex
 	raised time.Time // zero if no outcome is unknown
