@@ -141,8 +141,8 @@ type answer struct {
 	Code  string `json:"code"` // error code
 }
 
-// outcomeOf returns what a client knows after a response. After a server error, the outcome is unknown unless the error code guarantees
-// that nothing was done.
+// outcomeOf returns the outcome of a call as the client knows it from the response. After a server error, the outcome is unknown unless the
+// error code guarantees that nothing was done.
 func outcomeOf(status int, code string) string {
 	switch {
 	case status < 300:

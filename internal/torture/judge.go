@@ -35,8 +35,8 @@ type Counts struct {
 	Retries   int `json:"retries"` // retries by operators
 	Niced     int `json:"niced"`   // priority changes
 
-	// Starved is how many seconds per second a pod's threads waited for a processor, on average. It measures the load from outside the
-	// torture. On an otherwise idle machine, it is a few hundredths.
+	// Starved is the average number of seconds per second that a pod's threads waited for a processor. It measures the load from outside
+	// the torture. On an otherwise idle machine, it is a few hundredths.
 	Starved float64 `json:"starved"`
 }
 
@@ -60,8 +60,8 @@ func asked(r *history.Run, name, verb, claim string) checker.Finding {
 	return f
 }
 
-// Broken returns the findings that break the verdict. These are findings with violations and, unless the run was narrowed to a few faults,
-// findings that checked nothing.
+// Broken returns the findings that make the run count as broken. These are findings with violations and, unless the run was narrowed to a
+// few faults, findings that checked nothing.
 func (v Verdict) Broken() (list []checker.Finding) {
 	for _, f := range v.Findings {
 		if len(f.Violations) > 0 || !v.Narrowed && checker.Vacuous(f) {

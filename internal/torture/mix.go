@@ -180,7 +180,7 @@ type fan struct {
 }
 
 // fanOut returns a fan-out with 2 to 50 children. The children are jobs that all end at the same time, jobs that partly fail, chains, or
-// fan-outs of 2 to 4. Most fan-outs have a join, and some have a declared step after it.
+// fan-outs with 2 to 4 children. Most fan-outs have a join, and some have a declared step after it.
 func (k *errands) fanOut() submission {
 	f := fan{N: k.number(2, 12), Child: k.child()}
 	switch k.r.IntN(8) {

@@ -45,7 +45,8 @@ var theSchedules = []struct{ name, expression, missed string }{
 	{"steady", "*/1 * * * * *", "catch_up"},
 }
 
-// rhythms lists the expressions that schedules are changed to. The checker supports only these two forms.
+// rhythms lists the expressions that the torture gives to schedules. The checker supports only expressions of these two forms: a fixed
+// interval, and every N-th second of a minute.
 var rhythms = []string{"@every 2s", "@every 3s", "@every 1500ms", "*/2 * * * * *", "*/3 * * * * *", "*/5 * * * * *"}
 
 // calendar is an operator who creates and changes schedules.

@@ -19,7 +19,7 @@ const (
 	wakeWithin = 8 * time.Second  // how long a job may wait if no pod was notified of it; longer than a poll and than the checker allows
 )
 
-// The tests of a fleet at rest, named after the verbs in their records.
+// These are the tests of a fleet at rest. Each is named after the verb in its records.
 const (
 	lostWakeUp = "lost_wake_up"
 	lateCancel = "late_cancel"
@@ -109,8 +109,9 @@ var replies = []struct{ text, sent string }{
 	{finishText, endedSQL},
 }
 
-// unanswered cuts a reply. It rotates between a submission, the claim of a job that all pods are notified of, and the finish of a job with
-// a next step. It returns the number of replies that were cut. Some of these may belong to claims that found no job.
+// unanswered cuts a reply. It rotates between the reply to a submission, the reply to the claim of a job that all pods are notified of, and
+// the reply to the finish of a job with a next step. It returns the number of replies that were cut. Some of these may belong to claims
+// that found no job.
 func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, err error) {
 	pods, reply := c.w.Pods(), replies[n%len(replies)]
 	if reply.text == submitText {
@@ -142,9 +143,9 @@ func (c *Crowd) unanswered(ctx context.Context, n int) (id int64, struck int, er
 const lastMomentSQL = `select l.id, l.pod::text from trapeze.live l join trapeze.jobs j on j.id = l.id
 	where j.pipeline_id = $1 and l.state = 'running' and l.kind in ('demo.tx', 'demo.sleep')`
 
-// cancelled cancels a job through a pod that is not running it, so that the pod that is learns of the cancel with its next heartbeat. It
-// alternates between one of several jobs that queue their writes and end together, and a chain step with a compensation. It returns the
-// number of accepted cancels.
+// cancelled cancels a running job through a different pod, so that the job's own pod learns of the cancel only with its next heartbeat. It
+// alternates between two kinds of jobs: one of several that queue their writes and end together, and a chain step with a compensation. It
+// returns the number of accepted cancels.
 func (c *Crowd) cancelled(ctx context.Context, n int) (id int64, struck int, err error) {
 	what, many := simple("demo.chain", `{"steps":[{"kind":"demo.sleep","args":{"ms":1500}}],"undo":{"kind":"demo.echo","args":{"at rest":%d}}}`, n), 1
 	if n%2 == 0 {

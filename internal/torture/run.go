@@ -169,7 +169,7 @@ func (w *World) part(ctx context.Context, name string, do func() error) error {
 	return nil
 }
 
-// heal undoes any damage that the nemesis may have left behind. It returns when the server responds and every place has a ready process.
+// heal undoes any damage that the nemesis may have left behind. It waits until the server responds and every place has a ready process.
 func (w *World) heal(ctx context.Context) error {
 	w.thawServer()
 	for _, p := range w.pods {
@@ -259,8 +259,8 @@ func (w *World) settle(ctx context.Context) (quiet bool, err error) {
 	return false, nil
 }
 
-// stopPods shuts down every process as an operator would. Workers go first, while there are still pods for them to sign off from. A process
-// that does not exit is killed, which its record then shows.
+// stopPods shuts down every process as an operator would. Workers go first, because they need a running pod to sign off. A process that
+// does not exit is killed, which its record then shows.
 func (w *World) stopPods(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, w.Settings.Grace+stopWithin)
 	defer cancel()

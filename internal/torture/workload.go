@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// The size of the workload: about 30 submissions per second. Including the steps of their chains, these result in about 45 jobs per second.
+// The workload is about 30 submissions per second. Including the steps of their chains, these result in about 45 jobs per second.
 const (
 	clients     = 5
 	callsApart  = 160 * time.Millisecond // average interval between one client's calls

@@ -20,7 +20,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// The intervals used in a run. They are short, so that many faults and their consequences fit into a minute.
+// The intervals used in a run are short, so that many faults and their consequences fit into a minute.
 const (
 	leaseFor       = 3 * time.Second
 	heartbeatEvery = time.Second
@@ -29,7 +29,8 @@ const (
 	podSlots       = 8
 	workersFor     = 2 // remote workers in addition to the pods
 
-	// maxCrashes is large enough that jobs killed by the nemesis are not blamed for the crash, but jobs that keep killing their pods are.
+	// maxCrashes is so large that jobs whose pods the nemesis kills are not blamed for the crashes, while jobs that keep killing their pods
+	// are.
 	maxCrashes = 20
 )
 
@@ -86,7 +87,7 @@ func PodsFor(seed uint64) int { return 3 + int(seed/2%4) }
 // Pods returns the pods, starting with pod1. A pod is a place in the fleet whose processes come and go.
 func (w *World) Pods() []*Pod { return w.pods }
 
-// Workers returns the remote workers, starting with worker1. Like pods, they are places.
+// Workers returns the remote workers, starting with worker1. Like a pod, a worker is a place in the fleet whose processes come and go.
 func (w *World) Workers() []*Worker { return w.workers }
 
 // places returns the places of all pods and workers.

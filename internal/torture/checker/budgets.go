@@ -2,8 +2,8 @@ package checker
 
 import "github.com/trapeze-run/trapeze/job"
 
-// budgetsHold (I5) checks attempts and crashes. No job may exceed its attempts, and a hand-back, a retry later or a crash must not use up
-// an attempt. A job that reaches the crash limit must not be claimed again. The job's row must agree with its history.
+// budgetsHold (I5) checks attempts and crashes. No job may exceed its attempts, and a hand-back, a snooze or a crash must not use up an
+// attempt. A job that reaches the crash limit must not be claimed again. The job's row must agree with its history.
 func budgetsHold(v *view, f *Finding) {
 	most := v.run.Settings.MaxCrashes
 	for _, s := range v.ordered {
@@ -53,8 +53,8 @@ func budgetsHold(v *view, f *Finding) {
 	}
 }
 
-// mayBeAhead reports whether the claim that the event ends may have been made before there was a free slot. That is possible for the first
-// claim of a job that has neither a subject nor a unique key and was pending before.
+// mayBeAhead reports whether the claim that the event ends may have been made ahead of time, before there was a free slot. That is possible
+// for a job's first claim, if the job was pending before and has neither a subject nor a unique key.
 func mayBeAhead(s *story, end *job.Event) bool {
 	first := s.claims[0]
 	return first.end == end && !first.born && s.job.Subject == "" && s.job.UniqueKey == nil

@@ -12,7 +12,7 @@ const stuckAfter = 10 * time.Second
 
 // cancelReaches (I9) checks cancel and stop commands. The response must be true. A job whose cancel was accepted must end as cancelled,
 // regardless of what its handler does. If nothing disturbs the pod, the handler's context must end within a heartbeat interval plus one
-// second, and the job soon after it.
+// second, and the job must end soon after that.
 func cancelReaches(v *view, f *Finding) {
 	for i := range v.run.Calls {
 		switch c := &v.run.Calls[i]; c.Verb {
@@ -86,7 +86,7 @@ func cancelWins(s *story, i int, f *Finding) *job.Event {
 	return nil
 }
 
-// reaches checks how soon after the cancel the handler of claim c is notified, and how soon the job ends.
+// reaches checks how soon the handler of claim c is notified of the cancel, and how soon the job ends.
 func (v *view) reaches(s *story, c *claim, asked, end *job.Event, f *Finding) {
 	if c == nil || c.start() == nil {
 		return

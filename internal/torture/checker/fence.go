@@ -78,8 +78,8 @@ func (v *view) startsClaimed(s *story, f *Finding) {
 	}
 }
 
-// closedStaysClosed reports a boot that claims jobs after its row was closed, and a process that continues under the old boot ID. The first
-// job that was taken back from the boot proves that its row was closed by then. Without such a job, the row counts as closed shortly after
+// closedStaysClosed reports a boot that claims jobs after its row was closed, and a process that continues under the old boot ID. When a
+// job is taken back from the boot, its row must have been closed before. If no job was taken back, the row counts as closed shortly after
 // the time of its event.
 func (v *view) closedStaysClosed(b *boot, f *Finding) {
 	if b.closed.IsZero() {

@@ -113,7 +113,7 @@ func (v *view) knows(c *claim) time.Time {
 	return v.trouble.leftAlone(v.boot(c.boot).pod, c.event.At, v.run.Settings.Heartbeat+v.slack)
 }
 
-// leftAlone returns the start of the last period of length d before the given time in which nothing disturbed the pod.
+// leftAlone returns the start of the latest period of length d, before the given time, in which nothing disturbed the pod.
 func (t trouble) leftAlone(pod string, at time.Time, d time.Duration) time.Time {
 	spans := slices.Concat(t.all, t.about(pod))
 	slices.SortFunc(spans, func(a, b span) int { return b.to.Compare(a.to) })

@@ -56,9 +56,8 @@ func orderHolds(v *view, f *Finding) {
 }
 
 // seen returns the time from which every process could see a waiting job, regardless of the load. For a submitted job this is the time of
-// the response. The time of its event is too early, because it is the time at which a transaction began that may have contained several
-// statements. If the transaction may have been open for longer than claims allow for, the job can stay hidden behind a low-water mark until
-// the next poll.
+// the response. The time of its event would be too early: it is when a transaction began that may have contained several statements. If the
+// transaction may have been open for longer than claims allow for, the job can stay hidden behind a low-water mark until the next poll.
 func (v *view) seen(w *wait) time.Time {
 	if w.since.Event != "job.enqueued" || w.of.job.ParentID != nil {
 		return v.there(w)
@@ -104,7 +103,7 @@ func (v *view) heldUp(w *wait) bool {
 	return (w.since.Event == "job.enqueued" || w.since.Event == "job.operator_retry") && !v.trouble.stillForAll(from, from.Add(v.commitWithin()))
 }
 
-// commitWithin returns the time within which any transaction has been committed, as long as nothing disturbs the database.
+// commitWithin returns the time within which every transaction is certain to be committed, as long as nothing disturbs the database.
 func (v *view) commitWithin() time.Duration { return v.slack / 2 }
 
 // goesFirst compares a claim with the jobs that were waiting the whole time.

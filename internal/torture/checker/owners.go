@@ -2,7 +2,8 @@ package checker
 
 import "time"
 
-// promptly is the maximum time until a handler's context is cancelled, counted from when its process can run and knows that the handler must stop.
+// promptly is the maximum time for cancelling a handler's context. The time starts when the handler's process can run and knows that the
+// handler must stop.
 const promptly = time.Second
 
 // ownersExclude (I4) checks that a job has one owner at a time:
@@ -40,8 +41,8 @@ func ownersExclude(v *view, f *Finding) {
 	}
 }
 
-// formerStopped checks a claim's handler that was still running when the next claim's handler started. If the ledger has no end line for a
-// handler, it ended with its process or cannot be judged, unless its kind never ends by itself.
+// formerStopped checks a claim's handler that was still running when the next claim's handler started. If the ledger has no end line for
+// the handler, it ended with its process or cannot be judged, unless its kind never ends by itself.
 func (v *view) formerStopped(c, next *claim, f *Finding) {
 	b := v.boot(c.boot)
 	if c.start() == nil || next.start() == nil || c.end == nil || b.life == nil {

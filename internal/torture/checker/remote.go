@@ -40,8 +40,8 @@ func (t *trouble) lookAfterWorkers(v *view) {
 	}
 }
 
-// absences returns the periods in which a pod's place had no process that takes work. Each begins when the previous process ended or was
-// told to.
+// absences returns the periods in which a pod's place had no process that takes work. Each period begins when the previous process ended,
+// or when it was told to end.
 func (v *view) absences(pod string) (list []span) {
 	var from time.Time
 	for _, l := range v.lives {

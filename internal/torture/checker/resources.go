@@ -6,8 +6,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// Caps on what a demo pod may use beyond what its handlers hold, and on how much its usage may grow during the run. Each slot needs a
-// handler, a connection to the ledger and a share of the pools.
+// These constants limit what a demo pod may use beyond what its handlers hold, and how much its usage may grow during the run. Each slot
+// needs a handler, a connection to the ledger and a share of the pools.
 const (
 	mostGoroutines  = 400
 	mostFiles       = 300
@@ -18,7 +18,7 @@ const (
 	moreConnections = 10 // pools grow under load
 )
 
-// resourcesBounded (I24) checks that no sample shows a pod above the caps, and that a pod uses little more at the end of the quiet tail
+// resourcesBounded (I24) checks that no sample shows a pod above these limits, and that a pod uses little more at the end of the quiet tail
 // than in its first sample. Goroutines leaked by demo.leak, memory held by demo.hog and stuck handlers are subtracted. So are the sockets
 // of clients that gave up, because a starved pod closes those only when it gets CPU time again.
 func resourcesBounded(v *view, f *Finding) {

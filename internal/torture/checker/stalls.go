@@ -6,9 +6,8 @@ import (
 	"github.com/trapeze-run/trapeze/internal/torture/history"
 )
 
-// stallFrom is the duration from which a slow sample, or a slow small commit of the sampler, means that the machine is in trouble. Other
-// programs may be keeping its disk or processors busy, which must not count against the fleet. Shorter delays are within the slack of every
-// check.
+// stallFrom is how long a sample, or one of the sampler's small commits, must take to show that the machine is in trouble. Other programs
+// may be keeping its disk or processors busy, which must not count against the fleet. Shorter delays are within the slack of every check.
 const stallFrom = time.Second
 
 // stallsOf finds the periods in which the machine itself was slow. Signs are slow samples, slow commits and gaps between samples.
@@ -29,8 +28,8 @@ func stallsOf(run *history.Run) (list []span) {
 	return list
 }
 
-// starvedFrom is the share of time that a pod's threads together spend waiting for a processor. From this share on, the machine is
-// considered too busy for the pod's timing to be judged. On an otherwise idle machine, the share is a few hundredths.
+// starvedFrom is the share of time that a pod's threads together must spend waiting for a processor before the machine is considered too
+// busy for the pod's timing to be judged. On an otherwise idle machine, the share is a few hundredths.
 const starvedFrom = 0.5
 
 // starvedPods returns, for each pod, the periods in which it got no CPU time.

@@ -11,7 +11,7 @@ type span struct{ from, to time.Time }
 func (s span) meets(from, to time.Time) bool { return !s.from.After(to) && !s.to.Before(from) }
 
 // harmless lists the faults that slow nothing down: the end of a process, which its record shows; jobs that are faults themselves; clients
-// that disconnect; meaningless messages; and a long-lived snapshot.
+// that disconnect; forged notifications; and a long-lived snapshot.
 var harmless = []string{"F1", "F5", "F6", "F9", "F10", "F11", "F12", "F13", "F15", "F16", "F25", "F33", "F34", "F35", "F49"}
 
 // trouble contains the periods in which the database or a pod was disturbed. Every check of timing consults it.
@@ -25,8 +25,8 @@ type trouble struct {
 }
 
 // troubleOf derives the troubles of a run from its faults. A fault that names no pod affects all pods. A fault with a negative number hit a
-// fleet at rest and excuses no pod, because the pods had nothing else to do. For a failpoint, only its name is recorded, not when it fired.
-// A process in which one fired therefore counts as disturbed for its whole life.
+// fleet at rest and excuses no pod, because the pods had nothing else to do. For a failpoint, only its name is recorded, not the time at
+// which it was triggered. If one was triggered in a process, the process therefore counts as disturbed for its whole life.
 func troubleOf(v *view) trouble {
 	s := v.run.Settings
 	t := trouble{all: stallsOf(v.run), of: starvedPods(v.run), hungry: starvedPods(v.run), settle: s.Lease + s.Poll + v.slack}
@@ -86,7 +86,7 @@ func (t trouble) stillForAll(from, to time.Time) bool {
 	return t.still("", from, to)
 }
 
-// quietAfter returns the first time after from at which nothing has disturbed the pod for the duration d.
+// quietAfter returns the first time, not before from, at which nothing has disturbed the pod for the duration d.
 func (t trouble) quietAfter(pod string, from time.Time, d time.Duration) time.Time {
 	spans := slices.Concat(t.all, t.about(pod))
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })

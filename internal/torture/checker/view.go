@@ -130,7 +130,7 @@ func (v *view) story(id int64) *story {
 // begins reports whether the job is the first one of a pipeline.
 func (s *story) begins() bool { return s.job.Step == 0 && s.job.PipelineID == s.id }
 
-// replay sorts a job's events, derives its claims from them, and attaches the ledger lines to the claims.
+// replay sorts a job's events, derives the job's claims from them, and attaches the ledger lines to the claims.
 func (s *story) replay(v *view) {
 	slices.SortStableFunc(s.events, func(a, b *job.Event) int { return cmp.Compare(number(a), number(b)) })
 	slices.SortFunc(s.lines, func(a, b *history.Line) int { return cmp.Compare(a.N, b.N) })

@@ -96,7 +96,7 @@ func (s *story) waits(end time.Time, atOnce func() bool) (list []*wait) {
 	return list
 }
 
-// prompt returns the maximum time that a pod may take to find a job that it can run. Polling is the slowest way in which it finds the job.
+// prompt returns the maximum time that a pod may take to find a job that it can run. Polling is the slowest way to find it.
 func (v *view) prompt() time.Duration {
 	return v.run.Settings.Poll + v.run.Settings.Poll/10 + v.slack
 }

@@ -46,8 +46,8 @@ func workGoesOn(v *view, f *Finding) {
 	}
 }
 
-// leftLying reports whether a claim had no handler although its process was well for longer than it may need to start one, or to discover
-// that a reply was lost.
+// leftLying reports whether a claim had no handler although its process was well for long enough to start one, or to discover that a reply
+// was lost.
 func (v *view) leftLying(c *claim, l *life) bool {
 	until := earlier(l.Ended, v.run.Settings.Ended)
 	if c.end != nil {

@@ -196,7 +196,7 @@ func faults(text string) (names []string, err error) {
 	return names, nil
 }
 
-// plan reads the plan to replay, and makes the run as large and as long as the plan needs it to be.
+// plan reads the plan to replay, and makes the run as large and as long as the plan requires.
 func (c *command) plan() ([]history.Act, error) {
 	plan, err := history.ReadLines[history.Act](c.replay)
 	if err != nil {
