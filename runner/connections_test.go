@@ -49,7 +49,8 @@ func TestAnIdlePodKeepsTheSameThreeConnections(t *testing.T) {
 	ended(t, r, enqueue(t, r, of("k")))
 }
 
-// The statements of the feed and of remote workers hang first, then those of lists. In both cases, commands still get a connection.
+// First the statements of the feed and of remote workers hang, then the statements of lists. In both cases, commands still get a
+// connection.
 func TestFeedsAndListsLeaveAConnectionToCommands(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)

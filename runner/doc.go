@@ -27,9 +27,9 @@
 //
 // # Schedules and administration
 //
-// [Runner.DeclareSchedule] submits a job at the times that an expression defines. [Runner.Admin] provides what operators need: cancel,
-// retry, approve, lanes, pods, pause, schedules and retention. Each operation writes an audit entry. [EnqueueSQL] submits a job in a
-// database/sql transaction.
+// [Runner.DeclareSchedule] submits a job at the times that an expression defines. [Runner.Admin] provides the operators' commands, which
+// cancel, retry and approve jobs, pause the queue, and manage lanes, pods, schedules and retention. Each command writes an audit entry.
+// [EnqueueSQL] submits a job in a database/sql transaction.
 //
 // # What a handler can rely on
 //

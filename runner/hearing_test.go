@@ -6,7 +6,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// A pod has applied a command after at most two heartbeats that began after the command. The next poll sees the results.
+// Once two heartbeats have begun after a command, the pod has applied it. The next poll sees the results.
 func TestAPodHasHeardAfterTwoHeartbeatsAndALook(t *testing.T) {
 	is := is.New(t)
 	h := podLeases{}

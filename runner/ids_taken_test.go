@@ -17,7 +17,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// occupy inserts jobs of another pod with the next n ids of each block that a pod has reserved.
+// occupy inserts jobs on behalf of another pod, with the next n ids of each block that a pod has reserved.
 func occupy(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	exec(t, pool, `with taken as (

@@ -21,7 +21,7 @@ func TestACancelBetweenAnyTwoStatementsOfInTxTakesAllOrNothing(t *testing.T) {
 	exec(t, pool, `create table mine (job bigint, no int)`)
 	var r *runner.Runner
 	cancelled := make(chan error, 1)
-	// cancel sends the command at the given point. It returns when the command has finished or is waiting for the job's row.
+	// cancel sends the command at the given point. It waits until the command has finished or is waiting for the job's row.
 	cancel := func(ctx context.Context, j *raw, at string) {
 		if j.Args.Name != at {
 			return

@@ -31,7 +31,7 @@ func (e *ends) add(_ context.Context, end job.End) {
 	e.list = append(e.list, end)
 }
 
-// of returns the ends recorded so far for a job, without waiting.
+// of returns the calls recorded so far for a job, without waiting.
 func (e *ends) of(id int64) (list []job.End) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -50,7 +50,7 @@ func (e *ends) wait(t *testing.T, id int64) job.End {
 	return e.of(id)[0]
 }
 
-// check waits until the hook has reported as many ends as the database contains, and compares the two.
+// check waits until the hook has been called once for each finished job in the database, and compares the calls with the stored rows.
 func (e *ends) check(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), `select d.id, j.pipeline_id, j.kind, d.lane, j.subject, d.attempt, d.state, d.reason, coalesce(d.error, '') as error,

@@ -26,7 +26,7 @@ type Outcome struct {
 	wrong    error // the first construction error; the job fails with it
 }
 
-// complain records the first error in the construction of an outcome.
+// complain records the first mistake in the construction of an outcome.
 func (o *Outcome) complain(format string, args ...any) *Outcome {
 	if o.wrong == nil {
 		o.wrong = fmt.Errorf("%w: "+format, append([]any{job.ErrInvalid}, args...)...)

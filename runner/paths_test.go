@@ -60,7 +60,7 @@ func TestThePollAloneAndTheFastPathAloneComeToTheSame(t *testing.T) {
 	is.Equal(came[0], came[1]) // all rows are the same
 }
 
-// calm removes races from a tree. With FailFast, it is unpredictable which siblings are still running when one fails.
+// calm sets FailFast to false for every node in a tree. With FailFast, it is unpredictable which siblings are still running when one fails.
 func calm(list []*node) {
 	for _, n := range list {
 		n.FailFast = false

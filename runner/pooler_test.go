@@ -16,8 +16,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// pooled returns two host pools for a database: through connects via PgBouncer in transaction mode, with the one setting that this
-// requires, and direct does not.
+// pooled returns two host pools for a database. The pool through connects via PgBouncer in transaction mode, with the one setting that this
+// requires. The pool direct connects without PgBouncer.
 func pooled(t *testing.T) (through, direct *pgxpool.Pool) {
 	t.Helper()
 	url := pgtest.URL(t)

@@ -10,8 +10,9 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Setting a schedule for a lane that requires approval takes approval permission, so the scheduled jobs run without further approval. This
-// applies whether a program or an operator sets the schedule, and to manual triggers. Jobs submitted to the lane directly still wait.
+// Setting a schedule for a lane that requires approval requires the permission to approve, so the scheduled jobs run without further
+// approval. This applies whether a program or an operator sets the schedule, and to manual triggers. Jobs submitted to the lane directly
+// still wait.
 func TestFiresOfAScheduleIntoALaneThatRequiresApprovalRun(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -101,7 +101,7 @@ func (a Admin) PauseSchedule(ctx context.Context, name, actor string) (bool, err
 	return changed, a.finishCommand(ctx, err)
 }
 
-// ResumeSchedule resumes a schedule and reports whether it was paused. Occurrences missed during the pause are not caught up. It returns
+// ResumeSchedule resumes a schedule and reports whether it was paused. Occurrences missed during the pause do not fire later. It returns
 // [job.ErrUnknownSchedule] if there is no such schedule.
 func (a Admin) ResumeSchedule(ctx context.Context, name, actor string) (bool, error) {
 	changed, err := admin.PauseSchedule(ctx, a.pod.Commands, name, false, a.pod.Calendar.First, named(actor))

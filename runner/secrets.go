@@ -57,7 +57,7 @@ var (
 )
 
 // opaque reports whether a type has a custom JSON encoding, which might not match its fields. Times and [json.RawMessage] are not opaque,
-// because scalars have no fields.
+// because they have no fields that could be marked secret.
 func opaque(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Slice, reflect.Array, reflect.Map:

@@ -12,7 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// Access to a pipeline, its lists and its streams is granted to its submitter, so all of its steps must have the same submitter.
+// A submitter may see a pipeline with its lists and streams, so all steps of the pipeline must have the same submitter.
 func TestAPipelineHasOneSubmitter(t *testing.T) {
 	t.Parallel()
 	for name, outcome := range map[string]*runner.Outcome{

@@ -275,7 +275,7 @@ func TestAGroupSurvivesErrorsThatPassAndRefusalsAtCommit(t *testing.T) {
 	}
 }
 
-// While a group waits, one of its jobs loses its claim and another one is cancelled. Neither of these runs writes anything.
+// While a group waits, one of its jobs loses its claim and another job is cancelled. Neither job writes anything.
 func TestWhatIsLostOrCancelledBeforeItsGroupIsHeldWritesNothing(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -376,7 +376,7 @@ func TestJobsHaveTheirRowsOnceOrNotAtAll(t *testing.T) {
 		return o, nil
 	}
 	// After a statement is refused or waits for a lock, the pod commits jobs of that kind alone for a minute. Each round therefore uses a
-	// new bad kind.
+	// different bad kind.
 	const rounds = 10
 	handlers := map[string]does{"good": write}
 	for round := range rounds {

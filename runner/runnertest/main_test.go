@@ -22,7 +22,7 @@ type step struct {
 
 func (s step) Kind() string { return "step" }
 
-// first and last are steps of other kinds, so that a test can make a pod die during one of them.
+// first and last are steps whose kinds differ from those of other steps. A test can therefore make a pod die during one of them.
 type (
 	first struct{ step }
 	last  struct{ step }
