@@ -17,7 +17,8 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// On-failure jobs work the same on remote workers: outcomes, steps and children can request them, and their handlers can read the failure.
+// On-failure jobs work the same way on remote workers: outcomes, steps and children can request them, and their handlers can read the
+// failure.
 func TestAFailureIsFollowedElsewhere(t *testing.T) {
 	is := is.New(t)
 	p := startPod(t, pgtest.Pool(t), runner.Options{MaxAttempts: 1}, server.Options{})
@@ -65,8 +66,8 @@ func TestAFailureIsFollowedElsewhere(t *testing.T) {
 	is.True(errors.Is(<-err, job.ErrNotFound))
 }
 
-// The hooks of the pod that records the outcome see the failed attempts and the ends of a remote worker's jobs. The worker's middleware
-// sees each attempt.
+// The hooks of the pod that records the outcome see the failed attempts and the completions of a remote worker's jobs. The worker's
+// middleware sees each attempt.
 func TestHooksSeeTheFailedTriesOfRemoteWorkers(t *testing.T) {
 	is := is.New(t)
 	told := make(chan string, 10)

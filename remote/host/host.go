@@ -1,5 +1,6 @@
-// Package host serves remote workers on a pod. Each worker whose stream ends at this pod has a [Session]: an engine whose handlers are
+// Package host serves remote workers on a pod. Each worker whose stream this pod serves has a [Session]: an engine whose handlers are
 // proxies that send a job to the worker and wait for its report. Remote jobs are therefore claimed, fenced and finished like all others.
+//
 // Heartbeats and reports can arrive on any pod; if another pod serves the stream, [Host] uses the tables. The package encapsulates tokens,
 // acknowledgements, claims that a worker brings from another pod, and repeated reports. Package remote/server calls it for each request.
 package host

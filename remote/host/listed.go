@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// gRPC has no acknowledgements, so a worker acknowledges its jobs by listing them in heartbeats. These can reach any pod. A pod whose
+// gRPC has no acknowledgements, so a worker acknowledges its jobs by listing them in heartbeats. Heartbeats can reach any pod. A pod whose
 // assignment is missing from heartbeats therefore reads the worker's row before it treats the job as lost.
 
 // acknowledgeWithin is the timeout for reading the worker's row.

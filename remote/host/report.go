@@ -48,7 +48,8 @@ func (h *Host) Report(ctx context.Context, id, owner string, report Report) (dup
 	return h.reportElsewhere(ctx, id, store.WorkerRow{Key: g.key, Stream: g.stream}, report)
 }
 
-// report passes a report to the proxy of its claim and waits until the end is written. taken is false if this pod has no such proxy.
+// report passes a report to the proxy of its claim and waits until the claim's outcome is written. taken is false if this pod has no such
+// proxy.
 func (g *Session) report(ctx context.Context, report Report) (taken, duplicate bool, err error) {
 	key := engine.ClaimKey{ID: report.ID, Fence: report.Fence}
 	g.mu.Lock()

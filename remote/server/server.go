@@ -158,7 +158,7 @@ func (s *server) limit(all map[string]*rate.Limiter, name string, each float64, 
 	return all[name]
 }
 
-// enter counts a principal's stream. It returns an error if the principal has reached its limit.
+// enter counts a new stream of a principal. It returns an error if the principal has reached its limit.
 func (s *server) enter(name string) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

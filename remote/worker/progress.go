@@ -65,7 +65,7 @@ func (t *task) flushProgress() {
 	}
 }
 
-// nextBeat returns a channel that is closed after the heartbeat in flight, or else after the next one.
+// nextBeat returns a channel that is closed after the heartbeat in flight or, if there is none, after the next one.
 func (w *Worker) nextBeat() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()

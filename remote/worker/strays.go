@@ -40,7 +40,7 @@ func (w *Worker) waitForASlot(ctx context.Context) error {
 	return nil
 }
 
-// offerFreedSlot offers the slot of a stray whose handler has returned to the pods.
+// offerFreedSlot offers the pods the slot of a stray whose handler has returned.
 func (w *Worker) offerFreedSlot() {
 	w.freed.Set()
 	w.mu.Lock()

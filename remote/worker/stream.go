@@ -21,8 +21,8 @@ import (
 	"github.com/trapeze-run/trapeze/remote/remotepb"
 )
 
-// ErrDistrusted means that the pod or the worker does not trust the other's certificate. The certificate has an unknown authority, has
-// expired or is missing.
+// ErrDistrusted means that the pod or the worker does not trust the other's certificate. The certificate was issued by an unknown
+// authority, has expired or is missing.
 var ErrDistrusted = errors.New("untrusted certificate")
 
 // stream keeps a stream open until ctx is cancelled or the pods reject the worker permanently.

@@ -220,7 +220,7 @@ func (w *Worker) drain(ctx context.Context) {
 	}
 }
 
-// leave closes the worker's row. It is called when no heartbeat is in flight that could find the row closed.
+// leave closes the worker's row. It is called only when no heartbeat is in flight, because a heartbeat would find the row closed.
 func (w *Worker) leave(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
