@@ -77,7 +77,7 @@ type LaneChange struct {
 	DryRun bool `json:"-"`
 }
 
-// Whole returns the change with every setting that is not set here set to its default. Kinds are not affected.
+// Whole returns the change with every unset setting set to its default. Kinds are not affected.
 func (c LaneChange) Whole() LaneChange {
 	for _, set := range []*bool{&c.Slots.Set, &c.SlotsPerPod.Set, &c.PollInterval.Set, &c.StaleAfter.Set, &c.MaxAge.Set} {
 		*set = true

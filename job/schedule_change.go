@@ -77,8 +77,8 @@ func (c ScheduleChange) Apply(s ScheduleSetting) ScheduleSetting {
 	return s
 }
 
-// Whole returns the change with every setting that is not set here set to its default. The expression and the kind have no default. A
-// paused schedule stays paused.
+// Whole returns the change with every unset setting set to its default. The expression and the kind have no default. A paused schedule
+// stays paused.
 func (c ScheduleChange) Whole() ScheduleChange {
 	usual := DefaultSchedule()
 	orElse(&c.Expression, usual.Expression)

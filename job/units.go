@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Seconds and Millis are durations that JSON and the database represent as a number of seconds or milliseconds. The names of such fields
-// end with the unit: max_age_s, poll_interval_ms. Convert from a [time.Duration], as in Seconds(48 * time.Hour). A number too large for a
-// Duration is decoded as the longest Duration.
+// Seconds and Millis are durations that JSON and the database represent as a number of seconds or milliseconds. The name of a field with
+// one of these types ends with the unit: max_age_s, poll_interval_ms. Convert from a [time.Duration], as in Seconds(48 * time.Hour). A
+// number too large for a Duration is decoded as the longest Duration.
 type (
 	// Seconds is a duration stored in seconds.
 	Seconds time.Duration

@@ -74,7 +74,7 @@ func (p *Poller) Run(ctx context.Context) {
 			if now := p.every.Load(); now != every && !swept.IsZero() {
 				every, lookAt = now, swept.Add(p.interval())
 			}
-			// A due time that has been reached must not be postponed: nudges may arrive more often than the minimum wait.
+			// A due time that has been reached must not be postponed, even if nudges arrive more often than the minimum wait.
 			if wait := p.wait(lookAt); wait > least || time.Since(swept) < least {
 				timer.Reset(wait)
 				continue

@@ -35,8 +35,8 @@ var fieldNames = [6]struct{ name, want string }{
 	{"day of the week", "0 (sun) to 6 (sat), or the names"},
 }
 
-// element matches one element of a field's list. The check is needed because the cron parser accepts too much. It treats "*-5" as "*" and
-// an empty list as never, and it accepts +5 and any text before a space as a zone.
+// element matches one element of a field's list. The check is needed because the cron parser is too lenient. It treats "*-5" as "*" and an
+// empty list as never, and it accepts "+5". It also accepts any text before a space as a zone.
 var element = regexp.MustCompile(`^([*?]|([0-9]{1,2}|[A-Za-z]{3})(-([0-9]{1,2}|[A-Za-z]{3}))?)(/[0-9]{1,2})?$`)
 
 var parser = cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
