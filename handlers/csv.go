@@ -14,7 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/runner"
 )
 
-// maxLine is the maximum length of a line in bytes. It limits the memory that any file uses.
+// maxLine is the maximum length of a line in bytes. It limits how much memory reading a file can take.
 const maxLine = 1 << 20
 
 // table reads a CSV file with a header row, line by line. Each row is one line, so an unclosed quote affects only its own row. A table is

@@ -31,7 +31,7 @@ type SyncedFactors struct {
 	Changed bool `json:"changed"` // whether the year's factors changed
 }
 
-// band is a distance band with its factor. The numbers keep the digits of the file.
+// band is a distance band with its factor. The numbers have exactly the digits that they have in the file.
 type band struct {
 	name     string
 	min, per string

@@ -52,7 +52,8 @@ func (s *service) register(r *runner.Runner) {
 }
 
 // charge requests the payment from the provider and then waits for the provider's webhook without using a slot or a goroutine. After a
-// crash or a lost reply it may send the request twice. The provider charges only once, because both requests have the order's ID as key.
+// crash or a lost reply it may send the request twice. The provider charges only once, because both requests carry the order's ID as their
+// idempotency key.
 func (s *service) charge(ctx context.Context, j *runner.Job[Charge]) (*runner.Outcome, error) {
 	token, err := j.Token(ctx)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command program is trapeze with all its commands, including a pod and a worker, and one additional handler.
+// Command program is the trapeze command, with all its subcommands and one additional handler.
 package main
 
 import (
