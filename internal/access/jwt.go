@@ -12,8 +12,8 @@ import (
 // leeway is the maximum tolerated clock skew between the issuer and this machine.
 const leeway = 30 * time.Second
 
-// Signed authenticates principals by tokens signed by another party (JWTs). A file defines which tokens are trusted, see [KeysFile]. A
-// token must contain the issuer and audience given in that file and an expiry time. It must be signed with one of the file's keys, using
+// Signed authenticates principals by tokens that a third party has signed (JWTs). A file defines which tokens are trusted, see [KeysFile].
+// A token must contain the issuer and audience given in that file and an expiry time. It must be signed with one of the file's keys, using
 // that key's algorithm. The methods of Signed are safe for concurrent use.
 type Signed struct {
 	file *watchedFile[*keys]

@@ -14,8 +14,8 @@ import (
 
 // Principal is the sender of a request, as returned by an [Authenticator].
 type Principal struct {
-	// Name is recorded as the submitter of the principal's jobs and as the actor of its commands. It is 1 to 200 bytes long, and the same
-	// in every request.
+	// Name is recorded as the submitter of the principal's jobs and as the actor of its commands. It is 1 to 200 bytes long and must be the
+	// same in every request.
 	Name string
 	// Roles lists the roles granted by the principal's token, session or proxy. The table of grants can add more.
 	Roles []string

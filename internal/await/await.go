@@ -1,5 +1,5 @@
-// Package await blocks callers until jobs have finished. One goroutine reads the jobs for all callers. It is running only while there are
-// callers.
+// Package await blocks callers until jobs have finished. One goroutine reads the jobs for all callers. It runs only while callers are
+// waiting.
 package await
 
 import (
@@ -37,7 +37,7 @@ type verdict struct {
 	err error
 }
 
-// Waiters contains the callers that are waiting for jobs to finish. While there are any, one goroutine polls for all of them.
+// Waiters contains the callers that are waiting for jobs to finish. One goroutine polls for all of them. It runs only while there are any.
 type Waiters struct {
 	store   *store.Store
 	log     *slog.Logger

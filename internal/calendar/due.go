@@ -18,7 +18,7 @@ import (
 // three to five schedules, so larger transactions would only hold locks for longer without saving much.
 const schedulesAtOnce = 50
 
-// idTries is how many times jobs get new IDs when their IDs are already in use.
+// idTries is the maximum number of times that jobs get new IDs because their IDs are already in use.
 const idTries = 3
 
 // sweep processes due schedules until the remaining ones are all locked by other pods. It is not safe for concurrent use.

@@ -46,8 +46,8 @@ func newLedger(url string) *ledger {
 	return &ledger{url: url, client: &http.Client{Transport: transport, Timeout: postWithin}}
 }
 
-// post sends one line and waits for the response. It returns errRefused on 409. It sends the line only once, and even if the handler's
-// context is cancelled, because a line that may have arrived must not be repeated.
+// post sends one line and waits for the response. It returns errRefused on 409. It sends the line even if the handler's context is
+// cancelled, but only once, because a line that may have arrived must not be repeated.
 func (l *ledger) post(ctx context.Context, one line, event, cause string) error {
 	if l.url == "" {
 		return nil

@@ -39,7 +39,7 @@ func (e *examination) autovacuum() {
 	}
 }
 
-// connections compares the connections needed by a pod with this configuration with the number that the server has left.
+// connections checks whether the server has enough connections left for a pod with this configuration.
 func (e *examination) connections() {
 	s, host := e.server, e.pod.HostConnections
 	most, free := s.MaxConnections-s.Reserved, s.MaxConnections-s.Reserved-s.Connections

@@ -23,7 +23,7 @@ const (
 // tooSlow is the log message for skipped calls, passed to [telemetry.Damped].
 const tooSlow = "hook (OnEnd, OnRetry) is too slow: skipping calls"
 
-// calls calls hooks for one finished job after another, on a goroutine that is running while calls are queued.
+// calls queues the hook calls for finished jobs and makes one call after another, on a goroutine that runs only while calls are queued.
 type calls struct {
 	log      *slog.Logger
 	repeated *telemetry.Damped

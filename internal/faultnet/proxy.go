@@ -15,7 +15,7 @@ import (
 )
 
 // Proxy simulates a faulty network in front of a server. By default it passes on all bytes, except for requests to cancel a statement. It
-// always drops those, so a statement may outlive its connection. Its methods are safe for concurrent use.
+// always drops such requests, so a statement may outlive its connection. Its methods are safe for concurrent use.
 type Proxy struct {
 	url      string
 	target   func() (network, address string)

@@ -17,8 +17,8 @@ const (
 	writtenWithin = time.Second
 )
 
-// A process is killed while a handler is emitting events. Only the latest events, which the process was still allowed to hold in memory,
-// may be lost.
+// A process is killed while a handler is emitting events. Only the latest events may be lost, because a process may hold them in memory for
+// a moment.
 func TestAKilledPodLosesNoEventThatWasEmittedAMomentBefore(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -16,7 +16,7 @@ import (
 )
 
 // tablesSQL creates the tables in which handlers record what they do. They have no unique constraints, because the check must be able to
-// find duplicates. Events are numbered in the order in which they were written, which transaction IDs do not show.
+// find duplicates. Events are numbered in the order in which they were written, because transaction IDs do not show that order.
 const tablesSQL = `
 create table effects (job bigint, fence bigint, step int, pipeline bigint);
 create table batches (job bigint, fence bigint, n int, at timestamptz default clock_timestamp());
@@ -42,7 +42,7 @@ type split struct{}
 
 const branches = 3
 
-// flaky runs four times: it requests a retry later once, fails twice, and then succeeds.
+// flaky runs four times: it snoozes once, fails twice, and then succeeds.
 type flaky struct{}
 
 // nap waits. If Once is set, it waits only in its first claim. If Deaf is set, it ignores its context.

@@ -38,8 +38,8 @@ type podConfig struct {
 	URL   string
 	Slots int
 	Grace time.Duration
-	// SubmitFor is how long the pod submits chains itself. They start on insert while the pod has free slots. Zero means that it submits
-	// none.
+	// SubmitFor is for how long the pod itself submits chains. They start on insert while the pod has free slots. If SubmitFor is zero, the
+	// pod submits none.
 	SubmitFor time.Duration
 	// Defaults makes the pod use the default intervals.
 	Defaults bool

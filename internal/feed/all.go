@@ -16,7 +16,7 @@ type allSource struct {
 }
 
 // All opens a stream of all events, or of the events of one principal's jobs. It starts after the given cursor, at [Beginning] or at [Now];
-// an empty cursor means [Now]. The stream never ends on its own. The errors are those of [Feed.Job].
+// an empty cursor means [Now]. The stream never ends on its own. All returns the same errors as [Feed.Job].
 func (f *Feed) All(ctx context.Context, submitter, after string) (*Stream, error) {
 	r := &allSource{feed: f, submitter: submitter}
 	var epoch string

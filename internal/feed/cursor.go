@@ -34,7 +34,8 @@ func parseCursor(text string, kind byte) (c cursor, err error) {
 	return cursor{epoch, kind, rest[1:]}, nil
 }
 
-// ofJob parses the number of the last delivered event of a job. It also accepts an event's cursor from an event list.
+// ofJob parses the cursor of a job's stream, and returns the number of the last event that was delivered. It also accepts an event's cursor
+// from an event list.
 func ofJob(text string, id int64) (epoch string, no int, err error) {
 	if at, err := view.ParsePosition(text); err == nil && text != "" && at.Job == id {
 		return "", at.EventNo, nil
@@ -50,7 +51,8 @@ func ofJob(text string, id int64) (epoch string, no int, err error) {
 	return c.epoch, int(n), nil
 }
 
-// ofAll parses the position of the last delivered event. It also accepts an event's cursor from an event list.
+// ofAll parses the cursor of a stream of all events, and returns the position of the last event that was delivered. It also accepts an
+// event's cursor from an event list.
 func ofAll(text string) (epoch string, at view.Position, err error) {
 	if !strings.Contains(text, "-") {
 		at, err = view.ParsePosition(text)
@@ -64,7 +66,7 @@ func ofAll(text string) (epoch string, at view.Position, err error) {
 	return c.epoch, at, err
 }
 
-// sight records which events of a pipeline were delivered: all events of some transactions, and the events of others up to a certain one.
+// sight records which events of a pipeline were delivered: all events of some transactions, but only the first events of others.
 type sight struct {
 	seen   view.Seen
 	within *view.Seen // nil if no transaction is partially delivered
@@ -78,7 +80,7 @@ func (s sight) String() string {
 	return fmt.Sprintf("%s~%s~%d.%d", s.seen, s.within, s.at.Job, s.at.EventNo)
 }
 
-// ofPipeline parses the record of a pipeline's delivered events.
+// ofPipeline parses the cursor of a pipeline's stream, and returns the record of the delivered events.
 func ofPipeline(text string) (epoch string, s sight, err error) {
 	c, err := parseCursor(text, aPipeline)
 	if err != nil {

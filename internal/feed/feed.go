@@ -102,7 +102,7 @@ func (f *Feed) Close() {
 	last.stop()
 }
 
-// join subscribes to a topic. It returns when a poll that includes the topic has finished, so there is no gap between later reads and the
+// join subscribes to a topic. It waits until a poll that includes the topic has finished, so there is no gap between later reads and the
 // tail's batches. It also returns the tail's position after that poll.
 func (f *Feed) join(ctx context.Context, t topic) (*bus.Listener[topic, *batch], stand, error) {
 	f.mu.Lock()

@@ -53,8 +53,8 @@ func (f *Feed) Pipeline(ctx context.Context, id int64, after string) (*Stream, e
 	})
 }
 
-// check returns why a stream cannot continue from a cursor, or the empty string if it can. The events still to be delivered are those of
-// transactions later than after; knows is the latest transaction in the cursor.
+// check returns the reason why a stream cannot continue from a cursor, or the empty string if it can. The events still to be delivered
+// belong to transactions later than after; knows is the latest transaction in the cursor.
 func (f *Feed) check(ctx context.Context, epoch string, after, knows uint64) (string, error) {
 	now, err := view.ReadFeedNow(ctx, f.store)
 	switch {

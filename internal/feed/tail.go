@@ -46,7 +46,7 @@ type stand struct {
 	last  view.Position
 }
 
-// tail reads new events while there are clients. Only its own goroutine uses its fields, except now.
+// tail reads new events while there are clients. Only its own goroutine uses its fields, with the exception of the field named now.
 type tail struct {
 	f      *Feed
 	cancel context.CancelFunc

@@ -23,7 +23,7 @@ type floor struct {
 	imports string // folders of this module, separated by spaces; * stands for all folders listed above it
 	tests   string // additional folders that its tests may import
 
-	// standardOnly means that the standard library is the only thing the package may import from outside the module.
+	// standardOnly means that the package may import only the standard library and packages of this module.
 	standardOnly bool
 	// noDatabase forbids database drivers, because the package runs in programs that cannot reach a database.
 	noDatabase bool

@@ -115,7 +115,7 @@ postgresql:
     - host replication all 127.0.0.1/32 trust
 `
 
-// startCluster starts etcd and two Patroni instances, and returns when the second server is streaming from the first.
+// startCluster starts etcd and two Patroni instances, and waits until the second server is streaming from the first.
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	client, peer := freePort(t), freePort(t)

@@ -45,7 +45,7 @@ func startPgbouncer(t *testing.T, server int) *pgbouncer {
 	return p
 }
 
-// start starts pgbouncer and returns when it accepts connections.
+// start starts pgbouncer and waits until it accepts connections.
 func (p *pgbouncer) start() time.Time {
 	p.t.Helper()
 	p.now = start(p.t, "pgbouncer", true, nil, "pgbouncer", p.file)

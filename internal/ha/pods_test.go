@@ -29,7 +29,7 @@ type pod struct {
 	killed bool         // whether the scenario killed it
 }
 
-// startPods starts the pods with the given environment, which contains the database URL, and returns when all of them are ready.
+// startPods starts the pods with the given environment, which contains the database URL, and waits until all of them are ready.
 func startPods(t *testing.T, ledger string, env ...string) (all []*pod) {
 	t.Helper()
 	for n := range pods {

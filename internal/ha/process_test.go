@@ -64,7 +64,7 @@ func start(t *testing.T, name string, unprivileged bool, env []string, argv ...s
 	return p
 }
 
-// stop sends a signal and returns when the process has exited. If the process takes longer than 20 s, stop kills it.
+// stop sends a signal and waits until the process has exited. If the process takes longer than 20 s, stop kills it.
 func (p *process) stop(s syscall.Signal) {
 	p.signal(s)
 	select {

@@ -16,7 +16,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/pgtest"
 )
 
-// The time limits. HA_SLACK is added to each of them, for machines that are busy with other work.
+// HA_SLACK is added to each of these time limits, for machines that are busy with other work.
 const (
 	handlersWithin = 2 * time.Second // from when the new primary accepts writes until a handler starts
 	everyPodWithin = 4 * time.Second // until every pod has started a handler: a heartbeat interval plus the time to reconnect

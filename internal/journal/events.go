@@ -42,7 +42,7 @@ type Events struct {
 // Init sets the writer and the claim. Call it before the first Add.
 func (s *Events) Init(w *Writer, c Claim) { s.w, s.claim = w, c }
 
-// Add writes an event, or schedules it to be written soon. If a late write has failed, the next Add returns its error and does not write
+// Add writes an event, or schedules it to be written soon. If a late write has failed, the next Add returns that error and does not write
 // its own event. After Close, Add returns [job.ErrLeaseLost].
 func (s *Events) Add(ctx context.Context, e store.Emission) error {
 	s.mu.Lock()

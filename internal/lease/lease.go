@@ -78,9 +78,9 @@ func (l *Lease) MayJudge() bool {
 	return l.beats >= 2 && time.Now().Before(l.trust)
 }
 
-// Beaten records a successful heartbeat or registration. sent is when it was sent, on the pod's clock; answered is when it was answered, on
-// the database's clock; lasts is the duration of the lease. counts states whether the heartbeat counts for MayJudge. Beaten reports whether
-// the trust had ended before this heartbeat.
+// Beaten records a successful heartbeat or registration. It was sent at the time sent, on the pod's clock, and answered at the time
+// answered, on the database's clock. lasts is the duration of the lease. counts states whether the heartbeat counts for MayJudge. Beaten
+// reports whether the trust had ended before this heartbeat.
 func (l *Lease) Beaten(sent, answered time.Time, lasts time.Duration, counts bool) (regained bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,8 +25,8 @@ func (s *session) Do(ctx context.Context, do func(*pgx.Conn) error) (err error) 
 	return err
 }
 
-// leadAndLoseIt runs every task once as the leading pod. When a task is about to start batch number n, counted from 1, leadAndLoseIt
-// terminates the session that holds the lead. It returns the error of each task.
+// leadAndLoseIt runs every task once as the leader. When a task is about to start batch number n, counted from 1, leadAndLoseIt terminates
+// the session that holds the leader lock. It returns the error of each task.
 func leadAndLoseIt(ctx context.Context, pool *pgxpool.Pool, m *Maintenance, batch int) map[string]error {
 	lead, s := m.lead, m.o.Session.(*session)
 	defer func() { _ = s.conn.Close(ctx) }()

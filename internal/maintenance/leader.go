@@ -24,8 +24,8 @@ const (
 
 // Session is a database session that a pod keeps open without a pooler and also uses for other purposes.
 type Session interface {
-	// Do calls do with the session while nothing else uses it. If do returns an error, the session is closed and the lead is lost. If there
-	// is no session, Do returns [ErrNoSession].
+	// Do calls do with the session while nothing else uses it. If do returns an error, the session is closed and the pod is no longer the
+	// leader. If there is no session, Do returns [ErrNoSession].
 	Do(ctx context.Context, do func(*pgx.Conn) error) error
 }
 
@@ -59,7 +59,8 @@ func (l *leader) role() role {
 	return standby
 }
 
-// keep checks the lead until ctx is cancelled. This is how a leader detects that it has lost the lead, and how other pods take it over.
+// keep regularly checks whether this pod is the leader, until ctx is cancelled. This is how a leader detects that it has lost the lead, and
+// how another pod takes it over.
 func (l *leader) keep(ctx context.Context) {
 	defer l.dropLocked()
 	for until := l.m.o.Store.UntilReset(); l.rest(ctx, until); {
@@ -68,7 +69,7 @@ func (l *leader) keep(ctx context.Context) {
 	}
 }
 
-// rest waits until the next check is due or the context until is cancelled. It reports whether ctx is still open.
+// rest waits until the next check is due or the context named until is cancelled. It reports whether ctx is still open.
 func (l *leader) rest(ctx, until context.Context) bool {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -108,7 +109,7 @@ func (l *leader) still(ctx context.Context) bool {
 	return l.held && l.has(ctx)
 }
 
-// has reports whether the session holds the lock. If there is no session or the query fails, the lead is lost.
+// has reports whether the session holds the lock. If there is no session or the query fails, the pod is no longer the leader.
 func (l *leader) has(ctx context.Context) bool {
 	has, err := l.ask(ctx, l.m.o.Store.HasLead)
 	if err != nil || !has {

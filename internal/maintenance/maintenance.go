@@ -30,14 +30,14 @@ type Options struct {
 	Metrics *telemetry.Metrics
 	Pod     string // display name
 
-	// LeadEvery is the maximum interval between two attempts to take or confirm the lead.
+	// LeadEvery is the maximum interval between two attempts to become the leader or to confirm that this pod still is.
 	LeadEvery time.Duration
-	// Session holds the lock for the lead. It can be nil.
+	// Session is the session that holds the leader lock. It can be nil.
 	Session Session
 	// Trusted reports whether this pod trusts its lease.
 	Trusted func() bool
 
-	// RetainSucceeded and the other fields set how long ended jobs and events are kept. Negative means forever.
+	// RetainSucceeded and the other fields set how long finished jobs and events are kept. Negative means forever.
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration
 	// ApprovalTTL is how long a job can await approval before it is cancelled. 0 means no limit.
 	ApprovalTTL time.Duration
@@ -73,8 +73,8 @@ func New(o Options) *Maintenance {
 	return m
 }
 
-// SessionEnded records that Options.Session is about to close, which ends the lead. Call it before the session's lock is released, because
-// another pod can then become leader immediately.
+// SessionEnded records that Options.Session is about to close, so that this pod is no longer the leader. Call it before the session's lock
+// is released, because another pod can then become the leader immediately.
 func (m *Maintenance) SessionEnded() { m.lead.dropLocked() }
 
 // startAfter is the minimum delay before a pod's first run of its tasks. The maximum is twice that. A pod that has just started has more

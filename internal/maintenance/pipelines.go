@@ -12,8 +12,8 @@ import (
 // an operator or a former leader.
 const strayFor = 24 * time.Hour
 
-// pruned tracks whether pipelines may have lost their last jobs since the last complete read. A complete read takes minutes for tens of
-// millions of pipelines, and finds nothing unless retention has removed jobs.
+// pruned tracks whether pipelines may have lost their last jobs since the last time all pipelines were read. Reading all of them takes
+// minutes for tens of millions of pipelines, and finds nothing unless retention has removed jobs.
 type pruned struct {
 	batches atomic.Int64 // number of retention runs that removed jobs
 	seen    atomic.Int64 // value of batches when the last complete read started

@@ -8,7 +8,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// reconcilePage is how many waiting jobs, and how many subject runs, one reconciliation reads or corrects.
+// reconcilePage is the number of waiting jobs, and of subject runs, that one reconciliation reads or corrects.
 const reconcilePage = 100
 
 // reconcile compares counts and other derived values with the rows that they summarize, corrects them, and returns the number of

@@ -21,8 +21,8 @@ const (
 
 var errLeadLost = errors.New("another pod leads the maintenance")
 
-// run is this pod's part in one task. It decides whether the pod runs the task now, and whether it continues. Only the task's goroutine
-// uses it.
+// run is this pod's part in one task. It decides whether this pod runs the task now, and whether it continues. Only the task's goroutine
+// uses the run.
 type run struct {
 	task
 	m    *Maintenance

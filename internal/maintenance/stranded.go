@@ -7,7 +7,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 )
 
-// MoveStranded requests that jobs in nonexistent lanes are moved immediately instead of within a minute. It is called after a lane is
+// MoveStranded requests that jobs in nonexistent lanes be moved immediately instead of within a minute. It is called after a lane is
 // deleted.
 func (m *Maintenance) MoveStranded() { m.stranded.Set() }
 

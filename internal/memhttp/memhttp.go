@@ -20,8 +20,8 @@ type Transport struct {
 	handlers sync.WaitGroup
 }
 
-// RoundTrip returns when the handler has begun its response. If the handler ignores the cancellation of its context, RoundTrip keeps
-// waiting for it.
+// RoundTrip waits until the handler has begun its response. If the handler ignores the cancellation of its context, RoundTrip keeps waiting
+// for it.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(request.Context())
 	served := request.Clone(ctx)

@@ -145,8 +145,8 @@ func TestABrokenDownloadLeavesNothingBehind(t *testing.T) {
 	is.Equal(len(left), 0)
 }
 
-// pack returns an archive in the repository's format, which is a zip file containing a tar.xz of bin, lib and share. A relocated PostgreSQL
-// looks for share beside bin; a distribution's build falls back to its original location.
+// pack returns an archive in the repository's format: a zip file that contains a tar.xz of bin, lib and share. A relocated PostgreSQL looks
+// for share beside bin; a distribution's build falls back to its original location.
 func pack(t *testing.T, bin string) []byte {
 	t.Helper()
 	is := is.New(t)

@@ -88,8 +88,8 @@ func (o owner) kill(t *testing.T) {
 	_ = o.cmd.Wait()
 }
 
-// openDir creates a directory that a server can access as any user. If root runs the tests, the directories that t.TempDir creates are not
-// accessible to other users.
+// openDir creates a directory that a server can access as any user. If the tests run as root, other users cannot access the directories
+// that t.TempDir creates.
 func openDir(t *testing.T) string {
 	t.Helper()
 	is := is.New(t)

@@ -114,7 +114,7 @@ func (p *process) waitReady(ctx context.Context, pgdata string) error {
 	}
 }
 
-// stop sends sig, followed by increasingly forceful signals, and returns when the process has exited.
+// stop sends sig, followed by increasingly forceful signals, and waits until the process has exited.
 func (p *process) stop(sig syscall.Signal) error {
 	steps := []struct {
 		sig    syscall.Signal

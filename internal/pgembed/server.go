@@ -159,8 +159,8 @@ func (s *Server) PIDs() []int {
 }
 
 // Restart stops the server and starts it again on the same port. Mode "fast" terminates all sessions and writes all data to disk. Mode
-// "immediate" aborts like a power failure, and the next start recovers from the log. A server that has already died, for example because it
-// was killed, is only started.
+// "immediate" aborts like a power failure, and the next start recovers from the log. If the server has already died, for example because it
+// was killed, Restart only starts it.
 func (s *Server) Restart(ctx context.Context, mode string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,7 +32,7 @@ type source struct {
 
 	made atomic.Int64
 
-	// These fields are set under mu by the first call of ready that needs them. Later calls synchronize through ready.
+	// The first call of ready that needs one of these fields sets the field, under mu. The fields are read only after a call of ready.
 	mu       sync.Mutex
 	err      error // why there is no server or template; reported to every later test
 	server   *pgembed.Server
@@ -104,7 +104,7 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 	return nil
 }
 
-// ours finds the server shared by the whole test command, or starts one. Both come with a template.
+// ours finds the server shared by the whole test command, or starts one. In both cases, the server has a template.
 func (s *source) ours(ctx context.Context) error {
 	url := testdb.Server()
 	if url == "" {

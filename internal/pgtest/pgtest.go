@@ -88,8 +88,8 @@ func EmptyURL(t testing.TB) string {
 func WithParameter(url, parameter string) string { return testdb.WithParameter(url, parameter) }
 
 // Server returns a separate server for tests that restart or kill it. Its database is empty; see Migrate. The server is stopped and removed
-// when the test ends. The settings are PostgreSQL parameters, as alternating names and values. The test is skipped if DATABASE_URL is the
-// only PostgreSQL available.
+// when the test ends. settings lists PostgreSQL parameters, each as a name followed by its value. The test is skipped if DATABASE_URL is
+// the only PostgreSQL available.
 func Server(t testing.TB, settings ...string) *pgembed.Server {
 	t.Helper()
 	server, err := pgembed.Start(t.Context(), pgembed.Options{TempDir: testdb.Dir(), Settings: pairs(t, settings)})

@@ -30,7 +30,7 @@ type Node struct {
 	number  int   // number of standbys
 }
 
-// Primary starts a server that standbys can stream from. The settings are PostgreSQL parameters, as alternating names and values.
+// Primary starts a server that standbys can stream from. settings lists PostgreSQL parameters, each as a name followed by its value.
 func Primary(t testing.TB, settings ...string) *Node {
 	t.Helper()
 	return startNode(t, "", settings)
@@ -105,7 +105,7 @@ func (n *Node) LoseTail(t testing.TB) {
 	})
 }
 
-// Promote promotes the standby to a primary and returns when it accepts writes.
+// Promote promotes the standby to a primary and waits until it accepts writes.
 func (n *Node) Promote(t testing.TB) {
 	t.Helper()
 	n.Exec(t, "select pg_promote(true, 60)")

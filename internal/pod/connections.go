@@ -14,11 +14,11 @@ import (
 //
 //	           most  idle
 //	heartbeat     1     1  opened first and never given up
-//	listener      1     1  LISTEN, and the lead of the maintenance
+//	listener      1     1  LISTEN, and the leader lock of the maintenance
 //	shared        4     1  everything else; polling keeps one
 //
-// Claims and job ends always leave at least one of the shared connections to other statements, and the other statements leave at least two
-// to claims and ends:
+// Claims and completions always leave at least one of the shared connections to other statements, and the other statements leave at least
+// two to claims and completions:
 //
 //	hot           3  a claim beside the flushers
 //	commands      2  submissions, commands and reads, and these:

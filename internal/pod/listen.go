@@ -63,7 +63,7 @@ func (l *listener) setWake(wake context.CancelFunc) {
 	}
 }
 
-// lend calls the functions that are waiting for the session, and stops at the first error. asked reports whether there were any.
+// lend calls the functions that are waiting for the session, and stops at the first error. asked reports whether any were waiting.
 func (l *listener) lend(conn *pgx.Conn) (asked bool, err error) {
 	l.mu.Lock()
 	asks := l.asks

@@ -48,7 +48,8 @@ func (p *slowPass) rest() {
 }
 
 // findOrphaned reads the next page of the live table. If the page has claims that neither the pod nor its remote workers know, findOrphaned
-// records an unknown outcome. A claim that ends or starts during the read is known either before or after it.
+// records an unknown outcome. It compares the page with the claims known before and after the read, because claims may start or end in the
+// meantime.
 func (p *Pod) findOrphaned(ctx context.Context) error {
 	boots, of := []string{p.Boot()}, map[string]*engine.Engine{p.Boot(): p.Engine}
 	p.sessions().Each(func(e *engine.Engine) {

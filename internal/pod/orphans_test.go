@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// A pod records in its row how many claims its process has been working on for some time.
+// A pod records in its row how many claims its process has been working on for longer than knownAge.
 func TestAPodReportsHowManyClaimsItKnows(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})

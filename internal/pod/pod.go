@@ -115,7 +115,7 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 		p.Log.WarnContext(ctx, "runner stopped before it had started", telemetry.Pod, p.opts.Name, telemetry.Err, err)
 		return nil
 	}
-	// The goroutines that keep the pod alive run until its last handler has returned, even after ctx is cancelled.
+	// The goroutines that keep the pod alive keep running until its last handler has returned, even after ctx is cancelled.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	defer die()
 	var claimers, life sync.WaitGroup
@@ -134,8 +134,8 @@ func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) err
 		p.Log.InfoContext(ctx, "runner draining", telemetry.Pod, p.opts.Name, telemetry.Running, p.Runs.Len())
 	})
 	p.Log.InfoContext(ctx, "runner started", telemetry.Pod, p.opts.Name, telemetry.Boot, p.Boot(), telemetry.Slots, p.Slots(), telemetry.Kinds, p.HandledKinds)
-	// Shut down in this order: everything that starts handlers, the handlers, the heartbeat that keeps their lease, and finally the pod's
-	// row.
+	// Shut down in this order: first everything that starts handlers, then the handlers, then the heartbeat that keeps their lease. Close
+	// the pod's row last.
 	p.Live(ctx, func(alive context.Context) {
 		claimers.Wait()
 		p.sessions().Leave() // the workers continue and reconnect to other pods

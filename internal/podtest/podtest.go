@@ -87,7 +87,7 @@ func Run(t *testing.T, r *runner.Runner) (stop func()) {
 	return stop
 }
 
-// Gate returns a channel for handlers to wait on. It is opened at the latest when the test ends, before the runners stop.
+// Gate returns a channel for handlers to wait on. It is opened when the test ends, if not earlier, before the runners stop.
 func Gate(t *testing.T) (wait <-chan struct{}, open func()) {
 	c := make(chan struct{})
 	open = sync.OnceFunc(func() { close(c) })

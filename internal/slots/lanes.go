@@ -214,8 +214,8 @@ func (l *Lanes) Names() []string {
 	return slices.Clone(l.order)
 }
 
-// Lookup finds the lane of a submission in the latest heartbeat. That is the named lane, or the lane of its kind. Before the first
-// heartbeat, known is false.
+// Lookup returns the lane of a submission according to the latest heartbeat: the named lane or, if none is named, the lane of the kind.
+// Before the first heartbeat, known is false.
 func (l *Lanes) Lookup(kind, named string) (lane string, known, exists bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -71,7 +71,7 @@ func TestASweepThatFindsWorkGoesOnBehindIt(t *testing.T) {
 	}
 }
 
-// New jobs of the sweep's own rank start first only as long as the sweep has read nothing but blocked jobs.
+// New jobs of the same rank as the sweep start first only as long as the sweep has read nothing but blocked jobs.
 func TestOlderJobsThatASweepReachesStartBeforeNewOnes(t *testing.T) {
 	t.Parallel()
 	var m Marks
@@ -101,7 +101,7 @@ func TestASweepOfAFewRowsLeavesNoMark(t *testing.T) {
 	}
 }
 
-// Jobs submitted after a mark may be blocked too. In that case, only those jobs are swept. The mark advances, but its expiry does not
+// Jobs submitted after a mark may be blocked too. If they are, only those jobs are swept. The mark advances, but its expiry does not
 // change.
 func TestASweepThatBeginsAtAMarkMovesIt(t *testing.T) {
 	t.Parallel()

@@ -85,8 +85,8 @@ func (l *Lanes) Wants(since time.Time, tick bool) (wants []store.Want, early, un
 	return wants, early, unasked
 }
 
-// Covers reports whether claims that included the given number of lanes included every open lane. A limited lane in which this pod holds no
-// slots does not count, because no slot that becomes free on this pod belongs to that lane.
+// Covers reports whether claims that included asked lanes have included every open lane. A limited lane in which this pod holds no slots
+// does not count, because no slot that becomes free on this pod belongs to that lane.
 func (l *Lanes) Covers(asked int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,9 +29,9 @@ const Template = "trapeze_test_template"
 // Schema is the schema that contains Trapeze's tables in migrated databases.
 const Schema = "trapeze"
 
-// settings are suited to many concurrent tests whose databases live for seconds. The store's own connections disable JIT anyway, because
-// PostgreSQL takes longer to compile their statements than to run them. In memory a sync costs next to nothing, so commits are synced,
-// which the doctor requires.
+// settings suit many concurrent tests whose databases live for seconds. The store's own connections disable JIT anyway, because PostgreSQL
+// takes longer to compile their statements than to run them. In memory a sync costs next to nothing, so commits are synced, which the
+// doctor requires.
 var settings = map[string]string{"jit": "off", "max_connections": "400"}
 
 // Server returns the URL of the server that the whole command shares, or an empty string. It does not call os.Getenv, because the go

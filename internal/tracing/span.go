@@ -26,8 +26,8 @@ func (s Span) End() {
 	}
 }
 
-// Traceparent returns the trace position to store with the next step: the position of the run's span, or stored if the run has no span. As
-// a result, a pod without tracing does not break a trace.
+// Traceparent returns the trace position to store with the next step. That is the position of the run's span or, if the run has no span,
+// the given stored position. As a result, a pod without tracing does not break a trace.
 func (s Span) Traceparent(stored string) string {
 	if s.span == nil {
 		return stored

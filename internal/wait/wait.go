@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Signal asks a goroutine to act. If it is set several times before the goroutine acts, the calls have the effect of one. Receive from it
-// in a select statement.
+// Signal asks a goroutine to act. Setting it several times before the goroutine acts has the same effect as setting it once. Receive from
+// it in a select statement.
 type Signal chan struct{}
 
 // NewSignal returns a signal that is not set.

@@ -9,8 +9,8 @@ import (
 )
 
 // ErrorOf returns the class and the code of an error returned by a handler. The class is panic, database or error. For a database error,
-// the code is the SQLSTATE. If the handler set a code, ErrorOf returns that code and the class error, because the code of a database error
-// is always an SQLSTATE.
+// the code is the SQLSTATE. If the handler set a code, ErrorOf returns that code with the class "error", because the code of a database
+// error is always an SQLSTATE.
 func ErrorOf(err error) (job.ErrorClass, string) {
 	if r, ok := errors.AsType[*reportedError](err); ok {
 		return r.class, r.code
