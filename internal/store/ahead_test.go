@@ -9,7 +9,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ahead claims n jobs for free slots and up to ahead jobs of kind k ahead. It returns the ids of both.
+// ahead claims n jobs for free slots, and up to ahead jobs of kind k ahead of time. It returns the ids of both groups.
 func (w *world) ahead(boot string, n, ahead int) (slots, spare []int64) {
 	w.t.Helper()
 	found, err := w.ClaimAhead(w.ctx(), boot, []store.Want{{Lane: "default", N: n, Ahead: ahead}}, []string{"k", "long"}, []string{"k"}, true)
@@ -59,7 +59,7 @@ func TestAJobThatAnotherTransactionLocksLeavesItsSlotToTheNext(t *testing.T) {
 	release(false)
 }
 
-// claimedAhead creates a job with the given crash limit and lets pod a claim it ahead. by is the boot id of another pod.
+// claimedAhead creates a job with the given crash limit and lets pod a claim it ahead of time. by is the boot id of another pod.
 func claimedAhead(t *testing.T, limit int) (w *world, id int64, a, by string) {
 	w = newWorld(t)
 	id = w.put(func(n *store.NewJob) { n.MaxCrashes = &limit })[0]
@@ -72,7 +72,7 @@ func claimedAhead(t *testing.T, limit int) (w *world, id int64, a, by string) {
 func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
 	t.Parallel()
 	w, id, a, by := claimedAhead(t, 2)
-	w.is.Equal(w.at(id).StartedAt, nil) // a job claimed ahead has no start time
+	w.is.Equal(w.at(id).StartedAt, nil) // a job claimed ahead of time has no start time
 	w.is.Equal(first(w.dies(a, by)), 1)
 	j := w.at(id)
 	w.is.Equal(j.State, job.Pending)
@@ -81,7 +81,7 @@ func TestACrashOfAJobThatWasClaimedAheadCountsFromItsSecondClaim(t *testing.T) {
 
 	b := w.pod("b")
 	slots, spare := w.ahead(b, 0, 1)
-	w.is.Equal(len(slots)+len(spare), 0) // the recovered job is not claimed ahead again
+	w.is.Equal(len(slots)+len(spare), 0) // the recovered job is not claimed ahead of time again
 	slots, _ = w.ahead(b, 1, 1)
 	w.is.Equal(slots, []int64{id})
 	w.is.True(w.at(id).StartedAt != nil)

@@ -56,9 +56,8 @@ func EnqueueBulk(ctx context.Context, s *Store, list []NewJob) (done bool, err e
 	return done, nil
 }
 
-// EnqueueManyIn inserts jobs in the caller's transaction, pending or parked, as [EnqueueIn] does. It uses COPY for long lists. If it
-// returns an error, no job was inserted. Because it uses a savepoint, the transaction can continue after an error unless the connection
-// broke.
+// bulkBegunSQL reads the values that all rows of a bulk insert share. It also reports whether any of the jobs' lanes requires approval,
+// because COPY cannot check that for each row. Plan: lanes_pkey.
 func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) error {
 	return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		if Bulky(list) {

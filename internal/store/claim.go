@@ -42,7 +42,7 @@ type Claimed struct {
 	Snoozes     int             // number of times the handler has snoozed the job
 	Trace       string          // trace context of the submission, as a traceparent; empty if there is none
 	Path        string          // "fast" or "poll"
-	Ahead       bool            // claimed ahead, without a slot
+	Ahead       bool            // claimed ahead of time, before a slot was free
 }
 
 // Late reports whether the job was claimed a minute or more after its submission.
@@ -52,9 +52,9 @@ func (c *Claimed) Late() bool { return c.ClaimedAt.Sub(c.CreatedAt) >= time.Minu
 type Want struct {
 	Lane  string
 	N     int           // number of jobs for free slots
-	Ahead int           // number of jobs to claim ahead, in addition to N; only kinds that the claim lists as short
+	Ahead int           // number of jobs to claim ahead of time, in addition to N; limited to the kinds that the claim lists as short
 	Since time.Time     // skip jobs that became ready before this time; zero skips none
-	After *LanePosition // skip jobs up to this position, and in less urgent ranks those that became ready before Since; nil skips none
+	After *LanePosition // skip jobs up to this position; less urgent ranks are read from Since on; nil skips none
 	Above *int          // read only jobs of a lower rank, which are more urgent; nil reads all
 }
 
@@ -100,10 +100,10 @@ func (c Claims) Some(lane string) bool {
 	return slices.ContainsFunc(c.Jobs, func(one Claimed) bool { return one.Lane == lane })
 }
 
-// A claim statement is a list of CTEs. picked locks pending rows for free slots, spare locks additional rows to claim ahead, and reached
-// reports how far picked has read. These three differ between the claim statements. The CTEs of [claimTail] are the same for all. They
-// claim the picked rows in the order keyed → open → taken → claimed; only claimed updates live, with a HOT update. The remaining CTEs free
-// keys, delete superseded runs and write events.
+// A claim statement is a list of CTEs. picked locks pending rows for free slots, spare locks additional rows to claim ahead of time, and
+// reached reports how far picked has read. These three differ between the claim statements. The CTEs of [claimTail] are the same for all.
+// They claim the picked rows in the order keyed → open → taken → claimed; only claimed updates live, with a HOT update. The remaining CTEs
+// free keys, delete superseded runs and write events.
 
 // claimStatement builds a claim statement from its picked, spare and reached CTEs. The conditions in more apply to picked as a whole.
 func claimStatement(picked, spare, reached string, more ...string) *statement {
@@ -115,10 +115,10 @@ func claimStatement(picked, spare, reached string, more ...string) *statement {
 // nothing. The offset 0 keeps the planner from reading all running subjects into a hash table. Instead, each row causes one probe of
 // current_runs_one_running.
 //
-// A claim reads at most [ClaimReach] more pending rows than it wants, shared among its lanes. It reads them without locks, and no further
-// than needed. Each row that it may claim is then locked by primary key, and the latest version of the row is checked again. The CTE
-// reached lists the lanes in which fewer jobs were found than wanted. For each of them it returns the last row within the lane's share, or
-// nulls if the lane has fewer rows. [claimSinceSQL] continues behind that row.
+// A claim reads at most [ClaimReach] more pending rows than it wants, shared among its lanes. It reads them without locks, and stops as
+// soon as it has found enough. Each row that it may claim is then locked by primary key, and the latest version of the row is checked
+// again. The CTE reached lists the lanes in which fewer jobs were found than wanted. For each of them it returns the last row within the
+// lane's share, or nulls if the lane has fewer rows. [claimSinceSQL] continues behind that row.
 //
 // Plan: per lane, an Index Scan on live_for_claim that stops at the wanted number or at the share. Each row that may be claimed takes one
 // probe of live_pkey, with LockRows above it. A lane that was not filled takes one more Index Scan, up to the share. Finally, each job
@@ -127,10 +127,10 @@ func claimStatement(picked, spare, reached string, more ...string) *statement {
 //
 // claimSinceSQL is like claimSQL but skips jobs that became ready before a given time. In each rank it starts reading at that time, because
 // dead rows of finished jobs may come before it. As long as a transaction holds an old snapshot, every scan would otherwise read those dead
-// rows again. In a lane with a position it continues behind the position, and reads the less urgent ranks from the given time on. The
+// rows again. If a position is given for a lane, the claim continues behind it, and reads the less urgent ranks from the given time on. The
 // nested loops visit the ranks in order and stop at the limit.
 //
-// Plan: per lane and rank, an Index Scan on live_for_claim from (lane, rank, time, id); otherwise as claimSQL.
+// Plan: per lane and rank, an Index Scan on live_for_claim from (lane, rank, time, id); otherwise the same as for claimSQL.
 //
 // claimSubjectsSQL claims the most urgent due job of each (kind, subject) whose run has just ended, in the given lanes.
 //
@@ -143,7 +143,7 @@ var (
 
 // Claims for a remote worker are the same as claims for a pod, but only the pod that serves the worker's latest stream may make them.
 // Otherwise, a pod that has not yet noticed that the worker has reconnected elsewhere would claim jobs for slots that the other pod also
-// fills. Plans: as the claims above, plus a probe of remote_workers_pkey.
+// fills. Plans: the same as for the claims above, plus a probe of remote_workers_pkey.
 var (
 	workerClaimSQL    = claimStatement(claimPick, noSpare, claimReached, latestStream)
 	workerSinceSQL    = claimStatement(claimSincePick, noSpare, claimSinceReached, latestStream)
@@ -173,8 +173,9 @@ const (
 	where ` + notFilled + `
 )`
 
-	// claimSpare locks the rows to claim ahead, in lane order. It reads at most 200 rows beyond the wanted number, so that a lane whose
-	// first job must not be claimed ahead costs little. Plan: as claimPick; reads nothing if no jobs are to be claimed ahead.
+	// claimSpare locks the rows to claim ahead of time, in lane order. It reads at most 200 rows beyond the wanted number, so that it costs
+	// little in a lane whose first job has to wait for a slot. Plan: the same as for claimPick; reads nothing if no jobs are to be claimed
+	// ahead of time.
 	claimSpare = `
 	select c.* from ` + lanesWanted + `
 	cross join lateral (
@@ -204,8 +205,8 @@ const (
 	) c
 	where ` + openPod
 
-	// claimSinceSpare is like claimSpare but starts at the given time. Plan: as claimSincePick; reads nothing if no jobs are to be claimed
-	// ahead.
+	// claimSinceSpare is like claimSpare but starts at the given time. Plan: the same as for claimSincePick; reads nothing if no jobs are
+	// to be claimed ahead of time.
 	claimSinceSpare = `
 	select c.* from ` + lanesSince + `
 	cross join lateral (
@@ -250,7 +251,7 @@ const (
 		and not exists (select from trapeze.current_runs r
 			where r.kind = c.kind and r.subject = c.subject and r.state = 'running' offset 0)`
 
-	// noSpare is the spare CTE for claims that claim no jobs ahead.
+	// noSpare is the spare CTE for claims that claim no jobs ahead of time.
 	noSpare = `
 	select * from picked where false`
 
@@ -264,12 +265,12 @@ const (
 	claimColumns = `k.id, k.kind, k.subject, k.fence, k.priority, k.ready_at, k.isolated, k.unique_while, k.lane`
 	// mayWait is the condition under which a row may be claimed before a slot is free. This is possible only for a job's first claim.
 	mayWait = `l.fence = 0 and l.subject = '' and l.unique_while is null and l.kind = any(@short::text[])`
-	// untilBlocked and unpicked exclude all rows after the first one that this pod may claim but not claim ahead, so that no job overtakes
-	// that row. The window function works row by row and reads no further than the claim does.
+	// untilBlocked and unpicked exclude all rows after the first one that this pod may claim, but not ahead of time, so that no job
+	// overtakes that row. The window function works row by row and reads no further than the claim does.
 	untilBlocked = `select id, ok and not bool_or(claimable and not ok) over (rows unbounded preceding) as ok from (`
 	unpicked     = `) r where id not in (select id from picked)`
-	// stillMayWait locks a row that can be claimed ahead and checks its latest version. It is a subquery so that the planner cannot choose
-	// the order in which the tables are read.
+	// stillMayWait locks a row that can be claimed ahead of time and checks its latest version. It is a subquery so that the planner cannot
+	// choose the order in which the tables are read.
 	stillMayWait = `
 			select ` + claimColumns + ` from trapeze.live k where k.id = l.id and k.state = 'pending' and k.fence = 0 and (k.lane = w.lane) is true
 			for update skip locked`
@@ -293,7 +294,7 @@ const (
 	// AllRanks lists all ranks, the most urgent first. A rank is a negated job priority. For an array, the planner assumes ten elements,
 	// and so chooses plans that suit the few jobs that a claim reads.
 	AllRanks = `unnest(array(select generate_series(-100, 100))) as rank`
-	// tookMicros is the time that the statement has been running on the server, in microseconds.
+	// tookMicros is how long the statement has been running on the server, in microseconds.
 	tookMicros = `(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint`
 )
 
@@ -335,8 +336,8 @@ const (
 	where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
 )`
 
-	// claimUpdate claims the rows of the CTE open that have no subject or whose subject is in the CTE taken. A job that is claimed ahead
-	// gets no start time. Plan: live_pkey; a HOT update.
+	// claimUpdate claims the rows of the CTE open that have no subject or whose subject is in the CTE taken. A job that is claimed ahead of
+	// time gets no start time. Plan: live_pkey; a HOT update.
 	claimUpdate = `claimed as (
 	update trapeze.live l set state = 'running', fence = o.next_fence, attempt = l.attempt + 1, pod = @boot,
 		event_no = l.event_no + 1, claim_xid = pg_current_xact_id(), claimed_at = now(), started_at = case when not o.ahead then coalesce(l.started_at, now()) end,
@@ -380,7 +381,7 @@ func (s *Store) Claim(ctx context.Context, boot string, wants []Want, kinds []st
 	return s.ClaimAhead(ctx, boot, wants, kinds, nil, isolated)
 }
 
-// ClaimAhead is like [Store.Claim] but also claims jobs ahead, if their kinds are listed in short.
+// ClaimAhead is like [Store.Claim] but also claims jobs ahead of time, if their kinds are listed in short.
 func (s *Store) ClaimAhead(ctx context.Context, boot string, wants []Want, kinds, short []string, isolated bool) (Claims, error) {
 	sql, forWorker, by := claimOf(boot, wants, kinds, isolated, true)
 	if s.stream > 0 {

@@ -10,9 +10,9 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// missingClaimsSQL selects the claims known to a process that the table no longer assigns to it, with the reason of the command that ended
-// them, if any. It returns nothing on a standby, which may lag behind. Plan: a probe of live_pkey per claim, and a probe of cancel_requests
-// for each missing one.
+// missingClaimsSQL checks the claims that a process is working on, and selects those that the table no longer assigns to it. If a command
+// ended a claim, the row contains the command's reason. The statement returns nothing on a standby, which may lag behind. Plan: a probe of
+// live_pkey per claim, and a probe of cancel_requests for each missing one.
 var missingClaimsSQL = newStatement(`
 select w.id, w.fence, coalesce((select c.reason from trapeze.cancel_requests c where c.pod = @boot and c.job_id = w.id and c.fence = w.fence), '')
 from unnest(@ids::bigint[], @fences::bigint[]) as w(id, fence)
@@ -25,7 +25,7 @@ type MissingClaim struct {
 	Reason    job.Reason // stopped or deadline; empty if the table records no command that ended the claim
 }
 
-// MissingClaims returns the given claims that the table no longer assigns to the pod.
+// MissingClaims returns those of a pod's claims that the table no longer assigns to the pod.
 func MissingClaims(ctx context.Context, s *Store, boot string, claims []job.Lease) ([]MissingClaim, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
@@ -38,8 +38,8 @@ func MissingClaims(ctx context.Context, s *Store, boot string, claims []job.Leas
 	return list, nil
 }
 
-// noteStartedSQL records the start times of jobs that were claimed ahead. From then on, a crash of the pod counts against the job. It skips
-// rows that are locked by a handler's transaction. Plan: live_pkey, twice per row; a HOT update.
+// noteStartedSQL records the start times of jobs that were claimed ahead of time. From then on, a crash of the pod counts against the job.
+// It skips rows that are locked by a handler's transaction. Plan: live_pkey, twice per row; a HOT update.
 var noteStartedSQL = newStatement(`
 with own as materialized (
 	select l.id, w.started from unnest(@ids::bigint[], @fences::bigint[], @started::timestamptz[]) as w(id, fence, started)
@@ -49,8 +49,8 @@ with own as materialized (
 )
 update trapeze.live l set started_at = o.started from own o where l.id = any(array[o.id]) returning l.id`)
 
-// NoteStarted records when the handlers of jobs that were claimed ahead were called. It returns the ids of the jobs whose start times were
-// recorded.
+// NoteStarted records the time at which each handler was called, for jobs that were claimed ahead of time. It returns the ids of the jobs
+// whose start times were recorded.
 func NoteStarted(ctx context.Context, s *Store, boot string, claims []job.Lease, started []time.Time) ([]int64, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {
@@ -81,7 +81,8 @@ type HeldPage struct {
 	Claims []job.Lease
 }
 
-// ReadHeldPage scans the next limit rows of live after an id, and returns claims of the given pods among them that are older than age.
+// ReadHeldPage scans the next limit rows of live after an id. Among these rows, it returns the claims of the given pods that are older than
+// age.
 func ReadHeldPage(ctx context.Context, s *Store, boots []string, after int64, limit int, age time.Duration) (HeldPage, error) {
 	type row struct {
 		Last      int64

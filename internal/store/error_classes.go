@@ -93,7 +93,7 @@ func Transient(err error) bool {
 		case "08", "53", "57", "58", "40":
 			return true
 		}
-		// Lock and idle timeouts, and a standby after a failover.
+		// These codes report a lock timeout, an idle timeout, or a write to a standby after a failover.
 		return pg.Code == "55P03" || pg.Code == "25P03" || pg.Code == readOnly || pg.Code == "XX000" || dayMissing(pg)
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok || errors.Is(err, ErrCutOff) {

@@ -57,7 +57,7 @@ func TestTheHistoryOfAJobHasEachOfItsClaims(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.enqueued'`), 1) // all three events share one row
 	w.is.Equal(w.count(`select count(*) from trapeze.job_events where event = 'job.succeeded'`), 3)
 
-	// When a pod of an earlier release recovers a job, it does not record where to find the event of the claim.
+	// A pod that runs an earlier release does not record where to find the event of the claim when it recovers a job.
 	w.exec(`update trapeze.job_events set claim_xid = null where job = $1`, first[1].ID)
 	w.is.Equal(w.history(first[1].ID), "enqueued claimed/1 recovered/1 claimed/2 succeeded/2")
 }

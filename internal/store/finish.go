@@ -24,7 +24,7 @@ type Ending struct {
 	Class   job.ErrorClass  // set if the job failed
 	Code    string          // empty if there is none
 	Undo    json.RawMessage // the undo plan that the handler returned, for a job that failed; nil if there is none
-	Started *time.Time      // when the handler of a job claimed ahead started; nil if the start time is already in the row
+	Started *time.Time      // start time of the handler, for a job that was claimed ahead of time; nil if the row already contains it
 	Next    *NewJob         // nil ends the pipeline; set Next.Starts to start the step on insert
 	Branch                  // branch of the finished job
 	EventNo int             // only for a job that was waiting: the number that [Store.Waiting] read
@@ -111,9 +111,9 @@ const (
 )
 
 const (
-	// endFree locks the rows whose id, fence and pod match those in the CTE ends. Rows that it leaves out have lost their lease or are
-	// locked by another transaction, which must not delay the rest of the batch. [Store.ClaimOutcomes] finds out which is the case. Plan:
-	// live_pkey.
+	// endFree locks the rows whose id, fence and pod match those in the CTE ends. If it leaves out a row, the lease was lost or another
+	// transaction has locked the row; that transaction must not delay the rest of the batch. [Store.ClaimOutcomes] finds out which is the
+	// case. Plan: live_pkey.
 	endFree = `free as materialized (
 	select e.* from ends e join trapeze.live l on l.id = any(array[e.id])
 	where l.fence = e.fence and l.pod = @boot::uuid

@@ -8,16 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// claimLockWait is the lock timeout of [Store.FinishAndClaim]. Its claim skips locked rows, so it waits only for table locks. Its ends may wait for
-// the row of a fan-out.
+// claimLockWait is the lock timeout of [Store.FinishAndClaim]. The claim skips locked rows, so it waits only for table locks. Finishing
+// jobs may wait for the row of a fan-out.
 const claimLockWait = 20 * time.Millisecond
 
 // FinishAndClaim is like [Store.Finish] and claims up to w.Ahead jobs of one lane in the same commit. The claimed jobs start immediately.
 // The claim stops before the first job that has a subject, a unique key or an earlier claim, because claiming such a job might wait for
 // another transaction.
 //
-// FinishAndClaim does not retry. After an error for which [Unknown] is false, nothing was written. The claim may be the cause, so send the
-// ends alone.
+// FinishAndClaim does not retry. After an error for which [Unknown] is false, nothing was written. The claim may have caused the error, so
+// call [Store.Finish] for the same jobs.
 func (s *Store) FinishAndClaim(ctx context.Context, boot string, list []Ending, w Want, kinds []string, isolated bool) (map[int64]Ended, Claims, error) {
 	end, by := finishOneOf(boot, list)
 	if end == nil {

@@ -12,13 +12,14 @@ import (
 // after a lost reply.
 //
 // The row lock of a lane serializes the pods, and the lane's column granted is the sum that is compared with the limit. A sum over
-// slot_grants would come from a snapshot taken before the wait for the lock. For the same reason an upsert changes the pod's own row: it
-// sees the latest version, and its column named was keeps the old number for the sum. A pod's requests are numbered. If the connection of a
-// request was given up and a newer request followed, the late request has no effect.
+// slot_grants would come from a snapshot taken before the wait for the lock. For the same reason, an upsert changes the pod's own row: it
+// sees the latest version, and its "was" column keeps the old number for the sum. A pod's requests are numbered. If a request's connection
+// was abandoned and a newer request followed, the late request has no effect.
 //
 // More slots are granted only if jobs that this pod can run are waiting, and one slot is left for each pod that has waited longer. Running
-// jobs are granted slots even beyond the limit, because lowering a limit ends no job. A pod that holds less than both its share and its
-// wish waits; waiting pods are served in order. Plan: primary keys; live_for_claim up to its first pending row of a handled kind.
+// jobs are granted slots even beyond the limit, because lowering a limit does not stop running jobs. A pod waits if it holds fewer slots
+// than its share and fewer than it wishes; waiting pods are served in order. Plan: primary keys; live_for_claim up to its first pending row
+// of a handled kind.
 var settleSlotsSQL = newStatement(`
 with asked as materialized (
 	select * from unnest(@lanes::text[], @targets::int[], @wishes::int[], @used::int[]) as a(lane, target, wish, used)

@@ -40,8 +40,8 @@ select cancel_requested, `, strconv.Itoa(Uncounted), `, set_config('idle_in_tran
 // Uncounted is the number of a transaction that ends its claim. The transaction count of an active claim never reaches it.
 const Uncounted = math.MaxInt32
 
-// Hold begins a transaction on a connection of the pool and locks a claim in it, in one round trip. ends states that the transaction will
-// end the claim. Hold returns [job.ErrLeaseLost] or [job.ErrGone], or [job.ErrCancelled] if a cancel request was committed first. The
+// Hold begins a transaction on a connection of the pool and locks a claim in it, in one round trip. ends reports whether the transaction
+// will end the claim. Hold returns [job.ErrLeaseLost] or [job.ErrGone], or [job.ErrCancelled] if a cancel request was committed first. The
 // caller must call [Holding.End].
 func Hold(ctx context.Context, s *Store, pool *pgxpool.Pool, l job.Lease, idle time.Duration, ends bool) (*Holding, error) {
 	conn, err := pool.Acquire(ctx)
@@ -93,7 +93,7 @@ func (h *Holding) begin(ctx context.Context, s *Store, l job.Lease, idle time.Du
 	return nil
 }
 
-// Number returns the transaction's number among those that have locked the claim, to be compared with the result of [Settled].
+// Number returns how many transactions have locked the claim, including this one. Compare it with the result of [Settled].
 func (h *Holding) Number() int { return h.number }
 
 // Finish finishes the locked claim, as [Store.Finish] does, and commits, in one round trip.

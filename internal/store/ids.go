@@ -13,8 +13,8 @@ import (
 const blockSize = 1000
 
 // idBlocksSQL reserves blocks of ids. It returns the history in which they were reserved, and whether a job already has an id in one of the
-// blocks, as happens after a restore that left the sequence behind. If a new history must first be recorded, it reserves nothing, unless
-// that was just done. It reads the history first, so that a block returned with a new history was reserved after the sequence was moved.
+// blocks, as happens after a restore that left the sequence behind. It reserves nothing while a new history has yet to be recorded, unless
+// @settled is true. It reads the history first, so that a block returned with a new history was reserved after the sequence was moved.
 // Plan: nextval; per block one probe of jobs_pkey, which stops at the first row.
 var idBlocksSQL = newStatement(`
 with h as materialized (select coalesce(trapeze.history()::text, '') as history),

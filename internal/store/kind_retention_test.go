@@ -15,7 +15,7 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// ended inserts jobs of a kind that succeeded on a past day, without a history. It returns the first and the last id.
+// ended inserts jobs of a kind, without a history, as if they had succeeded on a past day. It returns the first and the last id.
 func (w *world) ended(kind string, n int) (first, last int64) {
 	w.t.Helper()
 	ids, err := w.NewIDs(w.ctx(), n)

@@ -43,8 +43,8 @@ func (u *unreachable) Error() string {
 	return "the database was not reached in time: " + u.err.Error()
 }
 
-// try runs do, which needs a connection, unless do would only wait for another failure. idle reports whether an open connection is free,
-// and opening reports whether one is being opened.
+// try runs do, which needs a connection. During an outage, try instead returns the latest error, unless a connection is free or another
+// attempt to connect is due. idle reports whether an open connection is free, and opening reports whether one is being opened.
 func (o *outage) try(always bool, idle, opening func() bool, do func() error) error {
 	o.mu.Lock()
 	during := o.latest != nil && time.Since(o.since) >= outageAfter && !always
@@ -145,8 +145,8 @@ func (db *Database) explain(err error) error {
 	return ExplainTooMany(err, db.connections.own, db.connections.host)
 }
 
-// ExplainTooMany adds to the error from a full server how many connections the pod uses, in its own pools and in the host's pool. It
-// returns other errors unchanged.
+// ExplainTooMany extends the error from a full server with the number of connections that the pod uses, in its own pools and in the host's
+// pool. It returns other errors unchanged.
 func ExplainTooMany(err error, own int, host *pgxpool.Pool) error {
 	if !full(err) {
 		return err

@@ -41,7 +41,7 @@ select run_after from parked`)
 
 // Retry describes why a job is retried.
 type Retry struct {
-	Started time.Time // when the handler of a job claimed ahead started; zero if the start time is already in the row
+	Started time.Time // start time of the handler, for a job that was claimed ahead of time; zero if the row already contains it
 	Message string    // the handler's error
 	Class   job.ErrorClass
 	Code    string // empty if there is none

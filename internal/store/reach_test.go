@@ -37,7 +37,7 @@ func TestAClaimBehindBlockedJobsTouchesNoMoreRowsThanItMayRead(t *testing.T) {
 	touchedBehindBlocked(t, 20_000)
 }
 
-// touchedBehindBlocked checks how much a claim reads when there are n jobs ahead that it cannot claim.
+// touchedBehindBlocked checks how much a claim reads when the first n jobs cannot be claimed.
 func touchedBehindBlocked(t *testing.T, n int) {
 	for name, block := range map[string]func(w *world){
 		"jobs of one busy subject":           func(w *world) { w.flood(n, "k", "busy") },
@@ -297,7 +297,7 @@ func TestAClaimAboveARankTakesMoreUrgentJobsOnly(t *testing.T) {
 	w.is.Equal(idsOf(found.Jobs), []int64{ids[1], ids[3]})
 	found, err = w.ClaimAhead(w.ctx(), boot, []store.Want{{Lane: "default", Ahead: 9, Above: &rank}}, []string{"k"}, []string{"k"}, true)
 	w.is.NoErr(err)
-	w.is.Equal(len(found.Jobs), 0) // no jobs are claimed ahead either
+	w.is.Equal(len(found.Jobs), 0) // no jobs are claimed ahead of time either
 }
 
 func TestPositionsAreInTheOrderOfTheIndex(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 )
 
 // claimOutcomeSQL reads the outcomes of claims. A next step that was started on insert was claimed at the time it became ready, which is
-// the time of its transaction. If it was claimed later, it belongs to that claim, even if this pod's poller made it. A job can end twice
-// with one fence, if an operator retries it and cancels it before its next claim; the end that the pod wrote comes first. Results are read
-// only on request, because they may be large. Plan: probes of the primary keys and of done_by_id; with exists in the select list,
+// the time of its transaction. If it was claimed later, it belongs to that later claim, even if this pod's poller made the claim. A job can
+// end twice with one fence, if an operator retries it and cancels it before its next claim; the end that the pod wrote comes first. Results
+// are read only on request, because they may be large. Plan: probes of the primary keys and of done_by_id; with exists in the select list,
 // PostgreSQL 18 would hash whole tables.
 var claimOutcomeSQL = newStatement(`
 select w.id, w.fence, coalesce(l.pod = @boot::uuid, false), l.id is not null and l.pod is null,
@@ -50,7 +50,7 @@ type ClaimOutcome struct {
 }
 
 // ClaimOutcomes returns the outcomes of a pod's claims by job id. next[i] is the id of the next step of claims[i], or of any other job that
-// may have been started on insert by this pod. A 0 means none, and a nil list means none for any claim.
+// may have been started on insert by this pod. It is 0 if there is no such job; the list is nil if no claim has one.
 func (s *Store) ClaimOutcomes(ctx context.Context, boot string, claims []job.Lease, next []int64, results bool) (map[int64]ClaimOutcome, error) {
 	ids, fences := make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {

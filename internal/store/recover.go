@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// closeLapsedSQL closes the rows of pods whose lease has expired, or expires later than now + 2 leases because a clock jumped. It leaves
-// leases that expire at or after spared alone, because an outage had begun by then and their pods may still be reconnecting. It skips
+// closeLapsedSQL closes the rows of pods whose lease has expired, or expires later than now + 2 leases because a clock jumped. It does not
+// touch leases that expire at or after spared, because an outage had begun by then and their pods may still be reconnecting. It skips
 // locked rows, because a heartbeat or another pod is updating them. Plan: pods_open; a handful of rows.
 var closeLapsedSQL = newStatement(`
 with lapsed as materialized (
@@ -68,9 +68,9 @@ func Swept(ctx context.Context, s *Store, boots []string) error {
 	return nil
 }
 
-// recoverPageSQL recovers the jobs of closed pods within one page of live. A job becomes pending again, ahead of its lane's backlog; its
-// crash is counted and its attempt is not. A job that has reached its crash limit fails, and a job with a cancel request is cancelled.
-// Recovery needs no slot, lane or handler. The fence does not change. A later write of the lapsed pod matches neither the pod nor, after
+// recoverPageSQL recovers the jobs of closed pods within one page of live. A job becomes pending again, ahead of its lane's backlog. The
+// crash is counted, but the attempt is not. A job that has reached its crash limit fails, and a job with a cancel request is cancelled.
+// Recovery needs no slot, lane or handler. The fence does not change. A later write by the lapsed pod matches neither the pod nor, after
 // the next claim, the fence.
 //
 // A job is isolated if its next crash would be its last, or if it has crashed twice. A pod runs only one isolated job at a time. This way,
@@ -89,9 +89,9 @@ const (
 	select l.id, l.pod from trapeze.live l where l.id > @after order by l.id limit @limit
 )`
 
-	// recoverHit locks the rows of the CTE page that belong to closed pods. A job without its own crash limit has that of its kind. A job
-	// that was claimed ahead may not have started, so its crash does not count. It does count if the limit is one; the job is then not
-	// claimed ahead again. Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, one row each.
+	// recoverHit locks the rows of the CTE page that belong to closed pods. A job without its own crash limit uses the limit of its kind. A
+	// job that was claimed ahead of time may not have started, so its crash does not count. It does count if the limit is one; the job is
+	// then not claimed ahead of time again. Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, one row each.
 	recoverHit = `hit as materialized (
 	select l.id, l.crashes + (l.started_at is not null or m.crashes = 1)::int as crashes, m.crashes as max_crashes, l.cancel_requested, l.pod, o.name
 	from page p

@@ -11,7 +11,7 @@ import (
 // idempotent lists the statements that write but can safely be repeated. An unused block of ids does no harm.
 var idempotent = map[string]bool{heartbeatSQL.text: true, idBlocksSQL.text: true, advanceIDsSQL: true, settleHistorySQL: true}
 
-// repeatable reports whether a statement whose connection broke can be sent again whatever its outcome, because it only reads or is
+// repeatable reports whether a statement whose connection broke can be sent again regardless of its outcome, because it only reads or is
 // idempotent. After a failover, the first use of each connection fails in this way, because the server end of the connection no longer
 // exists.
 func repeatable(ctx context.Context, sql string, err error) bool {

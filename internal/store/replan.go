@@ -16,9 +16,9 @@ const (
 	planRest = 5 * time.Second
 )
 
-// plans makes connections replan their statements after one of them was slow. A plan stays in use until its tables are next analyzed. A
-// plan that was made for almost empty tables may, once a burst has filled them, read them completely for every row. 20,000 jobs took a
-// minute that way. If the cause was different, replanning costs each connection a few milliseconds.
+// plans makes connections replan their statements after a slow statement. A plan stays in use until its tables are next analyzed. A plan
+// that was made for almost empty tables may, once a burst has filled them, read them completely for every row. 20,000 jobs took a minute
+// that way. If the statement was slow for a different reason, replanning costs each connection a few milliseconds.
 type plans struct {
 	mu    sync.Mutex
 	round int
@@ -29,7 +29,7 @@ type plans struct {
 // plansOf is the key under which a connection stores the round in which it last discarded its plans.
 const plansOf = "trapeze plans"
 
-// ran records how long a statement took, and reports whether that begins a new round of replanning.
+// ran records how long a statement took, and reports whether a new round of replanning begins.
 func (p *plans) ran(took time.Duration) (anew bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,8 +48,8 @@ const analyzeEmptiedSQL = `select trapeze.analyze_emptied()`
 // analyzeFor is the timeout for analyzing tables that were empty. These tables are only a few megabytes in size.
 const analyzeFor = 2 * time.Second
 
-// suspect records how long a statement took. If that begins a new round of replanning, suspect analyzes the tables that the planner
-// considers empty. If the role lacks the privilege, analyzing them is left to autovacuum.
+// suspect records how long a statement took. If a new round of replanning begins, suspect analyzes the tables that the planner considers
+// empty. If the role lacks the privilege, analyzing them is left to autovacuum.
 func (db *Database) suspect(ctx context.Context, took time.Duration) {
 	if !db.plans.ran(took) || db.steady { // a steady pool would have to open another connection
 		return

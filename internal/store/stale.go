@@ -168,8 +168,8 @@ func (db *Database) CheckWrites(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // CloseStale closes a connection of the host on which one of the store's statements failed with 25006, and reports whether it did. A
-// transaction that its owner made read-only fails in the same way, but its connection is kept. ours states that the store began the
-// transaction itself, which means that it was not made read-only.
+// transaction that its owner made read-only fails in the same way, but its connection is kept. ours reports whether the store began the
+// transaction itself; if it did, the transaction was not made read-only.
 func CloseStale(conn *pgx.Conn, err error, ours bool) bool {
 	if !stale(err) || conn == nil {
 		return false

@@ -1,6 +1,6 @@
-// Package store holds the connections and the hot statements, which a pod sends for every job, heartbeat and recovery. Package admin has
-// the statements for operators, view those for readers, and upkeep those for maintenance. The package works with rows, and knows nothing
-// about handlers or goroutines. Its methods are safe for concurrent use.
+// Package store holds the connections and the hot statements, which a pod sends for every job, heartbeat and recovery. The statements for
+// operators, readers and maintenance are in packages admin, view and upkeep. The package works with rows, and knows nothing about handlers
+// or goroutines. Its methods are safe for concurrent use.
 //
 // Every write of a worker carries its lease and matches the row of live by id, fence and pod, so a worker that has lost its lease writes
 // nothing. All statements lock rows in this order: schedules, lanes, live by id, parked by id, fan_outs by id, current_runs by (kind,
@@ -63,8 +63,8 @@ const restsFor = 15 * time.Second
 // idleFor is how long a connection can be idle before it is closed.
 const idleFor = time.Minute
 
-// Store provides as methods the hot statements that a pod sends for the jobs that it claims. Every other statement is a function that takes
-// a Store. This package has the functions that run in the caller's transaction, serve remote workers, or handle lost leases. Packages
+// Store's methods run the hot statements that a pod sends for the jobs that it claims. Every other statement is run by a function that
+// takes a Store. This package has the functions that run in the caller's transaction, serve remote workers, or handle lost leases. Packages
 // admin, view and upkeep have the rest.
 type Store struct {
 	*Database
@@ -294,8 +294,8 @@ func InSchema(schema, sql string) string {
 	return schemaDot.ReplaceAllString(sql, schema+".")
 }
 
-// Bounded returns a context with the timeout of a statement. If a worker is cancelled, that must not abort a write that it still has to
-// make; pass context.WithoutCancel for such writes.
+// Bounded returns a context with the timeout of a statement. Cancelling a worker must not abort a write that the worker still has to make;
+// pass context.WithoutCancel for such writes.
 func (db *Database) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, db.wait)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/trapeze-run/trapeze/job"
 )
 
-// offBalanceSQL lists the fan-outs that must be settled. Those whose job must end come first, because cancelling branches may take a while.
-// Plan: fan_outs_off_balance, which is usually empty.
+// offBalanceSQL lists the fan-outs that must be settled. Fan-outs whose job must end come first, because cancelling branches may take a
+// while. Plan: fan_outs_off_balance, which is usually empty.
 var offBalanceSQL = newStatement(`select f.id from trapeze.fan_outs f where ` + offBalance + ` order by f.ended, f.id limit @limit`)
 
 // OffBalance lists fan-outs whose job must end or whose branches must be cancelled.
@@ -75,8 +75,8 @@ func scanWaiting(row pgx.CollectableRow) (w Waiting, err error) {
 
 // endWaitingSQL ends a waiting job once its fan-out requires the job to end, and inserts the next step in the same transaction. It compares
 // the number of the job's latest event. That number distinguishes this wait from an earlier one with the same fence, before a retry. It
-// also reveals a later change of priority or lane, which the step must inherit. Plan: primary key lookups; inserts; as enqueueSQL for the
-// step.
+// also reveals a later change of priority or lane, which the step must inherit. Plan: primary key lookups; inserts; for the step, the same
+// as for enqueueSQL.
 var endWaitingSQL = newStatement(with(waitingGone, waitingWish, placeParts(goesAhead), waitingDone, FreeKeys, waitingEvent, waitingBranches, waitingParents, CountBranches), `
 select coalesce((select place from placed), ''), (select c.id from counted c where c.id = @of_group::bigint and c.due) from gone`)
 

@@ -14,7 +14,7 @@ import (
 )
 
 // takeSchedulesSQL locks the schedules of the given kinds that have been due longest, until the transaction ends. It excludes the given
-// names. As a result, two pods never decide the same schedule at the same time, and neither waits for the other. The database's clock
+// names. As a result, two pods never process the same schedule at the same time, and neither waits for the other. The database's clock
 // determines which schedules are due. Plan: schedules_due from its beginning, stops at the limit or at the first that is not due.
 const takeSchedulesSQL = `
 select ` + scheduleColumns + `, s.planned, (select coalesce($3::timestamptz, clock_timestamp())) ` + store.Firing + `
@@ -32,7 +32,7 @@ const (
 	fireRests = 3 * time.Second
 )
 
-// Due is a schedule with occurrences that have to be decided.
+// Due is a schedule with due occurrences, together with the time at which it was read.
 type Due struct {
 	job.Schedule
 	Planned bool      // whether NextAt was already computed from the expression
@@ -56,7 +56,7 @@ func TakeDue(ctx context.Context, s *store.Store, tx pgx.Tx, kinds, passOver []s
 }
 
 // nextFireSQL returns the time of the next occurrence of the given kinds that is not due yet, and the time on the database's clock. A
-// schedule that is due but cannot be decided must not hide other schedules. Plan: schedules_due from now on, up to the first of the given
+// schedule that is due but cannot be processed must not hide other schedules. Plan: schedules_due from now on, up to the first of the given
 // kinds.
 const nextFireSQL = `
 select n.now, (select s.next_at ` + store.Firing + ` and s.kind = any($1::text[]) and ` + store.DueAt + ` > n.now order by ` + store.DueAt + ` limit 1)
@@ -76,8 +76,8 @@ func NextFire(ctx context.Context, s *store.Store, kinds []string) (now time.Tim
 	return list[0].Now, list[0].Next, nil
 }
 
-// schedulesActiveSQL finds the schedules with a recent job, or a job that follows one, that has not ended. Plan: schedule_fires_with_jobs
-// backwards for each, twenty rows; primary key lookups and jobs_of_pipeline for each.
+// schedulesActiveSQL finds the schedules with an unfinished recent job, or an unfinished job that follows a recent one. Plan:
+// schedule_fires_with_jobs backwards for each, twenty rows; primary key lookups and jobs_of_pipeline for each.
 const schedulesActiveSQL = `
 select n.name from unnest($1::text[]) as n(name)
 where exists (
@@ -87,7 +87,7 @@ where exists (
 	where coalesce((select p.status from trapeze.pipeline p where p.id = f.job_id), '') = 'running'
 )`
 
-// SchedulesActive returns the given schedules that still have a job, or a job that follows one, that has not ended.
+// SchedulesActive returns those of the given schedules that have an unfinished job. Jobs that follow the schedule's jobs count too.
 func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []string) (map[string]bool, error) {
 	list, err := store.Query(ctx, s, tx, pgx.RowTo[string], schedulesActiveSQL, names)
 	if err != nil {
@@ -101,15 +101,16 @@ func SchedulesActive(ctx context.Context, s *store.Store, tx pgx.Tx, names []str
 }
 
 const (
-	// insertFiresSQL decides occurrences. The transaction that inserts an occurrence's row decides it, and no other transaction can. Plan:
-	// one insert per occurrence.
+	// insertFiresSQL inserts the rows of occurrences. Only the transaction that inserts an occurrence's row decides whether the occurrence
+	// submits a job. Plan: one insert per occurrence.
 	insertFiresSQL = `
 insert into trapeze.schedule_fires (schedule, fire_at, outcome, manual, missed, job_id, message)
 select w.schedule, w.fire_at, w.outcome, w.manual, w.missed, w.job_id, w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::boolean[], $5::int[], $6::bigint[], $7::text[])
 	as w(schedule, fire_at, outcome, manual, missed, job_id, message)
 on conflict (schedule, fire_at) do nothing returning schedule, fire_at`
-	// settleFiresSQL records why occurrences that this transaction decided did not submit jobs. Plan: primary key lookup.
+	// settleFiresSQL records the reason for each occurrence that was settled in this transaction without submitting a job. Plan: primary
+	// key lookup.
 	settleFiresSQL = `
 update trapeze.schedule_fires f set outcome = w.outcome, job_id = null, message = w.message
 from unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[]) as w(schedule, fire_at, outcome, message)

@@ -90,8 +90,8 @@ with gone as (delete from trapeze.roles where name = $1 returning permissions, s
 taken as (delete from trapeze.grants where role = $1 and exists (select from gone) returning principal)
 select permissions, scope, (select coalesce(array_agg(principal order by principal), '{}') from taken) from gone`
 
-// DeleteRole deletes a custom role and its grants. If a role with the same name is created later, no principal therefore has it. DeleteRole
-// returns [ErrNoSuchRole] if the role does not exist.
+// DeleteRole deletes a custom role and its grants. Therefore, if a role with the same name is created later, no principal has it.
+// DeleteRole returns [ErrNoSuchRole] if the role does not exist.
 func DeleteRole(ctx context.Context, s *store.Store, name, actor string) error {
 	return withAudit(ctx, s, AuditEntry{Actor: actor, Action: "role.delete", Target: "role " + name}, func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error {
 		type role struct {
