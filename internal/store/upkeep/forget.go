@@ -25,8 +25,8 @@ from trapeze.done d left join trapeze.jobs j on j.id = d.id
 where d.state = $1 and d.finished_at >= $2::timestamptz and d.finished_at < $2::timestamptz + interval '24 hours' and d.id > $3
 order by d.id limit $4`
 
-// lockJobsSQL locks finished jobs so that they cannot be retried afterwards. The next statement sees retries committed before that.
-// lockFreeJobsSQL does the same but skips locked rows. Plan: jobs_pkey.
+// lockJobsSQL locks finished jobs so that they cannot be retried afterwards. The next statement sees retries that were committed before the
+// locks were taken. lockFreeJobsSQL does the same but skips locked rows. Plan: jobs_pkey.
 const (
 	lockJobsSQL     = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update`
 	lockFreeJobsSQL = `select j.id from trapeze.jobs j where j.id = any($1::bigint[]) order by j.id for update skip locked`
@@ -38,9 +38,9 @@ const stillEndedSQL = `
 select distinct d.id from trapeze.done d
 where d.id = any($1::bigint[]) and d.state = $2 and d.finished_at >= $3::timestamptz and d.finished_at < $3::timestamptz + interval '24 hours'`
 
-// forgetJobsSQL deletes the immutable data of finished jobs. If another job was retried after [awaitedSQL] ran and now waits for one of
-// these jobs, the statement keeps that one and counts it. Rows of done are deleted together with the day, or by forgetEndsSQL. Tokens are
-// deleted before fan-outs, because completing a part locks them in that order. Plan: primary key lookups.
+// forgetJobsSQL deletes the immutable data of finished jobs. A job that was retried after [awaitedSQL] ran may now be waiting for one of
+// these jobs. The statement keeps the awaited job and counts it. Rows of done are deleted together with the day, or by forgetEndsSQL.
+// Tokens are deleted before fan-outs, because completing a part locks them in that order. Plan: primary key lookups.
 const forgetJobsSQL = `
 with ended as materialized (
 	select b.id, coalesce((select true from trapeze.jobs j join trapeze.parked p on p.id = j.group_id where j.id = b.id limit 1), false)

@@ -41,8 +41,8 @@ func ReadServer(ctx context.Context, s *store.Store) (Server, error) {
 	return found[0], nil
 }
 
-// strongOwnerSQL returns the superuser with whose privileges SQL producers run, if there are such producers. Plan: one row of the system
-// catalog.
+// strongOwnerSQL returns the superuser whose privileges apply when SQL producers enqueue jobs. It returns nothing if there is no such
+// superuser. Plan: one row of the system catalog.
 const strongOwnerSQL = `
 select o.rolname from pg_proc p join pg_roles o on o.oid = p.proowner
 where p.oid = 'trapeze.enqueue'::regproc and o.rolsuper

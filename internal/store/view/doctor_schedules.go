@@ -10,7 +10,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/store"
 )
 
-// scheduleHealthSQL lists schedules with the conditions that may prevent them from firing. It includes the number of pods that could decide
+// scheduleHealthSQL lists schedules with the conditions that may prevent them from firing. It includes the number of pods that could handle
 // the next occurrence, and whether the schedule's lane exists. It also includes how long the next occurrence has been due, according to the
 // database's clock. For a schedule that is not planned, this is the time since the schedule was changed. Plan: schedules, pods and lanes
 // are small tables.

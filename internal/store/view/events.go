@@ -79,7 +79,7 @@ func hasGaps(list []job.Event) bool {
 func JobEvents(ctx context.Context, s *store.Store, id int64, after, limit int) ([]job.Event, error) {
 	list, err := store.Rows(ctx, s, scanEvent, jobEventsSQL, id, after, limit)
 	if err == nil && hasGaps(list) {
-		// A pod of an earlier release ended a claim without storing a reference to the event.
+		// A pod that ran an earlier release ended a claim without storing a reference to the event.
 		list, err = store.Rows(ctx, s, scanEvent, searchEventsSQL, id, after, limit)
 	}
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 )
 
 // Lists of failed or cancelled jobs, which are rare in a long history, start from the finished jobs in those states. If they started with
-// the newest of all jobs, they might have to skip millions of succeeded ones. No job ends before it is created. Every job created since a
-// given time is therefore among the jobs that ended since then, and a full page of those is complete.
+// the newest of all jobs, they might have to skip millions of succeeded ones. No job ends before it is created. Therefore, every failed or
+// cancelled job created since a given time is also among the jobs that ended since then. If those jobs fill a page, no other job belongs on
+// it.
 
 // rareSpans are the periods that a list searches, one after another, until its page is full. 0 stands for the whole history.
 var rareSpans = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour, 0}
@@ -43,7 +44,7 @@ select (select count(*) from (
 
 // endedJobsSQL lists jobs that were created since $7 and failed or were cancelled, newest first. If $15 is not null, it lists only that
 // submitter's jobs. Plan: the days of these states since then, collected into an array, because otherwise the planner would start with the
-// newest of all jobs; jobs_pkey for each, a sort; the view for as many as are listed.
+// newest of all jobs; jobs_pkey for each, a sort; the view for the listed jobs.
 const endedJobsSQL = `
 select ` + jobColumns + ` from ` + jobOf + ` job where id = any(array(
 	select j.id from trapeze.jobs j

@@ -94,7 +94,7 @@ func walkJobs(ctx context.Context, s *store.Store, args []any, owner string, lim
 }
 
 // jobsOfPipelineSQL lists the jobs of pipeline $5, newest first. If $15 is not null, it lists only that submitter's jobs. Plan: jobs_pkey
-// and jobs_of_pipeline, a sort of the matching jobs; a probe of its place for each, stops at the limit.
+// and jobs_of_pipeline, a sort of the matching jobs; for each, a probe of the table that holds it, stops at the limit.
 const jobsOfPipelineSQL = `
 select ` + jobColumns + ` from (
 	select o.id as wanted, o.created_at as made from (
