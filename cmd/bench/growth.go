@@ -91,7 +91,8 @@ func (b *lab) growthCompared(ctx context.Context, l *line, empty, full *rig) err
 }
 
 // history is a database that contains many days. Day 0 is the oldest day of events; finished jobs begin growthEventDays - growthDays later.
-// The rounds use today and the following days, so new data is always the newest and goes at the end of every index, as in production.
+// The rounds use today and the following days. New rows therefore always have the latest times and go at the end of every index, as in
+// production.
 type history struct {
 	g      *rig
 	perDay int

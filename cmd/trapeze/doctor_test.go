@@ -57,7 +57,7 @@ func (p patient) runs(name string, jobs, known int, set string) {
 	p.exec(`update trapeze.pods set ` + set)
 }
 
-// schedule inserts a planned schedule, and a pod that handles a.kind. set is SQL that changes the schedule.
+// schedule inserts a planned schedule, and a pod that handles a.kind. set is the SET clause of a final update of the schedule's row.
 func (p patient) schedule(kind, set string) {
 	p.t.Helper()
 	p.join("web-1", 600, "a.kind")

@@ -104,7 +104,7 @@ func (f *fleet) throughout(d time.Duration, look func()) {
 	}
 }
 
-// settles is how long no job may start until the test assumes that every process has received a change.
+// settles is how long the test must see no job start before it assumes that every process has received a change.
 const settles = 300 * time.Millisecond
 
 // A setting changed through one process applies to all of them, and the processes share the work.

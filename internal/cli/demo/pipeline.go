@@ -18,8 +18,8 @@ import (
 // demoYear is the year of the emission factors.
 const demoYear = 2024
 
-// demoSteps lists the steps of the pipeline, each with its unit of progress and how it is started. The recalculations consist of many jobs.
-// The factor sync waits for them and reports their combined progress.
+// demoSteps lists the steps of the pipeline. Each has a unit of progress and a description of how it is started. The recalculations consist
+// of many jobs. The factor sync waits for them and reports their combined progress.
 var demoSteps = []demoStepKind{
 	{"csv_ingest", "rows", ""}, {demoFans, "", "hand-off"}, {demoFan, "airports", "fan-out"}, {"unit_totals", "airports", "join"},
 }

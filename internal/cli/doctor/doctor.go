@@ -1,5 +1,5 @@
-// Package doctor implements the doctor command, which examines a database and its pods. It checks the connection and the schema itself,
-// because the API needs both. All other findings come from the API.
+// Package doctor implements the doctor command, which examines a database and its pods. The package itself checks the connection and the
+// schema, because the API needs both. All other findings come from the API.
 package doctor
 
 import (

@@ -1,4 +1,5 @@
-// Package server runs a pod: the HTTP API, the service for remote workers and a runner, from the start to the drain.
+// Package server runs a pod, which consists of the HTTP API, the service for remote workers, and a runner. It starts the pod, and drains it
+// before the process exits.
 package server
 
 import (
