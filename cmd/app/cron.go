@@ -68,7 +68,7 @@ func printSchedules(c *cobra.Command, list []job.ScheduleUse, now time.Time) err
 	})
 }
 
-// scheduleState describes whether a schedule fires, or why it does not.
+// scheduleState describes the state of a schedule, with the reason if the schedule does not fire.
 func scheduleState(s job.ScheduleUse) string {
 	switch {
 	case s.Error != "":

@@ -49,7 +49,7 @@ func printLanes(c *cobra.Command, lanes []job.LaneUse, now time.Time) error {
 	})
 }
 
-// laneState describes whether a lane starts jobs, or why it does not.
+// laneState describes the state of a lane, with the reason if the lane does not start jobs.
 func laneState(l job.LaneUse) string {
 	switch {
 	case l.Frozen:

@@ -225,7 +225,7 @@ func (g *backlog) fill(ctx context.Context, b *lab) (err error) {
 	if err := g.tidy(ctx); err != nil {
 		return err
 	}
-	// Autovacuum is disabled, because its page reads would be counted with those of the claims.
+	// Autovacuum is disabled, because its page reads would be counted together with the page reads of the claims.
 	if _, err := g.pool.Exec(ctx, `alter table trapeze.live set (autovacuum_enabled = off); alter table trapeze.jobs set (autovacuum_enabled = off)`); err != nil {
 		return err
 	}

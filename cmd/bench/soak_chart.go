@@ -161,7 +161,7 @@ func (p panel) scale(samples []soakSample) (y func(float64) float64, ticks []flo
 	}, ticks
 }
 
-// heldSpan returns when the snapshot was held, in seconds since the start.
+// heldSpan returns the times between which the snapshot was held, in seconds since the start.
 func heldSpan(samples []soakSample) (from, to float64) {
 	for _, s := range samples {
 		if s.Held && from == 0 {

@@ -52,7 +52,7 @@ func submitterProcess() error {
 	return json.NewEncoder(os.Stdout).Encode(late)
 }
 
-// submitElsewhere lets another process submit jobs. When that process has exited, it returns how late each submission was.
+// submitElsewhere lets another process submit jobs. Once that process has exited, submitElsewhere returns how late each submission was.
 func submitElsewhere(ctx context.Context, t task) (late []float64, err error) {
 	self, err := os.Executable()
 	if err != nil {

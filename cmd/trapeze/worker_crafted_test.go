@@ -63,7 +63,7 @@ func asking[T any](w *puppet, m *T) *grpc.Request[T] {
 	return r
 }
 
-// opens opens the stream. It returns when the pod has accepted or rejected the worker.
+// opens opens the stream. It returns once the pod has accepted or rejected the worker.
 func (w *puppet) opens(slots int32, kinds ...string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(cancel)
@@ -133,7 +133,7 @@ func (w *puppet) keepsBeating() {
 	w.t.Cleanup(func() { stop(); beating.Wait() })
 }
 
-// reports reports that a job has succeeded with a result.
+// reports sends the report of a job that has succeeded with a result.
 func (w *puppet) reports(m *remotepb.Assignment, result string) (remotepb.ReportResultResponse_Status, error) {
 	out, err := w.pod().ReportResult(context.Background(), asking(w, &remotepb.ReportResultRequest{WorkerId: w.id, JobId: m.GetJobId(), Fence: m.GetFence(), Token: m.GetToken(),
 		Outcome: &remotepb.ReportResultRequest_Done{Done: &remotepb.Done{Result: []byte(result)}}}))

@@ -117,7 +117,7 @@ func claimStatement(picked, spare, reached string, more ...string) *statement {
 //
 // A claim reads at most [ClaimReach] more pending rows than it wants, shared among its lanes. It reads them without locks, and stops as
 // soon as it has found enough. Each row that it may claim is then locked by primary key, and the latest version of the row is checked
-// again. The CTE reached lists the lanes in which fewer jobs were found than wanted. For each of them it returns the last row within the
+// again. The reached CTE lists the lanes in which fewer jobs were found than wanted. For each of them it returns the last row within the
 // lane's share, or nulls if the lane has fewer rows. [claimSinceSQL] continues behind that row.
 //
 // Plan: per lane, an Index Scan on live_for_claim that stops at the wanted number or at the share. Each row that may be claimed takes one
@@ -280,7 +280,7 @@ const (
 	latestStream = ` and (select w.stream from trapeze.remote_workers w where w.boot = @boot) = @stream::bigint`
 	// notFilled is the condition that fewer jobs of a lane were picked than wanted.
 	notFilled = `(select count(*) from picked p where p.lane = w.lane) < w.want`
-	// claimable is the condition that this pod may claim a pending row.
+	// claimable is the condition under which this pod may claim a pending row.
 	claimable = `l.kind = any(@kinds::text[]) and (not l.isolated or @isolated::boolean) and ` + subjectRests
 	// stillClaimable checks the latest version of a row that this pod may claim. The lane is compared in a form that no index supports.
 	// Otherwise, the planner would search for the row by its lane.
@@ -298,7 +298,7 @@ const (
 	tookMicros = `(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint`
 )
 
-// claimTail claims the rows of the CTE picked by setting their state, next fence, attempt number and pod.
+// claimTail claims the rows of the picked CTE by setting their state, next fence, attempt number and pod.
 //
 // Some of these rows stay pending, and no attempt is counted for them: a job whose unique key is locked by an uncommitted submission; all
 // isolated jobs but one; and a job whose subject was taken by another job. Subjects are taken in key order, so two claims cannot deadlock.
@@ -306,14 +306,14 @@ const (
 var claimTail = list(claimKeyed, claimOpen, claimTaken, claimSuperseded, claimUpdate, claimFreed, claimEvents)
 
 const (
-	// claimKeyed locks the unique keys of the jobs in the CTE picked that hold a key only while they are pending. Plan: unique_keys_of_job.
+	// claimKeyed locks the unique keys of the jobs in the picked CTE that hold a key only while they are pending. Plan: unique_keys_of_job.
 	claimKeyed = `keyed as materialized (
 	select k.job_id from trapeze.unique_keys k join picked p on k.job_id = p.id
 	where p.unique_while = 'pending' for update of k skip locked
 )`
 
-	// claimOpen selects the rows of the CTEs picked and spare that this pod may claim, before their subjects are checked, with the next
-	// fence of each. It reads the CTE keyed. Jobs in spare wait for a slot, except when they take over the slots of jobs that end in the
+	// claimOpen selects the rows of the picked and spare CTEs that this pod may claim, before their subjects are checked, with the next
+	// fence of each. It reads the keyed CTE. Jobs in spare wait for a slot, except when they take over the slots of jobs that end in the
 	// same commit.
 	claimOpen = `open as materialized (
 	select p.*, ` + nextFence + ` as next_fence from (select *, false as ahead from picked union all select *, @waits::boolean from spare) p
@@ -321,7 +321,7 @@ const (
 		and (not p.isolated or p.id = (select min(i.id) from picked i where i.isolated))
 )`
 
-	// claimTaken reserves the subjects of the rows in the CTE open, in key order. Plan: one insert per subject.
+	// claimTaken reserves the subjects of the rows in the open CTE, in key order. Plan: one insert per subject.
 	claimTaken = `taken as (
 	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
 	select kind, subject, id, next_fence, 'running' from open where subject <> ''
@@ -330,13 +330,13 @@ const (
 	returning kind, subject, job_id
 )`
 
-	// claimSuperseded deletes the ended runs of the subjects in the CTE taken. Plan: current_runs_of_subject.
+	// claimSuperseded deletes the ended runs of the subjects in the taken CTE. Plan: current_runs_of_subject.
 	claimSuperseded = `superseded as (
 	delete from trapeze.current_runs c using taken t
 	where c.kind = t.kind and c.subject = t.subject and c.state = 'ended'
 )`
 
-	// claimUpdate claims the rows of the CTE open that have no subject or whose subject is in the CTE taken. A job that is claimed ahead of
+	// claimUpdate claims the rows of the open CTE that have no subject or whose subject is in the taken CTE. A job that is claimed ahead of
 	// time gets no start time. Plan: live_pkey; a HOT update.
 	claimUpdate = `claimed as (
 	update trapeze.live l set state = 'running', fence = o.next_fence, attempt = l.attempt + 1, pod = @boot,
@@ -348,7 +348,7 @@ const (
 		l.ready_at, l.event_no, o.unique_while as was_unique, o.ahead
 )`
 
-	// claimFreed frees the keys of claimed jobs that were unique only while pending. The CTE keyed has locked those keys. Plan:
+	// claimFreed frees the keys of claimed jobs that were unique only while pending. The keyed CTE has locked those keys. Plan:
 	// unique_keys_of_job.
 	claimFreed = `freed as (
 	delete from trapeze.unique_keys k using claimed c where c.was_unique = 'pending' and k.job_id = c.id
@@ -362,7 +362,7 @@ const (
 )`
 
 	// claimRows returns one row per claimed job, or a single row without a job if none was claimed. Each row repeats the number of locked
-	// rows and the contents of the CTE reached. Plan: jobs_pkey.
+	// rows and the contents of the reached CTE. Plan: jobs_pkey.
 	claimRows = `select (select count(*) from picked) + (select count(*) from spare) as seen, ` + tookMicros + ` as took, (select json_agg(r) from reached r) as reached, coalesce(c.id, 0), coalesce(c.kind, ''), coalesce(c.lane, ''),
 	coalesce(c.subject, ''), j.args, coalesce(j.pipeline_id, 0), j.parent_id, coalesce(j.step, 0), j.planned, j.max_attempts,
 	j.max_crashes, coalesce(j.submitter, ''), coalesce(c.priority, 0), coalesce(c.fence, 0), coalesce(c.epoch, 0),

@@ -127,7 +127,7 @@ func (s *Store) EmitMany(ctx context.Context, list []Emitted) (written map[job.L
 	return written, nil
 }
 
-// age returns how long ago at was, in microseconds, or 0 for the zero time.
+// age returns the time that has passed since at, in microseconds, or 0 if at is the zero time.
 func age(at time.Time) int64 {
 	if at.IsZero() {
 		return 0

@@ -111,7 +111,7 @@ const (
 )
 
 const (
-	// endFree locks the rows whose id, fence and pod match those in the CTE ends. If it leaves out a row, the lease was lost or another
+	// endFree locks the rows whose id, fence and pod match those in the ends CTE. If it leaves out a row, the lease was lost or another
 	// transaction has locked the row; that transaction must not delay the rest of the batch. [Store.ClaimOutcomes] finds out which is the
 	// case. Plan: live_pkey.
 	endFree = `free as materialized (
@@ -160,7 +160,7 @@ const (
 		and c.kind = p.kind and c.subject = p.subject and c.job_id = p.parent_id and c.state = 'running'
 )`
 
-	// endRunsNotHandedOver ends the runs of the subjects in the CTE gone, except those that were handed over. Plan:
+	// endRunsNotHandedOver ends the runs of the subjects in the gone CTE, except those that were handed over. Plan:
 	// current_runs_of_subject.
 	endRunsNotHandedOver = `ended_runs as (
 	update trapeze.current_runs c set state = 'ended'
@@ -169,14 +169,14 @@ const (
 		and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 )`
 
-	// endRuns ends the runs of the subjects in the CTE gone. Plan: current_runs_of_subject.
+	// endRuns ends the runs of the subjects in the gone CTE. Plan: current_runs_of_subject.
 	endRuns = `ended_runs as (
 	update trapeze.current_runs c set state = 'ended'
 	from gone g
 	where g.subject <> '' and c.kind = g.kind and c.subject = g.subject and c.job_id = g.id and c.state = 'running'
 )`
 
-	// endDone inserts the rows of the CTE gone into done.
+	// endDone inserts the rows of the gone CTE into done.
 	endDone = `ended as (
 	insert into trapeze.done (id, state, outcome, reason, result, error, error_class, error_code, fence, pod, event_no, epoch,
 		attempt, crashes, priority, lane, started_at, xid, claim_xid, undo)
@@ -184,13 +184,13 @@ const (
 		lane, started_at, pg_current_xact_id(), claim_xid, undo::json from gone
 )`
 
-	// endTold deletes the cancel requests for the claims in the CTE gone. Plan: cancel_requests_pkey.
+	// endTold deletes the cancel requests for the claims in the gone CTE. Plan: cancel_requests_pkey.
 	endTold = `told as (
 	delete from trapeze.cancel_requests c using gone g
 	where g.cancel_requested and c.pod = @boot::uuid and c.job_id = g.id and c.fence = g.fence
 )`
 
-	// endEvents writes the events of the jobs in the CTE gone. It writes a single row for all jobs that succeeded without a warning, and
+	// endEvents writes the events of the jobs in the gone CTE. It writes a single row for all jobs that succeeded without a warning, and
 	// one row for each other job.
 	endEvents = `end_events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, job, event_no, fence, boot, from_state, to_state, event, level,

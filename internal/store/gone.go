@@ -19,7 +19,7 @@ const deleted = `((select true from trapeze.jobs j where j.id = w.id limit 1) is
 	or coalesce((select true from trapeze.live l where l.id = w.id limit 1), (select true from trapeze.parked p where p.id = w.id limit 1),
 		(select true from trapeze.done d where d.id = w.id limit 1)) is null)`
 
-// Gone returns which of the given jobs have been deleted.
+// Gone reports which of the given jobs have been deleted.
 func (s *Store) Gone(ctx context.Context, ids ...int64) (map[int64]bool, error) {
 	found, err := run(ctx, s, pgx.RowTo[int64], goneSQL, args{{"ids", ids}})
 	if err != nil {

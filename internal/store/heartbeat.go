@@ -142,7 +142,8 @@ const (
 	beatCancels = `
 	coalesce((select json_agg(json_build_object('job_id', job_id, 'fence', fence, 'reason', reason))
 		from trapeze.cancel_requests where pod = @boot), '[]')::text`
-	// beatMoments returns when the next job becomes due, from the first row of parked_for_promotion, and when the next lease expires.
+	// beatMoments returns the time at which the next job becomes due, from the first row of parked_for_promotion, and the time at which the
+	// next lease expires.
 	beatMoments = `
 	(select p.run_after from trapeze.parked p where p.why in ('scheduled', 'retry', 'retry_later')
 		order by p.run_after limit 1),
@@ -155,7 +156,7 @@ const (
 	// beatLeft returns the remaining milliseconds of the lease that beat renewed.
 	beatLeft = `
 	coalesce((select (extract(epoch from lease_until - now()) * 1000)::bigint from beat), 0)`
-	// beatFire returns when the next schedule fires. Plan: schedules is one page.
+	// beatFire returns the time at which the next schedule fires. Plan: schedules is one page.
 	beatFire = `
 	(select case when s.planned then s.next_at else now() end ` + Firing + ` and s.kind = any(@fires::text[]) order by ` + DueAt + ` limit 1)`
 	beatHistory = `

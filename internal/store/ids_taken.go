@@ -32,7 +32,7 @@ select j.id from unnest(@ids::bigint[], @kinds::text[], @subjects::text[], @uniq
 join trapeze.jobs j on j.id = w.id
 where j.kind = w.kind and j.subject = w.subject and j.unique_key is not distinct from w.unique_key and j.args::text = w.args`)
 
-// Submitted returns which of the new jobs were inserted. It does not count a different job with the same id, which can exist after a
+// Submitted reports which of the new jobs were inserted. It does not count a different job with the same id, which can exist after a
 // failover that lost commits.
 func (s *Store) Submitted(ctx context.Context, list []NewJob) (map[int64]bool, error) {
 	var c columns

@@ -20,7 +20,7 @@ update trapeze.unique_keys k set job_id = @id where k.kind = @kind and k.key = @
 	and not exists (select from trapeze.parked p where p.id = k.job_id)`)
 )
 
-// FreeKeys frees the unique keys of the jobs in the CTE gone. It leaves a key that an open transaction has locked, because finishing a job
+// FreeKeys frees the unique keys of the jobs in the gone CTE. It leaves a key that an open transaction has locked, because finishing a job
 // must not wait for the host's transactions; reserveKeySQL takes over such a key later. Plan: unique_keys_of_job.
 const FreeKeys = `freed as (
 	delete from trapeze.unique_keys k using (

@@ -72,7 +72,7 @@ const (
 // of pods_open. Otherwise, the planner might read the rows of all open pods instead, and their dead versions.
 const stillOpen = `coalesce(closed_at, 'infinity') = 'infinity'`
 
-// placeParts returns the CTEs that all statements that insert jobs share. They read the CTE wish, and insert each of its rows into jobs,
+// placeParts returns the CTEs that all statements that insert jobs share. They read the wish CTE, and insert each of its rows into jobs,
 // and into live (pending or started on insert) or parked, with its events. The order is wish → may → born_runs → placed, and the others
 // read placed. ahead is the condition that selects the jobs ahead of a job in its lane.
 //
@@ -97,7 +97,7 @@ const placeWaiting = `placed as materialized (
 	select w.*, case when w.approval then 'awaiting_approval' when w.delay_ms > 0 then 'parked' else 'pending' end as place from wish w
 ), ` + placeRows
 
-// mayStart returns the query that decides, for each row of the CTE wish, whether it can start. Plan: one probe each of pods, live_for_claim
+// mayStart returns the query that decides, for each row of the wish CTE, whether it can start. Plan: one probe each of pods, live_for_claim
 // and current_runs_one_running for each row that asks to start.
 func mayStart(ahead string) string {
 	return `w.*, w.starts and w.delay_ms = 0 and not w.approval
@@ -109,7 +109,7 @@ func mayStart(ahead string) string {
 }
 
 const (
-	// placeRuns reserves the subjects of the rows in the CTE may that can start. Plan: one insert per subject.
+	// placeRuns reserves the subjects of the rows in the may CTE that can start. Plan: one insert per subject.
 	placeRuns = `born_runs as (
 	insert into trapeze.current_runs (kind, subject, job_id, fence, state)
 	select kind, subject, id, 1, 'running' from may where free and subject <> '' and not handed order by kind, subject, id
@@ -123,7 +123,7 @@ const (
 	where c.kind = r.kind and c.subject = r.subject and c.state = 'ended'
 )`
 
-	// placePlaced decides where to insert each row of the CTE may. A row that can start is started if born_runs has reserved its subject.
+	// placePlaced decides where to insert each row of the may CTE. A row that can start is started if born_runs has reserved its subject.
 	placePlaced = `placed as materialized (
 	select m.*, case when m.approval then 'awaiting_approval' when m.delay_ms > 0 then 'parked'
 		when m.free and (m.subject = '' or m.handed or m.id in (select job_id from born_runs)) then 'running'

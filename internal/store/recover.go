@@ -89,7 +89,7 @@ const (
 	select l.id, l.pod from trapeze.live l where l.id > @after order by l.id limit @limit
 )`
 
-	// recoverHit locks the rows of the CTE page that belong to closed pods. A job without its own crash limit uses the limit of its kind. A
+	// recoverHit locks the rows of the page CTE that belong to closed pods. A job without its own crash limit uses the limit of its kind. A
 	// job that was claimed ahead of time may not have started, so its crash does not count. It does count if the limit is one; the job is
 	// then not claimed ahead of time again. Plan: live_pkey, jobs_pkey, pods_pkey, kinds_pkey, one row each.
 	recoverHit = `hit as materialized (
@@ -104,7 +104,7 @@ const (
 	order by p.id for update of l skip locked
 )`
 
-	// recoverAgain makes the jobs in the CTE hit pending again if they can be retried. Plan: live_pkey.
+	// recoverAgain makes the jobs in the hit CTE pending again if they can be retried. Plan: live_pkey.
 	recoverAgain = `again as (
 	update trapeze.live l set state = 'pending', pod = null, crashes = h.crashes, attempt = l.attempt - 1,
 		isolated = h.crashes >= least(2, h.max_crashes - 1), ready_at = 'epoch', event_no = l.event_no + 1
@@ -112,7 +112,7 @@ const (
 	returning l.id, l.fence, l.kind, l.subject, l.event_no, h.pod, h.name, l.crashes, l.claim_xid
 )`
 
-	// recoverGone and recoverDone end the remaining jobs in the CTE hit. Plan: live_pkey; an insert.
+	// recoverGone and recoverDone end the remaining jobs in the hit CTE. Plan: live_pkey; an insert.
 	recoverGone = `gone as (
 	delete from trapeze.live l using hit h
 	where l.id = any(array[h.id]) and (h.cancel_requested or h.crashes >= h.max_crashes)
@@ -130,7 +130,7 @@ const (
 	from gone
 )`
 
-	// recoverRuns ends the runs of the subjects in the CTEs again and gone. Plan: current_runs_of_subject.
+	// recoverRuns ends the runs of the subjects in the again and gone CTEs. Plan: current_runs_of_subject.
 	recoverRuns = `over as materialized (
 	select id, kind, subject from again where subject <> '' union all select id, kind, subject from gone where subject <> ''
 ), ended_runs as (
@@ -138,7 +138,7 @@ const (
 	where c.kind = r.kind and c.subject = r.subject and c.job_id = r.id
 )`
 
-	// recoverEvents writes the events of the jobs in the CTEs again and gone.
+	// recoverEvents writes the events of the jobs in the again and gone CTEs.
 	recoverEvents = `events as (
 	insert into trapeze.job_events (job, event_no, claim_xid, fence, boot, from_state, to_state, event, level, fields)
 	select id, event_no, claim_xid, fence, pod, 'running', 'pending', 'job.recovered', 'warn',

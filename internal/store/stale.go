@@ -147,7 +147,7 @@ func (db *Database) Resets() int {
 	return db.connections.resets
 }
 
-// Closed returns a channel that is signaled when connections of the pools were closed. It supports only one reader.
+// Closed returns a channel that is signaled whenever a connection of the pools has been closed. It supports only one reader.
 func (db *Database) Closed() <-chan struct{} { return db.connections.closed }
 
 // accepts is the condition that a session's server accepts writes.

@@ -187,7 +187,7 @@ func failure(ctx context.Context, r *runner.Runner, steps []job.Job) error {
 // unitOf returns the unit of progress for a kind.
 func unitOf(kind string) string { return demoStepOf(kind).unit }
 
-// transitionTo returns how a step of a kind is started by the previous one.
+// transitionTo describes how the previous step starts a step of a kind.
 func transitionTo(kind string) string { return demoStepOf(kind).reached }
 
 func demoStepOf(kind string) (found demoStepKind) {

@@ -21,12 +21,13 @@ select ` + scheduleColumns + `, s.planned, (select coalesce($3::timestamptz, clo
 	and s.kind = any($1::text[]) and s.name <> all($2::text[]) and ` + store.DueAt + ` <= (select coalesce($3::timestamptz, clock_timestamp()))
 order by ` + store.DueAt + `, s.name limit $4 for update of s skip locked`
 
-// shortFireSQL limits how long a decision waits for locks, such as the lock on a unique key held by a transaction of the host. It also
-// limits how long a frozen pod can keep schedules from the other pods.
+// shortFireSQL limits how long the processing of schedules waits for locks, such as the lock on a unique key held by a transaction of the
+// host. It also limits how long a frozen pod can keep schedules from the other pods.
 const shortFireSQL = `
 select set_config('lock_timeout', $1::bigint::text, true), set_config('idle_in_transaction_session_timeout', $2::bigint::text, true)`
 
-// fireWaits is the lock timeout. It is short because a waiting decision delays others. fireRests is the timeout for an idle transaction.
+// fireWaits is the lock timeout. It is short because a transaction that waits delays other schedules. fireRests is the timeout for an idle
+// transaction.
 const (
 	fireWaits = 100 * time.Millisecond
 	fireRests = 3 * time.Second
@@ -130,7 +131,7 @@ type fireKey struct {
 
 func keyOf(f job.Fire) fireKey { return fireKey{f.Schedule, f.FireAt.UnixMicro()} }
 
-// InsertFires inserts occurrences, and returns those that had not been decided before.
+// InsertFires inserts occurrences, and returns those that no transaction had inserted before.
 func InsertFires(ctx context.Context, s *store.Store, tx pgx.Tx, list []job.Fire) ([]job.Fire, error) {
 	var (
 		names    = make([]string, len(list))

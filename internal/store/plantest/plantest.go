@@ -121,7 +121,7 @@ func Keep(t *testing.T, conn *pgx.Conn, hot map[string]string) {
 	}
 }
 
-// OnlyRead reports statements that write although a store would repeat them after a broken connection.
+// OnlyRead reports statements that write data, although a store would repeat them after its connection breaks.
 func OnlyRead(t *testing.T, pool *pgxpool.Pool, statements map[string]string, again func(sql string) bool) {
 	t.Helper()
 	for name, sql := range statements {

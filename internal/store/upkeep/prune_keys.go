@@ -11,8 +11,8 @@ import (
 
 const (
 	// looseKeysSQL locks the unique keys on one page whose jobs have ended or no longer exist. Such keys remain, for example, when an open
-	// transaction had locked a key when its job ended. freeLooseSQL, which sees everything committed before those locks, frees the keys. A
-	// key that a submission is taking over is locked, and is skipped. Plan: unique_keys_of_job, keyset; primary keys.
+	// transaction had locked a key when its job ended. freeLooseSQL, which sees everything committed before the locks were taken, frees the
+	// keys. A key that a submission is taking over is locked, and is skipped. Plan: unique_keys_of_job, keyset; primary keys.
 	looseKeysSQL = `
 with page as materialized (
 	select k.kind, k.key, k.job_id from trapeze.unique_keys k where k.job_id > $1 order by k.job_id limit $2

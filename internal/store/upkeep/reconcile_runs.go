@@ -11,8 +11,8 @@ import (
 
 const (
 	// strayRunsSQL locks at most $1 runs that are marked as running although their jobs are not running. Each such run would block all jobs
-	// of its subject indefinitely. endStraySQL, which sees everything committed before those locks, ends the runs. Claims and finishes
-	// change the job and its run in one statement, so such runs exist only after rows were changed manually. Plan: one pass over
+	// of its subject indefinitely. endStraySQL, which sees everything committed before the locks were taken, ends the runs. Claims and
+	// finishes change the job and its run in one statement, so such runs exist only after rows were changed manually. Plan: one pass over
 	// current_runs_one_running; live_pkey.
 	strayRunsSQL = `
 select c.kind, c.subject, c.job_id from trapeze.current_runs c

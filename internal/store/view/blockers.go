@@ -127,7 +127,7 @@ func (j standing) shared() (list []job.Blocker) {
 	return list
 }
 
-// turn returns why a job that can be claimed has not been claimed. The usual reason is that other jobs occupy the slots.
+// turn returns the reasons why a job that can be claimed has not been claimed. The usual reason is that other jobs occupy the slots.
 func (j standing) turn(used []BoardSlots) []job.Blocker {
 	lane, pods, here := 0, map[string]int{}, map[string]int{}
 	for _, u := range used {

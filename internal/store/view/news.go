@@ -64,7 +64,7 @@ const statusOfPipeline = `coalesce((select p.status from trapeze.pipeline p wher
 
 // newsSQL reads the events of some jobs, or of the jobs in some pipelines, that were written by transactions outside a given set. The
 // events of each job are in order. If there are no events, it returns a single row without an event. It reads only transactions that
-// started after the set, and transactions that were open at that time and have ended since. As a result, it reads nothing twice, and a
+// started after the set was read, and transactions that were open then and have ended since. As a result, it reads nothing twice, and a
 // transaction that stays open costs nothing. Plan: job_events_in_commit_order in each retained day; jobs_pkey for each event, and primary
 // key lookups if an event may end a pipeline.
 const newsSQL = `
