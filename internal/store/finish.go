@@ -190,8 +190,8 @@ const (
 	where g.cancel_requested and c.pod = @boot::uuid and c.job_id = g.id and c.fence = g.fence
 )`
 
-	// endEvents writes the events of the jobs in the gone CTE. It writes a single row for all jobs that succeeded without a warning, and
-	// one row for each other job.
+	// endEvents writes the events of the jobs in the gone CTE. It writes a single row for all jobs that succeeded without a warning, and a
+	// separate row for every other job.
 	endEvents = `end_events as (
 	insert into trapeze.job_events (jobs, event_nos, fences, job, event_no, fence, boot, from_state, to_state, event, level,
 		message, fields)

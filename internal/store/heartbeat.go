@@ -105,8 +105,8 @@ const sweepDue = `p.closed_at is not null and (p.swept_at is null or p.swept_at 
 // row of parked_for_promotion; one row each of cluster and feed_epoch.
 var heartbeatSQL = newStatement(with(beatRenewed), "select ", list(beatLease, beatSettings, beatCancels, beatMoments, beatWork, beatLeft, beatFire, beatHistory))
 
-// DueAt is an expression for the time when the next occurrence of a schedule s must be decided. A schedule that has not been planned yet is
-// due immediately; null means never. The index schedules_due has the same expression.
+// DueAt is an expression for the time at which the next occurrence of a schedule s is due. A schedule that has not been planned yet is due
+// immediately; null means never. The index schedules_due has the same expression.
 const DueAt = `(case when s.planned then s.next_at else '-infinity' end)`
 
 // Firing selects the schedules s that can fire.

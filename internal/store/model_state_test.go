@@ -100,7 +100,7 @@ func (m *model) clone() *model {
 	return &c
 }
 
-// pick returns the jobs for which is returns true, ordered by id.
+// pick returns the jobs that satisfy the given condition, ordered by id.
 func (m *model) pick(is func(*modelJob) bool) []*modelJob {
 	var list []*modelJob
 	for _, id := range slices.Sorted(maps.Keys(m.jobs)) {
