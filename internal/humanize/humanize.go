@@ -63,8 +63,8 @@ func Since(t *time.Time, now time.Time) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// OneLine returns the text of an error as one printable line without duplicates. The driver reports each address that it tried on a
-// separate line, and some addresses twice.
+// OneLine returns the text of an error as one printable line. It removes duplicate lines, because the driver reports each address that it
+// tried on a separate line, and some addresses twice.
 func OneLine(err error) string {
 	var b strings.Builder
 	said := map[string]bool{}
