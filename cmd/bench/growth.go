@@ -155,7 +155,7 @@ from generate_series($4::int, $5::int - 1) n
 cross join (values (1, '', 'pending', 'job.enqueued'), (2, 'pending', 'running', 'job.claimed'), (3, 'running', 'succeeded', 'job.succeeded')) e(no, was, now, event)
 group by n / 20, e.no, e.was, e.now, e.event`
 
-// fill fills all days except those of the rounds.
+// fill fills all days except the days that the rounds use.
 func (h *history) fill(ctx context.Context) error {
 	for h.next < growthEventDays {
 		if err := h.fillDay(ctx); err != nil {

@@ -50,7 +50,7 @@ func (s *Store) Submitted(ctx context.Context, list []NewJob) (map[int64]bool, e
 	return set, nil
 }
 
-// renameKeySQL assigns a unique key that was taken in this transaction to another job. Plan: primary key lookup.
+// renameKeySQL reassigns a unique key, which was taken in this transaction, to another job. Plan: primary key lookup.
 var renameKeySQL = newStatement(`update trapeze.unique_keys set job_id = @id where kind = @kind and key = @key`)
 
 // RenameKey assigns a unique key that was taken in this transaction to a job with another id.
