@@ -40,6 +40,24 @@ func TestNoLaneAndNoChainLeadsAroundAnApproval(t *testing.T) {
 	is.Equal(h.send("POST", "/jobs", `{"kind":"echo","lane":"default","delay":3600,"chain":[{"kind":"echo"}]}`, "X-Who", "ana").body["state"], "pending") // other jobs need no approval
 }
 
+func TestARejectedRetryWithOtherArgumentsNeedsApprovalAgain(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := risky(t)
+	ana, root := []string{"X-Who", "ana"}, []string{"X-Who", "root"}
+	id := h.send("POST", "/jobs", `{"kind":"hold","args":{"n":1}}`, ana...).body["id"].(string)
+	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", root...).status, http.StatusOK)
+	h.untilAs(id, job.Running, ana...)
+	is.True(h.send("POST", "/admin/workers/jobs/"+id+"/stop", "", root...).status < 300)
+	is.Equal(h.send("POST", "/jobs/"+id+"/retry", `{"args":{"n":2}}`, ana...).body["state"], "awaiting_approval")
+	is.Equal(h.send("POST", "/jobs/"+id+"/cancel", "", root...).status, http.StatusOK)
+	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ana...).body["state"], "awaiting_approval") // these arguments were rejected
+	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", root...).status, http.StatusOK)
+	h.untilAs(id, job.Running, ana...)
+	is.True(h.send("POST", "/admin/workers/jobs/"+id+"/stop", "", root...).status < 300)
+	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ana...).body["state"], "pending") // and now they are approved
+}
+
 func TestALaterStepOfWhatWasApprovedKeepsItsArguments(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -43,18 +43,21 @@ const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 
 // lane has been deleted, the job moves to the lane of its kind.
 //
 // A job needs approval if its lane requires approval or if the job was awaiting approval before. A job that has already run needs approval
-// only if it gets new arguments ($3), because those have not been approved. Plan: done_by_id; primary key lookups; job_events_of_job for
-// jobs that may need approval; inserts.
+// only if it gets new arguments ($3), or if it was last cancelled while it was awaiting approval. In both cases, its present arguments have
+// not been approved. Plan: done_by_id; primary key lookups; job_events_of_job, backwards to the last such event; inserts.
 const retryJobsSQL = `
 with gone as (
 	delete from trapeze.done where id = any($1::bigint[]) and state in ('failed', 'cancelled') returning *
 ), back as materialized (
 	select g.id, g.started_at, g.fence, g.claim_xid, g.state, g.event_no + 1 as event_no, g.epoch + 1 as epoch, g.priority,
 		case when j.unique_key is not null then 'pending' end as unique_while, coalesce(n.name, k.lane, 'default') as lane, j.kind, j.subject,
-		(g.fence = 0 or $3::boolean) and j.parent_id is null and (coalesce(n.requires_approval, false)
-			or coalesce((select true from trapeze.job_events e where e.job = g.id and e.from_state = 'awaiting_approval' limit 1), false)) as asks
+		j.parent_id is null and (a.to_state is not distinct from 'cancelled'
+			or (g.fence = 0 or $3::boolean) and (coalesce(n.requires_approval, false) or a.to_state is not null)) as asks
 	from gone g join trapeze.jobs j on j.id = g.id
 	left join trapeze.lanes n on n.name = g.lane left join trapeze.lane_kinds k on k.kind = j.kind
+	left join lateral (
+		select e.to_state from trapeze.job_events e where e.job = g.id and e.from_state = 'awaiting_approval' order by e.event_no desc limit 1
+	) a on true
 ), due as (
 	insert into trapeze.live (id, ready_at, started_at, fence, event_no, epoch, priority, state, unique_while, lane, kind, subject)
 	select id, now(), started_at, fence, event_no, epoch, priority, 'pending', unique_while, lane, kind, subject from back where not asks
