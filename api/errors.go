@@ -60,6 +60,7 @@ var knownErrors = []struct {
 	{admin.ErrNoSuchRole, http.StatusNotFound, "not_found"},
 	{job.ErrAlreadyTerminal, http.StatusConflict, "already_terminal"},
 	{job.ErrNotAwaitingApproval, http.StatusConflict, "not_awaiting_approval"},
+	{job.ErrOwnSubmission, http.StatusForbidden, "own_submission"},
 	{job.ErrNotQueued, http.StatusConflict, "not_queued"},
 	{job.ErrNotFailed, http.StatusConflict, "not_failed"},
 	{job.ErrStillEnding, http.StatusConflict, "still_ending"},

@@ -72,6 +72,11 @@ func deleteJob(c *call, id int64) (any, error) {
 
 func approveJob(c *call, id int64) (any, error) {
 	err := c.r.Admin().Approve(c.ctx(), id, c.caller.Name)
+	if errors.Is(err, job.ErrOwnSubmission) {
+		p := *problemOf(err)
+		p.refused = true
+		err = &p
+	}
 	return endedJob{ID: id, State: job.Pending}, err
 }
 
@@ -118,11 +123,11 @@ func retryJob(c *call, id int64) (any, error) {
 	return retryAnswer{ID: id, State: string(state), Retried: idTexts(ids)}, nil
 }
 
-// mayChange rejects new arguments for a later step of an approved pipeline, unless the caller may approve it. The first job's history shows
-// whether the pipeline needed approval. Once that history is pruned, the current lane settings decide.
+// mayChange rejects new arguments for a later step of an approved pipeline, unless the caller alone may approve it. The first job's history
+// shows whether the pipeline needed approval. Once that history is pruned, the current lane settings decide.
 func mayChange(c *call, id int64) error {
 	step, err := c.r.Job(c.ctx(), id)
-	if err != nil || step.PipelineID == id || c.caller.Sees(access.JobsApprove, step.Submitter) {
+	if err != nil || step.PipelineID == id || c.caller.Sees(access.JobsApprove, step.Submitter) && !c.fourEyes() {
 		return err
 	}
 	first, err := c.r.Job(c.ctx(), step.PipelineID)
@@ -143,8 +148,14 @@ func mayChange(c *call, id int64) error {
 	} else if asks, err := admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, []string{first.Lane}, []string{first.Kind}); err != nil || !asks {
 		return err
 	}
+	if c.fourEyes() {
+		return forbidden("its pipeline was approved with other arguments: submit a new job, which another person can approve")
+	}
 	return forbidden("its pipeline was approved with other arguments: permission %s is required to change them", access.JobsApprove)
 }
+
+// fourEyes reports whether a person other than the submitter must approve a job.
+func (s *service) fourEyes() bool { return inside.Of(s.r).Pod.Options().FourEyes }
 
 // completion is the body of POST /jobs/:id/complete. If it contains an error, that part of the job has failed.
 type completion struct {

@@ -196,7 +196,7 @@ func retryMoved(do func() error) (err error) {
 }
 
 func mayRun(c *call, setting job.ScheduleSetting) error {
-	if c.caller.Sees(access.JobsApprove, "") {
+	if c.caller.Sees(access.JobsApprove, "") && !c.fourEyes() {
 		return nil
 	}
 	lanes := []string{}
@@ -204,6 +204,9 @@ func mayRun(c *call, setting job.ScheduleSetting) error {
 		lanes = append(lanes, setting.Lane)
 	}
 	asks, err := admin.AsksApproval(c.ctx(), inside.Of(c.r).Store, lanes, []string{setting.Kind})
+	if err == nil && asks && c.fourEyes() {
+		return forbidden("its lane, or the lane of its kind, requires approval by another person, and jobs of a schedule run without approval")
+	}
 	if err == nil && asks {
 		err = forbidden("its lane, or the lane of its kind, requires approval: permission %s is required to schedule there", access.JobsApprove)
 	}

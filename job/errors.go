@@ -19,6 +19,9 @@ var (
 	ErrAlreadyTerminal = errors.New("the job has already ended")
 	// ErrNotAwaitingApproval means that there is nothing to approve: the job is already approved, never needed approval, or has ended.
 	ErrNotAwaitingApproval = errors.New("the job does not await approval")
+	// ErrOwnSubmission means that the actor submitted the job, or sent it back to approval with a retry, and Options.FourEyes requires
+	// another person to approve it.
+	ErrOwnSubmission = errors.New("another person must approve the job")
 	// ErrOutcomeUnknown means that the connection was lost during the commit and the outcome could not be read back. To find out whether a
 	// job was submitted, submit it again with the same idempotency key.
 	ErrOutcomeUnknown = errors.New("outcome unknown: the connection was lost during the commit")

@@ -62,6 +62,7 @@ var (
 	ErrOutcomeUnknown  = job.ErrOutcomeUnknown
 
 	ErrNotAwaitingApproval = job.ErrNotAwaitingApproval
+	ErrOwnSubmission       = job.ErrOwnSubmission
 	ErrNotQueued           = job.ErrNotQueued
 	ErrNotFailed           = job.ErrNotFailed
 	ErrStillEnding         = job.ErrStillEnding

@@ -50,9 +50,14 @@ func (a Admin) end(ctx context.Context, id int64, stop bool, actor string) (Canc
 // Approve releases a job that is awaiting approval. The job becomes due immediately, or when its delay is over.
 //
 // It returns [job.ErrNotFound], or [job.ErrNotAwaitingApproval] if the job is not awaiting approval or has already been approved. It
-// returns [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived. Repeating the call is safe and returns the outcome.
+// returns [job.ErrOwnSubmission] if Options.FourEyes is set and actor submitted the job or made it await approval with a retry. It returns
+// [job.ErrOutcomeUnknown] if the connection was lost before the reply arrived. Repeating the call is safe and returns the outcome.
 func (a Admin) Approve(ctx context.Context, id int64, actor string) error {
-	if err := admin.Approve(ctx, a.pod.Commands, id, named(actor)); err != nil {
+	approve := admin.Approve
+	if a.pod.Options().FourEyes {
+		approve = admin.ApproveAsSecond
+	}
+	if err := approve(ctx, a.pod.Commands, id, named(actor)); err != nil {
 		return a.pod.CommandError(err)
 	}
 	a.pod.Wake()

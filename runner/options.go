@@ -62,6 +62,11 @@ type Options struct {
 	// ApprovalTTL is how long a job may await approval before it is cancelled as expired. It is counted from the submission plus the job's
 	// delay. Default 0: no limit. Set the same value on all pods.
 	ApprovalTTL time.Duration
+	// FourEyes requires that another person approves a job: neither its submitter nor an actor who made it await approval with a retry. It
+	// applies to [Admin.Approve], and to the API and the commands of this program. Over HTTP it also refuses the ways around an approval:
+	// new arguments for a later step of an approved pipeline, and schedules for lanes and kinds that require approval. Callers need
+	// different names, so it needs authentication. Default false. Set the same value on all pods.
+	FourEyes bool
 	// StaleAfter ends a run if its handler gives no sign of life for this long, for kinds that set no limit; see the [StaleAfter] option of
 	// [Handle]. Default 0: off.
 	StaleAfter time.Duration
@@ -204,7 +209,7 @@ func (o Options) pod() pod.Options {
 			HeartbeatEvery: o.HeartbeatEvery, ShutdownGrace: o.ShutdownGrace, StuckAfter: o.StuckAfter, StaleAfter: o.StaleAfter,
 			MaxAttempts: o.MaxAttempts, MaxCrashes: o.MaxCrashes, MaxFanOut: o.MaxFanOut, DirectURL: o.DirectURL, Timeout: o.Timeout,
 		},
-		Schema: o.Schema, BehindPooler: o.BehindPooler, MaxAge: o.MaxAge, ApprovalTTL: o.ApprovalTTL,
+		Schema: o.Schema, BehindPooler: o.BehindPooler, MaxAge: o.MaxAge, ApprovalTTL: o.ApprovalTTL, FourEyes: o.FourEyes,
 		MinScheduleInterval: o.MinScheduleInterval, RetainSucceeded: o.RetainSucceeded, RetainFailed: o.RetainFailed,
 		RetainCancelled: o.RetainCancelled, RetainEvents: o.RetainEvents, OnEnd: o.OnEnd, OnRetry: o.OnRetry, TracerProvider: o.TracerProvider, TraceQueries: o.TraceQueries, Logger: o.Logger, PassEvery: time.Minute,
 	}

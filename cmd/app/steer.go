@@ -128,7 +128,8 @@ func newApproveCommand() *cobra.Command {
 		Use:   "approve ID",
 		Short: "Approve a job that awaits approval",
 		Long: `Approve a job. It is then due at once, or after its delay. To list jobs that await approval, use
-trapeze jobs --state awaiting_approval. To reject a job, use trapeze cancel.
+trapeze jobs --state awaiting_approval. To reject a job, use trapeze cancel. With TRAPEZE_FOUR_EYES, a person other than the submitter must
+approve a job.
 
 Exit code 1 when the job does not exist, or does not await approval because it was already approved or its
 approval has expired.`,

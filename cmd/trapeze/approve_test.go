@@ -45,3 +45,17 @@ func TestWhatNobodyApprovesIsCancelledByOneOfSeveralProcesses(t *testing.T) {
 	is.Equal(db.run("approve", id).code, 1)
 	is.Equal(strings.Count(db.ok("events", "--job", id, "--json"), `"job.cancelled"`), 1) // only one of the processes cancels it
 }
+
+func TestWithFourEyesACommandDoesNotApproveWhatItsUserSubmitted(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	db := database{t, pgtest.URL(t)}
+	strict := []string{"DATABASE_URL=" + db.url, "TRAPEZE_FOUR_EYES=true"}
+	id := db.enqueue("some.kind", "--needs-approval")
+	refused := trapeze(t, strict, "approve", id)
+	is.Equal(refused.code, 1)
+	is.True(strings.Contains(refused.err, "another person must approve the job"))
+	_, err := pgtest.Connect(t, db.url).Exec(t.Context(), `update trapeze.jobs set submitter = 'ana' where id = $1::text::bigint`, id)
+	is.NoErr(err)
+	is.Equal(trapeze(t, strict, "approve", id).code, 0)
+}

@@ -54,6 +54,9 @@ type Runner struct {
 	MaxAge time.Duration `envconfig:"TRAPEZE_MAX_AGE"`
 	// How long a job can wait for approval before it is cancelled. 0 means no limit. Must be the same on all pods.
 	ApprovalTTL time.Duration `envconfig:"TRAPEZE_APPROVAL_TTL"`
+	// If `true`, a person other than the submitter must approve a job. It needs authentication with a name for each person. Must be the same
+	// on all pods.
+	FourEyes bool `envconfig:"TRAPEZE_FOUR_EYES"`
 
 	// How long succeeded jobs are kept, in whole days (UTC). 0 means forever.
 	KeepSucceeded time.Duration `envconfig:"TRAPEZE_RETENTION_SUCCEEDED"`

@@ -17,6 +17,7 @@ type Options struct {
 	Schema                                                       string
 	BehindPooler, TraceQueries                                   bool
 	MaxAge, ApprovalTTL                                          time.Duration
+	FourEyes                                                     bool
 	MinScheduleInterval                                          time.Duration
 	PassEvery                                                    time.Duration // approximate interval between two searches for orphaned claims
 	RetainSucceeded, RetainFailed, RetainCancelled, RetainEvents time.Duration

@@ -103,6 +103,9 @@ func New(pool *pgxpool.Pool, o Options) (*Pod, error) {
 	return p, nil
 }
 
+// Options returns the pod's options.
+func (p *Pod) Options() Options { return p.opts }
+
 // Run runs jobs of the given kinds and fires schedules until ctx is cancelled. It then drains the pod.
 func (p *Pod) Run(ctx context.Context, kinds []string, schedules []Schedule) error {
 	p.runs.Store(true)

@@ -91,7 +91,7 @@ func options(v envvar.Runner, lanes []runner.LaneSetup) runner.Options {
 	return runner.Options{
 		Name: v.Pod, Schema: v.Schema, Slots: v.Slots, PollEvery: v.PollInterval, LeaseFor: v.Lease, HeartbeatEvery: v.Heartbeat,
 		ShutdownGrace: max(v.ShutdownGrace, 1), MaxAttempts: v.MaxAttempts, MaxCrashes: v.MaxCrashes, Timeout: v.Timeout, StaleAfter: v.StaleAfter,
-		MaxAge: v.MaxAge, MinScheduleInterval: v.MinSchedule, ApprovalTTL: v.ApprovalTTL, Disabled: !v.Runner, NoClaimAhead: !v.ClaimAhead, Kinds: v.Kinds, Lanes: lanes,
+		MaxAge: v.MaxAge, MinScheduleInterval: v.MinSchedule, ApprovalTTL: v.ApprovalTTL, FourEyes: v.FourEyes, Disabled: !v.Runner, NoClaimAhead: !v.ClaimAhead, Kinds: v.Kinds, Lanes: lanes,
 		DirectURL: v.DirectURL, RetainSucceeded: cmp.Or(v.KeepSucceeded, off), RetainFailed: cmp.Or(v.KeepFailed, off),
 		RetainCancelled: cmp.Or(v.KeepCancelled, off), RetainEvents: cmp.Or(v.KeepEvents, off),
 	}

@@ -36,10 +36,37 @@ with held as materialized (
 )
 select id from held where awaits`
 
+// ownSubmissionSQL locks a job that is awaiting approval. It returns whether a principal submitted the job, or made it await approval with a
+// retry, which can change the arguments. The lock keeps the job from being cancelled and retried before the approval. Plan: parked_pkey and
+// jobs_pkey, one row; job_events_of_job.
+const ownSubmissionSQL = `
+select j.submitter = $2 or coalesce((select true from trapeze.job_events e
+	where e.job = p.id and e.to_state = 'awaiting_approval' and e.actor = $2 limit 1), false)
+from trapeze.parked p join trapeze.jobs j on j.id = p.id
+where p.id = $1 and p.why = 'approval' for update of p`
+
 // Approve releases a job that is awaiting approval, on behalf of actor. Errors: [job.ErrNotFound], [job.ErrNotAwaitingApproval].
 func Approve(ctx context.Context, s *store.Store, id int64, actor string) error {
+	return approve(ctx, s, id, actor, false)
+}
+
+// ApproveAsSecond is like [Approve], but returns [job.ErrOwnSubmission] if actor submitted the job or made it await approval with a retry.
+func ApproveAsSecond(ctx context.Context, s *store.Store, id int64, actor string) error {
+	return approve(ctx, s, id, actor, true)
+}
+
+func approve(ctx context.Context, s *store.Store, id int64, actor string, second bool) error {
 	var found []int64
 	err := s.Tx(ctx, func(tx pgx.Tx) (err error) {
+		if second {
+			own, err := store.QueryPinned(ctx, tx, pgx.RowTo[bool], s.In(ownSubmissionSQL), []any{id, actor})
+			if err == nil && len(own) > 0 && own[0] {
+				err = job.ErrOwnSubmission
+			}
+			if err != nil {
+				return err
+			}
+		}
 		if found, err = store.QueryPinned(ctx, tx, pgx.RowTo[int64], s.In(approveSQL), []any{id, actor}); err != nil || len(found) == 0 {
 			return err
 		}

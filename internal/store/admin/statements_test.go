@@ -82,6 +82,7 @@ var statements = map[string]string{
 	"openBranchesSQL":    openBranchesSQL,
 	"openCountSQL":       openCountSQL,
 	"openOfPipelineSQL":  openOfPipelineSQL,
+	"ownSubmissionSQL":   ownSubmissionSQL,
 	"operatorEventSQL":   operatorEventSQL,
 	"partsSQL":           partsSQL,
 	"pauseScheduleSQL":   pauseScheduleSQL,

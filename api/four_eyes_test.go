@@ -1,0 +1,107 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// fourEyes returns a host on which another person must approve a job. ada and olga may do everything, and sam submits. Jobs of kind fail
+// need approval; jobs of kind echo do not.
+func fourEyes(t *testing.T) *host {
+	t.Helper()
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{FourEyes: true, MaxAttempts: 1, HeartbeatEvery: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	is.NoErr(err)
+	runner.HandleRaw(r, "fail", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		return nil, errors.New("it fails")
+	})
+	runner.HandleRaw(r, "echo", func(_ context.Context, j *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+		return runner.Done(j.Args.JSON), nil
+	})
+	e := echo.New()
+	api.Mount(e.Group("/trapeze"), r, api.Options{Authenticate: byName(map[string][]string{"ada": {"platform_admin"}, "olga": {"platform_admin"}, "sam": {"submitter"}})})
+	web := httptest.NewServer(e)
+	h := &host{Runner: r, t: t, url: web.URL + "/trapeze"}
+	h.stop = runs(t, r, web)
+	is.Equal(h.send("PUT", "/admin/workers/lanes/risky", `{"requires_approval":true,"kinds":["fail"]}`, "X-Who", "ada").status, http.StatusOK)
+	return h
+}
+
+func TestAnotherPersonMustApproveAJob(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := fourEyes(t)
+	ada, olga, sam := []string{"X-Who", "ada"}, []string{"X-Who", "olga"}, []string{"X-Who", "sam"}
+	id := h.send("POST", "/jobs", `{"kind":"fail","args":{"n":1}}`, ada...).body["id"].(string)
+	refused := h.send("POST", "/jobs/"+id+"/approve", "", ada...)
+	is.Equal(refused.status, http.StatusForbidden)
+	is.Equal(refused.body["code"], "own_submission")
+	is.True(errors.Is(api.ErrorOf("own_submission"), job.ErrOwnSubmission)) // commands recognize the code
+	is.Equal(h.send("GET", "/jobs/"+id, "", ada...).body["state"], "awaiting_approval")
+	entry := h.send("GET", "/admin/audit?limit=1", "", olga...).body["audit"].([]any)[0].(map[string]any)
+	is.Equal([]any{entry["actor"], entry["allowed"]}, []any{"ada", false}) // the refusal is audited
+
+	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", olga...).status, http.StatusOK)
+	h.untilAs(id, job.Failed, ada...)
+	is.Equal(h.send("POST", "/jobs/"+id+"/retry", `{"args":{"n":2}}`, olga...).status, http.StatusAccepted) // the new arguments need approval
+	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", olga...).body["code"], "own_submission")            // they are olga's
+	is.Equal(h.send("POST", "/jobs/"+id+"/cancel", "", ada...).status, http.StatusOK)
+	is.Equal(h.send("POST", "/jobs/"+id+"/retry", "", ada...).status, http.StatusAccepted)
+	for _, who := range [][]string{ada, olga} { // the submitter, and the author of the arguments
+		is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", who...).body["code"], "own_submission")
+	}
+
+	sams := h.send("POST", "/jobs", `{"kind":"fail"}`, sam...).body["id"].(string)
+	is.Equal(h.send("POST", "/jobs/"+sams+"/approve", "", sam...).body["code"], "forbidden")
+	is.Equal(h.send("POST", "/jobs/"+sams+"/approve", "", ada...).status, http.StatusOK)
+	made, err := h.Enqueue(t.Context(), runner.Raw{Name: "fail"}, runner.NeedsApproval())
+	is.NoErr(err)
+	is.NoErr(h.Admin().Approve(t.Context(), made.ID, "ada")) // a job of the program has no submitter
+	made, err = h.Enqueue(t.Context(), runner.Raw{Name: "fail"}, runner.NeedsApproval(), runner.Submitter("ada"))
+	is.NoErr(err)
+	is.True(errors.Is(h.Admin().Approve(t.Context(), made.ID, "ada"), runner.ErrOwnSubmission)) // the Go API applies the rule too
+}
+
+func TestNoPipelineAndNoScheduleLeadsAroundTheOtherPerson(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := fourEyes(t)
+	ada, olga := []string{"X-Who", "ada"}, []string{"X-Who", "olga"}
+	id := h.send("POST", "/jobs", `{"kind":"echo","chain":[{"kind":"fail","args":{"n":1}}]}`, ada...).body["id"].(string)
+	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", ada...).body["code"], "own_submission")
+	is.Equal(h.send("POST", "/jobs/"+id+"/approve", "", olga...).status, http.StatusOK)
+	var step string
+	pgtest.Wait(t, "the second step has failed", func() bool {
+		failed := h.send("GET", "/jobs?state=failed&pipeline="+id, "", ada...).body["jobs"].([]any)
+		if len(failed) == 1 {
+			step = failed[0].(map[string]any)["id"].(string)
+		}
+		return step != ""
+	})
+	for _, who := range [][]string{ada, olga} {
+		for _, path := range []string{"/jobs/" + step, "/pipelines/" + id} {
+			is.Equal(h.send("POST", path+"/retry", `{"args":{"n":2}}`, who...).status, http.StatusForbidden) // the new arguments were never approved
+		}
+	}
+	is.Equal(h.send("POST", "/pipelines/"+id+"/retry", "", ada...).status, http.StatusAccepted) // the original ones were
+
+	for _, setting := range []string{`{"expression":"@yearly","kind":"fail"}`, `{"expression":"@yearly","kind":"echo","lane":"risky"}`} {
+		is.Equal(h.send("PUT", "/admin/workers/schedules/nightly", setting, ada...).status, http.StatusForbidden) // its jobs would need no approval
+	}
+	is.Equal(h.send("PUT", "/admin/workers/schedules/nightly", `{"expression":"@yearly","kind":"echo"}`, ada...).status, http.StatusOK)
+	is.Equal(h.send("PUT", "/admin/workers/lanes/risky", `{"requires_approval":true,"kinds":["echo"]}`, olga...).status, http.StatusOK)
+	is.Equal(h.send("POST", "/admin/workers/schedules/nightly/trigger", "", ada...).status, http.StatusForbidden)
+}
