@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
 )
 
 var pipelineRoutes = []Route{
@@ -22,6 +24,8 @@ var pipelineRoutes = []Route{
 		do: onJob(abortPipeline)},
 	{Method: http.MethodPost, Path: "/pipelines/:id/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Retry a pipeline from the step that failed",
 		in: again{}, statuses: []int{http.StatusAccepted}, do: onJob(retryPipeline)},
+	{Method: http.MethodPost, Path: "/pipelines/:id/children/retry", Needs: access.JobsRetry, scope: jobInPath, Summary: "Retry the failed children of a pipeline",
+		out: of[childrenRetried](), statuses: []int{http.StatusAccepted}, do: onJob(retryChildren)},
 }
 
 // Tree is the response to GET /pipelines/:id.
@@ -102,4 +106,32 @@ func retryPipeline(c *call, id int64) (any, error) {
 	}
 	ids, err := c.r.Admin().RunPipelineAgain(c.ctx(), id, c.caller.Name, body.otherArgs())
 	return map[string]any{"pipeline": idText(id), "retried": idTexts(ids)}, err
+}
+
+// childrenRetried is the response to a retry of failed children.
+type childrenRetried struct {
+	Pipeline int64 `json:"pipeline,string"`
+	Retried  int   `json:"retried"`
+	Skipped  int   `json:"skipped"` // children that could not be retried
+	More     bool  `json:"more"`    // more children have failed; repeat the request
+}
+
+// retryChildren retries the failed children of a pipeline that is partial or running. If their fan-out has ended, they run independently,
+// and its join does not run again.
+func retryChildren(c *call, id int64) (any, error) {
+	if err := c.refuseBody(); err != nil {
+		return nil, err
+	}
+	p, err := c.r.Admin().Pipeline(c.ctx(), id)
+	if err != nil {
+		return nil, err
+	}
+	var did runner.Many
+	if p.Status == job.PipelinePartial || p.Status == job.PipelineRunning { // otherwise the failed jobs include the step that failed
+		did, err = c.r.Admin().RunManyAgain(c.ctx(), job.Filter{Pipeline: id, States: []job.State{job.Failed}}, false, c.caller.Name)
+	}
+	if err == nil && did.Matched == 0 {
+		err = fmt.Errorf("retry the children of pipeline %d, status %s: %w", id, p.Status, job.ErrNotFailed)
+	}
+	return childrenRetried{Pipeline: id, Retried: did.Done, Skipped: did.Passed, More: did.More}, err
 }

@@ -207,19 +207,29 @@ func followTree(c *cobra.Command, at *client.Client, id int64, branches int) err
 
 func newPipelineRetryCommand() *cobra.Command {
 	var args string
+	var children bool
 	c := &cobra.Command{
 		Use:   "retry ID",
 		Short: "Retry a pipeline from the step that failed",
 		Long: `Retry a failed or cancelled pipeline from the step that failed or was cancelled, optionally with other arguments. Steps that succeeded
 do not run again. For a fan-out, only children that did not succeed run again.
 
-Exit code 1 when the pipeline does not exist, or is neither failed nor cancelled.`,
-		Example: "  trapeze pipeline retry 4711\n  trapeze pipeline retry 4711 --args '{\"year\":2024}'",
+With --children, only the failed children of a partial or running pipeline run again. If their fan-out has ended, they run independently:
+the next step does not run again, and the pipeline stays partial.
+
+Exit code 1 when the pipeline does not exist, when it is neither failed nor cancelled, or with --children when no child has failed.`,
+		Example: "  trapeze pipeline retry 4711\n  trapeze pipeline retry 4711 --args '{\"year\":2024}'\n  trapeze pipeline retry 4711 --children",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, words []string) error {
 			other, err := jsonOf(c, "args", args)
 			if err != nil {
 				return err
+			}
+			if children && other != nil {
+				return exit.Usage("--args changes the step, --children retries its children: use one of them")
+			}
+			if children {
+				return onOne(retryChildren)(c, words)
 			}
 			return onOne(func(c *cobra.Command, at *client.Client, id int64) error {
 				again, err := tryAgain(c, at, client.Path("/pipelines/:id/retry", id), other)
@@ -232,5 +242,19 @@ Exit code 1 when the pipeline does not exist, or is neither failed nor cancelled
 		},
 	}
 	c.Flags().StringVar(&args, "args", "", "other arguments of the step, as JSON, @file, or - for standard input")
+	c.Flags().BoolVar(&children, "children", false, "retry only the failed children of a partial or running pipeline")
 	return c
+}
+
+func retryChildren(c *cobra.Command, at *client.Client, id int64) error {
+	did, err := client.Post[struct {
+		Pipeline string `json:"pipeline"`
+		Retried  int    `json:"retried"`
+		Skipped  int    `json:"skipped"`
+		More     bool   `json:"more"`
+	}](c.Context(), at, client.Path("/pipelines/:id/children/retry", id), nil)
+	if err != nil {
+		return err
+	}
+	return show.Done(c, did, "pipeline %d: %s retried, %d skipped", id, humanize.Count(did.Retried, "child", "children"), did.Skipped)
 }
