@@ -19,7 +19,9 @@ type jobPage struct {
 	Actions   []action
 	Blockers  []job.Blocker // why the job does not run
 	CanReprio bool
-	Editable  string // the arguments that a visitor can edit for a retry; empty if they cannot be edited
+	Editable  string    // the arguments that a visitor can edit for a retry; empty if they cannot be edited
+	Hidden    bool      // values in the arguments are hidden from the visitor
+	Approval  *approval // nil if the job does not await approval
 }
 
 // action is a button that sends a request to the API.
@@ -43,7 +45,11 @@ func (d *dashboard) job(p *page, r *http.Request) error {
 	if h.Job, err = d.o.Shown(r, p.Principal, h.Job); err != nil {
 		return err
 	}
-	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Actions: p.jobActions(h.Job)}
+	show := jobPage{history: h, Attempts: attemptsOf(h, p.Now), Actions: p.jobActions(h.Job), Hidden: p.hides(h.Job)}
+	if h.State == job.AwaitingApproval {
+		show.Approval = p.Approval(id, h.Submitter)
+		show.Approval.Alone = true
+	}
 	if show.Blockers, err = d.blockers(r.Context(), p.Principal, h.Job); err != nil {
 		return err
 	}
@@ -84,10 +90,10 @@ func (v visitor) jobActions(j job.Job) (list []action) {
 		}
 	}
 	over := j.State.Terminal()
-	offer(access.JobsApprove, j.State == job.AwaitingApproval, action{"POST", "jobs/" + id + "/approve", "Approve", "", false})
 	offer(access.JobsRetry, j.State == job.Failed || j.State == job.Cancelled, action{"POST", "jobs/" + id + "/retry", "Retry",
 		"Job " + id + " runs again in a new epoch, with the same arguments.", false})
-	offer(access.JobsCancel, !over && !j.CancelRequested, action{"POST", "jobs/" + id + "/cancel", "Cancel",
+	rejects := j.State == job.AwaitingApproval && v.Sees(access.JobsApprove, j.Submitter) // the button Reject sends the same request
+	offer(access.JobsCancel, !over && !j.CancelRequested && !rejects, action{"POST", "jobs/" + id + "/cancel", "Cancel",
 		"Job " + id + " is cancelled: at once if it is not running, otherwise when its handler returns.", true})
 	offer(access.WorkersManage, j.State == job.Running && v.Sees(access.JobsCancel, j.Submitter), action{"POST", "admin/workers/jobs/" + id + "/stop", "Stop now",
 		"Job " + id + " ends at once, without waiting for its handler. A later result of the handler is rejected.", true})

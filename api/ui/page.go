@@ -45,7 +45,8 @@ type page struct {
 	Now   time.Time // when the data was read
 	Data  any
 	visitor
-	Session bool // the visitor has a session to log out of
+	Session  bool // the visitor has a session to log out of
+	FourEyes bool // visitors cannot approve the jobs that they submitted
 }
 
 // visitor is the principal that views a page. Templates check its permissions before they show a button.
@@ -73,7 +74,7 @@ func (d *dashboard) page(r *http.Request, v view) *page {
 	if root == "" {
 		root = "./"
 	}
-	return &page{Here: v.here, Root: root, API: root + "../", Now: time.Now()}
+	return &page{Here: v.here, Root: root, API: root + "../", Now: time.Now(), FourEyes: d.o.FourEyes}
 }
 
 // serve returns the handler for one kind of page.
@@ -117,6 +118,8 @@ func (v visitor) firstPage() string {
 		return "jobs"
 	case v.Can(string(access.AuditRead)):
 		return "audit"
+	case v.May(string(access.JobsSubmit)):
+		return "jobs/new"
 	}
 	return ""
 }

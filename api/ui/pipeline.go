@@ -36,9 +36,28 @@ func (d *dashboard) pipeline(p *page, r *http.Request) error {
 		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/retry", "Retry from here",
 			"Pipeline " + number + " continues from the step where it ended. For a fan-out, only children that did not succeed run again.", false})
 	}
+	if t.Status == job.PipelinePartial && p.Sees(access.JobsRetry, owner) {
+		show.Actions = append(show.Actions, action{"POST", "pipelines/" + number + "/children/retry", "Retry failed children",
+			"The failed children of pipeline " + number + " run again independently. The step after them does not run again, and the pipeline stays partial.", false})
+	}
 	p.Title, p.Data = "Pipeline "+number, show
-	p.Live, p.Still = "pipelines/"+number+"/stream", t.Status.Over()
+	p.Live, p.Still = "pipelines/"+number+"/stream", t.Status.Over() && !t.runsAgain()
 	return nil
+}
+
+// runsAgain reports whether a child has not finished, which in a finished pipeline is a child that runs again.
+func (t tree) runsAgain() bool {
+	for _, j := range t.Jobs {
+		if j.FanOut == nil {
+			continue
+		}
+		for state, n := range j.FanOut.States {
+			if n > 0 && !state.Terminal() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Earlier returns the number of earlier steps that the drawing leaves out.

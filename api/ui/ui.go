@@ -30,6 +30,8 @@ type Options struct {
 	Sessions bool
 	// Challenge is the WWW-Authenticate header of a 401. Required.
 	Challenge string
+	// FourEyes means that visitors cannot approve the jobs that they submitted.
+	FourEyes bool
 	// Logger receives unexpected errors. Default [slog.Default].
 	Logger *slog.Logger
 }
@@ -93,6 +95,7 @@ var pages = []view{
 	{true, "/pipelines", "pipelines.html", "pipelines", access.JobsRead, (*dashboard).pipelines},
 	{true, "/pipelines/{id}", "pipeline.html", "pipelines", access.JobsRead, (*dashboard).pipeline},
 	{true, "/jobs", "jobs.html", "jobs", access.JobsRead, (*dashboard).jobs},
+	{true, "/jobs/new", "submit.html", "jobs", access.JobsSubmit, (*dashboard).submit},
 	{true, "/jobs/{id}", "job.html", "jobs", access.JobsRead, (*dashboard).job},
 	{false, "/schedules", "schedules.html", "schedules", access.WorkersView, (*dashboard).schedules},
 	{false, "/schedules/{name}", "schedule.html", "schedules", access.WorkersView, (*dashboard).schedule},

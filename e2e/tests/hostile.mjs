@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { again } from "../lib/acts.mjs";
+import { again, press } from "../lib/acts.mjs";
 import { hostile } from "../lib/hostile.mjs";
 import { scene } from "../lib/scene.mjs";
 
@@ -88,7 +88,7 @@ scene("hostile text in the response to a button is shown as text", async ({ page
   const id = await pod.submit("demo.noop", {}, { needs_approval: true });
   await page.goto(`/ui/jobs/${id}`);
   await page.route("**/approve", (route) => route.fulfill({ status: 409, contentType: "application/json", body: JSON.stringify({ message: hostile[1], detail: hostile[0] }) }));
-  await page.getByRole("button", { name: "Approve" }).click();
+  await press(page, "Approve");
   await page.locator("#wrong", { hasText: hostile[1] }).waitFor();
   assert.deepEqual(await strangers(page), []);
   await pod.api("POST", `/jobs/${id}/cancel`);

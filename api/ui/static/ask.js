@@ -1,24 +1,45 @@
 // The dialog that asks for confirmation before an action.
-import { $ } from "./page.js";
+import { $, all, api } from "./page.js";
 
 // ask describes an action and asks for confirmation. It resolves to the reason that was entered, which may be empty, or to null if the
-// user cancels. The close event of a dialog is asynchronous, so the next dialog may already be open by then.
+// user cancels. The close event of a dialog is asynchronous, so the next dialog may already be open by then. about lists elements to show.
 let answered = () => {};
 $("#ask").addEventListener("close", () => {
   if (!$("#ask").open) answered($("#ask").returnValue === "yes" ? $("#ask-reason").value.trim() : null);
 });
 
-export function ask(title, text, list, danger) {
+export function ask(title, text, list, danger, about = []) {
   const box = $("#ask"), yes = $("#ask-yes");
   answered(null);
   $("#ask-title").textContent = title + "?";
   $("#ask-text").textContent = text;
+  $("#ask-about").replaceChildren(...about);
   $("#ask-list").replaceChildren(...list.map((line) => Object.assign(document.createElement("li"), { textContent: line })));
   yes.textContent = title;
   yes.className = danger ? "danger" : "primary";
   box.returnValue = $("#ask-reason").value = "";
   box.showModal();
   return new Promise((go) => { answered = go; });
+}
+
+// about reads the page of a job, and returns its facts and arguments as that page shows them to the user.
+export async function about(path) {
+  const line = (text) => [Object.assign(document.createElement("p"), { textContent: text })];
+  try {
+    const answer = await fetch(new URL("ui/" + path, api), { headers: { Accept: "text/html" }, cache: "no-store" });
+    if (answer.status === 403) return line("The job is hidden from you: this needs the permission jobs:read.");
+    if (!answer.ok) throw new Error(answer.status);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const facts = Object.assign(document.createElement("dl"), { className: "facts" });
+    facts.append(...all("div[data-about]", page));
+    for (const link of all("a", facts)) link.removeAttribute("href"); // it is relative to that page
+    const head = $("#h-args", page), args = $("#args", page);
+    head.removeAttribute("id");
+    args.id = "ask-args";
+    return [...line($("h1", page).textContent), facts, head, args];
+  } catch {
+    return line("The job could not be read: open its page to see its arguments.");
+  }
 }
 
 // In the reason field, Enter confirms. By default it would press the first button of the dialog, which cancels.

@@ -2,7 +2,7 @@
 import { ask } from "./ask.js";
 import { revive } from "./live.js";
 import { $, all, tell } from "./page.js";
-import { send } from "./request.js";
+import { request } from "./request.js";
 
 // valueOf returns the value of a field as JSON. It returns the text of a JSON field unchanged, because JavaScript would round long numbers.
 function valueOf(field) {
@@ -40,9 +40,12 @@ async function submit(form) {
   if (what.startsWith("PATCH") && !body) { tell("", label + ": nothing changed"); return; }
   const reason = text ? await ask(label, text, [], Boolean($("button.danger", form))) : "";
   if (reason === null) return;
-  const wrong = await send(what, body || undefined, reason);
+  const buttons = all("button", form);
+  for (const button of buttons) button.disabled = true; // a second click would send the request again
+  const { said, wrong } = await request(what, body || undefined, reason);
+  for (const button of buttons) button.disabled = false;
   if (wrong) { tell("", label + ": " + wrong); return; }
-  if (form.dataset.then) { location.assign(form.dataset.then); return; }
+  if (form.dataset.then) { location.assign(form.dataset.then.replace("{id}", said.id)); return; }
   for (const field of form.elements) {
     if (field.type === "select-one") { for (const one of field.options) one.defaultSelected = one.selected; continue; }
     field.defaultValue = field.value;

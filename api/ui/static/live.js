@@ -4,15 +4,24 @@
 import { $, api } from "./page.js";
 
 const every = 5000, atMost = 1000;
-let reading = false, again = false, anew = false, told = false, readAt = 0, asOf = Date.now(), timer = 0, streaming = false;
+let held = false, reading = false, again = false, anew = false, told = false, readAt = 0, asOf = Date.now(), timer = 0, streaming = false;
 
 const still = () => $("main").hasAttribute("data-still");
+const hold = $("#hold");
 
 const say = (text, kind) => {
   const pulse = $("#pulse");
   if (pulse.textContent !== text) pulse.textContent = text;
   pulse.className = "pulse " + kind;
 };
+
+// idle shows how the page is kept up to date.
+function idle() {
+  hold.hidden = still();
+  if (still()) say("", "");
+  else if (held) say("paused", "");
+  else say(streaming ? "live" : "every 5 s", streaming ? "live" : "");
+}
 
 async function read() {
   clearTimeout(timer);
@@ -34,7 +43,7 @@ async function read() {
     document.title = page.title;
     document.dispatchEvent(new Event("renewed"));
     asOf = readAt;
-    say(still() ? "" : streaming ? "live" : "every 5 s", streaming ? "live" : "");
+    idle();
   } catch {
     say("no response; as of " + new Date(asOf).toLocaleTimeString(), "lost");
   } finally {
@@ -46,12 +55,13 @@ async function read() {
 
 function next(wait) {
   clearTimeout(timer);
-  if (still() || document.hidden) return;
+  if (still() || held || document.hidden) return;
   timer = setTimeout(read, wait);
 }
 
 // heard reads the page at once, or a second after the previous read.
 function heard() {
+  if (held) return;
   told = true;
   if (reading) { again = true; return; }
   clearTimeout(timer);
@@ -80,7 +90,7 @@ async function follow(path) {
     try {
       const answer = await fetch(new URL(path, api), { headers: { Accept: "text/event-stream" }, cache: "no-store", signal: stop.signal });
       if (!answer.ok || !(answer.headers.get("Content-Type") || "").startsWith("text/event-stream")) throw new Error("no stream");
-      streaming = true; wait = 1000; say("live", "live");
+      streaming = true; wait = 1000; idle();
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       for (let rest = ""; ;) {
         const { value, done } = await reader.read();
@@ -103,17 +113,28 @@ export function revive() {
   const ended = still();
   $("main").removeAttribute("data-still");
   anew = true; readAt = 0;
-  heard();
+  if (held) read();
+  else heard();
   if (ended && document.body.dataset.live) follow(document.body.dataset.live);
 }
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden) heard(); });
 
+// The user can pause the updates to read the page. A paused page still shows the result of the user's own actions.
+hold.addEventListener("click", () => {
+  held = !held;
+  $("use", hold).setAttribute("href", held ? "#i-running" : "#i-hold");
+  $(".sr", hold).textContent = held ? "Resume updates" : "Pause updates";
+  idle();
+  if (held) clearTimeout(timer);
+  else heard();
+});
+
 // keepUp starts the updates, unless the page no longer changes.
 export function keepUp() {
   if (still()) return;
   readAt = Date.now();
-  say("every 5 s", "");
+  idle();
   next(every);
   if (document.body.dataset.live) follow(document.body.dataset.live);
 }

@@ -1,16 +1,9 @@
 // Actions on many jobs: the selected jobs of a list, or all jobs that match a filter. Jobs whose state does not allow the action are skipped.
 import { ask } from "./ask.js";
 import { revive } from "./live.js";
-import { $, all, tell } from "./page.js";
+import { tell } from "./page.js";
+import { picks, unpick } from "./picks.js";
 import { request, send } from "./request.js";
-
-const picks = () => all("input[name=pick]:checked").map((box) => ({ id: box.value, row: $("th", box.closest("tr")).dataset }));
-
-function count() {
-  const picked = picks();
-  if ($("#picked")) $("#picked").textContent = picked.length ? picked.length + " selected" : "None selected";
-  for (const button of all("[data-bulk]")) button.disabled = !picked.some(({ row }) => button.dataset.states.split(" ").includes(row.state));
-}
 
 async function bulk(button) {
   const { bulk: verb, states, label } = button.dataset;
@@ -26,7 +19,7 @@ async function bulk(button) {
     const said = await send(`POST jobs/${id}/${verb}`, undefined, reason);
     if (said) wrong.push(`#${id}: ${said}`);
   }
-  for (const box of all("input[name=pick], #pick-all")) box.checked = false;
+  unpick();
   tell(wrong.length < fit.length ? `${label}: ${fit.length - wrong.length} of ${fit.length} done` : "", wrong.slice(0, 5).join(" · ") + (wrong.length > 5 ? ` · and ${wrong.length - 5} more` : ""));
   revive();
 }
@@ -55,8 +48,3 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-bulk], button[data-many]");
   if (button) (button.dataset.many ? many : bulk)(button);
 });
-document.addEventListener("change", (event) => {
-  if (event.target.id === "pick-all") for (const box of all("input[name=pick]")) box.checked = event.target.checked;
-  count();
-});
-document.addEventListener("renewed", count);

@@ -1,12 +1,13 @@
 // Buttons that send one request.
-import { ask } from "./ask.js";
+import { about, ask } from "./ask.js";
 import { revive } from "./live.js";
 import { tell } from "./page.js";
 import { send } from "./request.js";
 
 async function press(button) {
-  const { send: what, label, ask: text } = button.dataset;
-  const reason = text ? await ask(label, text, [], button.classList.contains("danger")) : "";
+  const { send: what, label, ask: text, about: path } = button.dataset;
+  const shown = path ? await about(path) : [];
+  const reason = text ? await ask(label, text, [], button.classList.contains("danger"), shown) : "";
   if (reason === null) return;
   button.disabled = true;
   const wrong = await send(what, undefined, reason);

@@ -1,0 +1,109 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+func TestANewJobsFormIsFilledInForThoseWhoMaySeeTheArguments(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPod(t, api.Options{Authenticate: nameAndRole})
+	const secret = "47110815"
+	id := p.put(runner.Raw{Name: "echo", JSON: []byte(`{"code":"` + secret + `"}`)}, runner.Submitter("ana"))
+	p.until(id, job.Succeeded)
+	for _, template := range []string{"?kind=echo", "?like=" + text(id)} {
+		filled := func(name, role string) string {
+			response, page := p.get(p.url+"jobs/new"+template, "X-Name", name, "X-Role", role)
+			is.Equal(response.StatusCode, http.StatusOK)
+			return field(form(page, "POST jobs"), "args")
+		}
+		is.True(strings.Contains(filled("bob", access.PlatformAdmin), secret))
+		trail, err := admin.AuditTrail(t.Context(), inside.Of(p.Runner).Store, admin.AuditFilter{Actor: "bob", Action: "job.read_args", Limit: 1})
+		is.NoErr(err)
+		is.Equal(len(trail), 1) // the reading of another principal's secrets is audited
+		is.Equal(strings.TrimSpace(filled("ida", "operator")), "{}")
+		is.True(strings.Contains(filled("ana", "submitter"), secret)) // ana's own job
+	}
+	response, _ := p.get(p.url+"jobs/new?like="+text(id), "X-Name", "eve", "X-Role", "submitter")
+	is.Equal(response.StatusCode, http.StatusNotFound) // another principal's job
+	_, page := p.get(p.url+"jobs/new?kind=echo", "X-Name", "eve", "X-Role", "submitter")
+	is.Equal(strings.TrimSpace(field(form(page, "POST jobs"), "args")), "{}") // nor is it found by its kind
+	is.True(!strings.Contains(said(page), "#"+text(id)))
+	response, _ = p.get(p.url+"jobs/new", "X-Name", "eve", "X-Role", "viewer")
+	is.Equal(response.StatusCode, http.StatusForbidden)
+}
+
+func TestTheFailedChildrenOfAPartialPipelineAreRetried(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	heal := make(chan struct{})
+	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {"submitter"}, "bob": {"submitter"}, "vic": {"viewer"}})}, func(r *runner.Runner) {
+		runner.HandleRaw(r, "sick", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			select {
+			case <-heal:
+				return nil, nil
+			default:
+				return nil, errors.New("not yet")
+			}
+		})
+		runner.HandleRaw(r, "spread", func(context.Context, *runner.Job[runner.Raw]) (*runner.Outcome, error) {
+			return runner.FanOut(raw("sick"), raw("sick"), raw("echo")).Join(raw("echo")), nil
+		})
+	})
+	ana := []string{"X-Who", "ana"}
+	id := h.send("POST", "/jobs", `{"kind":"spread"}`, ana...).body["id"].(string)
+	children := "/pipelines/" + id + "/children/retry"
+	pgtest.Wait(t, "the pipeline is partial", func() bool {
+		return h.send("GET", "/pipelines/"+id, "", ana...).body["status"] == "partial"
+	})
+	is.True(strings.Contains(h.send("GET", "/ui/pipelines/"+id, "", ana...).text, `data-send="POST pipelines/`+id+`/children/retry"`))
+	is.True(!strings.Contains(h.send("GET", "/ui/pipelines/"+id, "", "X-Who", "vic").text, "children/retry"))
+	is.Equal(h.send("POST", children, "", "X-Who", "bob").status, http.StatusNotFound) // another submitter's pipeline
+	is.Equal(h.send("POST", children, "", "X-Who", "vic").status, http.StatusForbidden)
+	close(heal)
+	did := h.send("POST", children, "", ana...)
+	is.Equal(did.status, http.StatusAccepted)
+	is.Equal([]any{did.body["retried"], did.body["skipped"], did.body["more"]}, []any{2.0, 0.0, false})
+	pgtest.Wait(t, "the children have succeeded", func() bool {
+		return len(h.send("GET", "/jobs?state=succeeded&kind=sick", "", ana...).body["jobs"].([]any)) == 2
+	})
+	is.Equal(h.send("POST", children, "", ana...).body["code"], "not_failed") // no child is failed any more
+	alone := h.send("POST", "/jobs", `{"kind":"spread","args":{}}`, ana...).body["id"].(string)
+	h.untilAs(alone, job.Succeeded, ana...)
+	is.Equal(h.send("POST", "/pipelines/"+alone+"/children/retry", "", ana...).body["code"], "not_failed")
+	is.Equal(h.send("POST", "/pipelines/999999/children/retry", "", "X-Who", "root").status, http.StatusNotFound)
+}
+
+func TestAJobThatAwaitsApprovalIsApprovedOrRejectedByThoseWhoMay(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := newPod(t, api.Options{Authenticate: nameAndRole})
+	id := p.put(raw("echo"), runner.NeedsApproval(), runner.Submitter("ana"))
+	approve, cancel := "POST jobs/"+text(id)+"/approve", "POST jobs/"+text(id)+"/cancel"
+	for _, address := range []string{p.url, p.url + "jobs/" + text(id)} {
+		_, page := p.get(address, "X-Name", "bob", "X-Role", "operator")
+		list := offered(page)
+		is.True(slices.Contains(list, approve))
+		is.Equal(strings.Count(strings.Join(list, "\n"), cancel), 1) // Reject, and no second button that cancels
+		is.True(strings.Contains(said(page), "Reject"))
+	}
+	_, page := p.get(p.url+"jobs/"+text(id), "X-Name", "ana", "X-Role", "submitter")
+	is.Equal(offered(page), []string{cancel}) // the submitter can withdraw the job
+	is.True(!strings.Contains(said(page), "Reject"))
+	is.True(strings.Contains(said(page), "Submit a copy"))
+}

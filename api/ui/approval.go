@@ -1,0 +1,29 @@
+package ui
+
+import (
+	"bytes"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// approval holds the buttons for a job that awaits approval. Their dialog shows the job's facts and arguments.
+type approval struct {
+	ID      int64
+	Alone   bool // the page shows no other job
+	Approve bool
+	Reject  bool
+	Own     bool // the visitor could approve the job, but submitted it, and another person must approve it
+}
+
+// Approval returns the buttons that the visitor may use for a job that awaits approval.
+func (p *page) Approval(id int64, submitter string) *approval {
+	may := p.Sees(access.JobsApprove, submitter)
+	own := may && p.FourEyes && submitter == p.Name
+	return &approval{ID: id, Approve: may && !own, Reject: may && p.Sees(access.JobsCancel, submitter), Own: own}
+}
+
+// hides reports whether values in a job's arguments are hidden from the visitor.
+func (v visitor) hides(j job.Job) bool {
+	return !v.Sees(access.JobsArgs, j.Submitter) && bytes.Contains(j.Args, []byte(access.Masked))
+}

@@ -1,0 +1,80 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// submission is the content of the page that submits a job. Its form is filled in from a template: an earlier job.
+type submission struct {
+	Kind     string
+	Lane     string
+	Subject  string
+	Priority *int
+	Args     string    // the arguments of the template, or {}
+	Like     int64     // the ID of the template; 0 if there is none
+	Copied   bool      // Args holds the arguments of the template
+	Hidden   bool      // the visitor may not see the arguments of the template
+	Until    time.Time // how far back the search for a template got, if it stopped early
+	scheduleChoices
+}
+
+// submit shows the form for a new job. The template is the job in the parameter like, or the latest job of the kind in the parameter kind.
+func (d *dashboard) submit(p *page, r *http.Request) error {
+	show := submission{Kind: r.URL.Query().Get("kind"), Args: "{}"}
+	like, until, err := d.template(r.Context(), p.Principal, r.URL.Query().Get("like"), show.Kind)
+	if err != nil {
+		return err
+	}
+	show.Until = until
+	if like != nil {
+		show.Kind, show.Like = like.Kind, like.ID
+		if r.URL.Query().Get("like") != "" { // a copy of this job, and not only its kind
+			show.Lane, show.Subject, show.Priority = like.Lane, like.Subject, &like.Priority
+		}
+		if show.Hidden = !p.Sees(access.JobsArgs, like.Submitter); !show.Hidden {
+			shown, err := d.o.Shown(r, p.Principal, *like) // audits the reading of another principal's secrets
+			if err != nil {
+				return err
+			}
+			if text := editable(shown.Args); text != "" {
+				show.Args, show.Copied = text, true
+			}
+		}
+	}
+	if p.Can(string(access.WorkersView)) {
+		show.scheduleChoices, err = d.scheduleChoices(r)
+	}
+	p.Title, p.Data, p.Still = "Submit a job", show, true
+	return err
+}
+
+// template returns the job with an ID, or the latest job of a kind that the visitor may see. It returns nil if neither is given, or if it
+// found no such job of the kind. If the search stopped early, until is the time it got back to.
+func (d *dashboard) template(ctx context.Context, who access.Principal, like, kind string) (found *job.Job, until time.Time, err error) {
+	if like != "" {
+		id, err := parseID(like)
+		if err != nil {
+			return nil, until, err
+		}
+		j, err := storeview.Job(ctx, d.o.Store, id)
+		if err == nil && !who.Sees(access.JobsRead, j.Submitter) {
+			err = fmt.Errorf("read job %d: %w", id, job.ErrNotFound)
+		}
+		return &j, until, err
+	}
+	if reads, _ := who.Can(access.JobsRead); kind == "" || !reads {
+		return nil, until, nil
+	}
+	latest, err := storeview.Jobs(ctx, d.o.Store, job.Filter{Kind: kind, Owner: who.Owner(access.JobsRead), Limit: 1})
+	if err != nil || len(latest.Jobs) == 0 {
+		return nil, latest.Searched, err
+	}
+	return &latest.Jobs[0], until, nil
+}
