@@ -4,6 +4,7 @@ import "./press.js";
 import "./forms.js";
 import "./preview.js";
 import "./many.js";
+import "./undone.js";
 import { keepUp } from "./live.js";
 
 document.documentElement.classList.add("js");

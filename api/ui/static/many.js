@@ -3,7 +3,8 @@ import { ask } from "./ask.js";
 import { revive } from "./live.js";
 import { tell } from "./page.js";
 import { picks, unpick } from "./picks.js";
-import { request, send } from "./request.js";
+import { request } from "./request.js";
+import { undone } from "./undone.js";
 
 async function bulk(button) {
   const { bulk: verb, states, label } = button.dataset;
@@ -15,8 +16,12 @@ async function bulk(button) {
   if (reason === null) return;
   button.disabled = true;
   const wrong = [];
+  let sent = 0;
   for (const { id } of fit) {
-    const said = await send(`POST jobs/${id}/${verb}`, undefined, reason);
+    const { wrong: said, signedOut } = await request(`POST jobs/${id}/${verb}`, undefined, reason);
+    if (signedOut && sent > 0) undone(`Your session has ended. ${label}: the request was sent for ${sent} of ${fit.length} jobs, and not for the others.`);
+    if (signedOut) { revive(); return; }
+    sent++;
     if (said) wrong.push(`#${id}: ${said}`);
   }
   unpick();

@@ -1,5 +1,6 @@
 // Requests to the API, and the messages for rejected requests.
 import { api } from "./page.js";
+import { undone } from "./undone.js";
 
 const verbs = /^(\S+) (.*)$/;
 
@@ -16,6 +17,10 @@ export async function request(what, body = "{}", reason = "") {
     const answer = await fetch(new URL(path, api), { method, headers, ...(method !== "GET" && { body }) });
     const said = await answer.json().catch(() => ({}));
     if (answer.ok) return { said, wrong: "" };
+    if (answer.status === 401 && method !== "GET") {
+      undone("Your session has ended. The last action was not performed: sign in and repeat it.");
+      return { said, wrong: "your session has ended: sign in again. The action was not performed.", signedOut: true };
+    }
     const message = said.message || answer.statusText || String(answer.status);
     const words = said.detail?.includes(message) ? said.detail : [message, said.detail].filter(Boolean).join(": ");
     return { said, wrong: words +
