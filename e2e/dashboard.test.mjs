@@ -6,6 +6,7 @@ import "./tests/act.mjs";
 import "./tests/lanes.mjs";
 import "./tests/schedules.mjs";
 import "./tests/audit.mjs";
+import "./tests/settings.mjs";
 import "./tests/hostile.mjs";
 import "./tests/keyboard.mjs";
 import "./tests/pages.mjs";

@@ -13,6 +13,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
+	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
 
@@ -44,6 +45,7 @@ type page struct {
 	Still bool      // the page no longer changes
 	Now   time.Time // when the data was read
 	Data  any
+	Queue job.QueueState
 	visitor
 	Session  bool // the visitor has a session to log out of
 	FourEyes bool // visitors cannot approve the jobs that they submitted
@@ -102,6 +104,9 @@ func (d *dashboard) serve(v view) http.HandlerFunc {
 		if err == nil {
 			err = v.show(d, p, r.WithContext(ctx))
 		}
+		if err == nil {
+			p.Queue, err = d.queue.get(ctx, r.Header.Get("X-Fresh") != "", func(ctx context.Context) (job.QueueState, error) { return storeview.Queue(ctx, d.o.Store) })
+		}
 		if err != nil {
 			d.fail(w, r, p, err)
 			return
@@ -118,6 +123,8 @@ func (v visitor) firstPage() string {
 		return "jobs"
 	case v.Can(string(access.AuditRead)):
 		return "audit"
+	case v.Can(string(access.RolesManage)):
+		return "settings/roles"
 	case v.May(string(access.JobsSubmit)):
 		return "jobs/new"
 	}

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"path"
@@ -32,6 +33,10 @@ type Options struct {
 	Challenge string
 	// FourEyes means that visitors cannot approve the jobs that they submitted.
 	FourEyes bool
+	// Examine runs doctor's checks. Required.
+	Examine func(context.Context) ([]Finding, error)
+	// Retention and Limits list the settings of this pod.
+	Retention, Limits []Setting
 	// Logger receives unexpected errors. Default [slog.Default].
 	Logger *slog.Logger
 }
@@ -45,6 +50,8 @@ type dashboard struct {
 	calendar *shared[[]job.ScheduleUse]
 	board    *shared[board]
 	slots    *shared[[]storeview.BoardSlots]
+	queue    *shared[job.QueueState]
+	findings *shared[[]Finding]
 }
 
 // New returns the dashboard. It serves /, /jobs, /static/… and so on. Mount it below a prefix that ends with a slash, and strip the prefix
@@ -61,7 +68,8 @@ func New(o Options) http.Handler {
 			return s, nil
 		}
 	}
-	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]storeview.BoardSlots]{}}
+	d := &dashboard{o: o, calendar: &shared[[]job.ScheduleUse]{}, board: &shared[board]{}, slots: &shared[[]storeview.BoardSlots]{},
+		queue: &shared[job.QueueState]{}, findings: &shared[[]Finding]{}}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/{file}", files)
 	mux.Handle("GET /static/{folder}/{file}", files)
@@ -102,6 +110,9 @@ var pages = []view{
 	{false, "/lanes", "lanes.html", "lanes", access.WorkersView, (*dashboard).lanes},
 	{false, "/pods", "pods.html", "pods", access.WorkersView, (*dashboard).pods},
 	{false, "/audit", "audit.html", "audit", access.AuditRead, (*dashboard).audit},
+	{false, "/settings", "settings.html", "settings", access.WorkersView, (*dashboard).settings},
+	{false, "/settings/doctor", "doctor.html", "settings", access.WorkersView, (*dashboard).doctor},
+	{false, "/settings/roles", "roles.html", "settings", access.RolesManage, (*dashboard).roles},
 }
 
 // Page describes one kind of page. A test uses it to request every page with every role.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ var words = template.FuncMap{
 	"ago": ago, "lasted": lasted, "number": number[int], "upTo": upTo, "short": short, "plain": plain, "lines": lines, "pretty": pretty,
 	"calls": calls, "counts": counts, "text": text[string], "reason": text[job.Reason], "class": text[job.ErrorClass], "quality": text[job.OutcomeStatus], "file": files.address, "percent": percent, "title": title, "at": at,
 	"add": func(a, b int) int { return a + b }, "less": func(a, b int) int { return a - b }, "sinces": func() []since { return sinces }, "known": known, "rows": rowsFor,
-	"spark": sparkOf, "shape": shapeOf, "became": becameOf, "late": late, "took": tookOf, "missed": missedWords,
+	"spark": sparkOf, "shape": shapeOf, "became": becameOf, "late": late, "escape": url.PathEscape, "took": tookOf, "missed": missedWords,
 }
 
 // moment is a time in the formats that pages show.

@@ -40,6 +40,7 @@ async function read() {
     change($("main"), $("main", page));
     $("main").toggleAttribute("data-still", $("main", page).hasAttribute("data-still"));
     change($("footer"), $("footer", page));
+    change($("#closed"), $("#closed", page));
     document.title = page.title;
     document.dispatchEvent(new Event("renewed"));
     asOf = readAt;

@@ -22,6 +22,15 @@ const (
 	frozenColumn = `coalesce((select frozen from trapeze.gate), false)`
 )
 
+// Queue returns the queue state.
+func Queue(ctx context.Context, s *store.Store) (job.QueueState, error) {
+	found, err := store.Rows(ctx, s, pgx.RowToStructByPos[job.QueueState], gateSQL)
+	if err != nil {
+		return job.QueueState{}, fmt.Errorf("read the queue state: %w", err)
+	}
+	return found[0], nil
+}
+
 type gateAt struct {
 	job.QueueState
 	At time.Time

@@ -1,0 +1,141 @@
+package ui
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/cursor"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/job"
+)
+
+// Setting is a setting of this pod, which the page only shows.
+type Setting struct {
+	Name     string
+	Value    string
+	Variable string // the environment variable that sets it; empty if there is none
+}
+
+// Finding is one result of doctor's checks.
+type Finding struct {
+	Check, Status, Says, Do string
+}
+
+// Shape returns the state whose symbol shows a finding's status.
+func (f Finding) Shape() string {
+	switch f.Status {
+	case "ok":
+		return "succeeded"
+	case "warn":
+		return "warning"
+	}
+	return "failed"
+}
+
+// settingsPage is the content of the page with retention, limits and exports.
+type settingsPage struct {
+	Kinds     []job.Retention // the retention of single kinds
+	Defaults  []Setting
+	Limits    []Setting
+	KindNames []string
+}
+
+// Keeps describes how long jobs are kept.
+func (settingsPage) Keeps(r job.Retention) string {
+	return Lasting(r.Keep.Duration(), "forever")
+}
+
+// Lasting formats a duration. For 0 it returns the given text.
+func Lasting(d time.Duration, zero string) string {
+	if d == 0 {
+		return zero
+	}
+	return length(d)
+}
+
+// settings shows retention, limits and exports.
+func (d *dashboard) settings(p *page, r *http.Request) error {
+	show := settingsPage{Defaults: d.o.Retention, Limits: d.o.Limits}
+	var err error
+	if show.Kinds, err = admin.Retentions(r.Context(), d.o.Store); err != nil {
+		return err
+	}
+	if p.Can(string(access.WorkersManage)) {
+		choices, err := d.scheduleChoices(r)
+		if err != nil {
+			return err
+		}
+		show.KindNames = choices.Kinds
+	}
+	p.Title, p.Data = "Settings", show
+	return nil
+}
+
+// doctorPage is the content of the page with doctor's findings.
+type doctorPage struct {
+	Findings []Finding
+	Problems int // findings that are not ok
+}
+
+// examineFor is the timeout of the checks. They are most useful while the database is slow.
+const examineFor = 25 * time.Second
+
+// doctor shows doctor's findings. The page does not refresh itself, because the checks are more expensive than other pages.
+func (d *dashboard) doctor(p *page, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), examineFor)
+	defer cancel()
+	found, err := d.findings.get(ctx, false, d.o.Examine)
+	show := doctorPage{Findings: found}
+	for _, one := range found {
+		if one.Status != "ok" {
+			show.Problems++
+		}
+	}
+	p.Title, p.Data, p.Still = "Doctor", show, true
+	return err
+}
+
+// rolesPage is the content of the page with roles and grants.
+type rolesPage struct {
+	BuiltIn     []access.Role
+	Custom      []admin.Role
+	Grants      []grant
+	Next        string // the URL of the next page of grants, or empty if there is none
+	Later       bool   // not the first page of grants
+	Permissions []access.Permission
+}
+
+// grant is a grant with the request that revokes it.
+type grant struct {
+	admin.RoleGrant
+	Revoke string
+}
+
+// roles shows the roles and a page of grants.
+func (d *dashboard) roles(p *page, r *http.Request) error {
+	show := rolesPage{BuiltIn: access.BuiltIn, Permissions: access.Permissions}
+	after, err := cursor.Opened("grants", r.URL.Query().Get("cursor"))
+	if err != nil {
+		return invalid("cursor", r.URL.Query().Get("cursor"), "the cursor of the previous page")
+	}
+	if show.Custom, err = admin.Roles(r.Context(), d.o.Store); err != nil {
+		return err
+	}
+	filter := admin.RoleGrantFilter{Limit: perPage}
+	filter.After.Principal, filter.After.Role, show.Later = strings.Cut(after, "\n")
+	found, err := admin.RoleGrants(r.Context(), d.o.Store, filter)
+	for _, g := range found {
+		asked := url.Values{"principal": {g.Principal}, "role": {g.Role}}
+		show.Grants = append(show.Grants, grant{g, "DELETE admin/roles/grants?" + asked.Encode()})
+	}
+	if len(found) == perPage {
+		last := found[perPage-1]
+		show.Next = "settings/roles?cursor=" + cursor.Sealed("grants", last.Principal+"\n"+last.Role)
+	}
+	p.Title, p.Data, p.Still = "Roles", show, show.Later
+	return err
+}
