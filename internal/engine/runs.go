@@ -285,7 +285,7 @@ func (f *inFlight) all() []int64 {
 	return list
 }
 
-// startedOnInsert returns the claim of a job that an insert of this process started.
+// startedOnInsert returns the claim of a job that this process inserted and started in one statement.
 func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 	pipeline := n.PipelineID
 	if pipeline == 0 {
@@ -298,8 +298,8 @@ func startedOnInsert(n store.NewJob, at time.Time) store.Claimed {
 	}
 }
 
-// mustBeHeld reports whether the table must still assign the claim to this process. It returns false if the claim is lost or its outcome
-// may already have been written.
+// mustBeHeld reports whether the claim's row is expected to name this pod as its holder. It returns false if the claim is lost or its
+// outcome may already have been written.
 func (one *Run) mustBeHeld() bool { return !one.Settled.Load() && !one.IsLost() }
 
 // hasRun subtracts the time that a job has already run elsewhere from its timeout. It must be called before other goroutines can access the

@@ -33,7 +33,7 @@ func (p *Pod) Measured(f func(at int, one instrument.Series)) {
 const (
 	// fleetFor is how long a reading of the fleet's state is shared by all collectors.
 	fleetFor = 5 * time.Second
-	// fleetWithin is the timeout of a reading. When it expires, a scrape continues without the reading.
+	// fleetWithin is the timeout for reading the number of jobs that wait in the fleet. If it expires, the scrape continues without them.
 	fleetWithin = time.Second
 )
 

@@ -236,8 +236,9 @@ func (p *Pod) warm(ctx context.Context) {
 	}
 }
 
-// Follow makes the engines of this pod and of its sessions apply a command without waiting for a notification, so that the command affects
-// later submissions here. It also covers a pod that is registering at that moment and may have read the settings from before the command.
+// Follow makes this pod's engines, including those of its sessions, apply a command immediately instead of waiting for a notification, so
+// that later submissions through this pod see its effect. It also covers a pod that is still registering and may have read its settings
+// before the command changed them.
 func (p *Pod) Follow(ctx context.Context) {
 	if !p.runs.Load() {
 		return

@@ -78,7 +78,7 @@ var whole = regexp.MustCompile(`(Seq Scan|Bitmap Heap Scan) on (jobs|live|done\w
 	`|Index (Only )?Scan( Backward)? using \w+ on (jobs|live|done\w*|parked|job_events\w*|current_runs|fan_outs|parts|schedule_fires)\b.*\n +[^I ].*` +
 	`|using live_for_\w+ on .*\n +Index Cond: \(id .*`)
 
-// NotWhole reports scans of whole tables in a plan.
+// NotWhole checks a query plan and reports any full table scans.
 func NotWhole(t *testing.T, name, plan string) {
 	t.Helper()
 	for _, found := range whole.FindAllString(plan, -1) {

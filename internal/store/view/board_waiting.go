@@ -56,8 +56,8 @@ select lane, kind, why, '', null::bigint, count(*)::int, min(run_after), min(id)
 from (select id, lane, kind, why, run_after from trapeze.parked order by id limit $1) p
 group by lane, kind, why order by count(*) desc, lane, kind, why limit $2`
 
-// BoardWaiting groups waiting jobs by their reason for waiting. It reads up to eachLane due jobs in each lane and up to parkedMost parked
-// jobs. It returns up to limit groups of each sort.
+// BoardWaiting groups waiting jobs by the reason why they wait. It reads at most eachLane due jobs per lane and at most parkedMost parked
+// jobs. It returns at most limit groups of due jobs and at most limit groups of parked jobs.
 func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
 	if due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit); err != nil {
 		return nil, nil, fmt.Errorf("list due jobs: %w", err)
