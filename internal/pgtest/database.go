@@ -19,6 +19,9 @@ import (
 	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
+// abandonedAfter is longer than a test process can run before go test ends it.
+const abandonedAfter = 2 * time.Hour
+
 // within is the time limit for pgtest's own work on the server during one test.
 const within = 2 * time.Minute
 
@@ -87,6 +90,11 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 		if s.url, s.err = testdb.Given(ctx); s.err != nil {
 			return s.err
 		}
+		if s.url != "" {
+			if s.err = s.sweep(ctx, abandonedAfter); s.err != nil {
+				return s.err
+			}
+		}
 	}
 	if s.url == "" {
 		if s.err = s.ours(ctx); s.err != nil {
@@ -102,6 +110,27 @@ func (s *source) ready(ctx context.Context, migrated bool) error {
 	}
 	s.template = template
 	return nil
+}
+
+// sweep drops the databases that test processes have left behind on the server, for example after a timeout. These are at least as old as
+// the given age and have no sessions.
+func (s *source) sweep(ctx context.Context, age time.Duration) error {
+	conn, err := testdb.Connect(ctx, s.url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	rows, err := conn.Query(ctx, `select datname from pg_database d
+		where datname ~ '^trapeze_test_[0-9]+_[a-z2-7]{8}_([0-9]+|template)$' and not exists (select from pg_stat_activity a where a.datname = d.datname)
+			and (pg_stat_file('base/' || oid || '/PG_VERSION', true)).modification <= now() - $1::interval`, age)
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, name := range names {
+		_ = s.exec(ctx, "DROP DATABASE IF EXISTS "+quote(name)) // another process may have dropped it, or may be connecting to it
+	}
+	return err
 }
 
 // ours finds the server shared by the whole test command, or starts one. In both cases, the server has a template.

@@ -4,9 +4,12 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/testdb"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -96,4 +99,21 @@ func TestDatabasesOfTheServerAreNotTouched(t *testing.T) {
 	if os.Getenv("DATABASE_URL") == "" {
 		is.Equal(others, 1) // the database postgres
 	}
+}
+
+func TestAbandonedDatabasesAreDropped(t *testing.T) {
+	is := is.New(t)
+	s := source{url: Server(t).URL()}
+	for _, name := range []string{"trapeze_test_1_abcdefgh_1", "trapeze_test_1_abcdefgh_2", "trapeze_test_1_abcdefgh_template", "trapeze_test_mine"} {
+		is.NoErr(s.exec(t.Context(), "create database "+name))
+	}
+	used := Connect(t, testdb.WithDatabase(s.url, "trapeze_test_1_abcdefgh_2"))
+	is.NoErr(used.Ping(t.Context()))
+	left := func(age time.Duration) (names []string) {
+		is.NoErr(s.sweep(t.Context(), age))
+		is.NoErr(used.QueryRow(t.Context(), "select array_agg(datname::text order by datname) from pg_database where datname like 'trapeze_test%'").Scan(&names))
+		return names
+	}
+	is.Equal(len(left(time.Hour)), 4) // too young
+	is.Equal(left(0), []string{"trapeze_test_1_abcdefgh_2", "trapeze_test_mine"})
 }
