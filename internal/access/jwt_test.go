@@ -167,3 +167,15 @@ func TestAFileOfKeysIsCheckedWhole(t *testing.T) {
 		is.True(strings.Contains(err.Error(), wrong)) // the error reports every mistake
 	}
 }
+
+func TestAJWTWithCritIsRefused(t *testing.T) {
+	is := is.New(t)
+	i := newIssuer(t)
+	token := jwt.NewWithClaims(jwt.SigningMethodES256, claims())
+	token.Header["kid"], token.Header["crit"], token.Header["b64"] = "ec", []string{"b64"}, true
+	text, err := token.SignedString(i.ec)
+	is.NoErr(err)
+	_, err = i.signed.Authenticate(asking("Authorization", "Bearer "+text))
+	is.True(errors.Is(err, ErrUnauthenticated))
+	is.True(strings.Contains(err.Error(), "crit"))
+}

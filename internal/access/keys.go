@@ -92,6 +92,9 @@ func (k *key) parse() (err error) {
 // with the key's algorithm, whatever the token claims. Otherwise an attacker could sign a token with HMAC, using a public key as the
 // secret.
 func (k *keys) find(t *jwt.Token) (any, error) {
+	if _, ok := t.Header["crit"]; ok { // the library ignores it, but RFC 7515 requires that unknown extensions are refused
+		return nil, errors.New("the token has critical extensions (crit), which are not supported")
+	}
 	id, named := t.Header["kid"].(string)
 	var found *key
 	for _, one := range k.Keys {
