@@ -1,6 +1,7 @@
 package access
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -60,11 +61,11 @@ func (s *Signed) verify(given string) (Principal, time.Time, error) {
 	}
 	k := s.file.get()
 	claims := jwt.MapClaims{}
-	_, err := jwt.NewParser(jwt.WithValidMethods(algorithms), jwt.WithIssuer(k.Issuer), jwt.WithAudience(k.Audience),
+	token, err := jwt.NewParser(jwt.WithValidMethods(algorithms), jwt.WithIssuer(k.Issuer), jwt.WithAudience(k.Audience),
 		jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway), jwt.WithStrictDecoding()).
 		ParseWithClaims(given, claims, k.find)
 	if err != nil {
-		return refuse(err)
+		return refuse(k.explain(err, token, claims))
 	}
 	until, err := claims.GetExpirationTime()
 	if err != nil || until == nil {
@@ -79,6 +80,38 @@ func (s *Signed) verify(given string) (Principal, time.Time, error) {
 		return refuse(fmt.Errorf("the claim %s: %w", k.RolesClaim, err))
 	}
 	return Principal{Name: name, Roles: roles}, until.Time, nil
+}
+
+// explain adds to an error the values that an operator compares: the key that the token names, or the claim that was refused. Claims are
+// checked after the signature, so the values of claims are those of the issuer. The error contains neither the token nor its signature.
+func (k *keys) explain(err error, token *jwt.Token, claims jwt.MapClaims) error {
+	for _, one := range []struct {
+		err         error
+		claim, want string
+	}{
+		{jwt.ErrTokenInvalidIssuer, "iss", k.Issuer}, {jwt.ErrTokenInvalidAudience, "aud", k.Audience},
+		{jwt.ErrTokenExpired, "exp", ""}, {jwt.ErrTokenNotValidYet, "nbf", ""}, {jwt.ErrTokenUsedBeforeIssued, "iat", ""},
+	} {
+		if value, ok := claims[one.claim]; errors.Is(err, one.err) && ok {
+			detail := fmt.Sprintf("%s %.100q", one.claim, claimText(value))
+			if one.want != "" {
+				detail += fmt.Sprintf(", want %q", one.want)
+			}
+			return fmt.Errorf("%w (%s)", err, detail)
+		}
+	}
+	if token == nil || token.Header == nil || errors.Is(err, jwt.ErrTokenInvalidClaims) {
+		return err
+	}
+	return fmt.Errorf("%w (alg %.20q, kid %.100q)", err, fmt.Sprint(token.Header["alg"]), fmt.Sprint(token.Header["kid"]))
+}
+
+// claimText returns the text of a claim. Times are numbers of seconds, which would otherwise have an exponent.
+func claimText(value any) string {
+	if seconds, ok := value.(float64); ok {
+		return time.Unix(int64(seconds), 0).UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprint(value)
 }
 
 // roleNames reads role names from a claim that is either a list of strings or a single string of names separated by spaces. It returns no

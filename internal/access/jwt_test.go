@@ -179,3 +179,29 @@ func TestAJWTWithCritIsRefused(t *testing.T) {
 	is.True(errors.Is(err, ErrUnauthenticated))
 	is.True(strings.Contains(err.Error(), "crit"))
 }
+
+func TestTheErrorOfARefusedJWTSaysWhyWithoutTheToken(t *testing.T) {
+	i := newIssuer(t)
+	es := func(c jwt.MapClaims) string { return i.token(jwt.SigningMethodES256, "ec", i.ec, c) }
+	for token, want := range map[string]string{
+		es(claims("exp", 1700000000)):                                                   `expired (exp "2023-11-14T22:13:20Z")`,
+		es(claims("nbf", 4000000000)):                                                   `not valid yet (nbf "2096-10-02T07:06:40Z")`,
+		es(claims("iss", "https://evil.example")):                                       `issuer (iss "https://evil.example", want "https://id.example.org")`,
+		es(claims("aud", []string{"a", "b"})):                                           `audience (aud "[a b]", want "trapeze")`,
+		es(claims("sub", nil)):                                                          "the claim sub is not a name",
+		i.token(jwt.SigningMethodES256, "next", i.ec, claims()):                         `unknown kid (alg "ES256", kid "next")`,
+		i.token(jwt.SigningMethodHS256, "hs", []byte("another secret"), claims()):       `signature is invalid (alg "HS256", kid "hs")`,
+		i.token(jwt.SigningMethodNone, nil, jwt.UnsafeAllowNoneSignatureType, claims()): "signing method none is invalid",
+		"opaque-0123456789-0123456789":                                                  "invalid number of segments",
+	} {
+		_, err := i.signed.Authenticate(asking("Authorization", "Bearer "+token))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not contain %s", err, want)
+		}
+		for part := range strings.SplitSeq(token, ".") {
+			if len(part) > 8 && strings.Contains(err.Error(), part) {
+				t.Errorf("%v contains a part of the token", err)
+			}
+		}
+	}
+}
