@@ -25,7 +25,8 @@ type Signed struct {
 //	{"issuer":"https://id.example.org","audience":"trapeze","name_claim":"sub","roles_claim":"roles",
 //	 "keys":[{"kid":"2025-01","alg":"RS256","key":"-----BEGIN PUBLIC KEY-----\n…"}]}
 //
-// name_claim and roles_claim are optional; the example shows their defaults. The algorithms are RS256, ES256 and EdDSA with a public key in
+// name_claim and roles_claim are optional; the example shows their defaults. A name such as realm_access.roles refers to a member of the
+// claim realm_access. The algorithms are RS256, ES256 and EdDSA with a public key in
 // PEM, and HS256 with a secret of at least 32 bytes. A token without a kid is verified with the only key of its algorithm. The file is read
 // again when it changes.
 func KeysFile(path string) (*Signed, error) {
@@ -71,11 +72,11 @@ func (s *Signed) verify(given string) (Principal, time.Time, error) {
 	if err != nil || until == nil {
 		return refuse(jwt.ErrTokenRequiredClaimMissing)
 	}
-	name, ok := claims[k.NameClaim].(string)
+	name, ok := claimAt(claims, k.NameClaim).(string)
 	if !ok || name == "" {
 		return refuse(fmt.Errorf("the claim %s is not a name", k.NameClaim))
 	}
-	roles, err := roleNames(claims[k.RolesClaim])
+	roles, err := roleNames(claimAt(claims, k.RolesClaim))
 	if err != nil {
 		return refuse(fmt.Errorf("the claim %s: %w", k.RolesClaim, err))
 	}
@@ -112,6 +113,21 @@ func claimText(value any) string {
 		return time.Unix(int64(seconds), 0).UTC().Format(time.RFC3339)
 	}
 	return fmt.Sprint(value)
+}
+
+// claimAt returns a claim. A name with dots that is not a claim itself refers to a member of a claim, such as realm_access.roles.
+func claimAt(claims map[string]any, name string) any {
+	if value, ok := claims[name]; ok {
+		return value
+	}
+	for i := range name {
+		if inner, ok := claims[name[:i]].(map[string]any); ok && name[i] == '.' {
+			if value := claimAt(inner, name[i+1:]); value != nil {
+				return value
+			}
+		}
+	}
+	return nil
 }
 
 // roleNames reads role names from a claim that is either a list of strings or a single string of names separated by spaces. It returns no

@@ -180,6 +180,30 @@ func TestAJWTWithCritIsRefused(t *testing.T) {
 	is.True(strings.Contains(err.Error(), "crit"))
 }
 
+func TestRolesComeFromANestedClaim(t *testing.T) {
+	i := newIssuer(t)
+	for name, c := range map[string]struct {
+		claim string
+		value any
+		want  []string
+	}{
+		"realm_access.roles":                   {"realm_access", map[string]any{"roles": []string{"operator"}}, []string{"operator"}},
+		"resource_access.trapeze.org/ui.roles": {"resource_access", map[string]any{"trapeze.org/ui": map[string]any{"roles": "viewer"}}, []string{"viewer"}},
+		"https://example.org/roles":            {"https://example.org/roles", []string{"viewer"}, []string{"viewer"}},
+		"a.b.c":                                {"a", map[string]any{"b": "c"}, nil},
+		"a.b":                                  {"a", []string{"b"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			i.signed.file.value.RolesClaim = name
+			token := i.token(jwt.SigningMethodES256, "ec", i.ec, claims("roles", []string{"platform_admin"}, c.claim, c.value))
+			p, err := i.signed.Authenticate(asking("Authorization", "Bearer "+token))
+			is.NoErr(err)
+			is.Equal(p.Roles, c.want)
+		})
+	}
+}
+
 func TestTheErrorOfARefusedJWTSaysWhyWithoutTheToken(t *testing.T) {
 	i := newIssuer(t)
 	es := func(c jwt.MapClaims) string { return i.token(jwt.SigningMethodES256, "ec", i.ec, c) }
