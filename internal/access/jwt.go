@@ -23,16 +23,25 @@ type Signed struct {
 // KeysFile reads a file in this format:
 //
 //	{"issuer":"https://id.example.org","audience":"trapeze","name_claim":"sub","roles_claim":"roles",
-//	 "keys":[{"kid":"2025-01","alg":"RS256","key":"-----BEGIN PUBLIC KEY-----\n…"}]}
+//	 "keys":[{"kid":"2025-01","alg":"RS256","key":"-----BEGIN PUBLIC KEY-----\n…"}],"jwks":"https://id.example.org/certs"}
 //
 // name_claim and roles_claim are optional; the example shows their defaults. A name such as realm_access.roles refers to a member of the
-// claim realm_access. The algorithms are RS256, ES256 and EdDSA with a public key in
-// PEM, and HS256 with a secret of at least 32 bytes. A token without a kid is verified with the only key of its algorithm. The file is read
-// again when it changes.
+// claim realm_access. The algorithms are RS256, ES256 and EdDSA with a public key in PEM, and HS256 with a secret of at least 32 bytes. A
+// token without a kid is verified with the only key of its algorithm. The file is read again when it changes.
+//
+// jwks is the path or URL of a JSON Web Key Set, in addition to keys or instead of them. If a URL does not respond, KeysFile logs the error,
+// and tokens are refused until it does.
 func KeysFile(path string) (*Signed, error) {
 	file, err := watch(path, parseKeys)
 	if err != nil {
 		return nil, fmt.Errorf("read the JWT keys: %w", err)
+	}
+	if set := file.get().set; set != nil && set.remote {
+		set.renewed()
+	} else if set != nil {
+		if err := set.load(); err != nil {
+			return nil, err
+		}
 	}
 	return &Signed{file: file}, nil
 }

@@ -2,12 +2,10 @@ package access
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rsa"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/golang-jwt/jwt/v5"
 )
@@ -22,6 +20,9 @@ type keys struct {
 	NameClaim  string `json:"name_claim"`
 	RolesClaim string `json:"roles_claim"`
 	Keys       []*key `json:"keys"`
+	JWKS       string `json:"jwks"`
+
+	set *keySet // the keys of JWKS, or nil
 }
 
 type key struct {
@@ -40,8 +41,14 @@ func parseKeys(raw []byte) (*keys, error) {
 		return nil, fmt.Errorf(`want {"issuer":"…","audience":"…","keys":[{"kid":"…","alg":"…","key":"…"}]}: %w`, err)
 	}
 	var errs []error
-	if k.Issuer == "" || k.Audience == "" || k.NameClaim == "" || k.RolesClaim == "" || len(k.Keys) == 0 {
-		errs = append(errs, errors.New("want an issuer, an audience and at least one key"))
+	if k.Issuer == "" || k.Audience == "" || k.NameClaim == "" || k.RolesClaim == "" || len(k.Keys) == 0 && k.JWKS == "" {
+		errs = append(errs, errors.New("want an issuer, an audience and at least one key or a jwks"))
+	}
+	if k.JWKS != "" {
+		var err error
+		if k.set, err = newKeySet(k.JWKS); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	seen := map[string]bool{}
 	for i, one := range k.Keys {
@@ -65,41 +72,53 @@ func (k *key) parse() (err error) {
 	pem := []byte(k.Text)
 	switch k.Algorithm {
 	case "RS256":
-		var public *rsa.PublicKey
-		if public, err = jwt.ParseRSAPublicKeyFromPEM(pem); err == nil && public.N.BitLen() < 2048 {
-			err = errors.New("want at least 2048 bits")
-		}
-		k.key = public
+		k.key, err = jwt.ParseRSAPublicKeyFromPEM(pem)
 	case "ES256":
-		var public *ecdsa.PublicKey
-		if public, err = jwt.ParseECPublicKeyFromPEM(pem); err == nil && public.Curve != elliptic.P256() {
-			err = errors.New("want a P-256 key")
-		}
-		k.key = public
+		k.key, err = jwt.ParseECPublicKeyFromPEM(pem)
 	case "EdDSA":
 		k.key, err = jwt.ParseEdPublicKeyFromPEM(pem)
 	case "HS256":
 		if k.key = pem; len(pem) < 32 || bytes.Contains(pem, []byte("-----BEGIN")) {
 			err = errors.New("want a secret of at least 32 bytes that is not a PEM key")
 		}
+		return err
 	default:
-		err = fmt.Errorf("alg %q: want one of %v", k.Algorithm, algorithms)
+		return fmt.Errorf("alg %q: want one of %v", k.Algorithm, algorithms)
+	}
+	if err == nil {
+		_, err = algorithmOf(k.key)
 	}
 	return err
 }
 
-// find returns the key that a token names or, if it names none, the file's only key for the token's algorithm. A token is always verified
-// with the key's algorithm, whatever the token claims. Otherwise an attacker could sign a token with HMAC, using a public key as the
-// secret.
+// errUnknownKey means that no key has the kid and algorithm of a token.
+var errUnknownKey = errors.New("the token has an unknown kid")
+
+// find returns the key that a token names. If it is unknown, the key set is read again, because the provider may have added the key.
 func (k *keys) find(t *jwt.Token) (any, error) {
 	if _, ok := t.Header["crit"]; ok { // the library ignores it, but RFC 7515 requires that unknown extensions are refused
 		return nil, errors.New("the token has critical extensions (crit), which are not supported")
 	}
+	if k.set == nil {
+		return pick(k.Keys, t)
+	}
+	found, err := pick(slices.Concat(k.Keys, k.set.current()), t)
+	if errors.Is(err, errUnknownKey) {
+		found, err = pick(slices.Concat(k.Keys, k.set.renewed()), t)
+	}
+	return found, err
+}
+
+// pick returns the key that a token names or, if it names none, the only key for the token's algorithm. A token is always verified with the
+// key's algorithm, not the one that the token claims. Otherwise an attacker could sign a token with HMAC, using a public key as the secret.
+func pick(keys []*key, t *jwt.Token) (any, error) {
 	id, named := t.Header["kid"].(string)
 	var found *key
-	for _, one := range k.Keys {
+	for _, one := range keys {
 		switch {
 		case one.Algorithm != t.Method.Alg() || named && one.ID != id:
+		case named:
+			return one.key, nil
 		case found != nil:
 			return nil, errors.New("the token has no kid")
 		default:
@@ -107,7 +126,7 @@ func (k *keys) find(t *jwt.Token) (any, error) {
 		}
 	}
 	if found == nil {
-		return nil, errors.New("the token has an unknown kid")
+		return nil, errUnknownKey
 	}
 	return found.key, nil
 }
