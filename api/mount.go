@@ -41,11 +41,10 @@ func Handler(r *runner.Runner, o Options) http.Handler {
 func Mount(g *echo.Group, r *runner.Runner, o Options) { mount(g, r, o, routes) }
 
 func mount(g *echo.Group, r *runner.Runner, o Options, routes []Route) {
-	open := o.Authenticate == nil
 	o = o.withDefaults()
 	s := &service{
 		r: r, lists: inside.Of(r).Slow, opts: o, door: newDoor(inside.Of(r).Store, o), logins: newBuckets(1, 20),
-		secrets: &secrets{newMasks(r, o.Secrets), newReadings(inside.Of(r).Store, open)},
+		secrets: &secrets{newMasks(r, o.Secrets), newReadings(inside.Of(r).Store, o.open)},
 	}
 	var err error
 	if s.openapi, err = openAPI(routes); err != nil {

@@ -48,6 +48,8 @@ type Options struct {
 	Hosts []string
 	// Streams limits live streams.
 	Streams StreamOptions
+
+	open bool // requests are not authenticated; set by withDefaults
 }
 
 // StreamOptions limits live streams. The zero value uses the defaults.
@@ -64,7 +66,7 @@ type StreamOptions struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Authenticate == nil {
+	if o.open = o.Authenticate == nil; o.open {
 		if !o.InsecureAllowAll {
 			panic("api: no authentication: set Options.Authenticate, or InsecureAllowAll to accept every request")
 		}
@@ -108,7 +110,7 @@ type Principal = access.Principal
 
 // allowAll authenticates every request as one principal with all permissions.
 func (o Options) allowAll(*http.Request) (Principal, error) {
-	return Principal{Name: cmp.Or(o.Operator, "api"), Roles: []string{access.PlatformAdmin}}, nil
+	return Principal{Name: cmp.Or(o.Operator, access.Everyone), Roles: []string{access.PlatformAdmin}}, nil
 }
 
 // Tokens authenticates each principal by a token. Signed authenticates principals by tokens that another party has signed (JWT). Both have

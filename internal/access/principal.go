@@ -26,6 +26,13 @@ type Principal struct {
 	rights Rights
 }
 
+// Everyone is the name of the principal of an API without authentication.
+const Everyone = "api"
+
+// reserved lists the names that Trapeze uses in the history and the audit log: maintenance, handlers, requests without valid credentials,
+// and requests to an API without authentication.
+var reserved = []string{"system", "handler", "anonymous", Everyone}
+
 // Validate returns an error if the principal's name could be confused with another name, or with a name that Trapeze itself uses in the
 // history.
 func (p Principal) Validate() error {
@@ -34,7 +41,7 @@ func (p Principal) Validate() error {
 		return fmt.Errorf("principal %q: want 1 to 200 bytes of text", p.Name)
 	case strings.ContainsFunc(p.Name, unicode.IsControl) || strings.TrimSpace(p.Name) != p.Name:
 		return fmt.Errorf("principal %q: want no control characters and no surrounding spaces", p.Name)
-	case p.Name == "system" || p.Name == "handler":
+	case slices.Contains(reserved, strings.ToLower(p.Name)):
 		return fmt.Errorf("principal %q is reserved", p.Name)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/matryer/is"
 )
 
@@ -139,4 +140,16 @@ func TestASessionStandsForItsToken(t *testing.T) {
 	}
 	_, _, err = tokens.Login("no-such-token-0123456789")
 	is.True(errors.Is(err, ErrUnauthenticated))
+}
+
+func TestPrincipalsCannotBeCalledAnonymousAPIOrSystem(t *testing.T) {
+	i := newIssuer(t)
+	for _, name := range []string{"anonymous", "api", "system", "handler", "System"} {
+		is := is.New(t)
+		_, err := TokenFile(written(t, `{"tokens":[`+line(anasToken, name)+`]}`))
+		is.True(err != nil && strings.Contains(err.Error(), "token 1: name: principal") && strings.Contains(err.Error(), "is reserved"))
+		p, err := i.signed.Authenticate(asking("Authorization", "Bearer "+i.token(jwt.SigningMethodES256, "ec", i.ec, claims("sub", name))))
+		is.NoErr(err)
+		is.True(p.Validate() != nil) // package api refuses the principal
+	}
 }
