@@ -14,6 +14,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -32,7 +33,7 @@ type door struct {
 
 func newDoor(st *store.Store, o Options) *door {
 	return &door{
-		opts: o, store: st, pages: http.NewCrossOriginProtection(), rights: newRights(st), refusals: newRefusals(st), strangers: newStrangers(o),
+		opts: o, store: st, pages: http.NewCrossOriginProtection(), rights: newRights(st), refusals: newRefusals(st), strangers: newStrangers(st, o),
 		clients: newBuckets(o.ChangesPerSecond, o.ChangesBurst), principals: newBuckets(o.ChangesPerSecond, o.ChangesBurst),
 	}
 }
@@ -91,6 +92,14 @@ func (d *door) authenticate(request *http.Request) (access.Principal, error) {
 		err = p.Validate()
 	}
 	return p, err
+}
+
+// audit records an action before it is performed. If that fails, the action must not be performed.
+func (d *door) audit(ctx context.Context, entry admin.AuditEntry) error {
+	if err := admin.Audit(ctx, d.store, entry); err != nil {
+		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "the request could not be recorded in the audit log: try again", err: err}
+	}
+	return nil
 }
 
 // may returns an error if a principal may not use a route for the job or pipeline in its path.

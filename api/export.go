@@ -14,6 +14,7 @@ import (
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 	storeview "github.com/trapeze-run/trapeze/internal/store/view"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
@@ -39,7 +40,7 @@ const (
 )
 
 func exportJobs(c *call) (any, error) {
-	return nil, export(c, func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
+	return nil, export(c, "jobs", func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
 		shows := c.secrets.view(c.caller)
 		return storeview.ExportJobs(ctx, from, tx, func(j job.Job) error {
 			shown := shows.hideJob(j)
@@ -52,14 +53,14 @@ func exportJobs(c *call) (any, error) {
 }
 
 func exportEvents(c *call) (any, error) {
-	return nil, export(c, func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
+	return nil, export(c, "events", func(ctx context.Context, from *store.Store, tx pgx.Tx, lines *json.Encoder) error {
 		return storeview.ExportEvents(ctx, from, tx, func(e job.Event) error { return lines.Encode(e) })
 	})
 }
 
-// export streams the rows that write encodes. After an error it aborts the connection, so that a client cannot mistake a partial export for
+// export audits an export of jobs or events, and streams the rows that write encodes. After an error it aborts the connection, so that a client cannot mistake a partial export for
 // a complete one.
-func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Encoder) error) error {
+func export(c *call, what string, write func(context.Context, *store.Store, pgx.Tx, *json.Encoder) error) error {
 	select {
 	case exporting <- struct{}{}:
 		defer func() { <-exporting }()
@@ -67,6 +68,11 @@ func export(c *call, write func(context.Context, *store.Store, pgx.Tx, *json.Enc
 		return &problem{status: http.StatusServiceUnavailable, code: "unavailable", message: "two exports are already running: try again later"}
 	}
 	ctx := c.ctx()
+	if !c.opts.open { // otherwise the caller has no identity
+		if err := c.door.audit(ctx, admin.AuditEntry{Actor: c.caller.Name, Action: "export." + what, Target: what}); err != nil {
+			return err
+		}
+	}
 	// An export uses a separate connection, so that a slow reader does not tie up a connection that claims or commands need.
 	from, err := inside.Of(c.r).Store.Beside(ctx, 1)
 	if err != nil {

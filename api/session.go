@@ -11,6 +11,7 @@ import (
 
 	"github.com/trapeze-run/trapeze/api/ui"
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
 )
 
 var sessionRoutes = []Route{
@@ -41,7 +42,12 @@ func login(c *call) (any, error) {
 	token := strings.TrimSpace(c.Request().PostFormValue("token")) // never from the URL, because URLs are logged
 	next := ui.Onward(c.Request().PostFormValue("next"))
 	session, until, err := c.opts.Login(token)
+	var who access.Principal
+	if err == nil {
+		who, err = c.door.owner(c.Request(), session)
+	}
 	if err != nil {
+		c.door.strangers.wrong(c.Request(), c.door.client(c.Request()), err)
 		if err := c.logins.enforce(neighbourhood(c.door.client(c.Request()))); err != nil {
 			return nil, err // only invalid tokens are rate-limited
 		}
@@ -52,8 +58,20 @@ func login(c *call) (any, error) {
 		c.door.refusals.note(c.Request(), c.to, no)
 		return nil, c.Redirect(http.StatusSeeOther, "login?"+back(next).Encode())
 	}
+	if err := c.door.audit(c.ctx(), admin.AuditEntry{Actor: who.Name, Action: "session.start", Target: "session", After: map[string]time.Time{"until": until.UTC()}}); err != nil {
+		return nil, err
+	}
 	c.SetCookie(c.sessionCookie(session, until))
 	return nil, redirect(c, next)
+}
+
+// owner returns the principal of a new session. It returns an error if Authenticate does not accept the session, or if the name is reserved.
+func (d *door) owner(request *http.Request, session string) (access.Principal, error) {
+	request = request.Clone(request.Context())
+	request.Header.Del("Authorization")
+	request.Header.Del("Cookie")
+	request.AddCookie(&http.Cookie{Name: access.SessionCookie, Value: session}) // #nosec G124 -- a cookie of a request
+	return d.authenticate(request)
 }
 
 // logout deletes the browser's session cookie.

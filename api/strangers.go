@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/trapeze-run/trapeze/internal/access"
+	"github.com/trapeze-run/trapeze/internal/store"
 	"github.com/trapeze-run/trapeze/internal/telemetry"
 	"github.com/trapeze-run/trapeze/job"
 )
@@ -23,11 +24,12 @@ type strangers struct {
 	each       *buckets
 	lines      *rate.Limiter // limits log lines
 	suppressed atomic.Int64  // number of suppressed log lines
+	tokens     *wrongTokens
 	counted    *prometheus.CounterVec
 }
 
-func newStrangers(o Options) *strangers {
-	return &strangers{challenge: o.Challenge, each: newBuckets(o.ChangesPerSecond, o.ChangesBurst), lines: rate.NewLimiter(1, 10), counted: prometheus.NewCounterVec(prometheus.CounterOpts{
+func newStrangers(st *store.Store, o Options) *strangers {
+	return &strangers{challenge: o.Challenge, tokens: newWrongTokens(st), each: newBuckets(o.ChangesPerSecond, o.ChangesBurst), lines: rate.NewLimiter(1, 10), counted: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trapeze_api_unauthenticated_total",
 		Help: "Requests that failed authentication, by credentials: none, or wrong.",
 	}, []string{"credentials"})}
@@ -38,7 +40,7 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 	kind := "none"
 	if showsCredentials(request) {
 		kind = "wrong"
-		s.log(request, from, err)
+		s.wrong(request, from, err)
 	}
 	s.counted.WithLabelValues(kind).Inc()
 	if wait, ok := s.each.reserve(neighbourhood(from)); !ok {
@@ -54,6 +56,12 @@ func (s *strangers) refuse(request *http.Request, from string, err error) *probl
 	return &problem{status: http.StatusUnauthorized, code: "unauthenticated", message: "authentication required", detail: detail, refused: true}
 }
 
+// wrong logs and audits a request with wrong credentials.
+func (s *strangers) wrong(request *http.Request, from string, err error) {
+	s.log(request, from, err)
+	s.tokens.add(from)
+}
+
 // log logs a request with wrong credentials. After a burst, it writes at most one line a second.
 func (s *strangers) log(request *http.Request, from string, err error) {
 	if !s.lines.Allow() {
@@ -61,7 +69,7 @@ func (s *strangers) log(request *http.Request, from string, err error) {
 		return
 	}
 	ctx := request.Context()
-	attrs := []any{"source", from, "method", request.Method, "path", truncate(request.URL.EscapedPath(), 200), "request_id", job.OriginOf(ctx).RequestID, telemetry.Err, fmt.Sprint(err)}
+	attrs := []any{"source", from, "method", request.Method, "path", truncate(request.URL.EscapedPath(), 200), "request_id", job.OriginOf(ctx).RequestID, telemetry.Err, truncate(fmt.Sprint(err), 500)}
 	if left := s.suppressed.Swap(0); left > 0 {
 		attrs = append(attrs, "not_logged", left)
 	}

@@ -1,0 +1,141 @@
+package api_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/podtest"
+	"github.com/trapeze-run/trapeze/internal/store/admin"
+)
+
+const secretOfIssuer = "a secret of more than thirty-two bytes"
+
+// signing returns options that accept tokens of an identity provider, and a function that makes such tokens.
+func signing(t *testing.T) (api.Options, func(name string, change ...any) string) {
+	t.Helper()
+	is := is.New(t)
+	path := filepath.Join(t.TempDir(), "keys.json")
+	is.NoErr(os.WriteFile(path, []byte(`{"issuer":"i","audience":"a","keys":[{"kid":"1","alg":"HS256","key":"`+secretOfIssuer+`"}]}`), 0o600))
+	keys, err := api.KeysFile(path)
+	is.NoErr(err)
+	return api.Options{Authenticate: keys.Authenticate, Login: keys.Login}, func(name string, change ...any) string {
+		claims := jwt.MapClaims{"iss": "i", "aud": "a", "sub": name, "roles": []string{"operator"}, "exp": time.Now().Add(time.Hour).Unix()}
+		for i := 0; i < len(change); i += 2 {
+			claims[change[i].(string)] = change[i+1]
+		}
+		token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(secretOfIssuer))
+		is.NoErr(err)
+		return token
+	}
+}
+
+// trail returns the audit entries of an action, newest first.
+func (h *host) trail(action string) []admin.AuditRow {
+	h.t.Helper()
+	rows, err := admin.AuditTrail(h.t.Context(), inside.Of(h.Runner).Store, admin.AuditFilter{Action: action})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return rows
+}
+
+// signIn posts a token to the login page and returns the response.
+func (h *host) signIn(token string, header ...string) answer {
+	h.t.Helper()
+	return h.send("POST", "/ui/login", url.Values{"token": {token}}.Encode(), append(header, "Content-Type", "application/x-www-form-urlencoded")...)
+}
+
+// This test replaces the default logger, so it does not run in parallel.
+func TestRefusedJWTsSayWhyInTheLogWithoutTheToken(t *testing.T) {
+	is := is.New(t)
+	var log podtest.Log
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	o, token := signing(t)
+	h := newHost(t, o)
+	expired := token("ana", "exp", time.Now().Add(-time.Hour).Unix())
+	is.Equal(h.signIn(expired).status, http.StatusUnauthorized)
+	is.True(strings.Contains(log.String(), "token is expired")) // the reason of a refused sign-in
+	is.True(strings.Contains(log.String(), "path=/trapeze/ui/login"))
+	other := token("ana", "aud", "another application")
+	is.Equal(h.send("GET", "/jobs", "", "Authorization", "Bearer "+other).status, http.StatusUnauthorized)
+	is.True(strings.Contains(log.String(), `another application`))
+	for _, one := range []string{expired, other} {
+		for part := range strings.SplitSeq(one, ".") {
+			is.True(!strings.Contains(log.String(), part)) // no part of a token is logged
+		}
+	}
+}
+
+func TestSuccessfulSignInsAreInTheAudit(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := guarded(t, api.Options{})
+	is.Equal(h.signIn("wrong-0123456789-0123456789").status, http.StatusUnauthorized)
+	is.Equal(len(h.trail("session.start")), 0)
+	is.Equal(h.signIn(anasToken, "X-Request-Id", "r-1").status, http.StatusNoContent)
+	rows := h.trail("session.start")
+	is.Equal(len(rows), 1)
+	is.Equal([]any{rows[0].Actor, rows[0].Source, rows[0].RequestID, rows[0].Allowed}, []any{"ana", "127.0.0.1", "r-1", true})
+	is.True(strings.Contains(string(rows[0].After), "until"))
+	_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `alter table `+inside.Of(h.Runner).Store.Schema()+`.audit add constraint full_up check (action <> 'session.start') not valid`)
+	is.NoErr(err)
+	refused := h.signIn(anasToken)
+	is.Equal(refused.status, http.StatusServiceUnavailable) // a sign-in that cannot be recorded is refused
+	is.Equal(refused.header.Get("Set-Cookie"), "")
+}
+
+func TestFullExportsAreInTheAudit(t *testing.T) { // not parallel, because a process allows only two exports at a time
+	is := is.New(t)
+	h := guarded(t, api.Options{})
+	for _, what := range []string{"jobs", "events"} {
+		is.Equal(h.send("GET", "/admin/export/"+what, "", "Authorization", "Bearer "+vicsToken).status, http.StatusOK)
+		rows := h.trail("export." + what)
+		is.Equal(len(rows), 1)
+		is.Equal([]any{rows[0].Actor, rows[0].Target, rows[0].Allowed}, []any{"vic", what, true})
+	}
+	_, err := inside.Of(h.Runner).Store.Pool().Exec(t.Context(), `alter table `+inside.Of(h.Runner).Store.Schema()+`.audit add constraint full_up check (action not like 'export.%') not valid`)
+	is.NoErr(err)
+	is.Equal(h.send("GET", "/admin/export/jobs", "", "Authorization", "Bearer "+vicsToken).status, http.StatusServiceUnavailable)
+}
+
+// TestAFirstWrongTokenIsAudited checks the first entry; TestWrongTokensAreAuditedAsACountPerMinute checks the others.
+func TestAFirstWrongTokenIsAuditedAtOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := guarded(t, api.Options{})
+	h.send("GET", "/jobs", "") // a request without credentials is not counted
+	is.Equal(len(h.trail("authenticate")), 0)
+	for range 30 {
+		h.send("GET", "/jobs", "", "Authorization", "Bearer wrong-0123456789-0123456789")
+		h.signIn("wrong-0123456789-0123456789")
+	}
+	rows := h.trail("authenticate")
+	is.Equal(len(rows), 1) // the other 59 are in the entry of the next minute
+	is.Equal([]any{rows[0].Actor, rows[0].Allowed, string(rows[0].After)}, []any{"anonymous", false, `{"requests":1,"from":{"127.0.0.1":1}}`})
+}
+
+func TestJWTSubjectsCannotBeCalledAnonymousAPIOrSystem(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	o, token := signing(t)
+	h := newHost(t, o)
+	for _, name := range []string{"anonymous", "api", "system", "handler"} {
+		is.Equal(h.signIn(token(name)).status, http.StatusUnauthorized)
+		is.Equal(h.send("GET", "/jobs", "", "Authorization", "Bearer "+token(name)).status, http.StatusUnauthorized)
+	}
+	is.Equal(h.signIn(token("ana")).status, http.StatusNoContent)
+	is.Equal(len(h.trail("session.start")), 1)
+}
