@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -147,6 +148,9 @@ func (d *door) guard(request *http.Request, to Route) error {
 			detail: "connect from the server's machine, or ask its operator to set up authentication", refused: true}
 	}
 	err := d.pages.Check(request)
+	if err == nil && usedTLS(request, d.opts.TrustedProxies) && strings.HasPrefix(request.Header.Get("Origin"), "http:") {
+		err = errors.New("the page was not loaded over TLS") // the check above compares only the hosts
+	}
 	if err == nil && to.changes() {
 		err = requirePageOrigin(request)
 	}

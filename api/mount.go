@@ -73,6 +73,7 @@ func (s *service) serve(to Route) echo.HandlerFunc {
 		c = plain{c}
 		unescape(c)
 		secure(c.Response().Header())
+		c.SetRequest(s.door.ownSession(c.Request(), prefixOf(c, to)))
 		err := answer(c)
 		if err == nil {
 			return nil

@@ -72,8 +72,9 @@ func openAPI(all []Route) ([]byte, error) {
 			"schemas": map[string]any{"Job": describe(reflect.TypeFor[job.Job]()), "Pipeline": describe(reflect.TypeFor[job.Pipeline]()),
 				"Event": describe(reflect.TypeFor[job.Event]()), "Problem": problemSchema},
 			"securitySchemes": map[string]any{
-				"token":   map[string]any{"type": "http", "scheme": "bearer"},
-				"session": map[string]any{"type": "apiKey", "in": "cookie", "name": access.SessionCookie},
+				"token": map[string]any{"type": "http", "scheme": "bearer"},
+				"session": map[string]any{"type": "apiKey", "in": "cookie", "name": access.SessionCookie,
+					"description": "The name of the cookie also has the port of the address, and a prefix under TLS."},
 			},
 		},
 	})

@@ -1,9 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"errors"
+	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -105,16 +108,59 @@ func acceptsHTML(c echo.Context) bool {
 // sessionCookie returns a session cookie. Scripts cannot read it, browsers do not send it with requests from other sites, and it is limited
 // to the prefix of the API.
 func (c *call) sessionCookie(value string, until time.Time) *http.Cookie {
-	path := requestURL(c.Request()).Path
-	if cut := strings.LastIndex(path, "/ui/"); cut > 0 {
-		path = path[:cut]
-	} else {
-		path = "/"
-	}
+	prefix := prefixOf(c, c.to)
 	return &http.Cookie{ // #nosec G124 -- Secure is set if the request used TLS
-		Name: access.SessionCookie, Value: value, Path: path, Expires: until, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: c.door.cookieName(c.Request(), prefix), Value: value, Path: cmp.Or(prefix, "/"), Expires: until, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: usedTLS(c.Request(), c.opts.TrustedProxies),
 	}
+}
+
+// prefixOf returns the path below which the API is mounted, as the client sees it. It is empty at the root.
+func prefixOf(c echo.Context, to Route) string {
+	stripped := strings.TrimSuffix(requestURL(c.Request()).Path, c.Request().URL.Path) // by http.StripPrefix
+	return stripped + strings.TrimSuffix(c.Path(), to.Path)
+}
+
+// cookieName returns the name by which browsers know the session cookie. Browsers send cookies to all ports of a host, so the name contains
+// the port. Over TLS, its prefix prevents other hosts and unencrypted responses from setting the cookie: __Host- at the root of the host,
+// and __Secure- below a prefix, because __Host- cookies have the path /.
+func (d *door) cookieName(request *http.Request, prefix string) string {
+	name := access.SessionCookie
+	if _, port, err := net.SplitHostPort(request.Host); err == nil && validPort.MatchString(port) {
+		name += "_" + port
+	}
+	switch {
+	case !usedTLS(request, d.opts.TrustedProxies):
+		return name
+	case prefix == "":
+		return "__Host-" + name
+	}
+	return "__Secure-" + name
+}
+
+var validPort = regexp.MustCompile(`^[0-9]{1,5}$`)
+
+// ownSession returns a request with this dashboard's session cookie renamed to [access.SessionCookie], and without any other cookie of that
+// name.
+func (d *door) ownSession(request *http.Request, prefix string) *http.Request {
+	name := d.cookieName(request, prefix)
+	if name == access.SessionCookie || request.Header.Get("Cookie") == "" {
+		return request
+	}
+	var kept []string
+	for _, line := range request.Header.Values("Cookie") {
+		for one := range strings.SplitSeq(line, ";") {
+			one = strings.TrimSpace(one)
+			if is, value, _ := strings.Cut(one, "="); is == name {
+				kept = append(kept, access.SessionCookie+"="+value)
+			} else if is != access.SessionCookie {
+				kept = append(kept, one)
+			}
+		}
+	}
+	request = request.Clone(request.Context())
+	request.Header.Set("Cookie", strings.Join(kept, "; "))
+	return request
 }
 
 // usedTLS reports whether a request arrived over TLS at this server or at a trusted proxy.

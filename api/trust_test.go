@@ -3,6 +3,7 @@ package api_test
 import (
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -15,8 +16,10 @@ import (
 
 	"github.com/trapeze-run/trapeze/api"
 	"github.com/trapeze-run/trapeze/internal/inside"
+	"github.com/trapeze-run/trapeze/internal/pgtest"
 	"github.com/trapeze-run/trapeze/internal/podtest"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/runner"
 )
 
 const secretOfIssuer = "a secret of more than thirty-two bytes"
@@ -138,4 +141,121 @@ func TestJWTSubjectsCannotBeCalledAnonymousAPIOrSystem(t *testing.T) {
 	}
 	is.Equal(h.signIn(token("ana")).status, http.StatusNoContent)
 	is.Equal(len(h.trail("session.start")), 1)
+}
+
+// cookie returns the session cookie that a sign-in sets.
+func cookie(t *testing.T, a answer) *http.Cookie {
+	t.Helper()
+	list := (&http.Response{Header: a.header}).Cookies()
+	if len(list) != 1 {
+		t.Fatalf("the sign-in set %d cookies: %s", len(list), a.text)
+	}
+	return list[0]
+}
+
+func TestTwoDashboardsOnOneHostDoNotSignEachOtherOut(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	one, other := guarded(t, api.Options{}), guarded(t, api.Options{})
+	first, second := cookie(t, one.signIn(anasToken)), cookie(t, other.signIn(vicsToken))
+	is.True(first.Name != second.Name) // a browser would replace a cookie of the same name
+	is.Equal([]any{first.Path, first.HttpOnly, first.SameSite}, []any{"/trapeze", true, http.SameSiteStrictMode})
+	both := first.Name + "=" + first.Value + "; theme=dark; " + second.Name + "=" + second.Value // browsers send cookies to all ports of a host
+	page := one.send("GET", "/ui/jobs", "", "Cookie", both)
+	is.Equal(page.status, http.StatusOK)
+	is.True(strings.Contains(page.text, "ana"))
+	page = other.send("GET", "/ui/jobs", "", "Cookie", both)
+	is.Equal(page.status, http.StatusOK)
+	is.True(strings.Contains(page.text, "vic"))
+	is.Equal(one.send("GET", "/jobs", "", "Cookie", "trapeze_session="+first.Value).status, http.StatusUnauthorized) // only the own name counts
+	is.Equal(one.send("POST", "/jobs", `{"kind":"echo"}`, "Cookie", both).status, http.StatusForbidden)              // a session without an origin
+	is.Equal(one.send("POST", "/jobs", `{"kind":"echo"}`, "Cookie", both, "Sec-Fetch-Site", "same-origin").status, http.StatusAccepted)
+	out := cookie(t, one.send("POST", "/ui/logout", "", "Cookie", both, "Sec-Fetch-Site", "same-origin"))
+	is.Equal(out.Name, first.Name)
+	is.True(out.Expires.Before(time.Now()))
+}
+
+// secureHost serves an API over TLS, at the root and below a prefix.
+func secureHost(t *testing.T, o api.Options) (root, below http.Handler) {
+	t.Helper()
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	is.New(t).NoErr(err)
+	t.Cleanup(r.Close)
+	o.Authenticate, o.Login = as("ana", "operator"), func(token string) (string, time.Time, error) { return token, time.Now().Add(time.Hour), nil }
+	root = api.Handler(r, o)
+	return root, http.StripPrefix("/trapeze", root)
+}
+
+func TestTheSessionCookieIsHostOnlyUnderTLS(t *testing.T) {
+	t.Parallel()
+	root, below := secureHost(t, api.Options{})
+	for name, c := range map[string]struct {
+		at   http.Handler
+		url  string
+		want http.Cookie
+	}{
+		"plain":         {root, "http://jobs.example/ui/login", http.Cookie{Name: "trapeze_session", Path: "/"}},
+		"plain, a port": {root, "http://jobs.example:8080/ui/login", http.Cookie{Name: "trapeze_session_8080", Path: "/"}},
+		"TLS":           {root, "https://jobs.example/ui/login", http.Cookie{Name: "__Host-trapeze_session", Path: "/", Secure: true}},
+		"TLS, a port":   {root, "https://[::1]:8443/ui/login", http.Cookie{Name: "__Host-trapeze_session_8443", Path: "/", Secure: true}},
+		"TLS, a prefix": {below, "https://jobs.example/trapeze/ui/login", http.Cookie{Name: "__Secure-trapeze_session", Path: "/trapeze", Secure: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			request := httptest.NewRequest("POST", c.url, strings.NewReader("token=t"))
+			request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			request.Header.Set("Sec-Fetch-Site", "same-origin")
+			w := httptest.NewRecorder()
+			c.at.ServeHTTP(w, request)
+			is.Equal(w.Code, http.StatusNoContent)
+			got := w.Result().Cookies()[0]
+			is.Equal([]any{got.Name, got.Path, got.Secure, got.Domain}, []any{c.want.Name, c.want.Path, c.want.Secure, ""})
+		})
+	}
+}
+
+// Another host of the same domain, or an attacker on an unencrypted connection, can set the cookie without the prefix, but not the one with
+// it.
+func TestASessionUnderTLSIsReadFromTheHostOnlyCookieOnly(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r, err := runner.New(pgtest.Pool(t), runner.Options{})
+	is.NoErr(err)
+	defer r.Close()
+	door := api.Handler(r, api.Options{Authenticate: func(request *http.Request) (api.Principal, error) {
+		if one, err := request.Cookie("trapeze_session"); err == nil && one.Value == "s" {
+			return api.Principal{Name: "ana", Roles: []string{"operator"}}, nil
+		}
+		return api.Principal{}, api.ErrUnauthenticated
+	}})
+	status := func(cookie string) int {
+		request := httptest.NewRequest("GET", "https://jobs.example/jobs", nil)
+		request.Header.Set("Cookie", cookie)
+		w := httptest.NewRecorder()
+		door.ServeHTTP(w, request)
+		return w.Code
+	}
+	is.Equal(status("__Host-trapeze_session=s"), http.StatusOK)
+	is.Equal(status("trapeze_session=x; __Host-trapeze_session=s"), http.StatusOK)
+	for _, planted := range []string{"trapeze_session=s", "__Secure-trapeze_session=s", "__Host-trapeze_session_8443=s"} {
+		is.Equal(status(planted), http.StatusUnauthorized)
+	}
+}
+
+// An attacker on an unencrypted connection can serve a page of the same host, whose requests carry the session.
+func TestAPageThatWasLoadedWithoutTLSChangesNothingUnderTLS(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	root, _ := secureHost(t, api.Options{})
+	status := func(url, origin string) int {
+		request := httptest.NewRequest("POST", url, nil)
+		request.Header.Set("Origin", origin)
+		w := httptest.NewRecorder()
+		root.ServeHTTP(w, request)
+		return w.Code
+	}
+	is.Equal(status("https://jobs.example/admin/workers/thaw", "http://jobs.example"), http.StatusForbidden)
+	is.Equal(status("https://jobs.example/admin/workers/thaw", "https://jobs.example"), http.StatusOK)
+	is.Equal(status("http://jobs.example/admin/workers/thaw", "http://jobs.example"), http.StatusOK)
+	is.Equal(status("http://jobs.example/admin/workers/thaw", "https://jobs.example"), http.StatusOK) // a proxy that is not trusted uses TLS
 }

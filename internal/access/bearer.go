@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// SessionCookie is the name of the cookie that a browser sends instead of a token.
+// SessionCookie is the name of the cookie that contains a session instead of a token. Browsers know it by a longer name, which package api
+// replaces before it calls an [Authenticator].
 const SessionCookie = "trapeze_session"
 
 // maxToken limits the length of a token, in bytes.
