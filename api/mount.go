@@ -73,6 +73,9 @@ func (s *service) serve(to Route) echo.HandlerFunc {
 		c = plain{c}
 		unescape(c)
 		secure(c.Response().Header())
+		if s.opts.HSTS && usedTLS(c.Request(), s.opts.TrustedProxies) && !loopback(c.Request().Host) {
+			c.Response().Header().Set("Strict-Transport-Security", "max-age=31536000")
+		}
 		c.SetRequest(s.door.ownSession(c.Request(), prefixOf(c, to)))
 		err := answer(c)
 		if err == nil {

@@ -48,6 +48,9 @@ type Options struct {
 	Hosts []string
 	// Streams limits live streams.
 	Streams StreamOptions
+	// HSTS adds Strict-Transport-Security to responses over TLS, except for loopback host names. Browsers then use TLS for every service on
+	// the host, on all ports.
+	HSTS bool
 
 	open bool // requests are not authenticated; set by withDefaults
 }

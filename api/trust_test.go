@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -239,6 +240,40 @@ func TestASessionUnderTLSIsReadFromTheHostOnlyCookieOnly(t *testing.T) {
 	is.Equal(status("trapeze_session=x; __Host-trapeze_session=s"), http.StatusOK)
 	for _, planted := range []string{"trapeze_session=s", "__Secure-trapeze_session=s", "__Host-trapeze_session_8443=s"} {
 		is.Equal(status(planted), http.StatusUnauthorized)
+	}
+}
+
+func TestHSTSIsSentUnderTLS(t *testing.T) {
+	t.Parallel()
+	trusted, err := api.TrustedProxies([]string{"192.0.2.1"})
+	is.New(t).NoErr(err)
+	root, _ := secureHost(t, api.Options{HSTS: true, TrustedProxies: trusted})
+	without, _ := secureHost(t, api.Options{})
+	for name, c := range map[string]struct {
+		at        http.Handler
+		url, from string
+		proto     string
+		sent      bool
+	}{
+		"TLS":                         {root, "https://jobs.example/jobs", "10.0.0.1:1", "", true},
+		"an error over TLS":           {root, "https://jobs.example/jobs/x", "10.0.0.1:1", "", true},
+		"a page over TLS":             {root, "https://jobs.example:8443/ui/", "10.0.0.1:1", "", true},
+		"TLS at a trusted proxy":      {root, "http://jobs.example/jobs", "192.0.2.1:1", "https", true},
+		"plain":                       {root, "http://jobs.example/jobs", "10.0.0.1:1", "", false},
+		"a header without a proxy":    {root, "http://jobs.example/jobs", "10.0.0.1:1", "https", false},
+		"a loopback name":             {root, "https://localhost:8443/jobs", "127.0.0.1:1", "", false},
+		"a host that did not want it": {without, "https://jobs.example/jobs", "10.0.0.1:1", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			request := httptest.NewRequest("GET", c.url, nil)
+			request.RemoteAddr = c.from
+			request.Header.Set("X-Forwarded-Proto", c.proto)
+			w := httptest.NewRecorder()
+			c.at.ServeHTTP(w, request)
+			_, _ = io.Copy(io.Discard, w.Body)
+			is.Equal(strings.HasPrefix(w.Header().Get("Strict-Transport-Security"), "max-age="), c.sent)
+		})
 	}
 }
 

@@ -50,6 +50,15 @@ func TestServeAsksForTokensOverTLS(t *testing.T) {
 	is.Equal(proto, "HTTP/2.0")
 	got, _ = status("vic-0123456789-0123456789")
 	is.Equal(got, http.StatusOK)
+	request, err := http.NewRequestWithContext(t.Context(), "POST", p.HTTP+"/ui/login", strings.NewReader("token=vic-0123456789-0123456789"))
+	is.NoErr(err)
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	request.Host = "jobs.example"
+	response, err := client.Do(request)
+	is.NoErr(err)
+	defer response.Body.Close()
+	is.Equal(response.Header.Get("Strict-Transport-Security"), "max-age=31536000")
+	is.True(strings.HasPrefix(response.Header.Get("Set-Cookie"), "__Host-trapeze_session="))
 	p.signal(syscall.SIGTERM)
 	is.Equal(p.end(), 0)
 }

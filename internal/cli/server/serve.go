@@ -249,6 +249,7 @@ func (s *serving) web(r *runner.Runner) (*http.Server, error) {
 	if err != nil {
 		return nil, exit.Usage("%w", err)
 	}
+	options.HSTS = true
 	secure, err := s.config.API.TLS()
 	if err != nil {
 		return nil, exit.Usage("%w", err)
