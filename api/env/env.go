@@ -98,6 +98,7 @@ func (c Config) validate() error {
 	wrong.That(err == nil, "TRAPEZE_TRUSTED_PROXIES: %w", err)
 	wrong.That((v.TLSCert == "") == (v.TLSKey == ""), "TRAPEZE_TLS_CERT and TRAPEZE_TLS_KEY: want both or neither")
 	wrong.That(v.TLSClientCA == "" || v.TLSCert != "", "TRAPEZE_TLS_CLIENT_CA needs TRAPEZE_TLS_CERT")
+	wrong.That(v.StreamsPerPrincipal >= 1 && v.StreamsPerPrincipal <= 10_000, "TRAPEZE_STREAMS_PER_PRINCIPAL=%d: want 1 to 10000", v.StreamsPerPrincipal)
 	return errors.Join(wrong...)
 }
 
@@ -105,7 +106,7 @@ func (c Config) validate() error {
 // error names the variable.
 func (c Config) Options() (api.Options, error) {
 	proxies, err := api.TrustedProxies(c.vars.TrustedProxies)
-	o := api.Options{TrustedProxies: proxies}
+	o := api.Options{TrustedProxies: proxies, Streams: api.StreamOptions{MostEach: c.vars.StreamsPerPrincipal}}
 	if err != nil {
 		return o, fmt.Errorf("TRAPEZE_TRUSTED_PROXIES: %w", err)
 	}
@@ -127,7 +128,7 @@ func (c Config) Options() (api.Options, error) {
 		o.Authenticate, o.LoopbackOnly, o.Hosts = proxies.Authenticate, c.OnLoopback(), c.vars.Hosts
 		o.Challenge = `X-Forwarded-User realm="trapeze"` // the header that the proxy must set
 	case "none":
-		o.InsecureAllowAll, o.LoopbackOnly = true, true
+		o.InsecureAllowAll, o.LoopbackOnly, o.Streams.MostEach = true, true, 0 // all requests have the same principal
 	default:
 		return o, fmt.Errorf("TRAPEZE_AUTH=%q: want token, jwt, header or none", c.Auth)
 	}
@@ -140,6 +141,11 @@ func (c Config) Warnings() (list []string) {
 		list = append(list, "no authentication: every request from this machine has all permissions; set TRAPEZE_TOKENS_FILE or TRAPEZE_AUTH")
 	} else if c.vars.TLSCert == "" && len(c.vars.TrustedProxies) == 0 && !c.OnLoopback() {
 		list = append(list, "tokens cross the network unencrypted: set TRAPEZE_TLS_CERT, or TRAPEZE_TRUSTED_PROXIES if a proxy terminates TLS")
+	}
+	for _, file := range []struct{ variable, path string }{{"TRAPEZE_TOKENS_FILE", c.vars.TokensFile}, {"TRAPEZE_TLS_KEY", c.vars.TLSKey}} {
+		if info, err := os.Stat(file.path); err == nil && info.Mode().Perm()&0o004 != 0 {
+			list = append(list, fmt.Sprintf("%s=%q: every account on this machine can read the file: remove the permission with chmod o-r", file.variable, file.path))
+		}
 	}
 	return list
 }

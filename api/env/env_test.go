@@ -43,6 +43,7 @@ func TestPermissionsAreMissingOnLoopbackOnly(t *testing.T) {
 		"header without proxies":   {map[string]string{"TRAPEZE_AUTH": "header"}, "", "TRAPEZE_TRUSTED_PROXIES"},
 		"invalid proxies":          {map[string]string{"TRAPEZE_AUTH": "header", "TRAPEZE_TRUSTED_PROXIES": "x"}, "", "TRAPEZE_TRUSTED_PROXIES"},
 		"half a certificate":       {map[string]string{"TRAPEZE_TLS_CERT": "f"}, "", "TRAPEZE_TLS_KEY"},
+		"no streams":               {map[string]string{"TRAPEZE_TOKENS_FILE": "f", "TRAPEZE_STREAMS_PER_PRINCIPAL": "0"}, "", "TRAPEZE_STREAMS_PER_PRINCIPAL"},
 		"a client CA alone":        {map[string]string{"TRAPEZE_TLS_CLIENT_CA": "f"}, "", "TRAPEZE_TLS_CERT"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,4 +144,42 @@ func TestACertificateIsReadFromItsFiles(t *testing.T) {
 	is.NoErr(err)
 	_, err = c.TLS()
 	is.True(err != nil && strings.HasPrefix(err.Error(), "TRAPEZE_TLS_CERT"))
+}
+
+func TestAWorldReadableTokensFileOrTLSKeyIsAWarning(t *testing.T) {
+	is := is.New(t)
+	dir := t.TempDir()
+	tokens, key := filepath.Join(dir, "tokens.json"), filepath.Join(dir, "key.pem")
+	set(t, map[string]string{"TRAPEZE_TOKENS_FILE": tokens, "TRAPEZE_TLS_CERT": filepath.Join(dir, "cert.pem"), "TRAPEZE_TLS_KEY": key})
+	c, err := env.Load()
+	is.NoErr(err)
+	for _, file := range []string{tokens, key} {
+		is.NoErr(os.WriteFile(file, nil, 0o600))
+	}
+	is.Equal(len(c.Warnings()), 0)
+	is.NoErr(os.Chmod(key, 0o640)) // a group can be trusted
+	is.Equal(len(c.Warnings()), 0)
+	for variable, file := range map[string]string{"TRAPEZE_TOKENS_FILE": tokens, "TRAPEZE_TLS_KEY": key} {
+		is.NoErr(os.Chmod(file, 0o644))
+		warnings := c.Warnings()
+		is.Equal(len(warnings), 1)
+		is.True(strings.Contains(warnings[0], variable) && strings.Contains(warnings[0], file) && strings.Contains(warnings[0], "chmod o-r"))
+		is.NoErr(os.Chmod(file, 0o600))
+	}
+}
+
+func TestTheStreamsOfAPrincipalAreLimitedUnlessAllRequestsAreTheSamePrincipal(t *testing.T) {
+	is := is.New(t)
+	file := filepath.Join(t.TempDir(), "tokens.json")
+	is.NoErr(os.WriteFile(file, []byte(`{"tokens":[]}`), 0o600))
+	for want, variables := range map[int]map[string]string{
+		1000: {"TRAPEZE_TOKENS_FILE": file}, 7: {"TRAPEZE_TOKENS_FILE": file, "TRAPEZE_STREAMS_PER_PRINCIPAL": "7"}, 0: {},
+	} {
+		set(t, variables)
+		c, err := env.Load()
+		is.NoErr(err)
+		o, err := c.Options()
+		is.NoErr(err)
+		is.Equal(o.Streams.MostEach, want)
+	}
 }

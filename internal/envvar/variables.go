@@ -77,7 +77,7 @@ type API struct {
 	Auth string `envconfig:"TRAPEZE_AUTH"`
 	// The file with the tokens for `TRAPEZE_AUTH=token`.
 	TokensFile string `envconfig:"TRAPEZE_TOKENS_FILE"`
-	// The file with the issuer, audience and keys for `TRAPEZE_AUTH=jwt`.
+	// The file with the issuer, audience and keys for `TRAPEZE_AUTH=jwt`, or with the path or URL of a key set (JWKS).
 	JWTKeysFile string `envconfig:"TRAPEZE_JWT_KEYS_FILE"`
 	// The addresses and networks, separated by commas, whose `X-Forwarded-…` headers are trusted. Required for `TRAPEZE_AUTH=header`.
 	TrustedProxies []string `envconfig:"TRAPEZE_TRUSTED_PROXIES"`
@@ -89,6 +89,9 @@ type API struct {
 	TLSKey string `envconfig:"TRAPEZE_TLS_KEY"`
 	// The file with the authority, in PEM, that must have signed every client's certificate.
 	TLSClientCA string `envconfig:"TRAPEZE_TLS_CLIENT_CA"`
+	// The maximum number of live streams that one principal can have open on a pod, from 1 to 10000. It does not apply to
+	// `TRAPEZE_AUTH=none`.
+	StreamsPerPrincipal int `envconfig:"TRAPEZE_STREAMS_PER_PRINCIPAL"`
 }
 
 // Program holds the variables that only the commands use: the log, the server that commands call, and the demo kinds.
@@ -123,7 +126,7 @@ func defaults() all {
 			ShutdownGrace: 20 * time.Second, MinSchedule: time.Second, MaxAttempts: 5, MaxCrashes: 3,
 			KeepSucceeded: 48 * time.Hour, KeepFailed: 168 * time.Hour, KeepCancelled: 48 * time.Hour, KeepEvents: 168 * time.Hour,
 		},
-		API:     API{Addr: "127.0.0.1:8080", Auth: "token"},
+		API:     API{Addr: "127.0.0.1:8080", Auth: "token", StreamsPerPrincipal: 1000},
 		Program: Program{Log: "info", LogFormat: "text"},
 	}
 }

@@ -53,7 +53,7 @@ func TestEveryVariableOfTheReferenceIsLoadedByThePackageThatItNames(t *testing.T
 		"TRAPEZE_LANES": "a=1", "TRAPEZE_RETENTION_SUCCEEDED": "7s", "TRAPEZE_RETENTION_FAILED": "7s", "TRAPEZE_RETENTION_CANCELLED": "7s",
 		"TRAPEZE_RETENTION_EVENTS": "7s", "TRAPEZE_SERVER": "http://here:80", "TRAPEZE_TOKEN": "t", "TRAPEZE_AUTH": "none", "TRAPEZE_TOKENS_FILE": "f",
 		"TRAPEZE_JWT_KEYS_FILE": "f", "TRAPEZE_TRUSTED_PROXIES": "10.0.0.1", "TRAPEZE_HOSTS": "h", "TRAPEZE_TLS_CERT": "f", "TRAPEZE_TLS_KEY": "f",
-		"TRAPEZE_TLS_CLIENT_CA": "f", "TRAPEZE_DEMO_HANDLERS": "true", "TRAPEZE_LEDGER_URL": "http://here:80", "TRAPEZE_LOG": "debug", "TRAPEZE_LOG_FORMAT": "json",
+		"TRAPEZE_TLS_CLIENT_CA": "f", "TRAPEZE_STREAMS_PER_PRINCIPAL": "7", "TRAPEZE_DEMO_HANDLERS": "true", "TRAPEZE_LEDGER_URL": "http://here:80", "TRAPEZE_LOG": "debug", "TRAPEZE_LOG_FORMAT": "json",
 	}
 	// Some variables are only valid if others are set.
 	before := map[string]map[string]string{
