@@ -12,7 +12,7 @@ TAGS        := failpoints long
 ALL_TAGS    := $(TAGS) ha
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test race race-short fault ha fuzz planted example e2e docs check format vet lint security modules vuln fmt proto bench bench-peers torture clean
+.PHONY: help demo test race race-short attack fault ha fuzz planted example e2e docs check format vet lint security modules vuln fmt proto bench bench-peers torture clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,16 @@ SHORT_RACE := -race -short -skip '^($(subst $(space),|,$(strip $(LONG_RACE))))$$
 race-short: ## the concurrent packages with the race detector, without the tests that are long with it (HALF=1 or 2 of runner's)
 	$(GO) test $(SHORT_RACE) $(filter-out %/runner,$(CONCURRENT))
 	$(GO) test $(SHORT_RACE) $(if $(filter 1,$(HALF)),-run '^TestA')$(if $(filter 2,$(HALF)),-run '^(Test[^A]|Example)') ./runner
+
+# Tests that attack a real process; docs/testing.md lists them by attack. make test runs them too.
+ATTACKS := TestAttackForgedJWTs TestAttackGuessedTokens TestAttackForgedRequestsFromOtherOrigins TestAttackScriptsInStoredAndReflectedText \
+	TestAttackSQLInEveryParameter TestAttackJobsOfAnotherSubmitter TestAttackRoutesOfOtherRoles TestAttackBombs TestAttackHeadersAndPaths \
+	TestServeLimitsTheStreamsOfAPrincipal TestClientsThatSendByteByByteHoldUpNobodyAndAreCutOff \
+	TestAPodThatBelievesHeadersOnLoopbackAnswersLoopbackNamesOnly TestARemoteWorkerIsKnownByItsCertificate \
+	TestWhatARemoteWorkerMayNotSayIsRefused TestARemoteWorkerThatOverdoesItIsBounded TestWhoTriesTokensAtTheDoorsOfWorkersHasToRest
+
+attack: ## attack a real serve over HTTP: forged tokens, other origins, scripts, SQL, others' jobs, bombs, slow clients
+	$(GO) test -count=1 -vet=off -timeout $(TIMEOUT) $(ARGS) -run '^($(subst $(space),|,$(strip $(ATTACKS))))$$' ./cmd/trapeze
 
 fault: ## crashes at every failpoint, paused pods, a million rows
 	$(GO) test -tags '$(TAGS)' -timeout 60m $(PACKAGES)

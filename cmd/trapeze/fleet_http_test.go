@@ -22,7 +22,8 @@ type steered struct {
 	next int // the process that receives the next request
 }
 
-// tokensOfTeam writes a token file for root, an administrator; ops, an operator; vic, a viewer; uma, a submitter; and mia, who has no role.
+// tokensOfTeam writes a token file for root, an administrator; ops, an operator; vic, a viewer; uma and eve, submitters; wil, a remote worker;
+// and mia, who has no role.
 func tokensOfTeam(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens.json")
@@ -31,6 +32,8 @@ func tokensOfTeam(t *testing.T) string {
 		{"token":"ops-0123456789-0123456789","name":"ops","roles":["operator"]},
 		{"token":"vic-0123456789-0123456789","name":"vic","roles":["viewer"]},
 		{"token":"uma-0123456789-0123456789","name":"uma","roles":["submitter"]},
+		{"token":"eve-0123456789-0123456789","name":"eve","roles":["submitter"]},
+		{"token":"wil-0123456789-0123456789","name":"wil","roles":["worker"]},
 		{"token":"mia-0123456789-0123456789","name":"mia","roles":[]}]}`), 0o600)
 	if err != nil {
 		t.Fatal(err)

@@ -70,9 +70,15 @@ func TestEveryGuaranteeSaysWhichLegRunsItsTests(t *testing.T) {
 		}
 	}
 	constraints := constraintsOfTests(t)
-	for _, name := range variable(t, "LONG_RACE") {
+	attacks := variable(t, "ATTACKS")
+	for _, name := range append(variable(t, "LONG_RACE"), attacks...) {
 		if _, ok := constraints[name]; !ok {
-			t.Errorf("the Makefile skips %s, which does not exist", name)
+			t.Errorf("the Makefile names %s, which does not exist", name)
+		}
+	}
+	for name := range constraints {
+		if strings.HasPrefix(name, "TestAttack") && !slices.Contains(attacks, name) {
+			t.Errorf("make attack does not run %s", name)
 		}
 	}
 	marked := 0
