@@ -135,6 +135,24 @@ func TestAJWKSThatDoesNotRespondLeavesThePreviousKeysInUse(t *testing.T) {
 	is.True(!accepts(late, token))
 }
 
+// The provider sends the beginning of a response, and then nothing.
+func TestAJWKSThatHangsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	gone := make(chan struct{})
+	hangs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(`{"keys":[`))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		close(gone)
+	}))
+	defer hangs.Close()
+	began := time.Now()
+	trusting(t, hangs.URL)
+	<-gone // the pod has closed the connection
+	is.True(time.Since(began) < 3*keySetTimeout)
+}
+
 func TestAJWKSIsReadFromPlainHTTPOnLoopbackOnly(t *testing.T) {
 	is := is.New(t)
 	for _, source := range []string{"http://id.example.org/certs", "http://10.0.0.1/certs", "http://127.0.0.1.example.org/certs", "ftp://127.0.0.1/certs",
