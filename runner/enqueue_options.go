@@ -61,8 +61,8 @@ func IdempotencyKey(key string) EnqueueOption {
 }
 
 // NeedsApproval keeps the job from running until an operator approves it with [Admin.Approve]. If it is not approved within
-// Options.ApprovalTTL, it is cancelled. A lane can require approval for all jobs submitted to it (lanes.requires_approval). Later steps of
-// a pipeline need no approval.
+// Options.ApprovalTTL, it is cancelled. A lane can require approval for all jobs submitted to it, and for the steps that handlers return
+// into it from other lanes (lanes.requires_approval). Later steps of a submitted chain need no approval.
 func NeedsApproval() EnqueueOption { return enqueueOption(func(w *submission) { w.Approval = true }) }
 
 // Submitter sets the name of the job's submitter. The job's next steps and children inherit the name and cannot set another. A principal

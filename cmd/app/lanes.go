@@ -97,7 +97,7 @@ func newLaneSetCommand() *cobra.Command {
   poll_interval_ms=N    how often pods poll without a notification, at least 100; also 500ms, 10s
   stale_after_s=N       fail handlers that show no sign of life for this long, unless their kind sets a time; 0 means no limit; also 30m
   max_age_s=N           fail jobs that have not finished after this time; 0 means no limit; also 48h
-  requires_approval=B   submitted jobs wait for trapeze approve
+  requires_approval=B   submitted jobs, and steps that handlers return from other lanes, wait for trapeze approve
   enabled=B             false: no job starts
   kinds=A,B             the complete list of the lane's kinds; waiting jobs of added or removed kinds change lanes
 

@@ -136,6 +136,7 @@ func (fin *finisher) planAfter(one *Run, planned work.Plan, o *work.Outcome) (js
 			return nil, fmt.Errorf("join %s: %w", s.Kind, err)
 		}
 	}
+	work.Emit(join)
 	chain, undo := planned.FollowedBy(o)
 	steps := slices.Concat(planned.Own, join, chain, undo)
 	if len(steps) == 0 && one.Claimed.Planned != nil {

@@ -55,8 +55,11 @@ func (sub *submitter) CheckSteps(steps []work.Step, foreign bool) error {
 	return nil
 }
 
-// CheckFollowing checks a next step or a child. Such a job must not have keys, a name or a submitter, because these belong to the pipeline.
+// CheckFollowing checks a next step or a child, and marks it as emitted by a handler. Such a job must not have keys, a name or a submitter,
+// because these belong to the pipeline.
 func (sub *submitter) CheckFollowing(what string, w *work.Submission) error {
+	w.Emitted = true
+	work.Emit(w.Planned)
 	if err := sub.CheckSubmission(w); err != nil {
 		return err
 	}
@@ -89,7 +92,7 @@ func (sub *submitter) follow(w *work.Submission, from predecessor) store.NewJob 
 	}
 	w.Submitter = from.submitter // a principal that can see one job of a pipeline can see all of them
 	n := w.Row(0, sub.Lanes.LaneOfStep(w.Kind, w.Lane, from.lane))
-	n.Actor = "handler"
+	n.Actor, n.Approved = "handler", !w.Emitted || n.Lane == from.lane // a step that stays in its lane needs no further approval
 	n.PipelineID, n.ParentID, n.Step = from.pipeline, &from.id, from.step+1
 	return n
 }

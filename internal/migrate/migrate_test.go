@@ -207,7 +207,7 @@ func TestRolesThatAddJobsKeepTheRightToMoveTheirIDs(t *testing.T) {
 	is.NoErr(err)
 	is.NoErr(migrate.Up(t.Context(), url, "trapeze"))
 	for role, may := range map[string]bool{adds: true, reads: false} {
-		for _, function := range []string{"settle_history()", "advance_job_ids(bigint)"} {
+		for _, function := range []string{"settle_history()", "advance_job_ids(bigint)", "spare_job_id()"} {
 			var does bool
 			is.NoErr(pool.QueryRow(t.Context(), `select has_function_privilege($1, 'trapeze.'||$2, 'execute')`, role, function).Scan(&does))
 			is.Equal(does, may)

@@ -65,7 +65,7 @@ func TestOfTwoApprovalsAtOnceOneIsRefused(t *testing.T) {
 	w.is.Equal(w.count(`select count(*) from trapeze.job_event where event = 'job.approved'`), 1)
 }
 
-func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndNotSteps(t *testing.T) {
+func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndStepsThatAreNotExempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	boot := w.pod("a")
@@ -82,10 +82,14 @@ func TestALaneThatRequiresApprovalHoldsBackWhatIsSubmittedAndNotSteps(t *testing
 	c := w.one(boot)
 	w.is.Equal(c.ID, before) // a job that was already in the lane needs no approval
 	next := w.new(then(c))[0]
+	next.Approved = true
 	end, ok := w.end(boot, endingWith(c, next))
-	w.is.True(ok && end.ChildRunning) // a next step needs no approval
-	child := store.Claimed{ID: next.ID, Fence: 1}
-	w.end(boot, ending(child))
+	w.is.True(ok && end.ChildRunning) // an exempt step needs no approval
+	child := store.Claimed{ID: next.ID, Fence: 1, PipelineID: next.PipelineID}
+	entering := w.new(then(child))[0]
+	end, ok = w.end(boot, endingWith(child, entering))
+	w.is.True(ok && !end.ChildRunning) // another step is not started on insert
+	w.is.Equal(w.at(entering.ID).State, job.AwaitingApproval)
 	w.exec(`update trapeze.lanes set requires_approval = false`)
 	w.is.Equal(w.at(awaits).State, job.AwaitingApproval) // the rule in effect at the time of submission applies
 	w.is.Equal(w.at(w.put(plain)[0]).State, job.Pending)

@@ -73,7 +73,7 @@ func EnqueueManyIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) erro
 func enqueueBulkIn(ctx context.Context, s *Store, tx pgx.Tx, list []NewJob) (done bool, err error) {
 	var lanes []string
 	for i := range list {
-		if list[i].ParentID == nil && (i == 0 || list[i].Lane != list[i-1].Lane) {
+		if !list[i].Approved && (len(lanes) == 0 || lanes[len(lanes)-1] != list[i].Lane) {
 			lanes = append(lanes, list[i].Lane)
 		}
 	}

@@ -36,13 +36,11 @@ var (
 )
 
 // enqueueWish is the CTE of new jobs for [placeParts]. It reads the lane's current row to decide whether a job needs approval, because the
-// process's own copy may be outdated. A pipeline step needs no approval, because its pipeline was already approved. A scheduled job needs
-// none either, because creating a schedule for such a lane requires permission to approve. Plan: one probe of lanes_pkey per job.
+// process's own copy may be outdated. Plan: one probe of lanes_pkey for each job that is not exempt.
 const enqueueWish = `wish as (
 	select w.*, false as handed, (-w.priority)::smallint as ahead, @boot::uuid as boot,
-		w.parent_id is null and coalesce(w.needs_approval,
-			(select n.requires_approval from trapeze.lanes n where n.name = w.lane), false) as approval
-	from unnest(` + newJobArrays + `, @approvals::boolean[]) as w(` + newJobColumns + `, needs_approval)`
+		coalesce(w.needs_approval, (select n.requires_approval from trapeze.lanes n where n.name = w.lane), false) as approval
+	from unnest(` + newJobArrays + `) as w(` + newJobColumns + `)`
 
 // Enqueued is the result of inserting jobs.
 type Enqueued struct {
@@ -71,7 +69,7 @@ func (s *Store) EnqueueSince(ctx context.Context, boot string, list []NewJob, si
 		for _, n := range list {
 			c.add(n)
 		}
-		by := append(c.named(make(args, 0, 26)), args{{"boot", boot}, {"approvals", c.approvals}}...)
+		by := append(c.named(make(args, 0, 26)), args{{"boot", boot}}...)
 		placed, err = runSince(ctx, s, scanPlaced, enqueueSQL, enqueueSinceSQL, by, since)
 	}
 	if err != nil {
@@ -127,7 +125,7 @@ func enqueueIn(ctx context.Context, s *Store, db DB, list []NewJob, wake bool) (
 		}
 		batch.Queue(keepSettingsSQL)
 		batch.Queue(pinSQL)
-		if err := queue(batch, s, scanPlaced, enqueueFreeSQL, append(c.named(nil), args{{"boot", nil}, {"approvals", c.approvals}}...), &placed); err != nil {
+		if err := queue(batch, s, scanPlaced, enqueueFreeSQL, append(c.named(nil), args{{"boot", nil}}...), &placed); err != nil {
 			return fail(err)
 		}
 		batch.Queue(restoreSettingsSQL)

@@ -92,9 +92,11 @@ func (s *Store) FanOut(ctx context.Context, tx pgx.Tx, f FanOut) (empty bool, er
 	if err != nil {
 		return fail(err)
 	}
-	if Bulky(children) { // children need no approval, because their pipeline was approved
-		_, err = enqueueBulkIn(ctx, s, tx, children)
-	} else if len(children) > 0 {
+	done := len(children) == 0
+	if Bulky(children) {
+		done, err = enqueueBulkIn(ctx, s, tx, children)
+	}
+	if err == nil && !done {
 		_, err = EnqueueIn(ctx, s, tx, children)
 	}
 	if err != nil {

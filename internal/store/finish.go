@@ -105,7 +105,8 @@ const (
 		@classes::text[], @codes::text[], @undos::text[], @started::timestamptz[]`
 	endColumns  = `id, fence, state, outcome, reason, result, error, error_class, error_code, undo, started`
 	nextColumns = `next, next_kind, next_lane, next_subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes,
-		submitter, actor, unique_key, next_unique_while, next_priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent`
+		submitter, actor, unique_key, next_unique_while, next_priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent,
+		needs_approval`
 	branchArrays  = `@of_groups::bigint[], @were_impaired::boolean[]`
 	branchColumns = `of_group, was_impaired`
 )
@@ -138,17 +139,18 @@ const (
 	nextReturned   = `,
 		case when not l.cancel_requested and e.next <> 0 then e.next end as next, e.next_kind, e.next_lane, e.next_subject,
 		e.args, e.pipeline_id, e.step, e.planned, e.max_attempts, e.max_crashes, e.submitter, e.actor, e.unique_key,
-		e.next_unique_while, e.next_priority, e.delay_ms, e.starts, e.pipeline, e.group_id, e.child_no, e.impaired, e.traceparent`
+		e.next_unique_while, e.next_priority, e.delay_ms, e.starts, e.pipeline, e.group_id, e.child_no, e.impaired, e.traceparent, e.needs_approval`
 
 	// nextWish selects the next steps of the jobs in gone for [placeParts]. A step with its parent's (kind, subject) takes over the
-	// parent's run.
+	// parent's run. Plan: one probe of lanes_pkey for a step that a handler returned for another lane.
 	nextWish = `wish as (
-	select next as id, next_kind as kind, next_lane as lane, next_subject as subject, args, pipeline_id, id as parent_id,
+	select w.*, ` + stepNeedsApproval + ` as approval
+	from (select next as id, next_kind as kind, next_lane as lane, next_subject as subject, args, pipeline_id, id as parent_id,
 		step, planned, max_attempts, max_crashes, submitter, actor, unique_key, next_unique_while as unique_while,
 		next_priority as priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent,
 		next_subject <> '' and next_kind = kind and next_subject = subject as handed,
-		(-next_priority - 1)::smallint as ahead, @boot::uuid as boot, false as approval
-	from gone where next is not null
+		(-next_priority - 1)::smallint as ahead, @boot::uuid as boot, needs_approval
+	from gone where next is not null) w
 )`
 
 	// nextHandedOver gives the parent's row of current_runs to a started child with the same (kind, subject). Plan:

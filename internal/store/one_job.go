@@ -11,7 +11,7 @@ import (
 // for many jobs, but take 80 µs on the server where [finishSQL] takes 190. In cases that they cannot handle they write nothing, and the
 // statement for many jobs runs instead.
 //
-// finishOneSQL ends a job that succeeded and inserts its next step. It writes nothing if a cancel request was committed first, or if the
+// finishOneSQL ends a job that succeeded and inserts its next step, which needs no approval. It writes nothing if a cancel request was committed first, or if the
 // row is locked. Plan: Index Scan on live_pkey, one row; one probe each of pods and live_for_claim; inserts.
 //
 // endOneSQL is like finishOneSQL for a job without a next step. Plan: as finishOneSQL.
@@ -51,7 +51,7 @@ const (
 
 	// oneSubmission selects a submitted or scheduled job, unless it needs approval. Plan: one probe of lanes_pkey.
 	oneSubmission = `select @parent::bigint as parent_id, @lane::text as lane
-		where @next::bigint is not null and (@parent::bigint is not null or @approved::boolean
+		where @next::bigint is not null and (@approved::boolean
 			or not coalesce((select n.requires_approval from trapeze.lanes n where n.name = @lane::text), false))`
 
 	oneJob    = "new_job as (\n\t" + oneInsert + "next\n)"
@@ -132,7 +132,7 @@ func finishOneOf(boot string, list []Ending) (*statement, args) {
 		return nil, nil
 	}
 	e := &list[0]
-	if e.State != job.Succeeded || e.Outcome != job.OK || e.Error != "" || e.Group != nil || e.Next != nil && !e.Next.plain() {
+	if e.State != job.Succeeded || e.Outcome != job.OK || e.Error != "" || e.Group != nil || e.Next != nil && !(e.Next.plain() && e.Next.Approved) {
 		return nil, nil
 	}
 	sql, by := endOneSQL, args(nil)

@@ -131,7 +131,7 @@ func TestTheEndOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 		if c.next {
 			parent := int64(oneID)
 			end.Next = c.newJob()
-			end.Next.PipelineID, end.Next.ParentID, end.Next.Step = oneID, &parent, 1
+			end.Next.PipelineID, end.Next.ParentID, end.Next.Step, end.Next.Approved = oneID, &parent, 1, true
 		}
 		sql, by := finishOneOf(boot, []Ending{end})
 		is.True(sql != nil)
@@ -172,7 +172,7 @@ func TestTheInsertOfOneJobWritesTheRowsOfTheStatementForMany(t *testing.T) {
 		for _, since := range []time.Time{{}, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), free} {
 			one, all := enqueueOneSQL, enqueueSQL
 			by := append(n.submissionArgs(boot), args{{"starts", n.Starts}, {"ahead", int4(-n.Priority)}}...)
-			byAll := append(many.named(nil), args{{"boot", boot}, {"approvals", many.approvals}}...)
+			byAll := append(many.named(nil), args{{"boot", boot}}...)
 			switch {
 			case since.Equal(free):
 				if n.Starts {
@@ -233,7 +233,7 @@ func BenchmarkOneJob(b *testing.B) {
 		}
 		var c columns
 		c.add(*n)
-		send(enqueueSQL, append(c.named(nil), args{{"boot", boot}, {"approvals", c.approvals}}...))
+		send(enqueueSQL, append(c.named(nil), args{{"boot", boot}}...))
 	}
 	finish := func(one, step bool) {
 		ends := []Ending{{ID: id, Fence: 1, State: job.Succeeded, Outcome: job.OK, Reason: job.ReasonOK, Result: json.RawMessage(`1`)}}

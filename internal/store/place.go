@@ -30,7 +30,8 @@ type NewJob struct {
 	DelayMillis int64 // if positive, the job is parked for this long
 	// NeedsApproval requires approval before the job can run. The job's lane can require that too.
 	NeedsApproval bool
-	// Approved exempts the job from its lane's approval rule, because a principal with the permission to approve created its schedule.
+	// Approved exempts the job from its lane's approval rule. It is set for a job whose schedule was created by a principal with the
+	// permission to approve, for a step that its pipeline's submission planned, and for a step that stays in the lane of its predecessor.
 	Approved bool
 	// Starts requests that this pod start the job on insert, if no job is ahead of it in its lane and its subject is free.
 	Starts bool
@@ -186,9 +187,13 @@ const (
 const (
 	newJobArrays = `@new_ids::bigint[], @kinds::text[], @lanes::text[], @subjects::text[], @args::text[], @pipelines::bigint[], @parents::bigint[], @steps::int[],
 		@planned::text[], @max_attempts::int[], @max_crashes::int[], @submitters::text[], @actors::text[], @unique_keys::text[], @unique_whiles::text[], @priorities::int[], @delays::bigint[],
-		@starts::boolean[], @pipeline_names::text[], @groups::bigint[], @child_nos::int[], @impaired::boolean[], @traces::text[]`
+		@starts::boolean[], @pipeline_names::text[], @groups::bigint[], @child_nos::int[], @impaired::boolean[], @traces::text[], @approvals::boolean[]`
 	newJobColumns = `id, kind, lane, subject, args, pipeline_id, parent_id, step, planned, max_attempts, max_crashes, submitter, actor,
-		unique_key, unique_while, priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent`
+		unique_key, unique_while, priority, delay_ms, starts, pipeline, group_id, child_no, impaired, traceparent, needs_approval`
+
+	// stepNeedsApproval is true if the step in row w needs approval. It reads the lane's current row, because the process's own copy may be
+	// outdated. Plan: one probe of lanes_pkey for a step that enters another lane.
+	stepNeedsApproval = `coalesce(w.needs_approval, (select a.requires_approval from trapeze.lanes a where a.name = w.lane), false)`
 )
 
 // columns holds the array arguments that unnest turns into rows.
@@ -244,7 +249,7 @@ func (c *columns) named(by args) args {
 		{"pipelines", c.pipelines}, {"parents", c.parents}, {"steps", c.steps}, {"planned", c.planned}, {"max_attempts", c.maxAttempts},
 		{"max_crashes", c.maxCrashes}, {"submitters", c.submitters}, {"actors", c.actors}, {"unique_keys", c.uniqueKeys},
 		{"unique_whiles", c.uniqueWhiles}, {"priorities", c.priorities}, {"delays", c.delays}, {"starts", c.starts},
-		{"pipeline_names", c.pipelineNames}, {"groups", c.groups}, {"child_nos", c.childNos}, {"impaired", c.impaired}, {"traces", c.traces}}...)
+		{"pipeline_names", c.pipelineNames}, {"groups", c.groups}, {"child_nos", c.childNos}, {"impaired", c.impaired}, {"traces", c.traces}, {"approvals", c.approvals}}...)
 }
 
 var yes, no = true, false

@@ -89,9 +89,9 @@ const (
 	returning *
 )`
 
-	// waitingWish selects the next step of the ended job, if any, for [placeParts].
+	// waitingWish selects the next step of the ended job, if any, for [placeParts]. Plan: as for nextWish.
 	waitingWish = `wish as (
-	select w.*, false as handed, false as approval, (-w.priority - 1)::smallint as ahead, @boot::uuid as boot
+	select w.*, false as handed, ` + stepNeedsApproval + ` as approval, (-w.priority - 1)::smallint as ahead, @boot::uuid as boot
 	from unnest(` + newJobArrays + `) as w(` + newJobColumns + `)
 	where exists (select from gone)
 )`

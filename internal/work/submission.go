@@ -40,6 +40,9 @@ type Submission struct {
 	Pipeline       string
 	Approval       bool
 	When           job.When // set for a join that runs in any case; otherwise empty
+	// Emitted is true for a step that a handler returned. Such a step needs approval if it enters a lane that requires it. A step that was
+	// planned when its pipeline was submitted needs none: the approval of the pipeline covers it.
+	Emitted bool
 }
 
 // The values of Submission.UniqueWhile: until the job starts, or until it has ended.
@@ -51,7 +54,15 @@ const (
 // Step is a planned step that has not been stored yet.
 type Step struct {
 	job.Step
-	Foreign bool `json:"-"` // this program need not know the step's kind
+	Foreign bool `json:"-"`                 // this program need not know the step's kind
+	Emitted bool `json:"emitted,omitempty"` // a handler returned the step; see [Submission.Emitted]
+}
+
+// Emit marks steps that a handler returned.
+func Emit(steps []Step) {
+	for i := range steps {
+		steps[i].Emitted = true
+	}
 }
 
 // Submitted identifies the job that was submitted, or the job of an earlier submission with the same key.
@@ -95,7 +106,7 @@ func (p Plan) FollowedBy(o *Outcome) (chain, undo []Step) {
 // FromPlan returns a submission for the first of several planned steps, with the others as its next steps.
 func FromPlan(steps []Step) *Submission {
 	s := steps[0]
-	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Priority: s.Priority, Planned: steps[1:]}
+	return &Submission{Kind: s.Kind, Args: s.Args, Lane: s.Lane, Subject: s.Subject, Priority: s.Priority, Planned: steps[1:], Emitted: s.Emitted}
 }
 
 // OnFailure inserts steps from [ForFailure] at the start of the plan. They run if the job itself fails.
@@ -131,7 +142,7 @@ func (w *Submission) Steps() ([]Step, error) {
 		return nil, fmt.Errorf("%w: plan step %s: a step accepts only a subject, a lane and a priority", job.ErrInvalid, w.Kind)
 	}
 	s := job.Step{Kind: w.Kind, Args: w.Args, Lane: w.Lane, Subject: w.Subject, Priority: w.Priority, When: w.When}
-	return append([]Step{{s, w.Foreign}}, w.Planned...), nil
+	return append([]Step{{Step: s, Foreign: w.Foreign}}, w.Planned...), nil
 }
 
 // Then appends a step and its next steps to the plan.

@@ -86,7 +86,7 @@ func approve(ctx context.Context, s *store.Store, id int64, actor string, second
 }
 
 // expireSQL cancels jobs that were not approved in time, oldest first. It skips jobs that are being approved or cancelled at that moment.
-// Plan: Index Scan on parked_for_approval, stops at the limit.
+// Plan: Index Scan on parked_for_approval, stops at the limit; jobs_pkey and fan_outs_pkey.
 var expireSQL = `
 with late as materialized (
 	select p.id from trapeze.parked p
@@ -102,7 +102,7 @@ with late as materialized (
 	insert into trapeze.job_events (job, event_no, fence, from_state, to_state, event, level, message, fields)
 	select id, event_no + 1, fence, 'awaiting_approval', 'cancelled', 'job.cancelled', 'warn', 'nobody approved it in time',
 		'{"reason":"expired"}'::json from gone
-)
+), ` + store.FailedBranches + `, ` + store.NoParents + `, ` + store.CountBranches + `
 select ` + store.EndJSON(`'cancelled'`, `'expired'`, `'nobody approved it in time'`, "null") + ` from gone g`
 
 // Expire cancels up to limit jobs that have been awaiting approval for longer than after. The time is counted from when a job would have

@@ -44,15 +44,16 @@ const openCountSQL = `select branches, open from trapeze.fan_outs where id = $1 
 //
 // A job needs approval if its lane requires approval or if the job was awaiting approval before. A job that has already run needs approval
 // only if it gets new arguments ($3), or if it was last cancelled while it was awaiting approval. In both cases, its present arguments have
-// not been approved. Plan: done_by_id; primary key lookups; job_events_of_job, backwards to the last such event; inserts.
+// not been approved. A step that keeps its arguments needs approval only if it was awaiting approval before. Plan: done_by_id; primary key
+// lookups; job_events_of_job, backwards to the last such event; inserts.
 const retryJobsSQL = `
 with gone as (
 	delete from trapeze.done where id = any($1::bigint[]) and state in ('failed', 'cancelled') returning *
 ), back as materialized (
 	select g.id, g.started_at, g.fence, g.claim_xid, g.state, g.event_no + 1 as event_no, g.epoch + 1 as epoch, g.priority,
 		case when j.unique_key is not null then 'pending' end as unique_while, coalesce(n.name, k.lane, 'default') as lane, j.kind, j.subject,
-		j.parent_id is null and (a.to_state is not distinct from 'cancelled'
-			or (g.fence = 0 or $3::boolean) and (coalesce(n.requires_approval, false) or a.to_state is not null)) as asks
+		a.to_state is not distinct from 'cancelled' or (g.fence = 0 or $3::boolean)
+			and (coalesce(n.requires_approval and (j.parent_id is null or $3::boolean), false) or a.to_state is not null) as asks
 	from gone g join trapeze.jobs j on j.id = g.id
 	left join trapeze.lanes n on n.name = g.lane left join trapeze.lane_kinds k on k.kind = j.kind
 	left join lateral (

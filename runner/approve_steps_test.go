@@ -1,0 +1,144 @@
+package runner_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/internal/pgtest"
+	"github.com/trapeze-run/trapeze/job"
+	"github.com/trapeze-run/trapeze/runner"
+)
+
+// returns returns a handler with a fixed outcome.
+func returns(o func() *runner.Outcome) does {
+	return func(context.Context, *raw) (*runner.Outcome, error) { return o(), nil }
+}
+
+// awaiting returns the jobs of a kind that await approval. It waits until there are n of them.
+func awaiting(t *testing.T, pool *pgxpool.Pool, kind string, n int) []int64 {
+	t.Helper()
+	const sql = ` from trapeze.job where kind = $1 and state = 'awaiting_approval'`
+	pgtest.Wait(t, "jobs of kind "+kind+" await approval", func() bool { return one[int](t, pool, `select count(*)`+sql, kind) == n })
+	return one[[]int64](t, pool, `select array_agg(id order by id)`+sql, kind)
+}
+
+func TestAStepThatAHandlerEmitsIntoALaneThatRequiresApprovalAwaitsIt(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
+	exec(t, pool, `insert into trapeze.lane_kinds values ('risky', 'careful')`)
+	fan := func(n int) *runner.Outcome {
+		children := make([]job.Args, n)
+		for i := range children {
+			children[i] = of("risky")
+		}
+		return runner.FanOut(append(children, of("safe"))...).Join(of("last"))
+	}
+	r := start(t, pool, runner.Options{}, map[string]does{"risky": nothing, "safe": nothing, "last": nothing,
+		"next":     returns(func() *runner.Outcome { return runner.Then(of("risky")) }),
+		"lane":     returns(func() *runner.Outcome { return runner.Then(runner.Step(of("safe"), runner.Lane("careful"))) }),
+		"subject":  returns(func() *runner.Outcome { return runner.Then(of("risky"), runner.Subject("s")) }),
+		"in_tx":    returns(func() *runner.Outcome { return runner.Then(of("risky")).Write("select 1") }),
+		"chain":    returns(func() *runner.Outcome { return runner.Then(runner.Chain(of("safe"), of("risky"))) }),
+		"child":    returns(func() *runner.Outcome { return fan(1) }),
+		"children": returns(func() *runner.Outcome { return fan(250) }),
+		"join":     returns(func() *runner.Outcome { return runner.FanOut(of("safe")).Join(of("risky")) }),
+		"sub":      returns(func() *runner.Outcome { return runner.FanOut(runner.Chain(of("safe"), of("risky"))) }),
+	})
+	for kind, n := range map[string]int{"next": 1, "subject": 1, "in_tx": 1, "chain": 1, "child": 1, "children": 250, "join": 1, "sub": 1} {
+		is := is.New(t)
+		id := enqueue(t, r, of(kind))
+		steps := awaiting(t, pool, "risky", n)
+		is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where kind = 'risky' and fence > 0 and pipeline_id = $1`, id), 0) // none has run
+		for _, step := range steps {
+			is.NoErr(r.Admin().Approve(t.Context(), step, "bob"))
+		}
+		quiet(t, pool)
+		is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)
+		is.Equal(told(t, r, steps[0]), []string{"job.enqueued", "job.approved", "job.claimed", "job.succeeded"})
+	}
+	lane := enqueue(t, r, of("lane"))
+	awaiting(t, pool, "safe", 1)
+	is.New(t).Equal(ended(t, r, lane).State, job.Succeeded)
+	checkHistory(t, pool, r)
+}
+
+// A step in the lane of its approved predecessor, and a step that was planned when its pipeline was submitted, need no further approval.
+func TestAnApprovedPipelineIsNotAskedForAgain(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
+	exec(t, pool, `insert into trapeze.lane_kinds select k, 'careful' from unnest('{risky,emits,fans}'::text[]) k`)
+	r := start(t, pool, runner.Options{}, map[string]does{"safe": nothing, "risky": nothing,
+		"emits": returns(func() *runner.Outcome { return runner.Then(of("risky")) }),
+		"fans":  returns(func() *runner.Outcome { return runner.FanOut(of("risky"), of("emits")).Join(of("risky")) }),
+	})
+	for _, args := range []job.Args{of("emits"), of("fans"), runner.Chain(of("risky"), of("safe"))} {
+		id := enqueue(t, r, args)
+		is.NoErr(r.Admin().Approve(t.Context(), id, "bob"))
+		quiet(t, pool)
+		is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state <> 'succeeded'`, id), 0)
+	}
+	// New arguments were not approved.
+	last := one[int64](t, pool, `select max(id) from trapeze.job where kind = 'risky' and parent_id is not null`)
+	exec(t, pool, `update trapeze.done set state = 'failed' where id = $1`, last)
+	_, err := r.Admin().RunAgain(t.Context(), last, "ann", 1)
+	is.NoErr(err)
+	is.Equal(get(t, r, last).State, job.AwaitingApproval)
+	is.NoErr(r.Admin().Approve(t.Context(), last, "bob"))
+	planned := enqueue(t, r, runner.Chain(of("safe"), of("risky")))
+	quiet(t, pool)
+	is.Equal(one[int](t, pool, `select count(*)::int from trapeze.job where pipeline_id = $1 and state = 'succeeded'`, planned), 2)
+}
+
+func TestAnOnFailureJobInALaneThatRequiresApprovalAwaitsIt(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
+	exec(t, pool, `insert into trapeze.lane_kinds values ('risky', 'careful')`)
+	r := start(t, pool, runner.Options{}, map[string]does{"safe": nothing, "risky": nothing,
+		"fails": func(context.Context, *raw) (*runner.Outcome, error) { return nil, job.Permanent(errors.New("no")) },
+		"pays":  returns(func() *runner.Outcome { return runner.Then(of("fails")).OnFailure(of("risky")) })})
+	for _, submit := range []func(){
+		func() { enqueue(t, r, of("fails"), runner.OnFailure(of("risky"))) },
+		func() { enqueue(t, r, of("fails"), runner.OnFailure(runner.Chain(of("safe"), of("risky")))) }, // the later step
+		func() { enqueue(t, r, of("pays")) },                                                           // a compensation
+	} {
+		submit()
+		step := awaiting(t, pool, "risky", 1)[0]
+		is.NoErr(r.Admin().Approve(t.Context(), step, "bob"))
+		is.Equal(ended(t, r, step).State, job.Succeeded)
+	}
+	asks := enqueue(t, r, of("safe"), runner.Lane("careful"), runner.OnFailureOrCancel(of("risky")))
+	_, err := r.Admin().Cancel(t.Context(), asks, "ann") // before it is approved
+	is.NoErr(err)
+	awaiting(t, pool, "risky", 1)
+	checkHistory(t, pool, r)
+}
+
+func TestAChildThatNobodyApprovesEndsItsFanOutAndAwaitsApprovalAgainAfterARetry(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	pool := pgtest.Pool(t)
+	exec(t, pool, `insert into trapeze.lanes (name, requires_approval) values ('careful', true)`)
+	exec(t, pool, `insert into trapeze.lane_kinds values ('risky', 'careful')`)
+	r := make1(t, pool, runner.Options{ApprovalTTL: 50 * time.Millisecond}, map[string]does{"risky": nothing,
+		"fans": returns(func() *runner.Outcome { return runner.FanOut(of("risky")) })})
+	run(t, r)
+	id := enqueue(t, r, of("fans"))
+	child := awaiting(t, pool, "risky", 1)[0]
+	pgtest.Wait(t, "the approval expires", func() bool { return r.Maintain(t.Context()) == nil && get(t, r, child).State == job.Cancelled })
+	is.Equal(ended(t, r, id).State, job.Failed) // its only child was cancelled
+	_, err := r.Admin().RunPipelineAgain(t.Context(), id, "ann", nil)
+	is.NoErr(err)
+	is.Equal(get(t, r, child).State, job.AwaitingApproval)
+	is.Equal(get(t, r, id).State, job.Waiting)
+	checkHistory(t, pool, r)
+}
