@@ -82,8 +82,8 @@ func (d *door) who(request *http.Request) (access.Principal, error) {
 	if err != nil {
 		return p, d.strangers.refuse(request, d.client(request), err)
 	}
-	rights, err := d.rights.of(request.Context(), p)
-	return p.With(rights), err
+	known, err := d.rights.of(request.Context(), p)
+	return p.With(known.rights).Capped(known.caps), err
 }
 
 // authenticate returns the sender of a request without its permissions.

@@ -29,24 +29,25 @@ type rights struct {
 
 type cachedRights struct {
 	rights access.Rights
+	caps   access.Caps
 	until  time.Time
 }
 
 func newRights(st *store.Store) *rights { return &rights{store: st, known: map[string]cachedRights{}} }
 
-// of returns a principal's permissions. An unknown role grants nothing.
-func (r *rights) of(ctx context.Context, p access.Principal) (access.Rights, error) {
+// of returns a principal's permissions and caps. An unknown role grants nothing.
+func (r *rights) of(ctx context.Context, p access.Principal) (cachedRights, error) {
 	key := strings.Join(append([]string{p.Name}, p.Roles...), "\x00")
 	r.mu.Lock()
 	found, ok := r.known[key]
 	r.mu.Unlock()
 	now := time.Now()
 	if ok && now.Before(found.until) {
-		return found.rights, nil
+		return found, nil
 	}
 	granted, custom, err := admin.RolesOf(ctx, r.store, p.Name, p.Roles)
 	if err != nil {
-		return nil, err
+		return cachedRights{}, err
 	}
 	var roles []access.Role
 	for _, one := range custom {
@@ -57,13 +58,13 @@ func (r *rights) of(ctx context.Context, p access.Principal) (access.Rights, err
 			roles = append(roles, role)
 		}
 	}
-	all := access.RightsOf(roles...)
+	all := cachedRights{access.RightsOf(roles...), access.CapsOf(roles...), now.Add(rightsFor)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.known) >= maxRights {
 		clear(r.known)
 	}
-	r.known[key] = cachedRights{all, now.Add(rightsFor)}
+	r.known[key] = all
 	return all, nil
 }
 
@@ -76,7 +77,10 @@ func (r *rights) forget() {
 
 // roleOf converts a row of the role table. Permissions that this release does not know are ignored.
 func roleOf(one admin.Role) access.Role {
-	role := access.Role{Name: one.Name, Scope: access.Own}
+	role := access.Role{Name: one.Name, Scope: access.Own, Caps: access.Caps{Priority: one.MaxPriority, Attempts: one.MaxAttempts}}
+	if one.MaxDelayMS != nil {
+		role.Caps.Delay = new(time.Duration(*one.MaxDelayMS) * time.Millisecond)
+	}
 	if one.Scope == string(access.All) {
 		role.Scope = access.All
 	}

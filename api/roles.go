@@ -3,15 +3,18 @@ package api
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/trapeze-run/trapeze/internal/access"
 	"github.com/trapeze-run/trapeze/internal/cursor"
 	"github.com/trapeze-run/trapeze/internal/inside"
 	"github.com/trapeze-run/trapeze/internal/store/admin"
+	"github.com/trapeze-run/trapeze/job"
 )
 
 var roleRoutes = []Route{
@@ -34,7 +37,24 @@ type role struct {
 	Name        string   `json:"name"`
 	Permissions []string `json:"permissions"`
 	Scope       string   `json:"scope"`
-	BuiltIn     bool     `json:"built_in"`
+	caps
+	BuiltIn bool `json:"built_in"`
+}
+
+// caps is the JSON form of the highest values that a role allows in submissions. A missing field means that there is no cap.
+type caps struct {
+	MaxPriority *int   `json:"max_priority,omitempty"`
+	MaxDelay    *Delay `json:"max_delay,omitempty"`
+	MaxAttempts *int   `json:"max_attempts,omitempty"`
+}
+
+// roleFrom converts a row of the role table.
+func roleFrom(one admin.Role) role {
+	shown := role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope, caps: caps{MaxPriority: one.MaxPriority, MaxAttempts: one.MaxAttempts}}
+	if one.MaxDelayMS != nil {
+		shown.MaxDelay = new(Delay(time.Duration(*one.MaxDelayMS) * time.Millisecond))
+	}
+	return shown
 }
 
 func listRoles(c *call) (any, error) {
@@ -44,7 +64,7 @@ func listRoles(c *call) (any, error) {
 	}
 	custom, err := admin.Roles(c.ctx(), inside.Of(c.r).Store)
 	for _, one := range custom {
-		all = append(all, role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope})
+		all = append(all, roleFrom(one))
 	}
 	return map[string]any{"roles": all}, err
 }
@@ -61,6 +81,7 @@ func permissionNames(permissions []access.Permission) []string {
 type roleBody struct {
 	Permissions []string `json:"permissions"`
 	Scope       string   `json:"scope"` // own or all
+	caps
 }
 
 var validRole = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
@@ -70,7 +91,10 @@ func putRole(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	one := admin.Role{Name: c.Param("name"), Permissions: body.Permissions, Scope: body.Scope}
+	one := admin.Role{Name: c.Param("name"), Permissions: body.Permissions, Scope: body.Scope, Caps: admin.Caps{MaxPriority: body.MaxPriority, MaxAttempts: body.MaxAttempts}}
+	if body.MaxDelay != nil {
+		one.MaxDelayMS = new(time.Duration(*body.MaxDelay).Milliseconds())
+	}
 	if err := checkRoleName(one.Name); err != nil {
 		return nil, err
 	}
@@ -78,7 +102,7 @@ func putRole(c *call) (any, error) {
 		return nil, invalid("role %s: %s", one.Name, err)
 	}
 	err = admin.PutRole(c.ctx(), inside.Of(c.r).Store, one, c.caller.Name)
-	return role{Name: one.Name, Permissions: one.Permissions, Scope: one.Scope}, c.rightsChanged(err)
+	return roleFrom(one), c.rightsChanged(err)
 }
 
 // rightsChanged drops the cached permissions if a change to roles or grants succeeded, and returns err.
@@ -107,6 +131,16 @@ func validateRole(one admin.Role) error {
 	}
 	if len(one.Permissions) == 0 {
 		return errors.New("permissions: want at least one")
+	}
+	switch {
+	case one.Caps != (admin.Caps{}) && !slices.Contains(one.Permissions, string(access.JobsSubmit)):
+		return fmt.Errorf("caps limit submissions: want the permission %s too", access.JobsSubmit)
+	case one.MaxPriority != nil && (*one.MaxPriority < job.MinPriority || *one.MaxPriority > job.MaxPriority):
+		return fmt.Errorf("max_priority %d: want %d to %d", *one.MaxPriority, job.MinPriority, job.MaxPriority)
+	case one.MaxDelayMS != nil && *one.MaxDelayMS < 0:
+		return errors.New("max_delay: want 0 or more")
+	case one.MaxAttempts != nil && (*one.MaxAttempts < 1 || *one.MaxAttempts > math.MaxInt32):
+		return fmt.Errorf("max_attempts %d: want 1 to %d", *one.MaxAttempts, math.MaxInt32)
 	}
 	for i, what := range one.Permissions {
 		switch {

@@ -120,6 +120,9 @@ func submit(c *call) (any, error) {
 	if body.Kind == "" {
 		return nil, invalid("kind is missing")
 	}
+	if err := body.cap(c.caller.Caps()); err != nil {
+		return nil, err
+	}
 	options := []runner.EnqueueOption{runner.Submitter(c.caller.Name)}
 	if key := c.Request().Header.Get("Idempotency-Key"); key != "" {
 		options = append(options, runner.IdempotencyKey(key))

@@ -24,6 +24,7 @@ type Principal struct {
 	Kinds, Lanes []string
 
 	rights Rights
+	caps   Caps
 }
 
 // Everyone is the name of the principal of an API without authentication.
@@ -52,6 +53,15 @@ func (p Principal) With(rights Rights) Principal {
 	p.rights = rights
 	return p
 }
+
+// Capped returns a copy of p that has the given caps.
+func (p Principal) Capped(caps Caps) Principal {
+	p.caps = caps
+	return p
+}
+
+// Caps returns the highest values that p may set when it submits a job.
+func (p Principal) Caps() Caps { return p.caps }
 
 // Can reports whether p has a permission, and whether it covers only the jobs and pipelines that p submitted.
 func (p Principal) Can(what Permission) (allowed, own bool) {

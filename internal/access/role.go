@@ -19,6 +19,7 @@ type Role struct {
 	Name        string
 	Permissions []Permission
 	Scope       Scope
+	Caps        Caps
 }
 
 // These are the built-in roles. They cannot be changed, but other roles can be added.
@@ -32,12 +33,12 @@ const (
 
 // BuiltIn lists the built-in roles, starting with the one that has the fewest permissions.
 var BuiltIn = []Role{
-	{Viewer, []Permission{JobsRead, WorkersView}, All},
-	{Submitter, []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsArgs}, Own},
-	{Operator, []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsApprove, WorkersView, WorkersManage, SchedulesManage,
-		AuditRead}, All},
-	{PlatformAdmin, Permissions, All},
-	{Worker, []Permission{WorkersStream}, Own},
+	{Name: Viewer, Permissions: []Permission{JobsRead, WorkersView}, Scope: All},
+	{Name: Submitter, Permissions: []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsArgs}, Scope: Own},
+	{Name: Operator, Permissions: []Permission{JobsRead, JobsSubmit, JobsCancel, JobsRetry, JobsApprove, WorkersView, WorkersManage,
+		SchedulesManage, AuditRead}, Scope: All},
+	{Name: PlatformAdmin, Permissions: Permissions, Scope: All},
+	{Name: Worker, Permissions: []Permission{WorkersStream}, Scope: Own},
 }
 
 // BuiltInRole returns a built-in role by name.

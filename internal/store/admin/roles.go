@@ -16,12 +16,22 @@ type Role struct {
 	Name        string   `json:"name"`
 	Permissions []string `json:"permissions"`
 	Scope       string   `json:"scope"` // "own" or "all"
+	Caps
 }
+
+// Caps holds the highest values that a role allows in submissions. A nil field means that there is no cap.
+type Caps struct {
+	MaxPriority *int   `json:"max_priority,omitempty"`
+	MaxDelayMS  *int64 `json:"max_delay_ms,omitempty"`
+	MaxAttempts *int   `json:"max_attempts,omitempty"`
+}
+
+const capColumns = `max_priority, max_delay_ms, max_attempts`
 
 // rolesOfSQL reads the roles of a principal, both from the token and from grants. For a role that is not in the table, permissions is null.
 // Plan: grants_pkey; roles_pkey for each.
 const rolesOfSQL = `
-select h.role, r.permissions, r.scope
+select h.role, r.permissions, r.scope, ` + capColumns + `
 from (select unnest($2::text[]) as role union select g.role from trapeze.grants g where g.principal = $1) h
 left join trapeze.roles r on r.name = h.role
 order by h.role`
@@ -33,6 +43,7 @@ func RolesOf(ctx context.Context, s *store.Store, principal string, has []string
 		Role        string
 		Permissions []string
 		Scope       *string
+		Caps
 	}
 	list, err := store.Rows(ctx, s, pgx.RowToStructByPos[held], rolesOfSQL, principal, has)
 	if err != nil {
@@ -43,7 +54,7 @@ func RolesOf(ctx context.Context, s *store.Store, principal string, has []string
 			granted = append(granted, one.Role)
 		}
 		if one.Scope != nil {
-			custom = append(custom, Role{Name: one.Role, Permissions: one.Permissions, Scope: *one.Scope})
+			custom = append(custom, Role{Name: one.Role, Permissions: one.Permissions, Scope: *one.Scope, Caps: one.Caps})
 		}
 	}
 	return granted, custom, nil
@@ -53,7 +64,7 @@ func RolesOf(ctx context.Context, s *store.Store, principal string, has []string
 var ErrNoSuchRole = errors.New("no such role")
 
 // rolesSQL lists the custom roles. Plan: one pass over roles, which is small.
-const rolesSQL = `select name, permissions, scope from trapeze.roles order by name`
+const rolesSQL = `select name, permissions, scope, ` + capColumns + ` from trapeze.roles order by name`
 
 // Roles returns the custom roles.
 func Roles(ctx context.Context, s *store.Store) ([]Role, error) {
@@ -66,16 +77,17 @@ func Roles(ctx context.Context, s *store.Store) ([]Role, error) {
 
 // putRoleSQL adds or changes a role, and returns its previous value. Plan: roles_pkey.
 const putRoleSQL = `
-with was as (select name, permissions, scope from trapeze.roles where name = $1 for update), put as (
-	insert into trapeze.roles (name, permissions, scope) values ($1, $2, $3)
-	on conflict (name) do update set permissions = excluded.permissions, scope = excluded.scope
+with was as (select * from trapeze.roles where name = $1 for update), put as (
+	insert into trapeze.roles (name, permissions, scope, ` + capColumns + `) values ($1, $2, $3, $4, $5, $6)
+	on conflict (name) do update set permissions = excluded.permissions, scope = excluded.scope,
+		max_priority = excluded.max_priority, max_delay_ms = excluded.max_delay_ms, max_attempts = excluded.max_attempts
 )
-select name, permissions, scope from was`
+select name, permissions, scope, ` + capColumns + ` from was`
 
 // PutRole adds or changes a role, and writes an audit entry.
 func PutRole(ctx context.Context, s *store.Store, r Role, actor string) error {
 	return withAudit(ctx, s, AuditEntry{Actor: actor, Action: "role.set", Target: "role " + r.Name, After: r}, func(ctx context.Context, tx pgx.Tx, d *AuditEntry) error {
-		was, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[Role], putRoleSQL, r.Name, r.Permissions, r.Scope)
+		was, err := store.Query(ctx, s, tx, pgx.RowToStructByPos[Role], putRoleSQL, r.Name, r.Permissions, r.Scope, r.MaxPriority, r.MaxDelayMS, r.MaxAttempts)
 		if err == nil && len(was) == 1 {
 			d.Before = was[0]
 		}

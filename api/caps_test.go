@@ -1,0 +1,54 @@
+package api_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/matryer/is"
+
+	"github.com/trapeze-run/trapeze/api"
+)
+
+func TestARoleCapsThePriorityDelayAndAttemptsOfItsSubmitters(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	h := newHost(t, api.Options{Authenticate: byName(map[string][]string{"root": {"platform_admin"}, "ana": {"tenant"}, "bob": {"tenant", "batch"},
+		"eve": {"tenant", "submitter"}})})
+	put := func(role, body string) answer {
+		return h.send("PUT", "/admin/roles/"+role, body, "X-Who", "root")
+	}
+	made := put("tenant", `{"permissions":["jobs:submit","jobs:read"],"scope":"own","max_priority":5,"max_delay":"1h","max_attempts":3}`)
+	is.Equal(made.status, http.StatusOK)
+	is.Equal([]any{made.body["max_priority"], made.body["max_delay"], made.body["max_attempts"]}, []any{5.0, "1h0m0s", 3.0})
+	is.Equal(put("batch", `{"permissions":["jobs:submit"],"scope":"own","max_priority":20,"max_delay":60,"max_attempts":1}`).status, http.StatusOK)
+	for _, wrong := range []string{`"max_priority":101`, `"max_delay":-1`, `"max_attempts":0`} {
+		is.Equal(put("wrong", `{"permissions":["jobs:submit"],"scope":"own",`+wrong+`}`).status, http.StatusBadRequest)
+	}
+	is.Equal(put("wrong", `{"permissions":["jobs:read"],"scope":"own","max_priority":1}`).status, http.StatusBadRequest) // a cap without a use
+
+	for _, c := range []struct{ who, body, above string }{
+		{"ana", `"priority":6`, "priority 6 is above your cap of 5"},
+		{"ana", `"chain":[{"kind":"echo","priority":100}]`, "priority 100 is above your cap of 5"},
+		{"ana", `"delay":"61m"`, "delay 1h1m0s is above your cap of 1h0m0s"},
+		{"ana", `"max_attempts":4`, "max_attempts 4 is above your cap of 3"},
+		{"ana", `"priority":5,"delay":3600,"max_attempts":3,"chain":[{"kind":"echo","priority":-5}]`, ""},
+		{"bob", `"priority":20,"delay":3600,"max_attempts":3`, ""}, // the highest cap of several roles applies
+		{"bob", `"priority":21`, "priority 21 is above your cap of 20"},
+		{"eve", `"priority":100,"delay":"720h","max_attempts":50`, ""}, // a role without caps
+		{"root", `"priority":100,"delay":"720h","max_attempts":50`, ""},
+	} {
+		a := h.send("POST", "/jobs", `{"kind":"echo",`+c.body+`}`, "X-Who", c.who)
+		if c.above == "" {
+			is.Equal(a.status, http.StatusAccepted)
+			continue
+		}
+		is.Equal(a.status, http.StatusForbidden)
+		is.Equal([]any{a.body["code"], a.body["message"]}, []any{"above_cap", c.above})
+	}
+	plain := h.send("POST", "/jobs", `{"kind":"echo","delay":3600}`, "X-Who", "ana")
+	is.Equal(plain.status, http.StatusAccepted)
+	is.Equal(h.send("GET", "/jobs/"+plain.body["id"].(string), "", "X-Who", "ana").body["priority"], 5.0) // the default of 10 is above the cap
+	audited := h.send("GET", "/admin/audit?actor=ana", "", "X-Who", "root").body["audit"].([]any)
+	is.True(len(audited) > 0)
+	is.Equal(audited[0].(map[string]any)["allowed"], false) // refusals are audited
+}
