@@ -158,6 +158,7 @@ func TestAPodRunsJobsWhereNoFunctionTellsTheClusterFromAnother(t *testing.T) {
 	w.exec(`grant usage on schema trapeze to ` + role)
 	w.exec(`grant select, insert, update, delete on all tables in schema trapeze to ` + role)
 	w.exec(`grant usage on all sequences in schema trapeze to ` + role)
+	w.exec(`grant execute on function trapeze.spare_job_id() to ` + role)
 	for _, as := range []string{"the owner alone may read the identity", "nobody may"} {
 		w.exec(`revoke execute on function pg_control_system(), pg_current_wal_lsn() from public`)
 		w.exec(`revoke select on trapeze.feed_epoch from ` + role)

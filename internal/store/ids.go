@@ -16,12 +16,22 @@ const blockSize = 1000
 // blocks, as happens after a restore that left the sequence behind. It reserves nothing while a new history has yet to be recorded, unless
 // @settled is true. It reads the history first, so that a block returned with a new history was reserved after the sequence was moved.
 // Plan: nextval; per block one probe of jobs_pkey, which stops at the first row.
-var idBlocksSQL = newStatement(`
+//
+// spareIDSQL is like idBlocksSQL, for a single id. Plan: as idBlocksSQL.
+var (
+	idBlocksSQL = newStatement(reserved(`nextval('trapeze.job_ids')`, "1000", `generate_series(1, @blocks::int)`))
+	spareIDSQL  = newStatement(reserved(`trapeze.spare_job_id()`, "1", `generate_series(1, 1)`))
+)
+
+// reserved returns a statement that reserves ids in spans of a size. The expression first reserves one span, for each row of from.
+func reserved(first, size, from string) string {
+	return `
 with h as materialized (select coalesce(trapeze.history()::text, '') as history),
-b as materialized (select h.history, nextval('trapeze.job_ids') as first from h cross join generate_series(1, @blocks::int) where h.history <> '' or @settled)
+b as materialized (select h.history, ` + first + ` as first from h cross join ` + from + ` where h.history <> '' or @settled)
 select b.first, b.history,
-	coalesce((select true from trapeze.jobs j where j.id >= b.first and j.id < b.first + 1000 and j.id % 1000 <> 0 order by j.id limit 1), false)
-from b`)
+	coalesce((select true from trapeze.jobs j where j.id >= b.first and j.id < b.first + ` + size + ` and j.id % 1000 <> 0 order by j.id limit 1), false)
+from b`
+}
 
 // advanceIDsSQL moves the sequence far beyond an id that is in use. Plan: a backward scan of jobs_pkey, one row.
 const advanceIDsSQL = `select trapeze.advance_job_ids($1)`
@@ -31,11 +41,13 @@ type ids struct {
 	mu      sync.Mutex
 	history string // the history in which the blocks were reserved
 	spans   []span
+	begun   bool // whether ids have been reserved before
 }
 
 type span struct{ next, end int64 }
 
-// NewIDs returns n job ids that are not in use and are never assigned again.
+// NewIDs returns n job ids that are not in use and are never assigned again. The first job of a process gets an id from a block that such
+// processes share, so that a program that submits one job does not use up a block.
 func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()
@@ -56,10 +68,11 @@ func (s *Store) NewIDs(ctx context.Context, n int) ([]int64, error) {
 		if len(list) == n {
 			return list, nil
 		}
-		blocks, history, err := reserveBlocks(ctx, s, (n-len(list)+blockSize-1)/blockSize)
+		blocks, history, err := reserveBlocks(ctx, s, (n-len(list)+blockSize-1)/blockSize, n == 1 && !s.ids.begun)
 		if err != nil {
 			return nil, fmt.Errorf("reserve job ids: %w", err)
 		}
+		s.ids.begun = true
 		if history != s.ids.history {
 			list, s.ids.spans, s.ids.history = list[:0], nil, history
 		}
@@ -81,12 +94,16 @@ type idBlock struct {
 	inUse   bool
 }
 
-// reserveBlocks reserves at least n blocks. If the cluster's identity has changed, or a block contains ids in use, it moves the sequence
-// first.
-func reserveBlocks(ctx context.Context, s *Store, n int) (spans []span, history string, err error) {
+// reserveBlocks reserves at least n blocks or, if spare is true, a single id. If the cluster's identity has changed, or a block contains
+// ids in use, it moves the sequence first.
+func reserveBlocks(ctx context.Context, s *Store, n int, spare bool) (spans []span, history string, err error) {
 	settled := ""
 	for range 5 {
-		list, err := run(ctx, s, scanBlock, idBlocksSQL, args{{"blocks", n}, {"settled", settled != ""}})
+		sql, by, size := idBlocksSQL, args{{"settled", settled != ""}, {"blocks", n}}, int64(blockSize)
+		if spare {
+			sql, by, size = spareIDSQL, by[:1], 1
+		}
+		list, err := run(ctx, s, scanBlock, sql, by)
 		if err != nil {
 			return nil, "", err
 		}
@@ -102,9 +119,9 @@ func reserveBlocks(ctx context.Context, s *Store, n int) (spans []span, history 
 		var inUse int64
 		for _, b := range list {
 			if b.inUse {
-				inUse = b.first
+				inUse, spare = b.first, false
 			} else {
-				spans = append(spans, span{b.first, b.first + blockSize})
+				spans = append(spans, span{b.first, b.first + size})
 			}
 		}
 		if len(spans) >= n {

@@ -65,6 +65,7 @@ var statements = map[string]string{
 	"holdSQL":              holdSQL.text,
 	"holdToEndSQL":         holdToEndSQL.text,
 	"idBlocksSQL":          idBlocksSQL.text,
+	"spareIDSQL":           spareIDSQL.text,
 	"inheritKeySQL":        inheritKeySQL.text,
 	"inheritKeysSQL":       inheritKeysSQL.text,
 	"keepSQL":              keepSQL.text,
