@@ -117,9 +117,18 @@ type waits struct {
 }
 
 func (w *waits) add(one view.WaitingWork) {
-	w.jobs += one.Waiting
-	if one.Oldest != nil && (w.oldest.IsZero() || one.Oldest.Before(w.oldest)) {
-		w.oldest = *one.Oldest
+	more := waits{jobs: one.Waiting}
+	if one.Oldest != nil {
+		more.oldest = *one.Oldest
+	}
+	w.join(more)
+}
+
+// join adds other jobs.
+func (w *waits) join(more waits) {
+	w.jobs += more.jobs
+	if !more.oldest.IsZero() && (w.oldest.IsZero() || more.oldest.Before(w.oldest)) {
+		w.oldest = more.oldest
 	}
 }
 
@@ -170,23 +179,51 @@ func (e *examination) lanes(ctx context.Context) error {
 	return nil
 }
 
-// kinds finds kinds with waiting jobs that no live pod handles.
+// mostKinds is the number of kinds without a handler that have a finding each. The others share a finding, because anyone who can submit
+// jobs can choose the kinds.
+const mostKinds = 5
+
+// kinds finds kinds with waiting jobs that no live pod handles. The kinds that are known to the fleet come first.
 func (e *examination) kinds(work []view.WaitingWork) {
-	orphans, order := map[string]*waits{}, []string{}
+	type orphan struct {
+		kind  string
+		known bool
+		waits
+	}
+	of, list := map[string]*orphan{}, []*orphan{}
 	for _, w := range work {
 		if w.Pods > 0 {
 			continue
 		}
-		if orphans[w.Kind] == nil {
-			orphans[w.Kind] = &waits{}
-			order = append(order, w.Kind)
+		if of[w.Kind] == nil {
+			of[w.Kind] = &orphan{kind: w.Kind, known: w.Known}
+			list = append(list, of[w.Kind])
 		}
-		orphans[w.Kind].add(w)
+		of[w.Kind].add(w)
 	}
-	for _, kind := range order {
-		e.find("kinds", Failing, fmt.Sprintf("no live pod has a handler of %q: %s", kind, orphans[kind]),
-			"start a pod that registers it (check TRAPEZE_KINDS); to list the jobs: trapeze jobs --kind "+shell.Word(kind)+" --state pending")
+	slices.SortStableFunc(list, func(a, b *orphan) int {
+		switch {
+		case a.known && !b.known:
+			return -1
+		case b.known && !a.known:
+			return 1
+		}
+		return b.jobs - a.jobs
+	})
+	for _, o := range list[:min(len(list), mostKinds)] {
+		e.find("kinds", Failing, fmt.Sprintf("no live pod has a handler of %q: %s", o.kind, o.waits),
+			"start a pod that registers it (check TRAPEZE_KINDS); to list the jobs: trapeze jobs --kind "+shell.Word(o.kind)+" --state pending")
 	}
+	if len(list) <= mostKinds {
+		return
+	}
+	var others waits
+	for _, o := range list[mostKinds:] {
+		others.join(o.waits)
+	}
+	first := list[mostKinds].kind
+	e.find("kinds", Failing, fmt.Sprintf("no live pod has a handler of %s, such as %q: %s", humanize.Count(len(list)-mostKinds, "other kind", "other kinds"), first, others),
+		"start a pod that registers them, or cancel jobs of kinds that no program has; to list the jobs: trapeze jobs --state pending")
 }
 
 // lane examines one lane and its waiting jobs.

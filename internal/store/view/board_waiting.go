@@ -13,17 +13,18 @@ import (
 // BoardWait is a group of jobs that are waiting for the same thing.
 type BoardWait struct {
 	Lane    string
-	Kind    string
+	Kind    string     // empty for a group of several kinds
 	Why     string     // due, subject, no_handler, pods_drained; scheduled, retry, retry_later, approval, children
 	Subject string     // the busy subject that the jobs are waiting for, if any
 	Blocker *int64     // the job that is running for that subject
 	Jobs    int        // number of jobs, up to the limit
 	Since   *time.Time // when the oldest due job became due; for jobs that are not due, when the next one becomes due
 	First   int64      // the lowest id in the group
+	Kinds   int        // number of kinds in the group
 }
 
 // boardDueSQL groups the first due jobs in each lane by the reason for waiting that their own rows show. Other statements show whether the
-// lane or the pods are full, drained or paused. Plan: the first rows of live_for_claim for each lane, stops at the limit;
+// lane or the pods are full, drained or paused. The kinds without a handler share a group, except the $3 most frequent of each lane. Plan: the first rows of live_for_claim for each lane, stops at the limit;
 // current_runs_one_running; pods is small.
 const boardDueSQL = `
 with w as materialized (
@@ -45,24 +46,38 @@ with w as materialized (
 		select x.job_id from trapeze.current_runs x
 		where w.subject <> '' and x.kind = w.kind and x.subject = w.subject and x.state = 'running' limit 1
 	) c on true
-)
-select lane, kind, why, subject, blocker, count(*)::int, min(ready_at) filter (where ready_at > 'epoch'), min(id)
-from r group by lane, kind, why, subject, blocker order by count(*) desc, lane, kind, why, subject limit $2`
+), g as (
+	select lane, kind, why, subject, blocker, count(*) as jobs, min(ready_at) filter (where ready_at > 'epoch') as since, min(id) as first,
+		why = 'no_handler' and row_number() over (partition by lane, why order by count(*) desc, kind) > $3 as other
+	from r group by lane, kind, why, subject, blocker
+)` + boardGroups
 
-// boardParkedSQL groups parked jobs by their reason for waiting, which is a time, an approval or their branches. Plan: parked_pkey, stops
-// at the limit.
+// boardParkedSQL groups parked jobs by their reason for waiting, which is a time, an approval or their branches. For each reason and lane,
+// the kinds share a group, except the $3 most frequent. Plan: parked_pkey, stops at the limit.
 const boardParkedSQL = `
-select lane, kind, why, '', null::bigint, count(*)::int, min(run_after), min(id)
-from (select id, lane, kind, why, run_after from trapeze.parked order by id limit $1) p
-group by lane, kind, why order by count(*) desc, lane, kind, why limit $2`
+with g as (
+	select lane, kind, why, '' as subject, null::bigint as blocker, count(*) as jobs, min(run_after) as since, min(id) as first,
+		row_number() over (partition by lane, why order by count(*) desc, kind) > $3 as other
+	from (select id, lane, kind, why, run_after from trapeze.parked order by id limit $1) p
+	group by lane, kind, why
+)` + boardGroups
+
+// boardGroups selects the groups in g. It joins the groups of other kinds.
+const boardGroups = `
+select lane, case when other then '' else kind end, why, subject, blocker, sum(jobs)::int, min(since), min(first), count(*)::int
+from g group by 1, 2, 3, 4, 5 order by 6 desc, 1, 2, 3, 4 limit $2`
+
+// boardKinds is the number of kinds in a lane that have a group each for the same reason.
+const boardKinds = 10
 
 // BoardWaiting groups waiting jobs by the reason why they wait. It reads at most eachLane due jobs per lane and at most parkedMost parked
-// jobs. It returns at most limit groups of due jobs and at most limit groups of parked jobs.
+// jobs. It returns at most limit groups of due jobs and at most limit groups of parked jobs. Anyone who can submit jobs can choose their
+// kinds, so rare kinds share a group.
 func BoardWaiting(ctx context.Context, s *store.Store, eachLane, parkedMost, limit int) (due, parked []BoardWait, err error) {
-	if due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit); err != nil {
+	if due, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardDueSQL, eachLane, limit, boardKinds); err != nil {
 		return nil, nil, fmt.Errorf("list due jobs: %w", err)
 	}
-	if parked, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardParkedSQL, parkedMost, limit); err != nil {
+	if parked, err = store.Rows(ctx, s, pgx.RowToStructByPos[BoardWait], boardParkedSQL, parkedMost, limit, boardKinds); err != nil {
 		return nil, nil, fmt.Errorf("list parked jobs: %w", err)
 	}
 	return due, parked, nil

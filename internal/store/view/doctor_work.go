@@ -14,9 +14,10 @@ import (
 const alivePod = `p.closed_at is null and p.lease_until > now() and p.slots > 0 and not p.draining and not p.drained`
 
 // waitingWorkSQL counts due jobs that are waiting, by lane and kind, together with the pods that could run them. Plan: one pass over live;
-// pods is small.
+// pods and lane_kinds are small.
 const waitingWorkSQL = `
-select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where w.kind = any(p.kinds) and ` + alivePod + `)::int
+select w.lane, w.kind, w.waiting, w.oldest, (select count(*) from trapeze.pods p where w.kind = any(p.kinds) and ` + alivePod + `)::int,
+	exists (select from trapeze.lane_kinds k where k.kind = w.kind) or exists (select from trapeze.pods p where w.kind = any(p.kinds))
 from (
 	select l.lane, l.kind, count(*)::int as waiting, min(l.ready_at) filter (where l.ready_at > 'epoch') as oldest
 	from trapeze.live l where l.state = 'pending' group by l.lane, l.kind
@@ -29,6 +30,7 @@ type WaitingWork struct {
 	Waiting int
 	Oldest  *time.Time // when the oldest job became due; nil for jobs recovered from a dead pod, which precede all others
 	Pods    int        // number of pods that could currently run the jobs
+	Known   bool       // a lane lists the kind, or a pod handled it recently
 }
 
 // ReadWaitingWork counts due jobs that are waiting, by lane and kind.
