@@ -62,7 +62,7 @@ func describeFields(t reflect.Type, members schema) {
 	for field := range t.Fields() {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {
-		case name == "-" || !field.IsExported():
+		case name == "-" || !field.IsExported() && !field.Anonymous:
 			continue
 		case field.Anonymous && name == "":
 			describeFields(field.Type, members)
