@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,9 +34,10 @@ func newEnqueueCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "enqueue KIND",
 		Short: "Submit a job, or a pipeline, and print its id",
-		Long: `Submit a job and print its id. Any kind is accepted: a pod that has its handler runs the job. --chain sets the steps that
-follow, as a JSON array of {"kind","args","lane","subject","priority"}. A step inherits omitted fields from the previous step.
---wait follows the job and its next steps to the end: exit code 0 when the last one succeeded, 1 otherwise.
+		Long: `Submit a job and print its id. Any kind is accepted: a pod that has its handler runs the job. If no live pod has one, a warning
+appears on stderr. --chain sets the steps that follow, as a JSON array of {"kind","args","lane","subject","priority"}. A step
+inherits omitted fields from the previous step. --wait follows the job and its next steps to the end, and shows why a job waits:
+exit code 0 when the last one succeeded, 1 otherwise.
 
 Exit code 4: the connection was lost, and the job may have been submitted. Submit again with the same --idempotency-key; the
 server does not create a second job.`,
@@ -91,9 +93,11 @@ func (e *enqueueFlags) run(c *cobra.Command, kind string) error {
 	case !show.WantsJSON(c):
 		fmt.Fprintln(c.OutOrStdout(), made.ID)
 	case !e.wait:
+		warnUnhandled(ctx, c, at, made.ID, made.State)
 		return show.JSON(c, answer)
 	}
 	if !e.wait {
+		warnUnhandled(ctx, c, at, made.ID, made.State)
 		return nil
 	}
 	last, err := follow(ctx, at, made.ID, newFollowing(c.ErrOrStderr(), show.WantsJSON(c)))
@@ -110,6 +114,15 @@ func (e *enqueueFlags) run(c *cobra.Command, kind string) error {
 		return exit.Refused("job %d (%s) %s: %s", last.ID, last.Kind, ended(last.State), failureText(last))
 	}
 	return nil
+}
+
+// warnUnhandled warns if no live pod has a handler for a new job.
+func warnUnhandled(ctx context.Context, c *cobra.Command, at *client.Client, id int64, state job.State) {
+	for _, b := range readBlockers(ctx, at, id, state) {
+		if b.Why == job.BlockerNoHandler || b.Why == job.BlockerNoPods {
+			fmt.Fprintf(c.ErrOrStderr(), "warning: %s: job %d waits until a pod that handles its kind starts\n", humanize.Printable(b.Says), id)
+		}
+	}
 }
 
 // submission returns the submission that the flags describe.

@@ -18,15 +18,34 @@ import (
 // followEvery is the polling interval for a followed job.
 const followEvery = 100 * time.Millisecond
 
+// explainEvery is the interval at which the reasons for a followed job's waiting are read.
+const explainEvery = time.Second
+
+// waitsFor describes why a job is not running, in one line.
+func waitsFor(ctx context.Context, at *client.Client, j job.Job) string {
+	var why []string
+	for _, b := range readBlockers(ctx, at, j.ID, j.State) {
+		if b.Why != job.BlockerDue {
+			why = append(why, b.Says)
+		}
+	}
+	return humanize.Printable(strings.Join(why, "; "))
+}
+
 // follow waits until a job and its next steps have ended, and returns the last one. It keeps polling during a database outage.
 func follow(ctx context.Context, at *client.Client, id int64, show *progressLine) (job.Job, error) {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
+	var looked time.Time
+	waits := ""
 	for {
 		j, err := readJob(ctx, at, id)
 		switch {
 		case err == nil:
-			show.job(j)
+			if now := time.Now(); now.Sub(looked) >= explainEvery || j.State == job.Running || j.State.Terminal() {
+				looked, waits = now, waitsFor(ctx, at, j)
+			}
+			show.job(j, waits)
 		case !client.Passing(err) && ctx.Err() == nil:
 			return job.Job{}, err
 		}
@@ -86,11 +105,15 @@ func newFollowing(to io.Writer, silent bool) *progressLine {
 	return f
 }
 
-func (f *progressLine) job(j job.Job) {
+// job shows the state of a job, and the reason for its waiting unless that is empty.
+func (f *progressLine) job(j job.Job, waits string) {
 	if f.to == nil {
 		return
 	}
 	line := fmt.Sprintf("job %d %s %s", j.ID, humanize.Printable(j.Kind), j.State)
+	if waits != "" {
+		line += ": " + waits
+	}
 	if f.bar {
 		fmt.Fprintf(f.to, "\r\x1b[K%s %s %s", line, drawBar(j), time.Since(f.began).Truncate(100*time.Millisecond))
 		if j.State.Terminal() {

@@ -55,20 +55,25 @@ func podOf(ctx context.Context, at *client.Client, j job.Job) string {
 	return *j.Pod
 }
 
-// blockersOf describes why a job is not running, one reason per line. It returns an empty string if the server is too old to report
-// blockers.
-func blockersOf(ctx context.Context, at *client.Client, j job.Job) string {
-	if j.State.Terminal() || j.State == job.Running {
-		return ""
+// readBlockers returns why a job is not running. It returns nil if the job is running or has ended, if the server is too old to report
+// blockers, or if the caller may not see the job.
+func readBlockers(ctx context.Context, at *client.Client, id int64, state job.State) []job.Blocker {
+	if state.Terminal() || state == job.Running {
+		return nil
 	}
 	answer, err := client.Get[struct {
 		Blockers []job.Blocker `json:"blockers"`
-	}](ctx, at, client.Path("/jobs/:id/blockers", j.ID), nil)
+	}](ctx, at, client.Path("/jobs/:id/blockers", id), nil)
 	if err != nil {
-		return ""
+		return nil
 	}
+	return answer.Blockers
+}
+
+// blockersOf describes why a job is not running, one reason per line.
+func blockersOf(ctx context.Context, at *client.Client, j job.Job) string {
 	var b strings.Builder
-	for _, o := range answer.Blockers {
+	for _, o := range readBlockers(ctx, at, j.ID, j.State) {
 		b.WriteString(o.Says)
 		if o.JobID != nil {
 			fmt.Fprintf(&b, ": job %d", *o.JobID)
