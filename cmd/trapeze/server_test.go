@@ -189,6 +189,9 @@ func TestACommandActsOnTheServerThatItNamesOrRefuses(t *testing.T) {
 		refused := db.run(append(strings.Fields(args), "--server", "http://127.0.0.1:1")...)
 		is.Equal(refused, said{code: 2, err: "trapeze: migrate works on the database, not through a server: set DATABASE_URL, and omit --server (TRAPEZE_SERVER)\n"})
 	}
+	is.Equal(db.run("serve", "--server", "http://127.0.0.1:1"), said{code: 2,
+		err: "trapeze: serve runs a pod on the database, not through a server: set DATABASE_URL, and omit --server; trapeze worker runs jobs through a server\n"})
+	is.Equal(db.run("demo", "--server", "http://127.0.0.1:1").code, 2)
 	is.True(strings.Contains(db.ok("migrate", "status"), "pending"))     // nothing was migrated
 	is.Equal(db.run("doctor", "--server", "http://127.0.0.1:1").code, 3) // it examines the server, not the database
 }

@@ -46,6 +46,9 @@ leaves no process running.`,
   trapeze demo --json | jq .takeover_seconds`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("server") {
+				return exit.Usage("demo starts its own pods: omit --server")
+			}
 			config, err := env.Load()
 			if err != nil {
 				return err

@@ -59,6 +59,9 @@ pod: running handlers get TRAPEZE_SHUTDOWN_GRACE to end, then the remaining jobs
   curl -sS 127.0.0.1:8080/jobs -H 'Content-Type: application/json' -d '{"kind":"my_kind","args":{"year":2025}}'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("server") {
+				return exit.Usage("serve runs a pod on the database, not through a server: set DATABASE_URL, and omit --server; trapeze worker runs jobs through a server")
+			}
 			config, err := env.Load()
 			if err != nil {
 				return err
