@@ -93,7 +93,17 @@ func serve(ctx context.Context, router string) error {
 		return err
 	}
 	defer r.Close()
-	server := &http.Server{Addr: web.Addr, Handler: mount(r, options), TLSConfig: secure, ReadHeaderTimeout: 5 * time.Second, ConnContext: api.ConnContext}
+	server := &http.Server{
+		Addr:              web.Addr,
+		Handler:           mount(r, options),
+		TLSConfig:         secure,
+		ConnContext:       api.ConnContext,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      60 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	go func() {
 		if secure == nil {
