@@ -87,6 +87,8 @@ func TestServeBringsItsOwnPostgresAndKeepsItsData(t *testing.T) {
 	first := serve(t, "", nil, "--data-dir", dir)
 	is.Equal(refusedBy(t, first.Database), "28P01")  // other users cannot read the password
 	is.True(!strings.Contains(first.line, `\u0026`)) // the URL can be copied from the output
+	doctor := database{t, first.Database}.ok("doctor")
+	is.True(strings.HasSuffix(doctor, " ok, 0 warnings, 0 failures\n")) // the defaults are healthy
 	id := database{t, first.Database}.enqueue("demo.noop", "--wait")
 	first.signal(os.Interrupt.(syscall.Signal))
 	is.Equal(first.end(), 0)

@@ -55,7 +55,11 @@ func (e *examination) connections() {
 		e.find("connections", Healthy, says, "")
 	}
 	if e.pod.Slots > host {
-		e.find("slots", Warning, fmt.Sprintf("%d slots share a pool of %d connections: handlers that write in transactions wait for each other",
+		status := Healthy // by default, there are up to four slots for each connection
+		if e.pod.Slots > 4*host {
+			status = Warning
+		}
+		e.find("slots", status, fmt.Sprintf("%d slots share a pool of %d connections: handlers that write in transactions wait for each other",
 			e.pod.Slots, host), "add pool_max_conns to DATABASE_URL, or lower TRAPEZE_SLOTS, unless few handlers write in transactions")
 	}
 }
