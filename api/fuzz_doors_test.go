@@ -144,8 +144,8 @@ func FuzzNoDoorAnswersWithAnErrorOfTheServer(f *testing.F) {
 		"dry_run=true", "%", "a;b", "limit=1&limit=2"}
 	for i := range routes {
 		f.Add(uint16(i), "1", "", "", "")
-		f.Add(uint16(i), "2", "", `{}`, strings.Repeat("é", 251))
-		f.Add(uint16(i), "3", "", `{}`, "\xff")
+		f.Add(uint16(i), "1001", "", `{}`, strings.Repeat("é", 251))
+		f.Add(uint16(i), "1002", "", `{}`, "\xff")
 		f.Add(uint16(i), "9223372036854775807", queries[i%len(queries)], `{}`, "because")
 		f.Add(uint16(i), "\x00\xff/../é", queries[(i+7)%len(queries)], `{"args":{"a":"\u0000"},"priority":1e9}`, strings.Repeat("é", 251))
 		f.Add(uint16(i), "default", "kind=%00&actor=%ff&name=%00", `null`, "\xff")
@@ -158,7 +158,7 @@ func FuzzNoDoorAnswersWithAnErrorOfTheServer(f *testing.F) {
 		f.Add(uint16(3), "1", "", body, "")
 	}
 	h := newHouse(f)
-	for _, id := range []string{"1", "2", "3"} {
+	for _, id := range []string{"1", "1001", "1002"} {
 		request := httptest.NewRequest("POST", "/jobs", strings.NewReader(`{"kind":"echo"}`))
 		request.Header.Set("Content-Type", "application/json")
 		answer := httptest.NewRecorder()
